@@ -1,0 +1,41 @@
+# Two commands matter: `make demo` and `make test`. Each sets up all that it needs.
+.PHONY: demo test lint unit integration clean
+
+VENV := .venv
+BIN := $(VENV)/bin
+REPORT ?= demo-report
+
+demo: $(VENV)/.ready
+	@$(BIN)/python examples/01-flights/demo.py --report $(REPORT)
+
+test: lint
+	@$(BIN)/python -m pytest runtime/balancedstream tests/unit tests/integration
+
+lint: $(VENV)/.ready
+	@$(BIN)/ruff check .
+	@$(BIN)/ruff format --check .
+	@$(BIN)/mypy
+	@$(BIN)/lint-imports
+
+unit: $(VENV)/.ready
+	@$(BIN)/python -m pytest runtime/balancedstream tests/unit
+
+integration: $(VENV)/.ready
+	@$(BIN)/python -m pytest tests/integration
+
+$(VENV)/.ready: pyproject.toml constraints.txt
+	@set -eu; \
+	for candidate in "$${PYTHON:-}" python3 python3.13 python3.12 python3.11; do \
+	  if [ -n "$$candidate" ] && "$$candidate" -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null; then \
+	    found=$$candidate; break; \
+	  fi; \
+	done; \
+	if [ -z "$${found:-}" ]; then \
+	  echo "BalancedStream needs Python 3.11 or newer (Spark 4.3 does). Install it, or name it: make PYTHON=/path/to/python3.11 demo" >&2; exit 1; \
+	fi; \
+	"$$found" -m venv $(VENV)
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev,examples]'
+	@touch $@
+
+clean:
+	rm -rf $(VENV) demo-report .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache

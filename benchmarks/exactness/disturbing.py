@@ -1,0 +1,198 @@
+"""Does to a running stream what a schedule says, and takes down what happened.
+
+The log has one JSON line a happening, `what` naming it: `batch` (`query`, `batch`, `handoffs`,
+`ran_on` as [operator, partition, executor]), `move` (`query`, `operator`, `targets` as [partition,
+executor]), `retire`, `retired`, `added`, `kill-executor`, `kill-driver`, `failed-task`, `skipped`.
+"""
+
+from __future__ import annotations
+
+import itertools
+import json
+import os
+import signal
+import threading
+import time
+from collections import deque
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from pyspark.sql import SparkSession
+from schedules import Action
+
+from balancedstream.engine import Engine
+from balancedstream.engine.events import BatchFinished, TaskFailed
+
+POLL_S = 0.2
+
+
+class Disturber:
+    """Applies one schedule from a thread of its own.
+
+    Args:
+        spark: whose application is disturbed.
+        engine: attached to it; nobody else may wait on it meanwhile.
+        actions: the schedule.
+        executors: the most that the application can have.
+        log: file that is appended to.
+    """
+
+    def __init__(
+        self,
+        spark: SparkSession,
+        engine: Engine,
+        actions: Sequence[Action],
+        executors: int,
+        log: Path,
+    ) -> None:
+        self._application: str = spark.sparkContext.applicationId
+        self._driver_pid: int = spark._jvm.java.lang.ProcessHandle.current().pid()
+        self._engine = engine
+        self._executors = executors
+        self._log = log.open("a")
+        self._waiting = deque(actions)
+        self._due: list[tuple[float, Action]] = []
+        self._retiring: dict[str, int] = {}
+        self._ran_on: dict[tuple[str, int], dict[int, str]] = {}
+        self._last_batch: dict[str, int] = {}
+        self._stopping = threading.Event()
+        self._failure: BaseException | None = None
+        self._thread = threading.Thread(target=self._run, name="disturber", daemon=True)
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def stop(self) -> None:
+        """Ends after what Spark already reported was taken down; raises what went wrong here."""
+        self._stopping.set()
+        self._thread.join()
+        self._log.close()
+        if self._failure:
+            raise self._failure
+
+    def _run(self) -> None:
+        try:
+            while True:
+                event = self._engine.wait(POLL_S)
+                match event:
+                    case BatchFinished():
+                        self._finish_batch(event)
+                    case TaskFailed(executor=executor):
+                        self._write("failed-task", executor=executor)
+                    case None if self._stopping.is_set():
+                        return
+                if not self._stopping.is_set():
+                    self._act(time.monotonic())
+        except Exception as error:
+            self._failure = error
+
+    def _finish_batch(self, event: BatchFinished) -> None:
+        batch = event.sample.batch
+        for task in event.tasks:
+            self._ran_on.setdefault((event.query, task.operator), {})[task.partition] = (
+                task.executor
+            )
+        self._last_batch[event.query] = batch
+        ran_on = [[t.operator, t.partition, t.executor] for t in event.tasks]
+        self._write("batch", query=event.query, batch=batch, handoffs=event.handoffs, ran_on=ran_on)
+        # With several queries the slowest one counts: then all of them have state to move.
+        finished = min(self._last_batch.values())
+        while self._waiting and self._waiting[0].after_batch <= finished:
+            action = self._waiting.popleft()
+            self._due.append((time.monotonic() + action.delay_s, action))
+        for executor in [e for e, seen in self._retiring.items() if seen < batch]:
+            del self._retiring[executor]
+            self._engine.remove_executor(executor)
+            self._write("retired", executor=executor)
+
+    def _act(self, now_s: float) -> None:
+        ready = [action for due_s, action in self._due if due_s <= now_s]
+        self._due = [(due_s, action) for due_s, action in self._due if due_s > now_s]
+        for action in ready:
+            match action.what:
+                case "move":
+                    self._move(action)
+                case "retire":
+                    self._retire(action)
+                case "add":
+                    self._engine.set_executor_count(self._executors)
+                    self._write("added")
+                case "kill-executor":
+                    self._kill_executor(action)
+                case "kill-driver":
+                    self._kill_driver()
+
+    def _move(self, action: Action) -> None:
+        live = self._list_live()
+        if not live:
+            self._write("skipped", action="move", reason="no executor lives")
+            return
+        for query, operator in self._ran_on:
+            targets = {p: live[rank % len(live)] for p, rank in action.moves}
+            from_batch = self._last_batch[query] + 1 + action.ahead if action.ahead else None
+            self._place(query, operator, targets, from_batch)
+
+    def _retire(self, action: Action) -> None:
+        live = self._list_live()
+        if len(live) < 2:
+            self._write("skipped", action="retire", reason=f"{len(live)} live")
+            return
+        victim = live.pop(action.rank % len(live))
+        self._engine.drain(victim)
+        self._write("retire", executor=victim)
+        for (query, operator), ran_on in self._ran_on.items():
+            leaving = [p for p, executor in ran_on.items() if executor == victim]
+            self._place(query, operator, {p: live[p % len(live)] for p in leaving}, None)
+        self._retiring[victim] = max(self._last_batch.values())
+
+    def _kill_executor(self, action: Action) -> None:
+        live = self._list_live()
+        if len(live) < 2:
+            self._write("skipped", action="kill-executor", reason=f"{len(live)} live")
+            return
+        victim = live[action.rank % len(live)]
+        pid = find_executor(self._application, victim)
+        if pid is None:
+            self._write("skipped", action="kill-executor", reason=f"{victim} is no process")
+            return
+        os.kill(pid, signal.SIGKILL)
+        self._write("kill-executor", executor=victim)
+
+    def _kill_driver(self) -> None:
+        self._write("kill-driver", last_batch=dict(self._last_batch))
+        os.kill(self._driver_pid, signal.SIGKILL)
+        os.kill(os.getpid(), signal.SIGKILL)
+
+    def _place(
+        self, query: str, operator: int, targets: dict[int, str], from_batch: int | None
+    ) -> None:
+        self._engine.place(query, operator, targets, from_batch=from_batch)
+        self._write(
+            "move",
+            query=query,
+            operator=operator,
+            targets=sorted(targets.items()),
+            from_batch=from_batch,
+        )
+
+    def _list_live(self) -> list[str]:
+        return sorted(self._engine.executors(), key=int)
+
+    def _write(self, what: str, **values: Any) -> None:
+        self._log.write(json.dumps({"what": what, **values}) + "\n")
+        self._log.flush()
+
+
+def find_executor(application: str, executor: str) -> int | None:
+    """The process id of a local executor, or None where it has ended."""
+    for folder in Path("/proc").glob("[0-9]*"):
+        try:
+            words = (folder / "cmdline").read_bytes().decode(errors="replace").split("\0")
+        except OSError:
+            continue
+        if "org.apache.spark.executor.CoarseGrainedExecutorBackend" in words:
+            options = dict(itertools.pairwise(words))
+            if options.get("--app-id") == application and options["--executor-id"] == executor:
+                return int(folder.name)
+    return None

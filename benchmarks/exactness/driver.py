@@ -1,0 +1,240 @@
+"""One Spark driver process: runs queries undisturbed, or schedule after schedule.
+
+`run.py` starts it with the path of a JSON file: `runs` is a list of {kind, folder, inputs, seed};
+with `executors` they are disturbed, each by the schedule of its seed, and without undisturbed;
+while the file `pause_file` exists, no run is begun. It prints JSON lines that say "started" once
+there is a session, and "begun" and "finished" for each run. A run that a SIGKILLed driver left
+behind is taken up where it stopped.
+
+In the folder of a run, each query has `<query>/batches/<batch>.jsonl`, `<query>/state.jsonl` and
+`<query>/checkpoint`; a disturbed run has `happened.jsonl` as well.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import sys
+import time
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import inputs
+import kinds
+from answers import count_batches, find_timer_fault
+from disturbing import Disturber
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F  # noqa: N812
+from pyspark.sql.streaming import StreamingQuery
+from schedules import Action, draw_schedule
+
+from balancedstream.engine import Engine
+from balancedstream.engine.session import LocalExecutors, tuned_sessions
+
+PARTITIONS = 4
+QUERY_TIMEOUT_S = 240.0
+START_TIMEOUT_S = 90.0
+PAUSE_POLL_S = 2.0
+
+SHORT_LIVED_JVM = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
+"""Processes that are killed after seconds would spend most of them on compiling."""
+
+PLAIN = {
+    "spark.ui.enabled": "false",
+    "spark.ui.showConsoleProgress": "false",
+    "spark.driver.extraJavaOptions": SHORT_LIVED_JVM,
+    "spark.sql.shuffle.partitions": str(PARTITIONS),
+    "spark.sql.session.timeZone": "UTC",
+    # transformWithState refuses Spark's default provider.
+    "spark.sql.streaming.stateStore.providerClass": (
+        "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
+    ),
+}
+"""What undisturbed runs have: Spark's defaults as far as they can do the job."""
+
+DISTURBED = {
+    "spark.executor.memory": "768m",
+    "spark.executor.extraJavaOptions": SHORT_LIVED_JVM,
+    # Within eight batches there shall be snapshots to load, and maintenance that unloads the
+    # stores which moved away; the defaults (10 and 60 s) would come too late.
+    "spark.sql.streaming.stateStore.minDeltasForSnapshot": "3",
+    "spark.sql.streaming.stateStore.maintenanceInterval": "4s",
+}
+"""What disturbed runs have on top, besides the tuned settings."""
+
+
+class HungError(Exception):
+    """A query did not end in time."""
+
+
+def main(path: Path) -> None:
+    job = json.loads(path.read_text())
+    os.environ["PYSPARK_PYTHON"] = sys.executable
+    engines: list[Engine] = []
+    executors = job.get("executors")
+    with contextlib.ExitStack() as stack:
+        settings = dict(PLAIN)
+        if executors:
+            local = LocalExecutors(executors, executors)
+            attach = tuned_sessions(local, lambda s: engines.append(Engine(s)), _say_warning)
+            stack.enter_context(attach)
+            settings |= DISTURBED
+        else:
+            settings["spark.master"] = "local[2]"
+        builder = SparkSession.builder.appName("exactness")
+        for key, value in settings.items():
+            builder = builder.config(key, value)
+        spark = builder.getOrCreate()
+    spark.sparkContext.setLogLevel("ERROR")
+    spark.sparkContext.addPyFile(kinds.__file__)
+    _say("started", application=spark.sparkContext.applicationId)
+    for run in job["runs"]:
+        _pause(job.get("pause_file"))
+        _say("begun")
+        error = None
+        try:
+            if executors:
+                _run_disturbed(spark, engines[0], executors, run)
+            else:
+                _run(spark, run)
+        except Exception as failure:
+            error = f"{type(failure).__name__}: {failure}"[:2000]
+            for query in spark.streams.active:
+                query.stop()
+        _say("finished", error=error)
+    spark.stop()
+
+
+def _run_disturbed(
+    spark: SparkSession, engine: Engine, executors: int, run: Mapping[str, Any]
+) -> None:
+    folder = Path(run["folder"])
+    folder.mkdir(parents=True, exist_ok=True)
+    log = folder / "happened.jsonl"
+    actions = draw_schedule(run["seed"], PARTITIONS)
+    if log.exists():
+        actions = _drop_done(actions)
+    _wait_for_executors(engine, executors)
+    disturber = Disturber(spark, engine, actions, executors, log)
+    disturber.start()
+    try:
+        _await(_start(spark, run), run)
+    finally:
+        disturber.stop()
+    _read_state(spark, run)
+
+
+def _drop_done(actions: tuple[Action, ...]) -> tuple[Action, ...]:
+    """What is left to do after the driver was killed."""
+    killed = [action.what for action in actions].index("kill-driver")
+    return actions[killed + 1 :]
+
+
+def _run(spark: SparkSession, run: Mapping[str, Any]) -> None:
+    _await(_start(spark, run), run)
+    _read_state(spark, run)
+
+
+def _wait_for_executors(engine: Engine, count: int) -> None:
+    """Has all executors back that the schedule before has cost."""
+    engine.set_executor_count(count)
+    deadline_s = time.monotonic() + START_TIMEOUT_S
+    while len(engine.executors()) < count or engine.wait(0.0):
+        engine.wait(0.2)
+        if time.monotonic() > deadline_s:
+            message = f"{len(engine.executors())} of {count} executors after {START_TIMEOUT_S} s"
+            raise HungError(message)
+
+
+def _start(spark: SparkSession, run: Mapping[str, Any]) -> dict[str, StreamingQuery]:
+    started = {}
+    for name, query in kinds.KINDS[run["kind"]].items():
+        folder = Path(run["folder"]) / name
+        rows = query.build(_reader(spark, Path(run["inputs"]) / name))
+        writer = (
+            rows.writeStream.queryName(name)
+            .outputMode(query.output_mode)
+            .option("checkpointLocation", str(folder / "checkpoint"))
+            .foreachBatch(write_batches(folder / "batches"))
+        )
+        if query.trigger == "available-now":
+            writer = writer.trigger(availableNow=True)
+        else:
+            writer = writer.trigger(processingTime="200 milliseconds")
+        started[name] = writer.start()
+    return started
+
+
+def _reader(spark: SparkSession, folder: Path) -> kinds.Read:
+    def read(table: str) -> DataFrame:
+        rows = spark.readStream.schema(inputs.SCHEMA).option("maxFilesPerTrigger", 1)
+        return rows.json(str(folder / table)).withWatermark("at", inputs.WATERMARK_DELAY)
+
+    return read
+
+
+def write_batches(folder: Path) -> Callable[[DataFrame, int], None]:
+    """A sink in which batch N is always, and only, the file of batch N, written whole."""
+    folder.mkdir(parents=True, exist_ok=True)
+
+    def write(batch: DataFrame, number: int) -> None:
+        lines = [line for (line,) in batch.select(F.to_json(F.struct("*"))).collect()]
+        seen_ms = int(time.time() * 1000)
+        unfinished = folder / f".{number:06}.unfinished"
+        unfinished.write_text("".join(f"{seen_ms} {line}\n" for line in lines))
+        unfinished.replace(folder / f"{number:06}.jsonl")
+
+    return write
+
+
+def _await(queries: Mapping[str, StreamingQuery], run: Mapping[str, Any]) -> None:
+    """Waits until the queries have ended, or all timers have fired."""
+    deadline_s = time.monotonic() + QUERY_TIMEOUT_S
+    for name, query in queries.items():
+        folder = Path(run["folder"]) / name
+        endless = kinds.KINDS[run["kind"]][name].trigger == "processing-time"
+        stop_after: int | None = None
+        while not query.awaitTermination(1):
+            if time.monotonic() > deadline_s:
+                message = f"query {name} did not end within {QUERY_TIMEOUT_S} s: {query.status}"
+                raise HungError(message)
+            if not endless:
+                continue
+            finished = count_batches(folder)
+            if stop_after is None and find_timer_fault(folder) is None:
+                # A timer that fires twice has two more batches to show it.
+                stop_after = finished + 2
+            if stop_after is not None and finished >= stop_after:
+                query.stop()
+
+
+def _read_state(spark: SparkSession, run: Mapping[str, Any]) -> None:
+    """Writes down the final state of every stateful operator, as Spark's own reader gives it."""
+    for name, query in kinds.KINDS[run["kind"]].items():
+        folder = Path(run["folder"]) / name
+        lines = []
+        for options in query.states:
+            reader = spark.read.format("statestore").options(**options)
+            rows = reader.load(str(folder / "checkpoint"))
+            label = json.dumps(options)
+            lines += [f"{label} {r}\n" for (r,) in rows.select(F.to_json(F.struct("*"))).collect()]
+        (folder / "state.jsonl").write_text("".join(lines))
+
+
+def _pause(path: str | None) -> None:
+    while path and Path(path).exists():
+        time.sleep(PAUSE_POLL_S)
+
+
+def _say(says: str, **values: Any) -> None:
+    print(json.dumps({"says": says, **values}), flush=True)
+
+
+def _say_warning(warning: str) -> None:
+    print(warning, file=sys.stderr)
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]))

@@ -1,0 +1,317 @@
+"""Exactness under disturbance: is a stream's answer the same, whatever is done to it?
+
+Runs seeded random schedules of moves, scaling, killed executors and killed drivers against each
+kind of stateful operator, compares output and final state with the undisturbed run's, and appends
+one JSON line a schedule to the file of outcomes. A schedule that is in the file is not run again,
+so the work can be spread over several sittings:
+
+    python benchmarks/exactness/run.py --kind all --seeds 0-19 --out exactness.jsonl
+
+Exit status 1 if any schedule that was run had another outcome than "equal".
+"""
+
+from __future__ import annotations
+
+import argparse
+import hashlib
+import json
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections import deque
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import answers
+import inputs
+import kinds
+from comparison import summarize
+from pyspark.find_spark_home import _find_spark_home
+
+from balancedstream.engine.session import remove_work_folder
+
+HERE = Path(__file__).parent
+EXECUTORS = 3
+WHOLE = ".whole"
+"""Marks a folder that is complete."""
+
+TAIL_BYTES = 2000
+
+
+@dataclass(frozen=True)
+class Schedule:
+    """What is to be run."""
+
+    kind: str
+    seed: int
+
+
+class DriverError(Exception):
+    """A driver process could not even begin."""
+
+
+class Driver:
+    """A Spark driver in a process of its own; iterating gives what it says, until it ends.
+
+    Attributes:
+        status: exit status, once it has ended.
+    """
+
+    def __init__(self, work: Path, job: dict[str, Any]) -> None:
+        self._job = work / "job.json"
+        self._job.write_text(json.dumps(job))
+        self._errors = work / "driver.log"
+        self.status: int | None = None
+
+    def __iter__(self) -> Iterator[dict[str, Any]]:
+        command = [sys.executable, str(HERE / "driver.py"), str(self._job)]
+        with (
+            self._errors.open("w") as errors,
+            subprocess.Popen(command, stdout=subprocess.PIPE, stderr=errors, text=True) as process,
+        ):
+            try:
+                for line in process.stdout or ():
+                    # Spark's JVM may print there as well.
+                    if line.startswith("{"):
+                        yield json.loads(line)
+                self.status = process.wait()
+            finally:
+                process.kill()
+
+    def read_tail(self) -> str:
+        """The end of what the driver wrote to its standard error."""
+        return self._errors.read_text()[-TAIL_BYTES:]
+
+
+class Harness:
+    """Runs schedules and writes their outcomes down.
+
+    Args:
+        work: folder for inputs, undisturbed runs (kept for the next sitting) and schedules.
+        out: file of outcomes.
+        pause_file: while it exists, no schedule is begun.
+    """
+
+    def __init__(self, work: Path, out: Path, pause_file: Path | None) -> None:
+        self._work = work
+        self._out = out
+        self._pause_file = pause_file
+        self._commit = read_commit()
+        self._applications: set[str] = set()
+        self._began_s: dict[Schedule, float] = {}
+        self._killed: set[Schedule] = set()
+
+    def run(self, schedules: Sequence[Schedule]) -> bool:
+        """Runs those that have no outcome yet; returns whether all of these were equal."""
+        done = {(line["kind"], line["seed"]) for line in read_outcomes(self._out)}
+        waiting = deque(s for s in schedules if (s.kind, s.seed) not in done)
+        print(f"{len(schedules)} schedules, {len(waiting)} of them still to run", flush=True)
+        good = True
+        try:
+            self._run_undisturbed({s.kind: whole_cuts(s.kind) for s in waiting})
+            for schedule in waiting:
+                shutil.rmtree(self._folder(schedule), ignore_errors=True)
+            while waiting:
+                good &= self._run_driver(waiting)
+        finally:
+            for application in self._applications:
+                remove_work_folder(_find_spark_home(), application)
+        return good
+
+    def _run_driver(self, waiting: deque[Schedule]) -> bool:
+        """Runs schedules in one driver, until it has run all or one of them has killed it."""
+        runs = [
+            {
+                "kind": s.kind,
+                "seed": s.seed,
+                "folder": str(self._folder(s)),
+                "inputs": str(self._write_inputs(whole_cuts(s.kind))),
+            }
+            for s in waiting
+        ]
+        pause_file = str(self._pause_file) if self._pause_file else None
+        driver = Driver(
+            self._work, {"executors": EXECUTORS, "pause_file": pause_file, "runs": runs}
+        )
+        good = True
+        begun = False
+        for line in driver:
+            if line["says"] == "started":
+                self._applications.add(line["application"])
+            elif line["says"] == "begun":
+                self._began_s.setdefault(waiting[0], time.monotonic())
+                begun = True
+            else:
+                good &= self._judge(waiting.popleft(), line["error"])
+                begun = False
+        if not waiting:
+            return good
+        if not begun:
+            message = f"the driver ended with status {driver.status}: {driver.read_tail()}"
+            raise DriverError(message)
+        schedule = waiting[0]
+        if driver.status == -signal.SIGKILL and schedule not in self._killed:
+            self._killed.add(schedule)
+            return good
+        error = f"the driver ended by itself with status {driver.status}: {driver.read_tail()}"
+        return good & self._judge(waiting.popleft(), error)
+
+    def _judge(self, schedule: Schedule, error: str | None) -> bool:
+        """Compares a schedule's answer with the undisturbed one and writes its outcome down."""
+        folder = self._folder(schedule)
+        happened = summarize(read_happened(folder))
+        merged = False
+        difference = error
+        outcome = "failed"
+        if not error:
+            cuts = answers.read_cuts(schedule.kind, folder)
+            merged = schedule.kind != kinds.TIMERS and cuts != whole_cuts(schedule.kind)
+            difference = self._find_difference(schedule.kind, cuts, folder)
+            outcome = "different" if difference else "equal"
+            if not difference and not happened["settled"]:
+                outcome, difference = "unmoved", "no partition ran where it was wanted"
+        line = {
+            "kind": schedule.kind,
+            "seed": schedule.seed,
+            "outcome": outcome,
+            "difference": difference,
+            **happened,
+            "files_merged": merged,
+            "seconds": round(time.monotonic() - self._began_s[schedule], 1),
+            "commit": self._commit,
+        }
+        with self._out.open("a") as out:
+            out.write(json.dumps(line) + "\n")
+        print(json.dumps(line), flush=True)
+        if outcome == "equal":
+            shutil.rmtree(folder)
+        return outcome == "equal"
+
+    def _find_difference(self, kind: str, cuts: answers.Cuts, folder: Path) -> str | None:
+        if kind == kinds.TIMERS:
+            return answers.find_timer_fault_at_end(folder)
+        # A driver that died between the source's log and the offset log takes two files in one
+        # batch after its restart: the undisturbed run then gets these two as one file.
+        self._run_undisturbed({kind: cuts})
+        return answers.compare(kind, self._undisturbed(kind, cuts), folder)
+
+    def _run_undisturbed(self, wanted: dict[str, answers.Cuts]) -> None:
+        """Has the undisturbed runs of these kinds and batches, from before or by running them."""
+        runs = [
+            {
+                "kind": kind,
+                "folder": str(self._undisturbed(kind, cuts)),
+                "inputs": str(self._write_inputs(cuts)),
+            }
+            for kind, cuts in wanted.items()
+            if kind != kinds.TIMERS and not (self._undisturbed(kind, cuts) / WHOLE).exists()
+        ]
+        if not runs:
+            return
+        for run in runs:
+            shutil.rmtree(run["folder"], ignore_errors=True)
+        said = []
+        driver = Driver(self._work, {"runs": runs})
+        for line in driver:
+            if line["says"] == "finished":
+                said.append(line)
+        for run, line in zip(runs, said, strict=False):
+            if not line["error"]:
+                (Path(run["folder"]) / WHOLE).touch()
+        failed = [line for line in said if line["error"]]
+        if failed or len(said) < len(runs):
+            message = f"an undisturbed run failed: {failed} {driver.read_tail()}"
+            raise DriverError(message)
+
+    def _write_inputs(self, cuts: answers.Cuts) -> Path:
+        """The folder that holds `<query>/<table>/` with these batches."""
+        folder = self._work / "inputs" / digest(cuts)
+        if not (folder / WHOLE).exists():
+            for query, tables in cuts.items():
+                for table, batches in tables.items():
+                    inputs.write_table(folder / query / table, table, batches)
+            (folder / WHOLE).touch()
+        return folder
+
+    def _undisturbed(self, kind: str, cuts: answers.Cuts) -> Path:
+        return self._work / "undisturbed" / f"{kind}-{digest(cuts)}"
+
+    def _folder(self, schedule: Schedule) -> Path:
+        return self._work / "schedules" / f"{schedule.kind}-{schedule.seed}"
+
+
+def digest(cuts: answers.Cuts) -> str:
+    """Names a division of the input into batches, and the queries and rows as they are now."""
+    sha = hashlib.sha256(json.dumps(cuts, sort_keys=True).encode())
+    for module in (inputs, kinds):
+        sha.update(Path(str(module.__file__)).read_bytes())
+    return sha.hexdigest()[:16]
+
+
+def whole_cuts(kind: str) -> answers.Cuts:
+    """One file a batch."""
+    return {
+        name: {table: list(range(inputs.FILES)) for table in query.tables}
+        for name, query in kinds.KINDS[kind].items()
+    }
+
+
+def read_happened(folder: Path) -> list[dict[str, Any]]:
+    """What happened during a schedule; empty where it never came to that."""
+    path = folder / "happened.jsonl"
+    return [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
+
+
+def read_outcomes(path: Path) -> list[dict[str, Any]]:
+    """The lines of a file of outcomes; none where there is no such file."""
+    return [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
+
+
+def read_commit() -> str:
+    """The commit that is measured, marked where files differ from it."""
+    command = ["git", "describe", "--always", "--dirty", "--exclude=*"]
+    shown = subprocess.run(command, cwd=HERE, capture_output=True, text=True, check=False)
+    return shown.stdout.strip() or "uncommitted"
+
+
+def parse_seeds(text: str) -> list[int]:
+    """Seeds from `FIRST-LAST`, or a single one.
+
+    >>> parse_seeds("3-5"), parse_seeds("7")
+    ([3, 4, 5], [7])
+    """
+    first, _, last = text.partition("-")
+    return list(range(int(first), int(last or first) + 1))
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
+    parser.add_argument(
+        "--kind",
+        action="append",
+        choices=["all", *kinds.KINDS],
+        help="may be given several times (default: all)",
+    )
+    parser.add_argument("--seeds", type=parse_seeds, default=parse_seeds("0-19"), metavar="A-B")
+    parser.add_argument("--out", type=Path, required=True, help="file of outcomes, appended to")
+    parser.add_argument("--work", type=Path, help="folder to work in, kept (default: temporary)")
+    parser.add_argument("--pause-file", type=Path, help="while it exists, no schedule is begun")
+    args = parser.parse_args()
+    chosen = args.kind or ["all"]
+    names = list(kinds.KINDS) if "all" in chosen else chosen
+    schedules = [Schedule(kind, seed) for seed in args.seeds for kind in names]
+    with tempfile.TemporaryDirectory(prefix="exactness-") as temporary:
+        work = (args.work or Path(temporary)).resolve()
+        work.mkdir(parents=True, exist_ok=True)
+        args.out.parent.mkdir(parents=True, exist_ok=True)
+        good = Harness(work, args.out, args.pause_file).run(schedules)
+    sys.exit(0 if good else 1)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,25 @@
+"""Keeps Spark Structured Streaming jobs balanced and right-sized while they run.
+
+>>> import balancedstream                     # doctest: +SKIP
+>>> attachment = balancedstream.attach(spark) # doctest: +SKIP
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from balancedstream.attaching import Attachment, attach
+
+__all__ = ["Attachment", "attach"]
+__version__ = "0.1.0"
+
+
+def __getattr__(name: str) -> Any:
+    # The core is imported where there is no Spark: what needs Spark is loaded when it is asked for.
+    if name in __all__:
+        from balancedstream import attaching  # noqa: PLC0415
+
+        return getattr(attaching, name)
+    message = f"module {__name__!r} has no attribute {name!r}"
+    raise AttributeError(message)

@@ -1,0 +1,124 @@
+"""Attaches the embedded controller to a Spark session."""
+
+from __future__ import annotations
+
+import json
+import os
+import platform
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+from pyspark.sql import SparkSession
+
+from balancedstream.controller import Controller
+from balancedstream.core.decisions import Observation
+from balancedstream.core.policy import Policy, to_mapping
+from balancedstream.engine import Engine
+from balancedstream.exporter import Exporter
+from balancedstream.history import History, RunInfo
+from balancedstream.live import PlainView, View
+
+
+class Attachment:
+    """A session that is being balanced; `detach` ends it, and the queries run on.
+
+    Attributes:
+        history: what happened so far.
+        view: shows it.
+        problems: sentences on what cannot be done with this Spark; empty when all can.
+    """
+
+    def __init__(
+        self,
+        controller: Controller | None,
+        history: History,
+        view: View,
+        problems: tuple[str, ...],
+    ) -> None:
+        self._controller = controller
+        self.history = history
+        self.view = view
+        self.problems = problems
+
+    def detach(self) -> None:
+        """Stops balancing after what Spark already reported was taken in."""
+        if self._controller:
+            self._controller.stop()
+        self.view.close()
+        self.history.end(time.time())
+
+
+def attach(
+    spark: SparkSession,
+    policy: Policy | None = None,
+    *,
+    open_view: Callable[[RunInfo], View] = PlainView,
+    exporter: Exporter | None = None,
+    record_dir: Path | None = None,
+) -> Attachment:
+    """Balances every streaming query of the session's application, from now on.
+
+    Where this Spark does not allow it, nothing is done and `problems` says why; the job runs.
+
+    Args:
+        spark: a running session with executors of its own (a cluster, or local-cluster).
+        policy: all knobs; the defaults if None.
+        open_view: who shows what happens; by default one line a decision on standard error.
+        exporter: metrics, started already.
+        record_dir: where each observation that led to an action is kept, for `explain`.
+    """
+    policy = policy or Policy()
+    run = RunInfo(
+        app=spark.sparkContext.appName,
+        started_s=time.time(),
+        cores=count_cores(),
+        spark_version=spark.version,
+        python_version=platform.python_version(),
+        settings={
+            f"{section}.{name}": value
+            for section, values in to_mapping(policy).items()
+            for name, value in values.items()
+        },
+    )
+    history = History(run)
+    view = open_view(run)
+    engine = Engine(spark)
+    for problem in engine.capabilities.problems:
+        view.note(problem)
+    if not engine.capabilities.placement:
+        return Attachment(None, history, view, engine.capabilities.problems)
+    recorder = Recorder(record_dir, policy) if record_dir else None
+    controller = Controller(
+        engine,
+        policy,
+        history,
+        view,
+        exporter=exporter,
+        record=recorder.write if recorder else None,
+    )
+    controller.start()
+    return Attachment(controller, history, view, engine.capabilities.problems)
+
+
+def count_cores() -> int:
+    """Processor cores that this process may use."""
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
+
+
+class Recorder:
+    """Writes observations to a folder, one file each, with the policy they were decided by."""
+
+    def __init__(self, directory: Path, policy: Policy) -> None:
+        self._directory = directory
+        self._policy = to_mapping(policy)
+        self._count = 0
+
+    def write(self, observation: Observation) -> None:
+        """Writes `observation-<n>.json`."""
+        self._count += 1
+        content = {"policy": self._policy, "observation": json.loads(observation.to_json())}
+        path = self._directory / f"observation-{self._count:05d}.json"
+        path.write_text(json.dumps(content, indent=1) + "\n", "utf-8")

@@ -1,0 +1,164 @@
+"""The command line: `balancedstream run | explain | policy`."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from collections.abc import Sequence
+from dataclasses import fields
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from balancedstream import __version__
+from balancedstream.core.decisions import Observation, decide, parse_observation
+from balancedstream.core.policy import Policy, knobs, parse
+from balancedstream.errors import BalancedStreamError, InvalidInputError
+
+EXIT_ERROR = 2
+"""The command could not do what it was asked for; standard error says why."""
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Runs one command; errors of ours end it with one sentence, never with a stack trace."""
+    arguments = _build_parser().parse_args(argv)
+    try:
+        status: int = arguments.command(arguments)
+    except BalancedStreamError as error:
+        print(f"balancedstream: {error}", file=sys.stderr)
+        return EXIT_ERROR
+    return status
+
+
+def _build_parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="balancedstream",
+        description="Keeps PySpark streaming jobs balanced and right-sized while they run.",
+    )
+    parser.add_argument("--version", action="version", version=f"%(prog)s {__version__}")
+    commands = parser.add_subparsers(required=True, metavar="COMMAND")
+
+    run = commands.add_parser("run", help="run a PySpark script, balanced")
+    run.add_argument(
+        "--local",
+        metavar="MIN:MAX",
+        help="start that many executor processes on this machine; the number follows the load",
+    )
+    run.add_argument(
+        "--policy", type=Path, metavar="FILE", help="YAML, as `balancedstream policy` prints it"
+    )
+    run.add_argument(
+        "--report", type=Path, metavar="DIR", help="write report.html and report.json there"
+    )
+    run.add_argument(
+        "--record", type=Path, metavar="DIR", help="keep what was seen there, for `explain`"
+    )
+    run.add_argument(
+        "--metrics-port", type=int, metavar="PORT", help="serve /metrics for Prometheus there"
+    )
+    run.add_argument("app", type=Path, metavar="APP", help="the script")
+    run.add_argument("args", nargs=argparse.REMAINDER, metavar="ARGS", help="its own arguments")
+    run.set_defaults(command=_run)
+
+    explain = commands.add_parser("explain", help="say what is decided on an observation, and why")
+    explain.add_argument("observation", type=Path, metavar="OBSERVATION.json")
+    explain.add_argument("--policy", type=Path, metavar="FILE", help="instead of the recorded one")
+    explain.set_defaults(command=_explain)
+
+    show = commands.add_parser("policy", help="print every knob with its default, as a policy file")
+    show.set_defaults(command=_print_policy)
+    return parser
+
+
+def _run(arguments: argparse.Namespace) -> int:
+    # `explain` and `policy` need no Spark, and answer at once.
+    from balancedstream.engine.session import LocalExecutors  # noqa: PLC0415
+    from balancedstream.running import RunOptions, run_app  # noqa: PLC0415
+
+    options = RunOptions(
+        app=arguments.app,
+        args=tuple(arguments.args),
+        local=LocalExecutors.parse(arguments.local) if arguments.local else None,
+        policy=_read_policy(arguments.policy),
+        report_dir=arguments.report,
+        record_dir=arguments.record,
+        metrics_port=arguments.metrics_port,
+    )
+    return run_app(options)
+
+
+def _explain(arguments: argparse.Namespace) -> int:
+    recorded_policy, observation = _read_observation(arguments.observation)
+    policy = _read_policy(arguments.policy) if arguments.policy else recorded_policy
+    decision = decide(observation, policy)
+    executors = ", ".join(f"{e} ({c} cores)" for e, c in sorted(observation.executors.items()))
+    print(f"executors: {executors}")
+    for (query, operator), balance in sorted(decision.balance.items()):
+        load = decision.loads[query, operator]
+        print(f"\nquery {query}, operator {operator}: {balance.reason}")
+        for executor, busy_s in sorted(load.executor_busy_s.items()):
+            held = sorted(p for p, e in load.placement.items() if e == executor)
+            print(f"  executor {executor}: {busy_s:.3f} s a batch, partitions {held}")
+        for move in balance.moves:
+            busy_s = load.busy_s.get(move.partition, 0.0)
+            state_bytes = load.state_bytes.get(move.partition, 0)
+            print(
+                f"  move partition {move.partition} ({busy_s:.3f} s, {state_bytes:,} bytes of "
+                f"state): {move.source or 'nowhere'} -> {move.target}"
+            )
+    scaling = decision.scaling
+    print(f"\nexecutors: {scaling.executors} wanted ({scaling.verdict}): {scaling.reason}")
+    return 0
+
+
+def _print_policy(arguments: argparse.Namespace) -> int:
+    section = ""
+    for knob in knobs():
+        head, _, name = knob.path.partition(".")
+        if head != section:
+            print(f"{'' if not section else chr(10)}{head}:")
+            section = head
+        unit = f" [{knob.unit}]" if knob.unit else ""
+        print(f"  # {knob.sentence}{unit}")
+        print(f"  # {knob.allowed}")
+        print(f"  {name}: {knob.default}")
+    return 0
+
+
+def _read_policy(path: Path | None) -> Policy:
+    if path is None:
+        return Policy()
+    try:
+        content = yaml.safe_load(_read(path, "policy"))
+    except yaml.YAMLError as error:
+        message = f"policy: {path} is not YAML: {error}"
+        raise InvalidInputError(message) from error
+    return parse({} if content is None else content)
+
+
+def _read_observation(path: Path) -> tuple[Policy, Observation]:
+    try:
+        content: Any = json.loads(_read(path, "observation"))
+    except ValueError as error:
+        message = f"observation: {path} is not JSON ({error})"
+        raise InvalidInputError(message) from error
+    if isinstance(content, dict) and "observation" in content:
+        policy = parse(content.get("policy", {}))
+        return policy, parse_observation(json.dumps(content["observation"]))
+    wanted = ", ".join(f.name for f in fields(Observation))
+    message = f"observation: {path} has no field `observation` (with {wanted})"
+    raise InvalidInputError(message)
+
+
+def _read(path: Path, what: str) -> str:
+    try:
+        return path.read_text("utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        message = f"{what}: {path} cannot be read ({error})"
+        raise InvalidInputError(message) from error
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,179 @@
+"""One decision about one application: what both homes, embedded and Kubernetes, call each time."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, fields
+from typing import Any, TypeVar
+
+from balancedstream.core.handoffs import LoadCost
+from balancedstream.core.hotspots import BalanceDecision, diminish
+from balancedstream.core.loads import OperatorLoad, measure
+from balancedstream.core.observations import BatchSample, TaskSample
+from balancedstream.core.policy import Policy
+from balancedstream.core.scaling import ScalingDecision
+from balancedstream.core.scaling import decide as decide_scaling
+from balancedstream.errors import InvalidInputError
+
+
+@dataclass(frozen=True, slots=True)
+class Observation:
+    """All that one decision sees.
+
+    Attributes:
+        now_s: the decision's clock, seconds since the Unix epoch.
+        executors: live executors that take work, id to cores.
+        tasks: samples of the measuring window, any order.
+        batches: batches of the scaling window, any order.
+        load_cost: what loading moved state was found to cost.
+        requested: executors asked for, while they are not all there; None when they are.
+        last_scaled_s: when the number of executors was last changed; None for never.
+        missing: how many measurements in a row did not come.
+    """
+
+    now_s: float
+    executors: Mapping[str, int]
+    tasks: tuple[TaskSample, ...] = ()
+    batches: tuple[BatchSample, ...] = ()
+    load_cost: LoadCost = LoadCost()  # noqa: RUF009 - frozen
+    requested: int | None = None
+    last_scaled_s: float | None = None
+    missing: int = 0
+
+    def to_json(self) -> str:
+        """One line of JSON, which `parse_observation` reads back.
+
+        >>> observation = Observation(5.0, {"0": 1})
+        >>> parse_observation(observation.to_json()) == observation
+        True
+        """
+        return json.dumps(asdict(self), separators=(",", ":"))
+
+
+@dataclass(frozen=True, slots=True)
+class Decision:
+    """What to move and how many executors to have; every part has its reason.
+
+    Attributes:
+        loads: what each operator was measured to cost, by (query, operator).
+        balance: what to move, by (query, operator).
+        scaling: how many executors there should be.
+    """
+
+    loads: Mapping[tuple[str, int], OperatorLoad]
+    balance: Mapping[tuple[str, int], BalanceDecision]
+    scaling: ScalingDecision
+
+
+def decide(observation: Observation, policy: Policy) -> Decision:
+    """Measure, then decide on placement for each operator, then on the number of executors.
+
+    Raises:
+        InvalidInputError: there is no executor, or a measurement is not a number.
+
+    >>> tasks = tuple(TaskSample("q", 0, p, 1, "a", 1.0, 5, 0, 9.0) for p in range(4))
+    >>> decision = decide(Observation(10.0, {"a": 1, "b": 1}, tasks), Policy())
+    >>> decision.balance["q", 0].reason
+    '2 moves: imbalance 2.00 → 1.00 (bound 1.00)'
+    """
+    loads = measure(observation.tasks, observation.executors, policy.window, observation.now_s)
+    balance = {
+        operator: diminish(
+            load.busy_s,
+            load.placement,
+            observation.executors,
+            policy.balance,
+            state_bytes=load.state_bytes,
+            move_cost_s={
+                partition: observation.load_cost.estimate_s(size)
+                for partition, size in load.state_bytes.items()
+            },
+        )
+        for operator, load in loads.items()
+    }
+    scaling = decide_scaling(
+        observation.batches,
+        loads,
+        observation.executors,
+        policy,
+        now_s=observation.now_s,
+        requested=observation.requested,
+        last_change_s=observation.last_scaled_s,
+        missing=observation.missing,
+    )
+    return Decision(loads, balance, scaling)
+
+
+_Record = TypeVar("_Record", TaskSample, BatchSample, LoadCost)
+
+
+def parse_observation(text: str) -> Observation:
+    """Reads what `Observation.to_json` wrote.
+
+    Raises:
+        InvalidInputError: not JSON, or a field is missing, unknown or of the wrong type; the
+            message names it.
+    """
+    try:
+        content = json.loads(text)
+    except ValueError as error:
+        message = f"observation: not JSON ({error})"
+        raise InvalidInputError(message) from error
+    if not isinstance(content, dict):
+        message = f"observation: must be a JSON object, not {type(content).__name__}"
+        raise InvalidInputError(message)
+    known = {f.name for f in fields(Observation)}
+    for name in content:
+        if name not in known:
+            message = f"observation.{name}: unknown; known are {', '.join(sorted(known))}"
+            raise InvalidInputError(message)
+    for name in ("now_s", "executors"):
+        if name not in content:
+            message = f"observation.{name}: missing"
+            raise InvalidInputError(message)
+    content["tasks"] = _parse_each(TaskSample, content.get("tasks", []), "tasks")
+    content["batches"] = _parse_each(BatchSample, content.get("batches", []), "batches")
+    if "load_cost" in content:
+        content["load_cost"] = _parse(LoadCost, content["load_cost"], "load_cost")
+    executors = content["executors"]
+    if not isinstance(executors, dict) or not all(type(c) is int for c in executors.values()):
+        message = "observation.executors: must map executor ids to whole numbers of cores"
+        raise InvalidInputError(message)
+    if not isinstance(content["now_s"], int | float):
+        message = f"observation.now_s: must be a number, not {content['now_s']!r}"
+        raise InvalidInputError(message)
+    return Observation(**content)
+
+
+def _parse_each(kind: type[_Record], items: Any, name: str) -> tuple[_Record, ...]:
+    if not isinstance(items, list):
+        message = f"observation.{name}: must be a list"
+        raise InvalidInputError(message)
+    return tuple(_parse(kind, item, f"{name}[{i}]") for i, item in enumerate(items))
+
+
+def _parse(kind: type[_Record], item: Any, path: str) -> _Record:
+    """One record; a JSON integer is fine where a float is wanted, nothing else is converted."""
+    if not isinstance(item, dict):
+        message = f"observation.{path}: must be an object"
+        raise InvalidInputError(message)
+    accepted: dict[str, tuple[type, ...]] = {
+        "str": (str,),
+        "int": (int,),
+        "float": (int, float),
+        "float | None": (int, float, type(None)),
+    }
+    types = {f.name: accepted[str(f.type)] for f in fields(kind)}
+    for name, value in item.items():
+        if name not in types:
+            message = f"observation.{path}.{name}: unknown; known are {', '.join(types)}"
+            raise InvalidInputError(message)
+        if not isinstance(value, types[name]) or isinstance(value, bool):
+            message = f"observation.{path}.{name}: {value!r} is of the wrong type"
+            raise InvalidInputError(message)
+    try:
+        return kind(**item)
+    except TypeError as error:
+        message = f"observation.{path}: {error}"
+        raise InvalidInputError(message) from error

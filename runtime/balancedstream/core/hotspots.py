@@ -1,0 +1,628 @@
+"""AutoFlow's hotspot-diminishing algorithm; bound, thresholds and exchanges are our own design.
+
+The paper's abstract names a hotspot-diminishing algorithm and says no more. Ours starts from the
+placement that is there and relieves the hottest executor, again and again: by one partition that
+fits on the coldest executor or, where none does, by an exchange of a few partitions with a cold
+one. Each exchange leaves both of its executors below the peak that was there before, so the search
+ends, and called on its own result it finds nothing left to do.
+"""
+
+from __future__ import annotations
+
+import heapq
+import math
+from bisect import bisect_left, insort
+from collections import Counter, defaultdict
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import accumulate, combinations
+from typing import NamedTuple
+
+from balancedstream.core.policy import BalancePolicy
+from balancedstream.errors import InvalidInputError
+
+# Loads become whole numbers, the heaviest 2**40: sums are exact, whatever their order and history.
+_HEAVIEST = 1 << 40
+
+# What rounding to whole numbers can add up to; no comparison with a threshold may hang on it.
+_ROUNDING = 1e-9
+
+# An executor this near to the aim has reached it: no measured load is exact to a thousandth.
+_RESOLUTION = 0.005
+
+# How many of the coldest executors are asked for an exchange with the hottest.
+_PARTNERS = 64
+
+# What an executor offers for an exchange: groups of at most so many partitions, so many groups.
+_GROUP_SIZE = 4
+_GROUPS = 400
+
+# Candidates of nearly the same effect among which the lightest state is sought.
+_NEAR_TIES = 16
+
+# With at most so many partitions and executors all placements are tried, up to so many tries.
+_FEW = 12
+_TRIES = 20_000
+
+
+@dataclass(frozen=True, slots=True)
+class Move:
+    """One state partition that shall run on another executor.
+
+    Attributes:
+        partition: state partition, 0-based.
+        source: executor it leaves, possibly gone; empty where it never had one.
+        target: executor that shall run it.
+    """
+
+    partition: int
+    source: str
+    target: str
+
+
+@dataclass(frozen=True, slots=True)
+class BalanceDecision:
+    """What to move, and why.
+
+    Imbalance is the busy time per core of the hottest executor over the mean (all busy time over
+    all cores); 1 is level.
+
+    Attributes:
+        moves: what to move, most important first; empty when nothing should change.
+        imbalance_before: as found, over the partitions that have a live executor.
+        imbalance_after: once all moves are done, over all partitions.
+        bound: no placement of these partitions has less imbalance.
+        unsplittable: the heaviest partition, where it exceeds the mean even with the biggest
+            executor to itself; else None.
+        reason: the decision in words and numbers.
+    """
+
+    moves: tuple[Move, ...]
+    imbalance_before: float
+    imbalance_after: float
+    bound: float
+    unsplittable: int | None
+    reason: str
+
+
+class _Group(NamedTuple):
+    """Partitions of one executor that change places together; ordered by weight.
+
+    `toll` is the time of loading their state, spread over the horizon, in the unit of `weight`.
+    """
+
+    weight: int
+    size: int
+    toll: float
+    state_bytes: int
+    partitions: tuple[int, ...]
+
+
+_NOTHING = _Group(0, 0, 0.0, 0, ())
+
+
+class _Exchange(NamedTuple):
+    """A group of the hottest executor for a group of a cold one; the least is the best.
+
+    `peak` is the higher of the two executors' busy time per core afterwards, or the aim where that
+    is reached: then the fewest partitions, and of those the lightest state, decide.
+    """
+
+    peak: float
+    size: int
+    toll: float
+    state_bytes: int
+    out: _Group
+    back: _Group
+    hot: str
+    cold: str
+
+    @property
+    def targets(self) -> dict[int, str]:
+        return dict.fromkeys(self.out.partitions, self.cold) | dict.fromkeys(
+            self.back.partitions, self.hot
+        )
+
+
+class _Step(NamedTuple):
+    """Partitions that change places, with their new executors, and the peak that results."""
+
+    targets: Mapping[int, str]
+    peak: float
+
+
+class _Plan(NamedTuple):
+    """Steps that pay, the imbalance that they lead to, and why there are no more."""
+
+    steps: Sequence[_Step]
+    imbalance: float
+    remark: str
+
+
+def diminish(
+    loads: Mapping[int, float],
+    placement: Mapping[int, str],
+    executors: Mapping[str, int],
+    policy: BalancePolicy = BalancePolicy(),  # noqa: B008 - it is frozen
+    *,
+    state_bytes: Mapping[int, int] | None = None,
+    move_cost_s: Mapping[int, float] | None = None,
+) -> BalanceDecision:
+    """Find the moves that cool the hottest executors down, or the reason for making none.
+
+    Partitions without a live executor are always placed, heaviest first, each where it runs up the
+    least. Beyond that nothing moves unless the imbalance is above `policy.act_above` and above
+    `policy.stop_at` times the bound; then it is brought down to the latter, or as far as exchanges
+    lead. The moves must together save at least `policy.min_gain` of the hottest executor's load,
+    and within `policy.horizon_batches` more time than loading their state takes. Executors load
+    side by side, so the loading that counts is that of the executor that loads longest.
+
+    All thresholds at 0 is allowed: the aim is then a thousandth above the bound, as it is for any
+    `policy.stop_at` below 1.001. `policy.mode` is the caller's to obey.
+
+    The result depends on the values alone: not on the order of a mapping, nor on earlier calls.
+
+    Args:
+        loads: busy seconds a batch, per partition; a partition that is only placed counts as 0.
+        placement: id of the executor that runs each partition.
+        executors: live executors, id to cores.
+        policy: the thresholds.
+        state_bytes: size of each partition's state: of moves that do the same, the lightest is
+            taken.
+        move_cost_s: seconds that loading each partition's state takes, once. Left out, it is free.
+
+    Returns:
+        The decision.
+
+    Raises:
+        InvalidInputError: no executors, an executor without a core, or a load, size or cost that
+            is negative or not finite; the message names it.
+
+    >>> decision = diminish({0: 4.0, 1: 3.0, 2: 1.0}, {0: "a", 1: "a", 2: "b"}, {"a": 1, "b": 1})
+    >>> decision.moves
+    (Move(partition=1, source='a', target='b'),)
+    >>> decision.reason
+    '1 move: imbalance 1.75 → 1.00 (bound 1.00)'
+    """
+    groups = _weigh(loads, placement, state_bytes or {}, move_cost_s or {}, policy)
+    _check_executors(executors)
+    held: dict[str, list[_Group]] = {executor: [] for executor in sorted(executors)}
+    orphans: list[_Group] = []
+    for partition, group in groups.items():
+        held.get(placement.get(partition, ""), orphans).append(group)
+
+    before = _Layout(held, executors).imbalance
+    homes = _place(orphans, held, executors)
+    bound = _bound(groups, executors)
+    unit_s = max(loads.values(), default=0.0) / _HEAVIEST
+    plan = _plan(_Layout(held, executors), bound, policy, frozenset(homes), unit_s)
+    for step in plan.steps:
+        homes |= step.targets
+    moves = tuple(
+        Move(partition, placement.get(partition, ""), target)
+        for partition, target in homes.items()
+        if placement.get(partition) != target
+    )
+
+    remarks = [plan.remark] if plan.remark else []
+    if orphans:
+        remarks.insert(0, f"partitions without a live executor: {len(orphans)}")
+    unsplittable = _unsplittable(groups, executors)
+    if unsplittable is not None:
+        remarks.append(_describe(unsplittable, groups, executors))
+    headline = "no change: "
+    if moves:
+        headline = (
+            f"{_count(len(moves), 'move')}: imbalance {before:.2f} → {plan.imbalance:.2f} "
+            f"(bound {bound:.2f})" + "; " * bool(remarks)
+        )
+    return BalanceDecision(
+        moves=moves,
+        imbalance_before=before,
+        imbalance_after=plan.imbalance,
+        bound=bound,
+        unsplittable=unsplittable,
+        reason=headline + "; ".join(remarks),
+    )
+
+
+class _Layout:
+    """Which executor holds what, and the executors in order of busy time per core.
+
+    Partitions without load are left out: moving them does no good.
+    """
+
+    def __init__(self, held: Mapping[str, Sequence[_Group]], cores: Mapping[str, int]) -> None:
+        self.cores = cores
+        self.held = {e: sorted(group for group in held[e] if group.weight) for e in held}
+        self.home = {group.partitions[0]: e for e in held for group in self.held[e]}
+        self.single = {group.partitions[0]: group for e in held for group in self.held[e]}
+        self.busy = {e: sum(group.weight for group in held[e]) for e in held}
+        self.ladder = sorted((self.busy[e] / cores[e], e) for e in held)
+        self.mean = sum(self.busy.values()) / sum(cores.values())
+
+    @property
+    def peak(self) -> float:
+        return self.ladder[-1][0]
+
+    @property
+    def hottest(self) -> str:
+        return self.ladder[-1][1]
+
+    @property
+    def imbalance(self) -> float:
+        return self.peak / self.mean if self.mean else 1.0
+
+    def coldest(self, count: int) -> list[str]:
+        """The coldest executors, coldest first, the hottest never among them."""
+        return [executor for _, executor in self.ladder[: min(count, len(self.ladder) - 1)]]
+
+    def room(self, executor: str, limit: float) -> int:
+        """What an executor can take up to a limit per core; negative where it is above."""
+        return math.floor(limit * self.cores[executor]) - self.busy[executor]
+
+    def apply(self, targets: Mapping[int, str]) -> None:
+        """Give partitions to other executors."""
+        touched = {self.home[partition] for partition in targets} | set(targets.values())
+        for executor in touched:
+            del self.ladder[bisect_left(self.ladder, self._rung(executor))]
+        for partition, target in targets.items():
+            single, source = self.single[partition], self.home[partition]
+            del self.held[source][bisect_left(self.held[source], single)]
+            insort(self.held[target], single)
+            self.busy[source] -= single.weight
+            self.busy[target] += single.weight
+            self.home[partition] = target
+        for executor in touched:
+            insort(self.ladder, self._rung(executor))
+
+    def _rung(self, executor: str) -> tuple[float, str]:
+        return self.busy[executor] / self.cores[executor], executor
+
+
+def _plan(
+    layout: _Layout, bound: float, policy: BalancePolicy, free: Collection[int], unit_s: float
+) -> _Plan:
+    """Plan the steps that pay; `layout` holds all partitions, and is used up.
+
+    Loading the state of partitions in `free` costs nothing extra: they must be loaded anyway.
+    """
+    start, imbalance = layout.peak, layout.imbalance
+    stop_at = max(policy.stop_at, 1 + _RESOLUTION)
+    aim = stop_at * bound * layout.mean
+    if not layout.mean:
+        return _Plan((), imbalance, "no partition was busy")
+    if imbalance <= policy.act_above * (1 + _ROUNDING):
+        remark = f"imbalance {imbalance:.2f} is not above {policy.act_above:.2f}"
+        return _Plan((), imbalance, remark)
+    if start <= aim:
+        remark = f"imbalance {imbalance:.2f} is within {stop_at:.4g} x the bound {bound:.2f}"
+        return _Plan((), imbalance, remark)
+
+    steps = _relieve(layout, aim)
+    stuck = f"no exchange that pays relieves executor {layout.hottest}"
+    kept = _paying(steps, start, layout.single, free)
+    peak = kept[-1].peak if kept else start
+    if steps and not kept:
+        saved_s = (start - steps[-1].peak) * unit_s
+        remark = (
+            f"{_count(len(steps), 'exchange')} would save {saved_s:.3g} s a batch, too little to "
+            f"win back the loading of state in {_count(policy.horizon_batches, 'batche')}"
+        )
+    elif kept and start - peak < policy.min_gain * start:
+        remark = (
+            f"imbalance {imbalance:.3f} could only fall to {peak / layout.mean:.3f}, "
+            f"by less than {100 * policy.min_gain:.3g} %"
+        )
+        kept = ()
+    elif peak > aim:
+        remark = (
+            f"imbalance {peak / layout.mean:.2f} is above {stop_at:.4g} x the bound, but {stuck}"
+        )
+    else:
+        remark = ""
+    return _Plan(kept, (kept[-1].peak if kept else start) / layout.mean, remark)
+
+
+def _relieve(layout: _Layout, aim: float) -> list[_Step]:
+    """Relieve the hottest executor until the aim is reached or nothing more is found."""
+    steps = []
+    while layout.peak > aim:
+        exchange = _handover(layout, aim) or _exchange(layout, aim)
+        targets = exchange.targets if exchange else _rearrangement(layout)
+        if not targets:
+            break
+        layout.apply(targets)
+        steps.append(_Step(targets, layout.peak))
+    return steps
+
+
+def _paying(
+    steps: Sequence[_Step], start: float, single: Mapping[int, _Group], free: Collection[int]
+) -> Sequence[_Step]:
+    """The first steps, as many as save most when the loading that they cause is taken off."""
+    loading: defaultdict[str, float] = defaultdict(float)
+    longest, best, kept = 0.0, start * _ROUNDING, 0
+    for number, step in enumerate(steps, 1):
+        for partition, target in step.targets.items():
+            if partition not in free:
+                loading[target] += single[partition].toll
+                longest = max(longest, loading[target])
+        if start - step.peak - longest > best:
+            best, kept = start - step.peak - longest, number
+    return steps[:kept]
+
+
+def _handover(layout: _Layout, aim: float) -> _Exchange | None:
+    """Find one partition that fits on the coldest executor and does most of what is needed."""
+    for cold in layout.coldest(1):
+        hot = layout.hottest
+        need, room = -layout.room(hot, aim), layout.room(cold, aim)
+        singles = layout.held[hot]
+        enough, fitting = bisect_left(singles, (need,)), bisect_left(singles, (room + 1,))
+        candidates = singles[enough:fitting]
+        if not candidates and fitting:
+            most = singles[fitting - 1].weight
+            if 2 * most >= min(need, room, singles[-1].weight):
+                nearest = singles[max(0, fitting - _NEAR_TIES) : fitting]
+                candidates = [single for single in nearest if single.weight >= 0.9 * most]
+                candidates.reverse()
+        candidates = [
+            single for single in candidates if single.weight > single.toll * layout.cores[hot]
+        ]
+        if candidates:
+            lightest = min(candidates, key=lambda single: (single.toll, single.state_bytes))
+            return _weigh_up(layout, lightest, _NOTHING, cold, aim)
+    return None
+
+
+def _exchange(layout: _Layout, aim: float) -> _Exchange | None:
+    """Find the groups to exchange with a cold executor; larger ones where small ones do little."""
+    best: _Exchange | None = None
+    for size in range(1, _GROUP_SIZE + 1):
+        outs = _groups_of(layout.held[layout.hottest], size)
+        # The search grows with the size, the good that another partner does shrinks.
+        for cold in layout.coldest(_PARTNERS // size**2):
+            backs = [_NOTHING, *_groups_of(layout.held[cold], size)]
+            found = min(_exchanges(layout, outs, backs, cold, aim), default=None)
+            if found and (best is None or found < best):
+                best = found
+                if best.peak <= aim:
+                    return best
+        if best and best.peak <= (layout.peak + aim) / 2:
+            return best
+    return best
+
+
+def _exchanges(
+    layout: _Layout, outs: Sequence[_Group], backs: Sequence[_Group], cold: str, aim: float
+) -> Iterator[_Exchange]:
+    """Exchanges that reach the aim; for a group that none does it with, the two that come nearest."""
+    hot = layout.hottest
+    need, room = -layout.room(hot, aim), layout.room(cold, aim)
+    together = layout.busy[hot] + layout.busy[cold]
+    share = together * layout.cores[hot] // (layout.cores[hot] + layout.cores[cold])
+    level = layout.busy[hot] - share
+    for back in backs:
+        first = bisect_left(outs, (need + back.weight,))
+        candidates = outs[first : first + _NEAR_TIES]
+        if not candidates or candidates[0].weight > room + back.weight:
+            first = bisect_left(outs, (level + back.weight,))
+            candidates = outs[max(0, first - 1) : first + 1]
+        for out in candidates:
+            exchange = _weigh_up(layout, out, back, cold, aim)
+            if exchange:
+                yield exchange
+
+
+def _weigh_up(
+    layout: _Layout, out: _Group, back: _Group, cold: str, aim: float
+) -> _Exchange | None:
+    """Weigh up an exchange; None where it lowers no peak, or by less than loading its state takes."""
+    hot = layout.hottest
+    shift = out.weight - back.weight
+    toll = out.toll + back.toll
+    peak = max(
+        (layout.busy[hot] - shift) / layout.cores[hot],
+        (layout.busy[cold] + shift) / layout.cores[cold],
+    )
+    if peak >= layout.peak or shift <= toll * layout.cores[hot]:
+        return None
+    size = out.size + back.size
+    state_bytes = out.state_bytes + back.state_bytes
+    return _Exchange(max(peak, aim), size, toll, state_bytes, out, back, hot, cold)
+
+
+def _groups_of(singles: Sequence[_Group], size: int) -> Sequence[_Group]:
+    """The groups of up to `size` partitions; of fewer where that would be too many groups."""
+    while sum(math.comb(len(singles), few) for few in range(1, size + 1)) > _GROUPS and size > 1:
+        size -= 1
+    if size == 1:
+        return singles
+    return sorted(
+        _Group(
+            weight=sum(single.weight for single in group),
+            size=few,
+            toll=sum(single.toll for single in group),
+            state_bytes=sum(single.state_bytes for single in group),
+            partitions=tuple(single.partitions[0] for single in group),
+        )
+        for few in range(1, size + 1)
+        for group in combinations(singles, few)
+    )
+
+
+def _rearrangement(layout: _Layout) -> dict[int, str] | None:
+    """Find new places for any of a few partitions that lower the peak; None where there are more.
+
+    Few partitions leave exchanges little choice, but all their placements can be tried.
+    """
+    if max(len(layout.home), len(layout.cores)) > _FEW:
+        return None
+    limit = layout.peak * (1 - _RESOLUTION)
+    room = {executor: math.floor(limit * layout.cores[executor]) for executor in layout.held}
+    heaviest_first = sorted(layout.single.values(), reverse=True)
+    homes = _fit(heaviest_first, room, layout, iter(range(_TRIES)))
+    if homes is None:
+        return None
+    return {partition: e for partition, e in homes.items() if layout.home[partition] != e}
+
+
+def _fit(
+    groups: Sequence[_Group], room: dict[str, int], layout: _Layout, tries: Iterator[int]
+) -> dict[int, str] | None:
+    """Place all groups within the room there is, at home if possible; depth first."""
+    if not groups:
+        return {}
+    usable = sum(free for free in room.values() if free >= groups[-1].weight)
+    if usable < sum(group.weight for group in groups) or next(tries, None) is None:
+        return None
+    weight, (partition,) = groups[0].weight, groups[0].partitions
+    seen = set()
+    for executor in sorted(
+        room, key=lambda e: (e != layout.home[partition], -room[e] / layout.cores[e], e)
+    ):
+        alike = room[executor], layout.cores[executor]
+        if room[executor] < weight or alike in seen:
+            continue
+        seen.add(alike)
+        room[executor] -= weight
+        homes = _fit(groups[1:], room, layout, tries)
+        if homes is not None:
+            return {partition: executor} | homes
+        room[executor] += weight
+    return None
+
+
+def _place(
+    orphans: Sequence[_Group], held: Mapping[str, list[_Group]], cores: Mapping[str, int]
+) -> dict[int, str]:
+    """Add orphans to `held`, heaviest first, each where it runs up the least: greedy LPT.
+
+    Of executors alike, the one with the fewest partitions a core.
+    """
+    alike: dict[int, list[tuple[int, int, str]]] = defaultdict(list)
+    for executor, groups in held.items():
+        busy = sum(group.weight for group in groups)
+        alike[cores[executor]].append((busy, len(groups), executor))
+    for heap in alike.values():
+        heapq.heapify(heap)
+    homes = {}
+    for orphan in sorted(orphans, key=lambda group: (-group.weight, group.partitions)):
+        _, _, _, count = min(
+            ((heap[0][0] + orphan.weight) / count, (heap[0][1] + 1) / count, heap[0][2], count)
+            for count, heap in alike.items()
+        )
+        busy, partitions, executor = alike[count][0]
+        heapq.heapreplace(alike[count], (busy + orphan.weight, partitions + 1, executor))
+        held[executor].append(orphan)
+        homes[orphan.partitions[0]] = executor
+    return homes
+
+
+def _bound(groups: Mapping[int, _Group], executors: Mapping[str, int]) -> float:
+    """The least imbalance that any placement could reach, as far as these lower bounds tell.
+
+    - The mean, and the k heaviest partitions spread over the k biggest executors.
+    - The k heaviest have an executor each to themselves, and the others share what is left; or one
+      of the k shares with at least the lightest.
+    - Pigeonhole: where each core may take so many partitions, and there is one more than that in
+      all, some executor takes one more, were it of the lightest.
+    """
+    weights = sorted((group.weight for group in groups.values()), reverse=True)
+    if not any(weights):
+        return 1.0
+    cores = sorted(executors.values(), reverse=True)
+    biggest, total = cores[0], sum(cores)
+    sums = [0, *accumulate(weights)]
+    least = sums[-1] / total
+    for busy, width in zip(sums[1:], accumulate(cores), strict=False):
+        least = max(least, busy / width)
+    for k, narrowest in enumerate(accumulate(reversed(cores)), 1):
+        if k >= len(weights):
+            break
+        left = total - narrowest
+        apart = (sums[-1] - sums[k]) / left if left else math.inf
+        least = max(least, min(apart, (weights[k - 1] + weights[-1]) / biggest))
+    kinds = Counter(cores)
+    for share in range(1, biggest * len(weights)):
+        most = {kind: kind * share // biggest for kind in kinds}
+        heaviest = sum(most[kind] * kinds[kind] for kind in kinds) + 1
+        if heaviest > len(weights):
+            break
+        fullest = ((sums[heaviest] - sums[heaviest - most[kind] - 1]) / kind for kind in kinds)
+        least = max(least, min(fullest))
+    return least * total / sums[-1]
+
+
+def _unsplittable(groups: Mapping[int, _Group], executors: Mapping[str, int]) -> int | None:
+    """The heaviest partition, where it exceeds the mean on the biggest executor alone."""
+    if not groups:
+        return None
+    heaviest = max(groups.values(), key=lambda group: (group.weight, -group.partitions[0]))
+    mean = sum(group.weight for group in groups.values()) / sum(executors.values())
+    alone = heaviest.weight / max(executors.values())
+    return heaviest.partitions[0] if alone > mean * (1 + _ROUNDING) else None
+
+
+def _describe(partition: int, groups: Mapping[int, _Group], executors: Mapping[str, int]) -> str:
+    share = groups[partition].weight / sum(group.weight for group in groups.values())
+    alone = share * sum(executors.values()) / max(executors.values())
+    return (
+        f"partition {partition} alone carries {100 * share:.0f} % of the busy time, "
+        f"{alone:.2f} x the mean of an executor, and no placement can split it"
+    )
+
+
+def _count(number: int, noun: str, plural: str = "") -> str:
+    return f"{number} {noun if number == 1 else plural or noun + 's'}"
+
+
+def _weigh(
+    loads: Mapping[int, float],
+    placement: Mapping[int, str],
+    state_bytes: Mapping[int, int],
+    move_cost_s: Mapping[int, float],
+    policy: BalancePolicy,
+) -> dict[int, _Group]:
+    """Check what is known of each partition, and bring it into whole numbers."""
+    for field, values in (
+        ("loads", loads),
+        ("state_bytes", state_bytes),
+        ("move_cost_s", move_cost_s),
+    ):
+        for partition, value in values.items():
+            if not 0 <= value < math.inf:
+                message = (
+                    f"{field}: partition {partition} must be 0 or more and finite, not {value}"
+                )
+                raise InvalidInputError(message)
+    heaviest_s = max(loads.values(), default=0.0)
+    groups = {}
+    for partition in sorted(loads.keys() | placement.keys()):
+        busy_s = loads.get(partition, 0.0)
+        toll_s = move_cost_s.get(partition, 0.0) / policy.horizon_batches
+        groups[partition] = _Group(
+            weight=round(busy_s / heaviest_s * _HEAVIEST) if busy_s else 0,
+            size=1,
+            toll=toll_s / heaviest_s * _HEAVIEST if busy_s else 0.0,
+            state_bytes=state_bytes.get(partition, 0),
+            partitions=(partition,),
+        )
+    return groups
+
+
+def _check_executors(executors: Mapping[str, int]) -> None:
+    if not executors:
+        message = (
+            "executors: there is none, so no partition can be placed; the state is safe in the "
+            "checkpoint, decide again once an executor is up"
+        )
+        raise InvalidInputError(message)
+    for executor, cores in executors.items():
+        if not executor:
+            message = "executors: an id is empty; a move without a source says so with an empty id"
+            raise InvalidInputError(message)
+        if not 1 <= cores < math.inf:
+            message = f"executors: {executor!r} must have 1 core or more, not {cores}"
+            raise InvalidInputError(message)

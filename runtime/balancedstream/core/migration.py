@@ -1,0 +1,169 @@
+"""Megaphone's migration strategies: how a set of moves is spread over steps, one step a batch.
+
+All-at-once, fluid, batched and optimized are those of latency-conscious reconfiguration
+(Megaphone; the matching is read from its authors' code). The latency budget is our own design.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import defaultdict, deque
+from collections.abc import Callable, Sequence
+
+from balancedstream.core.hotspots import Move
+from balancedstream.errors import InvalidInputError
+
+STRATEGIES = ("all-at-once", "fluid", "batched", "optimized")
+
+
+def steps(moves: Sequence[Move], strategy: str, *, batch_size: int = 8) -> list[tuple[Move, ...]]:
+    """Splits moves into steps; every move is in exactly one.
+
+    Args:
+        moves: most important first.
+        strategy: `all-at-once`: one step. `fluid`: one move a step. `batched`: `batch_size` moves
+            a step. `optimized`: each step is a maximum matching, so that no executor sends or
+            receives twice.
+        batch_size: moves a step under `batched`.
+
+    Returns:
+        The steps, in order; empty where there is nothing to move.
+
+    Raises:
+        InvalidInputError: an unknown strategy, or a batch size below 1.
+
+    >>> moves = [Move(0, "a", "b"), Move(1, "a", "c"), Move(2, "d", "c")]
+    >>> [[m.partition for m in step] for step in steps(moves, "optimized")]
+    [[0, 2], [1]]
+    """
+    if strategy not in STRATEGIES:
+        message = f"strategy: must be one of {', '.join(STRATEGIES)}, not {strategy!r}"
+        raise InvalidInputError(message)
+    if batch_size < 1:
+        message = f"batch_size: must be at least 1, not {batch_size}"
+        raise InvalidInputError(message)
+    if not moves:
+        return []
+    if strategy == "optimized":
+        return _matchings(moves)
+    size = {"all-at-once": len(moves), "fluid": 1, "batched": batch_size}[strategy]
+    return [tuple(moves[i : i + size]) for i in range(0, len(moves), size)]
+
+
+def steps_within(
+    moves: Sequence[Move], budget_s: float, load_cost_s: Callable[[Move], float]
+) -> list[tuple[Move, ...]]:
+    """Splits moves so that loading their state adds at most `budget_s` to a batch.
+
+    Executors load side by side, so what counts in a step is the executor that loads longest. A
+    move that alone exceeds the budget has its target to itself in its step.
+
+    Args:
+        moves: most important first; each goes into the first step that has room for it.
+        budget_s: latency budget, in seconds.
+        load_cost_s: seconds that loading the move's state takes.
+
+    Returns:
+        The steps, in order.
+
+    Raises:
+        InvalidInputError: the budget is not a positive number, or a cost is negative or no number.
+
+    >>> moves = [Move(0, "a", "b"), Move(1, "a", "b"), Move(2, "a", "c")]
+    >>> [[m.partition for m in s] for s in steps_within(moves, 1.0, lambda move: 0.6)]
+    [[0, 2], [1]]
+    """
+    if not 0 < budget_s < math.inf:
+        message = f"budget_s: must be a positive number of seconds, not {budget_s}"
+        raise InvalidInputError(message)
+    filled: list[list[Move]] = []
+    spent_s: dict[str, list[float]] = defaultdict(list)  # target -> by step
+    for move in moves:
+        cost_s = load_cost_s(move)
+        if not 0 <= cost_s < math.inf:
+            message = f"load_cost_s: partition {move.partition} costs {cost_s}, which is no time"
+            raise InvalidInputError(message)
+        of_target = spent_s[move.target]
+        at = next((i for i, s in enumerate(of_target) if s + cost_s <= budget_s), len(of_target))
+        if at == len(of_target):
+            of_target.append(0.0)
+        of_target[at] += cost_s
+        while len(filled) <= at:
+            filled.append([])
+        filled[at].append(move)
+    return [tuple(step) for step in filled]
+
+
+def _matchings(moves: Sequence[Move]) -> list[tuple[Move, ...]]:
+    """Takes one maximum matching of senders and receivers after the other."""
+    waiting: dict[str, dict[str, deque[Move]]] = defaultdict(lambda: defaultdict(deque))
+    for index, move in enumerate(moves):
+        # A partition that nobody holds has no sender to spare: each is a sender of its own.
+        sender = move.source or f"\0{index}"
+        waiting[sender][move.target].append(move)
+    result = []
+    while waiting:
+        step = []
+        for sender, target in sorted(_match(waiting).items()):
+            queue = waiting[sender][target]
+            step.append(queue.popleft())
+            if not queue:
+                del waiting[sender][target]
+            if not waiting[sender]:
+                del waiting[sender]
+        result.append(tuple(step))
+    return result
+
+
+def _match(edges: dict[str, dict[str, deque[Move]]]) -> dict[str, str]:
+    """A maximum bipartite matching, sender to receiver (Hopcroft and Karp)."""
+    of_sender: dict[str, str] = {}
+    of_receiver: dict[str, str] = {}
+    while True:
+        level = {sender: 0 for sender in edges if sender not in of_sender}
+        queue = deque(level)
+        reachable = False
+        while queue:
+            sender = queue.popleft()
+            for receiver in edges[sender]:
+                holder = of_receiver.get(receiver)
+                if holder is None:
+                    reachable = True
+                elif holder not in level:
+                    level[holder] = level[sender] + 1
+                    queue.append(holder)
+        if not reachable:
+            return of_sender
+        for sender in [s for s in edges if s not in of_sender]:
+            _augment(sender, edges, level, of_sender, of_receiver)
+
+
+def _augment(
+    root: str,
+    edges: dict[str, dict[str, deque[Move]]],
+    level: dict[str, int],
+    of_sender: dict[str, str],
+    of_receiver: dict[str, str],
+) -> None:
+    """Follows one shortest augmenting path from an unmatched sender, if there still is one."""
+    path: list[tuple[str, str]] = []
+    stack = [(root, iter(edges[root]))]
+    while stack:
+        sender, receivers = stack[-1]
+        for receiver in receivers:
+            holder = of_receiver.get(receiver)
+            if holder is None:
+                path.append((sender, receiver))
+                for s, r in path:
+                    of_sender[s] = r
+                    of_receiver[r] = s
+                return
+            if level.get(holder) == level[sender] + 1:
+                path.append((sender, receiver))
+                stack.append((holder, iter(edges[holder])))
+                break
+        else:
+            del level[sender]
+            stack.pop()
+            if path:
+                path.pop()

@@ -1,0 +1,61 @@
+"""What is observed: the values that every decision is a function of.
+
+A task of a stateful operator runs one state partition for one micro-batch. Operators that share
+their tasks (Spark fused them into one stage) count as one, named by the lowest operator id.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class TaskSample:
+    """One state partition in one micro-batch, as its successful task attempt reported it.
+
+    Attributes:
+        query: the query's stable name or id.
+        operator: Spark's operator id within the query.
+        partition: state partition, 0-based.
+        batch: micro-batch number.
+        executor: id of the executor that ran the task.
+        busy_s: run time of the task in seconds, loading of state included.
+        records: rows the task read from the shuffle.
+        state_bytes: size of the partition's state after the batch.
+        finished_s: driver's clock, seconds since the Unix epoch.
+        load_s: the part of `busy_s` that went into loading state from the checkpoint.
+    """
+
+    query: str
+    operator: int
+    partition: int
+    batch: int
+    executor: str
+    busy_s: float
+    records: int
+    state_bytes: int
+    finished_s: float
+    load_s: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class BatchSample:
+    """One finished micro-batch of one query.
+
+    Attributes:
+        query: the query's stable name or id.
+        batch: micro-batch number.
+        finished_s: driver's clock, seconds since the Unix epoch.
+        duration_s: trigger execution, planning and commit included.
+        input_rows: rows read from the sources.
+        interval_s: seconds between this batch's start and the previous one's; None for the first.
+        backlog_rows: rows that wait at the sources; None where no source says.
+    """
+
+    query: str
+    batch: int
+    finished_s: float
+    duration_s: float
+    input_rows: int
+    interval_s: float | None = None
+    backlog_rows: float | None = None

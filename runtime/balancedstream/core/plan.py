@@ -1,0 +1,444 @@
+"""The versioned plan, its answer, and which plan is in force at a micro-batch.
+
+A plan says all there is to say, so only the newest counts, and one that was lost does no harm.
+Reconfiguration prepared ahead of time is the published idea of the latency-conscious systems;
+epochs, format and limits are our own design:
+
+    {"epoch": 7, "effective_batch": 120, "executors": ["1", "4"], "strategy": "budgeted",
+     "placement": {"clicks": {"0": [0, 1, 1, -1]}},
+     "routes": [{"query": "clicks", "operator": 0, "key": "de", "route": 3}]}
+"""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, NoReturn
+
+from balancedstream.core.policy import STRATEGIES
+from balancedstream.errors import (
+    InvalidInputError,
+    PlanConflictError,
+    PlanTooLargeError,
+    StalePlanError,
+)
+
+MAX_BYTES = 512 * 1024
+MAX_ROUTES = 4096
+UNPLACED = -1
+
+# The largest integer that every JSON reader keeps exact.
+_MAX_INTEGER = 2**53 - 1
+
+# A route is an integer column of the grouping key.
+_MAX_ROUTE = 2**31 - 1
+
+
+@dataclass(frozen=True, slots=True)
+class Route:
+    """One key that is hashed together with an integer, and so goes to a partition of choice.
+
+    Attributes:
+        query: the query's stable name or id.
+        key: the key as text, in the one form that its query gives it.
+        route: the integer, from 0 to 2^31 - 1.
+        operator: Spark's operator id; None for every operator of the query.
+    """
+
+    query: str
+    key: str
+    route: int
+    operator: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """What shall be.
+
+    Attributes:
+        epoch: from 1; a newer plan has a higher one.
+        executors: ids, each once; `placement` points into them.
+        placement: (query, operator) to an index into `executors` for each partition, -1 where
+            Spark may choose.
+        strategy: how the moves are spread over batches, one of `policy.STRATEGIES`.
+        routes: keys with a route of their own, at most 4,096.
+        effective_batch: first micro-batch it is for; None for as soon as possible.
+
+    Raises:
+        InvalidInputError: a value of the wrong type or out of range; the message names the field.
+        PlanTooLargeError: more routes than a plan may have.
+
+    >>> plan = Plan(1, ("a", "b"), {("q", 0): (0, 1, -1)}, "fluid")
+    >>> plan.owners("q", 0)
+    {0: 'a', 1: 'b'}
+    """
+
+    epoch: int
+    executors: tuple[str, ...]
+    placement: Mapping[tuple[str, int], tuple[int, ...]]
+    strategy: str
+    routes: tuple[Route, ...] = ()
+    effective_batch: int | None = None
+
+    def __post_init__(self) -> None:
+        _check_integer("plan.epoch", self.epoch, 1)
+        if self.effective_batch is not None:
+            _check_integer("plan.effective_batch", self.effective_batch, 0)
+        _check_executors("plan.executors", self.executors)
+        last = len(self.executors) - 1
+        for (query, operator), partitions in self.placement.items():
+            _check_name("plan.placement", query)
+            _check_integer(f"plan.placement.{query}", operator, 0)
+            for partition, index in enumerate(partitions):
+                if type(index) is not int or not UNPLACED <= index <= last:
+                    path = f"plan.placement.{query}.{operator}[{partition}]"
+                    _refuse(path, f"an integer from {UNPLACED} to {last}", index)
+        if self.strategy not in STRATEGIES:
+            _refuse("plan.strategy", f"one of {', '.join(STRATEGIES)}", self.strategy)
+        _check_routes(self.routes)
+        # Their order says nothing, so plans that differ in it only are equal.
+        object.__setattr__(self, "routes", tuple(sorted(self.routes, key=_route_key)))
+
+    def owners(self, query: str, operator: int) -> dict[int, str]:
+        """Executor of each placed partition of an operator; empty for one the plan leaves out."""
+        partitions = self.placement.get((query, operator), ())
+        return {
+            partition: self.executors[index]
+            for partition, index in enumerate(partitions)
+            if index != UNPLACED
+        }
+
+    def to_json(self) -> str:
+        """Write the plan; equal plans give equal ASCII text.
+
+        Raises:
+            PlanTooLargeError: the text exceeds 512 KiB.
+
+        >>> Plan(1, ("a",), {("q", 0): (0, -1)}, "fluid").to_json()
+        '{"epoch":1,"executors":["a"],"placement":{"q":{"0":[0,-1]}},"routes":[],"strategy":"fluid"}'
+        """
+        placement: dict[str, dict[str, tuple[int, ...]]] = {}
+        for (query, operator), partitions in self.placement.items():
+            placement.setdefault(query, {})[str(operator)] = partitions
+        fields: dict[str, object] = {
+            "epoch": self.epoch,
+            "executors": self.executors,
+            "placement": placement,
+            "routes": [
+                {
+                    "query": route.query,
+                    "key": route.key,
+                    "route": route.route,
+                    **({} if route.operator is None else {"operator": route.operator}),
+                }
+                for route in self.routes
+            ],
+            "strategy": self.strategy,
+        }
+        if self.effective_batch is not None:
+            fields["effective_batch"] = self.effective_batch
+        return _write("plan", fields)
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """What a driver says of the plans it was given.
+
+    Attributes:
+        epoch: of the plan in force; 0 before the first.
+        executors: ids of the live executors.
+        last_batches: query to its last finished micro-batch.
+        late_batches: by how many batches the plan in force missed its `effective_batch`.
+        prepared_epoch: of the plan that waits for its `effective_batch`; None if none does.
+        refused: why the last plan was refused; empty if it was accepted.
+
+    Raises:
+        InvalidInputError: a value of the wrong type or out of range; the message names the field.
+
+    >>> Answer(7, ("a",), {"q": 41}).to_json()
+    '{"epoch":7,"executors":["a"],"last_batches":{"q":41},"late_batches":0,"refused":""}'
+    """
+
+    epoch: int
+    executors: tuple[str, ...]
+    last_batches: Mapping[str, int]
+    late_batches: int = 0
+    prepared_epoch: int | None = None
+    refused: str = ""
+
+    def __post_init__(self) -> None:
+        _check_integer("answer.epoch", self.epoch, 0)
+        _check_executors("answer.executors", self.executors)
+        for query, batch in self.last_batches.items():
+            _check_name("answer.last_batches", query)
+            _check_integer(f"answer.last_batches.{query}", batch, 0)
+        _check_integer("answer.late_batches", self.late_batches, 0)
+        if self.prepared_epoch is not None:
+            _check_integer("answer.prepared_epoch", self.prepared_epoch, 1)
+        if not isinstance(self.refused, str):
+            _refuse("answer.refused", "text", self.refused)
+
+    def to_json(self) -> str:
+        """Write the answer; equal answers give equal ASCII text.
+
+        Raises:
+            PlanTooLargeError: the text exceeds 512 KiB.
+        """
+        fields: dict[str, object] = {
+            "epoch": self.epoch,
+            "executors": self.executors,
+            "last_batches": dict(self.last_batches),
+            "late_batches": self.late_batches,
+            "refused": self.refused,
+        }
+        if self.prepared_epoch is not None:
+            fields["prepared_epoch"] = self.prepared_epoch
+        return _write("answer", fields)
+
+
+@dataclass(frozen=True, slots=True)
+class PlanState:
+    """Which plans one query has: batches are numbered by query, so each query has its own state.
+
+    Attributes:
+        next_batch: first micro-batch that is not planned yet.
+        in_force: the plan that the next batch is planned with, unless `prepared` is due then.
+        prepared: a newer plan that waits for its `effective_batch`.
+        late_batches: by how many batches `in_force` missed its `effective_batch`.
+
+    >>> state = advance(PlanState(), Plan(1, ("a",), {}, "fluid"))
+    >>> state = advance(state, Plan(2, ("a",), {}, "fluid", effective_batch=5))
+    >>> [advance(state, batch).in_force.epoch for batch in (4, 5)]
+    [1, 2]
+    """
+
+    next_batch: int = 0
+    in_force: Plan | None = None
+    prepared: Plan | None = None
+    late_batches: int = 0
+
+
+def advance(state: PlanState, event: Plan | int) -> PlanState:
+    """Take in a plan, or the number of the micro-batch that is planned now.
+
+    The newest plan wins whatever came in between, so plans that are delayed, repeated or
+    reordered end in the same placement. A plan that waits for its batch is withdrawn by a newer
+    one, which says what shall be instead: the content of the plan in force, to change nothing.
+
+    Args:
+        state: as `advance` returned it last; `PlanState(n)` for a query that starts at batch n.
+        event: a plan that arrived, or a batch number; one already planned changes nothing.
+
+    Returns:
+        The new state; after a batch number, `in_force` is what that batch runs with.
+
+    Raises:
+        StalePlanError: a newer plan was accepted before.
+        PlanConflictError: another plan of the same epoch was accepted before.
+    """
+    if isinstance(event, Plan):
+        return _accept(state, event)
+    if event < state.next_batch:
+        return state
+    due = state.prepared
+    if due is None or due.effective_batch is None or event < due.effective_batch:
+        return replace(state, next_batch=event + 1)
+    return PlanState(event + 1, in_force=due, late_batches=event - due.effective_batch)
+
+
+def parse_plan(text: str | bytes) -> Plan:
+    """Read a plan.
+
+    Raises:
+        InvalidInputError: no JSON object, an unknown or missing field, a wrong type, a value out
+            of range; the message names the field.
+        PlanTooLargeError: more than 512 KiB, or more routes than a plan may have.
+
+    >>> parse_plan(Plan(3, ("a",), {("q", 0): (0,)}, "fluid").to_json()).epoch
+    3
+    >>> parse_plan('{"epohc": 3}')
+    Traceback (most recent call last):
+    balancedstream.errors.InvalidInputError: plan.epohc: unknown field, allowed are epoch, \
+executors, placement, routes, strategy, effective_batch
+    """
+    fields = _object(
+        "plan",
+        _read("plan", text),
+        required=("epoch", "executors", "placement", "routes", "strategy"),
+        optional=("effective_batch",),
+    )
+    placement: dict[tuple[str, int], tuple[int, ...]] = {}
+    for query, operators in _mapping("plan.placement", fields["placement"]).items():
+        for operator, partitions in _mapping(f"plan.placement.{query}", operators).items():
+            path = f"plan.placement.{query}.{operator}"
+            placement[query, _operator_id(path, operator)] = _array(path, partitions)
+    routes = tuple(
+        Route(**_object(path, entry, required=("query", "key", "route"), optional=("operator",)))
+        for position, entry in enumerate(_array("plan.routes", fields["routes"]))
+        for path in [f"plan.routes[{position}]"]
+    )
+    executors = _array("plan.executors", fields["executors"])
+    return Plan(**{**fields, "executors": executors, "placement": placement, "routes": routes})
+
+
+def parse_answer(text: str | bytes) -> Answer:
+    """Read a driver's answer.
+
+    Raises:
+        InvalidInputError: as for a plan.
+        PlanTooLargeError: more than 512 KiB.
+
+    >>> parse_answer(Answer(7, ("a",), {"q": 41}).to_json()).last_batches
+    {'q': 41}
+    """
+    fields = _object(
+        "answer",
+        _read("answer", text),
+        required=("epoch", "executors", "last_batches", "late_batches", "refused"),
+        optional=("prepared_epoch",),
+    )
+    fields["executors"] = _array("answer.executors", fields["executors"])
+    fields["last_batches"] = _mapping("answer.last_batches", fields["last_batches"])
+    return Answer(**fields)
+
+
+def _accept(state: PlanState, plan: Plan) -> PlanState:
+    newest = state.prepared or state.in_force
+    if newest is not None and plan.epoch < newest.epoch:
+        message = (
+            f"plan.epoch: {plan.epoch} is older than {newest.epoch}, which was accepted before; "
+            f"the newer plan stays, nothing changed: send a plan with a higher epoch"
+        )
+        raise StalePlanError(message)
+    if newest is not None and plan.epoch == newest.epoch:
+        if plan == newest:
+            return state
+        message = (
+            f"plan.epoch: {plan.epoch} was accepted before with another content; the first one "
+            f"stays, nothing changed: send a plan with a higher epoch"
+        )
+        raise PlanConflictError(message)
+    if plan.effective_batch is not None and plan.effective_batch > state.next_batch:
+        return replace(state, prepared=plan)
+    late_batches = 0 if plan.effective_batch is None else state.next_batch - plan.effective_batch
+    return replace(state, in_force=plan, prepared=None, late_batches=late_batches)
+
+
+def _write(what: str, fields: Mapping[str, object]) -> str:
+    text = json.dumps(fields, sort_keys=True, separators=(",", ":"))
+    _check_size(what, len(text))
+    return text
+
+
+def _read(what: str, text: str | bytes) -> object:
+    _check_size(what, len(text if isinstance(text, bytes) else text.encode(errors="replace")))
+    try:
+        return json.loads(text, object_pairs_hook=_without_repeats, parse_constant=_no_constant)
+    except (ValueError, RecursionError) as problem:
+        message = f"{what}: is no readable JSON ({problem}); nothing changed"
+        raise InvalidInputError(message) from problem
+
+
+def _check_size(what: str, size: int) -> None:
+    if size > MAX_BYTES:
+        message = (
+            f"{what}: has {size} bytes, at most {MAX_BYTES} fit; nothing changed: use fewer "
+            f"state partitions or routes"
+        )
+        raise PlanTooLargeError(message)
+
+
+def _without_repeats(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    names = dict(pairs)
+    if len(names) < len(pairs):
+        repeated = next(name for name, count in Counter(n for n, _ in pairs).items() if count > 1)
+        message = f"field {repeated} stands there twice"
+        raise ValueError(message)
+    return names
+
+
+def _no_constant(name: str) -> NoReturn:
+    message = f"{name} is no JSON number"
+    raise ValueError(message)
+
+
+def _object(
+    path: str, value: object, *, required: Sequence[str], optional: Sequence[str]
+) -> dict[str, Any]:
+    """Check that `value` has all required fields and no unknown ones."""
+    fields = _mapping(path, value)
+    allowed = [*required, *optional]
+    for name in fields:
+        if name not in allowed:
+            message = f"{path}.{name}: unknown field, allowed are {', '.join(allowed)}"
+            raise InvalidInputError(message)
+    for name in required:
+        if name not in fields:
+            message = f"{path}.{name}: is missing"
+            raise InvalidInputError(message)
+    return fields
+
+
+def _mapping(path: str, value: object) -> dict[str, Any]:
+    if not isinstance(value, dict):
+        _refuse(path, "an object", value)
+    return value
+
+
+def _array(path: str, value: object) -> tuple[Any, ...]:
+    if not isinstance(value, list):
+        _refuse(path, "an array", value)
+    return tuple(value)
+
+
+def _operator_id(path: str, name: str) -> int:
+    # The one spelling of each number: two spellings would be two entries for one operator.
+    if not (name.isascii() and name.isdecimal() and len(name) <= 16 and str(int(name)) == name):
+        _refuse(path, "named by an operator id", name)
+    return int(name)
+
+
+def _check_executors(path: str, executors: tuple[str, ...]) -> None:
+    for position, executor in enumerate(executors):
+        _check_name(f"{path}[{position}]", executor)
+    if len(set(executors)) < len(executors):
+        _refuse(path, "ids, each once", list(executors))
+
+
+def _check_routes(routes: tuple[Route, ...]) -> None:
+    if len(routes) > MAX_ROUTES:
+        message = (
+            f"plan.routes: has {len(routes)} entries, at most {MAX_ROUTES} fit; nothing changed: "
+            f"give only the hottest keys a route"
+        )
+        raise PlanTooLargeError(message)
+    for position, route in enumerate(routes):
+        path = f"plan.routes[{position}]"
+        _check_name(f"{path}.query", route.query)
+        _check_name(f"{path}.key", route.key)
+        _check_integer(f"{path}.route", route.route, 0, _MAX_ROUTE)
+        if route.operator is not None:
+            _check_integer(f"{path}.operator", route.operator, 0)
+    if len({_route_key(route) for route in routes}) < len(routes):
+        _refuse("plan.routes", "at most one for each query, operator and key", "more")
+
+
+def _route_key(route: Route) -> tuple[str, int, str]:
+    return route.query, -1 if route.operator is None else route.operator, route.key
+
+
+def _check_name(path: str, value: object) -> None:
+    if not isinstance(value, str) or not value:
+        _refuse(path, "a text that is not empty", value)
+
+
+def _check_integer(path: str, value: object, least: int, most: int = _MAX_INTEGER) -> None:
+    if type(value) is not int or not least <= value <= most:
+        _refuse(path, f"an integer from {least} to {most}", value)
+
+
+def _refuse(path: str, allowed: str, value: object) -> NoReturn:
+    message = f"{path}: must be {allowed}, not {value!r:.80}; nothing changed"
+    raise InvalidInputError(message)

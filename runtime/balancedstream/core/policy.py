@@ -1,0 +1,394 @@
+"""Every knob with its unit, default, range and a sentence; docs, CLI and CRD are made from here.
+
+The defaults are our own design. Those of scaling lean on what the Flink autoscaler and KEDA ship,
+shortened because here nothing restarts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Mapping
+from dataclasses import asdict, dataclass, field, fields
+from typing import Annotated, Any, ClassVar, Literal, get_args, get_type_hints
+
+from balancedstream.errors import InvalidInputError
+
+Mode = Literal["auto", "advise", "off"]
+Strategy = Literal["all-at-once", "fluid", "batched", "optimized", "budgeted"]
+STRATEGIES: tuple[str, ...] = get_args(Strategy)
+
+
+@dataclass(frozen=True, slots=True)
+class Range:
+    """What a section declares next to a field's type: unit, both ends (inclusive), one sentence."""
+
+    unit: str
+    minimum: float
+    maximum: float
+    sentence: str
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """What a section declares next to a field that takes one of a few words."""
+
+    sentence: str
+
+
+@dataclass(frozen=True, slots=True)
+class Knob:
+    """One setting as documentation, command line and CRD show it.
+
+    Attributes:
+        path: where it stands in a policy file, `section.field`.
+        kind: `int`, `float` or `str`.
+        unit: of the value; empty for words.
+        default: the value when nothing is said.
+        bounds: least and greatest value, both inclusive; None for words.
+        choices: the words it takes; empty for numbers.
+        sentence: what it does.
+    """
+
+    path: str
+    kind: type
+    unit: str
+    default: float | str
+    bounds: tuple[float, float] | None
+    choices: tuple[str, ...]
+    sentence: str
+
+    @property
+    def allowed(self) -> str:
+        """The range in words.
+
+        >>> allowed = {knob.path: knob.allowed for knob in knobs()}
+        >>> allowed["balance.mode"], allowed["window.batches"]
+        ('one of auto, advise, off', 'an integer from 1 to 1000')
+        """
+        if self.bounds is None:
+            return f"one of {', '.join(self.choices)}"
+        article = "an integer" if self.kind is int else "a number"
+        return f"{article} from {self.bounds[0]:.15g} to {self.bounds[1]:.15g}"
+
+    def check(self, value: object) -> None:
+        """Raise InvalidInputError, naming the path, unless `value` is of the kind and in range."""
+        if self.bounds is None:
+            fits = value in self.choices
+        else:
+            numbers = int if self.kind is int else (int, float)
+            # Every comparison with NaN is false, so NaN never fits; bool is an int to Python only.
+            fits = (
+                isinstance(value, numbers)
+                and not isinstance(value, bool)
+                and self.bounds[0] <= value <= self.bounds[1]
+            )
+        if not fits:
+            message = f"{self.path}: must be {self.allowed}, not {value!r}"
+            raise InvalidInputError(message)
+
+
+@dataclass(frozen=True)
+class _Section:
+    """A group of knobs, checked when it is made."""
+
+    name: ClassVar[str]
+
+    def __post_init__(self) -> None:
+        for knob in _knobs_of(type(self)):
+            knob.check(getattr(self, _field_name(knob)))
+
+
+@dataclass(frozen=True)
+class BalancePolicy(_Section):
+    """When state partitions are moved between executors.
+
+    Raises:
+        InvalidInputError: a value of the wrong type or out of range; the message names the field.
+
+    >>> BalancePolicy(act_above=0.5).act_above
+    0.5
+    """
+
+    name: ClassVar[str] = "balance"
+
+    mode: Annotated[
+        Mode,
+        Choice("Move partitions (auto), only say what would be moved (advise), or neither (off)."),
+    ] = "auto"
+    act_above: Annotated[
+        float,
+        Range("x mean", 0.0, 1000.0, "Imbalance (hottest executor over the mean) that is left be."),
+    ] = 1.20
+    stop_at: Annotated[
+        float,
+        Range(
+            "x bound", 0.0, 1000.0, "Once moving, go on until the imbalance is this near its bound."
+        ),
+    ] = 1.05
+    min_gain: Annotated[
+        float,
+        Range("fraction", 0.0, 1.0, "Least part of the hottest executor's load a plan must save."),
+    ] = 0.02
+    horizon_batches: Annotated[
+        int,
+        Range(
+            "batches", 1, 1_000_000, "Batches within which a move must earn back its state loading."
+        ),
+    ] = 20
+
+
+@dataclass(frozen=True)
+class WindowPolicy(_Section):
+    """Which batches the load of a partition is measured over: recent by count and by age.
+
+    Raises:
+        InvalidInputError: a value of the wrong type or out of range; the message names the field.
+
+    >>> WindowPolicy().batches
+    3
+    """
+
+    name: ClassVar[str] = "window"
+
+    batches: Annotated[
+        int,
+        Range("batches", 1, 1000, "How many of a query's last batches a load is the mean of."),
+    ] = 3
+    window_s: Annotated[
+        float,
+        Range("seconds", 1.0, 86_400.0, "Batches that finished longer ago than this do not count."),
+    ] = 180.0
+
+
+@dataclass(frozen=True)
+class MigrationPolicy(_Section):
+    """How a set of moves is spread over batches.
+
+    Raises:
+        InvalidInputError: a value of the wrong type or out of range; the message names the field.
+
+    >>> MigrationPolicy().strategy
+    'budgeted'
+    """
+
+    name: ClassVar[str] = "migration"
+
+    strategy: Annotated[
+        Strategy,
+        Choice(
+            "All moves in one batch, one a batch (fluid), batch_size a batch (batched), one per "
+            "sender and receiver a batch (optimized), or as many as budget_s allows (budgeted)."
+        ),
+    ] = "budgeted"
+    batch_size: Annotated[
+        int,
+        Range("moves", 1, 1_000_000, "Moves in each batch under the batched strategy."),
+    ] = 8
+    budget_s: Annotated[
+        float,
+        Range("seconds", 0.001, 3600.0, "Time that loading moved state may add to one batch."),
+    ] = 1.0
+
+
+@dataclass(frozen=True)
+class ScalingPolicy(_Section):
+    """When executors are added or removed.
+
+    Raises:
+        InvalidInputError: a value of the wrong type or out of range, a least that exceeds its
+            most; the message names the field.
+
+    >>> ScalingPolicy(min_executors=2, max_executors=6).target_utilization
+    0.7
+    """
+
+    name: ClassVar[str] = "scaling"
+
+    mode: Annotated[
+        Mode,
+        Choice("Change the number (auto), only say what it should be (advise), or neither (off)."),
+    ] = "auto"
+    min_executors: Annotated[
+        int,
+        Range("executors", 1, 10_000, "Never fewer executors than this."),
+    ] = 1
+    max_executors: Annotated[
+        int,
+        Range("executors", 0, 10_000, "Never more than this; 0 leaves the number as it is."),
+    ] = 0
+    target_utilization: Annotated[
+        float,
+        Range("fraction", 0.01, 1.0, "Part of its time an executor should be busy after a change."),
+    ] = 0.7
+    low_utilization: Annotated[
+        float,
+        Range("fraction", 0.0, 1.0, "Below this utilization executors are removed."),
+    ] = 0.5
+    high_utilization: Annotated[
+        float,
+        Range("fraction", 0.01, 1.0, "Above this utilization executors are added."),
+    ] = 0.85
+    window_s: Annotated[
+        float,
+        Range("seconds", 1.0, 86_400.0, "How far back rates and utilization are measured."),
+    ] = 180.0
+    min_batches: Annotated[
+        int,
+        Range("batches", 1, 1000, "No change before this many batches were measured."),
+    ] = 5
+    stabilization_s: Annotated[
+        float,
+        Range("seconds", 0.0, 86_400.0, "Time after a change in which nothing is changed again."),
+    ] = 120.0
+    stabilization_batches: Annotated[
+        int,
+        Range("batches", 0, 1000, "Batches after a change in which nothing is changed again."),
+    ] = 3
+    catch_up_s: Annotated[
+        float,
+        Range("seconds", 1.0, 86_400.0, "Time in which a backlog should be worked off."),
+    ] = 600.0
+    backlog_hold_s: Annotated[
+        float,
+        Range(
+            "seconds", 0.0, 86_400.0, "No removal while the backlog would take longer than this."
+        ),
+    ] = 300.0
+    scale_in_delay_s: Annotated[
+        float,
+        Range("seconds", 0.0, 86_400.0, "Removal follows the highest need within this time."),
+    ] = 900.0
+    scale_in_step: Annotated[
+        float,
+        Range("fraction", 0.0, 1.0, "Part that one decision may remove (at least one executor)."),
+    ] = 0.3
+    scale_out_factor: Annotated[
+        float,
+        Range("x current", 1.0, 1000.0, "One decision multiplies the executors by at most this."),
+    ] = 2.0
+    metric_failures: Annotated[
+        int,
+        Range("failures", 1, 1000, "Missing measurements in a row after which the number is held."),
+    ] = 3
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.max_executors and self.min_executors > self.max_executors:
+            message = (
+                f"scaling.min_executors: must not exceed scaling.max_executors "
+                f"({self.max_executors}), not {self.min_executors}"
+            )
+            raise InvalidInputError(message)
+        if not self.low_utilization < self.target_utilization < self.high_utilization:
+            message = (
+                f"scaling.target_utilization: must lie between scaling.low_utilization "
+                f"({self.low_utilization}) and scaling.high_utilization "
+                f"({self.high_utilization}), not {self.target_utilization}"
+            )
+            raise InvalidInputError(message)
+
+
+@dataclass(frozen=True)
+class Policy:
+    """All knobs, by section.
+
+    >>> Policy(balance=BalancePolicy(act_above=1.1)).balance.act_above
+    1.1
+    """
+
+    balance: BalancePolicy = field(default_factory=BalancePolicy)
+    scaling: ScalingPolicy = field(default_factory=ScalingPolicy)
+    window: WindowPolicy = field(default_factory=WindowPolicy)
+    migration: MigrationPolicy = field(default_factory=MigrationPolicy)
+
+
+_SECTIONS: dict[str, type[_Section]] = {
+    section.name: section
+    for section in (BalancePolicy, ScalingPolicy, WindowPolicy, MigrationPolicy)
+}
+
+
+def knobs() -> Iterator[Knob]:
+    """Every knob, section by section, in the order of declaration.
+
+    >>> next(knobs()).path
+    'balance.mode'
+    """
+    for section in _SECTIONS.values():
+        yield from _knobs_of(section)
+
+
+def parse(mapping: object) -> Policy:
+    """Read a policy from the mapping that a YAML or JSON file holds.
+
+    Args:
+        mapping: section name to a mapping of its fields; what is left out keeps its default, and
+            an empty file or section (None) is all defaults.
+
+    Returns:
+        The policy.
+
+    Raises:
+        InvalidInputError: an unknown section or field, a wrong type, a value out of range; the
+            message names the field's path and what is allowed.
+
+    >>> parse({"scaling": {"min_executors": 2, "max_executors": 6}}).scaling.max_executors
+    6
+    >>> parse({"balance": {"act_abov": 1.1}})  # doctest: +ELLIPSIS
+    Traceback (most recent call last):
+    balancedstream.errors.InvalidInputError: balance.act_abov: unknown field, allowed are ...
+    """
+    sections = _fields_of("policy", mapping, allowed=_SECTIONS.keys())
+    made: dict[str, Any] = {}
+    for name, given in sections.items():
+        section = _SECTIONS[name]
+        known = {_field_name(knob): knob for knob in _knobs_of(section)}
+        values = _fields_of(name, given, allowed=known.keys())
+        for key, value in values.items():
+            # YAML 1.1 reads a bare `off` as false.
+            if value is False and "off" in known[key].choices:
+                values[key] = "off"
+        made[name] = section(**values)
+    return Policy(**made)
+
+
+def to_mapping(policy: Policy) -> dict[str, dict[str, float | str]]:
+    """Write a policy as the mapping that `parse` reads, defaults included.
+
+    >>> to_mapping(Policy())["window"]
+    {'batches': 3, 'window_s': 180.0}
+    """
+    return {name: asdict(getattr(policy, name)) for name in _SECTIONS}
+
+
+def _knobs_of(section: type[_Section]) -> tuple[Knob, ...]:
+    hints = get_type_hints(section, include_extras=True)
+    made = []
+    for entry in fields(section):
+        kind, declared = get_args(hints[entry.name])
+        path = f"{section.name}.{entry.name}"
+        default = getattr(section, entry.name)
+        if isinstance(declared, Range):
+            bounds = (declared.minimum, declared.maximum)
+            made.append(Knob(path, kind, declared.unit, default, bounds, (), declared.sentence))
+        else:
+            words = get_args(kind)
+            made.append(Knob(path, str, "", default, None, words, declared.sentence))
+    return tuple(made)
+
+
+def _field_name(knob: Knob) -> str:
+    return knob.path.partition(".")[2]
+
+
+def _fields_of(path: str, given: object, *, allowed: Collection[str]) -> dict[str, Any]:
+    """Check that `given` is a mapping (or None) of allowed names; `path` is for the message."""
+    if given is None:
+        return {}
+    if not isinstance(given, Mapping):
+        message = f"{path}: must be a mapping of {', '.join(allowed)}, not {given!r}"
+        raise InvalidInputError(message)
+    for name in given:
+        if name not in allowed:
+            message = f"{path}.{name}: unknown field, allowed are {', '.join(allowed)}"
+            raise InvalidInputError(message)
+    return dict(given)

@@ -1,0 +1,542 @@
+"""How many executors a stream needs, and whether more of them would help at all.
+
+The count is DS2's: the arriving rate over the true processing rate, which is rows per second of
+*busy* time, so that an executor that waits is not mistaken for a slow one. Everything around it
+(band, delays, step limits, holds) is our own design after the defaults of the Flink autoscaler.
+
+Work is counted in busy seconds per second. A query's rows convert into it by what a row cost in
+the last batches, and the work of several queries that share executors adds up. The costs of empty
+tasks and of the driver's planning and commits are known only as they were measured: a stream that
+runs tiny batches back to back shows the former as work, and the latter not at all.
+"""
+
+from __future__ import annotations
+
+import heapq
+import math
+from bisect import bisect_left
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from numbers import Real
+
+from balancedstream.core.loads import OperatorLoad
+from balancedstream.core.observations import BatchSample
+from balancedstream.core.policy import Policy, ScalingPolicy
+from balancedstream.errors import InvalidRateError
+
+# A quotient this near above an integer is that integer: 2.1 / 0.7 is 3 executors, not 4.
+_FLOAT_NOISE = 1e-9
+
+# Batches that take this much of the time between their starts run back to back.
+_BACK_TO_BACK = 0.95
+
+
+class Verdict(StrEnum):
+    """What the load says; the members' values are what status and logs show."""
+
+    STEADY = "steady"
+    """Nothing is wrong, or not wrong enough."""
+
+    CAPACITY = "capacity"
+    """All executors are hot: more of them help."""
+
+    SURPLUS = "surplus"
+    """Fewer executors would do."""
+
+    SKEW = "skew"
+    """One executor is hot: balancing helps, more executors would not."""
+
+    UNSPLITTABLE = "unsplittable"
+    """One partition alone fills an executor: neither helps."""
+
+    HOLD = "hold"
+    """Too little is known, or too recent, to change anything."""
+
+
+@dataclass(frozen=True, slots=True)
+class ScalingDecision:
+    """What to do about the number of executors, and why.
+
+    Attributes:
+        executors: how many there should be; the number asked for before, if nothing changes.
+        verdict: what the load says.
+        reason: the same for a person, with the numbers.
+        needed: executors by DS2's rule before limits and delays; None if it was not computed.
+        utilization: part of their time that executors are busy with arriving work; None if
+            unknown.
+        hottest: the same for the hottest executor; None if unknown.
+        limited: whether a bound or a step limit kept `executors` from `needed`.
+    """
+
+    executors: int
+    verdict: Verdict
+    reason: str
+    needed: int | None = None
+    utilization: float | None = None
+    hottest: float | None = None
+    limited: bool = False
+
+
+def required_executors(
+    input_rate: float,
+    rate_per_executor: float,
+    target_utilization: float,
+    *,
+    backlog: float = 0.0,
+    catch_up_s: float = math.inf,
+) -> int:
+    """Compute how many executors keep up with the input and work off the backlog: DS2's rule.
+
+    `(input_rate / target_utilization + backlog / catch_up_s) / rate_per_executor`, rounded up.
+
+    Args:
+        input_rate: arriving rows per second (or work, in busy seconds per second).
+        rate_per_executor: the same unit; what an executor that never waits would process.
+        target_utilization: part of its time an executor should be busy, above 0 to 1.
+        backlog: rows (or work) that wait at the source.
+        catch_up_s: seconds in which the backlog should be gone.
+
+    Returns:
+        The number of executors, at least 1.
+
+    Raises:
+        InvalidRateError: an argument that is not a finite number in its range (`catch_up_s` may
+            be infinite), or so extreme that no number of executors follows; named in the message.
+
+    >>> required_executors(2100.0, 1000.0, 0.7)
+    3
+    >>> required_executors(2100.0, 1000.0, 0.7, backlog=600_000.0, catch_up_s=600.0)
+    4
+    """
+    _check("input_rate", input_rate, "a finite number from 0", lambda v: v >= 0)
+    _check("rate_per_executor", rate_per_executor, "a finite number above 0", lambda v: v > 0)
+    _check("target_utilization", target_utilization, "above 0, at most 1", lambda v: 0 < v <= 1)
+    _check("backlog", backlog, "a finite number from 0", lambda v: v >= 0)
+    if catch_up_s != math.inf:
+        _check("catch_up_s", catch_up_s, "above 0", lambda v: v > 0)
+    executors = (input_rate / target_utilization + backlog / catch_up_s) / rate_per_executor
+    _check("rate_per_executor", rate_per_executor, "less small", lambda _: executors < math.inf)
+    return max(1, math.ceil(executors * (1 - _FLOAT_NOISE)))
+
+
+def _check(name: str, value: float, allowed: str, fits: Callable[[float], bool]) -> None:
+    number = isinstance(value, Real) and not isinstance(value, bool)
+    if not number or not math.isfinite(value) or not fits(value):
+        message = f"{name}: must be {allowed}, not {value!r}; no executor count follows from it"
+        raise InvalidRateError(message)
+
+
+def decide(
+    batches: Iterable[BatchSample],
+    loads: Mapping[tuple[str, int], OperatorLoad],
+    executors: Mapping[str, int],
+    policy: Policy,
+    *,
+    now_s: float,
+    requested: int | None = None,
+    last_change_s: float | None = None,
+    missing: int = 0,
+) -> ScalingDecision:
+    """Decide how many executors there should be.
+
+    In this order: hold while measurements are missing, too few, or a change is too recent; name
+    a partition that alone fills an executor, and a hot executor that balancing can cool; add
+    executors when they are hot, or when a backlog would take too long; remove some when even the
+    highest rate of the last `scale_in_delay_s` would leave fewer busy enough. Utilization is the
+    share of the time between batch starts that executors are busy.
+
+    Where batches run back to back and no source tells its backlog, more may arrive than is seen.
+    Executors busier than the target (the rest of a batch is the driver's) then count as full.
+
+    Args:
+        batches: micro-batches of the running queries, any order, back to `scale_in_delay_s` ago
+            or more; without those no executor is removed. A query without recent batches is not
+            measured, an idle one looks like a hung one: it too prevents removal.
+        loads: as `loads.measure` returns them.
+        executors: live executors, id to cores.
+        policy: `scaling`, and of `balance` what imbalance is left be.
+        now_s: clock of the batches' `finished_s`.
+        requested: executors asked for last; the live ones if None.
+        last_change_s: when that number last changed; None if never.
+        missing: measurements that failed in a row, up to now.
+
+    Returns:
+        The decision; to act on it or only show it (`scaling.mode`) is up to the caller.
+
+    >>> from balancedstream.core.policy import ScalingPolicy
+    >>> load = OperatorLoad(
+    ...     batches=(1, 2, 3, 4, 5), busy_s=dict.fromkeys(range(8), 2.3),
+    ...     records=dict.fromkeys(range(8), 100.0), state_bytes=dict.fromkeys(range(8), 0),
+    ...     placement={p: "ab"[p % 2] for p in range(8)}, executor_busy_s={"a": 9.2, "b": 9.2})
+    >>> batches = [
+    ...     BatchSample("q", n, n * 10.0, duration_s=9.4, input_rows=800, interval_s=10.0)
+    ...     for n in range(1, 6)]
+    >>> decision = decide(
+    ...     batches, {("q", 0): load}, {"a": 1, "b": 1},
+    ...     Policy(scaling=ScalingPolicy(max_executors=4)), now_s=50.0)
+    >>> decision.executors, decision.verdict.value
+    (3, 'capacity')
+    >>> print(decision.reason)
+    capacity: ...
+    """
+    limits = policy.scaling
+    asked = len(executors) if requested is None else requested
+    runs = _runs(batches)
+
+    def hold(why: str) -> ScalingDecision:
+        count, bounds = _clamp(asked, asked, limits)
+        return ScalingDecision(count, Verdict.HOLD, f"hold: {why}{bounds}")
+
+    if not executors:
+        return hold("no live executor")
+    if missing >= limits.metric_failures:
+        return hold(f"measurements failed {missing} times in a row")
+    settling = _settling(runs, limits, now_s, last_change_s)
+    work, unmeasured = _measure(runs, loads, limits, now_s)
+    if settling or not work.partitions:
+        return hold(settling or "; ".join(unmeasured) or "no batch was measured yet")
+    scene = _Scene(work, executors, policy, asked)
+    if scene.is_pressed():
+        return scene.relieve()
+    if missing:
+        unmeasured.append(f"measurements failed {missing} times in a row")
+    return scene.give_back(unmeasured)
+
+
+@dataclass(slots=True)
+class _Work:
+    """What the measured queries ask of the executors, in busy seconds per second.
+
+    Attributes:
+        partitions: (query, operator, partition) to the work done for it now.
+        executors: executor to the work it does now.
+        arriving: the work that arrives for each partition, heaviest first; more than is done
+            while a backlog grows, less while it shrinks.
+        peak: highest arriving work over the scale-in delay, all partitions together.
+        backlog: work that waits at the sources, in busy seconds.
+        back_to_back: whether some query starts each batch as the one before ends.
+        blind: whether such a query does not know its backlog.
+        covered_s: how far back the batches reach.
+    """
+
+    partitions: dict[tuple[str, int, int], float]
+    executors: dict[str, float]
+    arriving: list[float]
+    peak: float = 0.0
+    backlog: float = 0.0
+    back_to_back: bool = False
+    blind: bool = False
+    covered_s: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class _Step:
+    """One batch, and the rows that arrived at the sources in the interval before it."""
+
+    batch: BatchSample
+    interval_s: float
+    arrived: float
+
+
+def _runs(batches: Iterable[BatchSample]) -> dict[str, list[BatchSample]]:
+    """Batches by query, oldest first; of a batch that ran twice the last run."""
+    last: dict[tuple[str, int], BatchSample] = {}
+    for batch in sorted(batches, key=lambda b: (b.finished_s, b.duration_s, b.input_rows)):
+        last[batch.query, batch.batch] = batch
+    runs: dict[str, list[BatchSample]] = defaultdict(list)
+    for batch in sorted(last.values(), key=lambda b: (b.query, b.finished_s, b.batch)):
+        runs[batch.query].append(batch)
+    return runs
+
+
+def _settling(
+    runs: Mapping[str, Sequence[BatchSample]],
+    limits: ScalingPolicy,
+    now_s: float,
+    last_change_s: float | None,
+) -> str:
+    """Why it is too soon after a change; empty if it is not."""
+    if last_change_s is None:
+        return ""
+    passed_s = now_s - last_change_s
+    passed = max(
+        (sum(b.finished_s - b.duration_s >= last_change_s for b in run) for run in runs.values()),
+        default=0,
+    )
+    if passed_s >= limits.stabilization_s and passed >= limits.stabilization_batches:
+        return ""
+    return (
+        f"the last change was {passed_s:.0f} s and {passed} batches ago; its effect shows after "
+        f"{limits.stabilization_s:.0f} s and {limits.stabilization_batches} batches"
+    )
+
+
+def _measure(
+    runs: Mapping[str, Sequence[BatchSample]],
+    loads: Mapping[tuple[str, int], OperatorLoad],
+    limits: ScalingPolicy,
+    now_s: float,
+) -> tuple[_Work, list[str]]:
+    """Add up the work of all queries; the second value says which could not be measured, and why.
+
+    What a row costs is known from the batches that the loads are from; times the rates over the
+    scaling window that is the work.
+    """
+    work = _Work({}, defaultdict(float), [])
+    unmeasured: list[str] = []
+    peaks: dict[int, float] = defaultdict(float)
+    for query, run in runs.items():
+        operators = {key: loads[key] for key in sorted(loads) if key[0] == query}
+        loaded = {number for load in operators.values() for number in load.batches}
+        rows = [batch.input_rows for batch in run if batch.batch in loaded]
+        steps = _steps(run)
+        window = _window(steps, limits, now_s)
+        if not sum(rows) or len(window) < limits.min_batches:
+            unmeasured.append(
+                f"query {query}: {len(window)} of {limits.min_batches} recent batches measured, "
+                f"{sum(rows)} rows in the last of them"
+            )
+            continue
+        span_s = sum(step.interval_s for step in window)
+        processed = sum(step.batch.input_rows for step in window) / span_s
+        # The whole window tells whether to act; how far must not lag behind a rate that rose.
+        arriving = max(_arrival_rate(window), _arrival_rate(window[-limits.min_batches :]))
+        row_s = 0.0
+        for (_, operator), load in operators.items():
+            for partition, busy_s in load.busy_s.items():
+                share_s = busy_s * len(rows) / sum(rows)
+                row_s += share_s
+                work.partitions[query, operator, partition] = share_s * processed
+                work.executors[load.placement[partition]] += share_s * processed
+                work.arriving.append(share_s * arriving)
+        backlog_rows = window[-1].batch.backlog_rows
+        work.backlog += (backlog_rows or 0.0) * row_s
+        if sum(step.batch.duration_s for step in window) >= _BACK_TO_BACK * span_s:
+            work.back_to_back = True
+            work.blind = work.blind or backlog_rows is None
+        work.covered_s = max(work.covered_s, now_s - run[0].finished_s + run[0].duration_s)
+        peaks[0] += arriving * row_s
+        for age, old in _by_age(steps, limits, now_s).items():
+            peaks[age] += _arrival_rate(old) * row_s
+    work.arriving.sort(reverse=True)
+    work.peak = max(peaks.values(), default=0.0)
+    return work, unmeasured
+
+
+def _steps(run: Sequence[BatchSample]) -> list[_Step]:
+    steps = []
+    for before, batch in zip([None, *run], run, strict=False):
+        if batch.interval_s is None or batch.interval_s <= 0:
+            continue
+        arrived = float(batch.input_rows)
+        if (
+            before is not None
+            and before.batch == batch.batch - 1
+            and before.backlog_rows is not None
+            and batch.backlog_rows is not None
+        ):
+            arrived += batch.backlog_rows - before.backlog_rows
+        steps.append(_Step(batch, batch.interval_s, arrived))
+    return steps
+
+
+def _window(steps: Sequence[_Step], limits: ScalingPolicy, now_s: float) -> Sequence[_Step]:
+    """The batches of the last `window_s`, and of a slow stream that still runs some before."""
+    recent = [step for step in steps if step.batch.finished_s >= now_s - limits.window_s]
+    return recent and max(recent, steps[-limits.min_batches :], key=len)
+
+
+def _by_age(steps: Sequence[_Step], limits: ScalingPolicy, now_s: float) -> dict[int, list[_Step]]:
+    """The batches of the scale-in delay before the window, in groups as long as the window."""
+    groups: dict[int, list[_Step]] = defaultdict(list)
+    for step in steps:
+        age_s = now_s - step.batch.finished_s
+        if limits.window_s < age_s <= limits.scale_in_delay_s:
+            groups[int(age_s / limits.window_s)].append(step)
+    return groups
+
+
+def _arrival_rate(steps: Sequence[_Step]) -> float:
+    rows = sum(step.arrived for step in steps)
+    return max(0.0, rows / sum(step.interval_s for step in steps))
+
+
+class _Scene:
+    """Executors and the work they have: what the rules look at."""
+
+    def __init__(
+        self, work: _Work, executors: Mapping[str, int], policy: Policy, asked: int
+    ) -> None:
+        self.work = work
+        self.asked = asked
+        self.limits = policy.scaling
+        self.act_above = policy.balance.act_above
+        self.count = len(executors)
+        self.cores = sum(executors.values()) / self.count
+        self.utilization = sum(work.partitions.values()) / (self.count * self.cores)
+        self.hottest = max(
+            work.executors.get(executor, 0.0) / cores for executor, cores in executors.items()
+        )
+        self.full = self.limits.target_utilization if work.blind else self.limits.high_utilization
+
+    def is_pressed(self) -> bool:
+        """Whether an executor is full, or a backlog waits for executors and takes too long."""
+        late = self.work.back_to_back and self._drain_s() > self.limits.catch_up_s
+        return self.hottest > self.full or late
+
+    def relieve(self) -> ScalingDecision:
+        """Tell skew from capacity, and add executors if that helps."""
+        partition, share = max(self.work.partitions.items(), key=lambda item: item[1])
+        if share > self.full:
+            query, operator, number = partition
+            return self.keep(
+                Verdict.UNSPLITTABLE,
+                f"partition {number} of operator {operator} of query {query} alone keeps a core "
+                f"{share:.0%} busy (full at {self.full:.0%}): no move and no executor helps, its "
+                f"keys must be split",
+            )
+        needed = self._needed(sum(self.work.arriving))
+        if self.work.blind and self.utilization > self.full:
+            at_least = required_executors(self.count, 1.0, self.limits.target_utilization)
+            needed = max(needed, at_least)
+        if (
+            self.utilization <= self.full
+            and self.hottest > self.act_above * self.utilization
+            and self._fits(self.count)
+        ):
+            return self.keep(
+                Verdict.SKEW,
+                f"balanced, {self.count} executors carry it: move partitions, more executors "
+                f"would not help",
+                needed,
+            )
+        top = max(self.count + 1, int(self.count * self.limits.scale_out_factor))
+        count = self._first_that_fits(max(self.count, needed), top)
+        if count == self.count:
+            return self.keep(
+                Verdict.STEADY,
+                f"{self.count} executors carry what arrives{self._backlog()}",
+                needed,
+            )
+        needed = max(needed, count)
+        return self._decide(
+            max(self.asked, min(count, top)),
+            Verdict.CAPACITY,
+            f"{needed} are needed to be {self.limits.target_utilization:.0%} busy{self._backlog()}",
+            needed,
+        )
+
+    def give_back(self, unmeasured: Sequence[str]) -> ScalingDecision:
+        """Remove executors, unless something unknown or recent may still need them."""
+        limits = self.limits
+        if self.utilization >= limits.low_utilization:
+            return self.keep(Verdict.STEADY, f"the band is {self._band()}{self._backlog()}")
+        busiest = self.work.peak / (self.count * self.cores)
+        if busiest >= limits.low_utilization:
+            return self.keep(
+                Verdict.STEADY,
+                f"in the last {limits.scale_in_delay_s:.0f} s it was up to {busiest:.0%}, the band "
+                f"is {self._band()}",
+            )
+        needed = max(self._needed(self.work.peak), limits.min_executors)
+        rise = self.work.peak / (sum(self.work.arriving) or 1.0)
+        count = self._first_that_fits(needed, self.count, rise)
+        if count >= self.count:
+            return self.keep(Verdict.STEADY, f"{count} are needed at the highest rate", needed)
+        if unmeasured:
+            return self.keep(Verdict.HOLD, unmeasured[0], needed)
+        if self._drain_s() > limits.backlog_hold_s:
+            return self.keep(Verdict.HOLD, f"no removal now{self._backlog()}", needed)
+        if self.work.covered_s < limits.scale_in_delay_s:
+            return self.keep(
+                Verdict.HOLD,
+                f"{count} would do, but only {self.work.covered_s:.0f} of "
+                f"{limits.scale_in_delay_s:.0f} s were measured",
+                needed,
+            )
+        least = self.count - max(1, int(self.count * limits.scale_in_step))
+        return self._decide(
+            min(self.asked, max(count, least)),
+            Verdict.SURPLUS,
+            f"{count} carry the highest rate of the last {limits.scale_in_delay_s:.0f} s",
+            count,
+        )
+
+    def keep(self, verdict: Verdict, reason: str, needed: int | None = None) -> ScalingDecision:
+        """Leave the number as it is."""
+        return self._decide(self.asked, verdict, reason, needed)
+
+    def _decide(
+        self, count: int, verdict: Verdict, reason: str, needed: int | None
+    ) -> ScalingDecision:
+        count, bounds = _clamp(count, self.asked, self.limits)
+        change = f"from {self.asked} to {count}" if count != self.asked else f"{count} stay"
+        text = (
+            f"{verdict}: {self.count} executors have work for {self.utilization:.0%} of their time, "
+            f"the hottest for {self.hottest:.0%}; {reason}; {change}{bounds}"
+        )
+        return ScalingDecision(
+            count,
+            verdict,
+            text,
+            needed,
+            self.utilization,
+            self.hottest,
+            limited=verdict in {Verdict.CAPACITY, Verdict.SURPLUS} and count != needed,
+        )
+
+    def _needed(self, arriving: float) -> int:
+        return required_executors(
+            arriving,
+            self.cores,
+            self.limits.target_utilization,
+            backlog=self.work.backlog,
+            catch_up_s=self.limits.catch_up_s,
+        )
+
+    def _fits(self, count: int, rise: float = 1.0) -> bool:
+        """Whether `count` executors, balanced, stay below full with `rise` times what arrives."""
+        slots = [0.0] * max(1, int(count * self.cores))
+        for work in self.work.arriving:
+            heapq.heapreplace(slots, slots[0] + work * rise)
+        return max(slots) <= self.full
+
+    def _first_that_fits(self, low: int, high: int, rise: float = 1.0) -> int:
+        """The least count from `low` that fits; `high` if none below it does."""
+        if low >= high:
+            return low
+        return low + bisect_left(range(low, high), True, key=lambda count: self._fits(count, rise))
+
+    def _drain_s(self) -> float:
+        if not self.work.backlog:
+            return 0.0
+        spare = self.count * self.cores - sum(self.work.arriving)
+        return self.work.backlog / spare if spare > 0 else math.inf
+
+    def _band(self) -> str:
+        return f"{self.limits.low_utilization:.0%} to {self.full:.0%}"
+
+    def _backlog(self) -> str:
+        """The backlog in words, to be added to a reason."""
+        drain_s = self._drain_s()
+        if drain_s <= self.limits.backlog_hold_s:
+            return ""
+        if not self.work.back_to_back:
+            return ", and a backlog stays because batches take too little of it, not too long"
+        if drain_s == math.inf:
+            return ", and a backlog grows"
+        return f", and a backlog takes {drain_s:.0f} s"
+
+
+def _clamp(count: int, asked: int, limits: ScalingPolicy) -> tuple[int, str]:
+    """Keep `count` within the policy's bounds; the text says so where it mattered."""
+    if not limits.max_executors:
+        if count == asked:
+            return asked, ""
+        return asked, " (scaling.max_executors is not set)"
+    kept = min(max(count, limits.min_executors), limits.max_executors)
+    if kept == count:
+        return kept, ""
+    return kept, f" (bounds are {limits.min_executors} to {limits.max_executors})"

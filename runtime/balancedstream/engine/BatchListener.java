@@ -1,0 +1,396 @@
+package io.balancedstream;
+
+import java.util.ArrayList;
+import java.util.HashMap;
+import java.util.Iterator;
+import java.util.List;
+import java.util.Map;
+import java.util.UUID;
+import java.util.concurrent.LinkedBlockingQueue;
+import java.util.concurrent.TimeUnit;
+import org.apache.spark.scheduler.AccumulableInfo;
+import org.apache.spark.scheduler.SparkListener;
+import org.apache.spark.scheduler.SparkListenerApplicationEnd;
+import org.apache.spark.scheduler.SparkListenerEvent;
+import org.apache.spark.scheduler.SparkListenerExecutorAdded;
+import org.apache.spark.scheduler.SparkListenerExecutorRemoved;
+import org.apache.spark.scheduler.SparkListenerJobStart;
+import org.apache.spark.scheduler.SparkListenerStageSubmitted;
+import org.apache.spark.scheduler.SparkListenerTaskEnd;
+import org.apache.spark.scheduler.TaskInfo;
+import org.apache.spark.sql.execution.SparkPlanInfo;
+import org.apache.spark.sql.execution.metric.SQLMetricInfo;
+import org.apache.spark.sql.execution.streaming.state.StateStoreCoordinatorRef;
+import org.apache.spark.sql.execution.streaming.state.StateStoreId;
+import org.apache.spark.sql.execution.streaming.state.StateStoreProviderId;
+import org.apache.spark.sql.execution.ui.SparkListenerSQLExecutionEnd;
+import org.apache.spark.sql.execution.ui.SparkListenerSQLExecutionStart;
+import org.apache.spark.sql.streaming.StreamingQueryListener;
+import scala.jdk.javaapi.CollectionConverters;
+
+/**
+ * Collects what each state partition's task cost in each micro-batch, and keeps partitions where
+ * they were placed. Compiled at start-up inside the driver by Janino, the compiler that Spark ships
+ * for its own generated code: a listener in Python would cost a round trip per event.
+ *
+ * <p>Events come in order on one thread of the listener bus, so a batch's progress event comes
+ * after the end of all of its tasks and before the next batch is planned: the one moment at which
+ * a placement can be asserted without a running task overwriting it.
+ *
+ * <p>Janino knows neither lambdas nor type inference; hence the casts.
+ */
+public final class BatchListener extends SparkListener {
+  /** What the metrics of a stateful operator are called in a plan; absent ones count as zero. */
+  private static final String STORES = "number of state store instances";
+  private static final String MEMORY_BYTES = "memory used by state";
+  private static final String SST_BYTES = "RocksDB: size of all SST files";
+  private static final String LOAD_MS = "RocksDB: load - time taken to load the store";
+
+  private static final class Metric {
+    Operator operator;
+    String name;
+  }
+
+  private static final class Operator {
+    String runId;
+    long id;
+    int partitions;
+    String stateRoot;
+    String name;
+  }
+
+  private static final class StageOfBatch {
+    String runId;
+    long batch;
+    int tasks;
+  }
+
+  private static final class TaskRow {
+    Operator operator;
+    int stage;
+    int stageTasks;
+    int index;
+    String executor;
+    long busyMs;
+    long records;
+    long stateBytes;
+    long loadMs;
+    long finishedMs;
+  }
+
+  private static final class Wish {
+    String stateRoot;
+    String[] stores;
+    String[] executors;
+    long fromBatch;
+  }
+
+  private final StateStoreCoordinatorRef coordinator;
+  private final LinkedBlockingQueue events = new LinkedBlockingQueue();
+  private final Map stages = new HashMap();          // stage id -> StageOfBatch
+  private final Map metrics = new HashMap();         // accumulator id -> Metric
+  private final Map metricsOfExecution = new HashMap(); // SQL execution id -> List of accumulator ids
+  private final Map operators = new HashMap();       // run id -> Map(operator id -> Operator)
+  private final Map tasks = new HashMap();           // run id -> Map(batch -> List of TaskRow)
+  private final Map lastExecutor = new HashMap();    // run id -> Map(operator/partition -> executor)
+  private final Map wishes = new HashMap();          // run id -> Map(operator id -> Wish)
+  private final Map hosts = new HashMap();           // live executor id -> host
+
+  public BatchListener(StateStoreCoordinatorRef coordinator) {
+    this.coordinator = coordinator;
+  }
+
+  /** The next event as JSON, or null when none came in time. */
+  public String next(long timeoutMs) throws InterruptedException {
+    return (String) events.poll(timeoutMs, TimeUnit.MILLISECONDS);
+  }
+
+  /**
+   * Wants the partitions of an operator on the named executors ("" = no wish), from a batch on.
+   * `executors` and `stores` are comma-separated: one string costs one round trip at any size.
+   */
+  public synchronized void place(
+      String runId, long operator, String stateRoot, String stores, String executors, long fromBatch,
+      long nextBatch) {
+    Wish wish = new Wish();
+    wish.stateRoot = stateRoot;
+    wish.stores = stores.split(",", -1);
+    wish.executors = executors.split(",", -1);
+    wish.fromBatch = fromBatch;
+    child(wishes, runId).put(Long.valueOf(operator), wish);
+    assertWishes(runId, nextBatch);
+  }
+
+  /** Forgets what was wanted of a query. */
+  public synchronized void release(String runId) {
+    wishes.remove(runId);
+  }
+
+  /** An executor that joined before this listener did. */
+  public synchronized void addExecutor(String id, String host, int cores) {
+    if (!hosts.containsKey(id)) {
+      hosts.put(id, host);
+      emit("{\"event\":\"executor_added\",\"executor\":" + quote(id) + ",\"cores\":" + cores + "}");
+    }
+  }
+
+  public void onExecutorAdded(SparkListenerExecutorAdded e) {
+    addExecutor(e.executorId(), e.executorInfo().executorHost(), e.executorInfo().totalCores());
+  }
+
+  public synchronized void onExecutorRemoved(SparkListenerExecutorRemoved e) {
+    hosts.remove(e.executorId());
+    emit("{\"event\":\"executor_removed\",\"executor\":" + quote(e.executorId())
+        + ",\"reason\":" + quote(e.reason()) + "}");
+  }
+
+  public void onApplicationEnd(SparkListenerApplicationEnd e) {
+    emit("{\"event\":\"application_ended\"}");
+  }
+
+  public synchronized void onJobStart(SparkListenerJobStart e) {
+    if (e.properties() == null) return;
+    String batch = e.properties().getProperty("streaming.sql.batchId");
+    String runId = e.properties().getProperty("spark.jobGroup.id");
+    if (batch == null || runId == null) return;
+    Iterator it = CollectionConverters.asJava(e.stageInfos()).iterator();
+    while (it.hasNext()) {
+      org.apache.spark.scheduler.StageInfo info = (org.apache.spark.scheduler.StageInfo) it.next();
+      StageOfBatch stage = new StageOfBatch();
+      stage.runId = runId;
+      stage.batch = Long.parseLong(batch);
+      stage.tasks = info.numTasks();
+      stages.put(Integer.valueOf(info.stageId()), stage);
+    }
+  }
+
+  public synchronized void onTaskEnd(SparkListenerTaskEnd e) {
+    StageOfBatch stage = (StageOfBatch) stages.get(Integer.valueOf(e.stageId()));
+    if (stage == null) return;
+    TaskInfo info = e.taskInfo();
+    if (!info.successful()) {
+      emit("{\"event\":\"task_failed\",\"run\":" + quote(stage.runId) + ",\"batch\":" + stage.batch
+          + ",\"executor\":" + quote(info.executorId()) + ",\"stage\":" + e.stageId() + "}");
+      return;
+    }
+    Map perOperator = new HashMap(); // Operator -> long[] {stores, memory, sst, load ms}
+    Iterator it = CollectionConverters.asJava(info.accumulables()).iterator();
+    while (it.hasNext()) {
+      AccumulableInfo a = (AccumulableInfo) it.next();
+      Metric metric = (Metric) metrics.get(Long.valueOf(a.id()));
+      if (metric == null || a.update().isEmpty()) continue;
+      Object update = a.update().get();
+      if (!(update instanceof Long)) continue;
+      long value = Math.max(0L, ((Long) update).longValue());
+      long[] values = (long[]) perOperator.get(metric.operator);
+      if (values == null) {
+        values = new long[4];
+        perOperator.put(metric.operator, values);
+      }
+      if (STORES.equals(metric.name)) values[0] = value;
+      else if (MEMORY_BYTES.equals(metric.name)) values[1] = value;
+      else if (SST_BYTES.equals(metric.name)) values[2] = value;
+      else if (LOAD_MS.equals(metric.name)) values[3] = value;
+    }
+    if (perOperator.isEmpty() || e.taskMetrics() == null) return;
+    Map batches = child(tasks, stage.runId);
+    List rows = (List) batches.get(Long.valueOf(stage.batch));
+    if (rows == null) {
+      rows = new ArrayList();
+      batches.put(Long.valueOf(stage.batch), rows);
+    }
+    Iterator each = perOperator.entrySet().iterator();
+    while (each.hasNext()) {
+      Map.Entry entry = (Map.Entry) each.next();
+      long[] v = (long[]) entry.getValue();
+      if (v[0] == 0L) continue; // the stage holds the operator, but not in this task (a union)
+      TaskRow row = new TaskRow();
+      row.operator = (Operator) entry.getKey();
+      row.stage = e.stageId();
+      row.stageTasks = stage.tasks;
+      row.index = info.partitionId();
+      row.executor = info.executorId();
+      row.busyMs = e.taskMetrics().executorRunTime() + e.taskMetrics().executorDeserializeTime();
+      row.records = e.taskMetrics().shuffleReadMetrics().recordsRead();
+      row.stateBytes = Math.max(v[1], v[2]);
+      row.loadMs = v[3];
+      row.finishedMs = info.finishTime();
+      rows.add(row);
+    }
+  }
+
+  public synchronized void onOtherEvent(SparkListenerEvent e) {
+    if (e instanceof SparkListenerSQLExecutionStart) {
+      SparkListenerSQLExecutionStart start = (SparkListenerSQLExecutionStart) e;
+      List ids = new ArrayList();
+      findOperators(start.sparkPlanInfo(), ids);
+      if (!ids.isEmpty()) metricsOfExecution.put(Long.valueOf(start.executionId()), ids);
+    } else if (e instanceof SparkListenerSQLExecutionEnd) {
+      List ids = (List) metricsOfExecution.remove(
+          Long.valueOf(((SparkListenerSQLExecutionEnd) e).executionId()));
+      if (ids != null) metrics.keySet().removeAll(ids);
+    } else if (e instanceof StreamingQueryListener.QueryStartedEvent) {
+      StreamingQueryListener.QueryStartedEvent started =
+          (StreamingQueryListener.QueryStartedEvent) e;
+      emit("{\"event\":\"query_started\",\"run\":\"" + started.runId() + "\",\"id\":\""
+          + started.id() + "\",\"name\":" + quote(started.name()) + "}");
+    } else if (e instanceof StreamingQueryListener.QueryProgressEvent) {
+      onProgress(((StreamingQueryListener.QueryProgressEvent) e).progress());
+    } else if (e instanceof StreamingQueryListener.QueryTerminatedEvent) {
+      StreamingQueryListener.QueryTerminatedEvent ended =
+          (StreamingQueryListener.QueryTerminatedEvent) e;
+      String runId = ended.runId().toString();
+      operators.remove(runId);
+      tasks.remove(runId);
+      lastExecutor.remove(runId);
+      wishes.remove(runId);
+      emit("{\"event\":\"query_terminated\",\"run\":" + quote(runId) + ",\"error\":"
+          + (ended.exception().isEmpty() ? "null" : quote((String) ended.exception().get())) + "}");
+    }
+  }
+
+  private void onProgress(org.apache.spark.sql.streaming.StreamingQueryProgress progress) {
+    String runId = progress.runId().toString();
+    long batch = progress.batchId();
+    Map batches = child(tasks, runId);
+    List rows = (List) batches.get(Long.valueOf(batch));
+    String taskRows = rows == null ? "" : resolve(runId, rows);
+    assertWishes(runId, batch + 1);
+    Iterator old = batches.keySet().iterator();
+    while (old.hasNext()) {
+      if (((Long) old.next()).longValue() <= batch) old.remove();
+    }
+    Iterator it = stages.values().iterator();
+    while (it.hasNext()) {
+      StageOfBatch stage = (StageOfBatch) it.next();
+      if (stage.runId.equals(runId) && stage.batch <= batch) it.remove();
+    }
+    StringBuilder known = new StringBuilder();
+    Iterator ops = child(operators, runId).values().iterator();
+    while (ops.hasNext()) {
+      Operator operator = (Operator) ops.next();
+      if (known.length() > 0) known.append(',');
+      known.append("{\"id\":").append(operator.id).append(",\"partitions\":")
+          .append(operator.partitions).append(",\"state_root\":").append(quote(operator.stateRoot))
+          .append(",\"name\":").append(quote(operator.name)).append('}');
+    }
+    emit("{\"event\":\"batch_finished\",\"run\":" + quote(runId) + ",\"progress\":"
+        + progress.json() + ",\"operators\":[" + known + "],\"tasks\":[" + taskRows + "]}");
+  }
+
+  /** The batch's rows as JSON; notes where each partition ran. */
+  private String resolve(String runId, List rows) {
+    Map first = new HashMap(); // stage/operator -> its first task index, where a union shifts it
+    for (int i = 0; i < rows.size(); i++) {
+      TaskRow row = (TaskRow) rows.get(i);
+      if (row.stageTasks == row.operator.partitions) continue;
+      String key = row.stage + "/" + row.operator.id;
+      Integer least = (Integer) first.get(key);
+      if (least == null || row.index < least.intValue()) first.put(key, Integer.valueOf(row.index));
+    }
+    StringBuilder json = new StringBuilder();
+    Map ranOn = child(lastExecutor, runId);
+    for (int i = 0; i < rows.size(); i++) {
+      TaskRow row = (TaskRow) rows.get(i);
+      Integer shift = (Integer) first.get(row.stage + "/" + row.operator.id);
+      int partition = row.index - (shift == null ? 0 : shift.intValue());
+      ranOn.put(row.operator.id + "/" + partition, row.executor);
+      if (json.length() > 0) json.append(',');
+      json.append('[').append(row.operator.id).append(',').append(row.stage).append(',')
+          .append(row.index).append(',').append(partition).append(',').append(quote(row.executor))
+          .append(',').append(row.busyMs).append(',').append(row.records).append(',')
+          .append(row.stateBytes).append(',').append(row.loadMs).append(',').append(row.finishedMs).append(']');
+    }
+    return json.toString();
+  }
+
+  /** Tells the coordinator of every partition that did not last run where it is wanted. */
+  private void assertWishes(String runId, long nextBatch) {
+    Map ofRun = (Map) wishes.get(runId);
+    if (ofRun == null) return;
+    UUID run = UUID.fromString(runId);
+    Map ranOn = child(lastExecutor, runId);
+    Iterator it = ofRun.entrySet().iterator();
+    while (it.hasNext()) {
+      Map.Entry entry = (Map.Entry) it.next();
+      long operator = ((Long) entry.getKey()).longValue();
+      Wish wish = (Wish) entry.getValue();
+      if (wish.fromBatch > nextBatch) continue;
+      for (int p = 0; p < wish.executors.length; p++) {
+        String wanted = wish.executors[p];
+        String host = (String) hosts.get(wanted);
+        if (host == null || wanted.equals(ranOn.get(operator + "/" + p))) continue;
+        for (int s = 0; s < wish.stores.length; s++) {
+          coordinator.reportActiveInstance(
+              new StateStoreProviderId(
+                  new StateStoreId(wish.stateRoot, operator, p, wish.stores[s]), run),
+              host, wanted,
+              CollectionConverters.asScala(new ArrayList()).toSeq());
+        }
+      }
+    }
+  }
+
+  private void findOperators(SparkPlanInfo plan, List ids) {
+    String text = plan.simpleString();
+    int at = text.indexOf("state info [");
+    if (at >= 0 && !plan.nodeName().equals("StateStoreRestore")) {
+      String info = text.substring(at, text.indexOf(']', at));
+      Operator operator = new Operator();
+      operator.runId = field(info, "runId");
+      operator.id = Long.parseLong(field(info, "opId"));
+      operator.partitions = Integer.parseInt(field(info, "numPartitions"));
+      operator.stateRoot = field(info, "checkpoint");
+      operator.name = plan.nodeName();
+      Iterator it = CollectionConverters.asJava(plan.metrics()).iterator();
+      boolean writesState = false;
+      List own = new ArrayList();
+      while (it.hasNext()) {
+        SQLMetricInfo m = (SQLMetricInfo) it.next();
+        Metric metric = new Metric();
+        metric.operator = operator;
+        metric.name = m.name();
+        if (STORES.equals(m.name())) writesState = true;
+        Long id = Long.valueOf(m.accumulatorId());
+        own.add(id);
+        metrics.put(id, metric);
+      }
+      ids.addAll(own);
+      if (writesState) child(operators, operator.runId).put(Long.valueOf(operator.id), operator);
+    }
+    Iterator it = CollectionConverters.asJava(plan.children()).iterator();
+    while (it.hasNext()) findOperators((SparkPlanInfo) it.next(), ids);
+  }
+
+  private void emit(String json) {
+    events.add(json);
+  }
+
+  private static Map child(Map parent, String key) {
+    Map map = (Map) parent.get(key);
+    if (map == null) {
+      map = new HashMap();
+      parent.put(key, map);
+    }
+    return map;
+  }
+
+  /** The value of `name = value` in Spark's rendering of a stateful operator. */
+  private static String field(String info, String name) {
+    int from = info.indexOf(name + " = ") + name.length() + 3;
+    int comma = info.indexOf(',', from);
+    return info.substring(from, comma < 0 ? info.length() : comma).trim();
+  }
+
+  private static String quote(String text) {
+    if (text == null) return "null";
+    StringBuilder quoted = new StringBuilder("\"");
+    for (int i = 0; i < text.length(); i++) {
+      char c = text.charAt(i);
+      if (c == '"' || c == '\\') quoted.append('\\').append(c);
+      else if (c < ' ') quoted.append(String.format("\\u%04x", new Object[] {Integer.valueOf(c)}));
+      else quoted.append(c);
+    }
+    return quoted.append('"').toString();
+  }
+}

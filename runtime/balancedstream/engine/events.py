@@ -1,0 +1,103 @@
+"""What the engine reports, in the order in which Spark says it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from balancedstream.core.observations import BatchSample, TaskSample
+
+
+@dataclass(frozen=True, slots=True)
+class StatefulOperator:
+    """A stateful operator of a running query; operators that share their tasks count as one.
+
+    Attributes:
+        ids: Spark's operator ids, lowest first; the first one names the operator.
+        name: Spark's name of the first one, such as `StateStoreSave`.
+        partitions: number of state partitions.
+    """
+
+    ids: tuple[int, ...]
+    name: str
+    partitions: int
+
+    @property
+    def id(self) -> int:
+        """The id that samples and placements use."""
+        return self.ids[0]
+
+
+@dataclass(frozen=True, slots=True)
+class QueryStarted:
+    """A streaming query began; `query` is its name, or its id where it has none."""
+
+    query: str
+    run_id: str
+
+
+@dataclass(frozen=True, slots=True)
+class BatchFinished:
+    """A micro-batch was committed.
+
+    Attributes:
+        query: name or id of the query.
+        sample: the batch as a whole.
+        tasks: one sample per operator and state partition.
+        operators: every stateful operator seen in the query so far.
+        handoffs: partitions that ran on another executor than in the batch before.
+    """
+
+    query: str
+    sample: BatchSample
+    tasks: tuple[TaskSample, ...]
+    operators: tuple[StatefulOperator, ...]
+    handoffs: int
+
+
+@dataclass(frozen=True, slots=True)
+class QueryEnded:
+    """A query stopped; `error` is Spark's message, or None when it was stopped on purpose."""
+
+    query: str
+    error: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class ExecutorAdded:
+    """An executor joined."""
+
+    executor: str
+    cores: int
+
+
+@dataclass(frozen=True, slots=True)
+class ExecutorRemoved:
+    """An executor left or was lost."""
+
+    executor: str
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class TaskFailed:
+    """An attempt of a task failed; Spark tries it again elsewhere."""
+
+    query: str
+    batch: int
+    executor: str
+
+
+@dataclass(frozen=True, slots=True)
+class ApplicationEnded:
+    """The Spark session is over; nothing more will be reported."""
+
+
+Event = (
+    QueryStarted
+    | BatchFinished
+    | QueryEnded
+    | ExecutorAdded
+    | ExecutorRemoved
+    | TaskFailed
+    | ApplicationEnded
+)

@@ -1,0 +1,165 @@
+"""Gives an unmodified script the tuned session when it asks for one."""
+
+from __future__ import annotations
+
+import shutil
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from pyspark import SparkConf, SparkContext
+from pyspark.sql import SparkSession
+
+from balancedstream.engine.settings import tune
+from balancedstream.errors import InvalidInputError
+
+EXECUTOR_MEMORY_MIB = 1024
+
+START_TIMEOUT_S = 60.0
+"""How long executor processes may take to start before the script goes on without them."""
+
+
+@dataclass(frozen=True, slots=True)
+class LocalExecutors:
+    """Executor processes on this machine: `least` to begin with, `most` at the largest."""
+
+    least: int
+    most: int
+
+    @classmethod
+    def parse(cls, text: str) -> LocalExecutors:
+        """Reads `MIN:MAX`, or `N` for a fixed number.
+
+        Raises:
+            InvalidInputError: not two whole numbers, or not 1 <= MIN <= MAX.
+
+        >>> LocalExecutors.parse("2:4")
+        LocalExecutors(least=2, most=4)
+        """
+        least, _, most = text.partition(":")
+        try:
+            found = cls(int(least), int(most or least))
+        except ValueError:
+            found = cls(0, 0)
+        if not 1 <= found.least <= found.most:
+            message = f"--local: must be MIN:MAX with 1 <= MIN <= MAX, such as 2:4, not {text!r}"
+            raise InvalidInputError(message)
+        return found
+
+
+@contextmanager
+def tuned_sessions(
+    local: LocalExecutors | None,
+    on_session: Callable[[SparkSession], None],
+    warn: Callable[[str], None],
+) -> Iterator[None]:
+    """While open, the first `SparkSession.builder.getOrCreate()` yields a tuned session.
+
+    Args:
+        local: executors to start on this machine; None leaves the user's master alone.
+        on_session: called once with the new session, before the script sees it.
+        warn: called with each warning about the user's own settings.
+
+    Raises:
+        DynamicAllocationError: the script asks for dynamic allocation.
+        InvalidInputError: `local` is given, and the script names a cluster.
+    """
+    builder: Any = SparkSession.Builder
+    get_or_create = builder.getOrCreate
+    known: set[int] = set()
+
+    def get_or_create_tuned(self: Any) -> SparkSession:
+        if SparkContext._active_spark_context is None:
+            conf = _tuned_conf(self._options, local, warn)
+            for key, value in conf.items():
+                self.config(key, value)
+        session: SparkSession = get_or_create(self)
+        context = id(session.sparkContext)
+        if context not in known:
+            known.add(context)
+            if local and local.least < local.most:
+                _keep_executors(session, local)
+            on_session(session)
+        return session
+
+    builder.getOrCreate = get_or_create_tuned
+    try:
+        yield
+    finally:
+        builder.getOrCreate = get_or_create
+
+
+def _keep_executors(session: SparkSession, local: LocalExecutors) -> None:
+    """Stops the executors beyond `local.least`: a local cluster starts one on each worker."""
+    context = session.sparkContext._jsc.sc()
+    deadline_s = time.monotonic() + START_TIMEOUT_S
+    started: list[str] = []
+    while len(started) < local.most and time.monotonic() < deadline_s:
+        time.sleep(0.1)
+        started = _list_executors(context)
+    context.requestTotalExecutors(local.least, 0, session._jvm.scala.Predef.Map().empty())
+    surplus = session._jvm.java.util.ArrayList()
+    for executor in sorted(started, key=int)[local.least :]:
+        surplus.add(executor)
+    converters = session._jvm.scala.jdk.javaapi.CollectionConverters
+    context.killExecutors(converters.asScala(surplus).toSeq())
+    while len(_list_executors(context)) > local.least and time.monotonic() < deadline_s:
+        time.sleep(0.1)
+
+
+def _list_executors(context: Any) -> list[str]:
+    summaries = context.statusStore().executorList(True)
+    ids = [summaries.apply(i).id() for i in range(summaries.size())]
+    return [i for i in ids if i != "driver"]
+
+
+def _tuned_conf(
+    options: Mapping[str, Any], local: LocalExecutors | None, warn: Callable[[str], None]
+) -> dict[str, str]:
+    own = {key: str(value) for key, value in options.items()}
+    given = SparkConf()
+    for key, value in own.items():
+        given.set(key, value)
+    # Starts the JVM, which then knows spark-defaults.conf and PYSPARK_SUBMIT_ARGS as well.
+    SparkContext._ensure_initialized(conf=given)
+    user = dict(SparkConf().getAll()) | own
+    added, warnings = tune(user, local.most if local else None)
+    for warning in warnings:
+        warn(warning)
+    if local is None:
+        return added
+    master = user.get("spark.master", "local[*]")
+    if not master.startswith("local"):
+        message = (
+            f"--local starts executors on this machine, but the script asks for the cluster "
+            f"{master}. Nothing was started. Leave out one of the two."
+        )
+        raise InvalidInputError(message)
+    if "spark.master" in own:
+        warn(f"master {master} of the script is replaced by {local.most} executor processes")
+    memory_mib = _parse_mib(user.get("spark.executor.memory", f"{EXECUTOR_MEMORY_MIB}m"))
+    cores = user.get("spark.executor.cores", "1")
+    added["spark.master"] = f"local-cluster[{local.most},{cores},{memory_mib}]"
+    added["spark.executor.memory"] = f"{memory_mib}m"
+    return added
+
+
+def _parse_mib(size: str) -> int:
+    """A JVM memory size in MiB.
+
+    >>> _parse_mib("2g"), _parse_mib("512m")
+    (2048, 512)
+    """
+    scale = {"k": 1 / 1024, "m": 1.0, "g": 1024.0, "t": 1024.0**2}
+    text = size.lower().removesuffix("b")
+    unit = text[-1]
+    number = float(text[:-1]) * scale[unit] if unit in scale else float(text) / 1024**2
+    return int(number)
+
+
+def remove_work_folder(spark_home: str, application_id: str) -> None:
+    """Removes what a local cluster's executors left below Spark's own folder."""
+    shutil.rmtree(Path(spark_home) / "work" / application_id, ignore_errors=True)

@@ -1,0 +1,29 @@
+"""The errors a user can meet: each says what happened, what it means for the data, what to do."""
+
+
+class BalancedStreamError(Exception):
+    """Root of every error raised on purpose by this package."""
+
+
+class InvalidInputError(BalancedStreamError, ValueError):
+    """A value given by the user cannot be used; the message names the field."""
+
+
+class InvalidRateError(InvalidInputError):
+    """A rate, utilization, backlog or catch-up time from which no executor count follows."""
+
+
+class StalePlanError(BalancedStreamError):
+    """A plan is older than one already accepted; nothing was changed, the newer one stays."""
+
+
+class PlanConflictError(BalancedStreamError):
+    """Two different plans bear one epoch; nothing was changed, the first one stays."""
+
+
+class PlanTooLargeError(BalancedStreamError):
+    """A plan or answer exceeds what its transport can hold; nothing was changed."""
+
+
+class PortInUseError(BalancedStreamError):
+    """Another program listens on the port that was to serve; nothing was started."""

@@ -1,0 +1,615 @@
+"""What a person sees while a stream runs: a live view on a terminal, a line a decision elsewhere.
+
+Both are fed by the controller with the records that also go into the history, from any thread.
+A view is a spectator: when its terminal or pipe is gone it falls silent, and the stream runs on.
+"""
+
+from __future__ import annotations
+
+import atexit
+import sys
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from statistics import fmean, median
+from typing import Protocol, TextIO
+
+from rich.console import Console, ConsoleOptions, RenderResult
+from rich.live import Live
+from rich.text import Text
+
+from balancedstream.history import (
+    BatchRecord,
+    DecisionRecord,
+    MoveRecord,
+    OperatorBatchLoad,
+    RunInfo,
+    ScaleRecord,
+)
+from balancedstream.wording import (
+    DECISION_LABELS,
+    NOTHING,
+    format_clock,
+    format_count,
+    format_duration,
+    format_elapsed,
+    format_ratio,
+    format_short_count,
+    format_short_duration,
+    plural,
+    printable,
+)
+
+REFRESHES_PER_S = 4
+REPEAT_AFTER_S = 1_800.0
+"""A decision that changes nothing is written again only after this time."""
+
+RECENT_BATCHES = 20
+KEPT_LINES = 6
+KEPT_QUERIES = 100
+LISTED_MOVES = 12
+
+
+class View(Protocol):
+    """What the controller tells a spectator; no method raises for want of a terminal."""
+
+    def on_batch(self, record: BatchRecord) -> None:
+        """A micro-batch finished."""
+
+    def on_decision(self, record: DecisionRecord) -> None:
+        """A decision was taken, "nothing to do" included."""
+
+    def on_move(self, record: MoveRecord) -> None:
+        """A move was decided, has settled or was dropped: told each time."""
+
+    def on_scale(self, record: ScaleRecord) -> None:
+        """The number of executors is being changed; comes after the decision to scale."""
+
+    def note(self, text: str) -> None:
+        """Something else that a person should know."""
+
+    def close(self) -> None:
+        """The run is over; called twice, the second call does nothing."""
+
+
+def open_view(run: RunInfo) -> View:
+    """Picks the view that fits where the output goes.
+
+    Args:
+        run: where and with what the run takes place.
+
+    Returns:
+        A live view on standard output, or else on standard error, if that is a terminal that can
+        show it. Plain lines on standard error otherwise, so that the job's own output stays pure.
+    """
+    for console in (Console(), Console(stderr=True)):
+        if (
+            console.is_terminal
+            and not console.is_dumb_terminal
+            and not console.options.ascii_only
+            and console.height >= SMALLEST_HEIGHT
+        ):
+            return LiveView(run, console)
+    return PlainView(run)
+
+
+def _about(query: str, operator: int | None) -> str:
+    name = printable(query) or "application"
+    return name if operator is None else f"{name}, operator {operator}"
+
+
+class PlainView:
+    """Writes one line for each decision that a person would want to read in a log.
+
+    A decision that changes nothing is written when it is new, after each action, and every half
+    hour. Moves are reported once, when the last one of the operator has ended.
+
+    Args:
+        run: where and with what the run takes place.
+        file: where the lines go; standard error if not given.
+        clock: seconds since the Unix epoch.
+    """
+
+    def __init__(
+        self,
+        run: RunInfo,
+        file: TextIO | None = None,
+        clock: Callable[[], float] = time.time,
+    ) -> None:
+        self._run = run
+        self._file = sys.stderr if file is None else file
+        self._clock = clock
+        self._lock = threading.RLock()
+        self._closed = False
+        self._batches = self._rows = self._moves = self._scale_actions = 0
+        self._queries: set[str] = set()
+        self._told: dict[tuple[str, int | None], dict[str, float]] = {}
+        self._under_way: dict[tuple[str, int], set[int]] = {}
+        self._ended: dict[tuple[str, int], list[MoveRecord]] = {}
+        self._write(
+            run.started_s,
+            f"balancing {printable(run.app)}: {plural(run.cores, 'core')}, "
+            f"Spark {run.spark_version}, Python {run.python_version}",
+        )
+
+    def on_batch(self, record: BatchRecord) -> None:
+        """Counts the batch; the first one of a query is a line."""
+        with self._lock:
+            self._batches += 1
+            self._rows += record.input_rows
+            if record.query in self._queries:
+                return
+            if len(self._queries) >= KEPT_QUERIES:  # at worst a line is written once more
+                self._queries.clear()
+                self._told.clear()
+            self._queries.add(record.query)
+            sizes = ", ".join(
+                f"operator {load.operator} ({printable(load.name)}) with "
+                f"{plural(len(load.partition_busy_s), 'state partition')}"
+                for load in record.loads
+            )
+            self._write(
+                record.finished_s,
+                f"{_about(record.query, None)}: first batch on "
+                f"{plural(record.executors, 'executor')}: {sizes or 'no stateful operator'}",
+            )
+
+    def on_decision(self, record: DecisionRecord) -> None:
+        """Writes the decision and its reason, unless it only repeats."""
+        if record.kind == "scale":
+            return  # on_scale has the numbers
+        with self._lock:
+            told = self._told.setdefault((record.query, record.operator), {})
+            if record.kind == "move":
+                told.clear()
+            elif record.at_s - told.get(record.kind, float("-inf")) < REPEAT_AFTER_S:
+                return
+            else:
+                told[record.kind] = record.at_s
+            what = (
+                f"move {plural(record.moves, 'partition')}"
+                if record.kind == "move"
+                else DECISION_LABELS[record.kind]
+            )
+            about = _about(record.query, record.operator)
+            self._write(record.at_s, f"{about}: {what}: {printable(record.reason)}")
+
+    def on_move(self, record: MoveRecord) -> None:
+        """Writes a line once no move of the operator is under way any more."""
+        with self._lock:
+            operator = record.query, record.operator
+            under_way = self._under_way.setdefault(operator, set())
+            if record.under_way():
+                self._moves += record.partition not in under_way
+                under_way.add(record.partition)
+                return
+            under_way.discard(record.partition)
+            ended = self._ended.setdefault(operator, [])
+            ended.append(record)
+            if not under_way:
+                self._ended.pop(operator)
+                self._write(*_describe_ended(ended))
+
+    def on_scale(self, record: ScaleRecord) -> None:
+        """Writes the change and its reason."""
+        with self._lock:
+            self._scale_actions += 1
+            self._told.clear()
+            self._write(
+                record.at_s,
+                f"scale from {record.executors_before} to {record.executors_after} executors "
+                f"({printable(record.verdict)}): {printable(record.reason)}",
+            )
+
+    def note(self, text: str) -> None:
+        """Writes the text as a line."""
+        self._write(self._clock(), printable(text))
+
+    def close(self) -> None:
+        """Writes what the run came to."""
+        with self._lock:
+            if self._closed:
+                return
+            now_s = self._clock()
+            self._write(
+                now_s,
+                f"ended after {format_duration(max(0.0, now_s - self._run.started_s))}: "
+                f"{plural(self._batches, 'batch')}, {plural(self._rows, 'row')}, "
+                f"{plural(self._moves, 'move')}, {plural(self._scale_actions, 'scaling')}",
+            )
+            self._closed = True
+
+    def _write(self, at_s: float, text: str) -> None:
+        with self._lock:
+            if self._closed:
+                return
+            try:
+                self._file.write(f"{format_clock(at_s)} {text}\n")
+                self._file.flush()
+            except (OSError, ValueError):  # the reader went away
+                self._closed = True
+
+
+def _describe_ended(ended: Sequence[MoveRecord]) -> tuple[float, str]:
+    """Says how an operator's moves ended, and when the last of them did."""
+    settled_s = [move.settled_s for move in ended if move.settled_s is not None]
+    dropped = [move for move in ended if move.dropped_s is not None]
+    load_s = [move.load_s for move in ended if move.load_s is not None]
+    text = f"{_about(ended[0].query, ended[0].operator)}: {plural(len(settled_s), 'move')} settled"
+    if load_s:
+        text += f", state loaded in at most {format_duration(max(load_s))}"
+    if dropped:
+        reason = printable(dropped[-1].dropped_reason or "no reason given")
+        text += f", {len(dropped)} dropped ({reason})"
+    ended_s = [*settled_s, *(move.dropped_s for move in dropped if move.dropped_s is not None)]
+    return max(ended_s), text
+
+
+SMALLEST_HEIGHT = 12
+_COLUMNS = (
+    ("batch", 9),
+    ("last", 9),
+    ("median", 9),
+    ("rows", 11),
+    ("backlog", 11),
+    ("imbalance", 10),
+)
+_EIGHTHS = " ▏▎▍▌▋▊▉█"
+_LEVELS = "▁▂▃▄▅▆▇█"
+
+
+@dataclass(slots=True)
+class _QueryState:
+    """What the live view remembers of a query."""
+
+    latest: BatchRecord
+    durations_ms: deque[int] = field(default_factory=lambda: deque(maxlen=RECENT_BATCHES))
+    busy_s: dict[int, float] = field(default_factory=dict)  # per operator, all batches
+
+
+class LiveView:
+    """Shows executors and their partitions, batch time, backlog, moves and reasons, in place.
+
+    The frame fits the terminal: with little room the hottest executors and partitions are shown
+    and the others counted. What the job prints appears above it.
+
+    Args:
+        run: where and with what the run takes place.
+        console: the terminal; standard output if not given.
+        clock: seconds since the Unix epoch.
+    """
+
+    def __init__(
+        self,
+        run: RunInfo,
+        console: Console | None = None,
+        clock: Callable[[], float] = time.time,
+    ) -> None:
+        self._run = run
+        self._clock = clock
+        self._lock = threading.Lock()
+        self._queries: dict[str, _QueryState] = {}
+        self._under_way: dict[tuple[str, int, int], MoveRecord] = {}
+        self._decisions: deque[DecisionRecord] = deque(maxlen=KEPT_LINES)
+        self._notes: deque[str] = deque(maxlen=2)
+        self._moves = self._scale_actions = 0
+        self._ended_s: float | None = None
+        # a stream that the user sent to a file must stay there
+        self._live = Live(
+            self,
+            console=console,
+            refresh_per_second=REFRESHES_PER_S,
+            redirect_stdout=sys.stdout.isatty(),
+            redirect_stderr=sys.stderr.isatty(),
+        )
+        with suppress(OSError, ValueError):
+            self._live.start()
+        atexit.register(self.close)  # a hidden cursor must not outlive the job
+
+    def on_batch(self, record: BatchRecord) -> None:
+        """Takes the batch as the query's present state."""
+        with self._lock:
+            query = self._queries.pop(record.query, _QueryState(record))
+            self._queries[record.query] = query  # the latest is last
+            if len(self._queries) > KEPT_QUERIES:
+                del self._queries[next(iter(self._queries))]
+            query.latest = record
+            query.durations_ms.append(record.duration_ms)
+            for load in record.loads:
+                busy_s = query.busy_s.get(load.operator, 0.0)
+                query.busy_s[load.operator] = busy_s + sum(load.partition_busy_s)
+
+    def on_decision(self, record: DecisionRecord) -> None:
+        """Shows the decision as the latest; one that only repeats replaces the last."""
+        with self._lock:
+            for earlier in self._decisions:
+                same = (earlier.query, earlier.operator) == (record.query, record.operator)
+                if same and earlier.kind == record.kind not in ("move", "scale"):
+                    self._decisions.remove(earlier)
+                    break
+            self._decisions.append(record)
+
+    def on_move(self, record: MoveRecord) -> None:
+        """Shows the move for as long as it is under way."""
+        with self._lock:
+            partition = record.query, record.operator, record.partition
+            if record.under_way():
+                self._moves += partition not in self._under_way
+                self._under_way[partition] = record
+            else:
+                self._under_way.pop(partition, None)
+
+    def on_scale(self, record: ScaleRecord) -> None:
+        """Counts the action; its decision has the reason."""
+        with self._lock:
+            self._scale_actions += 1
+
+    def note(self, text: str) -> None:
+        """Shows the text under the decisions."""
+        with self._lock:
+            self._notes.append(f"{format_clock(self._clock())[11:19]} {printable(text)}")
+
+    def close(self) -> None:
+        """Leaves the last frame on the terminal and gives the terminal back."""
+        with self._lock:
+            if self._ended_s is not None:
+                return
+            self._ended_s = self._clock()
+        with suppress(OSError, ValueError):
+            self._live.stop()
+        atexit.unregister(self.close)
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        with self._lock:
+            yield from self._lines(options.max_width, max(SMALLEST_HEIGHT, console.height) - 1)
+
+    def _lines(self, width: int, height: int) -> Iterator[Text]:
+        """Yields at most `height` lines of at most `width` cells."""
+        roomy = height >= 36
+        head = [self._headline(), *self._query_lines(width, 8 if roomy else 3)]
+        tail = [
+            *self._move_lines(2 if roomy else 1),
+            *self._decision_lines(KEPT_LINES if roomy else 3),
+            *(Text(f"{note}", style="yellow") for note in self._notes),
+        ]
+        tail = tail[: max(0, height - len(head) - 4)]
+        body = self._load_lines(width, height - len(head) - len(tail))
+        for line in (*head, *body, *tail):
+            line.no_wrap = True
+            line.truncate(width, overflow="ellipsis")
+            yield line
+
+    def _headline(self) -> Text:
+        until_s = self._clock() if self._ended_s is None else self._ended_s
+        latest = list(self._queries.values())[-1:]
+        executors = latest[0].latest.executors if latest else 0
+        facts = [
+            _crop(printable(self._run.app.rsplit("/", 1)[-1]), 24),
+            f"{plural(executors, 'executor')} on {plural(self._run.cores, 'core')}",
+            format_elapsed(until_s - self._run.started_s),
+            plural(self._moves, "move"),
+            plural(self._scale_actions, "scaling"),
+        ]
+        return Text.assemble(("BalancedStream", "bold"), " ", " · ".join(facts))
+
+    def _query_lines(self, width: int, limit: int) -> list[Text]:
+        if not self._queries:
+            return [Text("waiting for the first batch", style="dim")]
+        name_width = max(8, min(32, width - 65))
+        head = Text(f"{'query':<{name_width}}", style="dim")
+        for title, column_width in _COLUMNS:
+            head.append(f"{title:>{column_width}}")
+        head.append("/bound")
+        lines = [head]
+        by_load = sorted(self._queries.values(), key=lambda query: -sum(query.busy_s.values()))
+        for query in by_load[:limit]:
+            latest = query.latest
+            worst = max(latest.loads, key=lambda load: load.imbalance, default=None)
+            line = Text(f"{_crop(printable(latest.query), name_width):<{name_width}}")
+            cells = (
+                f"{latest.batch:,}",
+                format_short_duration(latest.duration_ms / 1_000),
+                format_short_duration(median(query.durations_ms) / 1_000),
+                _rows(latest.input_rows),
+                _rows(latest.backlog_rows),
+            )
+            for cell, (_, column_width) in zip(cells, _COLUMNS, strict=False):
+                line.append(f"{cell:>{column_width}}")
+            if worst is None:
+                line.append(f"{NOTHING:>10}")
+            else:
+                line.append(f"{format_ratio(worst.imbalance):>10}", style=_heat(worst.imbalance))
+                line.append(f"/{format_ratio(worst.bound)}")
+            lines.append(line)
+        if len(by_load) > limit:
+            lines.append(Text(f"and {len(by_load) - limit} more", style="dim"))
+        return lines
+
+    def _load_lines(self, width: int, height: int) -> list[Text]:
+        """Shows as many operators as there is room for, the busiest first."""
+        operators = sorted(
+            (
+                (query.busy_s[load.operator], query.latest, load)
+                for query in self._queries.values()
+                for load in query.latest.loads
+                if load.partition_busy_s
+            ),
+            key=lambda entry: -entry[0],
+        )
+        lines: list[Text] = []
+        for _, batch, load in operators:
+            room = height - len(lines)
+            if lines and room < 4:
+                break
+            lines += self._operator_lines(batch, load, width, room)
+        return lines[:height]
+
+    def _operator_lines(
+        self, batch: BatchRecord, load: OperatorBatchLoad, width: int, height: int
+    ) -> list[Text]:
+        busy_s = load.executor_busy_s()
+        held: dict[str, list[int]] = {}
+        for partition, executor in enumerate(load.partition_executor):
+            held.setdefault(executor, []).append(partition)
+        mean_s = sum(busy_s.values()) / max(1, batch.executors, len(busy_s))
+        title = Text(
+            f"{_about(batch.query, load.operator)} {printable(load.name)}, "
+            f"{plural(len(load.partition_busy_s), 'partition')}: load in batch "
+            f"{batch.batch:,}, / mean",
+            style="bold",
+        )
+        idle = batch.executors - len(busy_s)
+        room = max(1, height - 1 - (idle > 0))
+        shown = sorted(busy_s, key=lambda executor: -busy_s[executor])
+        others: list[str] = []
+        if len(shown) > room:
+            shown, others = shown[: room - 1], shown[room - 1 :]
+        else:
+            shown.sort(key=lambda e: (not e.isdecimal(), int(e) if e.isdecimal() else 0, e))
+        scale = _Scale(
+            executor_s=max(busy_s.values(), default=0.0),
+            partition_s=max(load.partition_busy_s),
+            mean_s=mean_s,
+            bar_width=16 if width < 110 else 28,
+        )
+        moving = {
+            partition
+            for query, operator, partition in self._under_way
+            if (query, operator) == (batch.query, load.operator)
+        }
+        lines = [title]
+        lines += [
+            _executor_line(
+                executor, held[executor], load.partition_busy_s, scale, moving=moving, width=width
+            )
+            for executor in shown
+        ]
+        if others:
+            least, most = busy_s[others[-1]], busy_s[others[0]]
+            partitions = sum(len(held[executor]) for executor in others)
+            lines.append(
+                Text(
+                    f"{plural(len(others), 'other executor')}: {format_short_duration(least)} to "
+                    f"{format_short_duration(most)}, mean "
+                    f"{format_short_duration(fmean(busy_s[e] for e in others))}, "
+                    f"{plural(partitions, 'partition')}",
+                    style="dim",
+                )
+            )
+        if idle > 0:
+            lines.append(Text(f"{plural(idle, 'executor')} without a partition", style="dim"))
+        return lines
+
+    def _move_lines(self, limit: int) -> list[Text]:
+        groups: dict[tuple[str, int, str], list[MoveRecord]] = {}
+        for move in self._under_way.values():
+            groups.setdefault((move.query, move.operator, move.reason), []).append(move)
+        lines = []
+        for (query, operator, reason), moves in list(groups.items())[-limit:]:
+            listed = ", ".join(
+                f"{move.partition}: {printable(move.source) or 'nowhere'}→{printable(move.target)}"
+                for move in moves[:LISTED_MOVES]
+            )
+            more = f" and {len(moves) - LISTED_MOVES} more" if len(moves) > LISTED_MOVES else ""
+            waited_s = max(0.0, self._clock() - moves[0].decided_s)
+            lines.append(
+                Text.assemble(
+                    ("moving", "bold magenta"),
+                    f" {_about(query, operator)}, for {format_duration(waited_s)}: {listed}{more}",
+                )
+            )
+            lines.append(Text(f"  because {printable(reason)}"))
+        return lines
+
+    def _decision_lines(self, limit: int) -> list[Text]:
+        lines = []
+        for decision in list(self._decisions)[-limit:]:
+            style = "bold" if decision.kind in ("move", "scale") else "dim"
+            label = DECISION_LABELS[decision.kind]
+            if decision.kind == "move":
+                label = f"move {decision.moves}"
+            lines.append(
+                Text.assemble(
+                    (format_clock(decision.at_s)[11:19], "dim"),
+                    f" {_about(decision.query, decision.operator)}: ",
+                    (label, style),
+                    f": {printable(decision.reason)}",
+                )
+            )
+        return lines
+
+
+@dataclass(frozen=True, slots=True)
+class _Scale:
+    """What bars and cells of one operator are measured by."""
+
+    executor_s: float
+    partition_s: float
+    mean_s: float
+    bar_width: int
+
+
+def _executor_line(
+    executor: str,
+    partitions: Sequence[int],
+    busy_s: Sequence[float],
+    scale: _Scale,
+    *,
+    moving: set[int],
+    width: int,
+) -> Text:
+    """Writes an executor's bar, its load, and a cell for each of its partitions."""
+    total_s = sum(busy_s[partition] for partition in partitions)
+    ratio = total_s / scale.mean_s if scale.mean_s > 0 else 1.0
+    line = Text(f"exec {_crop(printable(executor), 6):<4} ")
+    line.append(_bar(total_s, scale.executor_s, scale.bar_width), style=_heat(ratio))
+    line.append(f" {format_short_duration(total_s):>8}")
+    line.append(f" {format_ratio(ratio):>6} ", style=_heat(ratio))
+    room = width - len(line) - 1
+    named = " ".join(f"{partition}{_LEVELS[0]}" for partition in partitions)
+    if len(named) <= room:
+        for partition in partitions:
+            line.append(" ")
+            line.append(str(partition), style="underline" if partition in moving else "dim")
+            line.append(*_cell(busy_s[partition], scale))
+        return line
+    hottest = sorted(partitions, key=lambda partition: -busy_s[partition])
+    fitting = hottest if len(hottest) <= room else hottest[: max(0, room - 7)]
+    line.append(" ")
+    for partition in fitting:
+        line.append(*_cell(busy_s[partition], scale))
+    if len(fitting) < len(hottest):
+        line.append(f" +{len(hottest) - len(fitting):,}", style="dim")
+    return line
+
+
+def _cell(partition_s: float, scale: _Scale) -> tuple[str, str]:
+    """Picks a partition's block by its load, and its colour by its part of an executor's share."""
+    share = partition_s / scale.partition_s if scale.partition_s > 0 else 0.0
+    part = partition_s / scale.mean_s if scale.mean_s > 0 else 0.0
+    style = "red" if part > 0.5 else "yellow" if part > 0.25 else "green"
+    return _LEVELS[min(7, int(share * 8))], style
+
+
+def _bar(value: float, highest: float, width: int) -> str:
+    eighths = round(value / highest * width * 8) if highest > 0 else 0
+    full, rest = divmod(eighths, 8)
+    return ("█" * full + (_EIGHTHS[rest] if rest else "")).ljust(width)
+
+
+def _heat(imbalance: float) -> str:
+    """Picks a colour: red above 1.20 times the mean, yellow above 1.05."""
+    return "red" if imbalance > 1.2 else "yellow" if imbalance > 1.05 else "green"
+
+
+def _rows(count: float | None) -> str:
+    """Writes a count of rows in at most ten cells."""
+    short = count is not None and abs(count) >= 10_000_000
+    return format_short_count(count) if short else format_count(count)
+
+
+def _crop(text: str, width: int) -> str:
+    return text if len(text) <= width else f"{text[: width - 1]}…"

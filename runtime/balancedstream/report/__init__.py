@@ -1,0 +1,91 @@
+"""What a person reads after a run: `report.json`, `report.html` and the record behind them."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import fields, is_dataclass
+from math import isfinite
+from pathlib import Path
+from typing import Any
+
+from balancedstream.errors import InvalidInputError
+from balancedstream.history import History
+from balancedstream.report.page import render_page
+from balancedstream.report.summary import RunSummary, summarize
+
+__all__ = ["RunSummary", "prepare_directory", "render_json", "summarize", "write_report"]
+
+
+def prepare_directory(directory: str | Path) -> Path:
+    """Makes sure, before the run starts, that a report can be written.
+
+    Args:
+        directory: where the report shall go; made if missing.
+
+    Returns:
+        The directory.
+
+    Raises:
+        InvalidInputError: the directory cannot be made or written to.
+    """
+    path = Path(directory)
+    probe = path / ".writable"
+    try:
+        path.mkdir(parents=True, exist_ok=True)
+        probe.write_bytes(b"")
+        probe.unlink()
+    except OSError as error:
+        msg = (
+            f"report: {path} cannot be written to ({error.strerror}). No stream was started and no "
+            "data touched. Name a directory that you may write to."
+        )
+        raise InvalidInputError(msg) from error
+    return path
+
+
+def write_report(history: History, directory: str | Path, notes: Sequence[str] = ()) -> RunSummary:
+    """Writes `report.json`, `report.html` and `history.jsonl`; each appears whole or not at all.
+
+    Args:
+        history: the record of the run; it may still grow meanwhile.
+        directory: an existing directory; files of an earlier report are replaced.
+        notes: what a reader should know when comparing the figures, one sentence each.
+
+    Returns:
+        The figures, as in `report.json`.
+
+    Raises:
+        OSError: the directory cannot be written to.
+    """
+    path = Path(directory)
+    summary = summarize(history, notes)
+    _write_whole(path / "report.json", [render_json(summary)])
+    _write_whole(path / "report.html", [render_page(history, summary)])
+    _write_whole(path / "history.jsonl", (f"{line}\n" for line in history.to_json_lines()))
+    return summary
+
+
+def render_json(summary: RunSummary) -> str:
+    """Writes the figures as strict JSON; a number that is not finite becomes null."""
+    return json.dumps(_plain(summary), indent=2, allow_nan=False) + "\n"
+
+
+def _plain(value: Any) -> Any:
+    if is_dataclass(value):
+        return {field.name: _plain(getattr(value, field.name)) for field in fields(value)}
+    if isinstance(value, (list, tuple)):
+        return [_plain(item) for item in value]
+    if isinstance(value, float) and not isfinite(value):
+        return None
+    if isinstance(value, Mapping):
+        return {name: _plain(item) for name, item in value.items()}
+    return value
+
+
+def _write_whole(path: Path, parts: Iterable[str]) -> None:
+    part = path.with_name(f".{path.name}.part")
+    with part.open("w", encoding="utf-8", errors="replace") as file:
+        file.writelines(parts)
+    os.replace(part, path)

@@ -1,0 +1,203 @@
+"""Runs an unmodified PySpark script with every query that it starts balanced."""
+
+from __future__ import annotations
+
+import os
+import runpy
+import signal
+import sys
+import traceback
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from types import FrameType
+from typing import NoReturn
+
+from pyspark.sql import SparkSession
+
+from balancedstream.attaching import Attachment, attach
+from balancedstream.core.policy import Policy
+from balancedstream.engine.java import check_java
+from balancedstream.engine.session import LocalExecutors, remove_work_folder, tuned_sessions
+from balancedstream.errors import BalancedStreamError, InvalidInputError
+from balancedstream.exporter import Exporter
+from balancedstream.history import History
+from balancedstream.live import open_view
+from balancedstream.report import prepare_directory, write_report
+
+EXIT_INTERRUPTED = 130
+"""What a shell expects of a command that was interrupted."""
+
+
+class NoQueryError(BalancedStreamError):
+    """The script ended without having started a streaming query."""
+
+
+@dataclass(frozen=True)
+class RunOptions:
+    """What `balancedstream run` was asked for.
+
+    Attributes:
+        app: the script.
+        args: its own arguments.
+        local: executors to start on this machine; None leaves the script's master alone.
+        policy: all knobs.
+        report_dir: where the report goes; None for no report.
+        record_dir: where observations go; None for nowhere.
+        metrics_port: where /metrics is served; None for nowhere.
+    """
+
+    app: Path
+    args: tuple[str, ...] = ()
+    local: LocalExecutors | None = None
+    policy: Policy = field(default_factory=Policy)
+    report_dir: Path | None = None
+    record_dir: Path | None = None
+    metrics_port: int | None = None
+
+
+def run_app(options: RunOptions) -> int:
+    """Runs the script to its end, balanced; returns the exit status that the script deserves.
+
+    The report is written however the script ends: normally, by an error or by ctrl-C.
+
+    Raises:
+        BalancedStreamError: the run could not begin, or the script started no query.
+    """
+    if not options.app.is_file():
+        message = f"no such script: {options.app}. Nothing was started."
+        raise InvalidInputError(message)
+    check_java()
+    for directory in filter(None, (options.report_dir, options.record_dir)):
+        prepare_directory(directory)
+    # Spark's Python workers are to be this very interpreter, not whatever `python3` is.
+    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    exporter = None
+    if options.metrics_port is not None:
+        exporter = Exporter()
+        exporter.start(options.metrics_port)
+    try:
+        return _Run(options, exporter).execute()
+    finally:
+        if exporter:
+            exporter.close()
+
+
+class _Run:
+    """One script on its way."""
+
+    def __init__(self, options: RunOptions, exporter: Exporter | None) -> None:
+        self._options = options
+        self._exporter = exporter
+        self._attachment: Attachment | None = None
+        self._session: SparkSession | None = None
+        self._ended = False
+
+    def execute(self) -> int:
+        signal.signal(signal.SIGTERM, _interrupt)
+        with tuned_sessions(self._options.local, self._begin, self._note):
+            status = self._run_script()
+            self._stop()
+        if self._attachment is None:
+            message = (
+                f"{self._options.app} ended without asking for a Spark session "
+                "(SparkSession.builder.getOrCreate()): there was nothing to balance."
+            )
+            raise NoQueryError(message)
+        if status == 0 and not self._attachment.history.queries:
+            message = (
+                f"{self._options.app} ended without finishing a batch of a streaming query: there "
+                "was nothing to balance. A batch job needs no `balancedstream run`."
+            )
+            raise NoQueryError(message)
+        return status
+
+    def _begin(self, session: SparkSession) -> None:
+        self._session = session
+        policy = self._options.policy
+        local = self._options.local
+        if local and policy.scaling.max_executors == 0 and local.least < local.most:
+            limits = replace(policy.scaling, min_executors=local.least, max_executors=local.most)
+            policy = replace(policy, scaling=limits)
+        self._attachment = attach(
+            session,
+            policy,
+            open_view=open_view,
+            exporter=self._exporter,
+            record_dir=self._options.record_dir,
+        )
+
+    def _note(self, text: str) -> None:
+        """Says something on the view while there is one, and on standard error otherwise."""
+        if self._attachment and not self._ended:
+            self._attachment.view.note(text)
+        else:
+            print(f"balancedstream: {text}", file=sys.stderr)
+
+    def _run_script(self) -> int:
+        app = self._options.app
+        sys.argv = [str(app), *self._options.args]
+        sys.path.insert(0, str(app.resolve().parent))
+        try:
+            runpy.run_path(str(app), run_name="__main__")
+        except KeyboardInterrupt:
+            self._note("interrupted: the queries are stopped after their current batch")
+            return EXIT_INTERRUPTED
+        except SystemExit as end:
+            return end.code if isinstance(end.code, int) else int(end.code is not None)
+        except BalancedStreamError:
+            raise
+        except Exception:
+            traceback.print_exc()
+            return 1
+        return 0
+
+    def _stop(self) -> None:
+        """Stops the queries, takes in their last batches, writes the report, stops Spark."""
+        # From here on an impatient second ctrl-C must not cost the report.
+        signal.signal(signal.SIGINT, signal.SIG_IGN)
+        session = self._session
+        alive = session is not None and session.sparkContext._jsc is not None
+        if session is not None and alive:
+            for query in session.streams.active:
+                self._note(f"query {query.name or query.id} still ran; it is stopped")
+                query.stop()
+        if self._attachment:
+            self._attachment.detach()
+            self._ended = True
+            if self._options.report_dir:
+                self._write_report(self._attachment.history, self._options.report_dir)
+        if session is not None and alive:
+            application_id = session.sparkContext.applicationId
+            session.stop()
+            if self._options.local:
+                remove_work_folder(os.environ.get("SPARK_HOME", ""), application_id)
+
+    def _write_report(self, history: History, directory: Path) -> None:
+        """Writes the report; a full disk is said, and does not end the run."""
+        try:
+            write_report(history, directory, explain_cores(history))
+        except OSError as error:
+            self._note(f"the report could not be written to {directory}: {error.strerror}")
+            return
+        self._note(f"report: {directory / 'report.html'}")
+
+
+def explain_cores(history: History) -> list[str]:
+    """A sentence where executors outnumber cores, so that nobody expects what cannot be.
+
+    Args:
+        history: of the run.
+    """
+    most = max((batch.executors for batch in history.batches), default=0)
+    cores = history.run.cores
+    if most <= cores:
+        return []
+    return [
+        f"{most} executors shared {cores} cores: balance shortens the batch as far as the work "
+        "waits (for a service, for storage); work that computes cannot get faster than the cores."
+    ]
+
+
+def _interrupt(signum: int, frame: FrameType | None) -> NoReturn:
+    """SIGTERM, as Kubernetes sends it, ends a run as ctrl-C does."""
+    raise KeyboardInterrupt

@@ -1,0 +1,167 @@
+"""Numbers with their units, and names, as a person reads them."""
+
+from __future__ import annotations
+
+import math
+from datetime import UTC, datetime
+
+NOTHING = "-"
+"""Stands where there is no figure."""
+
+DECISION_LABELS = {
+    "move": "move",
+    "scale": "scale",
+    "unsplittable": "cannot be split",
+    "hold": "wait",
+    "none": "no change",
+}
+"""What a decision came to, by its kind."""
+
+
+def format_duration(seconds: float | None) -> str:
+    """Writes a duration with three significant digits.
+
+    >>> format_duration(0.0421), format_duration(0.85), format_duration(4.8234)
+    ('42.1 ms', '850 ms', '4.82 s')
+    >>> format_duration(62.0), format_duration(7_384), format_duration(200_000)
+    ('1 min 2 s', '2 h 3 min', '2 d 7 h')
+    """
+    if seconds is None or not math.isfinite(seconds):
+        return NOTHING
+    if seconds < 0.9995:
+        return f"{_significant(seconds * 1_000)} ms"
+    if seconds < 59.95:
+        return f"{_significant(seconds)} s"
+    whole = round(seconds)
+    if whole < 3_600:
+        return f"{whole // 60} min {whole % 60} s"
+    if whole < 86_400:
+        return f"{whole // 3_600} h {whole % 3_600 // 60} min"
+    return f"{whole // 86_400} d {whole % 86_400 // 3_600} h"
+
+
+def format_short_duration(seconds: float | None) -> str:
+    """Writes a duration where there is little room.
+
+    >>> format_short_duration(0.85), format_short_duration(423), format_short_duration(9_000)
+    ('850 ms', '7.05 min', '2.5 h')
+    """
+    if seconds is None or not math.isfinite(seconds) or seconds < 59.95:
+        return format_duration(seconds)
+    if seconds < 3_600:
+        return f"{_significant(seconds / 60)} min"
+    return f"{_significant(seconds / 3_600)} h"
+
+
+def format_elapsed(seconds: float) -> str:
+    """Writes a time since the start as a clock would.
+
+    >>> format_elapsed(42), format_elapsed(3_723), format_elapsed(90_061)
+    ('0:42', '1:02:03', '1 d 1:01:01')
+    """
+    whole = max(0, int(seconds))
+    days, hours, minutes, rest = (
+        whole // 86_400,
+        whole % 86_400 // 3_600,
+        whole % 3_600 // 60,
+        whole % 60,
+    )
+    if days:
+        return f"{days} d {hours}:{minutes:02}:{rest:02}"
+    if hours:
+        return f"{hours}:{minutes:02}:{rest:02}"
+    return f"{minutes}:{rest:02}"
+
+
+def format_count(count: float | None) -> str:
+    """Writes a count in full up to ten million, then shortened.
+
+    >>> format_count(336_776), format_count(12_345_678), format_count(4.2e9)
+    ('336,776', '12.3 million', '4.2 billion')
+    """
+    if count is None or not math.isfinite(count):
+        return NOTHING
+    if abs(count) < 10_000_000:
+        return f"{round(count):,}"
+    if abs(count) < 1_000_000_000:
+        return f"{_significant(count / 1e6)} million"
+    return f"{_significant(count / 1e9)} billion"
+
+
+def format_short_count(count: float | None) -> str:
+    """Writes a count where there is little room.
+
+    >>> format_short_count(2_500), format_short_count(12_345_678), format_short_count(4)
+    ('2.5 k', '12.3 M', '4')
+    """
+    if count is None or not math.isfinite(count):
+        return NOTHING
+    for size, suffix in ((1e9, " G"), (1e6, " M"), (1e3, " k")):
+        if abs(count) >= size:
+            return f"{_significant(count / size)}{suffix}"
+    return _significant(count)
+
+
+def format_ratio(ratio: float | None) -> str:
+    """Writes a ratio with two decimals.
+
+    >>> format_ratio(1.5789), format_ratio(None)
+    ('1.58', '-')
+    """
+    if ratio is None or not math.isfinite(ratio):
+        return NOTHING
+    return f"{ratio:.2f}"
+
+
+def format_change(before: float | None, after: float | None) -> str:
+    """Writes a relative change in percent, with its sign.
+
+    >>> format_change(7.3, 4.8), format_change(100.0, 100.2), format_change(0.0, 1.0)
+    ('-34 %', '±0 %', '-')
+    """
+    if before is None or after is None or before <= 0:
+        return NOTHING
+    percent = round((after / before - 1.0) * 100)
+    if percent == 0:
+        return "±0 %"
+    return f"{percent:+} %"
+
+
+def format_clock(epoch_s: float) -> str:
+    """Writes a point in time as ISO 8601 in UTC, to the second.
+
+    >>> format_clock(0.0)
+    '1970-01-01T00:00:00Z'
+    """
+    return datetime.fromtimestamp(epoch_s, tz=UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+def plural(count: int, noun: str) -> str:
+    """Writes a count with its noun.
+
+    >>> plural(1, "move"), plural(1_200, "move"), plural(0, "query")
+    ('1 move', '1,200 moves', '0 queries')
+    """
+    if count == 1:
+        return f"1 {noun}"
+    if noun.endswith("y"):
+        noun = noun[:-1] + "ie"
+    elif noun.endswith("ch"):
+        noun += "e"
+    return f"{count:,} {noun}s"
+
+
+def printable(text: str) -> str:
+    r"""Makes any text fit for one line: control characters become spaces.
+
+    >>> printable("a\n\x1b[31mred")
+    'a  [31mred'
+    """
+    return "".join(c if c.isprintable() else " " for c in text)
+
+
+def _significant(value: float) -> str:
+    """Writes a value below 1,000 with three significant digits and no trailing zeros."""
+    decimals = 0 if value >= 99.95 else 1 if value >= 9.995 else 2
+    text = f"{value:.{decimals}f}"
+    return text.rstrip("0").rstrip(".") if "." in text else text

@@ -1,0 +1,106 @@
+"""One Spark application with three executor processes, shared by all tests of this folder."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.streaming.query import StreamingQuery
+
+from balancedstream.engine import Engine
+from balancedstream.engine.events import BatchFinished
+from balancedstream.engine.java import check_java
+from balancedstream.engine.session import LocalExecutors, tuned_sessions
+
+PARTITIONS = 6
+
+
+@pytest.fixture(scope="session")
+def spark() -> Iterator[SparkSession]:
+    check_java()
+    os.environ["PYSPARK_PYTHON"] = sys.executable
+    warnings: list[str] = []
+    with tuned_sessions(LocalExecutors(3, 3), lambda session: None, warnings.append):
+        session = (
+            SparkSession.builder.appName("integration")
+            .config("spark.ui.enabled", "false")
+            .config("spark.sql.shuffle.partitions", str(PARTITIONS))
+            .getOrCreate()
+        )
+    session.sparkContext.setLogLevel("OFF")
+    yield session
+    application_id = session.sparkContext.applicationId
+    session.stop()
+    shutil.rmtree(Path(os.environ["SPARK_HOME"]) / "work" / application_id, ignore_errors=True)
+
+
+@pytest.fixture(scope="session")
+def engine(spark: SparkSession) -> Engine:
+    """One listener for all tests; each test drains what others left."""
+    engine = Engine(spark)
+    while len(engine.executors()) < 3:
+        engine.wait(1.0)
+    return engine
+
+
+@pytest.fixture
+def stream(spark: SparkSession) -> Callable[[int], DataFrame]:
+    """A stream of so many rows a batch: `value` counts from 0."""
+
+    def build(rows_per_batch: int) -> DataFrame:
+        return (
+            spark.readStream.format("rate-micro-batch")
+            .option("rowsPerBatch", rows_per_batch)
+            .option("numPartitions", 2)
+            .load()
+        )
+
+    return build
+
+
+@pytest.fixture
+def start(
+    engine: Engine, tmp_path: Path
+) -> Iterator[Callable[[DataFrame, str, str], StreamingQuery]]:
+    """Starts a query that throws its output away; stops it when the test ends."""
+    queries: list[StreamingQuery] = []
+
+    def begin(frame: DataFrame, name: str, mode: str) -> StreamingQuery:
+        query = (
+            frame.writeStream.queryName(name)
+            .outputMode(mode)
+            .format("noop")
+            .option("checkpointLocation", str(tmp_path / name))
+            .start()
+        )
+        queries.append(query)
+        return query
+
+    yield begin
+    for query in queries:
+        query.stop()
+    while engine.wait(0.5):
+        pass
+
+
+def next_batch(engine: Engine, query: str, timeout_s: float = 90.0) -> BatchFinished:
+    """The query's next finished batch."""
+    deadline_s = time.monotonic() + timeout_s
+    while time.monotonic() < deadline_s:
+        event = engine.wait(1.0)
+        if isinstance(event, BatchFinished) and event.query == query:
+            return event
+    message = f"no batch of {query} within {timeout_s:.0f} s"
+    raise AssertionError(message)
+
+
+@pytest.fixture
+def batches(engine: Engine) -> Callable[[str], BatchFinished]:
+    """Waits for the next finished batch of a query."""
+    return lambda query: next_batch(engine, query)

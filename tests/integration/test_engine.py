@@ -1,0 +1,302 @@
+"""The engine against real Spark: what it sees, and what it moves."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import pytest
+from pyspark import cloudpickle
+from pyspark.sql import DataFrame, Row, SparkSession
+from pyspark.sql import functions as F
+from pyspark.sql.streaming.query import StreamingQuery
+from pyspark.sql.streaming.state import GroupState, GroupStateTimeout
+from pyspark.sql.streaming.stateful_processor import StatefulProcessor
+
+from balancedstream.engine import Engine
+from balancedstream.engine.events import BatchFinished, ExecutorRemoved
+
+pytestmark = pytest.mark.integration
+
+# The executors cannot import test modules: functions travel with their code.
+cloudpickle.register_pickle_by_value(sys.modules[__name__])
+
+Start = Callable[[DataFrame, str, str], StreamingQuery]
+Stream = Callable[[int], DataFrame]
+Batches = Callable[[str], BatchFinished]
+
+
+class CountRows(StatefulProcessor):
+    def init(self, handle: Any) -> None:
+        self.count = handle.getValueState("n", "n long")
+
+    def handleInputRows(self, key: Any, rows: Iterator[Row], timers: Any) -> Iterator[Row]:
+        before = self.count.get()[0] if self.count.exists() else 0
+        total = before + sum(1 for _ in rows)
+        self.count.update((total,))
+        yield Row(k=key[0], n=total)
+
+    def close(self) -> None:
+        pass
+
+
+class CountPandas(CountRows):
+    def handleInputRows(self, key: Any, rows: Iterator[Any], timers: Any) -> Iterator[Any]:
+        before = self.count.get()[0] if self.count.exists() else 0
+        total = before + sum(len(frame) for frame in rows)
+        self.count.update((total,))
+        yield pd.DataFrame({"k": [key[0]], "n": [total]})
+
+
+def count_with_state(key: Any, frames: Iterator[Any], state: GroupState) -> Iterator[Any]:
+    total = sum(len(frame) for frame in frames) + (state.get[0] if state.exists else 0)
+    state.update((total,))
+    yield pd.DataFrame({"k": [key[0]], "n": [total]})
+
+
+def keyed(frame: DataFrame) -> DataFrame:
+    return frame.withColumn("k", F.col("value") % 40)
+
+
+def aggregate(stream: Stream) -> DataFrame:
+    return keyed(stream(200)).groupBy("k").count()
+
+
+def deduplicate(stream: Stream) -> DataFrame:
+    return keyed(stream(200)).dropDuplicates(["value"])
+
+
+def join(stream: Stream) -> DataFrame:
+    left = keyed(stream(50)).withWatermark("timestamp", "1 minute")
+    right = keyed(stream(50)).withWatermark("timestamp", "1 minute")
+    return left.alias("l").join(right.alias("r"), F.expr("l.value = r.value"))
+
+
+def transform_rows(stream: Stream) -> DataFrame:
+    return (
+        keyed(stream(200))
+        .groupBy("k")
+        .transformWithState(CountRows(), "k long, n long", "update", "none")
+    )
+
+
+def transform_pandas(stream: Stream) -> DataFrame:
+    return (
+        keyed(stream(200))
+        .groupBy("k")
+        .transformWithStateInPandas(CountPandas(), "k long, n long", "update", "none")
+    )
+
+
+def apply_in_pandas(stream: Stream) -> DataFrame:
+    return (
+        keyed(stream(200))
+        .groupBy("k")
+        .applyInPandasWithState(
+            count_with_state, "k long, n long", "n long", "update", GroupStateTimeout.NoTimeout
+        )
+    )
+
+
+def chain(stream: Stream) -> DataFrame:
+    per_second = keyed(stream(200)).withWatermark("timestamp", "1 second")
+    counted = per_second.groupBy(F.window("timestamp", "1 second"), "k").count()
+    return counted.groupBy(F.window("window", "3 seconds")).count()
+
+
+def union(stream: Stream) -> DataFrame:
+    first = keyed(stream(100)).dropDuplicates(["value"])
+    return first.union(keyed(stream(100)).dropDuplicates(["value"]))
+
+
+KINDS = [
+    pytest.param(aggregate, "update", 1, id="aggregation"),
+    pytest.param(deduplicate, "append", 1, id="dropDuplicates"),
+    pytest.param(join, "append", 1, id="stream-stream join"),
+    pytest.param(transform_rows, "update", 1, id="transformWithState"),
+    pytest.param(transform_pandas, "update", 1, id="transformWithStateInPandas"),
+    pytest.param(apply_in_pandas, "update", 1, id="applyInPandasWithState"),
+    pytest.param(chain, "append", 2, id="two operators in a row"),
+    pytest.param(union, "append", 2, id="two operators side by side"),
+]
+
+
+@pytest.mark.parametrize(("build", "mode", "operators"), KINDS)
+def test_every_partition_runs_where_it_was_placed_from_the_very_next_batch(
+    build: Callable[[Stream], DataFrame],
+    mode: str,
+    operators: int,
+    stream: Stream,
+    start: Start,
+    batches: Batches,
+    engine: Engine,
+    spark: SparkSession,
+) -> None:
+    partitions = int(spark.conf.get("spark.sql.shuffle.partitions"))
+    start(build(stream), "kind", mode)
+    batches("kind")
+    seen = batches("kind")
+    assert len(seen.operators) == operators
+    assert {o.partitions for o in seen.operators} == {partitions}
+    assert len(seen.tasks) == operators * partitions
+
+    targets = sorted(engine.executors())
+    for operator in seen.operators:
+        engine.place("kind", operator.id, {p: targets[p % 2] for p in range(partitions)})
+    batches("kind")  # may have been under way when the placement was asked for
+    moved = batches("kind")
+    assert {(t.operator, t.partition): t.executor for t in moved.tasks} == {
+        (o.id, p): targets[p % 2] for o in seen.operators for p in range(partitions)
+    }
+
+
+def test_a_placement_prepared_for_a_batch_is_in_force_exactly_from_there(
+    stream: Stream, start: Start, batches: Batches, engine: Engine
+) -> None:
+    start(aggregate(stream), "prepared", "update")
+    batches("prepared")
+    first, second, *_ = sorted(engine.executors())
+    engine.place("prepared", 0, dict.fromkeys(range(6), first))
+    seen = batches("prepared")
+    while {t.executor for t in seen.tasks} != {first}:
+        seen = batches("prepared")
+    due = seen.sample.batch + 4
+    engine.place("prepared", 0, dict.fromkeys(range(6), second), from_batch=due)
+    ran_on = {}
+    while seen.sample.batch < due + 1:
+        seen = batches("prepared")
+        ran_on[seen.sample.batch] = {t.executor for t in seen.tasks}
+    assert ran_on == {n: {first if n < due else second} for n in ran_on}
+
+
+def test_a_placement_is_withdrawn_before_its_batch(
+    stream: Stream, start: Start, batches: Batches, engine: Engine
+) -> None:
+    start(aggregate(stream), "withdrawn", "update")
+    batches("withdrawn")
+    seen = batches("withdrawn")
+    before = {t.partition: t.executor for t in seen.tasks}
+    other = {p: next(e for e in engine.executors() if e != x) for p, x in before.items()}
+    engine.place("withdrawn", 0, other, from_batch=seen.sample.batch + 3)
+    engine.place("withdrawn", 0, {})
+    for _ in range(5):
+        seen = batches("withdrawn")
+    assert {t.partition: t.executor for t in seen.tasks} == before
+
+
+def test_records_of_the_partitions_sum_to_the_batch_and_a_planted_hot_one_ranks_first(
+    stream: Stream, start: Start, batches: Batches
+) -> None:
+    skewed = stream(400).withColumn(
+        "k", F.when(F.col("value") % 2 == 0, F.lit(7)).otherwise(F.col("value") % 50)
+    )
+    query = skewed.groupBy("k").applyInPandasWithState(
+        count_with_state, "k long, n long", "n long", "update", GroupStateTimeout.NoTimeout
+    )
+    start(query, "measured", "update")
+    batches("measured")
+    seen = batches("measured")
+    assert seen.sample.input_rows > 0
+    total = sum(t.records for t in seen.tasks)
+    assert total == pytest.approx(seen.sample.input_rows, rel=0.01)
+    # Spark's own hash says where the planted key lives.
+    hot = stream(1).sparkSession.range(1).select(F.expr("pmod(hash(7), 6)")).first()
+    assert hot is not None
+    assert max(seen.tasks, key=lambda t: t.records).partition == hot[0]
+
+
+def test_two_queries_are_placed_independently(stream: Stream, start: Start, engine: Engine) -> None:
+    start(aggregate(stream), "left", "update")
+    start(aggregate(stream), "right", "update")
+    seen: dict[str, BatchFinished] = {}
+    counts = {"left": 0, "right": 0}
+    first, second, *_ = sorted(engine.executors())
+    placed = False
+    deadline_s = time.monotonic() + 120
+    while time.monotonic() < deadline_s:
+        event = engine.wait(1.0)
+        if not isinstance(event, BatchFinished):
+            continue
+        seen[event.query] = event
+        counts[event.query] += 1
+        if not placed and min(counts.values()) >= 1:
+            engine.place("left", 0, dict.fromkeys(range(6), first))
+            engine.place("right", 0, dict.fromkeys(range(6), second))
+            placed = True
+            counts = {"left": 0, "right": 0}
+        elif placed and min(counts.values()) >= 3:
+            break
+    assert {t.executor for t in seen["left"].tasks} == {first}
+    assert {t.executor for t in seen["right"].tasks} == {second}
+
+
+def test_a_drained_executor_leaves_without_a_failed_task_and_another_joins(
+    stream: Stream, start: Start, engine: Engine
+) -> None:
+    from balancedstream.engine.events import ExecutorAdded, TaskFailed
+
+    query = start(aggregate(stream), "drained", "update")
+    events: list[Any] = []
+
+    def collect_until(done: Callable[[], bool], timeout_s: float = 90.0) -> None:
+        deadline_s = time.monotonic() + timeout_s
+        while not done():
+            assert time.monotonic() < deadline_s, events[-5:]
+            event = engine.wait(1.0)
+            if event is not None:
+                events.append(event)
+
+    def ran_on() -> set[str]:
+        last = next((e for e in reversed(events) if isinstance(e, BatchFinished)), None)
+        return {t.executor for t in last.tasks} if last else set()
+
+    collect_until(lambda: bool(ran_on()))
+    victim, *rest = sorted(engine.executors())
+    engine.drain(victim)
+    assert victim not in engine.executors()
+    engine.place("drained", 0, {p: rest[p % 2] for p in range(6)})
+    collect_until(lambda: victim not in ran_on())
+    engine.remove_executor(victim)
+    collect_until(lambda: any(isinstance(e, ExecutorRemoved) for e in events))
+    assert not [e for e in events if isinstance(e, TaskFailed)]
+    assert query.isActive
+    engine.set_executor_count(3)
+    collect_until(lambda: any(isinstance(e, ExecutorAdded) for e in events))
+    assert len(engine.executors()) == 3
+
+
+def find_executor_pids(application_id: str) -> dict[str, int]:
+    """Executor id to process id, of one application's executors on this machine."""
+    pids = {}
+    for path in Path("/proc").glob("[0-9]*/cmdline"):
+        try:
+            words = path.read_text().split("\0")
+        except OSError:
+            continue
+        if "--executor-id" in words and application_id in words:
+            pids[words[words.index("--executor-id") + 1]] = int(path.parent.name)
+    return pids
+
+
+def test_a_killed_executor_is_an_ordinary_event(
+    stream: Stream, start: Start, batches: Batches, engine: Engine, spark: SparkSession
+) -> None:
+    query = start(aggregate(stream), "killed", "update")
+    batches("killed")
+    pids = find_executor_pids(spark.sparkContext.applicationId)
+    victim = sorted(engine.executors())[0]
+    os.kill(pids[victim], signal.SIGKILL)
+    deadline_s = time.monotonic() + 120
+    while victim in engine.executors() or len(engine.executors()) < 3:
+        assert time.monotonic() < deadline_s
+        engine.wait(1.0)
+    last = batches("killed")
+    assert query.isActive
+    assert victim not in {t.executor for t in batches("killed").tasks}
+    assert last.sample.input_rows > 0

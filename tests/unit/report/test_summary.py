@@ -1,0 +1,215 @@
+from __future__ import annotations
+
+import json
+import re
+from dataclasses import fields, replace
+from pathlib import Path
+
+import pytest
+
+from balancedstream.errors import InvalidInputError
+from balancedstream.history import (
+    BatchRecord,
+    DecisionRecord,
+    History,
+    MoveRecord,
+    OperatorBatchLoad,
+    RestartRecord,
+    ScaleRecord,
+)
+from balancedstream.report import prepare_directory, render_json, summarize, write_report
+from balancedstream.report.summary import OperatorSummary, QuerySummary, RunSummary, Window
+
+DOCUMENT = Path(__file__).parents[3] / "docs" / "reference" / "report.md"
+
+
+def run_of(history: History, durations_ms: list[int], **changes) -> None:
+    """Adds batches whose imbalance is their duration in seconds."""
+    for number, duration_ms in enumerate(durations_ms):
+        imbalance = duration_ms / 1_000
+        record = BatchRecord(
+            "q", number, 1_700_000_000.0 + number, duration_ms, 100, None, 2,
+            (OperatorBatchLoad(0, "save", (1.0, 2.0), ("0", "1"), imbalance, 1.25),),
+        )  # fmt: skip
+        history.add_batch(replace(record, **changes))
+
+
+def move_after(number: int) -> MoveRecord:
+    return MoveRecord(
+        "q", 0, 1, "0", "1", 1_700_000_000.5 + number, "hot", number,
+        settled_s=1_700_000_001.0 + number,
+    )  # fmt: skip
+
+
+def test_the_figures_are_medians_and_percentiles_over_their_windows(empty_history):
+    history = empty_history()
+    run_of(history, [90_000, 6_000, 8_000, 7_000, 9_999, 2_000, 4_000, 3_000])
+    history.add_move(move_after(3))
+    summary = summarize(history)
+    assert summary.imbalance_before == 7.0
+    assert summary.imbalance_after == 3.0
+    assert summary.bound == 1.25
+    assert summary.median_batch_ms_before == 7_000
+    assert summary.median_batch_ms_after == 3_000
+    assert summary.p99_batch_ms_before == 8_000
+    assert summary.p99_batch_ms_after == 4_000
+    query = summary.queries[0]
+    assert query.before == Window(1, 3, 3, 100, 2)
+    assert query.after == Window(5, 7, 3, 100, 2)
+
+
+def test_if_nothing_moved_both_sides_are_equal(empty_history):
+    history = empty_history()
+    run_of(history, [90_000, 3_000, 4_000, 5_000])
+    summary = summarize(history)
+    assert summary.moves == 0
+    assert summary.imbalance_before == summary.imbalance_after == 4.0
+    assert summary.median_batch_ms_before == summary.median_batch_ms_after == 4_000
+
+
+def test_a_figure_that_cannot_be_had_is_null_and_a_note_says_why(empty_history):
+    history = empty_history()
+    run_of(history, [90_000, 3_000, 4_000])
+    history.add_move(replace(move_after(0), settled_s=None))
+    summary = summarize(history)
+    assert summary.imbalance_before is None
+    assert summary.median_batch_ms_after is None
+    assert any("no batch is left to compare with" in note for note in summary.notes)
+
+
+def test_counts_are_sums_and_figures_are_the_busiest_querys(simulate, scenario):
+    history = simulate(
+        scenario(query="light", rows=600, batches=30), scenario(query="heavy", seed=5)
+    )
+    summary = summarize(history)
+    light, heavy = sorted(summary.queries, key=lambda query: query.busy_s)
+    assert summary.headline_query == heavy.query == "heavy"
+    assert summary.imbalance_before == heavy.imbalance_before
+    assert summary.median_batch_ms_after == heavy.median_batch_ms_after
+    assert summary.rows == light.rows + heavy.rows == history.totals.rows
+    assert summary.batches == 90
+    assert summary.moves == light.moves + heavy.moves
+
+
+def test_the_busiest_operator_stands_for_the_query(empty_history):
+    history = empty_history()
+    loads = (
+        OperatorBatchLoad(0, "light", (0.1, 0.1), ("0", "1"), 1.0, 1.0),
+        OperatorBatchLoad(3, "heavy", (5.0, 1.0), ("0", "1"), 1.67, 1.67),
+    )
+    run_of(history, [1_000] * 5, loads=loads)
+    query = summarize(history).queries[0]
+    assert query.operator == 3
+    assert query.imbalance_before == 1.67
+    assert [operator.name for operator in query.operators] == ["heavy", "light"]
+
+
+@pytest.mark.parametrize(
+    ("changes", "warning"),
+    [
+        ({"input_rows": 150}, r"batches after hold 150 rows, batches before 100 \(\+50 %\)"),
+        ({"executors": 3}, "2 executors before, 3 after"),
+    ],
+)
+def test_a_note_warns_where_the_two_sides_do_not_compare(empty_history, changes, warning):
+    history = empty_history()
+    run_of(history, [1_000] * 6)
+    history.add_move(move_after(5))
+    for number in range(6, 12):
+        history.add_batch(
+            replace(
+                history.batches[-1], batch=number, finished_s=1_700_000_000.0 + number, **changes
+            )
+        )
+    notes = summarize(history, ["from the caller"]).notes
+    assert notes[0] == "from the caller"
+    assert re.search(warning, " ".join(notes))
+
+
+def test_an_even_comparison_gets_no_note(empty_history):
+    history = empty_history()
+    loads = (OperatorBatchLoad(0, "save", (1.0, 1.0), ("0", "1"), 1.1, 1.0),)
+    run_of(history, [1_000] * 12, loads=loads)
+    history.add_move(move_after(5))
+    assert summarize(history).notes == ()
+
+
+def test_lists_are_bounded_and_counts_are_not(empty_history):
+    history = empty_history()
+    run_of(history, [1_000] * 3)
+    for i in range(1_500):
+        history.add_move(replace(move_after(1), partition=i))
+        history.add_decision(DecisionRecord(float(i), "q", 0, "none", "fine"))
+    summary = summarize(history)
+    assert (summary.moves, summary.decisions) == (1_500, 1_500)
+    assert [move.partition for move in summary.move_list] == list(range(500, 1_500))
+    assert [decision.at_s for decision in summary.decision_list] == [float(i) for i in
+        range(1_400, 1_500)]  # fmt: skip
+
+
+def test_an_empty_run_has_a_summary(empty_history):
+    summary = summarize(empty_history())
+    assert (summary.batches, summary.executors, summary.headline_query) == (0, None, None)
+    assert summary.imbalance_before is None
+
+
+def test_the_json_is_strict_and_has_what_others_rely_on(empty_history):
+    history = empty_history()
+    loads = (OperatorBatchLoad(0, "save", (0.0, 0.0), ("0", "1"), float("nan"), float("inf")),)
+    run_of(history, [1_000] * 4, loads=loads)
+    history.add_decision(DecisionRecord(1.0, "q", 0, "hold", "why", float("inf"), float("nan")))
+    text = render_json(summarize(history))
+
+    def refuse(constant: str) -> None:
+        pytest.fail(f"{constant} is not JSON")
+
+    document = json.loads(text, parse_constant=refuse)
+    assert document["decision_list"][0]["imbalance"] is None
+    assert {
+        "rows", "batches", "query_restarts", "moves", "scale_actions", "imbalance_before",
+        "imbalance_after", "bound", "median_batch_ms_before", "median_batch_ms_after",
+    } <= set(document)  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    "described",
+    [
+        RunSummary, QuerySummary, Window, OperatorSummary,
+        MoveRecord, ScaleRecord, DecisionRecord, RestartRecord,
+    ],
+)  # fmt: skip
+def test_the_reference_lists_each_field_of_the_report_and_no_other(described):
+    text = DOCUMENT.read_text(encoding="utf-8")
+    section = re.search(rf"^### {described.__name__}\n(.*?)(?=^##|\Z)", text, re.M | re.S)
+    assert section, described.__name__
+    documented = re.findall(r"^\| `(\w+)` \|", section[1], re.M)
+    assert documented == [field.name for field in fields(described)]
+
+
+def test_a_report_is_three_files_that_replace_earlier_ones(simulate, scenario, tmp_path):
+    directory = prepare_directory(tmp_path / "new" / "report")
+    for seed in (1, 2):
+        history = simulate(scenario(seed=seed))
+        summary = write_report(history, directory, ["a note"])
+    assert sorted(path.name for path in directory.iterdir()) == [
+        "history.jsonl", "report.html", "report.json",
+    ]  # fmt: skip
+    assert (directory / "report.json").read_text(encoding="utf-8") == render_json(summary)
+
+
+def test_a_report_can_be_made_again_from_its_history(simulate, scenario, tmp_path):
+    first, again = prepare_directory(tmp_path / "1"), prepare_directory(tmp_path / "2")
+    write_report(simulate(scenario(shift_at=30), scenario(query="b", seed=3)), first)
+    with (first / "history.jsonl").open(encoding="utf-8") as lines:
+        write_report(History.from_json_lines(lines), again)
+    for name in ("report.json", "report.html", "history.jsonl"):
+        assert (first / name).read_bytes() == (again / name).read_bytes()
+
+
+def test_a_directory_that_cannot_be_written_to_is_refused_before_the_run(tmp_path):
+    taken = tmp_path / "file"
+    taken.write_text("")
+    with pytest.raises(InvalidInputError, match=r"^report: .*file.* cannot be written to"):
+        prepare_directory(taken)
+    assert prepare_directory(tmp_path) == tmp_path
+    assert list(tmp_path.iterdir()) == [taken]

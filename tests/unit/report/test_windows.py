@@ -1,0 +1,96 @@
+from __future__ import annotations
+
+from dataclasses import replace
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from balancedstream.history import BatchRecord, MoveRecord
+from balancedstream.report.windows import batches_after, batches_before
+
+
+def batches(count: int, rows: int = 10) -> list[BatchRecord]:
+    return [BatchRecord("q", n, 100.0 + n, 500, rows, None, 2) for n in range(count)]
+
+
+def move(after_batch: int, settled_in: int | None, partition: int = 0) -> MoveRecord:
+    """A move decided after one batch and settled in another."""
+    return MoveRecord(
+        "q", 0, partition, "0", "1", 100.5 + after_batch, "hot", after_batch,
+        settled_s=None if settled_in is None else 100.0 + settled_in,
+    )  # fmt: skip
+
+
+def numbers(window) -> list[int]:
+    return [batch.batch for batch in window]
+
+
+def test_without_moves_both_are_all_batches_but_the_first():
+    run = batches(6)
+    assert numbers(batches_before(run, None)) == [1, 2, 3, 4, 5]
+    assert batches_after(run, [], None) == batches_before(run, None)
+
+
+def test_before_ends_with_the_batch_that_the_first_move_was_decided_after():
+    assert numbers(batches_before(batches(10), 4)) == [1, 2, 3, 4]
+
+
+def test_after_begins_when_the_last_move_has_settled():
+    moves = [move(3, settled_in=4), move(3, settled_in=6, partition=1)]
+    assert numbers(batches_after(batches(12), moves, 3)) == [7, 8, 9, 10, 11]
+
+
+def test_a_move_that_was_dropped_disturbs_no_longer():
+    moves = [replace(move(3, settled_in=None), dropped_s=105.5)]
+    assert numbers(batches_after(batches(12), moves, 3)) == [6, 7, 8, 9, 10, 11]
+
+
+def test_a_move_still_under_way_leaves_the_quiet_stretch_before_it():
+    moves = [move(3, settled_in=4), move(9, settled_in=None, partition=1)]
+    assert numbers(batches_after(batches(12), moves, 3)) == [5, 6, 7, 8, 9]
+
+
+def test_two_batches_after_the_last_move_are_too_few_if_there_is_a_longer_stretch():
+    moves = [move(3, settled_in=4), move(8, settled_in=9, partition=1)]
+    assert numbers(batches_after(batches(12), moves, 3)) == [5, 6, 7, 8]
+
+
+def test_the_longest_stretch_is_taken_where_all_are_short():
+    moves = [move(1, settled_in=2), move(4, settled_in=5), move(6, settled_in=7)]
+    assert numbers(batches_after(batches(9), moves, 1)) == [3, 4]
+
+
+def test_no_quiet_batch_means_no_figure():
+    assert batches_after(batches(9), [move(1, settled_in=None)], 1) == ()
+
+
+def test_moves_after_the_first_batch_leave_nothing_to_compare_with():
+    assert batches_before(batches(9), 0) == ()
+
+
+def test_batches_without_rows_count_in_neither():
+    run = [replace(b, input_rows=0) if b.batch % 2 else b for b in batches(12)]
+    assert numbers(batches_before(run, 5)) == [2, 4]
+    assert numbers(batches_after(run, [move(5, settled_in=6)], 5)) == [8, 10]
+
+
+@settings(max_examples=150, deadline=None)
+@given(
+    st.integers(0, 40),
+    st.lists(st.tuples(st.integers(0, 40), st.none() | st.integers(1, 8)), min_size=1, max_size=12),
+)
+def test_no_window_holds_a_batch_during_which_a_move_was_under_way(count, plan):
+    moves = [
+        move(decided, None if took is None else decided + took, partition)
+        for partition, (decided, took) in enumerate(plan)
+    ]
+    run = batches(count)
+    first = min(decided for decided, _ in plan)
+    before, after = batches_before(run, first), batches_after(run, moves, first)
+    assert not set(numbers(before)) & set(numbers(after))
+    for batch in (*before, *after):
+        for each in moves:
+            settled_s = float("inf") if each.settled_s is None else each.settled_s
+            touched = each.decided_after_batch < batch.batch and batch.finished_s <= settled_s
+            assert not touched
+    assert numbers(after) == list(range(after[0].batch, after[-1].batch + 1)) if after else True

@@ -1,0 +1,202 @@
+"""The embedded loop against an engine that only takes down what it is told."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Mapping
+from typing import Any
+
+from balancedstream.controller import Controller
+from balancedstream.core.observations import BatchSample, TaskSample
+from balancedstream.core.policy import BalancePolicy, Policy, ScalingPolicy
+from balancedstream.engine.events import (
+    ApplicationEnded,
+    BatchFinished,
+    Event,
+    ExecutorRemoved,
+    QueryEnded,
+    QueryStarted,
+    StatefulOperator,
+)
+from balancedstream.history import BatchRecord, DecisionRecord, History, MoveRecord, RunInfo
+
+OPERATOR = StatefulOperator((0,), "StateStoreSave", 4)
+SKEWED_S = (4.0, 3.0, 0.5, 0.5)
+
+
+class ScriptedEngine:
+    """Reports what it was given, keeps what it was asked for."""
+
+    def __init__(self, events: list[Event], cores: dict[str, int]) -> None:
+        self._events = iter(events)
+        self.cores = cores
+        self.placed: list[dict[int, str]] = []
+        self.removed: list[str] = []
+        self.draining: set[str] = set()
+        self.counts: list[int] = []
+
+    def wait(self, timeout_s: float) -> Event | None:
+        event = next(self._events, ApplicationEnded())
+        if isinstance(event, ExecutorRemoved):
+            self.cores.pop(event.executor, None)
+        return event
+
+    def executors(self) -> dict[str, int]:
+        return {e: c for e, c in self.cores.items() if e not in self.draining}
+
+    def place(self, query: str, operator: int, targets: Mapping[int, str]) -> None:
+        self.placed.append(dict(targets))
+
+    def set_locality_wait_s(self, wait_s: float) -> None:
+        self.wait_s = wait_s
+
+    def set_executor_count(self, count: int) -> bool:
+        self.counts.append(count)
+        return True
+
+    def drain(self, executor: str) -> None:
+        self.draining.add(executor)
+
+    def remove_executor(self, executor: str) -> None:
+        self.removed.append(executor)
+
+
+class SilentView:
+    def __init__(self) -> None:
+        self.moves: list[MoveRecord] = []
+        self.notes: list[str] = []
+
+    def on_batch(self, record: BatchRecord) -> None: ...
+    def on_decision(self, record: DecisionRecord) -> None: ...
+    def on_scale(self, record: Any) -> None: ...
+    def on_move(self, record: MoveRecord) -> None:
+        self.moves.append(record)
+
+    def note(self, text: str) -> None:
+        self.notes.append(text)
+
+    def close(self) -> None: ...
+
+
+def batch(number: int, placement: Mapping[int, str], busy_s: tuple[float, ...]) -> BatchFinished:
+    at_s = 1000.0 + 10 * number
+    tasks = tuple(
+        TaskSample("q", 0, p, number, placement[p], busy_s[p], 100, 1000, at_s)
+        for p in range(len(busy_s))
+    )
+    sample = BatchSample("q", number, at_s, 5.0, 400, interval_s=10.0)
+    return BatchFinished("q", sample, tasks, (OPERATOR,), 0)
+
+
+def run(
+    events: list[Event], policy: Policy | None = None, cores: dict[str, int] | None = None
+) -> tuple[ScriptedEngine, History, SilentView]:
+    engine = ScriptedEngine(events, cores or {"a": 1, "b": 1})
+    history = History(RunInfo("test", 1000.0, 2, "4.3.0", "3.11"))
+    view = SilentView()
+    clock = itertools.count(1000, 10)
+    controller = Controller(
+        engine,  # type: ignore[arg-type]
+        policy or Policy(),
+        history,
+        view,
+        clock=lambda: float(next(clock)),
+    )
+    controller.start()
+    controller.stop()
+    return engine, history, view
+
+
+ALL_ON_A = {0: "a", 1: "a", 2: "a", 3: "a"}
+
+
+def test_a_hot_executor_is_relieved_and_the_move_is_ticked_off_when_the_task_is_there() -> None:
+    engine, history, _ = run(
+        [
+            QueryStarted("q", "run"),
+            batch(0, ALL_ON_A, SKEWED_S),
+            batch(1, ALL_ON_A, SKEWED_S),
+            batch(2, {**ALL_ON_A, 0: "b"}, SKEWED_S),
+            batch(3, {**ALL_ON_A, 0: "b"}, SKEWED_S),
+        ]
+    )
+    assert engine.placed == [{0: "b"}, {}], "placed once, and let go once the task was there"
+    assert [m.settled_s is not None for m in history.moves] == [True]
+
+
+def test_the_first_batch_is_no_measurement() -> None:
+    engine, history, _ = run([batch(0, ALL_ON_A, SKEWED_S)])
+    assert engine.placed == []
+    assert history.totals.batches == 1
+
+
+def test_nothing_moves_when_balancing_only_advises_but_the_advice_is_kept() -> None:
+    engine, history, _ = run(
+        [batch(n, ALL_ON_A, SKEWED_S) for n in range(3)],
+        Policy(balance=BalancePolicy(mode="advise")),
+    )
+    assert engine.placed == []
+    assert history.decisions[-1].reason.startswith("advise: 1 move")
+
+
+def test_a_move_whose_target_is_lost_is_given_up_with_the_reason() -> None:
+    _, history, view = run(
+        [
+            batch(0, ALL_ON_A, SKEWED_S),
+            batch(1, ALL_ON_A, SKEWED_S),
+            ExecutorRemoved("b", "lost"),
+            batch(2, ALL_ON_A, SKEWED_S),
+        ]
+    )
+    assert history.totals.moves_dropped == 1
+    assert view.moves[-1].dropped_reason == "executor b is gone or leaving"
+    assert view.notes == ["executor b left: lost"]
+
+
+def test_a_task_that_never_comes_to_its_target_is_given_up_after_five_batches() -> None:
+    _, _, view = run([batch(n, ALL_ON_A, SKEWED_S) for n in range(7)])
+    dropped = [m.dropped_reason for m in view.moves if m.dropped_reason]
+    assert dropped
+    assert "after 5 batches" in dropped[0]
+
+
+def test_moves_under_way_are_dropped_when_their_query_ends() -> None:
+    _, history, _ = run(
+        [batch(0, ALL_ON_A, SKEWED_S), batch(1, ALL_ON_A, SKEWED_S), QueryEnded("q", None)]
+    )
+    assert [m.dropped_reason for m in history.moves] == ["the query ended"]
+
+
+def test_a_query_that_starts_again_counts_as_a_restart() -> None:
+    _, history, _ = run([QueryStarted("q", "1"), QueryEnded("q", None), QueryStarted("q", "2")])
+    assert history.totals.restarts == 1
+
+
+def test_an_executor_leaves_only_when_no_partition_runs_on_it_any_more() -> None:
+    idle_s = (0.1, 0.1, 0.1, 0.1)
+    spread = {0: "a", 1: "a", 2: "b", 3: "b"}
+    policy = Policy(
+        scaling=ScalingPolicy(
+            min_executors=1,
+            max_executors=2,
+            min_batches=2,
+            stabilization_s=0.0,
+            stabilization_batches=0,
+            scale_in_delay_s=20.0,
+            window_s=60.0,
+        )
+    )
+    events: list[Event] = [batch(n, spread, idle_s) for n in range(8)]
+    engine, history, _ = run(events, policy)
+    assert history.totals.scale_actions == 1
+    assert engine.draining == {"a"}
+    assert engine.removed == [], "its partitions still ran there"
+
+    onto_b = dict.fromkeys(range(4), "b")
+    engine, _, _ = run([*events, *(batch(n, onto_b, idle_s) for n in range(8, 11))], policy)
+    assert engine.removed == ["a"]
+
+
+def test_a_task_waits_for_its_executor_longer_than_a_batch() -> None:
+    engine, _, _ = run([batch(0, ALL_ON_A, SKEWED_S)])
+    assert engine.wait_s == 15.0
