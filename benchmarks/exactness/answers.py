@@ -28,7 +28,7 @@ def read_rows(folder: Path) -> list[str]:
 
 def read_state(folder: Path) -> list[str]:
     """Every row of a query's final state."""
-    return (folder / "state.jsonl").read_text().splitlines()
+    return (folder / "state.txt").read_text().splitlines()
 
 
 def find_timer_fault(folder: Path) -> str | None:
@@ -52,6 +52,18 @@ def find_timer_fault_at_end(folder: Path) -> str | None:
         left = read_state(folder / query)
         if left:
             return f"{len(left)} timers are left, such as {left[0]}"
+    return None
+
+
+def find_emptiness(kind: str, folder: Path) -> str | None:
+    """What an undisturbed run lacks, so that nothing could be lost from it; None if nothing."""
+    for query, definition in kinds.KINDS[kind].items():
+        if not read_rows(folder / query):
+            return f"{kind}: query {query} had no output"
+        state = read_state(folder / query)
+        for options in definition.states:
+            if not any(line.startswith(json.dumps(options)) for line in state):
+                return f"{kind}: query {query} had no state with {options}"
     return None
 
 

@@ -6,7 +6,7 @@ while the file `pause_file` exists, no run is begun. It prints JSON lines that s
 there is a session, and "begun" and "finished" for each run. A run that a SIGKILLed driver left
 behind is taken up where it stopped.
 
-In the folder of a run, each query has `<query>/batches/<batch>.jsonl`, `<query>/state.jsonl` and
+In the folder of a run, each query has `<query>/batches/<batch>.jsonl`, `<query>/state.txt` and
 `<query>/checkpoint`; a disturbed run has `happened.jsonl` as well.
 """
 
@@ -25,6 +25,7 @@ import inputs
 import kinds
 from answers import count_batches, find_timer_fault
 from disturbing import Disturber
+from pyspark import cloudpickle
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
 from pyspark.sql.streaming import StreamingQuery
@@ -88,7 +89,8 @@ def main(path: Path) -> None:
             builder = builder.config(key, value)
         spark = builder.getOrCreate()
     spark.sparkContext.setLogLevel("ERROR")
-    spark.sparkContext.addPyFile(kinds.__file__)
+    # Spark's Python workers cannot import it.
+    cloudpickle.register_pickle_by_value(kinds)
     _say("started", application=spark.sparkContext.applicationId)
     for run in job["runs"]:
         _pause(job.get("pause_file"))
@@ -218,9 +220,11 @@ def _read_state(spark: SparkSession, run: Mapping[str, Any]) -> None:
         for options in query.states:
             reader = spark.read.format("statestore").options(**options)
             rows = reader.load(str(folder / "checkpoint"))
+            # Not as JSON: Spark's writer trips over the hidden column of a join's rows.
+            columns = rows.select([rows[c].cast("string") for c in rows.columns])
             label = json.dumps(options)
-            lines += [f"{label} {r}\n" for (r,) in rows.select(F.to_json(F.struct("*"))).collect()]
-        (folder / "state.jsonl").write_text("".join(lines))
+            lines += [f"{label} {row.asDict()}\n" for row in columns.collect()]
+        (folder / "state.txt").write_text("".join(lines))
 
 
 def _pause(path: str | None) -> None:

@@ -10,6 +10,7 @@ import json
 import os
 import random
 from collections.abc import Iterator, Sequence
+from datetime import UTC, datetime
 from pathlib import Path
 
 TABLES = ("orders", "payments")
@@ -30,11 +31,11 @@ FIRST_MS = 1_704_067_200_000
 MODIFIED_S = 1_704_067_200
 """Modification time of the first file; Spark's file source reads in this order."""
 
-Row = dict[str, int | float]
+Row = dict[str, int | str]
 
 
 def draw_rows(table: str) -> list[list[Row]]:
-    """The rows of a table, file by file; `at` is in seconds, as Spark's JSON reader takes it."""
+    """The rows of a table, file by file."""
     rng = random.Random(table)
     files: list[list[Row]] = []
     for number in range(FILES):
@@ -51,7 +52,7 @@ def draw_rows(table: str) -> list[list[Row]]:
                     "id": number * ROWS_PER_FILE + i,
                     "key": int(KEYS * rng.random() ** 3),
                     "value": rng.randrange(1000),
-                    "at": at_ms / 1000,
+                    "at": datetime.fromtimestamp(at_ms / 1000, UTC).isoformat(),
                 }
             )
         files.append(rows)

@@ -1,7 +1,7 @@
 """The streaming queries, one function for each operator kind.
 
 Their answers do not depend on the order of rows within a batch, which Spark does not promise:
-sums are of whole numbers, and lists are kept sorted. This module is sent to Spark's workers, so it
+sums are of whole numbers, and lists are kept sorted. This module is sent to Spark's workers by value, so it
 imports nothing of its neighbours.
 """
 
@@ -116,7 +116,7 @@ def chain(read: Read) -> DataFrame:
         .groupBy(F.window("at", "10 seconds"), "key")
         .agg(F.count("*").alias("rows"), F.sum("value").alias("total"))
     )
-    return short.groupBy(F.window("window", "30 seconds"), "key").agg(
+    return short.groupBy(F.window("window", "1 minute"), "key").agg(
         F.count("*").alias("windows"), F.sum("rows").alias("rows"), F.max("total").alias("most")
     )
 

@@ -215,17 +215,16 @@ class Harness:
             return
         for run in runs:
             shutil.rmtree(run["folder"], ignore_errors=True)
-        said = []
         driver = Driver(self._work, {"runs": runs})
-        for line in driver:
-            if line["says"] == "finished":
-                said.append(line)
-        for run, line in zip(runs, said, strict=False):
-            if not line["error"]:
-                (Path(run["folder"]) / WHOLE).touch()
-        failed = [line for line in said if line["error"]]
-        if failed or len(said) < len(runs):
-            message = f"an undisturbed run failed: {failed} {driver.read_tail()}"
+        errors = [line["error"] for line in driver if line["says"] == "finished"]
+        for run, error in zip(runs, errors, strict=False):
+            lack = error or answers.find_emptiness(run["kind"], Path(run["folder"]))
+            if lack:
+                message = f"an undisturbed run failed: {lack}"
+                raise DriverError(message)
+            (Path(run["folder"]) / WHOLE).touch()
+        if len(errors) < len(runs):
+            message = f"an undisturbed run died: {driver.read_tail()}"
             raise DriverError(message)
 
     def _write_inputs(self, cuts: answers.Cuts) -> Path:

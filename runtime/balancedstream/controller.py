@@ -172,7 +172,8 @@ class Controller:
         self._warm.add(event.query)
         self._load_cost = learn_load_cost(self._load_cost, event.tasks)
         self._prune(now_s)
-        self._follow_batch_time()
+        if self._policy.balance.mode == "auto":
+            self._follow_batch_time()
         self._settle(event, now_s)
         executors = self._engine.executors()
         record = _summarize(event, executors)

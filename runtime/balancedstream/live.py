@@ -30,7 +30,6 @@ from balancedstream.history import (
     ScaleRecord,
 )
 from balancedstream.wording import (
-    DECISION_LABELS,
     NOTHING,
     format_clock,
     format_count,
@@ -169,13 +168,8 @@ class PlainView:
                 return
             else:
                 told[record.kind] = record.at_s
-            what = (
-                f"move {plural(record.moves, 'partition')}"
-                if record.kind == "move"
-                else DECISION_LABELS[record.kind]
-            )
             about = _about(record.query, record.operator)
-            self._write(record.at_s, f"{about}: {what}: {printable(record.reason)}")
+            self._write(record.at_s, f"{about}: {printable(record.reason)}")
 
     def on_move(self, record: MoveRecord) -> None:
         """Writes a line once no move of the operator is under way any more."""
@@ -528,15 +522,11 @@ class LiveView:
         lines = []
         for decision in list(self._decisions)[-limit:]:
             style = "bold" if decision.kind in ("move", "scale") else "dim"
-            label = DECISION_LABELS[decision.kind]
-            if decision.kind == "move":
-                label = f"move {decision.moves}"
             lines.append(
                 Text.assemble(
                     (format_clock(decision.at_s)[11:19], "dim"),
                     f" {_about(decision.query, decision.operator)}: ",
-                    (label, style),
-                    f": {printable(decision.reason)}",
+                    (printable(decision.reason), style),
                 )
             )
         return lines

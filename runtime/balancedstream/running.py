@@ -6,6 +6,7 @@ import os
 import runpy
 import signal
 import sys
+import tempfile
 import traceback
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -94,7 +95,8 @@ class _Run:
 
     def execute(self) -> int:
         signal.signal(signal.SIGTERM, _interrupt)
-        with tuned_sessions(self._options.local, self._begin, self._note):
+        log = self._find_log()
+        with tuned_sessions(self._options.local, self._begin, self._note, log):
             status = self._run_script()
             self._stop()
         if self._attachment is None:
@@ -110,6 +112,14 @@ class _Run:
             )
             raise NoQueryError(message)
         return status
+
+    def _find_log(self) -> Path | None:
+        """Spark's log would tear the live view: on a terminal it goes to a file."""
+        if not sys.stderr.isatty():
+            return None
+        directory = self._options.report_dir or Path(tempfile.mkdtemp(prefix="balancedstream-"))
+        self._note(f"Spark's log: {directory / 'spark.log'}")
+        return directory / "spark.log"
 
     def _begin(self, session: SparkSession) -> None:
         self._session = session
@@ -170,7 +180,7 @@ class _Run:
             application_id = session.sparkContext.applicationId
             session.stop()
             if self._options.local:
-                remove_work_folder(os.environ.get("SPARK_HOME", ""), application_id)
+                remove_work_folder(application_id)
 
     def _write_report(self, history: History, directory: Path) -> None:
         """Writes the report; a full disk is said, and does not end the run."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import shutil
 import sys
 import time
 from collections.abc import Callable, Iterator
@@ -16,7 +15,7 @@ from pyspark.sql.streaming.query import StreamingQuery
 from balancedstream.engine import Engine
 from balancedstream.engine.events import BatchFinished
 from balancedstream.engine.java import check_java
-from balancedstream.engine.session import LocalExecutors, tuned_sessions
+from balancedstream.engine.session import LocalExecutors, remove_work_folder, tuned_sessions
 
 PARTITIONS = 6
 
@@ -37,7 +36,7 @@ def spark() -> Iterator[SparkSession]:
     yield session
     application_id = session.sparkContext.applicationId
     session.stop()
-    shutil.rmtree(Path(os.environ["SPARK_HOME"]) / "work" / application_id, ignore_errors=True)
+    remove_work_folder(application_id)
 
 
 @pytest.fixture(scope="session")

@@ -379,13 +379,14 @@ def _handover(layout: _Layout, aim: float) -> _Exchange | None:
 def _exchange(layout: _Layout, aim: float) -> _Exchange | None:
     """Find the groups to exchange with a cold executor; larger ones where small ones do little."""
     best: _Exchange | None = None
+    enough = max(aim, layout.peak - _RESOLUTION * aim)
     for size in range(1, _GROUP_SIZE + 1):
         outs = _groups_of(layout.held[layout.hottest], size)
         # The search grows with the size, the good that another partner does shrinks.
         for cold in layout.coldest(_PARTNERS // size**2):
             backs = [_NOTHING, *_groups_of(layout.held[cold], size)]
             found = min(_exchanges(layout, outs, backs, cold, aim), default=None)
-            if found and (best is None or found < best):
+            if found and found.peak <= enough and (best is None or found < best):
                 best = found
                 if best.peak <= aim:
                     return best

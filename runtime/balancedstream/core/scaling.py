@@ -178,16 +178,19 @@ def decide(
     ...     Policy(scaling=ScalingPolicy(max_executors=4)), now_s=50.0)
     >>> decision.executors, decision.verdict.value
     (3, 'capacity')
-    >>> print(decision.reason)
-    capacity: ...
+    >>> for part in decision.reason.split("; "):
+    ...     print(part)
+    2 executors have work for 92% of their time, the hottest for 92%
+    3 are needed to be 70% busy
+    from 2 to 3
     """
     limits = policy.scaling
     asked = len(executors) if requested is None else requested
     runs = _runs(batches)
 
     def hold(why: str) -> ScalingDecision:
-        count, bounds = _clamp(asked, asked, limits)
-        return ScalingDecision(count, Verdict.HOLD, f"hold: {why}{bounds}")
+        count, outcome = _bound(asked, asked, limits)
+        return ScalingDecision(count, Verdict.HOLD, f"{why}; {outcome}")
 
     if not executors:
         return hold("no live executor")
@@ -421,12 +424,10 @@ class _Scene:
                 needed,
             )
         needed = max(needed, count)
-        return self._decide(
-            max(self.asked, min(count, top)),
-            Verdict.CAPACITY,
-            f"{needed} are needed to be {self.limits.target_utilization:.0%} busy{self._backlog()}",
-            needed,
-        )
+        aim = f"{needed} are needed to be {self.limits.target_utilization:.0%} busy"
+        if self.work.backlog:
+            aim += f" once the backlog is worked off in {self.limits.catch_up_s:.0f} s"
+        return self._decide(max(self.asked, min(count, top)), Verdict.CAPACITY, aim, needed)
 
     def give_back(self, unmeasured: Sequence[str]) -> ScalingDecision:
         """Remove executors, unless something unknown or recent may still need them."""
@@ -471,11 +472,10 @@ class _Scene:
     def _decide(
         self, count: int, verdict: Verdict, reason: str, needed: int | None
     ) -> ScalingDecision:
-        count, bounds = _clamp(count, self.asked, self.limits)
-        change = f"from {self.asked} to {count}" if count != self.asked else f"{count} stay"
+        count, outcome = _bound(count, self.asked, self.limits)
         text = (
-            f"{verdict}: {self.count} executors have work for {self.utilization:.0%} of their time, "
-            f"the hottest for {self.hottest:.0%}; {reason}; {change}{bounds}"
+            f"{self.count} executors have work for {self.utilization:.0%} of their time, the "
+            f"hottest for {self.hottest:.0%}; {reason}; {outcome}"
         )
         return ScalingDecision(
             count,
@@ -530,13 +530,14 @@ class _Scene:
         return f", and a backlog takes {drain_s:.0f} s"
 
 
-def _clamp(count: int, asked: int, limits: ScalingPolicy) -> tuple[int, str]:
-    """Keep `count` within the policy's bounds; the text says so where it mattered."""
+def _bound(count: int, asked: int, limits: ScalingPolicy) -> tuple[int, str]:
+    """Keep `count` within the policy's bounds, and say what comes of it."""
     if not limits.max_executors:
-        if count == asked:
-            return asked, ""
-        return asked, " (scaling.max_executors is not set)"
-    kept = min(max(count, limits.min_executors), limits.max_executors)
-    if kept == count:
-        return kept, ""
-    return kept, f" (bounds are {limits.min_executors} to {limits.max_executors})"
+        kept = asked
+        bounds = "" if count == asked else " (scaling.max_executors is not set)"
+    else:
+        kept = min(max(count, limits.min_executors), limits.max_executors)
+        within = f" (bounds are {limits.min_executors} to {limits.max_executors})"
+        bounds = "" if kept == count else within
+    change = f"{kept} stay" if kept == asked else f"from {asked} to {kept}"
+    return kept, change + bounds

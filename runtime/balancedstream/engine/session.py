@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import time
 from collections.abc import Callable, Iterator, Mapping
@@ -11,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from pyspark import SparkConf, SparkContext
+from pyspark.find_spark_home import _find_spark_home
 from pyspark.sql import SparkSession
 
 from balancedstream.engine.settings import tune
@@ -39,9 +41,9 @@ class LocalExecutors:
         >>> LocalExecutors.parse("2:4")
         LocalExecutors(least=2, most=4)
         """
-        least, _, most = text.partition(":")
+        least, colon, most = text.partition(":")
         try:
-            found = cls(int(least), int(most or least))
+            found = cls(int(least), int(most if colon else least))
         except ValueError:
             found = cls(0, 0)
         if not 1 <= found.least <= found.most:
@@ -55,6 +57,7 @@ def tuned_sessions(
     local: LocalExecutors | None,
     on_session: Callable[[SparkSession], None],
     warn: Callable[[str], None],
+    spark_log: Path | None = None,
 ) -> Iterator[None]:
     """While open, the first `SparkSession.builder.getOrCreate()` yields a tuned session.
 
@@ -62,6 +65,7 @@ def tuned_sessions(
         local: executors to start on this machine; None leaves the user's master alone.
         on_session: called once with the new session, before the script sees it.
         warn: called with each warning about the user's own settings.
+        spark_log: where Spark's log goes instead of standard error.
 
     Raises:
         DynamicAllocationError: the script asks for dynamic allocation.
@@ -73,7 +77,7 @@ def tuned_sessions(
 
     def get_or_create_tuned(self: Any) -> SparkSession:
         if SparkContext._active_spark_context is None:
-            conf = _tuned_conf(self._options, local, warn)
+            conf = _tuned_conf(self._options, local, warn, spark_log)
             for key, value in conf.items():
                 self.config(key, value)
         session: SparkSession = get_or_create(self)
@@ -116,15 +120,35 @@ def _list_executors(context: Any) -> list[str]:
     return [i for i in ids if i != "driver"]
 
 
+@contextmanager
+def _standard_error_to(path: Path | None) -> Iterator[None]:
+    """What is started meanwhile writes its standard error to the file."""
+    if path is None:
+        yield
+        return
+    kept = os.dup(2)
+    with path.open("ab") as log:
+        os.dup2(log.fileno(), 2)
+    try:
+        yield
+    finally:
+        os.dup2(kept, 2)
+        os.close(kept)
+
+
 def _tuned_conf(
-    options: Mapping[str, Any], local: LocalExecutors | None, warn: Callable[[str], None]
+    options: Mapping[str, Any],
+    local: LocalExecutors | None,
+    warn: Callable[[str], None],
+    spark_log: Path | None,
 ) -> dict[str, str]:
     own = {key: str(value) for key, value in options.items()}
     given = SparkConf()
     for key, value in own.items():
         given.set(key, value)
     # Starts the JVM, which then knows spark-defaults.conf and PYSPARK_SUBMIT_ARGS as well.
-    SparkContext._ensure_initialized(conf=given)
+    with _standard_error_to(spark_log):
+        SparkContext._ensure_initialized(conf=given)
     user = dict(SparkConf().getAll()) | own
     added, warnings = tune(user, local.most if local else None)
     for warning in warnings:
@@ -160,6 +184,6 @@ def _parse_mib(size: str) -> int:
     return int(number)
 
 
-def remove_work_folder(spark_home: str, application_id: str) -> None:
+def remove_work_folder(application_id: str) -> None:
     """Removes what a local cluster's executors left below Spark's own folder."""
-    shutil.rmtree(Path(spark_home) / "work" / application_id, ignore_errors=True)
+    shutil.rmtree(Path(_find_spark_home()) / "work" / application_id, ignore_errors=True)

@@ -56,6 +56,7 @@ SETTINGS = (
         "10s",
         "a task waits for the executor that holds its state; afterwards follows the batch time",
     ),
+    Setting("spark.ui.showConsoleProgress", "false", "the view shows what is under way"),
     Setting("spark.executor.heartbeatInterval", "2s", "an executor that hangs is noticed soon"),
     Setting(
         "spark.storage.blockManagerHeartbeatTimeoutMs",

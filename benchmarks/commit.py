@@ -1,0 +1,106 @@
+"""What a micro-batch costs to commit on POSIX storage: Spark's settings against the tuned ones.
+
+The same streaming aggregation, with nothing to wait for, under three sets of settings: those that
+Spark has by default, RocksDB with changelog alone, and all that a balanced job has. Nothing is
+attached and nothing is moved; there is an executor for each of two cores.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+from harness import (
+    Case,
+    alternate,
+    await_progress,
+    close_session,
+    count_keys,
+    create_session,
+    draw_uniform,
+    prepare,
+    read_rows,
+    remove_folder,
+    run,
+    start_query,
+)
+from pyspark.sql import SparkSession
+from pyspark.sql import functions as F  # noqa: N812
+
+from balancedstream.engine.settings import FILE_MANAGER, SETTINGS, SHUFFLE_PARTITIONS
+
+PARTITIONS = (8, 32, 128)
+ROCKSDB_ALONE_AT = 32
+"""The arm in between says which part of the gain is whose; one number of partitions suffices."""
+
+WARM_UP_BATCHES = 2
+TUNED = {s.key: s.value for s in SETTINGS if s.key.startswith("spark.sql.")}
+ARMS: Mapping[str, Mapping[str, str]] = {
+    "defaults": {},
+    "rocksdb": {key: value for key, value in TUNED.items() if key != FILE_MANAGER},
+    "tuned": TUNED,
+}
+CLUSTER = {"spark.master": "local-cluster[2,1,1024]", "spark.executor.memory": "1024m"}
+
+
+@dataclass(frozen=True)
+class Load:
+    """What every arm gets."""
+
+    rows_per_batch: int = 20_000
+    keys: int = 10_000
+    batches: int = 6
+
+
+def main() -> None:
+    with prepare("commit", __doc__ or "") as benchmark:
+        load = Load(batches=2) if benchmark.smoke else Load()
+        counts = PARTITIONS[:2] if benchmark.smoke else PARTITIONS
+        cases: list[Case] = [
+            {"partitions": partitions, "repetition": repetition}
+            for repetition in benchmark.repetitions
+            for partitions in counts
+        ]
+        missing = benchmark.find_missing(cases)
+        if not missing:
+            return
+        spark = create_session(benchmark, CLUSTER)
+        try:
+            measure_arm(spark, benchmark.work, "defaults", PARTITIONS[0], load)  # warms up
+            for case in missing:
+                partitions = int(case["partitions"])
+                arms = [a for a in ARMS if a != "rocksdb" or partitions == ROCKSDB_ALONE_AT]
+                order = alternate(int(case["repetition"]), *arms)
+                batch_s = {
+                    arm: measure_arm(spark, benchmark.work, arm, partitions, load) for arm in order
+                }
+                benchmark.record(spark, case, asdict(load), {"order": order, "batch_s": batch_s})
+        finally:
+            close_session(spark)
+
+
+def measure_arm(
+    spark: SparkSession, work: Path, arm: str, partitions: int, load: Load
+) -> list[float]:
+    """Runs the query under an arm's settings; gives the seconds of each measured batch."""
+    settings = {**ARMS[arm], SHUFFLE_PARTITIONS: str(partitions)}
+    for key, value in settings.items():
+        spark.conf.set(key, value)
+    keyed = F.floor(draw_uniform(0) * load.keys).alias("key")
+    counts = count_keys(read_rows(spark, load.rows_per_batch).select(keyed))
+    checkpoint = work / f"{arm}-{partitions}"
+    remove_folder(checkpoint)
+    query = start_query(counts, f"{arm}-{partitions}", checkpoint)
+    try:
+        progress = await_progress(query, WARM_UP_BATCHES, load.batches)
+    finally:
+        query.stop()
+        for key in settings:
+            spark.conf.unset(key)
+        remove_folder(checkpoint)
+    return [batch["durationMs"]["triggerExecution"] / 1000 for batch in progress]
+
+
+if __name__ == "__main__":
+    run(main)

@@ -1,0 +1,214 @@
+"""Skewed keys on four executors: Spark alone against Spark balanced, and what being attached costs.
+
+Each run is a pair: the same rows, once with Spark alone and once balanced, in the same session one
+after the other. The keys are uniform for a few batches, so that both arms begin with a placement
+that knows nothing of what follows; then a hot set appears (Zipf's law), and then another one.
+"""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from itertools import accumulate
+from pathlib import Path
+from typing import Any
+
+from harness import (
+    Case,
+    MeasuringEngine,
+    alternate,
+    await_progress,
+    balancing,
+    count_keys,
+    draw_uniform,
+    measure_balance,
+    open_session,
+    prepare,
+    read_rows,
+    remove_folder,
+    run,
+    start_query,
+    wait_per_row,
+    watching,
+)
+from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import functions as F  # noqa: N812
+from pyspark.sql.streaming import StreamingQuery
+
+from balancedstream.engine.session import LocalExecutors
+
+EXPONENTS = (0.0, 0.8, 1.0, 1.2, 1.5)
+EXECUTORS = 4
+
+
+@dataclass(frozen=True)
+class Load:
+    """What both arms get.
+
+    Attributes:
+        partitions: eight state partitions an executor.
+        keys: distinct keys; the hottest of 200 has 17 % of the rows at s = 1.
+        rows_per_batch: rows in every batch.
+        wait_ms: how long the stateful task waits for each row.
+        uniform_batches: batches before the hot set appears.
+        first_batches: batches of the first hot set.
+        second_batches: batches of the second, which has no hot key in common with the first.
+    """
+
+    partitions: int = 8 * EXECUTORS
+    keys: int = 200
+    rows_per_batch: int = 4000
+    wait_ms: int = 1
+    uniform_batches: int = 2
+    first_batches: int = 7
+    second_batches: int = 8
+
+    @property
+    def batches(self) -> int:
+        return self.uniform_batches + self.first_batches + self.second_batches
+
+
+WARM_UP_BATCHES = 3
+
+IDLE_BATCHES = 6
+"""Batches in each of the four blocks of an idle run: ours, none, none, ours, or the other way."""
+
+
+def main() -> None:
+    with prepare("placement", __doc__ or "") as benchmark:
+        exponents = (1.0,) if benchmark.smoke else EXPONENTS
+        load = Load(first_batches=3, second_batches=3) if benchmark.smoke else Load()
+        cases: list[Case] = []
+        for repetition in benchmark.repetitions:
+            cases += [{"s": s, "repetition": repetition} for s in exponents]
+            cases += [{"idle": "yes", "repetition": repetition}]
+        missing = benchmark.find_missing(cases)
+        if not missing:
+            return
+        with open_session(benchmark, LocalExecutors(EXECUTORS, EXECUTORS)) as spark:
+            bench = Bench(benchmark.work, spark, load)
+            bench.warm_up()
+            for case in missing:
+                repetition = int(case["repetition"])
+                if "idle" in case:
+                    measured = bench.measure_idle(repetition)
+                else:
+                    measured = bench.measure_pair(float(case["s"]), repetition)
+                benchmark.record(spark, case, asdict(load), measured)
+
+
+class Bench:
+    """A session in which one query after the other is measured."""
+
+    def __init__(self, work: Path, spark: SparkSession, load: Load) -> None:
+        self._work = work
+        self._spark = spark
+        self._load = load
+        self._engine = MeasuringEngine(spark)
+
+    def warm_up(self) -> None:
+        """The first query of a session is slow, whatever it does."""
+        with watching(self._engine):
+            self._run_arm("warm-up", self._skewed_rows(0.0, 0), WARM_UP_BATCHES)
+
+    def measure_pair(self, s: float, repetition: int) -> dict[str, Any]:
+        """The same rows with Spark alone and balanced; every other time the other way round."""
+        rows = self._skewed_rows(s, repetition)
+        order = alternate(repetition, "vanilla", "balanced")
+        arms: dict[str, Any] = {}
+        for arm in order:
+            name = f"{arm}-{s}-{repetition}"
+            if arm == "vanilla":
+                with watching(self._engine):
+                    arms[arm] = self._run_arm(name, rows, self._load.batches)
+            else:
+                with balancing(self._engine) as history:
+                    arms[arm] = self._run_arm(name, rows, self._load.batches)
+                arms[arm]["moves"] = history.totals.moves
+        return {"order": order, **arms}
+
+    def measure_idle(self, repetition: int) -> dict[str, Any]:
+        """Batch times of one query over uniform keys, with us and without, in alternating blocks.
+
+        Spark times the batches (`StreamingQueryProgress`): in the blocks called `alone` there is
+        not even a listener.
+        """
+        context: Any = self._spark.sparkContext._jsc.sc()
+        listener = self._engine.capabilities.listener
+        batch_s: dict[str, list[float]] = {"attached": [], "alone": []}
+        moves = 0
+        context.removeSparkListener(listener)
+        query = self._start(f"idle-{repetition}", self._skewed_rows(0.0, repetition))
+        try:
+            take_batches(query, self._load.uniform_batches)
+            there_and_back = alternate(repetition, "attached", "alone")
+            for block in there_and_back + there_and_back[::-1]:
+                if block == "alone":
+                    batch_s[block] += take_batches(query, IDLE_BATCHES)
+                    continue
+                context.addSparkListener(listener)
+                with balancing(self._engine) as history:
+                    batch_s[block] += take_batches(query, IDLE_BATCHES)
+                moves += history.totals.moves
+                context.removeSparkListener(listener)
+        finally:
+            query.stop()
+            context.addSparkListener(listener)
+        return {**batch_s, "moves": moves}
+
+    def _run_arm(self, name: str, rows: DataFrame, batches: int) -> dict[str, Any]:
+        """Runs one query from its beginning; gives one figure a batch of each kind."""
+        self._engine.forget_events()
+        query = self._start(name, rows)
+        try:
+            finished = self._engine.await_batches(query, batches)[:batches]
+        finally:
+            query.stop()
+        balance = [measure_balance(event, self._engine.executors()) for event in finished]
+        return {
+            "batch_s": [event.sample.duration_s for event in finished],
+            "busy_s": [round(sum(task.busy_s for task in event.tasks), 3) for event in finished],
+            "imbalance": [round(decision.imbalance_before, 4) for decision in balance],
+            "bound": [round(decision.bound, 4) for decision in balance],
+            "handoffs": [event.handoffs for event in finished],
+        }
+
+    def _start(self, name: str, rows: DataFrame) -> StreamingQuery:
+        checkpoint = self._work / name
+        remove_folder(checkpoint)
+        states = count_keys(wait_per_row(rows, self._load.partitions, self._load.wait_ms))
+        return start_query(states, name, checkpoint)
+
+    def _skewed_rows(self, s: float, seed: int) -> DataFrame:
+        """Rows with a `key`: uniform at first, then Zipf-distributed, then with others hot.
+
+        The seed also decides which partition a key falls into, so that no repetition is like
+        another.
+        """
+        load = self._load
+        batch = F.floor(F.col("value") / load.rows_per_batch)
+        drawn = draw_uniform(seed)
+        rank = F.when(batch < load.uniform_batches, F.floor(drawn * load.keys)).otherwise(
+            draw_rank(drawn, s, load.keys)
+        )
+        shifted = batch >= load.uniform_batches + load.first_batches
+        place = F.pmod(rank + F.when(shifted, load.keys // 2).otherwise(0), F.lit(load.keys))
+        rows = read_rows(self._spark, load.rows_per_batch)
+        return rows.select(F.xxhash64(place, F.lit(seed)).alias("key"))
+
+
+def take_batches(query: StreamingQuery, count: int) -> list[float]:
+    """Seconds of the next batches; the one under way is left out."""
+    progress = await_progress(query, 1, count)
+    return [batch["durationMs"]["triggerExecution"] / 1000 for batch in progress]
+
+
+def draw_rank(drawn: Column, s: float, keys: int) -> Column:
+    """The inverse of the cumulative Zipf distribution: rank r, from 0, has weight (r + 1) ** -s."""
+    weights = [rank**-s for rank in range(1, keys + 1)]
+    thresholds = [weight / sum(weights) for weight in accumulate(weights)][:-1]
+    table = F.array(*[F.lit(threshold) for threshold in thresholds])
+    return F.size(F.filter(table, lambda threshold: threshold <= drawn))
+
+
+if __name__ == "__main__":
+    run(main)

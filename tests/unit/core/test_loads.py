@@ -1,0 +1,180 @@
+"""What a partition costs, as measured over the last batches."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from balancedstream.core.loads import OperatorLoad, measure, prune
+from balancedstream.core.observations import TaskSample
+from balancedstream.core.policy import WindowPolicy
+
+BATCH_S = 10.0
+
+
+def task(
+    partition: int,
+    batch: int,
+    executor: str = "a",
+    *,
+    busy_s: float = 1.0,
+    load_s: float = 0.0,
+    query: str = "q",
+    records: int = 10,
+    state_bytes: int = 100,
+) -> TaskSample:
+    """A task of a query whose batches end every 10 s."""
+    return TaskSample(
+        query, 0, partition, batch, executor, busy_s, records, state_bytes, batch * BATCH_S, load_s
+    )
+
+
+def measure_one(
+    samples: list[TaskSample], *, batches: int = 3, window_s: float = 180.0, now_s: float
+) -> OperatorLoad:
+    policy = WindowPolicy(batches=batches, window_s=window_s)
+    return measure(samples, {"a": 1, "b": 1}, policy, now_s)["q", 0]
+
+
+@st.composite
+def histories(draw: st.DrawFn) -> list[TaskSample]:
+    """Some batches of two queries, with lost and repeated samples, in any order."""
+    executors = st.sampled_from(["a", "b", "gone"])
+    seconds = st.floats(0, 100)
+    samples = [
+        replace(
+            task(partition, batch, draw(executors), query=query, busy_s=draw(seconds)),
+            load_s=draw(st.sampled_from([0.0, 0.5, 200.0])),
+            state_bytes=draw(st.integers(0, 1000)),
+        )
+        for query in ("p", "q")
+        for batch in range(draw(st.integers(0, 6)))
+        for partition in range(3)
+        if draw(st.integers(0, 9))
+    ]
+    repeated = draw(st.lists(st.sampled_from(samples), max_size=3)) if samples else []
+    return draw(st.permutations(samples + repeated))
+
+
+windows = st.builds(WindowPolicy, batches=st.integers(1, 4), window_s=st.floats(1, 100))
+
+
+def test_a_load_is_the_mean_of_the_last_batches() -> None:
+    samples = [task(0, batch, busy_s=float(batch)) for batch in range(1, 7)]
+    load = measure_one(samples, now_s=61.0)
+    assert load.batches == (4, 5, 6)
+    assert load.busy_s == {0: 5.0}
+
+
+def test_a_batch_that_finished_too_long_ago_does_not_count() -> None:
+    samples = [task(0, 1, busy_s=9.0), task(0, 6, busy_s=1.0)]
+    assert measure_one(samples, window_s=30.0, now_s=61.0).busy_s == {0: 1.0}
+
+
+def test_a_query_that_ran_nothing_lately_has_no_load() -> None:
+    assert measure([task(0, 1)], {"a": 1}, WindowPolicy(window_s=30.0), now_s=61.0) == {}
+
+
+def test_an_old_sample_that_arrives_late_changes_neither_placement_nor_state_size() -> None:
+    newer, late = task(0, 2, "b", state_bytes=7), task(0, 1, "a", state_bytes=9)
+    load = measure_one([newer, late], now_s=21.0)
+    assert load.placement == {0: "b"}
+    assert load.state_bytes == {0: 7}
+    assert load.batches == (1, 2)
+
+
+def test_of_a_batch_that_ran_twice_the_last_run_counts() -> None:
+    first = task(0, 1, "a", busy_s=5.0)
+    again = replace(first, executor="b", busy_s=3.0, finished_s=15.0)
+    for samples in ([first, again], [again, first]):
+        load = measure_one(samples, now_s=21.0)
+        assert load.busy_s == {0: 3.0}
+        assert load.placement == {0: "b"}
+
+
+def test_a_query_begun_anew_is_measured_by_its_new_batches() -> None:
+    old = [task(0, batch, busy_s=9.0) for batch in (7, 8, 9)]
+    anew = [replace(task(0, batch, busy_s=1.0), finished_s=100.0 + batch) for batch in (0, 1, 2)]
+    load = measure_one([*anew, *old], now_s=103.0)
+    assert load.batches == (0, 1, 2)
+    assert load.busy_s == {0: 1.0}
+
+
+def test_loading_state_is_no_load_even_where_it_took_longer_than_the_task_says() -> None:
+    samples = [task(0, 1, busy_s=5.0, load_s=4.0), task(1, 1, busy_s=1.0, load_s=1.5)]
+    assert measure_one(samples, now_s=11.0).busy_s == {0: 1.0, 1: 0.0}
+
+
+def test_a_partition_that_was_not_reported_in_a_batch_is_not_taken_for_idle() -> None:
+    samples = [task(0, 1), task(0, 2), task(1, 2, busy_s=4.0)]
+    assert measure_one(samples, now_s=21.0).busy_s == {0: 1.0, 1: 4.0}
+
+
+def test_partitions_of_a_vanished_executor_keep_their_load_and_are_in_no_sum() -> None:
+    load = measure_one([task(0, 1, "gone", busy_s=4.0), task(1, 1, "a")], now_s=11.0)
+    assert load.busy_s == {0: 4.0, 1: 1.0}
+    assert load.placement == {0: "gone", 1: "a"}
+    assert load.executor_busy_s == {"a": 1.0, "b": 0.0}
+
+
+def test_queries_are_measured_over_their_own_batches() -> None:
+    fast = [task(0, batch, query="fast", busy_s=2.0) for batch in range(10)]
+    slow = [task(0, batch, query="slow") for batch in (0, 9)]
+    loads = measure([*fast, *slow], {"a": 1}, WindowPolicy(batches=2), now_s=91.0)
+    assert loads["fast", 0].batches == (8, 9)
+    assert loads["slow", 0].batches == (0, 9)
+
+
+@given(histories(), windows)
+@settings(max_examples=60, deadline=None)
+def test_no_load_is_lost_between_partitions_and_executors(
+    samples: list[TaskSample], window: WindowPolicy
+) -> None:
+    for load in measure(samples, {"a": 1, "b": 1}, window, now_s=60.0).values():
+        orphaned = sum(load.busy_s[p] for p, owner in load.placement.items() if owner == "gone")
+        total = sum(load.executor_busy_s.values()) + orphaned
+        assert math.isclose(total, sum(load.busy_s.values()), abs_tol=1e-9)
+        assert all(busy_s >= 0 for busy_s in load.busy_s.values())
+        partitions = {frozenset(values) for values in (load.busy_s, load.records, load.placement)}
+        assert partitions == {frozenset(load.state_bytes)}
+        assert 1 <= len(load.batches) <= window.batches
+
+
+@given(histories(), windows, st.randoms(use_true_random=False))
+@settings(max_examples=60, deadline=None)
+def test_neither_order_nor_repetition_changes_a_load(
+    samples: list[TaskSample], window: WindowPolicy, random: object
+) -> None:
+    shuffled = samples + samples[: len(samples) // 2]
+    random.shuffle(shuffled)  # type: ignore[attr-defined]
+    executors = {"a": 1, "b": 1}
+    assert measure(shuffled, executors, window, 60.0) == measure(samples, executors, window, 60.0)
+
+
+@given(histories(), windows, st.integers(0, 6), st.floats(0, 60))
+@settings(max_examples=60, deadline=None)
+def test_what_is_pruned_is_missed_by_no_later_window(
+    samples: list[TaskSample], window: WindowPolicy, split: int, later_s: float
+) -> None:
+    executors = {"a": 1, "b": 1}
+    early = [sample for sample in samples if sample.batch < split]
+    rest = [sample for sample in samples if sample.batch >= split]
+    kept = prune(early, window, now_s=split * BATCH_S)
+    now_s = split * BATCH_S + later_s
+    assert measure(kept + rest, executors, window, now_s) == measure(
+        samples, executors, window, now_s
+    )
+
+
+def test_pruning_keeps_no_more_than_the_window() -> None:
+    samples = [task(0, batch) for batch in range(100)]
+    assert [kept.batch for kept in prune(samples, WindowPolicy(), 1000.0)] == [97, 98, 99]
+
+
+@pytest.mark.parametrize("now_s", [0.0, 1e9])
+def test_without_samples_there_are_no_loads(now_s: float) -> None:
+    assert measure([], {"a": 1}, WindowPolicy(), now_s) == {}

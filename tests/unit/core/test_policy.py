@@ -1,0 +1,163 @@
+"""A policy says what each knob is, and refuses what it cannot mean."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import FrozenInstanceError, fields
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from balancedstream.core.policy import (
+    STRATEGIES,
+    BalancePolicy,
+    Knob,
+    MigrationPolicy,
+    Policy,
+    ScalingPolicy,
+    WindowPolicy,
+    knobs,
+    parse,
+    to_mapping,
+)
+from balancedstream.errors import InvalidInputError
+
+KNOBS = list(knobs())
+SECTIONS = (BalancePolicy, ScalingPolicy, WindowPolicy, MigrationPolicy)
+# Those that no other field's value can contradict.
+FREE_KNOBS = [
+    knob
+    for knob in KNOBS
+    if not knob.path.endswith(("_utilization", "scaling.min_executors", "scaling.max_executors"))
+]
+
+
+def parse_one(path: str, value: object) -> Policy:
+    section, _, name = path.partition(".")
+    return parse({section: {name: value}})
+
+
+def read_one(policy: Policy, path: str) -> object:
+    section, _, name = path.partition(".")
+    return getattr(getattr(policy, section), name)
+
+
+def values_of(knob: Knob) -> st.SearchStrategy[object]:
+    if knob.bounds is None:
+        return st.sampled_from(knob.choices)
+    low, high = knob.bounds
+    if knob.kind is int:
+        return st.integers(int(low), int(high))
+    return st.floats(low, high)
+
+
+def test_every_field_is_a_knob_with_unit_default_range_and_a_sentence() -> None:
+    declared = {f"{section.name}.{entry.name}" for section in SECTIONS for entry in fields(section)}
+    assert {knob.path for knob in KNOBS} == declared
+    for knob in KNOBS:
+        assert knob.sentence.endswith("."), knob.path
+        assert "\n" not in knob.sentence
+        assert (knob.bounds is None) == bool(knob.choices)
+        assert (knob.bounds is None) != bool(knob.unit), knob.path
+        knob.check(knob.default)
+
+
+@pytest.mark.parametrize("knob", KNOBS, ids=lambda knob: knob.path)
+def test_the_name_of_a_knob_in_seconds_says_so(knob: Knob) -> None:
+    assert (knob.unit == "seconds") == knob.path.endswith("_s")
+
+
+@pytest.mark.parametrize("nothing", [None, {}, {"balance": None}, {"balance": {}}])
+def test_what_is_left_out_has_its_default(nothing: object) -> None:
+    assert parse(nothing) == Policy()
+
+
+def test_thresholds_can_be_zero() -> None:
+    policy = BalancePolicy(act_above=0, stop_at=0, min_gain=0)
+    assert (policy.act_above, policy.stop_at, policy.min_gain) == (0, 0, 0)
+
+
+def test_yaml_reads_a_bare_off_as_false_and_it_still_means_off() -> None:
+    assert parse({"balance": {"mode": False}}).balance.mode == "off"
+
+
+def test_a_policy_cannot_be_changed() -> None:
+    with pytest.raises(FrozenInstanceError):
+        Policy().balance.act_above = 2.0  # type: ignore[misc]
+
+
+def test_the_strategies_are_the_published_four_and_ours() -> None:
+    assert STRATEGIES == ("all-at-once", "fluid", "batched", "optimized", "budgeted")
+
+
+@given(st.data())
+@settings(max_examples=60, deadline=None)
+def test_a_policy_survives_being_written_and_read(data: st.DataObject) -> None:
+    mapping: dict[str, dict[str, object]] = {}
+    for knob in data.draw(st.lists(st.sampled_from(FREE_KNOBS), unique_by=lambda k: k.path)):
+        section, _, name = knob.path.partition(".")
+        mapping.setdefault(section, {})[name] = data.draw(values_of(knob))
+    policy = parse(mapping)
+    assert parse(to_mapping(policy)) == policy
+    for section, given_fields in mapping.items():
+        for name, value in given_fields.items():
+            assert read_one(policy, f"{section}.{name}") == value
+
+
+@pytest.mark.parametrize("knob", KNOBS, ids=lambda knob: knob.path)
+@pytest.mark.parametrize("wrong", [None, True, [1], {}, "", "nonsense", math.nan, b"1"], ids=repr)
+def test_a_wrong_type_is_refused_by_name_with_what_is_allowed(knob: Knob, wrong: object) -> None:
+    with pytest.raises(InvalidInputError) as refusal:
+        parse_one(knob.path, wrong)
+    assert str(refusal.value).startswith(f"{knob.path}: must be {knob.allowed}, not ")
+
+
+@pytest.mark.parametrize("knob", [k for k in KNOBS if k.bounds], ids=lambda knob: knob.path)
+def test_a_value_beyond_either_end_is_refused_by_name(knob: Knob) -> None:
+    assert knob.bounds is not None
+    low, high = knob.bounds
+    for wrong in (low - 1, high + 1, math.inf, -math.inf):
+        with pytest.raises(InvalidInputError, match=f"^{knob.path}: must be "):
+            parse_one(knob.path, wrong)
+
+
+@pytest.mark.parametrize("knob", [k for k in KNOBS if k.kind is int], ids=lambda knob: knob.path)
+def test_a_count_is_no_fraction(knob: Knob) -> None:
+    with pytest.raises(InvalidInputError, match=f"^{knob.path}: must be an integer"):
+        parse_one(knob.path, 1.5)
+
+
+@pytest.mark.parametrize(
+    ("mapping", "message"),
+    [
+        ([], "^policy: must be a mapping of balance, scaling, window, migration"),
+        ({"balanse": {}}, "^policy.balanse: unknown field, allowed are balance, scaling, "),
+        ({"balance": 3}, "^balance: must be a mapping of mode, act_above"),
+        ({"balance": {"act_abov": 1}}, "^balance.act_abov: unknown field, allowed are mode, act"),
+        ({"window": {7: 1}}, "^window.7: unknown field, allowed are batches, window_s$"),
+    ],
+)
+def test_a_wrong_shape_or_name_is_refused_by_name(mapping: object, message: str) -> None:
+    with pytest.raises(InvalidInputError, match=message):
+        parse(mapping)
+
+
+@pytest.mark.parametrize(
+    ("scaling", "field"),
+    [
+        ({"min_executors": 5, "max_executors": 2}, "scaling.min_executors"),
+        ({"low_utilization": 0.7}, "scaling.target_utilization"),
+        ({"high_utilization": 0.7}, "scaling.target_utilization"),
+        ({"target_utilization": 0.9}, "scaling.target_utilization"),
+    ],
+)
+def test_fields_that_contradict_each_other_are_refused_by_name(
+    scaling: dict[str, float], field: str
+) -> None:
+    with pytest.raises(InvalidInputError, match=f"^{field}: must "):
+        parse({"scaling": scaling})
+
+
+def test_no_greatest_number_of_executors_contradicts_no_least() -> None:
+    assert ScalingPolicy(min_executors=5).max_executors == 0

@@ -1,0 +1,82 @@
+from __future__ import annotations
+
+import pytest
+
+from balancedstream.engine.java import parse_java_version
+from balancedstream.engine.session import LocalExecutors
+from balancedstream.engine.settings import (
+    CHANGELOG,
+    CHECKPOINT_FORMAT,
+    DYNAMIC_ALLOCATION,
+    LOCALITY_WAIT,
+    LOCALITY_WAIT_PROCESS,
+    PROVIDER,
+    SHUFFLE_PARTITIONS,
+    UNLOAD_ON_COMMIT,
+    DynamicAllocationError,
+    tune,
+)
+from balancedstream.errors import InvalidInputError
+
+HDFS = "org.apache.spark.sql.execution.streaming.state.HDFSBackedStateStoreProvider"
+
+
+def test_dynamic_allocation_is_refused_with_what_to_do() -> None:
+    with pytest.raises(DynamicAllocationError, match=r"Remove the setting.*scaling.max_executors"):
+        tune({DYNAMIC_ALLOCATION: "true"}, executors=4)
+
+
+def test_dynamic_allocation_set_to_false_is_fine() -> None:
+    assert tune({DYNAMIC_ALLOCATION: "false"}, executors=4)[1] == []
+
+
+def test_partitions_are_eight_for_each_executor_unless_the_user_says_otherwise() -> None:
+    assert tune({}, executors=4)[0][SHUFFLE_PARTITIONS] == "32"
+    assert SHUFFLE_PARTITIONS not in tune({SHUFFLE_PARTITIONS: "64"}, executors=4)[0]
+    assert SHUFFLE_PARTITIONS not in tune({}, executors=None)[0]
+
+
+def test_a_setting_of_the_user_is_never_replaced() -> None:
+    user = {CHANGELOG: "false", CHECKPOINT_FORMAT: "1"}
+    added, warnings = tune(user, executors=None)
+    assert not added.keys() & user.keys()
+    assert len(warnings) == 2
+
+
+def test_the_hdfs_provider_is_kept_without_what_it_cannot_do_and_a_warning_says_why() -> None:
+    added, warnings = tune({PROVIDER: HDFS}, executors=None)
+    assert not {PROVIDER, CHANGELOG, CHECKPOINT_FORMAT} & added.keys()
+    assert "HDFSBackedStateStoreProvider" in warnings[0]
+
+
+def test_a_locality_wait_of_the_user_is_left_alone() -> None:
+    added, warnings = tune({LOCALITY_WAIT: "1s"}, executors=None)
+    assert LOCALITY_WAIT_PROCESS not in added
+    assert warnings[0].startswith("spark.locality.wait=1s")
+
+
+def test_unloading_on_commit_is_warned_of() -> None:
+    assert "no placement can last" in tune({UNLOAD_ON_COMMIT: "true"}, executors=None)[1][0]
+
+
+def test_one_number_of_executors_is_both_least_and_most() -> None:
+    assert LocalExecutors.parse("3") == LocalExecutors(3, 3)
+
+
+@pytest.mark.parametrize("text", ["", "0:4", "4:2", "a:b", "1:2:3", "-1", "2:", ":2"])
+def test_a_senseless_number_of_executors_is_refused_by_name(text: str) -> None:
+    with pytest.raises(InvalidInputError, match=r"^--local: must be MIN:MAX"):
+        LocalExecutors.parse(text)
+
+
+@pytest.mark.parametrize(
+    ("printed", "version"),
+    [
+        ('openjdk version "17.0.15" 2025-04-15', 17),
+        ('java version "1.8.0_401"', 8),
+        ('openjdk version "21" 2023-09-19', 21),
+        ("Unrecognized VM option", None),
+    ],
+)
+def test_java_says_its_version_in_several_ways(printed: str, version: int | None) -> None:
+    assert parse_java_version(printed) == version
