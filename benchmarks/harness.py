@@ -235,22 +235,28 @@ class MeasuringEngine(Engine):
         return self.batches(name)
 
 
-def await_that(holds: Callable[[], bool], query: StreamingQuery) -> None:
-    """Waits until something holds that a running query brings about.
+def await_that(holds: Callable[[], bool], query: StreamingQuery | None = None) -> None:
+    """Waits until something holds, as long as the query that is to bring it about runs.
 
     Raises:
         MeasurementError: the query failed, or it takes too long.
     """
     deadline_s = time.monotonic() + PATIENCE_S
     while not holds():
-        error = query.exception()
-        if error is not None:
-            message = f"query {query.name} failed: {error}"
-            raise MeasurementError(message)
+        if query:
+            check_alive(query)
         if time.monotonic() > deadline_s:
-            message = f"query {query.name} was not there after {PATIENCE_S:.0f} s"
+            message = f"what was waited for did not happen within {PATIENCE_S:.0f} s"
             raise MeasurementError(message)
         time.sleep(POLL_S)
+
+
+def check_alive(query: StreamingQuery) -> None:
+    """Raises MeasurementError if the query failed."""
+    error = query.exception()
+    if error is not None:
+        message = f"the query failed: {error}"
+        raise MeasurementError(message)
 
 
 def await_progress(query: StreamingQuery, skip: int, count: int) -> list[dict[str, Any]]:

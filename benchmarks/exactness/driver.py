@@ -45,7 +45,8 @@ SHORT_LIVED_JVM = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 PLAIN = {
     "spark.ui.enabled": "false",
     "spark.ui.showConsoleProgress": "false",
-    "spark.driver.extraJavaOptions": SHORT_LIVED_JVM,
+    # Spark searches the error of an interrupted batch with a regular expression that recurses.
+    "spark.driver.extraJavaOptions": f"{SHORT_LIVED_JVM} -Xss8m",
     "spark.sql.shuffle.partitions": str(PARTITIONS),
     "spark.sql.session.timeZone": "UTC",
     # transformWithState refuses Spark's default provider.
@@ -115,7 +116,7 @@ def _run_disturbed(
     folder = Path(run["folder"])
     folder.mkdir(parents=True, exist_ok=True)
     log = folder / "happened.jsonl"
-    actions = draw_schedule(run["seed"], PARTITIONS)
+    actions = draw_schedule(run["kind"], run["seed"], PARTITIONS)
     if log.exists():
         actions = _drop_done(actions)
     _wait_for_executors(engine, executors)

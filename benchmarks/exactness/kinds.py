@@ -1,8 +1,8 @@
 """The streaming queries, one function for each operator kind.
 
 Their answers do not depend on the order of rows within a batch, which Spark does not promise:
-sums are of whole numbers, and lists are kept sorted. This module is sent to Spark's workers by value, so it
-imports nothing of its neighbours.
+sums are of whole numbers, and lists are kept sorted. This module is sent to Spark's workers by
+value, so it imports nothing of its neighbours.
 """
 
 from __future__ import annotations

@@ -31,7 +31,6 @@ import answers
 import inputs
 import kinds
 from comparison import summarize
-from pyspark.find_spark_home import _find_spark_home
 
 from balancedstream.engine.session import remove_work_folder
 
@@ -120,7 +119,7 @@ class Harness:
                 good &= self._run_driver(waiting)
         finally:
             for application in self._applications:
-                remove_work_folder(_find_spark_home(), application)
+                remove_work_folder(application)
         return good
 
     def _run_driver(self, waiting: deque[Schedule]) -> bool:
@@ -189,7 +188,8 @@ class Harness:
             out.write(json.dumps(line) + "\n")
         print(json.dumps(line), flush=True)
         if outcome == "equal":
-            shutil.rmtree(folder)
+            # An executor may just be uploading a snapshot.
+            shutil.rmtree(folder, ignore_errors=True)
         return outcome == "equal"
 
     def _find_difference(self, kind: str, cuts: answers.Cuts, folder: Path) -> str | None:
@@ -301,10 +301,12 @@ def main() -> None:
     parser.add_argument("--work", type=Path, help="folder to work in, kept (default: temporary)")
     parser.add_argument("--pause-file", type=Path, help="while it exists, no schedule is begun")
     args = parser.parse_args()
+    # A sitting that is ended takes its driver with it.
+    signal.signal(signal.SIGTERM, lambda signum, frame: sys.exit(128 + signum))
     chosen = args.kind or ["all"]
     names = list(kinds.KINDS) if "all" in chosen else chosen
     schedules = [Schedule(kind, seed) for seed in args.seeds for kind in names]
-    with tempfile.TemporaryDirectory(prefix="exactness-") as temporary:
+    with tempfile.TemporaryDirectory(prefix="exactness-", ignore_cleanup_errors=True) as temporary:
         work = (args.work or Path(temporary)).resolve()
         work.mkdir(parents=True, exist_ok=True)
         args.out.parent.mkdir(parents=True, exist_ok=True)

@@ -10,9 +10,6 @@ import random
 from dataclasses import dataclass
 from typing import Literal
 
-BATCHES = 8
-"""Batches that every schedule can count on; what happens later might find the query ended."""
-
 MOST_DELAY_S = 1.0
 """An action comes up to so long after its batch ended: at the edge or in the middle of the next."""
 
@@ -40,22 +37,23 @@ class Action:
     ahead: int = 0
 
 
-def draw_schedule(seed: int, partitions: int) -> tuple[Action, ...]:
+def draw_schedule(kind: str, seed: int, partitions: int) -> tuple[Action, ...]:
     """The actions of a schedule in the order of their batches.
 
-    Moves follow most batches. Of four schedules about two lose an executor, two scale in (most
-    of these out again) and one loses its driver; each independent of the others.
+    Moves follow most batches. Of six schedules about three lose an executor, three scale in (most
+    of these out again) and two lose their driver; each independent of the others.
 
     Args:
+        kind: of operator; every kind has schedules of its own.
         seed: the same seed gives the same schedule.
         partitions: number of state partitions of each operator.
 
-    >>> draw_schedule(7, 4) == draw_schedule(7, 4)
+    >>> draw_schedule("join", 7, 4) == draw_schedule("join", 7, 4)
     True
-    >>> sum(a.what == "move" for a in draw_schedule(7, 4)) >= 2
+    >>> sum(a.what == "move" for a in draw_schedule("join", 7, 4)) >= 2
     True
     """
-    rng = random.Random(seed)
+    rng = random.Random(f"{kind} {seed}")
     actions = [_draw_move(rng, partitions, after) for after in (0, 3)]
     actions += [_draw_move(rng, partitions, n) for n in (1, 2, 4, 5, 6) if rng.random() < 0.7]
     if rng.random() < 0.5:
@@ -65,7 +63,7 @@ def draw_schedule(seed: int, partitions: int) -> tuple[Action, ...]:
         actions.append(_draw(rng, "retire", retired_after))
         if rng.random() < 0.7:
             actions.append(_draw(rng, "add", retired_after + rng.randrange(1, 4)))
-    if rng.random() < 0.25:
+    if rng.random() < 0.35:
         actions.append(_draw(rng, "kill-driver", rng.randrange(1, 6)))
     return tuple(sorted(actions, key=lambda a: (a.after_batch, a.delay_s)))
 

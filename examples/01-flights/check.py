@@ -103,7 +103,7 @@ def streamed(folder: Path, key: tuple[str, ...]) -> Counter[ResultRow]:
             if values.get("event") == "silence":
                 silences[result_row(**values)] += 1
             else:
-                newest[tuple(values[name] for name in key)] = result_row(**values)
+                newest[tuple(values.get(name) for name in key)] = result_row(**values)
     return Counter(newest.values()) + silences
 
 

@@ -111,6 +111,12 @@ def chain(stream: Stream) -> DataFrame:
 
 
 def union(stream: Stream) -> DataFrame:
+    first = keyed(stream(100)).dropDuplicates(["k"])
+    return first.union(keyed(stream(100)).dropDuplicates(["value"]))
+
+
+def fused(stream: Stream) -> DataFrame:
+    # Both sides are partitioned alike, so that Spark unites them partition by partition.
     first = keyed(stream(100)).dropDuplicates(["value"])
     return first.union(keyed(stream(100)).dropDuplicates(["value"]))
 
@@ -154,6 +160,16 @@ def test_every_partition_runs_where_it_was_placed_from_the_very_next_batch(
     assert {(t.operator, t.partition): t.executor for t in moved.tasks} == {
         (o.id, p): targets[p % 2] for o in seen.operators for p in range(partitions)
     }
+
+
+def test_operators_in_the_same_tasks_count_as_one(
+    stream: Stream, start: Start, batches: Batches
+) -> None:
+    start(fused(stream), "fused", "append")
+    batches("fused")
+    seen = batches("fused")
+    assert [o.ids for o in seen.operators] == [(0, 1)]
+    assert len(seen.tasks) == 6
 
 
 def test_a_placement_prepared_for_a_batch_is_in_force_exactly_from_there(

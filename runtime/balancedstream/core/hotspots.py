@@ -240,6 +240,7 @@ class _Layout:
         self.busy = {e: sum(group.weight for group in held[e]) for e in held}
         self.ladder = sorted((self.busy[e] / cores[e], e) for e in held)
         self.mean = sum(self.busy.values()) / sum(cores.values())
+        self._groups: dict[str, dict[int, list[_Group]]] = defaultdict(dict)
 
     @property
     def peak(self) -> float:
@@ -261,11 +262,19 @@ class _Layout:
         """What an executor can take up to a limit per core; negative where it is above."""
         return math.floor(limit * self.cores[executor]) - self.busy[executor]
 
+    def groups(self, executor: str, size: int) -> list[_Group]:
+        """What an executor offers for an exchange, lightest first."""
+        known = self._groups[executor]
+        if size not in known:
+            known[size] = _groups_of(self.held[executor], size)
+        return known[size]
+
     def apply(self, targets: Mapping[int, str]) -> None:
         """Give partitions to other executors."""
         touched = {self.home[partition] for partition in targets} | set(targets.values())
         for executor in touched:
             del self.ladder[bisect_left(self.ladder, self._rung(executor))]
+            self._groups.pop(executor, None)
         for partition, target in targets.items():
             single, source = self.single[partition], self.home[partition]
             del self.held[source][bisect_left(self.held[source], single)]
@@ -328,7 +337,11 @@ def _relieve(layout: _Layout, aim: float) -> list[_Step]:
     """Relieve the hottest executor until the aim is reached or nothing more is found."""
     steps = []
     while layout.peak > aim:
-        exchange = _handover(layout, aim) or _exchange(layout, aim)
+        exchange = (
+            _handover(layout, aim)
+            or _exchange(layout, aim, far=False)
+            or _exchange(layout, aim, far=True)
+        )
         targets = exchange.targets if exchange else _rearrangement(layout)
         if not targets:
             break
@@ -355,7 +368,7 @@ def _paying(
 
 def _handover(layout: _Layout, aim: float) -> _Exchange | None:
     """Find one partition that fits on the coldest executor and does most of what is needed."""
-    for cold in layout.coldest(1):
+    for cold in sorted(layout.coldest(_NEAR_TIES), key=lambda e: -layout.room(e, aim))[:1]:
         hot = layout.hottest
         need, room = -layout.room(hot, aim), layout.room(cold, aim)
         singles = layout.held[hot]
@@ -376,19 +389,22 @@ def _handover(layout: _Layout, aim: float) -> _Exchange | None:
     return None
 
 
-def _exchange(layout: _Layout, aim: float) -> _Exchange | None:
+def _exchange(layout: _Layout, aim: float, *, far: bool) -> _Exchange | None:
     """Find the groups to exchange with a cold executor; larger ones where small ones do little."""
     best: _Exchange | None = None
     enough = max(aim, layout.peak - _RESOLUTION * aim)
     for size in range(1, _GROUP_SIZE + 1):
-        outs = _groups_of(layout.held[layout.hottest], size)
+        outs = layout.groups(layout.hottest, size)
         # The search grows with the size, the good that another partner does shrinks.
-        for cold in layout.coldest(_PARTNERS // size**2):
-            backs = [_NOTHING, *_groups_of(layout.held[cold], size)]
+        for cold in layout.coldest(_PARTNERS if far else _PARTNERS // size**2):
+            backs = [_NOTHING, *layout.groups(cold, size)]
             found = min(_exchanges(layout, outs, backs, cold, aim), default=None)
             if found and found.peak <= enough and (best is None or found < best):
                 best = found
-                if best.peak <= aim:
+                possible = min(-layout.room(layout.hottest, aim), layout.room(cold, aim))
+                if best.peak <= aim or best.out.weight - best.back.weight > 0.5 * possible + (
+                    0.5 * possible if possible == -layout.room(layout.hottest, aim) else 0
+                ):
                     return best
         if best and best.peak <= (layout.peak + aim) / 2:
             return best
@@ -434,23 +450,30 @@ def _weigh_up(
     return _Exchange(max(peak, aim), size, toll, state_bytes, out, back, hot, cold)
 
 
-def _groups_of(singles: Sequence[_Group], size: int) -> Sequence[_Group]:
-    """The groups of up to `size` partitions; of fewer where that would be too many groups."""
+def _groups_of(singles: Sequence[_Group], size: int) -> list[_Group]:
+    """The groups of up to `size` partitions; of fewer where that would be too many groups.
+
+    Of groups alike in weight, the lightest to move stands for all.
+    """
     while sum(math.comb(len(singles), few) for few in range(1, size + 1)) > _GROUPS and size > 1:
         size -= 1
-    if size == 1:
-        return singles
-    return sorted(
-        _Group(
-            weight=sum(single.weight for single in group),
-            size=few,
-            toll=sum(single.toll for single in group),
-            state_bytes=sum(single.state_bytes for single in group),
-            partitions=tuple(single.partitions[0] for single in group),
+    groups = singles
+    if size > 1:
+        groups = sorted(
+            _Group(
+                weight=sum(single.weight for single in group),
+                size=few,
+                toll=sum(single.toll for single in group),
+                state_bytes=sum(single.state_bytes for single in group),
+                partitions=tuple(single.partitions[0] for single in group),
+            )
+            for few in range(1, size + 1)
+            for group in combinations(singles, few)
         )
-        for few in range(1, size + 1)
-        for group in combinations(singles, few)
-    )
+    lightest: dict[int, _Group] = {}
+    for group in groups:
+        lightest.setdefault(group.weight, group)
+    return list(lightest.values())
 
 
 def _rearrangement(layout: _Layout) -> dict[int, str] | None:

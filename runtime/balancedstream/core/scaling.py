@@ -197,7 +197,7 @@ def decide(
     if missing >= limits.metric_failures:
         return hold(f"measurements failed {missing} times in a row")
     settling = _settling(runs, limits, now_s, last_change_s)
-    work, unmeasured = _measure(runs, loads, limits, now_s)
+    work, unmeasured = _measure(runs, loads, limits, now_s, last_change_s)
     if settling or not work.partitions:
         return hold(settling or "; ".join(unmeasured) or "no batch was measured yet")
     scene = _Scene(work, executors, policy, asked)
@@ -281,35 +281,39 @@ def _measure(
     loads: Mapping[tuple[str, int], OperatorLoad],
     limits: ScalingPolicy,
     now_s: float,
+    last_change_s: float | None,
 ) -> tuple[_Work, list[str]]:
     """Add up the work of all queries; the second value says which could not be measured, and why.
 
     What a row costs is known from the batches that the loads are from; times the rates over the
-    scaling window that is the work.
+    scaling window that is the work. So few batches are noisy, so the durations of the window must
+    agree: the lower of both costs counts for adding executors, the higher for removing some.
     """
     work = _Work({}, defaultdict(float), [])
     unmeasured: list[str] = []
     peaks: dict[int, float] = defaultdict(float)
     for query, run in runs.items():
         operators = {key: loads[key] for key in sorted(loads) if key[0] == query}
-        loaded = {number for load in operators.values() for number in load.batches}
-        rows = [batch.input_rows for batch in run if batch.batch in loaded]
+        numbers = {number for load in operators.values() for number in load.batches}
+        loaded = [batch for batch in run if batch.batch in numbers]
+        rows = sum(batch.input_rows for batch in loaded)
         steps = _steps(run)
         window = _window(steps, limits, now_s)
-        if not sum(rows) or len(window) < limits.min_batches:
+        if not rows or len(window) < limits.min_batches:
             unmeasured.append(
                 f"query {query}: {len(window)} of {limits.min_batches} recent batches measured, "
-                f"{sum(rows)} rows in the last of them"
+                f"{rows} rows in the last of them"
             )
             continue
         span_s = sum(step.interval_s for step in window)
         processed = sum(step.batch.input_rows for step in window) / span_s
         # The whole window tells whether to act; how far must not lag behind a rate that rose.
         arriving = max(_arrival_rate(window), _arrival_rate(window[-limits.min_batches :]))
+        drift = _drift(loaded, [step.batch for step in window], last_change_s)
         row_s = 0.0
         for (_, operator), load in operators.items():
             for partition, busy_s in load.busy_s.items():
-                share_s = busy_s * len(rows) / sum(rows)
+                share_s = min(1.0, drift) * busy_s * len(loaded) / rows
                 row_s += share_s
                 work.partitions[query, operator, partition] = share_s * processed
                 work.executors[load.placement[partition]] += share_s * processed
@@ -320,12 +324,30 @@ def _measure(
             work.back_to_back = True
             work.blind = work.blind or backlog_rows is None
         work.covered_s = max(work.covered_s, now_s - run[0].finished_s + run[0].duration_s)
-        peaks[0] += arriving * row_s
+        highest_row_s = row_s * max(1.0, drift) / min(1.0, drift)
+        peaks[0] += arriving * highest_row_s
         for age, old in _by_age(steps, limits, now_s).items():
-            peaks[age] += _arrival_rate(old) * row_s
+            peaks[age] += _arrival_rate(old) * highest_row_s
     work.arriving.sort(reverse=True)
     work.peak = max(peaks.values(), default=0.0)
     return work, unmeasured
+
+
+def _drift(
+    loaded: Sequence[BatchSample], window: Sequence[BatchSample], last_change_s: float | None
+) -> float:
+    """Cost of a row in the window over its cost in the loaded batches, by their durations.
+
+    Batches before the last change lasted as long as another number of executors made them.
+    """
+    since_s = -math.inf if last_change_s is None else last_change_s
+    settled = [batch for batch in window if batch.finished_s - batch.duration_s >= since_s]
+    rows = sum(batch.input_rows for batch in settled)
+    recent_s = sum(batch.duration_s for batch in loaded)
+    if not rows or recent_s <= 0:
+        return 1.0
+    recent_rows = sum(batch.input_rows for batch in loaded)
+    return (sum(batch.duration_s for batch in settled) / rows) / (recent_s / recent_rows)
 
 
 def _steps(run: Sequence[BatchSample]) -> list[_Step]:

@@ -1,0 +1,319 @@
+"""Moving a quarter of a gigabyte of state and back: what each strategy costs the stream.
+
+A query with 64 state partitions and 1 GiB of state is started from a copy of a checkpoint that is
+built once. Two of its four executors exchange eight partitions each, then take them back; the other
+two look on. The exchange is the benchmark's own; its steps are realized as the controller does it:
+the next one when the partitions of the one before run where they should.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import time
+from collections import defaultdict
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from harness import (
+    PATIENCE_S,
+    Benchmark,
+    Case,
+    MeasurementError,
+    alternate,
+    await_that,
+    check_alive,
+    open_session,
+    prepare,
+    read_rows,
+    remove_folder,
+    run,
+    start_query,
+    wait_per_row,
+)
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F  # noqa: N812
+from pyspark.sql.streaming import StreamingQuery
+
+from balancedstream.core.handoffs import LoadCost, learn_load_cost
+from balancedstream.core.hotspots import Move
+from balancedstream.core.migration import steps, steps_within
+from balancedstream.core.observations import TaskSample
+from balancedstream.core.policy import MigrationPolicy
+from balancedstream.engine import Engine
+from balancedstream.engine.events import BatchFinished
+from balancedstream.engine.session import LocalExecutors
+from balancedstream.engine.settings import SHUFFLE_PARTITIONS
+
+EXECUTORS = 4
+REPEATED = ("all-at-once", "budgeted")
+ONCE = ("fluid", "batched", "optimized")
+EXCHANGES = ((0, 1), (2, 3), (0, 2))
+"""Which executors exchange partitions under the first, second and third strategy of a query: never
+the same two, because an executor keeps the files of state that it lost for a minute."""
+
+BUILDING_BATCHES = 16
+STEP_PATIENCE_BATCHES = 10
+"""A step whose partitions are not on their targets after so many batches has failed."""
+
+
+@dataclass(frozen=True)
+class Load:
+    """The state, and what goes on meanwhile.
+
+    Attributes:
+        partitions: state partitions.
+        keys: keys with state.
+        value_bytes: random characters that are kept for each key.
+        rows_per_batch: keys that each batch touches, always the same ones.
+        wait_ms: how long the stateful task waits for each row.
+        warm_up_batches: batches that nobody looks at; the first one loads all state.
+        steady_batches: batches before the exchange.
+        pause_batches: batches between the exchange and its undoing.
+    """
+
+    partitions: int = 64
+    keys: int = 2**18
+    value_bytes: int = 4096
+    rows_per_batch: int = 1000
+    wait_ms: int = 4
+    warm_up_batches: int = 4
+    steady_batches: int = 6
+    pause_batches: int = 3
+
+
+def main() -> None:
+    with prepare("migration", __doc__ or "") as benchmark:
+        load = Load(keys=2**13, steady_batches=2) if benchmark.smoke else Load()
+        queries: list[list[Case]] = [list_cases(n, REPEATED) for n in benchmark.repetitions]
+        if not benchmark.smoke:
+            queries.append(list_cases(1, ONCE))
+        missing = [found for cases in queries if (found := benchmark.find_missing(cases))]
+        if not missing:
+            return
+        built = build_state(benchmark, load)
+        wanted = {SHUFFLE_PARTITIONS: str(load.partitions)}
+        with open_session(benchmark, LocalExecutors(EXECUTORS, EXECUTORS), wanted) as spark:
+            engine = Engine(spark)
+            for cases in missing:
+                checkpoint = copy_checkpoint(built, benchmark.work / "copy")
+                for case, measured in measure(spark, engine, checkpoint, cases, load):
+                    benchmark.record(spark, case, asdict(load), measured)
+                remove_folder(checkpoint)
+
+
+def list_cases(repetition: int, strategies: Sequence[str]) -> list[Case]:
+    """The cases that share a query, in the order of this repetition."""
+    order = alternate(repetition, *strategies)
+    return [{"strategy": strategy, "repetition": repetition} for strategy in order]
+
+
+def copy_checkpoint(source: Path, target: Path) -> Path:
+    """A copy of hard links: Spark adds files to a checkpoint and deletes them, and changes none."""
+    remove_folder(target)
+    shutil.copytree(source, target, copy_function=os.link)
+    return target
+
+
+def measure(
+    spark: SparkSession, engine: Engine, checkpoint: Path, cases: Sequence[Case], load: Load
+) -> Iterator[tuple[Case, dict[str, Any]]]:
+    """Runs one query from a checkpoint, and each case's strategy in it."""
+    rows = build_rows(spark, load, load.rows_per_batch)
+    name = "-".join(str(value) for value in cases[0].values())
+    waiting = wait_per_row(rows, load.partitions, load.wait_ms)
+    query = start_query(keep_payloads(waiting), name, checkpoint)
+    try:
+        bench = Bench(engine, query)
+        for _ in range(load.warm_up_batches):
+            bench.await_batch()
+        for case, exchange in zip(cases, EXCHANGES, strict=False):
+            yield case, bench.measure_strategy(str(case["strategy"]), exchange, load)
+    finally:
+        query.stop()
+
+
+class Bench:
+    """A running query of which partitions are exchanged."""
+
+    def __init__(self, engine: Engine, query: StreamingQuery) -> None:
+        self._engine = engine
+        self._query = query
+        self._name = query.name
+        self._load_cost = LoadCost()
+        self._last: BatchFinished | None = None
+
+    def await_batch(self) -> BatchFinished:
+        """The next batch that finishes.
+
+        Raises:
+            MeasurementError: the query failed, or the batch takes too long.
+        """
+        deadline_s = time.monotonic() + PATIENCE_S
+        while time.monotonic() < deadline_s:
+            event = self._engine.wait(0.5)
+            if isinstance(event, BatchFinished) and event.query == self._name:
+                self._load_cost = learn_load_cost(self._load_cost, event.tasks)
+                self._last = event
+                return event
+            check_alive(self._query)
+        message = f"no batch finished within {PATIENCE_S:.0f} s"
+        raise MeasurementError(message)
+
+    def measure_strategy(
+        self, strategy: str, exchange: tuple[int, int], load: Load
+    ) -> dict[str, Any]:
+        """Moves a quarter of the partitions away and back, with steady batches around it."""
+        away = self._plan_exchange(exchange, load.partitions // 4)
+        back = [Move(move.partition, move.target, move.source) for move in away]
+        moved = {move.partition for move in away}
+        steady = [describe(self.await_batch(), moved) for _ in range(load.steady_batches)]
+        measured: dict[str, Any] = {"state_bytes": self._sum_state()}
+        measured["away"] = self._migrate(away, strategy)
+        steady += [describe(self.await_batch(), moved) for _ in range(load.pause_batches)]
+        measured["back"] = self._migrate(back, strategy)
+        steady += [describe(self.await_batch(), moved) for _ in range(load.pause_batches)]
+        return measured | {"steady": by_figure(steady)}
+
+    def _plan_exchange(self, exchange: tuple[int, int], count: int) -> list[Move]:
+        """Half of `count` partitions in each direction, by turns."""
+        held: dict[str, list[int]] = {executor: [] for executor in self._engine.executors()}
+        for task in self._tasks():
+            held[task.executor].append(task.partition)
+        one, other = (sorted(held, key=int)[place] for place in exchange)
+        pairs = zip(held[one][: count // 2], held[other][: count // 2], strict=False)
+        moves = [(Move(a, one, other), Move(b, other, one)) for a, b in pairs]
+        return [move for pair in moves for move in pair]
+
+    def _migrate(self, moves: Sequence[Move], strategy: str) -> dict[str, Any]:
+        """Realizes the moves step by step; gives what each batch was like meanwhile.
+
+        Raises:
+            MeasurementError: a step did not come true.
+        """
+        plan = self._split(moves, strategy)
+        moved = {move.partition for move in moves}
+        began_s = self._finished_s()
+        batches = []
+        for step in plan:
+            targets = {move.partition: move.target for move in step}
+            self._engine.place(self._name, 0, targets)
+            for _ in range(STEP_PATIENCE_BATCHES):
+                event = self.await_batch()
+                batches.append(describe(event, moved))
+                ran_on = {task.partition: task.executor for task in event.tasks}
+                if targets.items() <= ran_on.items():
+                    break
+            else:
+                message = f"{strategy}: a step was not there after {STEP_PATIENCE_BATCHES} batches"
+                raise MeasurementError(message)
+        return {
+            "steps": [len(step) for step in plan],
+            "total_s": round(self._finished_s() - began_s, 3),
+            **by_figure(batches),
+        }
+
+    def _split(self, moves: Sequence[Move], strategy: str) -> list[tuple[Move, ...]]:
+        policy = MigrationPolicy()
+        if strategy != "budgeted":
+            return steps(moves, strategy, batch_size=policy.batch_size)
+        state_bytes = {task.partition: task.state_bytes for task in self._tasks()}
+        return steps_within(
+            moves,
+            policy.budget_s,
+            lambda move: self._load_cost.estimate_s(state_bytes[move.partition]),
+        )
+
+    def _tasks(self) -> tuple[TaskSample, ...]:
+        return self._last.tasks if self._last else ()
+
+    def _finished_s(self) -> float:
+        return self._last.sample.finished_s if self._last else 0.0
+
+    def _sum_state(self) -> int:
+        return sum(task.state_bytes for task in self._tasks())
+
+
+def describe(event: BatchFinished, exchanged: Collection[int]) -> dict[str, float]:
+    """The figures of one batch.
+
+    Returns:
+        `batch_s`: how long it took. `moved`: partitions that ran elsewhere than before. `load_s`:
+        loading of state on the executor that loaded longest. `slowest_s`: the slowest task, of the
+        partitions that are no part of the exchange.
+    """
+    load_s: dict[str, float] = defaultdict(float)
+    for task in event.tasks:
+        load_s[task.executor] += task.load_s
+    others = (task.busy_s for task in event.tasks if task.partition not in exchanged)
+    return {
+        "batch_s": event.sample.duration_s,
+        "moved": event.handoffs,
+        "load_s": round(max(load_s.values()), 3),
+        "slowest_s": max(others),
+    }
+
+
+def by_figure(batches: Sequence[Mapping[str, float]]) -> dict[str, list[float]]:
+    """One list a figure instead of one mapping a batch."""
+    return {figure: [batch[figure] for batch in batches] for figure in batches[0]}
+
+
+def build_state(benchmark: Benchmark, load: Load) -> Path:
+    """A checkpoint with the state, every partition of it in a snapshot; built where there is none.
+
+    Spark's maintenance, here every two seconds, writes the snapshots that a job of some age has.
+    """
+    built = benchmark.work / f"state-{load.partitions}x{load.keys}x{load.value_bytes}"
+    if built.exists():
+        return built
+    benchmark.tell(f"building {load.keys * load.value_bytes / 2**30:.2f} GiB of state")
+    unfinished = benchmark.work / "unfinished"
+    remove_folder(unfinished)
+    settings = {
+        SHUFFLE_PARTITIONS: str(load.partitions),
+        "spark.sql.streaming.stateStore.maintenanceInterval": "2s",
+    }
+    with open_session(benchmark, LocalExecutors(2, 2), settings) as spark:
+        rows = build_rows(spark, load, load.keys // BUILDING_BATCHES)
+        kept = keep_payloads(rows.repartition(load.partitions, "key"))
+        query = start_query(kept, "build", unfinished)
+        try:
+            await_that(lambda: find_oldest_snapshot(unfinished, load) >= BUILDING_BATCHES, query)
+        finally:
+            query.stop()
+    unfinished.rename(built)
+    return built
+
+
+def find_oldest_snapshot(checkpoint: Path, load: Load) -> int:
+    """The version of state that every partition has a snapshot of, or a later one; 0 for none."""
+    newest = []
+    for partition in range(load.partitions):
+        files = (checkpoint / "state" / "0" / str(partition)).glob("*.zip")
+        newest.append(max((int(file.name.partition("_")[0]) for file in files), default=0))
+    return min(newest)
+
+
+def build_rows(spark: SparkSession, load: Load, rows_per_batch: int) -> DataFrame:
+    """Rows that first bring each key its payload, and then touch the same few keys in each batch.
+
+    The payload is of random letters and digits: what compresses well would be no state to move.
+    """
+    value = F.col("value")
+    is_new = value < load.keys
+    touched = F.pmod(value, F.lit(load.rows_per_batch)) * (load.keys // load.rows_per_batch)
+    key = F.when(is_new, value).otherwise(touched).alias("key")
+    payload = F.when(is_new, F.randstr(F.lit(load.value_bytes), F.lit(0))).otherwise(F.lit(""))
+    return read_rows(spark, rows_per_batch).select(key, payload.alias("payload"))
+
+
+def keep_payloads(rows: DataFrame) -> DataFrame:
+    """The greatest payload of each key, which is its first: the others are empty."""
+    return rows.groupBy("key").agg(F.max("payload").alias("payload"))
+
+
+if __name__ == "__main__":
+    run(main)

@@ -1,0 +1,208 @@
+"""From one executor to three under load, and back: what becomes of a stream when executors do.
+
+Both arms run the same uniform load and are given two more executors after the same number of
+batches. Then the balanced arm, and only that, is brought back to one executor: two are drained of
+their state partitions and retired while the stream runs on. The executors are asked for by the
+benchmark, not by the scaling policy, so that both arms get them alike.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from statistics import fmean
+from typing import Any
+
+from harness import (
+    Case,
+    MeasuringEngine,
+    alternate,
+    await_that,
+    balancing,
+    count_keys,
+    draw_uniform,
+    open_session,
+    prepare,
+    read_rows,
+    remove_folder,
+    run,
+    start_query,
+    wait_per_row,
+    watching,
+)
+from pyspark import SparkStageInfo
+from pyspark.sql import SparkSession
+from pyspark.sql import functions as F  # noqa: N812
+from pyspark.sql.streaming import StreamingQuery
+
+from balancedstream.engine.events import (
+    BatchFinished,
+    Event,
+    ExecutorAdded,
+    ExecutorRemoved,
+    TaskFailed,
+)
+from balancedstream.engine.session import LocalExecutors
+
+EXECUTORS = 3
+
+
+@dataclass(frozen=True)
+class Load:
+    """What both arms get.
+
+    Attributes:
+        partitions: eight state partitions an executor of the largest size.
+        keys: distinct keys, all of the same weight.
+        rows_per_batch: rows in every batch; one executor needs two seconds for them.
+        wait_ms: how long the stateful task waits for each row.
+        warm_up_batches: batches that nobody looks at.
+        steady_batches: batches on one executor, before and, balanced, after.
+        watched_batches: batches that run once all executors are there.
+    """
+
+    partitions: int = 8 * EXECUTORS
+    keys: int = 2400
+    rows_per_batch: int = 2000
+    wait_ms: int = 1
+    warm_up_batches: int = 2
+    steady_batches: int = 5
+    watched_batches: int = 12
+
+
+def main() -> None:
+    with prepare("scale", __doc__ or "") as benchmark:
+        load = Load(steady_batches=2, watched_batches=4) if benchmark.smoke else Load()
+        cases: list[Case] = [{"repetition": repetition} for repetition in benchmark.repetitions]
+        missing = benchmark.find_missing(cases)
+        if not missing:
+            return
+        with open_session(benchmark, LocalExecutors(1, EXECUTORS)) as spark:
+            bench = Bench(benchmark.work, spark, load)
+            for case in missing:
+                repetition = int(case["repetition"])
+                order = alternate(repetition, "vanilla", "balanced")
+                arms = {arm: bench.measure(arm, f"{arm}-{repetition}") for arm in order}
+                benchmark.record(spark, case, asdict(load), {"order": order, **arms})
+
+
+class Bench:
+    """A session in which one query after the other is given executors and loses them again."""
+
+    def __init__(self, work: Path, spark: SparkSession, load: Load) -> None:
+        self._work = work
+        self._spark = spark
+        self._load = load
+        self._engine = MeasuringEngine(spark)
+        self._next_stage = 0
+
+    def measure(self, arm: str, name: str) -> dict[str, Any]:
+        """Runs one query through its phases; the marks say after how many batches each began."""
+        self._list_new_stages()
+        self._engine.forget_events()
+        attach = watching if arm == "vanilla" else balancing
+        with attach(self._engine):
+            await_that(lambda: len(self._engine.executors()) == 1)
+            survivors = set(self._engine.executors())
+            query = self._start(name)
+            try:
+                marks = self._grow(query)
+                if arm == "balanced":
+                    marks |= self._shrink(query, survivors)
+                events = self._engine.events()
+                stages = self._list_new_stages()
+            finally:
+                query.stop()
+            self._retire(set(self._engine.executors()) - survivors)
+        return {
+            **marks,
+            **list_batches(events, survivors),
+            "failed_tasks": sum(isinstance(event, TaskFailed) for event in events),
+            "repeated_stages": sum(stage.currentAttemptId > 0 for stage in stages),
+        }
+
+    def _start(self, name: str) -> StreamingQuery:
+        load = self._load
+        checkpoint = self._work / name
+        remove_folder(checkpoint)
+        key = F.floor(draw_uniform(0) * load.keys).alias("key")
+        rows = read_rows(self._spark, load.rows_per_batch).select(key)
+        waiting = wait_per_row(rows, load.partitions, load.wait_ms)
+        return start_query(count_keys(waiting), name, checkpoint)
+
+    def _grow(self, query: StreamingQuery) -> dict[str, int]:
+        load = self._load
+        asked = load.warm_up_batches + load.steady_batches
+        self._engine.await_batches(query, asked)
+        self._engine.set_executor_count(EXECUTORS)
+        await_that(lambda: len(self._engine.executors()) == EXECUTORS, query)
+        joined = len(self._engine.batches(query.name))
+        self._engine.await_batches(query, joined + load.watched_batches)
+        return {"asked": asked, "joined": joined}
+
+    def _shrink(self, query: StreamingQuery, survivors: set[str]) -> dict[str, int]:
+        """Takes all state partitions off the later executors, then retires those."""
+        name = query.name
+        leaving = set(self._engine.executors()) - survivors
+        draining = len(self._engine.batches(name))
+        for executor in leaving:
+            self._engine.drain(executor)
+
+        def is_drained() -> bool:
+            newest = self._engine.batches(name)[-1]
+            return leaving.isdisjoint(task.executor for task in newest.tasks)
+
+        await_that(is_drained, query)
+        self._retire(leaving)
+        retired = len(self._engine.batches(name))
+        self._engine.await_batches(query, retired + self._load.steady_batches)
+        return {"draining": draining, "retired": retired}
+
+    def _retire(self, leaving: set[str]) -> None:
+        for executor in leaving:
+            self._engine.remove_executor(executor)
+
+        def are_gone() -> bool:
+            events = self._engine.events()
+            return leaving <= {e.executor for e in events if isinstance(e, ExecutorRemoved)}
+
+        await_that(are_gone)
+
+    def _list_new_stages(self) -> list[SparkStageInfo]:
+        """The stages that began since this was last asked; Spark numbers them without gaps."""
+        tracker = self._spark.sparkContext.statusTracker()
+        stages = []
+        while (stage := tracker.getStageInfo(self._next_stage)) is not None:
+            stages.append(stage)
+            self._next_stage += 1
+        return stages
+
+
+def list_batches(events: Sequence[Event], executors: set[str]) -> dict[str, Any]:
+    """Per batch: its time, the executors there were, and the least busy one's part of the mean.
+
+    Args:
+        events: of one query.
+        executors: those there were before.
+    """
+    present = set(executors)
+    batch_s, count, least_share = [], [], []
+    for event in events:
+        match event:
+            case ExecutorAdded(executor=executor):
+                present.add(executor)
+            case ExecutorRemoved(executor=executor):
+                present.discard(executor)
+            case BatchFinished():
+                busy_s = dict.fromkeys(present, 0.0)
+                for task in event.tasks:
+                    busy_s[task.executor] = busy_s.get(task.executor, 0.0) + task.busy_s
+                batch_s.append(event.sample.duration_s)
+                count.append(len(present))
+                least_share.append(round(min(busy_s.values()) / fmean(busy_s.values()), 3))
+    return {"batch_s": batch_s, "executors": count, "least_share": least_share}
+
+
+if __name__ == "__main__":
+    run(main)
