@@ -52,6 +52,7 @@ class Load:
         uniform_batches: batches before the hot set appears.
         first_batches: batches of the first hot set.
         second_batches: batches of the second, which has no hot key in common with the first.
+        idle_batches: batches in each of the four blocks of an idle run.
     """
 
     partitions: int = 8 * EXECUTORS
@@ -61,6 +62,7 @@ class Load:
     uniform_batches: int = 2
     first_batches: int = 7
     second_batches: int = 8
+    idle_batches: int = 6
 
     @property
     def batches(self) -> int:
@@ -69,14 +71,13 @@ class Load:
 
 WARM_UP_BATCHES = 3
 
-IDLE_BATCHES = 6
-"""Batches in each of the four blocks of an idle run: ours, none, none, ours, or the other way."""
+SMOKE = Load(rows_per_batch=800, first_batches=2, second_batches=2, idle_batches=1)
 
 
 def main() -> None:
     with prepare("placement", __doc__ or "") as benchmark:
         exponents = (1.0,) if benchmark.smoke else EXPONENTS
-        load = Load(first_batches=3, second_batches=3) if benchmark.smoke else Load()
+        load = SMOKE if benchmark.smoke else Load()
         cases: list[Case] = []
         for repetition in benchmark.repetitions:
             cases += [{"s": s, "repetition": repetition} for s in exponents]
@@ -143,11 +144,11 @@ class Bench:
             there_and_back = alternate(repetition, "attached", "alone")
             for block in there_and_back + there_and_back[::-1]:
                 if block == "alone":
-                    batch_s[block] += take_batches(query, IDLE_BATCHES)
+                    batch_s[block] += take_batches(query, self._load.idle_batches)
                     continue
                 context.addSparkListener(listener)
                 with balancing(self._engine) as history:
-                    batch_s[block] += take_batches(query, IDLE_BATCHES)
+                    batch_s[block] += take_batches(query, self._load.idle_batches)
                 moves += history.totals.moves
                 context.removeSparkListener(listener)
         finally:

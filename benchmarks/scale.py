@@ -46,6 +46,8 @@ from balancedstream.engine.events import (
 from balancedstream.engine.session import LocalExecutors
 
 EXECUTORS = 3
+KEEP_STAGES = {"spark.ui.retainedStages": "100000"}
+"""Spark is asked at the end of a run which of its stages were computed again."""
 
 
 @dataclass(frozen=True)
@@ -55,7 +57,7 @@ class Load:
     Attributes:
         partitions: eight state partitions an executor of the largest size.
         keys: distinct keys, all of the same weight.
-        rows_per_batch: rows in every batch; one executor needs two seconds for them.
+        rows_per_batch: rows in every batch; one executor waits so many milliseconds for them.
         wait_ms: how long the stateful task waits for each row.
         warm_up_batches: batches that nobody looks at.
         steady_batches: batches on one executor, before and, balanced, after.
@@ -67,45 +69,56 @@ class Load:
     rows_per_batch: int = 2000
     wait_ms: int = 1
     warm_up_batches: int = 2
-    steady_batches: int = 5
-    watched_batches: int = 12
+    steady_batches: int = 4
+    watched_batches: int = 10
+
+
+LONG_BATCHES = Load(rows_per_batch=5000, watched_batches=6)
+"""Batches that outlast Spark's locality wait of 3 s: then even Spark alone uses idle executors."""
 
 
 def main() -> None:
     with prepare("scale", __doc__ or "") as benchmark:
-        load = Load(steady_batches=2, watched_batches=4) if benchmark.smoke else Load()
-        cases: list[Case] = [{"repetition": repetition} for repetition in benchmark.repetitions]
+        usual = Load(steady_batches=2, watched_batches=4) if benchmark.smoke else Load()
+        runs = [(usual, repetition) for repetition in benchmark.repetitions]
+        if not benchmark.smoke:
+            runs.append((LONG_BATCHES, 1))
+        cases: list[Case] = [{"rows": load.rows_per_batch, "repetition": n} for load, n in runs]
         missing = benchmark.find_missing(cases)
         if not missing:
             return
-        with open_session(benchmark, LocalExecutors(1, EXECUTORS)) as spark:
-            bench = Bench(benchmark.work, spark, load)
-            for case in missing:
-                repetition = int(case["repetition"])
+        with open_session(benchmark, LocalExecutors(1, EXECUTORS), KEEP_STAGES) as spark:
+            engine = MeasuringEngine(spark)
+            for case, (load, repetition) in zip(cases, runs, strict=True):
+                if case not in missing:
+                    continue
+                bench = Bench(benchmark.work, spark, engine, load)
                 order = alternate(repetition, "vanilla", "balanced")
-                arms = {arm: bench.measure(arm, f"{arm}-{repetition}") for arm in order}
+                arms = {arm: bench.measure(arm) for arm in order}
                 benchmark.record(spark, case, asdict(load), {"order": order, **arms})
 
 
 class Bench:
-    """A session in which one query after the other is given executors and loses them again."""
+    """A session in which a query is given executors and loses them again."""
 
-    def __init__(self, work: Path, spark: SparkSession, load: Load) -> None:
+    def __init__(
+        self, work: Path, spark: SparkSession, engine: MeasuringEngine, load: Load
+    ) -> None:
         self._work = work
         self._spark = spark
+        self._engine = engine
         self._load = load
-        self._engine = MeasuringEngine(spark)
         self._next_stage = 0
 
-    def measure(self, arm: str, name: str) -> dict[str, Any]:
-        """Runs one query through its phases; the marks say after how many batches each began."""
+    def measure(self, arm: str) -> dict[str, Any]:
+        """Runs a query through its phases; the marks say after how many batches each began."""
         self._list_new_stages()
         self._engine.forget_events()
         attach = watching if arm == "vanilla" else balancing
         with attach(self._engine):
             await_that(lambda: len(self._engine.executors()) == 1)
             survivors = set(self._engine.executors())
-            query = self._start(name)
+            query = self._start(arm)
             try:
                 marks = self._grow(query)
                 if arm == "balanced":
@@ -122,14 +135,14 @@ class Bench:
             "repeated_stages": sum(stage.currentAttemptId > 0 for stage in stages),
         }
 
-    def _start(self, name: str) -> StreamingQuery:
+    def _start(self, arm: str) -> StreamingQuery:
         load = self._load
-        checkpoint = self._work / name
+        checkpoint = self._work / arm
         remove_folder(checkpoint)
         key = F.floor(draw_uniform(0) * load.keys).alias("key")
         rows = read_rows(self._spark, load.rows_per_batch).select(key)
         waiting = wait_per_row(rows, load.partitions, load.wait_ms)
-        return start_query(count_keys(waiting), name, checkpoint)
+        return start_query(count_keys(waiting), arm, checkpoint)
 
     def _grow(self, query: StreamingQuery) -> dict[str, int]:
         load = self._load

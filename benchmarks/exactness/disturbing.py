@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import itertools
 import json
+import math
 import os
 import signal
 import threading
@@ -81,6 +82,7 @@ class Disturber:
                     case TaskFailed(executor=executor):
                         self._write("failed-task", executor=executor)
                     case None if self._stopping.is_set():
+                        self._remove_retiring(before_batch=math.inf)
                         return
                 if not self._stopping.is_set():
                     self._act(time.monotonic())
@@ -101,10 +103,7 @@ class Disturber:
         while self._waiting and self._waiting[0].after_batch <= finished:
             action = self._waiting.popleft()
             self._due.append((time.monotonic() + action.delay_s, action))
-        for executor in [e for e, seen in self._retiring.items() if seen < batch]:
-            del self._retiring[executor]
-            self._engine.remove_executor(executor)
-            self._write("retired", executor=executor)
+        self._remove_retiring(before_batch=batch)
 
     def _act(self, now_s: float) -> None:
         ready = [action for due_s, action in self._due if due_s <= now_s]
@@ -146,6 +145,12 @@ class Disturber:
             self._place(query, operator, {p: live[p % len(live)] for p in leaving}, None)
         self._retiring[victim] = max(self._last_batch.values())
 
+    def _remove_retiring(self, before_batch: float) -> None:
+        for executor in [e for e, seen in self._retiring.items() if seen < before_batch]:
+            del self._retiring[executor]
+            self._engine.remove_executor(executor)
+            self._write("retired", executor=executor)
+
     def _kill_executor(self, action: Action) -> None:
         live = self._list_live()
         if len(live) < 2:
@@ -182,6 +187,17 @@ class Disturber:
     def _write(self, what: str, **values: Any) -> None:
         self._log.write(json.dumps({"what": what, **values}) + "\n")
         self._log.flush()
+
+
+def describe_batch(event: BatchFinished) -> dict[str, Any]:
+    """What the log says of a batch."""
+    return {
+        "what": "batch",
+        "query": event.query,
+        "batch": event.sample.batch,
+        "handoffs": event.handoffs,
+        "ran_on": [[t.operator, t.partition, t.executor] for t in event.tasks],
+    }
 
 
 def find_executor(application: str, executor: str) -> int | None:

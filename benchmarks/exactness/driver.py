@@ -1,10 +1,10 @@
 """One Spark driver process: runs queries undisturbed, or schedule after schedule.
 
 `run.py` starts it with the path of a JSON file: `runs` is a list of {kind, folder, inputs, seed};
-with `executors` they are disturbed, each by the schedule of its seed, and without undisturbed;
-while the file `pause_file` exists, no run is begun. It prints JSON lines that say "started" once
-there is a session, and "begun" and "finished" for each run. A run that a SIGKILLed driver left
-behind is taken up where it stopped.
+with `executors` they are disturbed, each by the schedule of its seed, and without undisturbed; as
+soon as there is a file `pause_file` it begins no further run and ends. It prints JSON lines that
+say "started" once there is a session, and "begun" and "finished" for each run. A run that a
+SIGKILLed driver left behind is taken up where it stopped.
 
 In the folder of a run, each query has `<query>/batches/<batch>.jsonl`, `<query>/state.txt` and
 `<query>/checkpoint`; a disturbed run has `happened.jsonl` as well.
@@ -12,9 +12,7 @@ In the folder of a run, each query has `<query>/batches/<batch>.jsonl`, `<query>
 
 from __future__ import annotations
 
-import contextlib
 import json
-import os
 import sys
 import time
 from collections.abc import Callable, Mapping
@@ -30,41 +28,13 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
 from pyspark.sql.streaming import StreamingQuery
 from schedules import Action, draw_schedule
+from sessions import open_disturbed, open_plain
 
 from balancedstream.engine import Engine
-from balancedstream.engine.session import LocalExecutors, tuned_sessions
 
 PARTITIONS = 4
 QUERY_TIMEOUT_S = 240.0
 START_TIMEOUT_S = 90.0
-PAUSE_POLL_S = 2.0
-
-SHORT_LIVED_JVM = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
-"""Processes that are killed after seconds would spend most of them on compiling."""
-
-PLAIN = {
-    "spark.ui.enabled": "false",
-    "spark.ui.showConsoleProgress": "false",
-    # Spark searches the error of an interrupted batch with a regular expression that recurses.
-    "spark.driver.extraJavaOptions": f"{SHORT_LIVED_JVM} -Xss8m",
-    "spark.sql.shuffle.partitions": str(PARTITIONS),
-    "spark.sql.session.timeZone": "UTC",
-    # transformWithState refuses Spark's default provider.
-    "spark.sql.streaming.stateStore.providerClass": (
-        "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
-    ),
-}
-"""What undisturbed runs have: Spark's defaults as far as they can do the job."""
-
-DISTURBED = {
-    "spark.executor.memory": "768m",
-    "spark.executor.extraJavaOptions": SHORT_LIVED_JVM,
-    # Within eight batches there shall be snapshots to load, and maintenance that unloads the
-    # stores which moved away; the defaults (10 and 60 s) would come too late.
-    "spark.sql.streaming.stateStore.minDeltasForSnapshot": "3",
-    "spark.sql.streaming.stateStore.maintenanceInterval": "4s",
-}
-"""What disturbed runs have on top, besides the tuned settings."""
 
 
 class HungError(Exception):
@@ -73,33 +43,22 @@ class HungError(Exception):
 
 def main(path: Path) -> None:
     job = json.loads(path.read_text())
-    os.environ["PYSPARK_PYTHON"] = sys.executable
-    engines: list[Engine] = []
     executors = job.get("executors")
-    with contextlib.ExitStack() as stack:
-        settings = dict(PLAIN)
-        if executors:
-            local = LocalExecutors(executors, executors)
-            attach = tuned_sessions(local, lambda s: engines.append(Engine(s)), _say_warning)
-            stack.enter_context(attach)
-            settings |= DISTURBED
-        else:
-            settings["spark.master"] = "local[2]"
-        builder = SparkSession.builder.appName("exactness")
-        for key, value in settings.items():
-            builder = builder.config(key, value)
-        spark = builder.getOrCreate()
-    spark.sparkContext.setLogLevel("ERROR")
+    if executors:
+        spark, engine = open_disturbed(PARTITIONS, executors)
+    else:
+        spark, engine = open_plain(PARTITIONS), None
     # Spark's Python workers cannot import it.
     cloudpickle.register_pickle_by_value(kinds)
     _say("started", application=spark.sparkContext.applicationId)
     for run in job["runs"]:
-        _pause(job.get("pause_file"))
+        if Path(job.get("pause_file", "")).is_file():
+            break
         _say("begun")
         error = None
         try:
-            if executors:
-                _run_disturbed(spark, engines[0], executors, run)
+            if engine:
+                _run_disturbed(spark, engine, executors, run)
             else:
                 _run(spark, run)
         except Exception as failure:
@@ -226,11 +185,6 @@ def _read_state(spark: SparkSession, run: Mapping[str, Any]) -> None:
             label = json.dumps(options)
             lines += [f"{label} {row.asDict()}\n" for row in columns.collect()]
         (folder / "state.txt").write_text("".join(lines))
-
-
-def _pause(path: str | None) -> None:
-    while path and Path(path).exists():
-        time.sleep(PAUSE_POLL_S)
 
 
 def _say(says: str, **values: Any) -> None:

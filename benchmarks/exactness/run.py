@@ -31,6 +31,7 @@ import answers
 import inputs
 import kinds
 from comparison import summarize
+from outcomes import read_commit, read_lines, write_outcome
 
 from balancedstream.engine.session import remove_work_folder
 
@@ -39,6 +40,7 @@ EXECUTORS = 3
 WHOLE = ".whole"
 """Marks a folder that is complete."""
 
+PAUSE_POLL_S = 5.0
 TAIL_BYTES = 2000
 
 
@@ -61,10 +63,10 @@ class Driver:
         status: exit status, once it has ended.
     """
 
-    def __init__(self, work: Path, job: dict[str, Any]) -> None:
-        self._job = work / "job.json"
+    def __init__(self, work: Path, name: str, job: dict[str, Any]) -> None:
+        self._job = work / f"{name}.json"
         self._job.write_text(json.dumps(job))
-        self._errors = work / "driver.log"
+        self._errors = work / f"{name}.log"
         self.status: int | None = None
 
     def __iter__(self) -> Iterator[dict[str, Any]]:
@@ -93,29 +95,31 @@ class Harness:
     Args:
         work: folder for inputs, undisturbed runs (kept for the next sitting) and schedules.
         out: file of outcomes.
-        pause_file: while it exists, no schedule is begun.
+        pause_file: while it exists, no schedule is begun and no Spark runs.
     """
 
     def __init__(self, work: Path, out: Path, pause_file: Path | None) -> None:
         self._work = work
         self._out = out
         self._pause_file = pause_file
-        self._commit = read_commit()
+        self._commit = ""
         self._applications: set[str] = set()
         self._began_s: dict[Schedule, float] = {}
         self._killed: set[Schedule] = set()
 
     def run(self, schedules: Sequence[Schedule]) -> bool:
         """Runs those that have no outcome yet; returns whether all of these were equal."""
-        done = {(line["kind"], line["seed"]) for line in read_outcomes(self._out)}
+        done = {(line["kind"], line["seed"]) for line in read_lines(self._out)}
         waiting = deque(s for s in schedules if (s.kind, s.seed) not in done)
         print(f"{len(schedules)} schedules, {len(waiting)} of them still to run", flush=True)
         good = True
+        self._pause()
         try:
             self._run_undisturbed({s.kind: whole_cuts(s.kind) for s in waiting})
             for schedule in waiting:
                 shutil.rmtree(self._folder(schedule), ignore_errors=True)
             while waiting:
+                self._pause()
                 good &= self._run_driver(waiting)
         finally:
             for application in self._applications:
@@ -133,10 +137,11 @@ class Harness:
             }
             for s in waiting
         ]
-        pause_file = str(self._pause_file) if self._pause_file else None
-        driver = Driver(
-            self._work, {"executors": EXECUTORS, "pause_file": pause_file, "runs": runs}
-        )
+        job: dict[str, Any] = {"executors": EXECUTORS, "runs": runs}
+        if self._pause_file:
+            job["pause_file"] = str(self._pause_file)
+        self._commit = read_commit()
+        driver = Driver(self._work, "disturbed", job)
         good = True
         begun = False
         for line in driver:
@@ -148,7 +153,7 @@ class Harness:
             else:
                 good &= self._judge(waiting.popleft(), line["error"])
                 begun = False
-        if not waiting:
+        if driver.status == 0:
             return good
         if not begun:
             message = f"the driver ended with status {driver.status}: {driver.read_tail()}"
@@ -160,10 +165,14 @@ class Harness:
         error = f"the driver ended by itself with status {driver.status}: {driver.read_tail()}"
         return good & self._judge(waiting.popleft(), error)
 
+    def _pause(self) -> None:
+        while self._pause_file and self._pause_file.exists():
+            time.sleep(PAUSE_POLL_S)
+
     def _judge(self, schedule: Schedule, error: str | None) -> bool:
         """Compares a schedule's answer with the undisturbed one and writes its outcome down."""
         folder = self._folder(schedule)
-        happened = summarize(read_happened(folder))
+        happened = summarize(read_lines(folder / "happened.jsonl"))
         merged = False
         difference = error
         outcome = "failed"
@@ -184,9 +193,7 @@ class Harness:
             "seconds": round(time.monotonic() - self._began_s[schedule], 1),
             "commit": self._commit,
         }
-        with self._out.open("a") as out:
-            out.write(json.dumps(line) + "\n")
-        print(json.dumps(line), flush=True)
+        write_outcome(self._out, line)
         if outcome == "equal":
             # An executor may just be uploading a snapshot.
             shutil.rmtree(folder, ignore_errors=True)
@@ -215,7 +222,7 @@ class Harness:
             return
         for run in runs:
             shutil.rmtree(run["folder"], ignore_errors=True)
-        driver = Driver(self._work, {"runs": runs})
+        driver = Driver(self._work, "undisturbed", {"runs": runs})
         errors = [line["error"] for line in driver if line["says"] == "finished"]
         for run, error in zip(runs, errors, strict=False):
             lack = error or answers.find_emptiness(run["kind"], Path(run["folder"]))
@@ -258,24 +265,6 @@ def whole_cuts(kind: str) -> answers.Cuts:
         name: {table: list(range(inputs.FILES)) for table in query.tables}
         for name, query in kinds.KINDS[kind].items()
     }
-
-
-def read_happened(folder: Path) -> list[dict[str, Any]]:
-    """What happened during a schedule; empty where it never came to that."""
-    path = folder / "happened.jsonl"
-    return [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
-
-
-def read_outcomes(path: Path) -> list[dict[str, Any]]:
-    """The lines of a file of outcomes; none where there is no such file."""
-    return [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
-
-
-def read_commit() -> str:
-    """The commit that is measured, marked where files differ from it."""
-    command = ["git", "describe", "--always", "--dirty", "--exclude=*"]
-    shown = subprocess.run(command, cwd=HERE, capture_output=True, text=True, check=False)
-    return shown.stdout.strip() or "uncommitted"
 
 
 def parse_seeds(text: str) -> list[int]:

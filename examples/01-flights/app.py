@@ -81,9 +81,10 @@ class StationMonitor(StatefulProcessor):
         rows: Iterator[Row],
         timerValues: TimerValues,  # noqa: N803
     ) -> Iterator[Row]:
-        stored = self.totals.get() if self.totals.exists() else (0, 0, 0, 0, 0, None, False)
+        # A station is silent, with no timer running, until its first departure.
+        stored = self.totals.get() if self.totals.exists() else (0, 0, 0, 0, 0, 0, True)
         flights, cancelled, no_arrival, unknown_aircraft, delay_sum_min, last_ms, silent = stored
-        timer_ms = None if last_ms is None or silent else last_ms + SILENCE_MS
+        stored_last_ms, was_silent = last_ms, silent
         new_delays: Counter[int] = Counter()
 
         for flight in sorted(rows, key=lambda row: row.scheduled_ms):
@@ -96,13 +97,14 @@ class StationMonitor(StatefulProcessor):
             no_arrival += flight.arr_delay is None
             delay_sum_min += flight.dep_delay
             new_delays[flight.dep_delay] += 1
-            if last_ms is not None and not silent and flight.scheduled_ms - last_ms >= SILENCE_MS:
-                yield self.silence(key, last_ms)
-            last_ms, silent = flight.scheduled_ms, False
+            if flight.scheduled_ms > last_ms:
+                if not silent and flight.scheduled_ms >= last_ms + SILENCE_MS:
+                    yield self.silence(key, last_ms)
+                last_ms, silent = flight.scheduled_ms, False
 
-        if new_delays:
-            if timer_ms is not None:
-                self.handle.deleteTimer(timer_ms)
+        if last_ms > stored_last_ms:
+            if not was_silent:
+                self.handle.deleteTimer(stored_last_ms + SILENCE_MS)
             self.handle.registerTimer(last_ms + SILENCE_MS)
         self.totals.update(
             (flights, cancelled, no_arrival, unknown_aircraft, delay_sum_min, last_ms, silent)
@@ -120,7 +122,7 @@ class StationMonitor(StatefulProcessor):
             no_arrival=no_arrival,
             unknown_aircraft=unknown_aircraft,
             mean_delay_min=delay_sum_min / (flights - cancelled) if histogram else None,
-            last_departure_ms=last_ms,
+            last_departure_ms=last_ms or None,
             **{
                 f"p{percent}_delay_min": nearest_rank(histogram, percent)
                 for percent in PERCENTILES

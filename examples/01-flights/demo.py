@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import subprocess
 import sys
 import tempfile
@@ -17,6 +18,8 @@ from typing import Any
 
 HERE = Path(__file__).parent
 EXECUTORS = 4
+# Each Python task of transformWithState starts a worker; more tasks than this is mostly that.
+PARTITIONS = 16
 MEASURE_ONLY = "balance: {mode: 'off'}\nscaling: {mode: 'off'}\n"
 
 
@@ -24,15 +27,18 @@ def main() -> int:
     """Runs the demo; returns 0 when both results are right."""
     parser = argparse.ArgumentParser(description="The flights, without and with balancing.")
     parser.add_argument("--report", type=Path, default=Path("demo-report"), metavar="DIR")
-    parser.add_argument("--files", type=int, default=24, help="micro-batches the year is cut into")
+    parser.add_argument("--files", type=int, default=20, help="micro-batches to cut them into")
     parser.add_argument("--days", type=int, help="only the first days of the year")
     parser.add_argument(
         "--lookup-ms",
         type=float,
-        default=0.5,
-        help="milliseconds that each flight waits for an outside service (default: 0.5)",
+        default=1.0,
+        help="milliseconds that each flight waits for an outside service (default: 1)",
     )
     args = parser.parse_args()
+    os.environ["PYSPARK_SUBMIT_ARGS"] = (
+        f"--conf spark.sql.shuffle.partitions={PARTITIONS} pyspark-shell"
+    )
 
     with tempfile.TemporaryDirectory(prefix="flights-") as work:
         flights = Path(work) / "flights"

@@ -29,12 +29,14 @@ def first_days(frame: pd.DataFrame, days: int | None) -> pd.DataFrame:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
-    parser.add_argument("folder", type=Path, help="where to write; must not hold other files")
+    parser.add_argument("folder", type=Path, help="where to write: a new or empty folder")
     parser.add_argument("--files", type=int, default=48, help="how many files (default: 48)")
     parser.add_argument("--days", type=int, help="only the first days of the year")
     args = parser.parse_args()
 
     args.folder.mkdir(parents=True, exist_ok=True)
+    if any(args.folder.iterdir()):
+        parser.error(f"{args.folder} is not empty: its files would be streamed too")
     chosen = first_days(flights, args.days)
     in_order = chosen.loc[scheduled_departures(chosen).sort_values(kind="stable").index]
     in_order = in_order.convert_dtypes()  # minutes are whole numbers, also next to missing ones

@@ -14,13 +14,18 @@ import pandas as pd
 import pytest
 from pyspark import cloudpickle
 from pyspark.sql import DataFrame, Row, SparkSession
-from pyspark.sql import functions as F
+from pyspark.sql import functions as F  # noqa: N812
 from pyspark.sql.streaming.query import StreamingQuery
 from pyspark.sql.streaming.state import GroupState, GroupStateTimeout
 from pyspark.sql.streaming.stateful_processor import StatefulProcessor
 
 from balancedstream.engine import Engine
-from balancedstream.engine.events import BatchFinished, ExecutorRemoved
+from balancedstream.engine.events import (
+    BatchFinished,
+    ExecutorAdded,
+    ExecutorRemoved,
+    TaskFailed,
+)
 
 pytestmark = pytest.mark.integration
 
@@ -255,8 +260,6 @@ def test_two_queries_are_placed_independently(stream: Stream, start: Start, engi
 def test_a_drained_executor_leaves_without_a_failed_task_and_another_joins(
     stream: Stream, start: Start, engine: Engine
 ) -> None:
-    from balancedstream.engine.events import ExecutorAdded, TaskFailed
-
     query = start(aggregate(stream), "drained", "update")
     events: list[Any] = []
 

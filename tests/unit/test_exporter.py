@@ -146,7 +146,7 @@ class Story:
         self.executors = dict(executors)
         self.exporter.on_batch(batch, tasks, executors)
 
-    def balance(  # noqa: PLR0917 - as the exporter's
+    def balance(
         self, query: str, operator: int, imbalance: float, bound: float, moves: int, kind: str
     ) -> None:
         self.balances.append((query, operator, imbalance, bound, moves, kind))

@@ -414,7 +414,7 @@ def _exchange(layout: _Layout, aim: float, *, far: bool) -> _Exchange | None:
 def _exchanges(
     layout: _Layout, outs: Sequence[_Group], backs: Sequence[_Group], cold: str, aim: float
 ) -> Iterator[_Exchange]:
-    """Exchanges that reach the aim; for a group that none does it with, the two that come nearest."""
+    """Exchanges that reach the aim; for a group without one, the two that come nearest."""
     hot = layout.hottest
     need, room = -layout.room(hot, aim), layout.room(cold, aim)
     together = layout.busy[hot] + layout.busy[cold]
@@ -435,7 +435,7 @@ def _exchanges(
 def _weigh_up(
     layout: _Layout, out: _Group, back: _Group, cold: str, aim: float
 ) -> _Exchange | None:
-    """Weigh up an exchange; None where it lowers no peak, or by less than loading its state takes."""
+    """Weigh up an exchange; None where it lowers no peak, or by less than its loading takes."""
     hot = layout.hottest
     shift = out.weight - back.weight
     toll = out.toll + back.toll

@@ -149,7 +149,10 @@ def _tuned_conf(
     # Starts the JVM, which then knows spark-defaults.conf and PYSPARK_SUBMIT_ARGS as well.
     with _standard_error_to(spark_log):
         SparkContext._ensure_initialized(conf=given)
-    user = dict(SparkConf().getAll()) | own
+    user = dict(SparkConf().getAll())
+    # Not the user's word: every PySpark shell and script is started with it.
+    user.pop("spark.ui.showConsoleProgress", None)
+    user |= own
     added, warnings = tune(user, local.most if local else None)
     for warning in warnings:
         warn(warning)

@@ -1,0 +1,390 @@
+"""Writes the tables of `docs/performance.md` anew from the results of the benchmarks.
+
+Each figure is the median over the repetitions with the least and greatest value in brackets. What
+stands between the markers of a benchmark is replaced, the rest of the page stays.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+REPOSITORY = Path(__file__).parents[1]
+
+NEAR_BOUND = 1.10
+"""An imbalance of at most so many times its bound is called balanced."""
+
+SETTLING_BATCHES = 5
+"""Batches after a change within which the load is to be balanced again."""
+
+BUDGET_S = 1.0
+"""The default of `migration.budget_s`."""
+
+FAIR_SHARE = 0.8
+"""A new executor that is busy for so much of the mean carries its share."""
+
+NONE = "-"
+
+Result = Mapping[str, Any]
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
+    parser.add_argument("--results", type=Path, default=REPOSITORY / "benchmarks" / "results")
+    parser.add_argument("--page", type=Path, default=REPOSITORY / "docs" / "performance.md")
+    options = parser.parse_args()
+    page = options.page.read_text()
+    for name, tabulate in TABLES.items():
+        file = options.results / f"{name}.jsonl"
+        if not file.exists():
+            continue
+        results = [json.loads(line) for line in file.read_text().splitlines()]
+        text = "\n".join([describe_origin(results), "", *tabulate(results)])
+        print(f"\n{name}: {text}")
+        page = replace_between(page, name, text)
+    options.page.write_text(page)
+
+
+def replace_between(page: str, name: str, text: str) -> str:
+    """Puts a text between the two markers of a benchmark.
+
+    >>> replace_between("a <!-- x: begin -->old<!-- x: end --> b", "x", "new").split()
+    ['a', '<!--', 'x:', 'begin', '-->', 'new', '<!--', 'x:', 'end', '-->', 'b']
+    """
+    begin, end = f"<!-- {name}: begin -->", f"<!-- {name}: end -->"
+    pattern = re.compile(re.escape(begin) + ".*" + re.escape(end), re.DOTALL)
+    return pattern.sub(lambda _: f"{begin}\n{text}\n{end}", page)
+
+
+def describe_origin(results: Sequence[Result]) -> str:
+    """A sentence on what was measured where."""
+    commits = sorted(
+        {r["code"]["commit"] + (" with changes" if r["code"]["dirty"] else "") for r in results}
+    )
+    machines = sorted(
+        {
+            "{cores} cores, {memory_gib} GiB, Java {java}, Spark {spark}".format(**r["machine"])
+            for r in results
+        }
+    )
+    return f"{len(results)} runs; {'; '.join(machines)}; commit {', '.join(commits)}."
+
+
+def tabulate_placement(results: Sequence[Result]) -> Iterator[str]:
+    pairs = [r for r in results if "s" in r["case"]]
+    idle = [r for r in results if "idle" in r["case"]]
+    rows = []
+    for s in sorted({r["case"]["s"] for r in pairs}):
+        runs = [r for r in pairs if r["case"]["s"] == s]
+        rows.append(
+            [
+                f"{s:g}",
+                spread(skewed_batch_s(r, "vanilla") for r in runs),
+                spread(skewed_batch_s(r, "balanced") for r in runs),
+                spread(batch_ratio(r) for r in runs),
+                spread(settled_imbalance(r, "vanilla") for r in runs),
+                spread(settled_imbalance(r, "balanced") for r in runs),
+                spread((batches_until_balanced(r) for r in runs), decimals=0),
+                spread((r["measured"]["balanced"]["moves"] for r in runs), decimals=0),
+            ]
+        )
+    yield from table(
+        [
+            "Zipf s",
+            "batch, vanilla (s)",
+            "batch, balanced (s)",
+            "balanced ÷ vanilla",
+            "imbalance ÷ bound, vanilla",
+            "imbalance ÷ bound, balanced",
+            "batches until balanced",
+            "moves",
+        ],
+        rows,
+    )
+    yield ""
+    settled = [r for r in pairs if is_settled_in_time(r)]
+    targets = [
+        [
+            f"imbalance ≤ {NEAR_BOUND:.2f} x bound within {SETTLING_BATCHES} batches of the shift",
+            f"{len(settled)} of {len(pairs)} runs",
+            say_whether(len(settled) == len(pairs)),
+        ]
+    ]
+    for s, limit in ((1.0, 0.75), (0.0, 1.02)):
+        ratios = [batch_ratio(r) for r in pairs if r["case"]["s"] == s]
+        if ratios:
+            met = say_whether(median(ratios) <= limit)
+            targets.append([f"batch ≤ {limit} x vanilla at s = {s:g}", spread(ratios), met])
+    if idle:
+        ratios = [median(r["measured"]["attached"]) / median(r["measured"]["alone"]) for r in idle]
+        met = say_whether(median(ratios) <= 1.02)
+        targets.append(["attached but idle ≤ 1.02 x not attached", spread(ratios), met])
+    yield from table(["target", "measured", "met"], targets)
+
+
+def skewed_batch_s(result: Result, arm: str) -> float:
+    """The median batch of all in which keys are hot: those of settling included."""
+    batch_s: list[float] = result["measured"][arm]["batch_s"]
+    return median(batch_s[result["settings"]["uniform_batches"] :])
+
+
+def batch_ratio(result: Result) -> float:
+    return skewed_batch_s(result, "balanced") / skewed_batch_s(result, "vanilla")
+
+
+def imbalance_since_shift(result: Result, arm: str) -> list[float]:
+    """Imbalance over its bound, of each batch since the other keys became hot."""
+    settings, measured = result["settings"], result["measured"][arm]
+    shift = settings["uniform_batches"] + settings["first_batches"]
+    pairs = zip(measured["imbalance"][shift:], measured["bound"][shift:], strict=True)
+    return [imbalance / bound for imbalance, bound in pairs]
+
+
+def settled_imbalance(result: Result, arm: str) -> float:
+    """The median over the batches after those that settling may take."""
+    since = imbalance_since_shift(result, arm)
+    return median(since[SETTLING_BATCHES:] or since[-1:])
+
+
+def batches_until_balanced(result: Result) -> float | None:
+    """How many batches after the shift the first balanced one is; None where there is none."""
+    since = imbalance_since_shift(result, "balanced")
+    return next((n for n, ratio in enumerate(since, start=1) if ratio <= NEAR_BOUND), None)
+
+
+def is_settled_in_time(result: Result) -> bool:
+    until = batches_until_balanced(result)
+    settled = settled_imbalance(result, "balanced") <= NEAR_BOUND
+    return until is not None and until <= SETTLING_BATCHES and settled
+
+
+def tabulate_migration(results: Sequence[Result]) -> Iterator[str]:
+    strategies = list(dict.fromkeys(r["case"]["strategy"] for r in results))
+    rows = []
+    for strategy in strategies:
+        runs = [r["measured"] for r in results if r["case"]["strategy"] == strategy]
+        for way in ("away", "back"):
+            rows.append(
+                [
+                    strategy,
+                    way,
+                    str(len(runs)),
+                    spread((len(run[way]["steps"]) for run in runs), decimals=0),
+                    spread(steady(run, "batch_s") for run in runs),
+                    spread(max(run[way]["batch_s"]) for run in runs),
+                    spread(longest_over_steady(run, way) for run in runs),
+                    spread(slowest_over_steady(run, way) for run in runs),
+                    spread((run[way]["total_s"] for run in runs), decimals=1),
+                ]
+            )
+    yield from table(
+        [
+            "strategy",
+            "way",
+            "runs",
+            "steps",
+            "steady batch (s)",
+            "longest batch (s)",
+            "longest ÷ steady",
+            "slowest unmoved task ÷ steady",
+            "total (s)",
+        ],
+        rows,
+    )
+    yield ""
+    gib = spread(r["measured"]["state_bytes"] / 2**30 for r in results)
+    yield f"State: {gib} GiB in all."
+    yield ""
+    both_ways = [
+        (r["measured"], way)
+        for r in results
+        if r["case"]["strategy"] == "budgeted"
+        for way in ("away", "back")
+    ]
+    added_s = [max(run[way]["batch_s"]) - steady(run, "batch_s") for run, way in both_ways]
+    slower = [slowest_over_steady(run, way) for run, way in both_ways]
+    limit_s = 1.3 * BUDGET_S
+    yield from table(
+        ["target, budgeted", "measured", "met"],
+        [
+            [
+                f"longest batch ≤ steady + {limit_s:g} s",
+                f"+{spread(added_s)} s",
+                say_whether(median(added_s) <= limit_s),
+            ],
+            [
+                "slowest unmoved task ≤ 1.5 x steady",
+                spread(slower),
+                say_whether(median(slower) <= 1.5),
+            ],
+        ],
+    )
+
+
+def steady(run: Mapping[str, Any], figure: str) -> float:
+    return float(median(run["steady"][figure]))
+
+
+def longest_over_steady(run: Mapping[str, Any], way: str) -> float:
+    return float(max(run[way]["batch_s"]) / steady(run, "batch_s"))
+
+
+def slowest_over_steady(run: Mapping[str, Any], way: str) -> float:
+    """The slowest unmoved task of the migration over that of the median steady batch."""
+    return float(max(run[way]["slowest_s"]) / steady(run, "slowest_s"))
+
+
+def tabulate_scale(results: Sequence[Result]) -> Iterator[str]:
+    for rows_per_batch in sorted({r["settings"]["rows_per_batch"] for r in results}):
+        runs = [r for r in results if r["settings"]["rows_per_batch"] == rows_per_batch]
+        yield f"{rows_per_batch:,} rows a batch, repetitions: {len(runs)}."
+        yield ""
+        rows = []
+        for arm in ("vanilla", "balanced"):
+            phases = [cut_phases(r, arm) for r in runs]
+            for phase in phases[0]:
+                batches = [of_run[phase] for of_run in phases]
+                rows.append(
+                    [
+                        arm,
+                        phase,
+                        spread((rows_per_batch / median(b) for b in batches), decimals=0),
+                        spread(median(b) for b in batches),
+                        spread(max(b) for b in batches),
+                    ]
+                )
+        yield from table(
+            ["arm", "phase", "rows a second", "median batch (s)", "longest batch (s)"], rows
+        )
+        yield ""
+        yield from table(
+            ["", "vanilla", "balanced"],
+            [
+                [
+                    "batches until each new executor carries its share",
+                    *(spread((batches_until_shared(r, arm) for r in runs), 0) for arm in ARMS),
+                ],
+                [
+                    "batches from drain to departure",
+                    NONE,
+                    spread((drain_batches(r) for r in runs), decimals=0),
+                ],
+                [
+                    "failed tasks, all repetitions",
+                    *(str(sum(r["measured"][arm]["failed_tasks"] for r in runs)) for arm in ARMS),
+                ],
+                [
+                    "stages computed again, all repetitions",
+                    *(
+                        str(sum(r["measured"][arm]["repeated_stages"] for r in runs))
+                        for arm in ARMS
+                    ),
+                ],
+            ],
+        )
+        yield ""
+
+
+ARMS = ("vanilla", "balanced")
+
+
+def cut_phases(result: Result, arm: str) -> dict[str, list[float]]:
+    """The batch times by phase; growing lasts until the batches allowed for settling are over."""
+    measured = result["measured"][arm]
+    batch_s = measured["batch_s"]
+    asked = measured["asked"]
+    grown = measured["joined"] + SETTLING_BATCHES
+    phases = {
+        "1 executor": batch_s[result["settings"]["warm_up_batches"] : asked],
+        "1 → 3": batch_s[asked:grown],
+        "3 executors": batch_s[grown : measured.get("draining")],
+    }
+    if arm == "balanced":
+        draining, retired = measured["draining"], measured["retired"]
+        # The batch that runs when the drain begins was planned before.
+        phases["3 → 1"] = batch_s[draining : retired + 1]
+        phases["1 executor again"] = batch_s[retired + 1 :]
+    return {phase: found for phase, found in phases.items() if found}
+
+
+def batches_until_shared(result: Result, arm: str) -> float | None:
+    """Batches since all executors are there until each carries its share; None for never."""
+    measured = result["measured"][arm]
+    shares = measured["least_share"][measured["joined"] : measured.get("draining")]
+    return next((n for n, share in enumerate(shares, start=1) if share >= FAIR_SHARE), None)
+
+
+def drain_batches(result: Result) -> int:
+    measured = result["measured"]["balanced"]
+    return int(measured["retired"] - measured["draining"])
+
+
+def tabulate_commit(results: Sequence[Result]) -> Iterator[str]:
+    rows = []
+    for partitions in sorted({r["case"]["partitions"] for r in results}):
+        runs = [r["measured"]["batch_s"] for r in results if r["case"]["partitions"] == partitions]
+        rows.append(
+            [
+                str(partitions),
+                *(
+                    spread(median(run[arm]) for run in runs if arm in run)
+                    for arm in ("defaults", "rocksdb", "tuned")
+                ),
+                spread(median(run["defaults"]) / median(run["tuned"]) for run in runs),
+            ]
+        )
+    yield from table(
+        [
+            "state partitions",
+            "Spark's defaults (s)",
+            "RocksDB with changelog (s)",
+            "tuned (s)",
+            "defaults ÷ tuned",
+        ],
+        rows,
+    )
+
+
+def spread(values: Iterable[float | None], decimals: int = 2) -> str:
+    """The median with its range; "never" counts as more than any number.
+
+    >>> spread([1.0, 2.0, 4.0]), spread([3], 0), spread([2, None, 5], 0), spread([None], 0)
+    ('2.00 [1.00 to 4.00]', '3', '5 [2 to never]', 'never')
+    """
+    known = sorted(float("inf") if value is None else float(value) for value in values)
+    if not known:
+        return NONE
+
+    def write(value: float) -> str:
+        return "never" if value == float("inf") else f"{value:,.{decimals}f}"
+
+    middle, least, most = write(median(known)), write(known[0]), write(known[-1])
+    return middle if least == most else f"{middle} [{least} to {most}]"
+
+
+def say_whether(met: bool) -> str:
+    return "yes" if met else "**no**"
+
+
+def table(header: Sequence[str], rows: Iterable[Sequence[str]]) -> Iterator[str]:
+    """A table in Markdown, line by line."""
+    yield "| " + " | ".join(header) + " |"
+    yield "|" + "---|" * len(header)
+    for row in rows:
+        yield "| " + " | ".join(row) + " |"
+
+
+TABLES: dict[str, Callable[[Sequence[Result]], Iterator[str]]] = {
+    "placement": tabulate_placement,
+    "migration": tabulate_migration,
+    "scale": tabulate_scale,
+    "commit": tabulate_commit,
+}
+
+if __name__ == "__main__":
+    main()

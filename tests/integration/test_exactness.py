@@ -1,0 +1,65 @@
+"""Moves, scaling, killed executors and restarted drivers leave no trace in any answer.
+
+One schedule of each operator kind and four NEXMark queries, with a fresh seed that is printed.
+`benchmarks/exactness/run.py --kind KIND --seeds SEED` runs a schedule of this test again.
+"""
+
+from __future__ import annotations
+
+import json
+import random
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+REPOSITORY = Path(__file__).parents[2]
+HARNESS = REPOSITORY / "benchmarks" / "exactness"
+NEXMARK = REPOSITORY.parent / "shared" / "nexmark"
+KINDS = {
+    "aggregation",
+    "drop-duplicates",
+    "join",
+    "transform-with-state-row",
+    "transform-with-state-pandas",
+    "apply-in-pandas-with-state",
+    "chained-aggregations",
+    "union-of-stateful-branches",
+    "several-queries",
+    "processing-time-timers",
+}
+TIMEOUT_S = 900.0
+
+pytestmark = pytest.mark.integration
+
+
+def run_program(program: str, out: Path, *arguments: str) -> list[dict[str, Any]]:
+    """Runs one of the harness's programs; returns the outcomes that it wrote."""
+    command = [sys.executable, str(HARNESS / program), "--out", str(out), *arguments]
+    ended = subprocess.run(command, capture_output=True, text=True, timeout=TIMEOUT_S, check=False)
+    print(ended.stdout, ended.stderr[-3000:])
+    return [json.loads(line) for line in out.read_text().splitlines()]
+
+
+@pytest.fixture
+def seed() -> int:
+    fresh = random.randrange(2**32)
+    print(f"seed {fresh}")
+    return fresh
+
+
+def test_every_operator_kind_is_exact_under_a_random_schedule(seed: int, tmp_path: Path) -> None:
+    outcomes = run_program("run.py", tmp_path / "outcomes.jsonl", "--seeds", str(seed))
+    assert {line["kind"] for line in outcomes} == KINDS
+    assert [line for line in outcomes if line["outcome"] != "equal"] == []
+
+
+@pytest.mark.skipif(not NEXMARK.exists(), reason=f"the NEXMark fixture is not in {NEXMARK}")
+def test_nexmark_answers_are_known_and_right_under_random_moves(seed: int, tmp_path: Path) -> None:
+    queries = ["q5", "q8", "q20", "q101"]
+    outcomes = run_program("nexmark.py", tmp_path / "outcomes.jsonl", "--seed", str(seed), *queries)
+    assert [(line["query"], line["outcome"]) for line in outcomes] == [
+        (query, "equal") for query in queries
+    ]
