@@ -1,0 +1,99 @@
+"""`balancedstream run` as a user runs it, each time in a process of its own."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import textwrap
+import time
+from pathlib import Path
+
+import pytest
+
+pytestmark = pytest.mark.integration
+
+ENDLESS_JOB = """
+    import sys
+    from pyspark.sql import SparkSession
+
+    spark = SparkSession.builder.appName("endless").getOrCreate()
+    stream = spark.readStream.format("rate-micro-batch").option("rowsPerBatch", 50).load()
+    counts = stream.groupBy((stream.value % 10).alias("k")).count()
+    query = (
+        counts.writeStream.queryName("counts")
+        .outputMode("update")
+        .format("noop")
+        .option("checkpointLocation", sys.argv[1])
+        .start()
+    )
+    query.awaitTermination()
+"""
+
+
+def write_job(path: Path, text: str) -> Path:
+    path.write_text(textwrap.dedent(text))
+    return path
+
+
+def start_run(*arguments: object) -> subprocess.Popen[str]:
+    return subprocess.Popen(
+        [sys.executable, "-m", "balancedstream.cli", "run", *map(str, arguments)],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+
+
+def test_an_interrupted_run_stops_cleanly_and_writes_its_report(tmp_path: Path) -> None:
+    job = write_job(tmp_path / "job.py", ENDLESS_JOB)
+    report = tmp_path / "report"
+    checkpoint = tmp_path / "checkpoint"
+    running = start_run("--local", "2:2", "--report", report, job, checkpoint)
+    commits = checkpoint / "commits"
+    deadline_s = time.monotonic() + 180
+    while not (commits.exists() and len([p for p in commits.iterdir() if p.suffix == ""]) > 3):
+        assert running.poll() is None, running.communicate()
+        assert time.monotonic() < deadline_s
+        time.sleep(0.2)
+    os.kill(running.pid, signal.SIGINT)
+    _, said = running.communicate(timeout=120)
+    assert running.returncode == 130
+    assert "interrupted" in said
+    figures = json.loads((report / "report.json").read_text())
+    assert figures["batches"] >= 1
+    assert figures["rows"] == 50 * figures["batches"]
+    assert figures["query_restarts"] == 0
+    assert "<svg" in (report / "report.html").read_text()
+
+
+def test_a_script_without_a_query_is_told_so(tmp_path: Path) -> None:
+    job = write_job(
+        tmp_path / "job.py",
+        """
+        from pyspark.sql import SparkSession
+
+        print(SparkSession.builder.getOrCreate().range(5).count(), "rows")
+        """,
+    )
+    printed, said = start_run("--local", "1:1", job).communicate(timeout=180)
+    assert "5 rows" in printed
+    assert "without finishing a batch of a streaming query" in said
+
+
+def test_dynamic_allocation_is_refused_with_what_to_do(tmp_path: Path) -> None:
+    job = write_job(
+        tmp_path / "job.py",
+        """
+        from pyspark.sql import SparkSession
+
+        SparkSession.builder.config("spark.dynamicAllocation.enabled", "true").getOrCreate()
+        """,
+    )
+    running = start_run("--local", "1:1", job)
+    _, said = running.communicate(timeout=120)
+    assert running.returncode == 2
+    assert "Remove the setting" in said
+    assert "Traceback" not in said

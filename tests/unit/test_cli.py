@@ -1,0 +1,172 @@
+"""What a user sees of the command line when no Spark is needed to answer."""
+
+from __future__ import annotations
+
+import json
+import socket
+from pathlib import Path
+
+import pytest
+import yaml
+
+from balancedstream.cli import main
+from balancedstream.core.decisions import Observation
+from balancedstream.core.observations import TaskSample
+from balancedstream.core.policy import Policy, parse, to_mapping
+
+
+@pytest.fixture
+def script(tmp_path: Path) -> Path:
+    path = tmp_path / "job.py"
+    path.write_text("raise SystemExit('must not be started')\n")
+    return path
+
+
+def fail(capsys: pytest.CaptureFixture[str], *arguments: object) -> str:
+    """Runs a command that must be refused; its message."""
+    assert main([str(a) for a in arguments]) == 2
+    message = capsys.readouterr().err
+    assert message.startswith("balancedstream: ")
+    assert "Traceback" not in message
+    return message
+
+
+def test_a_script_that_is_not_there_is_named(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    message = fail(capsys, "run", tmp_path / "missing.py")
+    assert "no such script" in message
+    assert "missing.py" in message
+
+
+@pytest.mark.parametrize(
+    ("content", "field"),
+    [
+        ("balance: {act_above: high}", "balance.act_above"),
+        ("balance: {act_above: -1}", "balance.act_above"),
+        ("balance: {act_over: 1.3}", "balance.act_over"),
+        ("balances: {}", "balances"),
+        ("scaling: {min_executors: 5, max_executors: 2}", "scaling"),
+        ("migration: {strategy: lazy}", "migration.strategy"),
+        ("[1, 2]", "policy"),
+        ("a: [", "policy"),
+    ],
+)
+def test_a_policy_file_that_is_wrong_is_refused_by_field(
+    content: str, field: str, script: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    policy = tmp_path / "policy.yaml"
+    policy.write_text(content)
+    assert field in fail(capsys, "run", "--policy", policy, script)
+
+
+def test_a_policy_file_that_is_not_there_is_named(
+    script: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert "none.yaml" in fail(capsys, "run", "--policy", tmp_path / "none.yaml", script)
+
+
+def test_a_report_folder_that_cannot_be_written_is_refused_before_anything_starts(
+    script: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    message = fail(capsys, "run", "--report", script / "report", script)
+    assert "cannot be written" in message
+
+
+def test_a_port_in_use_is_refused_before_anything_starts(
+    script: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        port = taken.getsockname()[1]
+        message = fail(capsys, "run", "--metrics-port", port, script)
+    assert str(port) in message
+    assert "--metrics-port" in message
+
+
+def test_a_senseless_number_of_executors_is_refused(
+    script: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert "--local: must be MIN:MAX" in fail(capsys, "run", "--local", "4:2", script)
+
+
+def test_an_old_java_is_refused_with_what_to_install(
+    script: Path,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    java = tmp_path / "jdk" / "bin" / "java"
+    java.parent.mkdir(parents=True)
+    java.write_text("#!/bin/sh\necho 'openjdk version \"11.0.2\"' >&2\n")
+    java.chmod(0o755)
+    monkeypatch.setenv("JAVA_HOME", str(tmp_path / "jdk"))
+    message = fail(capsys, "run", script)
+    assert "Java 17 or newer" in message
+    assert "version 11" in message
+    assert "install" in message
+
+
+def test_a_java_home_without_java_is_refused(
+    script: Path,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("JAVA_HOME", str(tmp_path))
+    assert "holds no bin/java" in fail(capsys, "run", script)
+
+
+def test_the_printed_policy_is_a_policy_file_of_the_defaults(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    assert main(["policy"]) == 0
+    assert parse(yaml.safe_load(capsys.readouterr().out)) == Policy()
+
+
+def record(path: Path, observation: Observation) -> Path:
+    content = {
+        "policy": to_mapping(Policy()),
+        "observation": json.loads(observation.to_json()),
+    }
+    path.write_text(json.dumps(content))
+    return path
+
+
+def test_a_recorded_observation_is_explained(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    busy_s = (4.0, 3.0, 0.5, 0.5)
+    tasks = tuple(TaskSample("q", 0, p, 1, "a", s, 10, 1000, 9.0) for p, s in enumerate(busy_s))
+    path = record(tmp_path / "seen.json", Observation(10.0, {"a": 1, "b": 1}, tasks))
+    assert main(["explain", str(path)]) == 0
+    said = capsys.readouterr().out
+    assert "query q, operator 0: 1 move: imbalance 2.00 → 1.00 (bound 1.00)" in said
+    assert "move partition 0 (4.000 s, 1,000 bytes of state): a -> b" in said
+
+
+@pytest.mark.parametrize(
+    ("content", "named"),
+    [
+        ("{", "not JSON"),
+        ("{}", "observation"),
+        ('{"observation": {"executors": {}}}', "observation.now_s"),
+        ('{"observation": {"now_s": 1, "executors": {"a": "x"}}}', "observation.executors"),
+        ('{"observation": {"now_s": 1, "executors": {"a": 1}, "x": 1}}', "observation.x"),
+        (
+            '{"observation": {"now_s": 1, "executors": {"a": 1}, "tasks": [{"query": 5}]}}',
+            "tasks[0].query",
+        ),
+        (
+            '{"observation": {"now_s": 1, "executors": {"a": 1}, "tasks": [{}]}}',
+            "tasks[0]",
+        ),
+    ],
+)
+def test_an_observation_that_is_wrong_is_refused_by_field(
+    content: str, named: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "wrong.json"
+    path.write_text(content)
+    assert named in fail(capsys, "explain", path)
