@@ -1,8 +1,4 @@
-"""Keeps Spark Structured Streaming jobs balanced and right-sized while they run.
-
->>> import balancedstream                     # doctest: +SKIP
->>> attachment = balancedstream.attach(spark) # doctest: +SKIP
-"""
+"""Keeps Spark Structured Streaming jobs balanced and right-sized while they run."""
 
 from __future__ import annotations
 
