@@ -8,6 +8,7 @@ import signal
 import sys
 import tempfile
 import traceback
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from types import FrameType
@@ -17,6 +18,7 @@ from pyspark.sql import SparkSession
 
 from balancedstream.attaching import Attachment, attach
 from balancedstream.core.policy import Policy
+from balancedstream.engine.engine import is_connection_lost
 from balancedstream.engine.java import check_java
 from balancedstream.engine.session import LocalExecutors, remove_work_folder, tuned_sessions
 from balancedstream.errors import BalancedStreamError, InvalidInputError
@@ -166,21 +168,39 @@ class _Run:
         # From here on an impatient second ctrl-C must not cost the report.
         signal.signal(signal.SIGINT, signal.SIG_IGN)
         session = self._session
-        alive = session is not None and session.sparkContext._jsc is not None
-        if session is not None and alive:
-            for query in session.streams.active:
-                self._note(f"query {query.name or query.id} still ran; it is stopped")
-                query.stop()
+        if session is not None:
+            self._while_alive(lambda: self._stop_queries(session))
         if self._attachment:
             self._attachment.detach()
             self._ended = True
             if self._options.report_dir:
                 self._write_report(self._attachment.history, self._options.report_dir)
-        if session is not None and alive:
-            application_id = session.sparkContext.applicationId
-            session.stop()
-            if self._options.local:
-                remove_work_folder(application_id)
+        if session is not None:
+            self._while_alive(lambda: self._stop_spark(session))
+
+    def _while_alive(self, call: Callable[[], None]) -> None:
+        """Spark may be gone already, by the script's own hand or killed with its terminal."""
+        try:
+            call()
+        except Exception as error:
+            if not is_connection_lost(error):
+                raise
+            self._note("Spark is gone already; the checkpoint holds what was committed")
+
+    def _stop_queries(self, session: SparkSession) -> None:
+        if session.sparkContext._jsc is None:
+            return
+        for query in session.streams.active:
+            self._note(f"query {query.name or query.id} still ran; it is stopped")
+            query.stop()
+
+    def _stop_spark(self, session: SparkSession) -> None:
+        if session.sparkContext._jsc is None:
+            return
+        application_id = session.sparkContext.applicationId
+        session.stop()
+        if self._options.local:
+            remove_work_folder(application_id)
 
     def _write_report(self, history: History, directory: Path) -> None:
         """Writes the report; a full disk is said, and does not end the run."""
