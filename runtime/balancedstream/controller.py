@@ -149,7 +149,9 @@ class Controller:
                         RestartRecord(self._clock(), query, "started again by the job")
                     )
                 self._seen_queries.add(query)
-            case QueryEnded(query=query):
+            case QueryEnded(query=query, error=error):
+                if error:
+                    self._view.note(f"{query} failed: {error.partition(chr(10))[0]}")
                 self._forget(query)
             case ExecutorAdded():
                 if self._requested is not None and len(self._engine.executors()) >= self._requested:
@@ -168,6 +170,12 @@ class Controller:
         self._batches.append(event.sample)
         if event.query in self._warm:
             self._tasks.extend(event.tasks)
+        elif not event.in_rocksdb:
+            self._view.note(
+                f"{event.query}: its checkpoint keeps state in memory (HDFS-backed), not in "
+                "RocksDB. The answers are right; a move loads a partition's whole state, which "
+                "takes longer. A new checkpoint would have RocksDB, this one cannot be changed."
+            )
         # The first batch measures the start of Python workers, not the load.
         self._warm.add(event.query)
         self._load_cost = learn_load_cost(self._load_cost, event.tasks)

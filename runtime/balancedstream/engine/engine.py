@@ -226,7 +226,16 @@ class Engine:
         tasks = _sum_tasks(label, run.last_batch, event["tasks"], run.operators, run.ran_on)
         handoffs = sum(run.ran_on.get((t.operator, t.partition)) != t.executor for t in tasks)
         run.ran_on = {(t.operator, t.partition): t.executor for t in tasks}
-        return BatchFinished(label, sample, tasks, run.operators, handoffs)
+        in_rocksdb = _is_in_rocksdb(progress["stateOperators"])
+        return BatchFinished(label, sample, tasks, run.operators, handoffs, in_rocksdb)
+
+
+def _is_in_rocksdb(operators: Sequence[Mapping[str, Any]]) -> bool:
+    """Whether every state store reports the metrics of Spark's `RocksDBStateStoreProvider`."""
+    return all(
+        any(name.startswith("rocksdb") for name in operator["customMetrics"])
+        for operator in operators
+    )
 
 
 def _group_operators(

@@ -45,6 +45,8 @@ class BatchFinished:
         tasks: one sample per operator and state partition.
         operators: every stateful operator seen in the query so far.
         handoffs: partitions that ran on another executor than in the batch before.
+        in_rocksdb: whether the checkpoint keeps its state in RocksDB; Spark fixes the kind of
+            store when it makes a checkpoint, whatever the session asks for later.
     """
 
     query: str
@@ -52,6 +54,7 @@ class BatchFinished:
     tasks: tuple[TaskSample, ...]
     operators: tuple[StatefulOperator, ...]
     handoffs: int
+    in_rocksdb: bool = True
 
 
 @dataclass(frozen=True, slots=True)
