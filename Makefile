@@ -1,9 +1,10 @@
 # Two commands matter: `make demo` and `make test`. Each sets up all that it needs.
-.PHONY: demo test lint unit integration clean
+.PHONY: demo test lint unit integration oldest-spark clean
 
 VENV := .venv
 BIN := $(VENV)/bin
 REPORT ?= demo-report
+OLDEST_SPARK := 4.2.0
 
 demo: $(VENV)/.ready
 	@$(BIN)/python examples/01-flights/demo.py --report $(REPORT)
@@ -23,6 +24,13 @@ unit: $(VENV)/.ready
 integration: $(VENV)/.ready
 	@$(BIN)/python -m pytest tests/integration
 
+# The oldest Spark that is supported, in an environment of its own: the engine's tests.
+oldest-spark: $(VENV)/.ready
+	@$(BIN)/python -m venv .venv-oldest
+	@sed 's/^pyspark==.*/pyspark==$(OLDEST_SPARK)/' constraints.txt > .venv-oldest/constraints.txt
+	@.venv-oldest/bin/python -m pip install --quiet --disable-pip-version-check -c .venv-oldest/constraints.txt -e '.[dev,examples]'
+	@.venv-oldest/bin/python -m pytest tests/integration/test_engine.py
+
 $(VENV)/.ready: pyproject.toml constraints.txt
 	@set -eu; \
 	for candidate in "$${PYTHON:-}" python3 python3.13 python3.12 python3.11; do \
@@ -38,4 +46,4 @@ $(VENV)/.ready: pyproject.toml constraints.txt
 	@touch $@
 
 clean:
-	rm -rf $(VENV) demo-report .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
+	rm -rf $(VENV) .venv-oldest demo-report .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
