@@ -70,12 +70,14 @@ class Benchmark:
         work: folder for checkpoints and Spark's own files.
         results: the file with one JSON line a run.
         smoke: only show that it works, with one short run.
+        code: the commit that was measured: the one at the start, whatever is committed meanwhile.
     """
 
     name: str
     work: Path
     results: Path
     smoke: bool
+    code: Mapping[str, Any]
 
     @property
     def repetitions(self) -> range:
@@ -94,7 +96,7 @@ class Benchmark:
         line = {
             "benchmark": self.name,
             "case": case,
-            "code": describe_code(),
+            "code": self.code,
             "machine": describe_machine(spark),
             "settings": settings,
             "measured": measured,
@@ -124,7 +126,8 @@ def prepare(name: str, description: str) -> Iterator[Benchmark]:
         work = (options.work or Path(temporary)).resolve()
         work.mkdir(parents=True, exist_ok=True)
         folder = work if options.smoke else REPOSITORY / "benchmarks"
-        yield Benchmark(name, work, folder / "results" / f"{name}.jsonl", options.smoke)
+        results = folder / "results" / f"{name}.jsonl"
+        yield Benchmark(name, work, results, options.smoke, describe_code())
 
 
 def read_results(file: Path) -> list[dict[str, Any]]:

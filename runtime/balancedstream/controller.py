@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections import defaultdict, deque
+from collections import Counter, defaultdict, deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
@@ -211,8 +211,14 @@ class Controller:
         self._tasks = prune(self._tasks, self._policy.window, now_s)
         scaling = self._policy.scaling
         horizon_s = now_s - 1.1 * max(scaling.window_s, scaling.scale_in_delay_s)
-        while self._batches and self._batches[0].finished_s < horizon_s:
-            self._batches.popleft()
+        kept: deque[BatchSample] = deque()
+        newest: Counter[str] = Counter()
+        for batch in reversed(self._batches):
+            newest[batch.query] += 1
+            # A query with a slow trigger is measured on its last batches, however old they are.
+            if batch.finished_s >= horizon_s or newest[batch.query] <= scaling.min_batches + 1:
+                kept.appendleft(batch)
+        self._batches = kept
 
     def _follow_batch_time(self) -> None:
         recent = [b.duration_s for b in list(self._batches)[-LOCALITY_WAIT_BATCHES:]]

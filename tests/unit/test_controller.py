@@ -78,23 +78,33 @@ class SilentView:
     def close(self) -> None: ...
 
 
-def batch(number: int, placement: Mapping[int, str], busy_s: tuple[float, ...]) -> BatchFinished:
-    at_s = 1000.0 + 10 * number
+def batch(
+    number: int,
+    placement: Mapping[int, str],
+    busy_s: tuple[float, ...],
+    *,
+    every_s: float = 10.0,
+    duration_s: float = 5.0,
+) -> BatchFinished:
+    at_s = 1000.0 + every_s * number
     tasks = tuple(
         TaskSample("q", 0, p, number, placement[p], busy_s[p], 100, 1000, at_s)
         for p in range(len(busy_s))
     )
-    sample = BatchSample("q", number, at_s, 5.0, 400, interval_s=10.0)
+    sample = BatchSample("q", number, at_s, duration_s, 400, interval_s=every_s)
     return BatchFinished("q", sample, tasks, (OPERATOR,), 0)
 
 
 def run(
-    events: list[Event], policy: Policy | None = None, cores: dict[str, int] | None = None
+    events: list[Event],
+    policy: Policy | None = None,
+    cores: dict[str, int] | None = None,
+    every_s: int = 10,
 ) -> tuple[ScriptedEngine, History, SilentView]:
     engine = ScriptedEngine(events, cores or {"a": 1, "b": 1})
     history = History(RunInfo("test", 1000.0, 2, "4.3.0", "3.11"))
     view = SilentView()
-    clock = itertools.count(1000, 10)
+    clock = itertools.count(1000, every_s)
     controller = Controller(
         engine,  # type: ignore[arg-type]
         policy or Policy(),
@@ -195,6 +205,18 @@ def test_an_executor_leaves_only_when_no_partition_runs_on_it_any_more() -> None
     onto_b = dict.fromkeys(range(4), "b")
     engine, _, _ = run([*events, *(batch(n, onto_b, idle_s) for n in range(8, 11))], policy)
     assert engine.removed == ["a"]
+
+
+def test_a_stream_with_a_slow_trigger_is_scaled_as_well() -> None:
+    every_s = 1800
+    evenly = {0: "a", 1: "a", 2: "b", 3: "b"}
+    full_s = (850.0, 850.0, 850.0, 850.0)
+    engine, _, _ = run(
+        [batch(n, evenly, full_s, every_s=every_s, duration_s=1750.0) for n in range(8)],
+        Policy(scaling=ScalingPolicy(max_executors=4)),
+        every_s=every_s,
+    )
+    assert engine.counts, "five batches were measured, whatever time they took"
 
 
 def test_a_task_waits_for_its_executor_longer_than_a_batch() -> None:
