@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Mapping
-from typing import Any
+
+from scripted import ScriptedEngine, SilentView
 
 from balancedstream.controller import Controller
 from balancedstream.core.observations import BatchSample, TaskSample
 from balancedstream.core.policy import BalancePolicy, Policy, ScalingPolicy
 from balancedstream.engine.events import (
-    ApplicationEnded,
     BatchFinished,
     Event,
     ExecutorRemoved,
@@ -18,64 +17,10 @@ from balancedstream.engine.events import (
     QueryStarted,
     StatefulOperator,
 )
-from balancedstream.history import BatchRecord, DecisionRecord, History, MoveRecord, RunInfo
+from balancedstream.history import History, RunInfo
 
 OPERATOR = StatefulOperator((0,), "StateStoreSave", 4)
 SKEWED_S = (4.0, 3.0, 0.5, 0.5)
-
-
-class ScriptedEngine:
-    """Reports what it was given, keeps what it was asked for."""
-
-    def __init__(self, events: list[Event], cores: dict[str, int]) -> None:
-        self._events = iter(events)
-        self.cores = cores
-        self.placed: list[dict[int, str]] = []
-        self.removed: list[str] = []
-        self.draining: set[str] = set()
-        self.counts: list[int] = []
-
-    def wait(self, timeout_s: float) -> Event | None:
-        event = next(self._events, ApplicationEnded())
-        if isinstance(event, ExecutorRemoved):
-            self.cores.pop(event.executor, None)
-        return event
-
-    def executors(self) -> dict[str, int]:
-        return {e: c for e, c in self.cores.items() if e not in self.draining}
-
-    def place(self, query: str, operator: int, targets: Mapping[int, str]) -> None:
-        self.placed.append(dict(targets))
-
-    def set_locality_wait_s(self, wait_s: float) -> None:
-        self.wait_s = wait_s
-
-    def set_executor_count(self, count: int) -> bool:
-        self.counts.append(count)
-        return True
-
-    def drain(self, executor: str) -> None:
-        self.draining.add(executor)
-
-    def remove_executor(self, executor: str) -> None:
-        self.removed.append(executor)
-
-
-class SilentView:
-    def __init__(self) -> None:
-        self.moves: list[MoveRecord] = []
-        self.notes: list[str] = []
-
-    def on_batch(self, record: BatchRecord) -> None: ...
-    def on_decision(self, record: DecisionRecord) -> None: ...
-    def on_scale(self, record: Any) -> None: ...
-    def on_move(self, record: MoveRecord) -> None:
-        self.moves.append(record)
-
-    def note(self, text: str) -> None:
-        self.notes.append(text)
-
-    def close(self) -> None: ...
 
 
 def batch(
@@ -99,18 +44,16 @@ def run(
     events: list[Event],
     policy: Policy | None = None,
     cores: dict[str, int] | None = None,
-    every_s: int = 10,
 ) -> tuple[ScriptedEngine, History, SilentView]:
     engine = ScriptedEngine(events, cores or {"a": 1, "b": 1})
     history = History(RunInfo("test", 1000.0, 2, "4.3.0", "3.11"))
     view = SilentView()
-    clock = itertools.count(1000, every_s)
     controller = Controller(
         engine,  # type: ignore[arg-type]
         policy or Policy(),
         history,
         view,
-        clock=lambda: float(next(clock)),
+        clock=lambda: engine.now_s,
     )
     controller.start()
     controller.stop()
@@ -214,7 +157,6 @@ def test_a_stream_with_a_slow_trigger_is_scaled_as_well() -> None:
     engine, _, _ = run(
         [batch(n, evenly, full_s, every_s=every_s, duration_s=1750.0) for n in range(8)],
         Policy(scaling=ScalingPolicy(max_executors=4)),
-        every_s=every_s,
     )
     assert engine.counts, "five batches were measured, whatever time they took"
 

@@ -29,6 +29,9 @@ MAX_BYTES = 512 * 1024
 MAX_ROUTES = 4096
 UNPLACED = -1
 
+NEW_EXECUTOR = "+"
+"""Begins the id of an executor that is to be started: its real id is not known before."""
+
 # The largest integer that every JSON reader keeps exact.
 _MAX_INTEGER = 2**53 - 1
 
@@ -59,7 +62,8 @@ class Plan:
 
     Attributes:
         epoch: from 1; a newer plan has a higher one.
-        executors: ids, each once; `placement` points into them.
+        executors: ids, each once; `placement` points into them. There shall be as many executors
+            as this has; ids that begin with `+` stand for those still to be started.
         placement: (query, operator) to an index into `executors` for each partition, -1 where
             Spark may choose.
         strategy: how the moves are spread over batches, one of `policy.STRATEGIES`.

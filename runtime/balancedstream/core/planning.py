@@ -1,0 +1,94 @@
+"""From a decision to the next plan: what both homes, embedded and Kubernetes, hand to the engine.
+
+Our own design. A plan says all there is to say: where every measured partition shall run, also
+those that stay, and which executors there shall be.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from dataclasses import replace
+
+from balancedstream.core.decisions import Decision, Observation, decide
+from balancedstream.core.loads import OperatorLoad
+from balancedstream.core.plan import NEW_EXECUTOR, UNPLACED, Plan
+from balancedstream.core.policy import Policy
+
+OperatorKey = tuple[str, int]
+
+
+def propose(
+    epoch: int,
+    observation: Observation,
+    decision: Decision,
+    policy: Policy,
+    *,
+    wanted: Mapping[OperatorKey, Mapping[int, str]] | None = None,
+) -> Plan | None:
+    """The plan that realizes a decision, or None where it asks for no change.
+
+    Executors to be removed are those with the least state; their partitions are placed on the
+    others by the same plan.
+
+    Args:
+        epoch: of the new plan.
+        observation: that was decided on.
+        decision: what `decide` made of it.
+        policy: that it was made with.
+        wanted: operators whose last moves are still under way, with the executor that each moving
+            partition shall go to; they get no new moves.
+
+    >>> from balancedstream.core.observations import TaskSample
+    >>> tasks = tuple(TaskSample("q", 0, p, 1, "a", 1.0, 5, 0, 9.0) for p in range(4))
+    >>> observation = Observation(10.0, {"a": 1, "b": 1}, tasks)
+    >>> plan = propose(1, observation, decide(observation, Policy()), Policy())
+    >>> plan.executors, plan.placement
+    (('a', 'b'), {('q', 0): (1, 0, 0, 1)})
+    """
+    wanted = wanted or {}
+    live = sorted(observation.executors)
+    present = len(live) if observation.requested is None else observation.requested
+    scales = policy.scaling.mode == "auto" and policy.scaling.max_executors > 0
+    count = decision.scaling.executors if scales else present
+    acts = count != present
+    victims = choose_victims(decision.loads, live, len(live) - count) if acts else []
+    if victims:
+        live = [executor for executor in live if executor not in victims]
+        staying = {executor: observation.executors[executor] for executor in live}
+        decision = decide(replace(observation, executors=staying), policy)
+    new = [f"{NEW_EXECUTOR}{n}" for n in range(1, count - len(live) + 1)]
+    executors = (*live, *new)
+    index = {executor: i for i, executor in enumerate(executors)}
+    placement = {}
+    for key, load in decision.loads.items():
+        owners = dict(load.placement)
+        owners.update(wanted.get(key, {}))
+        for move in decision.balance[key].moves:
+            balances = policy.balance.mode == "auto" and key not in wanted
+            # A victim's partitions must go, whatever is thought of balancing.
+            if balances or owners[move.partition] in victims:
+                acts = True
+                owners[move.partition] = move.target
+        placement[key] = tuple(
+            index.get(owners.get(partition, ""), UNPLACED) for partition in range(max(owners) + 1)
+        )
+    if not acts:
+        return None
+    return Plan(epoch, executors, placement, policy.migration.strategy)
+
+
+def choose_victims(
+    loads: Mapping[OperatorKey, OperatorLoad], executors: Collection[str], count: int
+) -> list[str]:
+    """The `count` executors whose state is cheapest to hand over, cheapest first; none below 1.
+
+    >>> load = OperatorLoad((1,), {}, {}, {0: 90, 1: 10}, {0: "a", 1: "b"}, {})
+    >>> choose_victims({("q", 0): load}, ["a", "b"], 1)
+    ['b']
+    """
+    state_bytes = dict.fromkeys(executors, 0)
+    for load in loads.values():
+        for partition, executor in load.placement.items():
+            if executor in state_bytes:
+                state_bytes[executor] += load.state_bytes.get(partition, 0)
+    return sorted(state_bytes, key=lambda e: (state_bytes[e], e))[: max(0, count)]

@@ -1,0 +1,141 @@
+"""Says everything that happens in three places: the history, the view and the metrics."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+from balancedstream.core.hotspots import BalanceDecision, Move
+from balancedstream.core.observations import TaskSample
+from balancedstream.engine.events import BatchFinished
+from balancedstream.exporter import Exporter
+from balancedstream.history import (
+    BatchRecord,
+    DecisionKind,
+    DecisionRecord,
+    History,
+    MoveRecord,
+    RestartRecord,
+    ScaleRecord,
+)
+from balancedstream.live import View
+
+OperatorKey = tuple[str, int]
+
+
+class Journal:
+    """Takes down what happens, shows it, and serves it as metrics.
+
+    Args:
+        history: takes it down.
+        view: shows it.
+        exporter: serves it; None where nobody asked for metrics.
+        clock: seconds since the Unix epoch.
+    """
+
+    def __init__(
+        self, history: History, view: View, exporter: Exporter | None, clock: Callable[[], float]
+    ) -> None:
+        self._history = history
+        self._view = view
+        self._exporter = exporter
+        self._clock = clock
+
+    def note(self, text: str) -> None:
+        """A sentence for whoever looks on."""
+        self._view.note(text)
+
+    def add_batch(
+        self, event: BatchFinished, record: BatchRecord, executors: Mapping[str, int]
+    ) -> None:
+        """A micro-batch finished."""
+        self._history.add_batch(record)
+        self._view.on_batch(record)
+        if self._exporter:
+            self._exporter.on_batch(event.sample, event.tasks, executors)
+
+    def add_restart(self, query: str, reason: str) -> None:
+        """A query that ran before began again."""
+        self._history.add_restart(RestartRecord(self._clock(), query, reason))
+
+    def add_task_failure(self, query: str) -> None:
+        """An attempt of a task failed."""
+        if self._exporter:
+            self._exporter.on_task_failure(query)
+
+    def end_query(self, query: str) -> None:
+        """A query stopped."""
+        if self._exporter:
+            self._exporter.on_query_ended(query)
+
+    def add_epoch(self, epoch: int) -> None:
+        """A plan was accepted."""
+        if self._exporter:
+            self._exporter.on_epoch(epoch)
+
+    def add_balance(
+        self, key: OperatorKey, kind: DecisionKind, reason: str, balance: BalanceDecision
+    ) -> None:
+        """A decision on the placement of one operator, "no change" included."""
+        self._add_decision(
+            DecisionRecord(
+                at_s=self._clock(),
+                query=key[0],
+                operator=key[1],
+                kind=kind,
+                reason=reason,
+                imbalance=balance.imbalance_before,
+                bound=balance.bound,
+                moves=len(balance.moves),
+            )
+        )
+        if self._exporter:
+            self._exporter.on_balance(
+                *key, balance.imbalance_before, balance.bound, len(balance.moves), kind
+            )
+
+    def add_scaling(self, kind: DecisionKind, reason: str) -> None:
+        """A decision on the number of executors."""
+        self._add_decision(DecisionRecord(self._clock(), "", None, kind, reason))
+
+    def _add_decision(self, record: DecisionRecord) -> None:
+        self._history.add_decision(record)
+        self._view.on_decision(record)
+
+    def add_scale(self, before: int, live: int, wanted: int, verdict: str, reason: str) -> None:
+        """The number of executors is changed."""
+        record = ScaleRecord(self._clock(), before, wanted, verdict, reason)
+        self._history.add_scale(record)
+        self._view.on_scale(record)
+        if self._exporter:
+            self._exporter.on_scale(before, live, wanted)
+
+    def add_move(self, key: OperatorKey, move: Move, reason: str, after_batch: int) -> None:
+        """A move is decided; it can show in the batch after `after_batch`."""
+        record = MoveRecord(
+            query=key[0],
+            operator=key[1],
+            partition=move.partition,
+            source=move.source,
+            target=move.target,
+            decided_s=self._clock(),
+            reason=reason,
+            decided_after_batch=after_batch,
+        )
+        self._history.add_move(record)
+        self._view.on_move(record)
+
+    def settle_move(self, key: OperatorKey, task: TaskSample) -> None:
+        """A partition ran on its new executor."""
+        record = self._history.settle_move(
+            *key, task.partition, settled_s=self._clock(), load_s=task.load_s
+        )
+        if record:
+            self._view.on_move(record)
+        if self._exporter:
+            self._exporter.on_moves_settled(1)
+
+    def drop_move(self, key: OperatorKey, partition: int, reason: str) -> None:
+        """A move is given up."""
+        record = self._history.drop_move(*key, partition, dropped_s=self._clock(), reason=reason)
+        if record:
+            self._view.on_move(record)

@@ -1,0 +1,295 @@
+"""Makes plans come true: moves partitions in steps, starts executors, drains and retires them.
+
+The same in both homes: embedded, the controller makes the plans; in Kubernetes the operator does.
+The steps are Megaphone's (`core.migration`); that a plan is only a wish, asserted until the tasks
+are there, is our own design.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict, deque
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from balancedstream.core.handoffs import LoadCost, learn_load_cost
+from balancedstream.core.hotspots import Move
+from balancedstream.core.migration import steps, steps_within
+from balancedstream.core.observations import TaskSample
+from balancedstream.core.plan import Answer, Plan, PlanState, advance
+from balancedstream.core.policy import MigrationPolicy
+from balancedstream.engine.engine import Engine
+from balancedstream.engine.events import BatchFinished
+from balancedstream.journal import Journal
+
+SETTLE_BATCHES = 5
+"""A move whose task is not on its target after so many batches is given up, with the reason."""
+
+OperatorKey = tuple[str, int]
+
+
+@dataclass(frozen=True)
+class Why:
+    """The reasons behind a plan, for a person.
+
+    Attributes:
+        moves: for the moves of each (query, operator) that is balanced; others follow `scaling`.
+        verdict: what was found of the number of executors.
+        scaling: why that number changes.
+    """
+
+    moves: Mapping[OperatorKey, str]
+    verdict: str = "plan"
+    scaling: str = ""
+
+
+@dataclass
+class _Migration:
+    """The moves of one operator that are under way: some asserted, the rest still to come."""
+
+    coming: deque[tuple[Move, ...]]
+    asserted: dict[int, Move] = field(default_factory=dict)
+    asserted_after_batch: int = -1
+
+    def targets(self) -> dict[int, str]:
+        """Partition to where it shall go, of all moves that are left."""
+        left = {move.partition: move.target for step in self.coming for move in step}
+        return left | {partition: move.target for partition, move in self.asserted.items()}
+
+
+class Realizer:
+    """Realizes one plan after the other on one application.
+
+    Args:
+        engine: the application.
+        policy: how moves are spread over batches; a plan names the strategy.
+        journal: is told what becomes of every move.
+    """
+
+    def __init__(self, engine: Engine, policy: MigrationPolicy, journal: Journal) -> None:
+        self._engine = engine
+        self._policy = policy
+        self._journal = journal
+        self._newest = PlanState()
+        self._late_batches = 0
+        self._prepared_for: dict[str, int] = {}
+        self._refused = ""
+        self._load_cost = LoadCost()
+        self._state_bytes: dict[OperatorKey, dict[int, int]] = {}
+        self._ran_on: dict[OperatorKey, dict[int, str]] = {}
+        self._last_batches: dict[str, int] = {}
+        self._migrations: dict[OperatorKey, _Migration] = {}
+        self._requested: int | None = None
+        self._retiring: set[str] = set()
+
+    @property
+    def load_cost(self) -> LoadCost:
+        """What loading moved state was found to cost."""
+        return self._load_cost
+
+    @property
+    def requested(self) -> int | None:
+        """Executors asked for while they are not all there; None when they are."""
+        return self._requested
+
+    @property
+    def epoch(self) -> int:
+        """Of the newest plan that was accepted; 0 before the first."""
+        plan = self._newest.in_force
+        return plan.epoch if plan else 0
+
+    def wanted(self) -> dict[OperatorKey, dict[int, str]]:
+        """Where partitions whose moves are under way shall go, by (query, operator)."""
+        return {key: migration.targets() for key, migration in self._migrations.items()}
+
+    def answer(self) -> Answer:
+        """What is said of the plans to whoever makes them."""
+        return Answer(
+            epoch=self.epoch,
+            executors=tuple(sorted(self._engine.executors())),
+            last_batches=dict(self._last_batches),
+            late_batches=self._late_batches,
+            prepared_epoch=self.epoch if self._prepared_for else None,
+            refused=self._refused,
+        )
+
+    def refuse(self, reason: str) -> None:
+        """Notes why something that came as a plan was not accepted."""
+        self._refused = reason
+
+    def apply(self, plan: Plan, why: Why) -> None:
+        """Begins to realize a plan; what an older one still had under way is withdrawn.
+
+        A plan with an `effective_batch` is in force from exactly there; where that batch is over,
+        from the next one, and the answer says by how many batches it was late.
+
+        Raises:
+            StalePlanError: a newer plan was accepted before.
+            PlanConflictError: another plan of this epoch was accepted before.
+        """
+        state = advance(self._newest, plan)
+        if state == self._newest:
+            return
+        # Batches are numbered by query: which plan is due when is kept for each of them below.
+        self._newest = PlanState(in_force=plan)
+        self._refused = ""
+        self._late_batches = 0
+        self._prepared_for.clear()
+        self._journal.add_epoch(plan.epoch)
+        self._size(plan, why)
+        for key, placement in self._ran_on.items():
+            owners = plan.owners(*key)
+            self._migrate(key, placement, owners, plan, why)
+
+    def finish_batch(self, event: BatchFinished) -> None:
+        """Takes in where a batch's tasks ran: ticks moves off, gives up those that never come."""
+        batch = event.sample.batch
+        self._last_batches[event.query] = batch
+        self._load_cost = learn_load_cost(self._load_cost, event.tasks)
+        if self._prepared_for.get(event.query, batch + 1) <= batch + 1:
+            self._prepared_for.pop(event.query, None)
+        by_operator: dict[int, dict[int, TaskSample]] = defaultdict(dict)
+        for task in event.tasks:
+            by_operator[task.operator][task.partition] = task
+        for operator, tasks in by_operator.items():
+            key = event.query, operator
+            self._ran_on[key] = {p: t.executor for p, t in tasks.items()}
+            self._state_bytes[key] = {p: t.state_bytes for p, t in tasks.items()}
+            migration = self._migrations.get(key)
+            if migration is None:
+                continue
+            for partition, move in list(migration.asserted.items()):
+                ran = tasks.get(partition)
+                reason = self._why_given_up(move, migration, batch)
+                if ran is not None and ran.executor == move.target:
+                    del migration.asserted[partition]
+                    self._journal.settle_move(key, ran)
+                elif reason:
+                    del migration.asserted[partition]
+                    self._journal.drop_move(key, partition, reason)
+            if not migration.asserted:
+                self._assert_next_step(key, migration, batch)
+
+    def add_executor(self) -> None:
+        """An executor joined."""
+        if self._requested is not None and len(self._engine.executors()) >= self._requested:
+            self._requested = None
+
+    def lose_executor(self, executor: str) -> None:
+        """An executor left or was lost."""
+        self._retiring.discard(executor)
+
+    def end_query(self, query: str) -> None:
+        """A query is over, and with it its moves."""
+        for key in [key for key in self._migrations if key[0] == query]:
+            for partition in self._migrations.pop(key).targets():
+                self._journal.drop_move(key, partition, "the query ended")
+        for kept in (self._ran_on, self._state_bytes):
+            for key in [key for key in kept if key[0] == query]:
+                del kept[key]
+        self._last_batches.pop(query, None)
+        self._prepared_for.pop(query, None)
+
+    def retire_drained(self) -> None:
+        """Lets those executors go that no longer run any state partition."""
+        used = {executor for places in self._ran_on.values() for executor in places.values()}
+        for executor in sorted(self._retiring - used):
+            self._retiring.discard(executor)
+            self._engine.remove_executor(executor)
+
+    def _size(self, plan: Plan, why: Why) -> None:
+        """Asks for executors, or drains as many of those that the plan leaves out as are too many.
+
+        One that the plan does not know may have replaced one that was lost: it is wanted.
+        """
+        live = self._engine.executors()
+        present = len(live) if self._requested is None else self._requested
+        count = len(plan.executors)
+        if count == present:
+            return
+        unnamed = sorted(set(live) - set(plan.executors))
+        for executor in unnamed[: max(0, len(live) - count)]:
+            self._engine.drain(executor)
+            self._retiring.add(executor)
+        if count > len(live) or self._requested is not None:
+            self._engine.set_executor_count(count + len(self._retiring))
+        self._requested = count if count > len(live) else None
+        self._journal.add_scale(present, len(live), count, why.verdict, why.scaling)
+
+    def _migrate(
+        self,
+        key: OperatorKey,
+        placement: Mapping[int, str],
+        owners: Mapping[int, str],
+        plan: Plan,
+        why: Why,
+    ) -> None:
+        """Begins an operator's moves; those under way that the plan still wants go on."""
+        last_batch = self._last_batches[key[0]]
+        live = self._engine.executors()
+        moves = [
+            Move(partition, placement.get(partition, ""), owner)
+            for partition, owner in sorted(owners.items())
+            if placement.get(partition) != owner and owner in live
+        ]
+        before = self._migrations.get(key)
+        left = before.targets() if before else {}
+        from_batch = self._when(key[0], plan, last_batch)
+        if from_batch is None and left == {move.partition: move.target for move in moves}:
+            return
+        for partition, target in left.items():
+            if owners.get(partition) != target:
+                self._journal.drop_move(key, partition, f"withdrawn by plan {plan.epoch}")
+        if not moves and not before:
+            return
+        for move in moves:
+            if left.get(move.partition) != move.target:
+                self._journal.add_move(key, move, why.moves.get(key, why.scaling), last_batch)
+        migration = _Migration(deque(self._split(key, moves, plan.strategy)))
+        self._migrations[key] = migration
+        self._assert_next_step(key, migration, last_batch, from_batch)
+
+    def _when(self, query: str, plan: Plan, last_batch: int) -> int | None:
+        """The batch that a plan waits for in a query; None if it is due at once."""
+        effective = plan.effective_batch
+        if effective is None:
+            return None
+        if effective > last_batch + 1:
+            self._prepared_for[query] = effective
+            return effective
+        self._late_batches = max(self._late_batches, last_batch + 1 - effective)
+        return None
+
+    def _split(
+        self, key: OperatorKey, moves: Sequence[Move], strategy: str
+    ) -> list[tuple[Move, ...]]:
+        if strategy != "budgeted":
+            return steps(moves, strategy, batch_size=self._policy.batch_size)
+        sizes = self._state_bytes[key]
+        return steps_within(
+            moves,
+            self._policy.budget_s,
+            lambda m: self._load_cost.estimate_s(sizes.get(m.partition, 0)),
+        )
+
+    def _assert_next_step(
+        self, key: OperatorKey, migration: _Migration, batch: int, from_batch: int | None = None
+    ) -> None:
+        query, operator = key
+        if migration.coming:
+            migration.asserted = {m.partition: m for m in migration.coming.popleft()}
+            migration.asserted_after_batch = batch if from_batch is None else from_batch - 1
+        else:
+            del self._migrations[key]
+        targets = {p: m.target for p, m in migration.asserted.items()}
+        self._engine.place(query, operator, targets, from_batch=from_batch)
+
+    def _why_given_up(self, move: Move, migration: _Migration, batch: int) -> str:
+        if move.target not in self._engine.executors():
+            return f"executor {move.target} is gone or leaving"
+        waited = batch - migration.asserted_after_batch
+        if waited >= SETTLE_BATCHES:
+            return (
+                f"after {waited} batches the task still runs elsewhere: executor {move.target} "
+                "took no task in time (see spark.locality.wait)"
+            )
+        return ""

@@ -1,0 +1,107 @@
+"""The plan that realizes a decision."""
+
+from __future__ import annotations
+
+from balancedstream.core.decisions import Decision, Observation, decide
+from balancedstream.core.observations import TaskSample
+from balancedstream.core.plan import Plan
+from balancedstream.core.planning import propose
+from balancedstream.core.policy import BalancePolicy, Policy, ScalingPolicy
+from balancedstream.core.scaling import ScalingDecision, Verdict
+
+KEY = ("q", 0)
+SKEWED = {0: ("a", 4.0), 1: ("a", 3.0), 2: ("a", 1.0), 3: ("b", 1.0), 4: ("b", 0.5), 5: ("b", 0.5)}
+EVEN = {0: ("a", 1.0), 1: ("a", 1.0), 2: ("b", 1.0), 3: ("b", 1.0), 4: ("c", 1.0), 5: ("c", 1.0)}
+STATE_BYTES = {"a": 300, "b": 100, "c": 200}
+
+
+def observe(
+    partitions: dict[int, tuple[str, float]], *executors: str, requested: int | None = None
+) -> Observation:
+    tasks = tuple(
+        TaskSample("q", 0, p, 1, executor, busy_s, 10, STATE_BYTES[executor], 9.0)
+        for p, (executor, busy_s) in partitions.items()
+    )
+    return Observation(10.0, dict.fromkeys(executors, 1), tasks, requested=requested)
+
+
+def want_executors(decision: Decision, count: int) -> Decision:
+    scaling = ScalingDecision(count, Verdict.CAPACITY, "because")
+    return Decision(decision.loads, decision.balance, scaling)
+
+
+def plan_for(
+    observation: Observation,
+    policy: Policy,
+    count: int | None = None,
+    wanted: dict[tuple[str, int], dict[int, str]] | None = None,
+) -> Plan | None:
+    decision = decide(observation, policy)
+    if count is not None:
+        decision = want_executors(decision, count)
+    return propose(7, observation, decision, policy, wanted=wanted)
+
+
+SCALED = Policy(scaling=ScalingPolicy(max_executors=9))
+
+
+def test_a_plan_names_the_place_of_partitions_that_stay_too() -> None:
+    plan = plan_for(observe(SKEWED, "a", "b"), Policy())
+    assert plan is not None
+    owners = plan.owners(*KEY)
+    assert sorted(owners) == [0, 1, 2, 3, 4, 5]
+    assert owners[1] == "b"
+    assert owners[0] == "a"
+    assert plan.epoch == 7
+
+
+def test_no_change_is_no_plan() -> None:
+    assert plan_for(observe(EVEN, "a", "b", "c"), SCALED, count=3) is None
+
+
+def test_a_plan_that_only_advises_moves_nothing() -> None:
+    policy = Policy(balance=BalancePolicy(mode="advise"))
+    assert plan_for(observe(SKEWED, "a", "b"), policy) is None
+
+
+def test_executors_still_to_be_started_have_no_id_yet() -> None:
+    plan = plan_for(observe(EVEN, "a", "b", "c"), SCALED, count=5)
+    assert plan is not None
+    assert plan.executors == ("a", "b", "c", "+1", "+2")
+
+
+def test_executors_that_were_asked_for_are_not_asked_for_again() -> None:
+    assert plan_for(observe(EVEN, "a", "b", "c", requested=5), SCALED, count=5) is None
+
+
+def test_moves_that_are_made_meanwhile_leave_the_request_for_executors_alone() -> None:
+    plan = plan_for(observe(SKEWED, "a", "b", requested=4), SCALED, count=4)
+    assert plan is not None
+    assert plan.executors == ("a", "b", "+1", "+2")
+
+
+def test_the_executor_with_the_least_state_goes_and_its_partitions_are_placed_elsewhere() -> None:
+    plan = plan_for(observe(EVEN, "a", "b", "c"), SCALED, count=2)
+    assert plan is not None
+    assert plan.executors == ("a", "c")
+    assert sorted(plan.owners(*KEY).values()) == ["a", "a", "a", "c", "c", "c"]
+
+
+def test_partitions_leave_a_retiring_executor_even_where_balancing_only_advises() -> None:
+    policy = Policy(balance=BalancePolicy(mode="advise"), scaling=ScalingPolicy(max_executors=9))
+    plan = plan_for(observe(EVEN, "a", "b", "c"), policy, count=2)
+    assert plan is not None
+    assert set(plan.owners(*KEY).values()) == {"a", "c"}
+    assert plan.owners(*KEY)[0] == "a"
+
+
+def test_moves_under_way_stay_in_the_plan_and_get_no_company() -> None:
+    observation = observe(SKEWED, "a", "b")
+    assert plan_for(observation, Policy(), wanted={KEY: {2: "b"}}) is None
+    plan = plan_for(observation, SCALED, count=3, wanted={KEY: {2: "b"}})
+    assert plan is not None
+    assert plan.owners(*KEY) == {0: "a", 1: "a", 2: "b", 3: "b", 4: "b", 5: "b"}
+
+
+def test_executors_do_not_scale_without_a_limit() -> None:
+    assert plan_for(observe(EVEN, "a", "b", "c"), Policy(), count=5) is None

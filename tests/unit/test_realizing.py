@@ -1,0 +1,215 @@
+"""Plans come true on an engine that only takes down what it is told."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import pytest
+from scripted import ScriptedEngine, SilentView
+
+from balancedstream.core.observations import BatchSample, TaskSample
+from balancedstream.core.plan import Plan
+from balancedstream.core.policy import MigrationPolicy
+from balancedstream.engine.events import BatchFinished, StatefulOperator
+from balancedstream.errors import PlanConflictError, StalePlanError
+from balancedstream.history import History, RunInfo
+from balancedstream.journal import Journal
+from balancedstream.realizing import Realizer, Why
+
+KEY = ("q", 0)
+OPERATOR = StatefulOperator((0,), "StateStoreSave", 4)
+SPREAD = {0: "a", 1: "a", 2: "b", 3: "b"}
+WHY = Why({KEY: "a is hot"}, "capacity", "all are hot")
+
+
+class Scene:
+    """A realizer with everything around it, after batch 0 of one query."""
+
+    def __init__(self, *executors: str) -> None:
+        self.engine = ScriptedEngine([], dict.fromkeys(executors, 1))
+        self.history = History(RunInfo("test", 0.0, 2, "4.3.0", "3.11"))
+        self.view = SilentView()
+        journal = Journal(self.history, self.view, None, lambda: 50.0)
+        self.realizer = Realizer(
+            self.engine,  # type: ignore[arg-type]
+            MigrationPolicy(),
+            journal,
+        )
+        self.finish(0, SPREAD)
+
+    def finish(self, number: int, placement: Mapping[int, str]) -> None:
+        """A batch ran with this placement."""
+        tasks = tuple(
+            TaskSample("q", 0, partition, number, executor, 1.0, 10, 1000, 50.0)
+            for partition, executor in placement.items()
+        )
+        sample = BatchSample("q", number, 50.0, 5.0, 40)
+        self.realizer.finish_batch(BatchFinished("q", sample, tasks, (OPERATOR,), 0))
+
+    def apply(self, plan: Plan) -> None:
+        self.realizer.apply(plan, WHY)
+
+    def dropped(self) -> list[tuple[int, str | None]]:
+        return [(m.partition, m.dropped_reason) for m in self.history.moves if m.dropped_s]
+
+
+def make_plan(
+    epoch: int,
+    placement: tuple[int, ...],
+    executors: tuple[str, ...] = ("a", "b"),
+    strategy: str = "all-at-once",
+    effective_batch: int | None = None,
+) -> Plan:
+    return Plan(epoch, executors, {KEY: placement}, strategy, effective_batch=effective_batch)
+
+
+def test_only_partitions_that_run_elsewhere_are_moved() -> None:
+    scene = Scene("a", "b")
+    scene.apply(make_plan(1, (0, 1, 1, -1)))
+    assert scene.engine.placed == [{1: "b"}]
+    assert [(m.partition, m.source, m.target, m.reason) for m in scene.history.moves] == [
+        (1, "a", "b", "a is hot")
+    ]
+
+
+def test_a_plan_that_says_what_is_changes_nothing() -> None:
+    scene = Scene("a", "b")
+    scene.apply(make_plan(1, (0, 0, 1, 1)))
+    assert scene.engine.placed == []
+    assert scene.realizer.answer().epoch == 1
+
+
+def test_steps_follow_each_other_as_their_tasks_arrive() -> None:
+    scene = Scene("a", "b")
+    scene.apply(make_plan(1, (1, 1, 1, 1), strategy="fluid"))
+    scene.finish(1, {**SPREAD, 0: "b"})
+    scene.finish(2, dict.fromkeys(range(4), "b"))
+    assert scene.engine.placed == [{0: "b"}, {1: "b"}, {}]
+    assert scene.realizer.wanted() == {}
+
+
+def test_a_repeated_plan_is_one_plan() -> None:
+    scene = Scene("a", "b")
+    plan = make_plan(1, (1, 0, 1, 1))
+    scene.apply(plan)
+    scene.apply(plan)
+    assert len(scene.engine.placed) == 1
+
+
+@pytest.mark.parametrize(
+    ("second", "error"),
+    [
+        pytest.param(make_plan(4, (1, 1, 1, 1)), StalePlanError, id="older"),
+        pytest.param(make_plan(5, (1, 1, 1, 1)), PlanConflictError, id="of the same epoch"),
+    ],
+)
+def test_a_plan_is_refused_that_is(second: Plan, error: type[Exception]) -> None:
+    scene = Scene("a", "b")
+    scene.apply(make_plan(5, (1, 0, 1, 1)))
+    with pytest.raises(error):
+        scene.apply(second)
+    assert scene.engine.placed == [{0: "b"}]
+    assert scene.realizer.answer().epoch == 5
+
+
+def test_a_prepared_plan_is_handed_to_the_engine_for_its_batch() -> None:
+    scene = Scene("a", "b")
+    scene.apply(make_plan(1, (1, 0, 1, 1), effective_batch=4))
+    assert scene.engine.from_batches == [4]
+    assert scene.realizer.answer().prepared_epoch == 1
+    scene.finish(1, SPREAD)
+    assert scene.realizer.answer().prepared_epoch == 1
+    scene.finish(3, SPREAD)
+    assert scene.realizer.answer().prepared_epoch is None, "batch 4 is the next one"
+    scene.finish(4, {**SPREAD, 0: "b"})
+    assert [m.settled_s for m in scene.history.moves] == [50.0]
+
+
+def test_waiting_for_its_batch_does_not_count_as_being_late() -> None:
+    scene = Scene("a", "b")
+    scene.apply(make_plan(1, (1, 0, 1, 1), effective_batch=20))
+    for number in range(1, 20):
+        scene.finish(number, SPREAD)
+    assert scene.dropped() == []
+
+
+def test_a_prepared_plan_is_withdrawn_by_the_next_one() -> None:
+    scene = Scene("a", "b")
+    scene.apply(make_plan(1, (1, 0, 1, 1), effective_batch=4))
+    scene.apply(make_plan(2, (0, 0, 1, 1)))
+    assert scene.engine.placed == [{0: "b"}, {}]
+    assert scene.dropped() == [(0, "withdrawn by plan 2")]
+    assert scene.realizer.answer().prepared_epoch is None
+
+
+def test_a_plan_for_a_batch_that_is_over_takes_effect_next_and_says_how_late_it_is() -> None:
+    scene = Scene("a", "b")
+    scene.finish(6, SPREAD)
+    scene.apply(make_plan(1, (1, 0, 1, 1), effective_batch=5))
+    assert scene.engine.from_batches == [None]
+    assert scene.realizer.answer().late_batches == 2
+
+
+def test_a_newer_plan_keeps_the_moves_under_way_that_it_still_wants() -> None:
+    scene = Scene("a", "b")
+    scene.apply(make_plan(1, (1, 0, 1, 1)))
+    scene.apply(make_plan(2, (1, 1, 1, 1)))
+    assert scene.engine.placed[-1] == {0: "b", 1: "b"}
+    assert scene.history.totals.moves == 2
+    assert scene.dropped() == []
+
+
+def test_delayed_repeated_and_reordered_plans_end_in_the_same_placement() -> None:
+    one, two, three = (
+        make_plan(n, p) for n, p in [(1, (1, 1, 1, 1)), (2, (1, 0, 0, 1)), (3, (0, 1, 0, 1))]
+    )
+    last = []
+    for order in ([one, two, three], [one, three, two, one], [three, two], [two, three, three]):
+        scene = Scene("a", "b")
+        for plan in order:
+            try:
+                scene.apply(plan)
+            except StalePlanError as error:
+                scene.realizer.refuse(str(error))
+        last.append(scene.engine.placed[-1])
+    assert last == [{1: "b", 2: "a"}] * 4
+
+
+def test_executors_that_the_plan_has_too_many_of_are_asked_for() -> None:
+    scene = Scene("a", "b")
+    scene.apply(make_plan(1, (0, 0, 1, 1), ("a", "b", "+1")))
+    assert scene.engine.counts == [3]
+    assert scene.realizer.requested == 3
+    scene.engine.cores["c"] = 1
+    scene.realizer.add_executor()
+    assert scene.realizer.requested is None
+    assert scene.history.totals.scale_actions == 1
+
+
+def test_an_executor_that_the_plan_leaves_out_goes_once_nothing_runs_there() -> None:
+    scene = Scene("a", "b")
+    scene.apply(make_plan(1, (0, 0, 0, 0), ("a",)))
+    assert scene.engine.draining == {"b"}
+    scene.realizer.retire_drained()
+    assert scene.engine.removed == []
+    scene.finish(1, dict.fromkeys(range(4), "a"))
+    scene.realizer.retire_drained()
+    assert scene.engine.removed == ["b"]
+
+
+def test_an_executor_that_replaced_a_lost_one_is_not_sent_away_by_a_plan_that_missed_it() -> None:
+    scene = Scene("a", "b")
+    del scene.engine.cores["b"]
+    scene.engine.cores["c"] = 1
+    scene.apply(make_plan(1, (0, 0, 1, 1), ("a", "b")))
+    assert scene.engine.draining == set()
+    assert scene.engine.placed == [], "nothing can be placed on an executor that is gone"
+
+
+def test_a_request_is_taken_back_when_fewer_will_do() -> None:
+    scene = Scene("a", "b")
+    scene.apply(make_plan(1, (0, 0, 1, 1), ("a", "b", "+1", "+2")))
+    scene.apply(make_plan(2, (0, 0, 1, 1), ("a", "b")))
+    assert scene.engine.counts == [4, 2]
+    assert scene.realizer.requested is None
+    assert scene.engine.draining == set()
