@@ -58,7 +58,7 @@ class Load:
     partitions: int = 8 * EXECUTORS
     keys: int = 200
     rows_per_batch: int = 4000
-    wait_ms: int = 1
+    wait_ms: int = 2
     uniform_batches: int = 2
     first_batches: int = 7
     second_batches: int = 8
