@@ -1,14 +1,19 @@
 package io.balancedstream;
 
 import java.util.ArrayList;
+import java.util.Collection;
 import java.util.HashMap;
 import java.util.Iterator;
 import java.util.List;
 import java.util.Map;
+import java.util.TreeMap;
 import java.util.UUID;
 import java.util.concurrent.LinkedBlockingQueue;
 import java.util.concurrent.TimeUnit;
+import org.apache.spark.ExecutorAllocationClient;
 import org.apache.spark.scheduler.AccumulableInfo;
+import org.apache.spark.scheduler.ExecutorDecommissionInfo;
+import org.apache.spark.scheduler.SchedulerBackend;
 import org.apache.spark.scheduler.SparkListener;
 import org.apache.spark.scheduler.SparkListenerApplicationEnd;
 import org.apache.spark.scheduler.SparkListenerEvent;
@@ -26,6 +31,8 @@ import org.apache.spark.sql.execution.streaming.state.StateStoreProviderId;
 import org.apache.spark.sql.execution.ui.SparkListenerSQLExecutionEnd;
 import org.apache.spark.sql.execution.ui.SparkListenerSQLExecutionStart;
 import org.apache.spark.sql.streaming.StreamingQueryListener;
+import scala.Option;
+import scala.Tuple2;
 import scala.jdk.javaapi.CollectionConverters;
 
 /**
@@ -85,7 +92,11 @@ public final class BatchListener extends SparkListener {
     long fromBatch;
   }
 
+  /** With several queries there may never be a moment between the batches of all of them. */
+  private static final int MOST_EDGES_TO_WAIT = 5;
+
   private final StateStoreCoordinatorRef coordinator;
+  private final SchedulerBackend backend;
   private final LinkedBlockingQueue events = new LinkedBlockingQueue();
   private final Map stages = new HashMap();          // stage id -> StageOfBatch
   private final Map metrics = new HashMap();         // accumulator id -> Metric
@@ -96,8 +107,11 @@ public final class BatchListener extends SparkListener {
   private final Map wishes = new HashMap();          // run id -> Map(operator id -> Wish)
   private final Map hosts = new HashMap();           // live executor id -> host
 
-  public BatchListener(StateStoreCoordinatorRef coordinator) {
+  private final Map leaving = new TreeMap();         // executor id -> batch edges waited for
+
+  public BatchListener(StateStoreCoordinatorRef coordinator, SchedulerBackend backend) {
     this.coordinator = coordinator;
+    this.backend = backend;
   }
 
   /** The next event as JSON, or null when none came in time. */
@@ -124,6 +138,40 @@ public final class BatchListener extends SparkListener {
   /** Forgets what was wanted of a query. */
   public synchronized void release(String runId) {
     wishes.remove(runId);
+  }
+
+  /**
+   * Lets an executor go when no batch is under way: until its end, a batch reads the shuffle output
+   * that the executor wrote, and whoever knows where that was would look for it in vain.
+   */
+  public synchronized void retire(String executor) {
+    leaving.put(executor, Integer.valueOf(0));
+    if (stages.isEmpty()) decommission(leaving.keySet());
+  }
+
+  /** Between two batches of one query: lets those go that no other query's batch needs. */
+  private void retireAtEdge() {
+    List due = new ArrayList();
+    Iterator it = leaving.entrySet().iterator();
+    while (it.hasNext()) {
+      Map.Entry entry = (Map.Entry) it.next();
+      int waited = ((Integer) entry.getValue()).intValue() + 1;
+      entry.setValue(Integer.valueOf(waited));
+      if (stages.isEmpty() || waited >= MOST_EDGES_TO_WAIT) due.add(entry.getKey());
+    }
+    decommission(due);
+  }
+
+  private void decommission(Collection executors) {
+    if (executors.isEmpty()) return;
+    List ids = new ArrayList(executors);
+    leaving.keySet().removeAll(ids);
+    Tuple2[] due = new Tuple2[ids.size()];
+    for (int i = 0; i < due.length; i++) {
+      due[i] = new Tuple2(ids.get(i), new ExecutorDecommissionInfo(
+          "retired by balancedstream: its state partitions run elsewhere", Option.empty()));
+    }
+    ((ExecutorAllocationClient) backend).decommissionExecutors(due, true, false);
   }
 
   /** An executor that joined before this listener did. */
@@ -244,6 +292,8 @@ public final class BatchListener extends SparkListener {
       tasks.remove(runId);
       lastExecutor.remove(runId);
       wishes.remove(runId);
+      forgetStages(runId, Long.MAX_VALUE);
+      retireAtEdge();
       emit("{\"event\":\"query_terminated\",\"run\":" + quote(runId) + ",\"error\":"
           + (ended.exception().isEmpty() ? "null" : quote((String) ended.exception().get())) + "}");
     }
@@ -260,11 +310,8 @@ public final class BatchListener extends SparkListener {
     while (old.hasNext()) {
       if (((Long) old.next()).longValue() <= batch) old.remove();
     }
-    Iterator it = stages.values().iterator();
-    while (it.hasNext()) {
-      StageOfBatch stage = (StageOfBatch) it.next();
-      if (stage.runId.equals(runId) && stage.batch <= batch) it.remove();
-    }
+    forgetStages(runId, batch);
+    retireAtEdge();
     StringBuilder known = new StringBuilder();
     Iterator ops = child(operators, runId).values().iterator();
     while (ops.hasNext()) {
@@ -276,6 +323,14 @@ public final class BatchListener extends SparkListener {
     }
     emit("{\"event\":\"batch_finished\",\"run\":" + quote(runId) + ",\"progress\":"
         + progress.json() + ",\"operators\":[" + known + "],\"tasks\":[" + taskRows + "]}");
+  }
+
+  private void forgetStages(String runId, long lastBatch) {
+    Iterator it = stages.values().iterator();
+    while (it.hasNext()) {
+      StageOfBatch stage = (StageOfBatch) it.next();
+      if (stage.runId.equals(runId) && stage.batch <= lastBatch) it.remove();
+    }
   }
 
   /** The batch's rows as JSON; notes where each partition ran. */

@@ -23,13 +23,11 @@ def start_listener(spark: SparkSession) -> Any:
     compiler.setParentClassLoader(jvm.java.lang.Thread.currentThread().getContextClassLoader())
     compiler.cook(source)
     java_class = compiler.getClassLoader().loadClass(CLASS_NAME)
-    coordinator = find_coordinator(spark)
-    types = gateway.new_array(jvm.java.lang.Class, 1)
-    types[0] = coordinator.getClass()
-    values = gateway.new_array(jvm.java.lang.Object, 1)
-    values[0] = coordinator
-    listener = java_class.getDeclaredConstructor(types).newInstance(values)
     context = spark.sparkContext._jsc.sc()
+    values = gateway.new_array(jvm.java.lang.Object, 2)
+    values[0] = find_coordinator(spark)
+    values[1] = context.schedulerBackend()
+    listener = java_class.getDeclaredConstructors()[0].newInstance(values)
     context.addSparkListener(listener)
     executors = context.statusStore().executorList(True)
     for i in range(executors.size()):
