@@ -96,8 +96,7 @@ class Disturber:
                 task.executor
             )
         self._last_batch[event.query] = batch
-        ran_on = [[t.operator, t.partition, t.executor] for t in event.tasks]
-        self._write("batch", query=event.query, batch=batch, handoffs=event.handoffs, ran_on=ran_on)
+        self._write(**describe_batch(event))
         # With several queries the slowest one counts: then all of them have state to move.
         finished = min(self._last_batch.values())
         while self._waiting and self._waiting[0].after_batch <= finished:

@@ -175,7 +175,7 @@ class Controller:
         ran = {(event.query, operator.id) for operator in event.operators}
         for key in sorted(ran & decision.balance.keys() - moving.keys()):
             self._tell_balance(key, decision)
-        self._tell_scaling(decision.scaling)
+        self._tell_scaling(decision.scaling, observation.asked)
         plan = propose(self._realizer.epoch + 1, observation, decision, self._policy, wanted=moving)
         if plan is None:
             return
@@ -185,8 +185,7 @@ class Controller:
             str(scaling.verdict),
             scaling.reason,
         )
-        present = len(executors) if observation.requested is None else observation.requested
-        if len(plan.executors) != present:
+        if len(plan.executors) != observation.asked:
             self._last_scaled_s = now_s
         self._realizer.apply(plan, why)
         if self._record:
@@ -223,13 +222,11 @@ class Controller:
         reason = balance.reason if mode == "auto" else f"{mode}: {balance.reason}"
         self._journal.add_balance(key, kind, reason, balance)
 
-    def _tell_scaling(self, scaling: ScalingDecision) -> None:
+    def _tell_scaling(self, scaling: ScalingDecision, asked: int) -> None:
         policy = self._policy.scaling
         if policy.max_executors == 0 or policy.mode == "off":
             return
-        requested = self._realizer.requested
-        present = len(self._engine.executors()) if requested is None else requested
-        changes = scaling.executors != present and policy.mode == "auto"
+        changes = scaling.executors != asked and policy.mode == "auto"
         prefix = "advise: " if policy.mode == "advise" else ""
         self._journal.add_scaling(
             "scale" if changes else "none", f"{prefix}{scaling.verdict}: {scaling.reason}"

@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping
 
 from balancedstream.core.hotspots import BalanceDecision, Move
 from balancedstream.core.observations import TaskSample
+from balancedstream.core.planning import OperatorKey
 from balancedstream.engine.events import BatchFinished
 from balancedstream.exporter import Exporter
 from balancedstream.history import (
@@ -18,8 +19,6 @@ from balancedstream.history import (
     ScaleRecord,
 )
 from balancedstream.live import View
-
-OperatorKey = tuple[str, int]
 
 
 class Journal:

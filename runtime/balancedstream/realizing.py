@@ -16,15 +16,15 @@ from balancedstream.core.hotspots import Move
 from balancedstream.core.migration import steps, steps_within
 from balancedstream.core.observations import TaskSample
 from balancedstream.core.plan import Answer, Plan, PlanState, advance
+from balancedstream.core.planning import OperatorKey
 from balancedstream.core.policy import MigrationPolicy
 from balancedstream.engine.engine import Engine
 from balancedstream.engine.events import BatchFinished
+from balancedstream.errors import PlanConflictError, StalePlanError
 from balancedstream.journal import Journal
 
 SETTLE_BATCHES = 5
 """A move whose task is not on its target after so many batches is given up, with the reason."""
-
-OperatorKey = tuple[str, int]
 
 
 @dataclass(frozen=True)
@@ -69,7 +69,7 @@ class Realizer:
         self._engine = engine
         self._policy = policy
         self._journal = journal
-        self._newest = PlanState()
+        self._plan: Plan | None = None
         self._late_batches = 0
         self._prepared_for: dict[str, int] = {}
         self._refused = ""
@@ -94,8 +94,7 @@ class Realizer:
     @property
     def epoch(self) -> int:
         """Of the newest plan that was accepted; 0 before the first."""
-        plan = self._newest.in_force
-        return plan.epoch if plan else 0
+        return self._plan.epoch if self._plan else 0
 
     def wanted(self) -> dict[OperatorKey, dict[int, str]]:
         """Where partitions whose moves are under way shall go, by (query, operator)."""
@@ -112,25 +111,26 @@ class Realizer:
             refused=self._refused,
         )
 
-    def refuse(self, reason: str) -> None:
-        """Notes why something that came as a plan was not accepted."""
-        self._refused = reason
-
     def apply(self, plan: Plan, why: Why) -> None:
         """Begins to realize a plan; what an older one still had under way is withdrawn.
 
         A plan with an `effective_batch` is in force from exactly there; where that batch is over,
-        from the next one, and the answer says by how many batches it was late.
+        from the next one, and the answer says by how many batches it was late. Of a plan that is
+        refused it says why.
 
         Raises:
             StalePlanError: a newer plan was accepted before.
             PlanConflictError: another plan of this epoch was accepted before.
         """
-        state = advance(self._newest, plan)
-        if state == self._newest:
+        if plan == self._plan:
             return
+        try:
+            advance(PlanState(in_force=self._plan), plan)
+        except (StalePlanError, PlanConflictError) as error:
+            self._refused = str(error)
+            raise
         # Batches are numbered by query: which plan is due when is kept for each of them below.
-        self._newest = PlanState(in_force=plan)
+        self._plan = plan
         self._refused = ""
         self._late_batches = 0
         self._prepared_for.clear()

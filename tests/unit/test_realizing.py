@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from contextlib import suppress
 
 import pytest
 from scripted import ScriptedEngine, SilentView
@@ -110,6 +111,7 @@ def test_a_plan_is_refused_that_is(second: Plan, error: type[Exception]) -> None
         scene.apply(second)
     assert scene.engine.placed == [{0: "b"}]
     assert scene.realizer.answer().epoch == 5
+    assert scene.realizer.answer().refused.startswith(f"plan.epoch: {second.epoch}")
 
 
 def test_a_prepared_plan_is_handed_to_the_engine_for_its_batch() -> None:
@@ -167,10 +169,8 @@ def test_delayed_repeated_and_reordered_plans_end_in_the_same_placement() -> Non
     for order in ([one, two, three], [one, three, two, one], [three, two], [two, three, three]):
         scene = Scene("a", "b")
         for plan in order:
-            try:
+            with suppress(StalePlanError):
                 scene.apply(plan)
-            except StalePlanError as error:
-                scene.realizer.refuse(str(error))
         last.append(scene.engine.placed[-1])
     assert last == [{1: "b", 2: "a"}] * 4
 

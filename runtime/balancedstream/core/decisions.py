@@ -41,6 +41,11 @@ class Observation:
     last_scaled_s: float | None = None
     missing: int = 0
 
+    @property
+    def asked(self) -> int:
+        """Executors that there are, or will be once those asked for have come."""
+        return len(self.executors) if self.requested is None else self.requested
+
     def to_json(self) -> str:
         """One line of JSON, which `parse_observation` reads back.
 

@@ -47,10 +47,9 @@ def propose(
     """
     wanted = wanted or {}
     live = sorted(observation.executors)
-    present = len(live) if observation.requested is None else observation.requested
     scales = policy.scaling.mode == "auto" and policy.scaling.max_executors > 0
-    count = decision.scaling.executors if scales else present
-    acts = count != present
+    count = decision.scaling.executors if scales else observation.asked
+    acts = count != observation.asked
     victims = choose_victims(decision.loads, live, len(live) - count) if acts else []
     if victims:
         live = [executor for executor in live if executor not in victims]
