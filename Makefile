@@ -28,7 +28,7 @@ integration: $(VENV)/.ready
 oldest-spark: $(VENV)/.ready
 	@$(BIN)/python -m venv .venv-oldest
 	@sed 's/^pyspark==.*/pyspark==$(OLDEST_SPARK)/' constraints.txt > .venv-oldest/constraints.txt
-	@.venv-oldest/bin/python -m pip install --quiet --disable-pip-version-check -c .venv-oldest/constraints.txt -e '.[dev,examples]'
+	@.venv-oldest/bin/python -m pip install --quiet --disable-pip-version-check -c .venv-oldest/constraints.txt -e '.[dev,examples,kubernetes,operator]'
 	@.venv-oldest/bin/python -m pytest tests/integration/test_engine.py
 
 $(VENV)/.ready: pyproject.toml constraints.txt
@@ -42,7 +42,7 @@ $(VENV)/.ready: pyproject.toml constraints.txt
 	  echo "BalancedStream needs Python 3.11 or newer (Spark 4.3 does). Install it, or name it: make PYTHON=/path/to/python3.11 demo" >&2; exit 1; \
 	fi; \
 	"$$found" -m venv $(VENV)
-	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev,examples]'
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev,examples,kubernetes,operator]'
 	@touch $@
 
 clean:

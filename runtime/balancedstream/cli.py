@@ -58,6 +58,17 @@ def _build_parser() -> argparse.ArgumentParser:
     run.add_argument(
         "--metrics-port", type=int, metavar="PORT", help="serve /metrics for Prometheus there"
     )
+    run.add_argument(
+        "--metrics-address",
+        default="127.0.0.1",
+        metavar="ADDRESS",
+        help="address to serve /metrics on; 0.0.0.0 for all (default: %(default)s)",
+    )
+    run.add_argument(
+        "--stream",
+        metavar="NAMESPACE/NAME",
+        help="in a driver pod: follow the plans that the operator makes for this BalancedStream",
+    )
     run.add_argument("app", type=Path, metavar="APP", help="the script")
     run.add_argument("args", nargs=argparse.REMAINDER, metavar="ARGS", help="its own arguments")
     run.set_defaults(command=_run)
@@ -85,6 +96,8 @@ def _run(arguments: argparse.Namespace) -> int:
         report_dir=arguments.report,
         record_dir=arguments.record,
         metrics_port=arguments.metrics_port,
+        metrics_address=arguments.metrics_address,
+        stream=arguments.stream,
     )
     return run_app(options)
 
