@@ -15,7 +15,7 @@ import yaml
 from balancedstream import __version__
 from balancedstream.core.decisions import Observation, decide, parse_observation
 from balancedstream.core.policy import Policy, knobs, parse
-from balancedstream.errors import BalancedStreamError, InvalidInputError
+from balancedstream.errors import BalancedStreamError, InvalidInputError, MissingPackageError
 
 EXIT_ERROR = 2
 """The command could not do what it was asked for; standard error says why."""
@@ -85,8 +85,15 @@ def _build_parser() -> argparse.ArgumentParser:
 
 def _run(arguments: argparse.Namespace) -> int:
     # `explain` and `policy` need no Spark, and answer at once.
-    from balancedstream.engine.session import LocalExecutors  # noqa: PLC0415
-    from balancedstream.running import RunOptions, run_app  # noqa: PLC0415
+    try:
+        from balancedstream.engine.session import LocalExecutors  # noqa: PLC0415
+        from balancedstream.running import RunOptions, run_app  # noqa: PLC0415
+    except ModuleNotFoundError as error:
+        message = (
+            f"`run` needs the package {error.name}, which is not installed. Nothing was started. "
+            "Install it with: pip install 'balancedstream[spark]'"
+        )
+        raise MissingPackageError(message) from error
 
     options = RunOptions(
         app=arguments.app,
