@@ -138,6 +138,10 @@ def build_registry(operator_of: list[Operator], default_url: str) -> kopf.Operat
     """
     registry = kopf.OperatorRegistry()
 
+    @kopf.on.login(registry=registry)
+    def log_in(**kwargs: Any) -> kopf.ConnectionInfo | None:
+        return kopf.login_with_service_account(**kwargs) or kopf.login_with_kubeconfig(**kwargs)
+
     @kopf.on.startup(registry=registry)
     async def start(settings: kopf.OperatorSettings, **_: Any) -> None:
         settings.posting.loggers = False
@@ -185,6 +189,8 @@ def main(argv: Sequence[str] | None = None) -> None:
     logging.basicConfig(
         level=os.environ.get("LOG_LEVEL", "INFO"), format="%(asctime)s %(levelname)s %(message)s"
     )
+    # Each event that comes in would be a line otherwise.
+    logging.getLogger("kopf.objects").setLevel(logging.WARNING)
     kopf.run(
         registry=build_registry([], arguments.prometheus_url),
         clusterwide=arguments.all_namespaces,

@@ -75,8 +75,7 @@ class Prometheus:
             KeyError,
             TypeError,
         ) as error:
-            reason = str(error).partition("\n")[0]
-            message = f"Prometheus at {self._url} cannot be asked: {reason}"
+            message = f"Prometheus at {self._url} cannot be asked: {_find_root(error)}"
             raise MissingMeasurementsError(message) from error
         return [
             Series(
@@ -85,3 +84,10 @@ class Prometheus:
             )
             for entry in found
         ]
+
+
+def _find_root(error: BaseException) -> str:
+    """The innermost cause: the outer ones repeat the whole question."""
+    while error.__context__ is not None:
+        error = error.__context__
+    return f"{type(error).__name__}: {error}".partition("\n")[0][:300]
