@@ -10,13 +10,12 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections import defaultdict, deque
+from collections import deque
 from collections.abc import Callable
 from typing import Protocol
 
 from balancedstream.core.decisions import Observation
 from balancedstream.core.hotspots import diminish
-from balancedstream.core.observations import TaskSample
 from balancedstream.core.policy import BalancePolicy, Policy
 from balancedstream.deciding import Decider
 from balancedstream.engine.engine import Engine, is_connection_lost
@@ -181,9 +180,7 @@ class Controller:
 
 
 def _summarize(event: BatchFinished, executors: dict[str, int]) -> BatchRecord:
-    tasks: dict[int, dict[int, TaskSample]] = defaultdict(dict)
-    for task in event.tasks:
-        tasks[task.operator][task.partition] = task
+    tasks = event.by_operator()
     loads = []
     for operator in event.operators:
         of_operator = tasks.get(operator.id, {})

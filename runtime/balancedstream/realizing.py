@@ -7,14 +7,13 @@ are there, is our own design.
 
 from __future__ import annotations
 
-from collections import defaultdict, deque
+from collections import deque
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from balancedstream.core.handoffs import LoadCost, learn_load_cost
 from balancedstream.core.hotspots import Move
 from balancedstream.core.migration import steps, steps_within
-from balancedstream.core.observations import TaskSample
 from balancedstream.core.plan import Answer, Plan, PlanState, advance
 from balancedstream.core.planning import OperatorKey
 from balancedstream.engine.engine import Engine
@@ -146,10 +145,7 @@ class Realizer:
         self._load_cost = learn_load_cost(self._load_cost, event.tasks)
         if self._prepared_for.get(event.query, batch + 1) <= batch + 1:
             self._prepared_for.pop(event.query, None)
-        by_operator: dict[int, dict[int, TaskSample]] = defaultdict(dict)
-        for task in event.tasks:
-            by_operator[task.operator][task.partition] = task
-        for operator, tasks in by_operator.items():
+        for operator, tasks in event.by_operator().items():
             key = event.query, operator
             self._ran_on[key] = {p: t.executor for p, t in tasks.items()}
             self._state_bytes[key] = {p: t.state_bytes for p, t in tasks.items()}
