@@ -10,7 +10,7 @@ demo: $(VENV)/.ready
 	@$(BIN)/python examples/01-flights/demo.py --report $(REPORT)
 
 test: lint
-	@$(BIN)/python -m pytest runtime/balancedstream tests/unit tests/integration
+	@$(BIN)/python -m pytest runtime/balancedstream operator tests/unit tests/integration
 
 lint: $(VENV)/.ready
 	@$(BIN)/ruff check .
@@ -19,7 +19,7 @@ lint: $(VENV)/.ready
 	@$(BIN)/lint-imports
 
 unit: $(VENV)/.ready
-	@$(BIN)/python -m pytest runtime/balancedstream tests/unit
+	@$(BIN)/python -m pytest runtime/balancedstream operator tests/unit
 
 integration: $(VENV)/.ready
 	@$(BIN)/python -m pytest tests/integration

@@ -100,7 +100,8 @@ def _why_wait(measurement: Measurement, given: Given) -> str:
         return f"plan {plan.epoch} is not applied yet"
     for query, batch in given.planned_after.items():
         done = measurement.last_batches.get(query)
-        if done is not None and done < batch + SETTLED_BATCHES:
+        # Fewer than before is a query that was begun anew.
+        if done is not None and batch <= done < batch + SETTLED_BATCHES:
             return f"plan {plan.epoch} shows from batch {batch + SETTLED_BATCHES} of {query} on"
     return ""
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -61,6 +61,17 @@ WAITING_S = 5.0
 
 IDLE_AFTER_S = 600.0
 """A query whose last batch is this old is said to be idle, or hung."""
+
+
+_MEASURED_CONDITIONS = (
+    "MetricsAvailable",
+    "Balanced",
+    "Migrating",
+    "Unsplittable",
+    "ScalingLimited",
+    "Fallback",
+)
+"""Unknown while the driver does not run."""
 
 
 class Cluster(Protocol):
@@ -187,8 +198,9 @@ class Supervisor:
         _report_driver(driver, report)
         if not driver.running:
             self._missing = 0
-            report.fields["executors"] = 0
-            report.set_condition("MetricsAvailable", None, driver.reason, driver.message)
+            report.fields |= {"executors": 0, "imbalance": None, "imbalanceText": None}
+            for kind in _MEASURED_CONDITIONS:
+                report.set_condition(kind, None, driver.reason, driver.message)
             return
         answer = self._read_answer(report)
         measurement = self._measure(spec, policy, report)
@@ -202,9 +214,26 @@ class Supervisor:
         fingerprint = hashlib.sha256(text.encode()).hexdigest()
         if fingerprint == self._applied and now_s < self._applied_s + REPAIR_S:
             return
+        if not self._applied:
+            self._refuse_foreign(children)
         for child in children:
             self._cluster.apply(child)
         self._applied, self._applied_s = fingerprint, now_s
+
+    def _refuse_foreign(self, children: Sequence[Manifest]) -> None:
+        """An object of a child's name that is not ours is nobody's to take over."""
+        for child in children:
+            kind, metadata = child["kind"], child["metadata"]
+            found = self._cluster.get(
+                child["apiVersion"], kind, metadata["namespace"], metadata["name"]
+            )
+            owners = ((found or {}).get("metadata") or {}).get("ownerReferences") or []
+            if found and not any(owner["uid"] == self._stream.uid for owner in owners):
+                message = (
+                    f"{kind} {metadata['name']} exists and does not belong to this stream; remove "
+                    "it, or give the stream another name"
+                )
+                raise ClusterError(message, refused=True)
 
     def _look_at_driver(self, now_s: float) -> DriverState:
         """How the driver is; a pod that was made for an older spec is replaced."""
@@ -312,6 +341,7 @@ class Supervisor:
                 )
                 report.events.append(StreamEvent("PlanOverwritten", message, warning=True))
             return self._plan, foreign
+        self._planned_s = report.now_s
         try:
             self._plan = parse_plan(text) if text else None
         except BalancedStreamError as error:

@@ -354,6 +354,29 @@ def test_what_the_api_server_refuses_is_a_condition() -> None:
     assert "Correct the spec" in done.status["reason"]
 
 
+def test_an_object_of_somebody_else_is_never_taken_over() -> None:
+    scene = Scene()
+    scene.cluster.objects["ConfigMap", "clicks-plan"] = {"metadata": {"name": "clicks-plan"}}
+    done = scene.run_pass()
+    assert conditions(done)["Running"] == ("False", "Refused")
+    assert (
+        "ConfigMap clicks-plan exists and does not belong to this stream" in done.status["reason"]
+    )
+    assert scene.cluster.applied == []
+    del scene.cluster.objects["ConfigMap", "clicks-plan"]
+    scene.run_pass()
+    assert "ConfigMap/clicks-plan" in scene.cluster.applied
+
+
+def test_what_was_measured_is_unknown_while_the_driver_does_not_run() -> None:
+    scene = Scene()
+    scene.run_until_running()
+    del scene.cluster.objects["Pod", POD]
+    done = scene.run_pass()
+    assert conditions(done)["Balanced"][0] == "Unknown"
+    assert "imbalance" not in done.status or done.status["imbalance"] is None
+
+
 def test_a_suspended_stream_says_so() -> None:
     scene = Scene(suspend=True)
     scene.run_pass()
