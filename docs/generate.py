@@ -73,7 +73,7 @@ def render_resource() -> str:
         lines += list(_describe_fields(schema["properties"][part], part))
         lines.append("")
     lines += ["## Rules\n", "Beyond single fields, the API server sees to it that:\n"]
-    lines += [f"- {message}" for message in _collect_rules(schema)]
+    lines += [f"- {message}" for message in dict.fromkeys(_collect_rules(schema))]
     return "\n".join(lines) + "\n"
 
 
@@ -107,8 +107,9 @@ def _describe_allowed(field: dict[str, Any]) -> str:
 
 
 def _collect_rules(schema: dict[str, Any]) -> Iterator[str]:
-    for rule in schema.get("x-kubernetes-validations", ()):
-        yield rule["message"]
+    # Those of single numbers stand in the table already.
+    if schema["type"] == "object":
+        yield from (rule["message"] for rule in schema.get("x-kubernetes-validations", ()))
     for field in schema.get("properties", {}).values():
         yield from _collect_rules(field)
 

@@ -210,12 +210,7 @@ def _describe_value(kind: Any, declared: _Declared) -> Schema:
             if pattern:
                 schema["pattern"] = f"^{pattern}$"
         case Number(minimum=minimum, maximum=maximum):
-            whole = _is_whole(kind)
-            schema |= {
-                "type": "integer" if whole else "number",
-                "minimum": int(minimum) if whole else minimum,
-                "maximum": int(maximum) if whole else maximum,
-            }
+            schema |= _describe_number(_is_whole(kind), minimum, maximum)
         case Words(choices=choices):
             schema |= {"type": "string", "enum": list(choices)}
         case Switch():
@@ -257,13 +252,7 @@ def _describe_knobs(declared: Knobs) -> Schema:
         if knob.bounds is None:
             schema |= {"type": "string", "enum": [_word(choice) for choice in knob.choices]}
         else:
-            whole = knob.kind is int
-            least, most = knob.bounds
-            schema |= {
-                "type": "integer" if whole else "number",
-                "minimum": int(least) if whole else least,
-                "maximum": int(most) if whole else most,
-            }
+            schema |= _describe_number(knob.kind is int, *knob.bounds)
         properties[camel(name)] = schema
     described: Schema = {"type": "object", "properties": properties}
     if declared.rules:
@@ -325,6 +314,19 @@ def _read_knobs(declared: Knobs, given: Mapping[str, Any], path: str) -> dict[st
             message = f"{path}.{key}: must be {allowed}, not {value!r}"
             raise InvalidInputError(message)
     return values
+
+
+def _describe_number(whole: bool, least: float, most: float) -> Schema:
+    if whole:
+        return {"type": "integer", "minimum": int(least), "maximum": int(most)}
+    schema: Schema = {"type": "number", "minimum": least, "maximum": most}
+    if least % 1:
+        # The API server compares a number that is written as an integer with the bound's integer
+        # part, so that 0 would pass for 0.001.
+        schema["x-kubernetes-validations"] = [
+            rule(f"self >= {least}", f"must be at least {least:.15g}")
+        ]
+    return schema
 
 
 def _is_whole(kind: Any) -> bool:
