@@ -60,7 +60,7 @@ WAITING_S = 5.0
 """Pause between passes while a stream does not run yet."""
 
 IDLE_AFTER_S = 600.0
-"""A query whose last batch is this old is said to be idle, or hung."""
+"""A query whose last batch is this old is said to be idle, or, where rows wait, to hang."""
 
 
 _MEASURED_CONDITIONS = (
@@ -523,9 +523,17 @@ def _report_progress(measurement: Measurement, report: Report) -> None:
     newest = max(measurement.batches, key=lambda b: b.finished_s)
     age_s = report.now_s - newest.finished_s
     report.fields["phase"] = "Running"
-    if age_s > IDLE_AFTER_S:
-        message = f"the last batch ended {age_s:.0f} s ago: no input, or the query hangs"
+    if age_s > IDLE_AFTER_S and newest.backlog_rows:
+        message = (
+            f"the last batch ended {age_s:.0f} s ago, and {newest.backlog_rows:.0f} rows wait: the "
+            "query hangs, see the driver's log"
+        )
         report.set_condition("Running", False, "NoProgress", message)
+        return
+    if age_s > IDLE_AFTER_S:
+        # Without input Spark runs no batch.
+        message = f"the last batch ended {age_s:.0f} s ago: no input since"
+        report.set_condition("Running", True, "Idle", message)
         return
     message = f"query {newest.query} finished batch {newest.batch}"
     report.set_condition("Running", True, "BatchesProgress", message)
