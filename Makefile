@@ -14,10 +14,10 @@ test: lint
 
 # On the cluster of KUBECONFIG, on kind where Docker runs, or on tests/cluster where root and Go are.
 e2e: $(VENV)/.ready
-	@$(BIN)/python -m pytest -m e2e tests/e2e
+	@$(BIN)/python -m pytest -m e2e tests/e2e tests/chart
 
 e2e-ci: $(VENV)/.ready
-	@$(BIN)/python -m pytest -m e2e_ci tests/e2e
+	@$(BIN)/python -m pytest -m e2e_ci tests/e2e tests/chart
 
 lint: $(VENV)/.ready
 	@$(BIN)/ruff check .

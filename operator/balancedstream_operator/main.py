@@ -67,6 +67,8 @@ class Operator:
         before = self._resources.get(uid)
         self._resources[uid] = resource
         if uid not in self._tasks:
+            metadata = resource["metadata"]
+            self._metrics.add_stream(f"{metadata['namespace']}/{metadata['name']}")
             self._wake[uid] = asyncio.Event()
             self._tasks[uid] = asyncio.create_task(self._look_after(uid))
         elif before and _generation(before) != _generation(resource):
@@ -129,14 +131,16 @@ def _tell(resource: dict[str, Any], event: StreamEvent, told: dict[str, tuple[st
     kopf.event(cast("kopf.Body", resource), type=kind, reason=event.reason, message=event.message)
 
 
-def build_registry(operator_of: list[Operator], default_url: str) -> kopf.OperatorRegistry:
+def build_registry(default_url: str, *, all_namespaces: bool) -> kopf.OperatorRegistry:
     """The handlers: all they do is to pass on what kopf says.
 
     Args:
-        operator_of: filled with the operator at start-up, when there is an event loop.
         default_url: Prometheus for streams that name none.
+        all_namespaces: whether the whole cluster is watched.
     """
     registry = kopf.OperatorRegistry()
+    # Filled at start-up, when there is an event loop.
+    operator_of: list[Operator] = []
 
     @kopf.on.login(registry=registry)
     def log_in(**kwargs: Any) -> kopf.ConnectionInfo | None:
@@ -145,6 +149,8 @@ def build_registry(operator_of: list[Operator], default_url: str) -> kopf.Operat
     @kopf.on.startup(registry=registry)
     async def start(settings: kopf.OperatorSettings, **_: Any) -> None:
         settings.posting.loggers = False
+        # Without a ClusterRole there is nothing to be learnt of other namespaces, nor of the CRD.
+        settings.scanning.disabled = not all_namespaces
         settings.watching.server_timeout = WATCH_S
         settings.watching.client_timeout = WATCH_S + 30
         settings.watching.connect_timeout = 10
@@ -192,7 +198,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     # Each event that comes in would be a line otherwise.
     logging.getLogger("kopf.objects").setLevel(logging.WARNING)
     kopf.run(
-        registry=build_registry([], arguments.prometheus_url),
+        registry=build_registry(arguments.prometheus_url, all_namespaces=arguments.all_namespaces),
         clusterwide=arguments.all_namespaces,
         namespaces=arguments.namespace or (),
         standalone=True,

@@ -9,6 +9,8 @@ from pathlib import Path
 
 import pytest
 
+pytestmark = [pytest.mark.e2e, pytest.mark.e2e_ci]
+
 ENTRYPOINT = Path(__file__).parents[2] / "docker" / "entrypoint.sh"
 TINI = "/usr/bin/tini -s --"
 

@@ -102,7 +102,7 @@ def deploy_broker(kube: Kube, namespace: str) -> Broker:
     """Starts the broker; returns when it answers this machine."""
     broker = Broker(f"{NAME}.{namespace}.svc:9092", f"{kube.node_address}:{NODE_PORT}")
     kube.apply(*_manifests(namespace, broker))
-    kube.wait_for_rollout(namespace, NAME)
+    kube.wait_for_rollout(namespace, NAME, timeout_s=180)
     admin = AdminClient({"bootstrap.servers": broker.here, "log_level": 0})
     wait_until("the broker's answer", lambda: _answers(admin), timeout_s=60)
     return broker
@@ -133,6 +133,8 @@ offsets.topic.replication.factor=1
 offsets.topic.num.partitions=1
 num.network.threads=2
 num.io.threads=2
+# The default of 9 s fences a broker that two busy cores let wait.
+broker.session.timeout.ms=90000
 """
     metadata = {"name": NAME, "namespace": namespace, "labels": _LABELS}
     ports = {"pods": 9092, "here": 9094}

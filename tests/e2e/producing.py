@@ -55,7 +55,10 @@ class PacedProducer:
     def __init__(
         self, broker: Broker, topic: str, keys: ZipfKeys, *, seed: int = 0, partitions: int = 6
     ) -> None:
-        self._producer = Producer({"bootstrap.servers": broker.here, "linger.ms": 50})
+        self._producer = Producer(
+            # Errors only: a topic that is a second old has no leader yet, which is no news.
+            {"bootstrap.servers": broker.here, "linger.ms": 50, "log_level": 3}
+        )
         self._topic = topic
         self._keys = keys
         self._values = random.Random(seed)
@@ -114,7 +117,7 @@ class PacedProducer:
         Raises:
             AssertionError: a row was not taken.
         """
-        remaining = self._producer.flush(30)
+        remaining = self._producer.flush(60)
         if remaining or self._failures:
             message = f"{remaining} rows not delivered; failures: {self._failures[:3]}"
             raise AssertionError(message)
