@@ -239,7 +239,7 @@ def _role(stream: Stream) -> Manifest:
             {
                 "apiGroups": [""],
                 "resources": ["pods"],
-                "verbs": ["create", "get", "list", "watch", "patch", "delete", "deletecollection"],
+                "verbs": ["create", "get", "list", "watch", "delete", "deletecollection"],
             },
             {
                 "apiGroups": [""],

@@ -33,13 +33,13 @@ class Broker:
 
     def create_topic(self, name: str, partitions: int = 6) -> None:
         """Returns when the topic can be written to."""
-        admin = AdminClient({"bootstrap.servers": self.here})
+        admin = AdminClient({"bootstrap.servers": self.here, "log_level": 3})
         (created,) = admin.create_topics([NewTopic(name, partitions, 1)]).values()
         created.result(timeout=30)
 
     def delete_topic(self, name: str) -> None:
         """Returns when the broker has taken the request."""
-        admin = AdminClient({"bootstrap.servers": self.here})
+        admin = AdminClient({"bootstrap.servers": self.here, "log_level": 3})
         (deleted,) = admin.delete_topics([name]).values()
         deleted.result(timeout=30)
 

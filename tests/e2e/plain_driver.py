@@ -74,7 +74,10 @@ def spark_conf(namespace: str, name: str, executors: int) -> dict[str, str]:
         "spark.kubernetes.namespace": namespace,
         "spark.kubernetes.driver.pod.name": f"{name}-driver-0",
         "spark.kubernetes.container.image": APP,
+        # Without these it wants to create and delete ConfigMaps, Services and claims.
         "spark.kubernetes.executor.disableConfigMap": "true",
+        "spark.kubernetes.driver.service.deleteOnTermination": "false",
+        "spark.kubernetes.driver.ownPersistentVolumeClaim": "false",
         "spark.kubernetes.executor.podTemplateFile": f"{_CONF}/executor.yaml",
         "spark.kubernetes.executor.request.cores": "200m",
         "spark.executor.instances": str(executors),
@@ -85,6 +88,7 @@ def spark_conf(namespace: str, name: str, executors: int) -> dict[str, str]:
         "spark.driver.blockManager.port": str(BLOCK_MANAGER_PORT),
         "spark.driver.memory": "768m",
         "spark.ui.enabled": "false",
+        "spark.ui.showConsoleProgress": "false",
         "spark.sql.shuffle.partitions": "8",
         "spark.sql.streaming.checkpointLocation": str(MOUNT / name),
         "spark.sql.streaming.checkpointFileManagerClass": (

@@ -71,7 +71,7 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
 # drivers': Kubernetes lets nobody grant what he does not have.
 - apiGroups: [""]
   resources: [pods]
-  verbs: [get, list, watch, create, patch, delete, deletecollection]
+  verbs: [get, list, watch, create, delete, deletecollection]
 # To say that a claim is missing.
 - apiGroups: [""]
   resources: [persistentvolumeclaims]
