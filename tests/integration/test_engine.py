@@ -23,7 +23,6 @@ from pyspark.sql.streaming.stateful_processor import StatefulProcessor
 from balancedstream.engine import Engine
 from balancedstream.engine.events import (
     BatchFinished,
-    ExecutorAdded,
     ExecutorRemoved,
     TaskFailed,
 )
