@@ -203,7 +203,15 @@ def _manifests(namespace: str) -> list[Manifest]:
                 "strategy": {"type": "Recreate"},
                 "selector": {"matchLabels": _LABELS},
                 "template": {
-                    "metadata": {"labels": _LABELS},
+                    "metadata": {
+                        "labels": _LABELS,
+                        # It scrapes itself by the annotations that it looks for in others.
+                        "annotations": {
+                            "prometheus.io/scrape": "true",
+                            "prometheus.io/port": "9090",
+                            "prometheus.io/path": "/metrics",
+                        },
+                    },
                     "spec": {
                         "serviceAccountName": NAME,
                         "securityContext": UNPRIVILEGED_POD,

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from kube import UNPRIVILEGED_POD, Kube
+from waiting import wait_until
 
 CLAIM = "checkpoints"
 MOUNT = Path("/checkpoints")
@@ -54,7 +55,12 @@ def create_storage(kube: Kube, namespace: str, shared_folder: Path) -> Storage:
                 "claimRef": {"namespace": namespace, "name": CLAIM},
                 "hostPath": {"path": str(folder), "type": "Directory"},
             },
-        },
+        }
+    )
+    # A claim that comes before its volume is known, or a pod before its claim is bound, is looked
+    # at again only a quarter of a minute later.
+    _wait_for_phase(kube, "PersistentVolume", namespace, "Available")
+    kube.apply(
         {
             "apiVersion": "v1",
             "kind": "PersistentVolumeClaim",
@@ -65,9 +71,18 @@ def create_storage(kube: Kube, namespace: str, shared_folder: Path) -> Storage:
                 "volumeName": namespace,
                 "resources": {"requests": {"storage": "1Gi"}},
             },
-        },
+        }
     )
+    _wait_for_phase(kube, "PersistentVolumeClaim", CLAIM, "Bound", namespace=namespace)
     return Storage(namespace, folder)
+
+
+def _wait_for_phase(kube: Kube, kind: str, name: str, phase: str, *, namespace: str = "") -> None:
+    def look() -> bool:
+        found = kube.find("v1", kind, name, namespace=namespace)
+        return found is not None and found.get("status", {}).get("phase") == phase
+
+    wait_until(f"{kind} {name} to be {phase}", look, timeout_s=60, interval_s=0.2)
 
 
 def delete_storage(kube: Kube, storage: Storage) -> None:

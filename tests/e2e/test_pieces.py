@@ -7,11 +7,13 @@ from collections.abc import Callable
 import pytest
 from broker import Broker
 from kube import Kube
+from monitoring import Prometheus
 from plain_driver import run_plain_driver
 from producing import PacedProducer, ZipfKeys
-from recomputation import compare
 from storage import Storage
+from streaming import assert_exact
 from streams import Stream
+from waiting import wait_until
 
 pytestmark = [pytest.mark.e2e]
 
@@ -21,10 +23,14 @@ def producer(broker: Broker, topic: str) -> PacedProducer:
     return PacedProducer(broker, topic, ZipfKeys(count=200, exponent=1.0, seed=1))
 
 
-def assert_exact(stream: Stream, broker: Broker, topic: str) -> None:
-    comparison = compare(stream.checkpoint / "counts", stream.sink, topic, broker.read_topic)
-    assert comparison.batches > 0
-    assert not comparison.differences, str(comparison)
+def test_prometheus_scrapes_a_pod_for_its_annotations(
+    kube: Kube, prometheus: Prometheus, infrastructure: str
+) -> None:
+    (pod,) = kube.pods(infrastructure, {"app.kubernetes.io/name": "prometheus"})
+    name = pod["metadata"]["name"]
+    scraped = f'up{{namespace="{infrastructure}", pod="{name}"}} == 1'
+    wait_until("a scrape of Prometheus itself", lambda: prometheus.query(scraped), timeout_s=30)
+    assert prometheus.query('up{pod!~"prometheus.*", namespace="balancedstream-e2e"}') == []
 
 
 @pytest.mark.usefixtures("app_image")
