@@ -52,7 +52,14 @@ def test_plain_spark_is_exact_when_an_executor_and_the_driver_are_deleted(
             kube,
             storage.namespace,
             stream.name,
-            ["/app/counts.py", broker.in_pods, topic, "--wait-ms", "2"],
+            # Small batches, whatever piled up while pods started: five of them are soon there.
+            [
+                "/app/counts.py",
+                broker.in_pods,
+                topic,
+                "--wait-ms=2",
+                "--max-offsets-per-trigger=600",
+            ],
         )
         stream.wait_for_batches(5, timeout_s=PATIENCE_S)
         (victim, *_) = stream.wait_for_executors(2)
