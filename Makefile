@@ -1,5 +1,5 @@
 # Two commands matter: `make demo` and `make test`. Each sets up all that it needs.
-.PHONY: demo test lint unit integration oldest-spark clean
+.PHONY: demo test e2e e2e-ci lint unit integration oldest-spark clean
 
 VENV := .venv
 BIN := $(VENV)/bin
@@ -10,7 +10,14 @@ demo: $(VENV)/.ready
 	@$(BIN)/python examples/01-flights/demo.py --report $(REPORT)
 
 test: lint
-	@$(BIN)/python -m pytest runtime/balancedstream tests/unit tests/integration
+	@$(BIN)/python -m pytest runtime/balancedstream operator tests/unit tests/integration
+
+# On the cluster of KUBECONFIG, on kind where Docker runs, or on tests/cluster where root and Go are.
+e2e: $(VENV)/.ready
+	@$(BIN)/python -m pytest -m e2e tests/e2e tests/chart
+
+e2e-ci: $(VENV)/.ready
+	@$(BIN)/python -m pytest -m e2e_ci tests/e2e tests/chart
 
 lint: $(VENV)/.ready
 	@$(BIN)/ruff check .
@@ -19,7 +26,7 @@ lint: $(VENV)/.ready
 	@$(BIN)/lint-imports
 
 unit: $(VENV)/.ready
-	@$(BIN)/python -m pytest runtime/balancedstream tests/unit
+	@$(BIN)/python -m pytest runtime/balancedstream operator tests/unit
 
 integration: $(VENV)/.ready
 	@$(BIN)/python -m pytest tests/integration
@@ -28,7 +35,7 @@ integration: $(VENV)/.ready
 oldest-spark: $(VENV)/.ready
 	@$(BIN)/python -m venv .venv-oldest
 	@sed 's/^pyspark==.*/pyspark==$(OLDEST_SPARK)/' constraints.txt > .venv-oldest/constraints.txt
-	@.venv-oldest/bin/python -m pip install --quiet --disable-pip-version-check -c .venv-oldest/constraints.txt -e '.[dev,examples]'
+	@.venv-oldest/bin/python -m pip install --quiet --disable-pip-version-check -c .venv-oldest/constraints.txt -e '.[dev,e2e,examples,kubernetes,operator]'
 	@.venv-oldest/bin/python -m pytest tests/integration/test_engine.py
 
 $(VENV)/.ready: pyproject.toml constraints.txt
@@ -42,7 +49,7 @@ $(VENV)/.ready: pyproject.toml constraints.txt
 	  echo "BalancedStream needs Python 3.11 or newer (Spark 4.3 does). Install it, or name it: make PYTHON=/path/to/python3.11 demo" >&2; exit 1; \
 	fi; \
 	"$$found" -m venv $(VENV)
-	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev,examples]'
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev,e2e,examples,kubernetes,operator]'
 	@touch $@
 
 clean:

@@ -16,6 +16,7 @@ from balancedstream.core.decisions import Observation
 from balancedstream.core.policy import Policy, to_mapping
 from balancedstream.engine import Engine
 from balancedstream.exporter import Exporter
+from balancedstream.following import Mailbox
 from balancedstream.history import History, RunInfo
 from balancedstream.live import PlainView, View
 
@@ -56,6 +57,7 @@ def attach(
     open_view: Callable[[RunInfo], View] = PlainView,
     exporter: Exporter | None = None,
     record_dir: Path | None = None,
+    mailbox: Mailbox | None = None,
 ) -> Attachment:
     """Balances every streaming query of the session's application, from now on.
 
@@ -67,6 +69,7 @@ def attach(
         open_view: who shows what happens; by default one line a decision on standard error.
         exporter: metrics, started already.
         record_dir: where each observation that led to an action is kept, for `explain`.
+        mailbox: brings plans that are made elsewhere; None to make them here.
     """
     policy = policy or Policy()
     run = RunInfo(
@@ -96,6 +99,7 @@ def attach(
         view,
         exporter=exporter,
         record=recorder.write if recorder else None,
+        mailbox=mailbox,
     )
     controller.start()
     return Attachment(controller, history, view, engine.capabilities.problems)

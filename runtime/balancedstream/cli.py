@@ -15,7 +15,7 @@ import yaml
 from balancedstream import __version__
 from balancedstream.core.decisions import Observation, decide, parse_observation
 from balancedstream.core.policy import Policy, knobs, parse
-from balancedstream.errors import BalancedStreamError, InvalidInputError
+from balancedstream.errors import BalancedStreamError, InvalidInputError, MissingPackageError
 
 EXIT_ERROR = 2
 """The command could not do what it was asked for; standard error says why."""
@@ -58,6 +58,17 @@ def _build_parser() -> argparse.ArgumentParser:
     run.add_argument(
         "--metrics-port", type=int, metavar="PORT", help="serve /metrics for Prometheus there"
     )
+    run.add_argument(
+        "--metrics-address",
+        default="127.0.0.1",
+        metavar="ADDRESS",
+        help="address to serve /metrics on; 0.0.0.0 for all (default: %(default)s)",
+    )
+    run.add_argument(
+        "--stream",
+        metavar="NAMESPACE/NAME",
+        help="in a driver pod: follow the plans that the operator makes for this BalancedStream",
+    )
     run.add_argument("app", type=Path, metavar="APP", help="the script")
     run.add_argument("args", nargs=argparse.REMAINDER, metavar="ARGS", help="its own arguments")
     run.set_defaults(command=_run)
@@ -74,8 +85,15 @@ def _build_parser() -> argparse.ArgumentParser:
 
 def _run(arguments: argparse.Namespace) -> int:
     # `explain` and `policy` need no Spark, and answer at once.
-    from balancedstream.engine.session import LocalExecutors  # noqa: PLC0415
-    from balancedstream.running import RunOptions, run_app  # noqa: PLC0415
+    try:
+        from balancedstream.engine.session import LocalExecutors  # noqa: PLC0415
+        from balancedstream.running import RunOptions, run_app  # noqa: PLC0415
+    except ModuleNotFoundError as error:
+        message = (
+            f"`run` needs the package {error.name}, which is not installed. Nothing was started. "
+            "Install it with: pip install 'balancedstream[spark]'"
+        )
+        raise MissingPackageError(message) from error
 
     options = RunOptions(
         app=arguments.app,
@@ -85,6 +103,8 @@ def _run(arguments: argparse.Namespace) -> int:
         report_dir=arguments.report,
         record_dir=arguments.record,
         metrics_port=arguments.metrics_port,
+        metrics_address=arguments.metrics_address,
+        stream=arguments.stream,
     )
     return run_app(options)
 

@@ -25,5 +25,9 @@ class PlanTooLargeError(BalancedStreamError):
     """A plan or answer exceeds what its transport can hold; nothing was changed."""
 
 
+class MissingPackageError(BalancedStreamError):
+    """A package that a command needs is not installed; nothing was started."""
+
+
 class PortInUseError(BalancedStreamError):
     """Another program listens on the port that was to serve; nothing was started."""

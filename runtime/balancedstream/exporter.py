@@ -29,6 +29,7 @@ from prometheus_client.metrics_core import Metric
 from prometheus_client.registry import Collector
 
 from balancedstream import __version__
+from balancedstream.core.handoffs import LoadCost
 from balancedstream.core.observations import BatchSample, TaskSample
 from balancedstream.errors import InvalidInputError, PortInUseError
 from balancedstream.history import DecisionKind
@@ -78,6 +79,8 @@ _METRICS = {
     "plan_epoch": _Series((), "Epoch of the plan in force; 0 before the first one."),
     "moves_total": _Series((), "Moves of state partitions that were begun."),
     "moves_settled_total": _Series((), "Moves whose partition ran on its target."),
+    "move_fixed_seconds": _Series((), "What loading a moved partition costs, however small it is."),
+    "move_bytes_per_second": _Series((), "How fast state beyond that is loaded."),
     "scale_actions_total": _Series(
         ("direction",), "Changes of the number of executors asked for: out adds, in removes."
     ),
@@ -113,6 +116,7 @@ _METRICS = {
     "imbalance_bound_ratio": _Series(
         _OPERATOR, "The least imbalance that any placement of the partitions could reach."
     ),
+    "moves_under_way": _Series(_OPERATOR, "State partitions that are not yet where they shall be."),
     "partitions": _Series(_OPERATOR, "State partitions that ran so far."),
     "partitions_hidden": _Series(
         _OPERATOR, "State partitions that have no series of their own, to bound their number."
@@ -184,12 +188,13 @@ _NO_DECISIONS: dict[str, int] = dict.fromkeys(get_args(DecisionKind), 0)
 
 @dataclass(slots=True)
 class _Operator:
-    """One stateful operator; `balance` is its last imbalance and bound."""
+    """One stateful operator; `balance` is its last imbalance and bound, `under_way` its moves."""
 
     partitions: dict[int, _Partition] = field(default_factory=dict)
     executors: dict[str, _Work] = field(default_factory=dict)
     decisions: Counter[str] = field(default_factory=lambda: Counter(_NO_DECISIONS))
     balance: tuple[float, float] | None = None
+    under_way: int = 0
 
     def add(self, task: TaskSample, heat: float) -> None:
         partition = self.partitions.get(task.partition)
@@ -217,7 +222,8 @@ class _Query:
 class _Page:
     """The values of one scrape, taken down quickly; samples are made of them without the lock."""
 
-    def __init__(self) -> None:
+    def __init__(self, labels: Mapping[str, str]) -> None:
+        self._common = dict(labels)
         self._values: dict[str, list[tuple[tuple[str, ...], float]]] = {n: [] for n in _METRICS}
         self._batch_durations: list[tuple[str, list[int], float]] = []
 
@@ -235,16 +241,17 @@ class _Page:
     def families(self) -> Iterator[Metric]:
         for name, series in _METRICS.items():
             kind = CounterMetricFamily if name.endswith("_total") else GaugeMetricFamily
-            family = kind(_PREFIX + name, series.help, labels=series.labels)
+            family = kind(_PREFIX + name, series.help, labels=(*self._common, *series.labels))
             for labels, value in self._values[name]:
-                family.add_metric(labels, value)
+                family.add_metric((*self._common.values(), *labels), value)
             yield family
         histogram = HistogramMetricFamily(
-            _PREFIX + _BATCH_DURATION, _BATCH_DURATION_HELP, labels=_QUERY
+            _PREFIX + _BATCH_DURATION, _BATCH_DURATION_HELP, labels=(*self._common, *_QUERY)
         )
         bounds = [*map(str, BATCH_DURATION_BUCKETS_S), "+Inf"]
         for query, counts, sum_s in self._batch_durations:
-            histogram.add_metric((query,), list(zip(bounds, counts, strict=True)), sum_s)
+            labels = (*self._common.values(), query)
+            histogram.add_metric(labels, list(zip(bounds, counts, strict=True)), sum_s)
         yield histogram
 
 
@@ -258,18 +265,23 @@ class Exporter(Collector):
         max_partition_series: series with a `partition` label over all queries, at least 0. Where
             all partitions would need more, the hottest are shown, by busy seconds per second;
             the sums per executor always cover all.
+        stream: what every series is labelled with, `namespace/name` of a BalancedStream; empty for
+            no such label.
 
     Raises:
         InvalidInputError: `max_partition_series` is negative.
     """
 
-    def __init__(self, max_partition_series: int = MAX_PARTITION_SERIES) -> None:
+    def __init__(
+        self, max_partition_series: int = MAX_PARTITION_SERIES, *, stream: str = ""
+    ) -> None:
         if max_partition_series < 0:
             message = (
                 f"max_partition_series: must be at least 0, not {max_partition_series}; the job "
                 "was not started: no data was read, changed or lost."
             )
             raise InvalidInputError(message)
+        self._labels = {"stream": stream} if stream else {}
         self._max_shown = max_partition_series // SERIES_PER_PARTITION
         self._build = (__version__, pyspark.__version__, platform.python_version())
         self._lock = threading.Lock()
@@ -277,6 +289,7 @@ class Exporter(Collector):
         self._executors: dict[str, int] = {}
         self._live = 0
         self._wanted: int | None = None
+        self._load_cost = LoadCost()
         self._epoch = 0
         self._moves = 0
         self._moves_settled = 0
@@ -352,35 +365,59 @@ class Exporter(Collector):
             self._forget_lost_executors()
             self._choose_shown()
 
-    def on_balance(  # noqa: PLR0917 - the controller's words
-        self, query: str, operator: int, imbalance: float, bound: float, moves: int, kind: str
-    ) -> None:
-        """Adds a balancing decision, "nothing to do" included.
+    def on_imbalance(self, query: str, operator: int, imbalance: float, bound: float) -> None:
+        """Notes how evenly an operator is spread.
 
         Args:
             query: the query's stable name or id.
             operator: Spark's operator id within the query.
             imbalance: busy time per core of the hottest executor over the mean, as found.
             bound: the least imbalance that any placement could reach.
-            moves: how many moves would pay; they count as begun where `kind` is "move".
+        """
+        with self._lock:
+            self._operator(query, operator).balance = (imbalance, bound)
+
+    def on_decision(self, query: str, operator: int, kind: str) -> None:
+        """Adds a balancing decision, "nothing to do" included.
+
+        Args:
+            query: the query's stable name or id.
+            operator: Spark's operator id within the query.
             kind: what the decision came to, one of `history.DecisionKind`.
         """
         with self._lock:
-            state = self._query(query).operators.setdefault(operator, _Operator())
-            state.balance = (imbalance, bound)
-            state.decisions[kind] += 1
-            if kind == "move":
-                self._moves += moves
+            self._operator(query, operator).decisions[kind] += 1
+
+    def on_moves_under_way(self, counts: Mapping[tuple[str, int], int]) -> None:
+        """Notes how many partitions are not yet where they shall be; 0 for operators left out.
+
+        Args:
+            counts: (query, operator) to partitions.
+        """
+        with self._lock:
+            for name, query in self._queries.items():
+                for number, operator in query.operators.items():
+                    operator.under_way = counts.get((name, number), 0)
+
+    def on_load_cost(self, cost: LoadCost) -> None:
+        """Notes what loading moved state was found to cost."""
+        with self._lock:
+            self._load_cost = cost
 
     def on_epoch(self, epoch: int) -> None:
         """Notes the epoch of the plan in force."""
         with self._lock:
             self._epoch = epoch
 
-    def on_moves_settled(self, count: int) -> None:
-        """Adds moves whose partition ran on its target."""
+    def on_move(self) -> None:
+        """Adds a move that was begun."""
         with self._lock:
-            self._moves_settled += count
+            self._moves += 1
+
+    def on_move_settled(self) -> None:
+        """Adds a move whose partition ran on its target."""
+        with self._lock:
+            self._moves_settled += 1
 
     def on_scale(self, before: int, after: int, wanted: int) -> None:
         """Adds a scale action: another number of executors was asked for.
@@ -408,11 +445,11 @@ class Exporter(Collector):
 
     def describe(self) -> Iterable[Metric]:
         """Every metric without samples, for the registry."""
-        return _Page().families()
+        return _Page(self._labels).families()
 
     def collect(self) -> Iterable[Metric]:
         """Every metric with its samples of this moment; the registry calls it at each scrape."""
-        page = _Page()
+        page = _Page(self._labels)
         with self._lock:
             self._write_application(page)
             for name, query in self._queries.items():
@@ -420,6 +457,9 @@ class Exporter(Collector):
                 for number, operator in query.operators.items():
                     self._write_operator(page, (name, str(number)), operator)
         return page.families()
+
+    def _operator(self, query: str, operator: int) -> _Operator:
+        return self._query(query).operators.setdefault(operator, _Operator())
 
     def _query(self, name: str) -> _Query:
         query = self._queries.get(name)
@@ -459,6 +499,8 @@ class Exporter(Collector):
         page.add("build_info", 1, *self._build)
         page.add("moves_total", self._moves)
         page.add("moves_settled_total", self._moves_settled)
+        page.add("move_fixed_seconds", self._load_cost.fixed_s)
+        page.add("move_bytes_per_second", self._load_cost.bytes_per_s)
         for direction, actions in self._scale_actions.items():
             page.add("scale_actions_total", actions, direction)
         page.add("plan_epoch", self._epoch)
@@ -475,6 +517,7 @@ class Exporter(Collector):
             imbalance, bound = operator.balance
             page.add("imbalance_ratio", imbalance, *labels)
             page.add("imbalance_bound_ratio", bound, *labels)
+        page.add("moves_under_way", operator.under_way, *labels)
         hidden = 0
         placed: Counter[str] = Counter()
         state_bytes: Counter[str] = Counter()

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sized
 
+from balancedstream.core.handoffs import LoadCost
 from balancedstream.core.hotspots import BalanceDecision, Move
 from balancedstream.core.observations import TaskSample
 from balancedstream.core.planning import OperatorKey
@@ -66,6 +67,18 @@ class Journal:
         if self._exporter:
             self._exporter.on_query_ended(query)
 
+    def add_measurement(self, record: BatchRecord, load_cost: LoadCost) -> None:
+        """What a decision that is made elsewhere needs to know, beyond the batch itself."""
+        if self._exporter:
+            for load in record.loads:
+                self._exporter.on_imbalance(record.query, load.operator, load.imbalance, load.bound)
+            self._exporter.on_load_cost(load_cost)
+
+    def add_moves_under_way(self, wanted: Mapping[OperatorKey, Sized]) -> None:
+        """How many partitions of each operator are not yet where they shall be."""
+        if self._exporter:
+            self._exporter.on_moves_under_way({key: len(moves) for key, moves in wanted.items()})
+
     def add_epoch(self, epoch: int) -> None:
         """A plan was accepted."""
         if self._exporter:
@@ -88,9 +101,8 @@ class Journal:
             )
         )
         if self._exporter:
-            self._exporter.on_balance(
-                *key, balance.imbalance_before, balance.bound, len(balance.moves), kind
-            )
+            self._exporter.on_imbalance(*key, balance.imbalance_before, balance.bound)
+            self._exporter.on_decision(*key, kind)
 
     def add_scaling(self, kind: DecisionKind, reason: str) -> None:
         """A decision on the number of executors."""
@@ -122,6 +134,8 @@ class Journal:
         )
         self._history.add_move(record)
         self._view.on_move(record)
+        if self._exporter:
+            self._exporter.on_move()
 
     def settle_move(self, key: OperatorKey, task: TaskSample) -> None:
         """A partition ran on its new executor."""
@@ -131,7 +145,7 @@ class Journal:
         if record:
             self._view.on_move(record)
         if self._exporter:
-            self._exporter.on_moves_settled(1)
+            self._exporter.on_move_settled()
 
     def drop_move(self, key: OperatorKey, partition: int, reason: str) -> None:
         """A move is given up."""

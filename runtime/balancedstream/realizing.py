@@ -7,17 +7,15 @@ are there, is our own design.
 
 from __future__ import annotations
 
-from collections import defaultdict, deque
+from collections import deque
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from balancedstream.core.handoffs import LoadCost, learn_load_cost
 from balancedstream.core.hotspots import Move
 from balancedstream.core.migration import steps, steps_within
-from balancedstream.core.observations import TaskSample
 from balancedstream.core.plan import Answer, Plan, PlanState, advance
 from balancedstream.core.planning import OperatorKey
-from balancedstream.core.policy import MigrationPolicy
 from balancedstream.engine.engine import Engine
 from balancedstream.engine.events import BatchFinished
 from balancedstream.errors import PlanConflictError, StalePlanError
@@ -61,13 +59,11 @@ class Realizer:
 
     Args:
         engine: the application.
-        policy: how moves are spread over batches; a plan names the strategy.
         journal: is told what becomes of every move.
     """
 
-    def __init__(self, engine: Engine, policy: MigrationPolicy, journal: Journal) -> None:
+    def __init__(self, engine: Engine, journal: Journal) -> None:
         self._engine = engine
-        self._policy = policy
         self._journal = journal
         self._plan: Plan | None = None
         self._late_batches = 0
@@ -78,7 +74,7 @@ class Realizer:
         self._ran_on: dict[OperatorKey, dict[int, str]] = {}
         self._last_batches: dict[str, int] = {}
         self._migrations: dict[OperatorKey, _Migration] = {}
-        self._requested: int | None = None
+        self._count: int | None = None
         self._retiring: set[str] = set()
 
     @property
@@ -89,7 +85,9 @@ class Realizer:
     @property
     def requested(self) -> int | None:
         """Executors asked for while they are not all there; None when they are."""
-        return self._requested
+        if self._count is None or len(self._engine.executors()) >= self._count:
+            return None
+        return self._count
 
     @property
     def epoch(self) -> int:
@@ -147,10 +145,7 @@ class Realizer:
         self._load_cost = learn_load_cost(self._load_cost, event.tasks)
         if self._prepared_for.get(event.query, batch + 1) <= batch + 1:
             self._prepared_for.pop(event.query, None)
-        by_operator: dict[int, dict[int, TaskSample]] = defaultdict(dict)
-        for task in event.tasks:
-            by_operator[task.operator][task.partition] = task
-        for operator, tasks in by_operator.items():
+        for operator, tasks in event.by_operator().items():
             key = event.query, operator
             self._ran_on[key] = {p: t.executor for p, t in tasks.items()}
             self._state_bytes[key] = {p: t.state_bytes for p, t in tasks.items()}
@@ -168,11 +163,6 @@ class Realizer:
                     self._journal.drop_move(key, partition, reason)
             if not migration.asserted:
                 self._assert_next_step(key, migration, batch)
-
-    def add_executor(self) -> None:
-        """An executor joined."""
-        if self._requested is not None and len(self._engine.executors()) >= self._requested:
-            self._requested = None
 
     def lose_executor(self, executor: str) -> None:
         """An executor left or was lost."""
@@ -202,18 +192,18 @@ class Realizer:
         One that the plan does not know may have replaced one that was lost: it is wanted.
         """
         live = self._engine.executors()
-        present = len(live) if self._requested is None else self._requested
+        asked = len(live) if self._count is None else self._count
         count = len(plan.executors)
-        if count == present:
-            return
         unnamed = sorted(set(live) - set(plan.executors))
         for executor in unnamed[: max(0, len(live) - count)]:
             self._engine.drain(executor)
             self._retiring.add(executor)
-        if count > len(live) or self._requested is not None:
+        if count == asked:
+            return
+        if max(count, asked) > len(live):
             self._engine.set_executor_count(count + len(self._retiring))
-        self._requested = count if count > len(live) else None
-        self._journal.add_scale(present, len(live), count, why.verdict, why.scaling)
+        self._count = count
+        self._journal.add_scale(asked, len(live), count, why.verdict, why.scaling)
 
     def _migrate(
         self,
@@ -244,7 +234,7 @@ class Realizer:
         for move in moves:
             if left.get(move.partition) != move.target:
                 self._journal.add_move(key, move, why.moves.get(key, why.scaling), last_batch)
-        migration = _Migration(deque(self._split(key, moves, plan.strategy)))
+        migration = _Migration(deque(self._split(key, moves, plan)))
         self._migrations[key] = migration
         self._assert_next_step(key, migration, last_batch, from_batch)
 
@@ -259,15 +249,13 @@ class Realizer:
         self._late_batches = max(self._late_batches, last_batch + 1 - effective)
         return None
 
-    def _split(
-        self, key: OperatorKey, moves: Sequence[Move], strategy: str
-    ) -> list[tuple[Move, ...]]:
-        if strategy != "budgeted":
-            return steps(moves, strategy, batch_size=self._policy.batch_size)
+    def _split(self, key: OperatorKey, moves: Sequence[Move], plan: Plan) -> list[tuple[Move, ...]]:
+        if plan.strategy != "budgeted":
+            return steps(moves, plan.strategy, batch_size=plan.batch_size)
         sizes = self._state_bytes[key]
         return steps_within(
             moves,
-            self._policy.budget_s,
+            plan.budget_s,
             lambda m: self._load_cost.estimate_s(sizes.get(m.partition, 0)),
         )
 

@@ -8,7 +8,8 @@ import signal
 import sys
 import tempfile
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from types import FrameType
@@ -23,6 +24,7 @@ from balancedstream.engine.java import check_java
 from balancedstream.engine.session import LocalExecutors, remove_work_folder, tuned_sessions
 from balancedstream.errors import BalancedStreamError, InvalidInputError
 from balancedstream.exporter import Exporter
+from balancedstream.following import Mailbox
 from balancedstream.history import History
 from balancedstream.live import open_view
 from balancedstream.report import prepare_directory, write_report
@@ -47,6 +49,8 @@ class RunOptions:
         report_dir: where the report goes; None for no report.
         record_dir: where observations go; None for nowhere.
         metrics_port: where /metrics is served; None for nowhere.
+        metrics_address: address that /metrics is served on.
+        stream: `NAMESPACE/NAME` of the BalancedStream whose plans to follow; None to decide here.
     """
 
     app: Path
@@ -56,6 +60,8 @@ class RunOptions:
     report_dir: Path | None = None
     record_dir: Path | None = None
     metrics_port: int | None = None
+    metrics_address: str = "127.0.0.1"
+    stream: str | None = None
 
 
 def run_app(options: RunOptions) -> int:
@@ -76,21 +82,50 @@ def run_app(options: RunOptions) -> int:
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     exporter = None
     if options.metrics_port is not None:
-        exporter = Exporter()
-        exporter.start(options.metrics_port)
+        exporter = Exporter(stream=options.stream or "")
+        exporter.start(options.metrics_port, options.metrics_address)
     try:
-        return _Run(options, exporter).execute()
+        with _open_mailbox(options.stream) as mailbox:
+            return _Run(options, exporter, mailbox).execute()
     finally:
         if exporter:
             exporter.close()
 
 
+@contextmanager
+def _open_mailbox(stream: str | None) -> Iterator[Mailbox | None]:
+    """The mailbox of a driver pod, after what its predecessor left behind is gone."""
+    if stream is None:
+        yield None
+        return
+    # Only a driver pod has the Kubernetes client installed.
+    from balancedstream.incluster import (  # noqa: PLC0415
+        ClusterMailbox,
+        StreamName,
+        connect,
+        remove_leftover_executors,
+    )
+
+    name = StreamName.parse(stream)
+    api = connect()
+    remove_leftover_executors(api, name)
+    mailbox = ClusterMailbox(api, name)
+    mailbox.start()
+    try:
+        yield mailbox
+    finally:
+        mailbox.close()
+
+
 class _Run:
     """One script on its way."""
 
-    def __init__(self, options: RunOptions, exporter: Exporter | None) -> None:
+    def __init__(
+        self, options: RunOptions, exporter: Exporter | None, mailbox: Mailbox | None
+    ) -> None:
         self._options = options
         self._exporter = exporter
+        self._mailbox = mailbox
         self._attachment: Attachment | None = None
         self._session: SparkSession | None = None
         self._ended = False
@@ -136,6 +171,7 @@ class _Run:
             open_view=open_view,
             exporter=self._exporter,
             record_dir=self._options.record_dir,
+            mailbox=self._mailbox,
         )
 
     def _note(self, text: str) -> None:

@@ -19,6 +19,7 @@ from hypothesis import strategies as st
 from prometheus_client.openmetrics.parser import text_string_to_metric_families as parse_openmetrics
 from prometheus_client.parser import text_string_to_metric_families as parse_text
 
+from balancedstream.core.handoffs import LoadCost
 from balancedstream.core.observations import BatchSample, TaskSample
 from balancedstream.errors import BalancedStreamError, InvalidInputError, PortInUseError
 from balancedstream.exporter import (
@@ -150,7 +151,11 @@ class Story:
         self, query: str, operator: int, imbalance: float, bound: float, moves: int, kind: str
     ) -> None:
         self.balances.append((query, operator, imbalance, bound, moves, kind))
-        self.exporter.on_balance(query, operator, imbalance, bound, moves, kind)
+        self.exporter.on_imbalance(query, operator, imbalance, bound)
+        self.exporter.on_decision(query, operator, kind)
+        if kind == "move":
+            for _ in range(moves):
+                self.exporter.on_move()
 
     def fail_task(self, query: str) -> None:
         self.failures.append(query)
@@ -158,7 +163,8 @@ class Story:
 
     def settle(self, count: int) -> None:
         self.settled.append(count)
-        self.exporter.on_moves_settled(count)
+        for _ in range(count):
+            self.exporter.on_move_settled()
 
     def scale(self, before: int, after: int, wanted: int) -> None:
         self.scales.append((before, after, wanted))
@@ -181,6 +187,8 @@ class Story:
         moves = self.moves_of_ended + sum(b[4] for b in self.balances if b[5] == "move")
         expected[series("moves_total")] = moves
         expected[series("moves_settled_total")] = sum(self.settled)
+        expected[series("move_fixed_seconds")] = LoadCost().fixed_s
+        expected[series("move_bytes_per_second")] = LoadCost().bytes_per_s
         expected[series("plan_epoch")] = self.epochs[-1] if self.epochs else 0
         expected[series("executors")] = len(self.executors)
         for direction, sign in (("out", 1), ("in", -1)):
@@ -232,6 +240,7 @@ class Story:
         for kind in ("move", "scale", "unsplittable", "hold", "none"):
             count = sum(entry[5] == kind for entry in balances)
             expected[series("decisions_total", **labels, kind=kind)] = count
+        expected[series("moves_under_way", **labels)] = 0
         if balances:
             expected[series("imbalance_ratio", **labels)] = balances[-1][2]
             expected[series("imbalance_bound_ratio", **labels)] = balances[-1][3]
@@ -445,7 +454,9 @@ def test_an_executor_that_takes_work_again_begins_from_zero() -> None:
 def test_a_query_that_ended_leaves_nothing_and_begins_again_from_zero() -> None:
     exporter = Exporter()
     exporter.on_batch(batch_of(0), [task_of(0)], {"0": 1})
-    exporter.on_balance("q", 0, 1.4, 1.1, 2, "move")
+    exporter.on_decision("q", 0, "move")
+    exporter.on_move()
+    exporter.on_move()
     exporter.on_task_failure("q")
     exporter.on_query_ended("q")
     samples = collect(exporter)
@@ -509,17 +520,30 @@ def test_a_batch_as_long_as_a_buckets_bound_is_in_that_bucket() -> None:
         assert buckets[str(bound), "q"] == number
 
 
-def test_moves_count_when_they_are_begun_not_when_they_are_advised() -> None:
+def test_decisions_count_by_what_they_came_to_and_the_last_imbalance_is_shown() -> None:
     exporter = Exporter()
-    exporter.on_balance("q", 0, 1.6, 1.0, 3, "move")
-    exporter.on_balance("q", 0, 1.5, 1.1, 4, "hold")
-    exporter.on_moves_settled(2)
+    for imbalance, bound, kind in ((1.6, 1.0, "move"), (1.5, 1.1, "hold")):
+        exporter.on_imbalance("q", 0, imbalance, bound)
+        exporter.on_decision("q", 0, kind)
     samples = collect(exporter)
-    assert samples[series("moves_total")] == 3
-    assert samples[series("moves_settled_total")] == 2
     assert samples[series("imbalance_ratio", query="q", operator=0)] == 1.5
     assert samples[series("imbalance_bound_ratio", query="q", operator=0)] == 1.1
     assert samples[series("decisions_total", query="q", operator=0, kind="hold")] == 1
+
+
+def test_moves_are_under_way_until_they_are_told_no_more() -> None:
+    exporter = Exporter()
+    exporter.on_batch(batch_of(), [task_of(0), task_of(0, operator=1)], {"0": 1})
+    exporter.on_moves_under_way({("q", 0): 3})
+    assert select(collect(exporter), "moves_under_way") == {("0", "q"): 3, ("1", "q"): 0}
+    exporter.on_moves_under_way({("q", 1): 1})
+    assert select(collect(exporter), "moves_under_way") == {("0", "q"): 0, ("1", "q"): 1}
+
+
+def test_every_series_bears_the_name_of_its_stream() -> None:
+    exporter = Exporter(stream="default/clicks")
+    exporter.on_batch(batch_of(), [task_of(0)], {"0": 1})
+    assert all(("stream", "default/clicks") in labels for _, labels in collect(exporter))
 
 
 def test_scale_actions_are_told_by_direction_with_what_is_there_and_what_is_wanted() -> None:
@@ -797,7 +821,7 @@ def test_the_document_lists_every_metric_and_nothing_else() -> None:
     }
     exporter = Exporter()
     exporter.on_batch(batch_of(interval_s=1.0, backlog_rows=1.0), [task_of(0)], {"0": 1})
-    exporter.on_balance("q", 0, 1.0, 1.0, 0, "none")
+    exporter.on_imbalance("q", 0, 1.0, 1.0)
     exporter.on_scale(1, 1, 2)
     exported = {}
     for family in exporter.collect():
@@ -841,7 +865,7 @@ def test_the_document_tells_the_limit_and_the_number_of_series() -> None:
     exporter.on_batch(batch_of(interval_s=1.0, backlog_rows=1.0), tasks, executors)
     exporter.on_scale(3, 3, 4)
     for operator in range(2):
-        exporter.on_balance("q", operator, 1.0, 1.0, 0, "none")
+        exporter.on_imbalance("q", operator, 1.0, 1.0)
     counts = {
         "application": 1,
         "live executor": 3,

@@ -10,7 +10,6 @@ from scripted import ScriptedEngine, SilentView
 
 from balancedstream.core.observations import BatchSample, TaskSample
 from balancedstream.core.plan import Plan
-from balancedstream.core.policy import MigrationPolicy
 from balancedstream.engine.events import BatchFinished, StatefulOperator
 from balancedstream.errors import PlanConflictError, StalePlanError
 from balancedstream.history import History, RunInfo
@@ -33,7 +32,6 @@ class Scene:
         journal = Journal(self.history, self.view, None, lambda: 50.0)
         self.realizer = Realizer(
             self.engine,  # type: ignore[arg-type]
-            MigrationPolicy(),
             journal,
         )
         self.finish(0, SPREAD)
@@ -181,7 +179,6 @@ def test_executors_that_the_plan_has_too_many_of_are_asked_for() -> None:
     assert scene.engine.counts == [3]
     assert scene.realizer.requested == 3
     scene.engine.cores["c"] = 1
-    scene.realizer.add_executor()
     assert scene.realizer.requested is None
     assert scene.history.totals.scale_actions == 1
 
@@ -213,3 +210,13 @@ def test_a_request_is_taken_back_when_fewer_will_do() -> None:
     assert scene.engine.counts == [4, 2]
     assert scene.realizer.requested is None
     assert scene.engine.draining == set()
+
+
+def test_an_executor_that_was_lost_is_still_asked_for() -> None:
+    scene = Scene("a", "b")
+    scene.apply(make_plan(1, (0, 0, 1, 1), ("a", "b", "+1")))
+    scene.engine.cores["c"] = 1
+    del scene.engine.cores["b"]
+    assert scene.realizer.requested == 3
+    scene.apply(make_plan(2, (0, 0, 1, 1), ("a", "c", "+1")))
+    assert scene.history.totals.scale_actions == 1, "a replacement is no scaling"

@@ -23,5 +23,10 @@ def test_the_policy_page_says_what_the_code_says(generate: ModuleType) -> None:
     assert (DOCS / "reference" / "policy.md").read_text("utf-8") == generate.render_policy()
 
 
+def test_the_page_of_the_resource_says_what_the_code_says(generate: ModuleType) -> None:
+    page = (DOCS / "reference" / "balancedstream.md").read_text("utf-8")
+    assert page == generate.render_resource()
+
+
 def test_the_settings_page_says_what_the_code_says(generate: ModuleType) -> None:
     assert (DOCS / "reference" / "settings.md").read_text("utf-8") == generate.render_settings()

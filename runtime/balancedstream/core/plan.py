@@ -17,7 +17,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, NoReturn
 
-from balancedstream.core.policy import STRATEGIES
+from balancedstream.core.policy import MigrationPolicy, knobs
 from balancedstream.errors import (
     InvalidInputError,
     PlanConflictError,
@@ -67,6 +67,8 @@ class Plan:
         placement: (query, operator) to an index into `executors` for each partition, -1 where
             Spark may choose.
         strategy: how the moves are spread over batches, one of `policy.STRATEGIES`.
+        batch_size: moves in each batch under the strategy `batched`.
+        budget_s: seconds that loading moved state may add to one batch under `budgeted`.
         routes: keys with a route of their own, at most 4,096.
         effective_batch: first micro-batch it is for; None for as soon as possible.
 
@@ -85,6 +87,8 @@ class Plan:
     strategy: str
     routes: tuple[Route, ...] = ()
     effective_batch: int | None = None
+    batch_size: int = MigrationPolicy.batch_size
+    budget_s: float = MigrationPolicy.budget_s
 
     def __post_init__(self) -> None:
         _check_integer("plan.epoch", self.epoch, 1)
@@ -99,8 +103,10 @@ class Plan:
                 if type(index) is not int or not UNPLACED <= index <= last:
                     path = f"plan.placement.{query}.{operator}[{partition}]"
                     _refuse(path, f"an integer from {UNPLACED} to {last}", index)
-        if self.strategy not in STRATEGIES:
-            _refuse("plan.strategy", f"one of {', '.join(STRATEGIES)}", self.strategy)
+        for knob in knobs():
+            section, _, name = knob.path.partition(".")
+            if section == MigrationPolicy.name and not knob.fits(getattr(self, name)):
+                _refuse(f"plan.{name}", knob.allowed, getattr(self, name))
         _check_routes(self.routes)
         # Their order says nothing, so plans that differ in it only are equal.
         object.__setattr__(self, "routes", tuple(sorted(self.routes, key=_route_key)))
@@ -121,12 +127,14 @@ class Plan:
             PlanTooLargeError: the text exceeds 512 KiB.
 
         >>> Plan(1, ("a",), {("q", 0): (0, -1)}, "fluid").to_json()
-        '{"epoch":1,"executors":["a"],"placement":{"q":{"0":[0,-1]}},"routes":[],"strategy":"fluid"}'
+        '{"batch_size":8,"budget_s":1.0,"epoch":1,"executors":["a"],"placement":{"q":{"0":[0,-1]}},"routes":[],"strategy":"fluid"}'
         """
         placement: dict[str, dict[str, tuple[int, ...]]] = {}
         for (query, operator), partitions in self.placement.items():
             placement.setdefault(query, {})[str(operator)] = partitions
         fields: dict[str, object] = {
+            "batch_size": self.batch_size,
+            "budget_s": self.budget_s,
             "epoch": self.epoch,
             "executors": self.executors,
             "placement": placement,
@@ -252,6 +260,24 @@ def advance(state: PlanState, event: Plan | int) -> PlanState:
     return PlanState(event + 1, in_force=due, late_batches=event - due.effective_batch)
 
 
+def plan_name(stream: str) -> str:
+    """Name of the ConfigMap that carries a stream's plan to its driver.
+
+    >>> plan_name("clicks")
+    'clicks-plan'
+    """
+    return f"{stream}-plan"
+
+
+def answer_name(stream: str) -> str:
+    """Name of the ConfigMap that carries the driver's answer back.
+
+    >>> answer_name("clicks")
+    'clicks-answer'
+    """
+    return f"{stream}-answer"
+
+
 def parse_plan(text: str | bytes) -> Plan:
     """Read a plan.
 
@@ -265,13 +291,13 @@ def parse_plan(text: str | bytes) -> Plan:
     >>> parse_plan('{"epohc": 3}')
     Traceback (most recent call last):
     balancedstream.errors.InvalidInputError: plan.epohc: unknown field, allowed are epoch, \
-executors, placement, routes, strategy, effective_batch
+executors, placement, routes, strategy, effective_batch, batch_size, budget_s
     """
     fields = _object(
         "plan",
         _read("plan", text),
         required=("epoch", "executors", "placement", "routes", "strategy"),
-        optional=("effective_batch",),
+        optional=("effective_batch", "batch_size", "budget_s"),
     )
     placement: dict[tuple[str, int], tuple[int, ...]] = {}
     for query, operators in _mapping("plan.placement", fields["placement"]).items():

@@ -73,7 +73,15 @@ def propose(
         )
     if not acts:
         return None
-    return Plan(epoch, executors, placement, policy.migration.strategy)
+    spread = policy.migration
+    return Plan(
+        epoch,
+        executors,
+        placement,
+        spread.strategy,
+        batch_size=spread.batch_size,
+        budget_s=spread.budget_s,
+    )
 
 
 def choose_victims(

@@ -69,19 +69,21 @@ class Knob:
         article = "an integer" if self.kind is int else "a number"
         return f"{article} from {self.bounds[0]:.15g} to {self.bounds[1]:.15g}"
 
-    def check(self, value: object) -> None:
-        """Raise InvalidInputError, naming the path, unless `value` is of the kind and in range."""
+    def fits(self, value: object) -> bool:
+        """Whether `value` is of the kind and in range."""
         if self.bounds is None:
-            fits = value in self.choices
-        else:
-            numbers = int if self.kind is int else (int, float)
-            # Every comparison with NaN is false, so NaN never fits; bool is an int to Python only.
-            fits = (
-                isinstance(value, numbers)
-                and not isinstance(value, bool)
-                and self.bounds[0] <= value <= self.bounds[1]
-            )
-        if not fits:
+            return value in self.choices
+        numbers = int if self.kind is int else (int, float)
+        # Every comparison with NaN is false, so NaN never fits; bool is an int to Python only.
+        return (
+            isinstance(value, numbers)
+            and not isinstance(value, bool)
+            and self.bounds[0] <= value <= self.bounds[1]
+        )
+
+    def check(self, value: object) -> None:
+        """Raise InvalidInputError, naming the path, unless `value` fits."""
+        if not self.fits(value):
             message = f"{self.path}: must be {self.allowed}, not {value!r}"
             raise InvalidInputError(message)
 

@@ -65,6 +65,7 @@ class Engine:
         self._queries: dict[str, _Query] = {}
         self._cores: dict[str, int] = {}
         self._draining: set[str] = set()
+        self._asked = False
         self.capabilities: Capabilities = check_capabilities(spark)
         self._listener: Any = self.capabilities.listener
 
@@ -128,6 +129,7 @@ class Engine:
             False when the cluster manager refused the request.
         """
         nothing = self._jvm.scala.Predef.Map().empty()
+        self._asked = True
         return bool(self._context.requestTotalExecutors(count, 0, nothing))
 
     def drain(self, executor: str) -> None:
@@ -141,6 +143,10 @@ class Engine:
         computed again. Place its partitions elsewhere first. With several queries whose batches
         never leave a gap, it leaves after a few batches all the same.
         """
+        # Spark lowers the number asked for by one, and takes one that was never asked for as zero:
+        # nothing that dies later would be replaced.
+        if not self._asked:
+            self.set_executor_count(len(self._cores))
         self.drain(executor)
         self._listener.retire(executor)
 

@@ -56,6 +56,13 @@ class BatchFinished:
     handoffs: int
     in_rocksdb: bool = True
 
+    def by_operator(self) -> dict[int, dict[int, TaskSample]]:
+        """The tasks by operator and partition."""
+        found: dict[int, dict[int, TaskSample]] = {}
+        for task in self.tasks:
+            found.setdefault(task.operator, {})[task.partition] = task
+        return found
+
 
 @dataclass(frozen=True, slots=True)
 class QueryEnded:

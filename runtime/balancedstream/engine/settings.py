@@ -24,6 +24,9 @@ DYNAMIC_ALLOCATION = "spark.dynamicAllocation.enabled"
 PARTITIONS_PER_EXECUTOR = 8
 """State partitions for each executor of the largest size: what balance to 1.1 x needs."""
 
+FEWEST_PER_EXECUTOR = 4
+"""With fewer, a partition is too large a part of an executor's load to be moved to good use."""
+
 
 class DynamicAllocationError(InvalidInputError):
     """Two parties would set the number of executors."""
@@ -150,7 +153,7 @@ def _find_conflicts(user: Mapping[str, str], executors: int | None) -> list[str]
             "balancedstream then keeps it there."
         )
     partitions = user.get(SHUFFLE_PARTITIONS)
-    if partitions and executors and int(partitions) < PARTITIONS_PER_EXECUTOR * executors:
+    if partitions and executors and int(partitions) < FEWEST_PER_EXECUTOR * executors:
         warnings.append(
             f"{SHUFFLE_PARTITIONS}={partitions} is few for {executors} executors: "
             f"{PARTITIONS_PER_EXECUTOR * executors} would let the load be spread evenly. "

@@ -1,0 +1,82 @@
+{{- define "balancedstream.name" -}}
+{{- default .Chart.Name .Values.nameOverride | trunc 63 | trimSuffix "-" }}
+{{- end }}
+
+{{- define "balancedstream.fullname" -}}
+{{- if .Values.fullnameOverride }}
+{{- .Values.fullnameOverride | trunc 63 | trimSuffix "-" }}
+{{- else }}
+{{- $name := include "balancedstream.name" . }}
+{{- if contains $name .Release.Name }}
+{{- .Release.Name | trunc 63 | trimSuffix "-" }}
+{{- else }}
+{{- printf "%s-%s" .Release.Name $name | trunc 63 | trimSuffix "-" }}
+{{- end }}
+{{- end }}
+{{- end }}
+
+{{- define "balancedstream.serviceAccountName" -}}
+{{- if .Values.serviceAccount.create }}
+{{- default (include "balancedstream.fullname" .) .Values.serviceAccount.name }}
+{{- else }}
+{{- required "serviceAccount.name: name the account that exists, or set serviceAccount.create" .Values.serviceAccount.name }}
+{{- end }}
+{{- end }}
+
+{{- define "balancedstream.image" -}}
+{{- if .Values.image.digest }}
+{{- printf "%s@%s" .Values.image.repository .Values.image.digest }}
+{{- else }}
+{{- printf "%s:%s" .Values.image.repository (default .Chart.AppVersion .Values.image.tag) }}
+{{- end }}
+{{- end }}
+
+{{- define "balancedstream.selectorLabels" -}}
+app.kubernetes.io/name: {{ include "balancedstream.name" . }}
+app.kubernetes.io/instance: {{ .Release.Name }}
+app.kubernetes.io/component: operator
+{{- end }}
+
+{{- define "balancedstream.labels" -}}
+{{ include "balancedstream.selectorLabels" . }}
+app.kubernetes.io/version: {{ .Chart.AppVersion | quote }}
+app.kubernetes.io/managed-by: {{ .Release.Service }}
+helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
+{{- end }}
+
+{{/* What the operator may do with the streams of a namespace; in a Role or in the ClusterRole. */}}
+{{- define "balancedstream.rules" -}}
+- apiGroups: [balancedstream.io]
+  resources: [balancedstreams]
+  verbs: [get, list, watch, patch]
+- apiGroups: [balancedstream.io]
+  resources: [balancedstreams/status]
+  verbs: [get, patch]
+# Clusters that check it let only those set an owner with blockOwnerDeletion who may change the
+# owner's finalizers.
+- apiGroups: [balancedstream.io]
+  resources: [balancedstreams/finalizers]
+  verbs: [update]
+# What a stream is made of. It goes with its owner: nothing of it is deleted here.
+- apiGroups: [apps]
+  resources: [statefulsets]
+  verbs: [get, list, watch, create, patch, update]
+- apiGroups: [""]
+  resources: [services, serviceaccounts, configmaps]
+  verbs: [get, list, watch, create, patch, update]
+- apiGroups: [rbac.authorization.k8s.io]
+  resources: [roles, rolebindings]
+  verbs: [get, list, watch, create, patch, update]
+# The operator itself reads pods and deletes drivers whose revision is old. The other verbs are the
+# drivers': Kubernetes lets nobody grant what he does not have.
+- apiGroups: [""]
+  resources: [pods]
+  verbs: [get, list, watch, create, delete, deletecollection]
+# To say that a claim is missing.
+- apiGroups: [""]
+  resources: [persistentvolumeclaims]
+  verbs: [get]
+- apiGroups: [""]
+  resources: [events]
+  verbs: [create, patch]
+{{- end }}

@@ -1,0 +1,221 @@
+"""The CustomResourceDefinition, made from the spec classes: `-m balancedstream_operator.crd`.
+
+Writes `crds/balancedstreams.yaml` and the chart's copy below the current folder.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from balancedstream_operator.schema import Schema, describe, rule
+from balancedstream_operator.spec import StreamSpec
+
+GROUP = "balancedstream.io"
+VERSION = "v1alpha1"
+KIND = "BalancedStream"
+PLURAL = "balancedstreams"
+FILES = (
+    Path("crds/balancedstreams.yaml"),
+    Path("charts/balancedstream/files/balancedstreams.yaml"),
+)
+
+NAME_MOST = 40
+DECISIONS_MOST = 10
+HOTTEST_MOST = 10
+
+CONDITIONS = (
+    "Ready",
+    "Running",
+    "MetricsAvailable",
+    "Balanced",
+    "ScalingLimited",
+    "Migrating",
+    "Fallback",
+    "Suspended",
+    "Unsplittable",
+)
+
+_COLUMNS = (
+    ("Mode", "string", ".status.mode", 0),
+    ("Executors", "integer", ".status.executors", 0),
+    ("Desired", "integer", ".status.desiredExecutors", 0),
+    ("Imbalance", "string", ".status.imbalanceText", 0),
+    ("Backlog", "integer", ".status.backlogRows", 0),
+    ("Phase", "string", ".status.phase", 0),
+    ("Age", "date", ".metadata.creationTimestamp", 0),
+    ("Epoch", "integer", ".status.planEpoch", 1),
+    ("Reason", "string", ".status.reason", 1),
+)
+
+
+def _text(sentence: str, most: int = 1024) -> Schema:
+    return {"type": "string", "maxLength": most, "description": sentence}
+
+
+def _whole(sentence: str) -> Schema:
+    return {"type": "integer", "format": "int64", "description": sentence}
+
+
+def _number(sentence: str) -> Schema:
+    return {"type": "number", "description": sentence}
+
+
+def _list(sentence: str, most: int, properties: Schema) -> Schema:
+    return {
+        "type": "array",
+        "maxItems": most,
+        "description": sentence,
+        "items": {"type": "object", "properties": properties},
+    }
+
+
+def _status() -> Schema:
+    conditions = _list(
+        "What is true of the stream, by Kubernetes' conventions.",
+        len(CONDITIONS),
+        {
+            "type": _text("Which condition.", 64),
+            "status": {"type": "string", "enum": ["True", "False", "Unknown"]},
+            "reason": _text("The reason in one word.", 128),
+            "message": _text("The reason for a person.", 4096),
+            "lastTransitionTime": {"type": "string", "format": "date-time"},
+            "observedGeneration": _whole("Generation of the spec it is about."),
+        },
+    )
+    conditions["items"]["required"] = ["type", "status", "reason", "lastTransitionTime"]
+    conditions |= {"x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["type"]}
+    return {
+        "type": "object",
+        "description": "What was last seen and decided; written by the operator.",
+        "properties": {
+            "phase": _text("Pending, Starting, Running, Suspended, Failing or Invalid.", 64),
+            "reason": _text("Why nothing is changed, or what is, in a sentence.", 4096),
+            "mode": _text("How balancing and scaling act.", 64),
+            "observedGeneration": _whole("Generation of the spec that was last acted on."),
+            "selector": _text("Label selector of the executor pods, for the scale subresource."),
+            "partitions": _whole("State partitions, chosen when the stream was made."),
+            "executors": _whole("Executors that take work."),
+            "desiredExecutors": _whole("Executors that there shall be."),
+            "imbalance": _number("Busy time of the hottest executor over the mean."),
+            "imbalanceBound": _number("The least imbalance that any placement could reach."),
+            "imbalanceText": _text("Imbalance and bound for a printed column.", 64),
+            "backlogRows": _whole("Rows that wait at the sources."),
+            "inputRowsPerSecond": _number("Rows that arrive."),
+            "trueProcessingRate": _number("Rows per second of busy time, all executors together."),
+            "utilization": _number("Part of their time that executors are busy."),
+            "planEpoch": _whole("Epoch of the newest plan."),
+            "appliedEpoch": _whole("Epoch of the plan that the driver applied."),
+            "lastScaleTime": {"type": "string", "format": "date-time"},
+            "hottestPartitions": _list(
+                "The partitions that cost most.",
+                HOTTEST_MOST,
+                {
+                    "query": _text("Name of the query."),
+                    "operator": _whole("Spark's operator id."),
+                    "partition": _whole("Number of the partition."),
+                    "executor": _text("Where it runs.", 64),
+                    "busySeconds": _number("Mean busy seconds per batch."),
+                    "stateBytes": _whole("Size of its state."),
+                },
+            ),
+            "decisions": _list(
+                "The last decisions that changed something, newest first.",
+                DECISIONS_MOST,
+                {
+                    "time": {"type": "string", "format": "date-time"},
+                    "kind": _text("move, scale or advise.", 64),
+                    "epoch": _whole("Of the plan that it led to."),
+                    "reason": _text("Why.", 2048),
+                    "effect": _text("What it was measured to have brought.", 1024),
+                },
+            ),
+            "conditions": conditions,
+        },
+    }
+
+
+def build() -> dict[str, Any]:
+    """The CustomResourceDefinition as a mapping.
+
+    >>> build()["metadata"]["name"]
+    'balancedstreams.balancedstream.io'
+    """
+    columns = [
+        {"name": name, "type": kind, "jsonPath": path, **({"priority": p} if p else {})}
+        for name, kind, path, p in _COLUMNS
+    ]
+    spec = {"description": "What the stream is, and how it may be changed.", **describe(StreamSpec)}
+    schema = {
+        "type": "object",
+        "description": "A PySpark streaming job that is kept balanced and right-sized.",
+        "required": ["spec"],
+        "properties": {
+            "apiVersion": {"type": "string"},
+            "kind": {"type": "string"},
+            "metadata": {"type": "object"},
+            "spec": spec,
+            "status": _status(),
+        },
+        "x-kubernetes-validations": [
+            rule(
+                f"size(self.metadata.name) <= {NAME_MOST} && "
+                "self.metadata.name.matches('^[a-z]([-a-z0-9]*[a-z0-9])?$')",
+                f"the name must be at most {NAME_MOST} lower-case letters, digits and dashes, and "
+                "begin with a letter: services and pods are named after it",
+            )
+        ],
+    }
+    return {
+        "apiVersion": "apiextensions.k8s.io/v1",
+        "kind": "CustomResourceDefinition",
+        "metadata": {"name": f"{PLURAL}.{GROUP}"},
+        "spec": {
+            "group": GROUP,
+            "names": {
+                "kind": KIND,
+                "listKind": f"{KIND}List",
+                "plural": PLURAL,
+                "singular": "balancedstream",
+                "shortNames": ["bst"],
+                "categories": ["all"],
+            },
+            "scope": "Namespaced",
+            "versions": [
+                {
+                    "name": VERSION,
+                    "served": True,
+                    "storage": True,
+                    "additionalPrinterColumns": columns,
+                    "subresources": {
+                        "status": {},
+                        "scale": {
+                            "specReplicasPath": ".spec.executors.fixed",
+                            "statusReplicasPath": ".status.executors",
+                            "labelSelectorPath": ".status.selector",
+                        },
+                    },
+                    "schema": {"openAPIV3Schema": schema},
+                }
+            ],
+        },
+    }
+
+
+def render() -> str:
+    """The CustomResourceDefinition as YAML."""
+    head = "# Made from operator/balancedstream_operator/spec.py by balancedstream_operator.crd.\n"
+    return head + yaml.safe_dump(build(), sort_keys=False, width=100, allow_unicode=True)
+
+
+def main() -> None:
+    """Writes the files."""
+    for path in FILES:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(render(), "utf-8")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,125 @@
+"""What a driver's pod says of itself: pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+from balancedstream_operator.children import DRIVER_GRACE_S
+
+STUCK_AFTER_S = 60.0
+"""A pod that is still there so long after its grace period is on a node that does not answer."""
+
+MESSAGE_MOST = 1000
+
+_BAD_IMAGE = {"ErrImagePull", "ImagePullBackOff", "InvalidImageName", "ErrImageNeverPull"}
+
+
+@dataclass(frozen=True, slots=True)
+class DriverState:
+    """How a driver is.
+
+    Attributes:
+        phase: Pending, Starting, Running, Failing or Suspended.
+        reason: why, in one word.
+        message: why, and what to do, for a person.
+        outdated: whether its pod was made for an older spec and must be replaced.
+        running: whether its container runs.
+    """
+
+    phase: str
+    reason: str
+    message: str
+    outdated: bool = False
+    running: bool = False
+
+
+def describe_driver(
+    pod: Mapping[str, Any] | None, stateful_set: Mapping[str, Any] | None, now_s: float
+) -> DriverState:
+    """How the driver is, by its pod.
+
+    Args:
+        pod: the driver's, None if there is none.
+        stateful_set: that it belongs to, None if there is none yet.
+        now_s: seconds since the Unix epoch.
+
+    >>> describe_driver(None, {"spec": {"replicas": 0}}, 0.0).phase
+    'Suspended'
+    """
+    replicas = ((stateful_set or {}).get("spec") or {}).get("replicas", 1)
+    if pod is None:
+        if replicas == 0:
+            return DriverState("Suspended", "Suspended", "suspended: set suspend back to go on")
+        return DriverState("Pending", "NoDriver", "the driver's pod is yet to be made")
+    metadata, status = pod["metadata"], pod.get("status") or {}
+    name = metadata["name"]
+    deleted = metadata.get("deletionTimestamp")
+    if deleted:
+        return _describe_leaving(name, metadata["namespace"], now_s - _seconds(deleted))
+    if replicas == 0:
+        return DriverState("Suspended", "Stopping", f"pod {name} is about to be stopped")
+    wanted = ((stateful_set or {}).get("status") or {}).get("updateRevision")
+    revision = (metadata.get("labels") or {}).get("controller-revision-hash")
+    outdated = bool(wanted and revision and wanted != revision)
+    containers = status.get("containerStatuses") or []
+    container = next((c for c in containers if c["name"] == "driver"), None)
+    state = (container or {}).get("state") or {}
+    if "running" in state and state["running"] is not None:
+        return DriverState("Starting", "DriverRunning", f"pod {name} runs", outdated, True)
+    phase, reason, message = _describe_waiting(name, status, container, state)
+    return DriverState(phase, reason, message[:MESSAGE_MOST], outdated)
+
+
+def _describe_leaving(name: str, namespace: str, since_s: float) -> DriverState:
+    # The time of deletion is when the grace period ends.
+    if since_s > STUCK_AFTER_S:
+        message = (
+            f"pod {name} should have been gone {since_s:.0f} s ago; its node may be lost. Be sure "
+            "that it runs nowhere, then: "
+            f"kubectl delete pod {name} --namespace {namespace} --force --grace-period=0. "
+            "Nothing is lost: the checkpoint holds what was committed"
+        )
+        return DriverState("Failing", "DriverStuck", message)
+    message = f"pod {name} finishes within {DRIVER_GRACE_S} s; the next one goes on from there"
+    return DriverState("Pending", "DriverLeaving", message)
+
+
+def _describe_waiting(
+    name: str,
+    status: Mapping[str, Any],
+    container: Mapping[str, Any] | None,
+    state: Mapping[str, Any],
+) -> tuple[str, str, str]:
+    waiting = state.get("waiting") or {}
+    reason = waiting.get("reason", "")
+    ended = ((container or {}).get("lastState") or {}).get("terminated") or state.get("terminated")
+    if reason in _BAD_IMAGE:
+        said = waiting.get("message", reason)
+        return (
+            "Failing",
+            "ImageUnavailable",
+            f"the image cannot be had ({said}): correct spec.image, the new pod starts by itself",
+        )
+    if ended and (reason == "CrashLoopBackOff" or state.get("terminated")):
+        said = (ended.get("message") or ended.get("reason") or "").strip()
+        return (
+            "Failing",
+            "ApplicationFailed",
+            f"the script ended with status {ended.get('exitCode')}, it is started again after a "
+            f"pause. Its last words: {said[-700:]}",
+        )
+    if reason and reason != "ContainerCreating":
+        said = waiting.get("message", "")
+        return "Failing", reason, f"pod {name} cannot start: {said or reason}"
+    for condition in status.get("conditions") or []:
+        if condition.get("type") == "PodScheduled" and condition.get("status") == "False":
+            said = condition.get("message") or "no node for it"
+            return "Pending", "Unschedulable", f"pod {name} waits for a node: {said}"
+    return "Pending", "ContainerCreating", f"pod {name} is being started"
+
+
+def _seconds(timestamp: str) -> float:
+    return datetime.fromisoformat(timestamp).timestamp()

@@ -1,0 +1,210 @@
+"""The operator's process: kopf tells of BalancedStreams, one task looks after each.
+
+Only `on.event` is used: kopf's timers and daemons put a finalizer on the object, and then a
+BalancedStream could not be deleted while the operator is gone.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import copy
+import logging
+import os
+import time
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from functools import lru_cache
+from typing import Any, cast
+
+import kopf
+
+from balancedstream_operator.children import Stream
+from balancedstream_operator.crd import GROUP, PLURAL, VERSION
+from balancedstream_operator.errors import ClusterError
+from balancedstream_operator.kube import Cluster
+from balancedstream_operator.metrics import OperatorMetrics
+from balancedstream_operator.prometheus import Prometheus
+from balancedstream_operator.status import StreamEvent
+from balancedstream_operator.supervising import Pass, Supervisor
+
+log = logging.getLogger(__name__)
+
+HEALTH_PORT = 8080
+METRICS_PORT = 8081
+THREADS = 8
+"""Passes at a time; each mostly waits for Prometheus and the API server."""
+
+RETRY_S = 5.0
+EVENT_AGAIN_S = 1800.0
+"""The same event is not told again within this time."""
+
+WATCH_S = 300
+"""A watch is begun anew this often, and a little later where the connection is half open."""
+
+
+class Operator:
+    """One task for each BalancedStream that there is.
+
+    Args:
+        default_url: Prometheus for streams that name none; empty for none.
+        metrics: is told of every pass.
+    """
+
+    def __init__(self, default_url: str, metrics: OperatorMetrics) -> None:
+        self._cluster = Cluster()
+        self._open_source = lru_cache(maxsize=64)(Prometheus)
+        self._default_url = default_url
+        self._metrics = metrics
+        self._threads = ThreadPoolExecutor(THREADS, thread_name_prefix="pass")
+        self._tasks: dict[str, asyncio.Task[None]] = {}
+        self._resources: dict[str, dict[str, Any]] = {}
+        self._wake: dict[str, asyncio.Event] = {}
+
+    def update(self, resource: dict[str, Any]) -> None:
+        """A BalancedStream was made or changed."""
+        uid = resource["metadata"]["uid"]
+        before = self._resources.get(uid)
+        self._resources[uid] = resource
+        if uid not in self._tasks:
+            metadata = resource["metadata"]
+            self._metrics.add_stream(f"{metadata['namespace']}/{metadata['name']}")
+            self._wake[uid] = asyncio.Event()
+            self._tasks[uid] = asyncio.create_task(self._look_after(uid))
+        elif before and _generation(before) != _generation(resource):
+            self._wake[uid].set()
+
+    def remove(self, resource: dict[str, Any]) -> None:
+        """A BalancedStream is gone; the cluster removes what it owned."""
+        uid = resource["metadata"]["uid"]
+        task = self._tasks.pop(uid, None)
+        if task:
+            task.cancel()
+        self._resources.pop(uid, None)
+        self._wake.pop(uid, None)
+
+    async def _look_after(self, uid: str) -> None:
+        metadata = self._resources[uid]["metadata"]
+        stream = Stream(metadata["namespace"], metadata["name"], uid)
+        supervisor = Supervisor(stream, self._cluster, self._open_source, self._default_url)
+        told: dict[str, tuple[str, float]] = {}
+        loop = asyncio.get_running_loop()
+        try:
+            while True:
+                resource = self._resources[uid]
+                self._wake[uid].clear()
+                began_s = time.monotonic()
+                interval_s = RETRY_S
+                try:
+                    done: Pass = await loop.run_in_executor(
+                        self._threads, supervisor.run_pass, resource, time.time()
+                    )
+                except ClusterError as error:
+                    log.warning("%s: %s", stream, error)
+                except Exception:
+                    log.exception("%s: this pass failed; the stream runs on as it is", stream)
+                else:
+                    interval_s = done.interval_s
+                    self._metrics.add_pass(str(stream), done.status, time.monotonic() - began_s)
+                    for event in done.events:
+                        _tell(resource, event, told)
+                try:
+                    await asyncio.wait_for(self._wake[uid].wait(), interval_s)
+                except TimeoutError:
+                    continue
+        finally:
+            self._metrics.remove(str(stream))
+
+
+def _generation(resource: dict[str, Any]) -> int:
+    return int(resource["metadata"].get("generation", 0))
+
+
+def _tell(resource: dict[str, Any], event: StreamEvent, told: dict[str, tuple[str, float]]) -> None:
+    """Posts a Kubernetes event, unless the same was told lately."""
+    now_s = time.monotonic()
+    message, told_s = told.get(event.reason, ("", -EVENT_AGAIN_S))
+    if message == event.message and now_s < told_s + EVENT_AGAIN_S:
+        return
+    told[event.reason] = event.message, now_s
+    kind = "Warning" if event.warning else "Normal"
+    kopf.event(cast("kopf.Body", resource), type=kind, reason=event.reason, message=event.message)
+
+
+def build_registry(default_url: str, *, all_namespaces: bool) -> kopf.OperatorRegistry:
+    """The handlers: all they do is to pass on what kopf says.
+
+    Args:
+        default_url: Prometheus for streams that name none.
+        all_namespaces: whether the whole cluster is watched.
+    """
+    registry = kopf.OperatorRegistry()
+    # Filled at start-up, when there is an event loop.
+    operator_of: list[Operator] = []
+
+    @kopf.on.login(registry=registry)
+    def log_in(**kwargs: Any) -> kopf.ConnectionInfo | None:
+        return kopf.login_with_service_account(**kwargs) or kopf.login_with_kubeconfig(**kwargs)
+
+    @kopf.on.startup(registry=registry)
+    async def start(settings: kopf.OperatorSettings, **_: Any) -> None:
+        settings.posting.loggers = False
+        # Without a ClusterRole there is nothing to be learnt of other namespaces, nor of the CRD.
+        settings.scanning.disabled = not all_namespaces
+        settings.watching.server_timeout = WATCH_S
+        settings.watching.client_timeout = WATCH_S + 30
+        settings.watching.connect_timeout = 10
+        settings.networking.request_timeout = 30
+        metrics = OperatorMetrics()
+        metrics.start(METRICS_PORT)
+        operator_of.append(Operator(default_url, metrics))
+
+    @kopf.on.event(GROUP, VERSION, PLURAL, registry=registry)
+    async def on_stream(event: kopf.RawEvent, **_: Any) -> None:
+        resource: dict[str, Any] = copy.deepcopy(dict(event["object"]))
+        if event["type"] == "DELETED":
+            operator_of[0].remove(resource)
+        elif "deletionTimestamp" not in resource["metadata"]:
+            operator_of[0].update(resource)
+
+    @kopf.on.probe(id="streams", registry=registry)
+    async def count_streams(**_: Any) -> int:
+        return len(operator_of[0]._tasks)
+
+    return registry
+
+
+def main(argv: Sequence[str] | None = None) -> None:
+    """Runs the operator until it is told to stop."""
+    parser = argparse.ArgumentParser(
+        prog="balancedstream-operator",
+        description="Keeps BalancedStreams balanced and right-sized.",
+    )
+    where = parser.add_mutually_exclusive_group(required=True)
+    where.add_argument("--all-namespaces", action="store_true", help="look after all of them")
+    where.add_argument(
+        "--namespace", action="append", metavar="NAMESPACE", help="look after this one; repeatable"
+    )
+    parser.add_argument(
+        "--prometheus-url",
+        default="",
+        metavar="URL",
+        help="Prometheus for streams that name none",
+    )
+    arguments = parser.parse_args(argv)
+    logging.basicConfig(
+        level=os.environ.get("LOG_LEVEL", "INFO"), format="%(asctime)s %(levelname)s %(message)s"
+    )
+    # Each event that comes in would be a line otherwise.
+    logging.getLogger("kopf.objects").setLevel(logging.WARNING)
+    kopf.run(
+        registry=build_registry(arguments.prometheus_url, all_namespaces=arguments.all_namespaces),
+        clusterwide=arguments.all_namespaces,
+        namespaces=arguments.namespace or (),
+        standalone=True,
+        liveness_endpoint=f"http://0.0.0.0:{HEALTH_PORT}/healthz",
+    )
+
+
+if __name__ == "__main__":
+    main()

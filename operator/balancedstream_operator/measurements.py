@@ -1,0 +1,298 @@
+"""From what Prometheus scraped of one stream to what the core decides on: pure.
+
+All samples of one scrape bear the same time, and the exporter shows whole batches only. So a
+series belongs to the newest scrape if its last sample has that scrape's time, and differences
+between two scrapes are exact: no rate is extrapolated. The first scrape of a driver is only a
+baseline, so the start of its Python workers is in no measurement.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import pairwise
+from statistics import median
+
+from balancedstream.core.handoffs import LoadCost
+from balancedstream.core.observations import BatchSample, TaskSample
+from balancedstream.core.planning import OperatorKey
+
+PREFIX = "balancedstream_"
+
+QUERY_METRICS = (
+    "plan_epoch",
+    "executors",
+    "executor_cores",
+    "move_fixed_seconds",
+    "move_bytes_per_second",
+    "moves_under_way",
+    "batches_total",
+    "batch_duration_seconds_sum",
+    "input_rows_total",
+    "last_batch_id",
+    "last_batch_timestamp_seconds",
+    "last_batch_duration_seconds",
+    "backlog_rows",
+)
+"""What is fetched over the time that scaling looks back."""
+
+PARTITION_METRICS = (
+    "partition_busy_seconds_total",
+    "partition_state_load_seconds_total",
+    "partition_records_total",
+    "partition_state_bytes",
+    "partition_executor_info",
+)
+"""What is fetched over the time that balancing looks back."""
+
+STALE_SCRAPES = 3
+"""So many scrapes may be missing before the newest one counts as old."""
+
+STALE_LEAST_S = 10.0
+
+
+@dataclass(frozen=True, slots=True)
+class Series:
+    """One time series: labels, `__name__` among them, and (time, value) oldest first."""
+
+    labels: Mapping[str, str]
+    samples: tuple[tuple[float, float], ...]
+
+
+class MissingMeasurementsError(Exception):
+    """Prometheus answered, but what it has of the stream cannot be decided on; says why."""
+
+
+@dataclass(frozen=True)
+class Measurement:
+    """What a stream's driver showed, up to its newest scrape.
+
+    Attributes:
+        scraped_s: when that was, seconds since the Unix epoch.
+        epoch: of the plan that the driver has in force.
+        executors: live executors, id to cores.
+        tasks: one sample per partition and interval between scrapes in which batches ended: the
+            mean of those batches.
+        batches: one sample per batch, those between two scrapes being alike.
+        last_batches: query to its last finished batch.
+        under_way: (query, operator) to partitions that are not yet where they shall be.
+        load_cost: what the driver found moves to cost.
+    """
+
+    scraped_s: float
+    epoch: int
+    executors: Mapping[str, int]
+    tasks: tuple[TaskSample, ...] = ()
+    batches: tuple[BatchSample, ...] = ()
+    last_batches: Mapping[str, int] = field(default_factory=dict)
+    under_way: Mapping[OperatorKey, int] = field(default_factory=dict)
+    load_cost: LoadCost = LoadCost()  # noqa: RUF009 - frozen
+
+
+def measure(
+    query_series: Iterable[Series], partition_series: Iterable[Series], now_s: float
+) -> Measurement:
+    """What one stream's series say.
+
+    Args:
+        query_series: of `QUERY_METRICS`, any order.
+        partition_series: of `PARTITION_METRICS`, any order.
+        now_s: clock of the samples' times.
+
+    Raises:
+        MissingMeasurementsError: nothing was scraped, or nothing recently.
+
+    >>> labels = {"__name__": "balancedstream_plan_epoch", "instance": "10.0.0.7:9404"}
+    >>> measure([Series(labels, ((40.0, 6.0), (50.0, 7.0)))], [], now_s=55.0).epoch
+    7
+    """
+    all_series = [s for s in query_series if s.samples]
+    if not all_series:
+        message = (
+            "Prometheus has no metrics of this stream: is its driver running, and does Prometheus "
+            "scrape it?"
+        )
+        raise MissingMeasurementsError(message)
+    scraped_s, instance = max((s.samples[-1][0], _instance(s)) for s in all_series)
+    mine = _by_name(s for s in all_series if _instance(s) == instance)
+    _check_fresh(mine, scraped_s, now_s)
+    partitions = _by_name(s for s in partition_series if _instance(s) == instance)
+    steps = _find_steps(mine)
+    return Measurement(
+        scraped_s=scraped_s,
+        epoch=int(_newest(mine["plan_epoch"], scraped_s, default=0.0)),
+        executors={
+            s.labels["executor"]: int(s.samples[-1][1])
+            for s in mine["executor_cores"]
+            if s.samples[-1][0] == scraped_s
+        },
+        tasks=tuple(_sample_tasks(partitions, steps)),
+        batches=tuple(_sample_batches(mine, steps)),
+        last_batches={
+            s.labels["query"]: int(s.samples[-1][1])
+            for s in mine["last_batch_id"]
+            if s.samples[-1][0] == scraped_s
+        },
+        under_way={
+            (s.labels["query"], int(s.labels["operator"])): int(s.samples[-1][1])
+            for s in mine["moves_under_way"]
+            if s.samples[-1][0] == scraped_s
+        },
+        load_cost=LoadCost(
+            _newest(mine["move_fixed_seconds"], scraped_s, LoadCost().fixed_s),
+            _newest(mine["move_bytes_per_second"], scraped_s, LoadCost().bytes_per_s),
+        ),
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class _Step:
+    """Two scrapes of a query, between which batches ended, and the number of the last of them."""
+
+    query: str
+    before_s: float
+    after_s: float
+    batches: int
+    last_batch: int
+
+
+def _instance(series: Series) -> str:
+    return series.labels.get("instance", "")
+
+
+def _by_name(all_series: Iterable[Series]) -> dict[str, list[Series]]:
+    found: dict[str, list[Series]] = defaultdict(list)
+    for series in all_series:
+        found[series.labels["__name__"].removeprefix(PREFIX)].append(series)
+    return found
+
+
+def _newest(all_series: Sequence[Series], scraped_s: float, default: float) -> float:
+    return next((s.samples[-1][1] for s in all_series if s.samples[-1][0] == scraped_s), default)
+
+
+def _check_fresh(mine: Mapping[str, Sequence[Series]], scraped_s: float, now_s: float) -> None:
+    times = sorted({time for s in mine.get("plan_epoch", ()) for time, _ in s.samples})
+    gaps = [after - before for before, after in pairwise(times)]
+    limit_s = max(STALE_LEAST_S, STALE_SCRAPES * median(gaps)) if gaps else 60.0
+    if now_s - scraped_s > limit_s:
+        message = (
+            f"the newest scrape of this stream is {now_s - scraped_s:.0f} s old: its driver does "
+            "not answer Prometheus, or is gone"
+        )
+        raise MissingMeasurementsError(message)
+
+
+def _find_steps(mine: Mapping[str, Sequence[Series]]) -> list[_Step]:
+    """Every interval in which batches of one run of a query ended; a reset begins a new run."""
+    steps = []
+    numbers = {s.labels["query"]: dict(s.samples) for s in mine.get("last_batch_id", ())}
+    for series in mine.get("batches_total", ()):
+        query = series.labels["query"]
+        kept: list[_Step] = []
+        before_s, before = series.samples[0]
+        for time_s, count in series.samples[1:]:
+            if count < before:
+                kept.clear()
+            elif count > before:
+                last_batch = int(numbers[query][time_s])
+                kept.append(_Step(query, before_s, time_s, int(count - before), last_batch))
+            before_s, before = time_s, count
+        steps += kept
+    return steps
+
+
+def _sample_batches(
+    mine: Mapping[str, Sequence[Series]], steps: Sequence[_Step]
+) -> Iterable[BatchSample]:
+    values = {
+        (name, s.labels["query"]): dict(s.samples)
+        for name in (
+            "batch_duration_seconds_sum",
+            "input_rows_total",
+            "last_batch_timestamp_seconds",
+            "last_batch_duration_seconds",
+            "backlog_rows",
+        )
+        for s in mine.get(name, ())
+    }
+    for step in steps:
+
+        def at(name: str, time_s: float, query: str = step.query) -> float | None:
+            return values.get((name, query), {}).get(time_s)
+
+        def change(name: str, step: _Step = step) -> float:
+            return (at(name, step.after_s) or 0.0) - (at(name, step.before_s) or 0.0)
+
+        finished_s = at("last_batch_timestamp_seconds", step.after_s) or step.after_s
+        rows = int(change("input_rows_total"))
+        # From one batch's start to the next one's: ends, less what the last durations differ by.
+        span_s = change("last_batch_timestamp_seconds") - change("last_batch_duration_seconds")
+        interval_s = span_s / step.batches if span_s > 0 else None
+        backlog = at("backlog_rows", step.after_s)
+        backlog_before = at("backlog_rows", step.before_s)
+        for number in range(1, step.batches + 1):
+            to_come = step.batches - number
+            waiting = backlog
+            if backlog is not None and backlog_before is not None:
+                waiting = backlog + (backlog_before - backlog) * to_come / step.batches
+            yield BatchSample(
+                query=step.query,
+                batch=step.last_batch - to_come,
+                finished_s=finished_s - to_come * (interval_s or 0.0),
+                duration_s=change("batch_duration_seconds_sum") / step.batches,
+                # Whole rows that add up to what was read.
+                input_rows=rows * number // step.batches - rows * (number - 1) // step.batches,
+                interval_s=interval_s,
+                backlog_rows=waiting,
+            )
+
+
+def _sample_tasks(
+    partitions: Mapping[str, Sequence[Series]], steps: Sequence[_Step]
+) -> Iterable[TaskSample]:
+    by_query: dict[str, list[_Step]] = defaultdict(list)
+    for step in steps:
+        by_query[step.query].append(step)
+    executor_at: dict[tuple[str, str, str, float], str] = {}
+    for series in partitions.get("partition_executor_info", ()):
+        for time_s, _ in series.samples:
+            executor_at[(*_partition(series), time_s)] = series.labels["executor"]
+    values = {
+        (name, *_partition(s)): dict(s.samples)
+        for name in (
+            "partition_state_load_seconds_total",
+            "partition_records_total",
+            "partition_state_bytes",
+        )
+        for s in partitions.get(name, ())
+    }
+    for series in partitions.get("partition_busy_seconds_total", ()):
+        key = _partition(series)
+        busy_s = dict(series.samples)
+        load_s = values.get(("partition_state_load_seconds_total", *key), {})
+        records = values.get(("partition_records_total", *key), {})
+        state_bytes = values.get(("partition_state_bytes", *key), {})
+        for step in by_query[key[0]]:
+            before, after = step.before_s, step.after_s
+            executor = executor_at.get((*key, after))
+            if before not in busy_s or after not in busy_s or executor is None:
+                continue
+            yield TaskSample(
+                query=key[0],
+                operator=int(key[1]),
+                partition=int(key[2]),
+                batch=step.last_batch,
+                executor=executor,
+                busy_s=(busy_s[after] - busy_s[before]) / step.batches,
+                records=round((records[after] - records[before]) / step.batches),
+                state_bytes=int(state_bytes.get(after, 0.0)),
+                finished_s=after,
+                load_s=(load_s[after] - load_s[before]) / step.batches,
+            )
+
+
+def _partition(series: Series) -> tuple[str, str, str]:
+    labels = series.labels
+    return labels["query"], labels["operator"], labels["partition"]

@@ -1,0 +1,90 @@
+"""The operator's own metrics, served next to `/healthz` for Prometheus."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from contextlib import suppress
+from typing import Any
+
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, start_http_server
+
+_PREFIX = "balancedstream_operator"
+
+
+class OperatorMetrics:
+    """What the operator counts.
+
+    Attributes:
+        registry: of prometheus-client, with all of it.
+    """
+
+    def __init__(self) -> None:
+        self.registry = CollectorRegistry()
+        self._phases: dict[str, str] = {}
+        self._streams = Gauge(
+            f"{_PREFIX}_streams", "BalancedStreams by phase.", ["phase"], registry=self.registry
+        )
+        self._condition = Gauge(
+            f"{_PREFIX}_condition",
+            "1 while a condition of a BalancedStream is True, 0 while False; absent if unknown.",
+            ["stream", "type"],
+            registry=self.registry,
+        )
+        self._failures = Counter(
+            f"{_PREFIX}_observation_failures",
+            "Passes that found no measurements.",
+            ["stream"],
+            registry=self.registry,
+        )
+        self._epoch = Gauge(
+            f"{_PREFIX}_plan_epoch",
+            "Epoch of a stream's newest plan.",
+            ["stream"],
+            registry=self.registry,
+        )
+        self._pass = Histogram(
+            f"{_PREFIX}_pass_seconds",
+            "How long a pass over a stream took.",
+            registry=self.registry,
+        )
+
+    def start(self, port: int) -> None:
+        """Begins to serve `/metrics` on all addresses, from a daemon thread."""
+        start_http_server(port, "0.0.0.0", registry=self.registry)  # noqa: S104 - a pod's
+
+    def add_stream(self, stream: str) -> None:
+        """A stream is there; nothing is known of it yet."""
+        self._phases[stream] = "Pending"
+        self._count_phases()
+        self._failures.labels(stream)
+
+    def add_pass(self, stream: str, status: Mapping[str, Any], took_s: float) -> None:
+        """A pass over a stream ended."""
+        self._pass.observe(took_s)
+        self._phases[stream] = status.get("phase", "Pending")
+        self._count_phases()
+        self._epoch.labels(stream).set(status.get("planEpoch", 0))
+        for condition in status.get("conditions", ()):
+            self._set_condition(stream, condition["type"], condition["status"])
+            if condition["type"] == "MetricsAvailable" and condition["status"] == "False":
+                self._failures.labels(stream).inc()
+
+    def remove(self, stream: str) -> None:
+        """A stream is gone."""
+        self._phases.pop(stream, None)
+        self._count_phases()
+        for metric in (self._condition, self._failures, self._epoch):
+            metric.remove_by_labels({"stream": stream})
+
+    def _set_condition(self, stream: str, kind: str, state: str) -> None:
+        if state != "Unknown":
+            self._condition.labels(stream, kind).set(state == "True")
+            return
+        # Neither 0 nor 1 would be true of it.
+        with suppress(KeyError):
+            self._condition.remove(stream, kind)
+
+    def _count_phases(self) -> None:
+        self._streams.clear()
+        for phase in self._phases.values():
+            self._streams.labels(phase).inc()

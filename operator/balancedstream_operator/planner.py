@@ -1,0 +1,191 @@
+"""From a measurement to a plan and what to say of it: pure, around `balancedstream.core`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+from balancedstream.core.decisions import Decision, Observation, decide
+from balancedstream.core.plan import Plan
+from balancedstream.core.planning import OperatorKey, propose
+from balancedstream.core.policy import Policy
+from balancedstream.core.scaling import Verdict
+from balancedstream_operator.crd import HOTTEST_MOST
+from balancedstream_operator.measurements import Measurement
+
+SETTLED_BATCHES = 2
+"""Batches to wait for after a plan was applied: the first of them may have begun before it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Given:
+    """What is in force when a decision is made.
+
+    Attributes:
+        plan: the newest one; None before the first.
+        planned_after: query to its last batch when that plan was written.
+        desired: executors that there shall be.
+        last_scaled_s: when that number last changed; None for never.
+    """
+
+    plan: Plan | None
+    planned_after: Mapping[str, int]
+    desired: int
+    last_scaled_s: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """A decision, and the plan that it led to.
+
+    Attributes:
+        decision: of the core.
+        plan: a new one, or None for no change.
+        waits: why no plan could be made now, whatever was decided; empty if one could.
+    """
+
+    decision: Decision
+    plan: Plan | None
+    waits: str
+
+
+def choose_plan(
+    measurement: Measurement, policy: Policy, given: Given, next_epoch: int, now_s: float
+) -> Outcome:
+    """Decides on what was measured, and plans what the decision asks for.
+
+    Args:
+        measurement: of the stream.
+        policy: of the stream.
+        given: what is in force.
+        next_epoch: of a new plan.
+        now_s: seconds since the Unix epoch.
+    """
+    policy = _within_limits(policy, given.desired)
+    observation = Observation(
+        now_s=now_s,
+        executors=measurement.executors,
+        # Without an executor there is nobody to balance between; how many to have is still decided.
+        tasks=measurement.tasks if measurement.executors else (),
+        batches=measurement.batches,
+        load_cost=measurement.load_cost,
+        requested=given.desired,
+        last_scaled_s=given.last_scaled_s,
+    )
+    decision = decide(observation, policy)
+    waits = _why_wait(measurement, given)
+    if waits:
+        return Outcome(decision, None, waits)
+    moving = _wanted(measurement, given.plan)
+    plan = propose(next_epoch, observation, decision, policy, wanted=moving)
+    return Outcome(decision, plan, "")
+
+
+def _within_limits(policy: Policy, desired: int) -> Policy:
+    """Limits hold in every mode: where scaling only advises, the number is brought within them."""
+    scaling = policy.scaling
+    count = min(max(desired, scaling.min_executors), scaling.max_executors)
+    if scaling.mode == "auto" or count == desired:
+        return policy
+    fixed = replace(scaling, mode="auto", min_executors=count, max_executors=count)
+    return replace(policy, scaling=fixed)
+
+
+def _why_wait(measurement: Measurement, given: Given) -> str:
+    plan = given.plan
+    if plan is None:
+        return ""
+    if measurement.epoch < plan.epoch:
+        return f"plan {plan.epoch} is not applied yet"
+    for query, batch in given.planned_after.items():
+        done = measurement.last_batches.get(query)
+        # Fewer than before is a query that was begun anew.
+        if done is not None and batch <= done < batch + SETTLED_BATCHES:
+            return f"plan {plan.epoch} shows from batch {batch + SETTLED_BATCHES} of {query} on"
+    return ""
+
+
+def _wanted(measurement: Measurement, plan: Plan | None) -> dict[OperatorKey, dict[int, str]]:
+    """Operators whose moves are under way, and where the last plan wants their partitions."""
+    if plan is None:
+        return {}
+    return {key: plan.owners(*key) for key, count in measurement.under_way.items() if count}
+
+
+@dataclass(frozen=True, slots=True)
+class Balance:
+    """How evenly the load lies, over all operators.
+
+    Attributes:
+        holds: whether there is nothing to do about it; None where nothing was measured.
+        imbalance: of the least even operator; None where nothing was measured.
+        bound: of the same.
+        reason: of the same.
+        unsplittable: a sentence on a partition that alone is too heavy; empty if there is none.
+    """
+
+    holds: bool | None
+    imbalance: float | None = None
+    bound: float | None = None
+    reason: str = "nothing was measured yet"
+    unsplittable: str = ""
+
+
+def judge_balance(decision: Decision, policy: Policy) -> Balance:
+    """How evenly the load lies, by a decision."""
+    if not decision.balance:
+        return Balance(None)
+    (query, operator), worst = max(
+        decision.balance.items(), key=lambda item: item[1].imbalance_before
+    )
+    uneven = worst.imbalance_before > max(
+        policy.balance.act_above, policy.balance.stop_at * worst.bound
+    )
+    heavy = ""
+    if worst.unsplittable is not None and worst.imbalance_before > policy.balance.act_above:
+        heavy = (
+            f"partition {worst.unsplittable} of operator {operator} of query {query} alone is "
+            f"heavier than the mean of all executors: imbalance {worst.imbalance_before:.2f}, and "
+            f"no placement gets below {worst.bound:.2f}; its keys must be split"
+        )
+    if decision.scaling.verdict is Verdict.UNSPLITTABLE:
+        heavy = decision.scaling.reason
+    return Balance(
+        holds=not (uneven or any(b.moves for b in decision.balance.values())),
+        imbalance=round(worst.imbalance_before, 3),
+        bound=round(worst.bound, 3),
+        reason=f"query {query}, operator {operator}: {worst.reason}",
+        unsplittable=heavy,
+    )
+
+
+def describe_load(measurement: Measurement, decision: Decision) -> dict[str, Any]:
+    """The status fields that tell of the load: rates, backlog, the hottest partitions."""
+    fields: dict[str, Any] = {"executors": len(measurement.executors)}
+    newest = {b.query: b for b in sorted(measurement.batches, key=lambda b: b.finished_s)}
+    backlogs = [b.backlog_rows for b in newest.values() if b.backlog_rows is not None]
+    fields["backlogRows"] = round(sum(backlogs)) if backlogs else None
+    rates = [b.input_rows / b.interval_s for b in newest.values() if b.interval_s]
+    fields["inputRowsPerSecond"] = round(sum(rates), 3) if rates else None
+    rows = sum(newest[query].input_rows for query in newest)
+    busy_s = sum(sum(load.busy_s.values()) for load in decision.loads.values())
+    cores = sum(measurement.executors.values())
+    fields["trueProcessingRate"] = round(rows / busy_s * cores, 3) if busy_s and rows else None
+    utilization = decision.scaling.utilization
+    fields["utilization"] = None if utilization is None else round(utilization, 3)
+    partitions: list[dict[str, Any]] = [
+        {
+            "query": query,
+            "operator": operator,
+            "partition": partition,
+            "executor": load.placement[partition],
+            "busySeconds": round(busy_s, 3),
+            "stateBytes": load.state_bytes.get(partition, 0),
+        }
+        for (query, operator), load in decision.loads.items()
+        for partition, busy_s in load.busy_s.items()
+    ]
+    partitions.sort(key=lambda p: -p["busySeconds"])
+    fields["hottestPartitions"] = partitions[:HOTTEST_MOST]
+    return fields

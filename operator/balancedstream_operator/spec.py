@@ -1,0 +1,331 @@
+"""What a BalancedStream says, as classes: CRD, rules and reference are made from them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import Annotated, Any, ClassVar
+
+from balancedstream.core.policy import Policy, parse
+from balancedstream.errors import InvalidInputError
+from balancedstream_operator.schema import (
+    Foreign,
+    Knobs,
+    Number,
+    Part,
+    Schema,
+    Switch,
+    Text,
+    Texts,
+    Words,
+    read,
+    rule,
+)
+
+_NAME = r"[a-z0-9]([-a-z0-9.]*[a-z0-9])?"
+_MEMORY = r"[1-9][0-9]*[mg]"
+_CPU = r"([1-9][0-9]*m|[1-9][0-9]*)"
+
+OWNED_CONF = (
+    "spark.master",
+    "spark.app.name",
+    "spark.submit.deployMode",
+    "spark.executor.instances",
+    "spark.sql.shuffle.partitions",
+    "spark.sql.streaming.checkpointLocation",
+    "spark.kubernetes.namespace",
+    "spark.kubernetes.driver.pod.name",
+    "spark.kubernetes.executor.podTemplateFile",
+    "spark.kubernetes.executor.disableConfigMap",
+    "spark.driver.host",
+    "spark.driver.bindAddress",
+    "spark.driver.port",
+    "spark.driver.blockManager.port",
+)
+"""Settings that follow from the rest of the spec, or that the driver pod depends on."""
+
+_OWNED = ", ".join(f"'{key}'" for key in OWNED_CONF)
+_PROVIDER = "spark.sql.streaming.stateStore.providerClass"
+_DYNAMIC = "spark.dynamicAllocation.enabled"
+
+PARTITION_CHOICES = (24, 48, 96, 120, 240, 480, 960)
+"""Numbers with many divisors, so that many executor counts share the partitions evenly."""
+
+PARTITIONS_PER_EXECUTOR = 8
+"""State partitions for each executor of the largest size: what balance to 1.1 x needs."""
+
+
+@dataclass(frozen=True)
+class ConfigMapFile:
+    """A script in a ConfigMap of the stream's namespace."""
+
+    name: Annotated[str, Text("Name of the ConfigMap.", pattern=_NAME)]
+    key: Annotated[str, Text("Key that holds the script.", pattern=r"[-._a-zA-Z0-9]+")]
+
+
+@dataclass(frozen=True)
+class Application:
+    """The unmodified PySpark script."""
+
+    RULES: ClassVar[tuple[Schema, ...]] = (
+        rule(
+            "has(self.file) != has(self.configMap)",
+            "name the script by exactly one of file (a path in the image) and configMap",
+        ),
+    )
+
+    file: Annotated[str | None, Text("Absolute path of the script in the image.", 1024, "/.+")] = (
+        None
+    )
+    config_map: Annotated[
+        ConfigMapFile | None, Part("The script, if it is in a ConfigMap instead.")
+    ] = None
+    arguments: Annotated[
+        tuple[str, ...], Texts("The script's own arguments.", most=64, most_length=4096)
+    ] = ()
+
+
+@dataclass(frozen=True)
+class Driver:
+    """The pod that runs the script."""
+
+    cpu: Annotated[str, Text("CPU request, such as 500m or 2.", 16, _CPU)] = "500m"
+    memory: Annotated[str, Text("JVM heap, such as 1g.", 16, _MEMORY)] = "1g"
+    memory_overhead: Annotated[
+        str, Text("Memory beside the heap: Python, RocksDB, threads.", 16, _MEMORY)
+    ] = "512m"
+    pod_template: Annotated[
+        Mapping[str, Any],
+        Foreign("Merged over the driver's pod template; its container is named driver."),
+    ] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Executors:
+    """How many executors there are, and what each is given."""
+
+    RULES: ClassVar[tuple[Schema, ...]] = (
+        rule("self.min <= self.max", "executors.min must not exceed executors.max"),
+    )
+
+    max: Annotated[int, Number("Never more executors than this.", 1, 1000)]
+    min: Annotated[int, Number("Never fewer executors than this.", 1, 1000)] = 1
+    fixed: Annotated[
+        int,
+        Number(
+            "Keep this many, whatever the load; 0 follows the load. `kubectl scale` sets it.",
+            0,
+            1000,
+        ),
+    ] = 0
+    cores: Annotated[int, Number("Tasks that an executor runs at a time.", 1, 64)] = 1
+    cpu: Annotated[str | None, Text("CPU request; as many as cores if left out.", 16, _CPU)] = None
+    memory: Annotated[str, Text("JVM heap, such as 1g.", 16, _MEMORY)] = "1g"
+    memory_overhead: Annotated[
+        str, Text("Memory beside the heap: Python, RocksDB, threads.", 16, _MEMORY)
+    ] = "512m"
+    pod_template: Annotated[
+        Mapping[str, Any],
+        Foreign("Merged over the executors' pod template; the container is named executor."),
+    ] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Checkpoints:
+    """Storage that the driver and all executors share."""
+
+    RULES: ClassVar[tuple[Schema, ...]] = (
+        rule(
+            "has(self.claim) != has(self.uri)",
+            "name the storage by exactly one of claim (a PersistentVolumeClaim) and uri",
+        ),
+        rule("!has(self.path) || !self.path.contains('..')", "path must stay below the claim"),
+    )
+
+    claim: Annotated[
+        str | None, Text("A PersistentVolumeClaim that many nodes can write to.", pattern=_NAME)
+    ] = None
+    path: Annotated[
+        str | None,
+        Text("Folder below the claim; the stream's name if left out.", 512, "[-._a-zA-Z0-9/]+"),
+    ] = None
+    uri: Annotated[
+        str | None, Text("A folder of an object store, such as s3a://bucket/clicks.", 1024)
+    ] = None
+
+
+@dataclass(frozen=True)
+class Metrics:
+    """Where the load is read from."""
+
+    prometheus_url: Annotated[
+        str | None,
+        Text("Prometheus; the operator's own default if left out.", 1024, "https?://.+"),
+    ] = None
+    interval_s: Annotated[float, Number("Seconds from one decision to the next.", 1, 3600)] = 15.0
+    window: Annotated[
+        Mapping[str, Any], Knobs("window", "What a partition's load is the mean of.")
+    ] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class StreamSpec:
+    """A PySpark streaming job that is kept balanced and right-sized."""
+
+    RULES: ClassVar[tuple[Schema, ...]] = (
+        rule(
+            "has(self.partitions) == has(oldSelf.partitions) && "
+            "(!has(self.partitions) || self.partitions == oldSelf.partitions)",
+            "partitions cannot change: Spark fixes their number in the checkpoint",
+        ),
+        rule(
+            "self.checkpoints == oldSelf.checkpoints",
+            "checkpoints cannot change: the state would be left behind; "
+            "create a new BalancedStream for a new checkpoint",
+        ),
+        rule(
+            f"!('{_DYNAMIC}' in self.sparkConf) || "
+            f"self.sparkConf['{_DYNAMIC}'].lowerAscii() != 'true'",
+            f"sparkConf must not enable {_DYNAMIC}: Spark and the operator would both set the "
+            "number of executors; set executors.min and executors.max instead",
+        ),
+        rule(
+            f"!('{_PROVIDER}' in self.sparkConf) || "
+            f"self.sparkConf['{_PROVIDER}'].endsWith('.RocksDBStateStoreProvider')",
+            f"sparkConf must not set another {_PROVIDER} than RocksDB: the in-memory store "
+            "(HDFS-backed) reloads a partition's whole state with each move",
+        ),
+        rule(
+            f"![{_OWNED}].exists(key, key in self.sparkConf)",
+            "sparkConf must not hold what the rest of the spec or the operator sets: "
+            + ", ".join(OWNED_CONF),
+        ),
+    )
+
+    image: Annotated[
+        str, Text("Image with the script and its packages, built on balancedstream-spark.", 512)
+    ]
+    application: Annotated[Application, Part("The script.")]
+    executors: Annotated[Executors, Part("How many executors, and what each is given.")]
+    checkpoints: Annotated[Checkpoints, Part("Shared storage for checkpoints.")]
+    image_pull_policy: Annotated[
+        str, Words("When the image is pulled.", ("IfNotPresent", "Always", "Never"))
+    ] = "IfNotPresent"
+    spark_conf: Annotated[
+        Mapping[str, str], Texts("Spark settings of the job.", most=256, most_length=4096)
+    ] = field(default_factory=dict)
+    driver: Annotated[Driver, Part("The pod that runs the script.")] = field(default_factory=Driver)
+    partitions: Annotated[
+        int | None,
+        Number(
+            "State partitions; if left out, at least eight for each of executors.max. "
+            "Fixed once the stream exists.",
+            1,
+            10_000,
+        ),
+    ] = None
+    balancing: Annotated[
+        Mapping[str, Any], Knobs("balance", "When state partitions are moved.")
+    ] = field(default_factory=dict)
+    migration: Annotated[
+        Mapping[str, Any], Knobs("migration", "How moves are spread over batches.")
+    ] = field(default_factory=dict)
+    scaling: Annotated[
+        Mapping[str, Any],
+        Knobs(
+            "scaling",
+            "When executors are added or removed.",
+            omit=("min_executors", "max_executors"),
+            rules=(
+                (
+                    "self.lowUtilization < self.targetUtilization && "
+                    "self.targetUtilization < self.highUtilization",
+                    "targetUtilization must lie between lowUtilization and highUtilization",
+                ),
+            ),
+        ),
+    ] = field(default_factory=dict)
+    metrics: Annotated[Metrics, Part("Where the load is read from.")] = field(
+        default_factory=Metrics
+    )
+    suspend: Annotated[bool, Switch("Stop the pods and keep everything else, until set back.")] = (
+        False
+    )
+
+
+def read_spec(manifest: object) -> StreamSpec:
+    """A spec from a manifest's `spec`.
+
+    The API server has checked it by the CRD's rules; what it cannot check is checked here, and all
+    else again, because an older CRD may be installed.
+
+    Raises:
+        InvalidInputError: the message names the field.
+
+    >>> spec = read_spec({"image": "clicks:1", "application": {"file": "/app/clicks.py"},
+    ...                   "executors": {"max": 4}, "checkpoints": {"claim": "checkpoints"}})
+    >>> spec.executors.min, policy_of(spec).scaling.max_executors
+    (1, 4)
+    """
+    spec = read(StreamSpec, manifest)
+    limits = spec.executors
+    if limits.min > limits.max:
+        message = f"spec.executors.min: must not exceed max ({limits.max}), not {limits.min}"
+        raise InvalidInputError(message)
+    if (spec.application.file is None) == (spec.application.config_map is None):
+        message = "spec.application: name the script by exactly one of file and configMap"
+        raise InvalidInputError(message)
+    if (spec.checkpoints.claim is None) == (spec.checkpoints.uri is None):
+        message = "spec.checkpoints: name the storage by exactly one of claim and uri"
+        raise InvalidInputError(message)
+    policy_of(spec)
+    return spec
+
+
+def policy_of(spec: StreamSpec) -> Policy:
+    """The policy that a spec asks for; `executors.fixed`, within its limits, is both limits.
+
+    Raises:
+        InvalidInputError: knobs that contradict each other.
+    """
+    limits = spec.executors
+    policy = parse(
+        {
+            "balance": spec.balancing,
+            "migration": spec.migration,
+            "scaling": {
+                **spec.scaling,
+                "min_executors": limits.min,
+                "max_executors": limits.max,
+            },
+            "window": spec.metrics.window,
+        }
+    )
+    if not limits.fixed:
+        return policy
+    count = clamp_fixed(limits)
+    # A person asked for this number: it is had whatever the mode is.
+    scaling = replace(policy.scaling, mode="auto", min_executors=count, max_executors=count)
+    return replace(policy, scaling=scaling)
+
+
+def clamp_fixed(limits: Executors) -> int:
+    """The fixed number of executors, within the limits.
+
+    >>> clamp_fixed(Executors(max=4, fixed=9))
+    4
+    """
+    return min(max(limits.fixed, limits.min), limits.max)
+
+
+def choose_partitions(spec: StreamSpec) -> int:
+    """The number of state partitions of a new stream.
+
+    >>> spec = StreamSpec("i", Application("/a.py"), Executors(max=4), Checkpoints("c"))
+    >>> choose_partitions(spec)
+    48
+    """
+    if spec.partitions is not None:
+        return spec.partitions
+    least = PARTITIONS_PER_EXECUTOR * spec.executors.max * spec.executors.cores
+    return next((n for n in PARTITION_CHOICES if n >= least), least)

@@ -1,0 +1,168 @@
+"""The status of a BalancedStream: conditions, figures and the last decisions. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from typing import Any
+
+from balancedstream_operator.crd import CONDITIONS, DECISIONS_MOST
+
+MESSAGE_MOST = 1024
+
+_WARN_WHEN = {
+    "Ready": "False",
+    "Running": "False",
+    "MetricsAvailable": "False",
+    "ScalingLimited": "True",
+    "Fallback": "True",
+    "Unsplittable": "True",
+}
+"""The state of a condition that somebody should look at."""
+
+
+_UNREMARKABLE = {
+    "Ready": "True",
+    "Running": "False",
+    "MetricsAvailable": "True",
+    "Balanced": "True",
+    "ScalingLimited": "False",
+    "Migrating": "False",
+    "Fallback": "False",
+    "Suspended": "False",
+    "Unsplittable": "False",
+}
+"""What a condition may be from the beginning without an event about it."""
+
+
+@dataclass(frozen=True, slots=True)
+class StreamEvent:
+    """Something to be told once: `warning` if somebody should look at it."""
+
+    reason: str
+    message: str
+    warning: bool = False
+
+
+@dataclass
+class Report:
+    """A status in the making, from the one before.
+
+    Args:
+        before: the status as it was.
+        generation: of the spec that was acted on.
+        now_s: seconds since the Unix epoch.
+    """
+
+    before: Mapping[str, Any]
+    generation: int
+    now_s: float
+    fields: dict[str, Any] = field(default_factory=dict)
+    events: list[StreamEvent] = field(default_factory=list)
+    _conditions: dict[str, dict[str, Any]] = field(default_factory=dict)
+    _decisions: list[dict[str, Any]] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        for condition in self.before.get("conditions") or []:
+            self._conditions[condition["type"]] = dict(condition)
+        self._decisions = [dict(entry) for entry in self.before.get("decisions") or []]
+
+    def recall(self, name: str, default: Any = None) -> Any:
+        """A field as it is now, or was."""
+        value = self.fields.get(name, self.before.get(name))
+        return default if value is None else value
+
+    def set_condition(self, kind: str, holds: bool | None, reason: str, message: str) -> None:
+        """Sets a condition; None is unknown. A change of state or reason makes an event."""
+        state = "Unknown" if holds is None else str(holds)
+        old = self._conditions.get(kind, {})
+        changed = old.get("status") != state
+        if changed or old.get("reason") != reason:
+            quiet = not old and _UNREMARKABLE[kind] == state
+            if not quiet and holds is not None:
+                warning = _WARN_WHEN.get(kind) == state
+                self.events.append(StreamEvent(reason, f"{kind} is {state}: {message}", warning))
+        self._conditions[kind] = {
+            "type": kind,
+            "status": state,
+            "reason": reason,
+            "message": message[:MESSAGE_MOST],
+            "lastTransitionTime": format_time(self.now_s) if changed else old["lastTransitionTime"],
+            "observedGeneration": self.generation,
+        }
+
+    def condition(self, kind: str) -> str:
+        """The state of a condition; Unknown before it was set."""
+        return str(self._conditions.get(kind, {}).get("status", "Unknown"))
+
+    def add_decision(self, kind: str, epoch: int, reason: str) -> None:
+        """Adds a decision, newest first; older ones fall off the end."""
+        entry = {
+            "time": format_time(self.now_s),
+            "kind": kind,
+            "epoch": epoch,
+            "reason": reason[:MESSAGE_MOST],
+        }
+        self._decisions = [entry, *self._decisions][:DECISIONS_MOST]
+        names = {"move": "Moving", "scale": "Scaling", "advise": "Advice"}
+        self.events.append(StreamEvent(names[kind], reason[:MESSAGE_MOST]))
+
+    def set_effect(self, epoch: int, effects: Mapping[str, str]) -> None:
+        """Says what the decisions of a plan brought, by kind, where that is not yet said."""
+        for entry in self._decisions:
+            if entry.get("epoch") == epoch and "effect" not in entry and entry["kind"] in effects:
+                entry["effect"] = effects[entry["kind"]]
+
+    def build(self) -> dict[str, Any]:
+        """The status, whole; fields that were not set anew stay."""
+        kept = {
+            name: value
+            for name, value in self.before.items()
+            if name not in {"conditions", "decisions"}
+        }
+        ordered = [self._conditions[kind] for kind in CONDITIONS if kind in self._conditions]
+        return {
+            **kept,
+            **self.fields,
+            "observedGeneration": self.generation,
+            "conditions": ordered,
+            "decisions": self._decisions,
+        }
+
+
+def format_time(time_s: float) -> str:
+    """A time as Kubernetes writes it.
+
+    >>> format_time(0.0)
+    '1970-01-01T00:00:00Z'
+    """
+    return datetime.fromtimestamp(time_s, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+def parse_time(text: str | None) -> float | None:
+    """Seconds since the Unix epoch of a time that Kubernetes wrote.
+
+    >>> parse_time("1970-01-01T00:01:00Z")
+    60.0
+    """
+    return None if text is None else datetime.fromisoformat(text).timestamp()
+
+
+def changed_fields(before: Mapping[str, Any], after: Mapping[str, Any]) -> dict[str, Any]:
+    """What a merge patch must say to make the one status the other.
+
+    >>> changed_fields({"a": 1, "b": 2}, {"a": 1, "b": 3, "c": 4})
+    {'b': 3, 'c': 4}
+    """
+    changes = {name: value for name, value in after.items() if before.get(name) != value}
+    return changes | {name: None for name in before if name not in after}
+
+
+def summarize(reasons: Sequence[str]) -> str:
+    """Several reasons as one text that fits a status.
+
+    >>> summarize(["a", "", "b"])
+    'a; b'
+    """
+    return "; ".join(reason for reason in reasons if reason)[:MESSAGE_MOST]

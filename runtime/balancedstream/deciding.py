@@ -1,0 +1,133 @@
+"""Plans made where they are realized: the embedded home's planner."""
+
+from __future__ import annotations
+
+from collections import Counter, deque
+from collections.abc import Callable
+
+from balancedstream.core.decisions import Decision, Observation, decide
+from balancedstream.core.loads import prune
+from balancedstream.core.observations import BatchSample, TaskSample
+from balancedstream.core.planning import OperatorKey, propose
+from balancedstream.core.policy import Policy
+from balancedstream.core.scaling import ScalingDecision
+from balancedstream.engine.events import BatchFinished
+from balancedstream.history import BatchRecord, DecisionKind
+from balancedstream.journal import Journal
+from balancedstream.realizing import Realizer, Why
+
+
+class Decider:
+    """Decides after each batch on what the last ones showed.
+
+    Args:
+        realizer: gets the plans.
+        policy: all knobs.
+        journal: is told each decision.
+        record: called with each observation that led to a plan, for `explain`.
+    """
+
+    def __init__(
+        self,
+        realizer: Realizer,
+        policy: Policy,
+        journal: Journal,
+        record: Callable[[Observation], None] | None = None,
+    ) -> None:
+        self._realizer = realizer
+        self._policy = policy
+        self._journal = journal
+        self._record = record
+        self._tasks: list[TaskSample] = []
+        self._batches: deque[BatchSample] = deque()
+        self._warm: set[str] = set()
+        self._last_scaled_s: float | None = None
+
+    def look_for_plans(self) -> None:
+        """Nothing comes from elsewhere."""
+
+    def finish_batch(
+        self, event: BatchFinished, record: BatchRecord, executors: dict[str, int], now_s: float
+    ) -> None:
+        """Takes a batch in; decides and realizes, unless no executor is left to decide for."""
+        self._batches.append(event.sample)
+        # The first batch measures the start of Python workers, not the load.
+        if event.query in self._warm:
+            self._tasks.extend(event.tasks)
+        self._warm.add(event.query)
+        self._prune(now_s)
+        if executors:
+            self._decide(event, executors, now_s)
+
+    def end_query(self, query: str) -> None:
+        """Forgets a query that is over."""
+        self._warm.discard(query)
+        self._tasks = [t for t in self._tasks if t.query != query]
+        self._batches = deque(b for b in self._batches if b.query != query)
+
+    def _decide(self, event: BatchFinished, executors: dict[str, int], now_s: float) -> None:
+        """Decides on what is known now; realizes what changes something."""
+        observation = Observation(
+            now_s=now_s,
+            executors=executors,
+            tasks=tuple(self._tasks),
+            batches=tuple(self._batches),
+            load_cost=self._realizer.load_cost,
+            requested=self._realizer.requested,
+            last_scaled_s=self._last_scaled_s,
+        )
+        decision = decide(observation, self._policy)
+        moving = self._realizer.wanted()
+        # The others have nothing new since the last decision on them.
+        ran = {(event.query, operator.id) for operator in event.operators}
+        for key in sorted(ran & decision.balance.keys() - moving.keys()):
+            self._tell_balance(key, decision)
+        self._tell_scaling(decision.scaling, observation.asked)
+        plan = propose(self._realizer.epoch + 1, observation, decision, self._policy, wanted=moving)
+        if plan is None:
+            return
+        scaling = decision.scaling
+        why = Why(
+            {key: b.reason for key, b in decision.balance.items() if b.moves},
+            str(scaling.verdict),
+            scaling.reason,
+        )
+        if len(plan.executors) != observation.asked:
+            self._last_scaled_s = now_s
+        self._realizer.apply(plan, why)
+        if self._record:
+            self._record(observation)
+
+    def _prune(self, now_s: float) -> None:
+        self._tasks = prune(self._tasks, self._policy.window, now_s)
+        scaling = self._policy.scaling
+        horizon_s = now_s - 1.1 * max(scaling.window_s, scaling.scale_in_delay_s)
+        kept: deque[BatchSample] = deque()
+        newest: Counter[str] = Counter()
+        for batch in reversed(self._batches):
+            newest[batch.query] += 1
+            # A query with a slow trigger is measured on its last batches, however old they are.
+            if batch.finished_s >= horizon_s or newest[batch.query] <= scaling.min_batches + 1:
+                kept.appendleft(batch)
+        self._batches = kept
+
+    def _tell_balance(self, key: OperatorKey, decision: Decision) -> None:
+        balance = decision.balance[key]
+        mode = self._policy.balance.mode
+        kind: DecisionKind = "none"
+        if balance.moves:
+            kind = "move" if mode == "auto" else "hold"
+        elif balance.unsplittable is not None:
+            kind = "unsplittable"
+        reason = balance.reason if mode == "auto" else f"{mode}: {balance.reason}"
+        self._journal.add_balance(key, kind, reason, balance)
+
+    def _tell_scaling(self, scaling: ScalingDecision, asked: int) -> None:
+        policy = self._policy.scaling
+        if policy.max_executors == 0 or policy.mode == "off":
+            return
+        changes = scaling.executors != asked and policy.mode == "auto"
+        prefix = "advise: " if policy.mode == "advise" else ""
+        self._journal.add_scaling(
+            "scale" if changes else "none", f"{prefix}{scaling.verdict}: {scaling.reason}"
+        )

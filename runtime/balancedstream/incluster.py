@@ -1,0 +1,212 @@
+"""The driver's side of Kubernetes: plans come in a ConfigMap, answers go out in another one.
+
+No port is listened on: who may write a plan is decided by RBAC. A plan is learnt by a list and then
+a watch from the list's `resourceVersion`; whatever goes wrong (410, a cut or half-open connection,
+an expired token) leads to a fresh list after a pause with jitter, and the job runs on meanwhile.
+"""
+
+from __future__ import annotations
+
+import logging
+import random
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from kubernetes import client, config, watch
+
+from balancedstream.core.plan import Answer, answer_name, plan_name
+from balancedstream.errors import InvalidInputError
+
+log = logging.getLogger(__name__)
+
+PLAN_KEY = "plan.json"
+ANSWER_KEY = "answer.json"
+STREAM_LABEL = "balancedstream.io/stream"
+ROLE_LABEL = "spark-role"
+
+WATCH_S = 60
+"""The API server ends a watch after so long; a silent connection is given up a little later."""
+
+CONNECT_TIMEOUT_S = 5.0
+READ_TIMEOUT_S = 10.0
+RETRY_S = (1.0, 5.0)
+"""Pause before a fresh list, drawn from this range, so that many drivers do not list at once."""
+
+ANSWER_PAUSE_S = 1.0
+"""At most one answer in this time: short batches would otherwise burden the API server."""
+
+
+@dataclass(frozen=True, slots=True)
+class StreamName:
+    """A BalancedStream by namespace and name."""
+
+    namespace: str
+    name: str
+
+    @classmethod
+    def parse(cls, text: str) -> StreamName:
+        """Reads `NAMESPACE/NAME`.
+
+        Raises:
+            InvalidInputError: not two names with a slash between them.
+
+        >>> StreamName.parse("default/clicks")
+        StreamName(namespace='default', name='clicks')
+        """
+        namespace, slash, name = text.partition("/")
+        if not (namespace and slash and name) or "/" in name:
+            message = f"--stream: must be NAMESPACE/NAME, such as default/clicks, not {text!r}"
+            raise InvalidInputError(message)
+        return cls(namespace, name)
+
+    def __str__(self) -> str:
+        return f"{self.namespace}/{self.name}"
+
+
+def connect() -> client.CoreV1Api:
+    """The API server as the pod's service account (its token is read again each minute).
+
+    Outside a pod the current context of KUBECONFIG is used.
+
+    Raises:
+        InvalidInputError: there is neither.
+    """
+    configuration = client.Configuration()
+    try:
+        config.load_incluster_config(client_configuration=configuration)
+    except config.ConfigException:
+        try:
+            config.load_kube_config(client_configuration=configuration)
+        except config.ConfigException as error:
+            message = (
+                f"--stream: no Kubernetes API server is known here ({error}). Nothing was started. "
+                "This option is for the driver pod, which the operator starts."
+            )
+            raise InvalidInputError(message) from error
+    return client.CoreV1Api(client.ApiClient(configuration))
+
+
+def remove_leftover_executors(api: client.CoreV1Api, stream: StreamName) -> int:
+    """Deletes the executor pods of the stream's previous Spark application; returns their number.
+
+    A driver container that was restarted keeps its pod, so nobody else removes them.
+    """
+    selector = f"{ROLE_LABEL}=executor,{STREAM_LABEL}={stream.name}"
+    pods = api.list_namespaced_pod(stream.namespace, label_selector=selector).items
+    for pod in pods:
+        try:
+            api.delete_namespaced_pod(pod.metadata.name, stream.namespace)
+        except client.ApiException as error:
+            if error.status != 404:
+                raise
+    return len(pods)
+
+
+class ClusterMailbox:
+    """Brings plans and sends answers, each from a thread of its own; neither ever blocks the job.
+
+    Args:
+        api: the API server.
+        stream: whose plans.
+    """
+
+    def __init__(self, api: client.CoreV1Api, stream: StreamName) -> None:
+        self._api = api
+        self._stream = stream
+        self._lock = threading.Lock()
+        self._plan: str | None = None
+        self._answer: Answer | None = None
+        self._new_answer = threading.Event()
+        self._closed = threading.Event()
+        self._threads = [
+            threading.Thread(target=self._loop, args=(step,), name=name, daemon=True)
+            for name, step in (
+                ("balancedstream-plans", self._follow_plan),
+                ("balancedstream-answers", self._send_next_answer),
+            )
+        ]
+
+    def start(self) -> None:
+        """Begins; returns at once."""
+        for thread in self._threads:
+            thread.start()
+
+    def close(self) -> None:
+        """Ends; a watch that is open ends with the process."""
+        self._closed.set()
+        self._new_answer.set()
+
+    def take_plan(self) -> str | None:
+        """The newest plan that came since the last call, as JSON; None if none did."""
+        with self._lock:
+            plan, self._plan = self._plan, None
+        return plan
+
+    def send_answer(self, answer: Answer) -> None:
+        """Sends an answer, soon; one that was not sent yet is replaced."""
+        with self._lock:
+            self._answer = answer
+        self._new_answer.set()
+
+    def _loop(self, step: Callable[[], None]) -> None:
+        while not self._closed.is_set():
+            try:
+                step()
+            # Whatever it was, the job must not notice, and the next attempt starts from nothing.
+            except Exception as error:
+                reason = str(error).partition("\n")[0]
+                log.warning("the API server cannot be reached, trying again: %s", reason)
+                self._closed.wait(random.uniform(*RETRY_S))  # noqa: S311 - a pause
+
+    def _follow_plan(self) -> None:
+        """Lists the plan, then watches it until the watch ends."""
+        # By field selector, because a Role cannot allow a list or watch of one object otherwise.
+        select = {
+            "namespace": self._stream.namespace,
+            "field_selector": f"metadata.name={plan_name(self._stream.name)}",
+        }
+        listed = self._api.list_namespaced_config_map(
+            **select, _request_timeout=(CONNECT_TIMEOUT_S, READ_TIMEOUT_S)
+        )
+        for config_map in listed.items:
+            self._take_in(config_map)
+        stream = watch.Watch()
+        for event in stream.stream(
+            self._api.list_namespaced_config_map,
+            **select,
+            resource_version=listed.metadata.resource_version,
+            timeout_seconds=WATCH_S,
+            # A half-open connection says nothing at all: the read times out.
+            _request_timeout=(CONNECT_TIMEOUT_S, WATCH_S + READ_TIMEOUT_S),
+        ):
+            if event["type"] in {"ADDED", "MODIFIED"}:
+                self._take_in(event["object"])
+            if self._closed.is_set():
+                stream.stop()
+
+    def _take_in(self, config_map: Any) -> None:
+        text = (config_map.data or {}).get(PLAN_KEY)
+        if text:
+            with self._lock:
+                self._plan = text
+
+    def _send_next_answer(self) -> None:
+        self._new_answer.wait()
+        self._new_answer.clear()
+        with self._lock:
+            answer = self._answer
+        if answer is None:
+            return
+        try:
+            self._api.patch_namespaced_config_map(
+                answer_name(self._stream.name),
+                self._stream.namespace,
+                {"data": {ANSWER_KEY: answer.to_json()}},
+                _request_timeout=(CONNECT_TIMEOUT_S, READ_TIMEOUT_S),
+            )
+        except Exception:
+            self._new_answer.set()
+            raise
+        self._closed.wait(ANSWER_PAUSE_S)

@@ -1,0 +1,116 @@
+"""Counts and sums a Kafka topic by key, and waits a while for each row.
+
+The waiting stands for a call to a slow service: it makes tasks long where two cores could not
+carry the load of several executors that compute. It happens in the stateful operator, so that the
+time of a state partition's task is proportional to the rows of its keys.
+
+The rows of each batch replace what an earlier attempt at it wrote: `<sink>/batch=<id>`.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import time
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+import pandas as pd
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F  # noqa: N812
+
+if TYPE_CHECKING:
+    from pyspark.sql.streaming.state import GroupState
+
+OUTPUT = "key string, rows long, total long, last_event_time_ms long"
+STATE = "rows long, total long, last_event_time_ms long"
+
+
+def main() -> None:
+    """Runs until it is stopped."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("broker")
+    parser.add_argument("topic")
+    parser.add_argument("--name", default="counts", help="of the query")
+    parser.add_argument("--max-offsets-per-trigger", type=int, default=100_000)
+    parser.add_argument("--trigger", default="1 second", help="interval of micro-batches")
+    parser.add_argument("--wait-ms", type=float, default=0.0, help="for each row")
+    arguments = parser.parse_args()
+
+    spark = SparkSession.builder.appName(arguments.name).getOrCreate()
+    # A test recomputes every batch: the offset log must keep them all.
+    spark.conf.set("spark.sql.streaming.minBatchesToRetain", "1000000")
+    rows = (
+        spark.readStream.format("kafka")
+        .option("kafka.bootstrap.servers", arguments.broker)
+        .option("subscribe", arguments.topic)
+        .option("startingOffsets", "earliest")
+        .option("maxOffsetsPerTrigger", arguments.max_offsets_per_trigger)
+        .load()
+        .select(
+            F.col("key").cast("string").alias("key"),
+            F.from_json(F.col("value").cast("string"), "value long, event_time_ms long").alias("v"),
+        )
+        .select("key", "v.value", "v.event_time_ms")
+    )
+    counted = rows.groupBy("key").applyInPandasWithState(
+        count_slowly(arguments.wait_ms / 1000), OUTPUT, STATE, "update", "NoTimeout"
+    )
+    query = (
+        counted.writeStream.queryName(arguments.name)
+        .outputMode("update")
+        .foreachBatch(write_to(sink_of(os.environ["CHECKPOINT_DIR"])))
+        .trigger(processingTime=arguments.trigger)
+        .start()
+    )
+    query.awaitTermination()
+
+
+def count_slowly(wait_s: float) -> Any:
+    """The stateful function: a key's count, sum and greatest event time so far.
+
+    Args:
+        wait_s: for each row.
+    """
+
+    def count(
+        key: tuple[str], parts: Iterator[pd.DataFrame], state: GroupState
+    ) -> Iterator[pd.DataFrame]:
+        rows, total, last_ms = state.get if state.exists else (0, 0, 0)
+        new_rows = 0
+        for part in parts:
+            new_rows += len(part)
+            total += int(part["value"].sum())
+            last_ms = max(last_ms, int(part["event_time_ms"].max()))
+        time.sleep(wait_s * new_rows)
+        rows += new_rows
+        state.update((rows, total, last_ms))
+        yield pd.DataFrame(
+            {
+                "key": [key[0]],
+                "rows": [rows],
+                "total": [total],
+                "last_event_time_ms": [last_ms],
+            }
+        )
+
+    return count
+
+
+def sink_of(checkpoint: str) -> str:
+    """`sink-NAME` beside the checkpoint's folder `NAME`."""
+    parent, _, name = checkpoint.rstrip("/").rpartition("/")
+    return f"{parent}/sink-{name}"
+
+
+def write_to(sink: str) -> Any:
+    """The function for `foreachBatch`."""
+
+    def write(batch: DataFrame, batch_id: int) -> None:
+        batch.write.mode("overwrite").parquet(f"{sink}/batch={batch_id}")
+
+    return write
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,72 @@
+"""The images of the tests: built from the working tree and loaded into the cluster's node."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import shutil
+import subprocess
+import tempfile
+from pathlib import Path
+
+from clusters import HERE, Node
+
+REPOSITORY = HERE.parents[1]
+
+OPERATOR = "localhost/balancedstream-operator:e2e"
+SPARK = "localhost/balancedstream-spark:e2e"
+APP = "localhost/balancedstream-app:e2e"
+"""SPARK with the applications of this folder in /app and Spark's Kafka connector."""
+KAFKA = "localhost/balancedstream-kafka:e2e"
+PROMETHEUS = "localhost/balancedstream-prometheus:e2e"
+
+
+def build_project_images(node: Node) -> None:
+    """The project's own two images, as a release builds them."""
+    for image, stage in ((OPERATOR, "operator"), (SPARK, "spark")):
+        node.build(_tag(image), REPOSITORY, ["--target", stage])
+
+
+def build_app_image(node: Node) -> None:
+    """What a user does: one image on top of the project's, with an application in it."""
+    _build(node, APP, HERE / "apps")
+
+
+def build_kafka_image(node: Node) -> None:
+    """A broker from Maven Central's jars."""
+    _build(node, KAFKA, HERE / "kafka")
+
+
+def build_prometheus_image(node: Node) -> None:
+    """Debian's Prometheus."""
+    _build(node, PROMETHEUS, HERE / "prometheus")
+
+
+def _build(node: Node, image: str, folder: Path) -> None:
+    """Builds a folder's Dockerfile, with the jars that its pom.xml names in `jars/`."""
+    with tempfile.TemporaryDirectory() as scratch:
+        context = Path(scratch) / folder.name
+        shutil.copytree(folder, context, ignore=shutil.ignore_patterns("__pycache__"))
+        pom = folder / "pom.xml"
+        if pom.exists():
+            shutil.copytree(_fetch_jars(pom), context / "jars")
+        node.build(_tag(image), context, [])
+
+
+def _fetch_jars(pom: Path) -> Path:
+    """The jars of a pom.xml, kept between runs under the pom's own checksum."""
+    cache = Path(os.environ.get("XDG_CACHE_HOME", Path.home() / ".cache")) / "balancedstream-e2e"
+    jars = cache / hashlib.sha256(pom.read_bytes()).hexdigest()[:16]
+    if jars.exists():
+        return jars
+    unfinished = jars.with_suffix(".part")
+    shutil.rmtree(unfinished, ignore_errors=True)
+    command = ["mvn", "--quiet", "--batch-mode", f"--file={pom}", "dependency:copy-dependencies"]
+    arguments = ["-DincludeScope=runtime", f"-DoutputDirectory={unfinished}"]
+    subprocess.run([*command, *arguments], check=True)
+    unfinished.rename(jars)
+    return jars
+
+
+def _tag(image: str) -> str:
+    return image.removeprefix("localhost/")

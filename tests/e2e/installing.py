@@ -1,0 +1,64 @@
+"""The operator, installed as a person installs it: by Helm, from the chart of the working tree."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from images import OPERATOR, REPOSITORY
+from kube import Kube, Manifest, create_namespace
+
+CHART = REPOSITORY / "charts" / "balancedstream"
+RELEASE = "balancedstream"
+NAMESPACE = "balancedstream-system"
+_LABELS = {"app.kubernetes.io/name": "balancedstream", "app.kubernetes.io/component": "operator"}
+
+
+@dataclass(frozen=True)
+class Operator:
+    """A Helm release of the chart."""
+
+    kube: Kube
+    prometheus_url: str
+
+    def install(self, *arguments: str) -> None:
+        """`helm upgrade --install`, with the tests' image; returns when the operator is ready.
+
+        Args:
+            arguments: more of Helm's, such as `--set`.
+        """
+        create_namespace(self.kube, NAMESPACE)
+        repository, _, tag = OPERATOR.rpartition(":")
+        values = {
+            "image.repository": repository,
+            "image.tag": tag,
+            "prometheus.url": self.prometheus_url,
+        }
+        settings = [f"--set={key}={value}" for key, value in values.items()]
+        self.kube.helm(
+            "upgrade", "--install", RELEASE, str(CHART), f"--namespace={NAMESPACE}",
+            "--wait", "--timeout=120s", *settings, *arguments,
+        )  # fmt: skip
+
+    def uninstall(self) -> None:
+        """`helm uninstall`; the CRD and all streams stay."""
+        self.kube.helm("uninstall", RELEASE, f"--namespace={NAMESPACE}", "--wait")
+
+    def pod(self) -> Manifest | None:
+        """The operator's pod, if one is there and not being deleted."""
+        return next(iter(self.kube.pods(NAMESPACE, _LABELS)), None)
+
+    def delete_pod(self) -> None:
+        """What a lost node does to it; returns when another is ready."""
+        pod = self.pod()
+        assert pod is not None, "there is no operator to delete"
+        self.kube.delete("v1", "Pod", pod["metadata"]["name"], namespace=NAMESPACE)
+        self.kube.wait_for_absence(
+            "v1", "Pod", pod["metadata"]["name"], namespace=NAMESPACE, timeout_s=60
+        )
+        self.kube.wait_for_rollout(NAMESPACE, RELEASE)
+
+    def log(self) -> str:
+        """Of the pod that runs now."""
+        pod = self.pod()
+        assert pod is not None, "there is no operator"
+        return self.kube.log(NAMESPACE, pod["metadata"]["name"])

@@ -1,0 +1,63 @@
+"""What the tests of running streams share: a load, a fast policy, and exactness at the end."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from broker import Broker
+from producing import PacedProducer, ZipfKeys
+from recomputation import compare
+from streams import Stream, describe_stream
+
+INTERVAL_S = 2.0
+
+FAST: dict[str, Any] = {
+    "metrics": {"intervalSeconds": INTERVAL_S},
+    "scaling": {
+        "mode": "Off",
+        "windowSeconds": 20,
+        "minBatches": 3,
+        "stabilizationSeconds": 15,
+        "stabilizationBatches": 2,
+        "scaleInDelaySeconds": 60,
+        "backlogHoldSeconds": 30,
+        "catchUpSeconds": 60,
+    },
+}
+"""The product's policy on a shorter clock: tests cannot wait for a quarter of an hour."""
+
+
+def describe_counts(stream: Stream, broker: Broker, topic: str, **more: Any) -> dict[str, Any]:
+    """The manifest of `counts.py` on a topic, under the fast policy.
+
+    Args:
+        stream: whose.
+        broker: of the topic.
+        topic: with the input.
+        more: `wait_ms` a row and `rows` at most in a batch; the rest goes into the spec.
+    """
+    wait_ms = more.pop("wait_ms", 5)
+    rows = more.pop("rows", 2000)
+    return describe_stream(
+        stream.name,
+        stream.namespace,
+        "counts.py",
+        broker.in_pods,
+        topic,
+        f"--wait-ms={wait_ms}",
+        f"--max-offsets-per-trigger={rows}",
+        "--trigger=2 seconds",
+        **{"partitions": 12, **FAST, **more},
+    )
+
+
+def skewed(broker: Broker, topic: str, seed: int = 1) -> PacedProducer:
+    """Rows of which few keys have most."""
+    return PacedProducer(broker, topic, ZipfKeys(count=100, exponent=1.1, seed=seed))
+
+
+def assert_exact(stream: Stream, broker: Broker, topic: str) -> None:
+    """The sink, batch by batch, is what a recomputation of the topic gives."""
+    comparison = compare(stream.checkpoint / "counts", stream.sink, topic, broker.read_topic)
+    assert comparison.batches > 0
+    assert not comparison.differences, str(comparison)

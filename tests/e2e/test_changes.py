@@ -1,0 +1,98 @@
+"""A stream is changed while it runs: what needs a restart restarts, nothing else does."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import images
+import pytest
+from broker import Broker
+from clusters import Cluster
+from kube import Kube
+from streaming import assert_exact, describe_counts, skewed
+from streams import Stream, describe_stream
+from waiting import stays_true, wait_until
+
+pytestmark = [pytest.mark.e2e]
+
+
+@pytest.mark.usefixtures("operator", "app_image")
+def test_a_stream_is_suspended_resumed_advised_changed_and_deleted(
+    kube: Kube,
+    cluster: Cluster,
+    broker: Broker,
+    topic: str,
+    open_stream: Callable[[str], Stream],
+) -> None:
+    stream = open_stream("changes")
+    with skewed(broker, topic, seed=8) as producer:
+        producer.set_rate(80)
+        stream.apply(describe_counts(stream, broker, topic, executors=(1, 2), wait_ms=2))
+        stream.wait_for_condition("Running", timeout_s=240)
+        stream.wait_for_batches(2)
+
+        pods = stream.identities()
+        stream.change({"balancing": {"mode": "Advise", "actAbove": 1.3}, "executors": {"max": 3}})
+        stays_true("the pods", lambda: stream.identities() == pods, for_s=10)
+        assert stream.status()["mode"].startswith("Advise")
+
+        stream.change({"suspend": True})
+        stream.wait_for_condition("Suspended")
+        wait_until("the end of all pods", lambda: not kube.pods(stream.namespace), timeout_s=120)
+        batch = stream.last_batch()
+        stream.change({"suspend": False})
+        stream.wait_for_batches(2, timeout_s=240)
+        assert stream.last_batch() > batch
+
+        driver = stream.identities()[f"{stream.name}-driver-0"]
+        kube_tag(cluster, "localhost/balancedstream-app:again")
+        stream.change({"image": "localhost/balancedstream-app:again"})
+        wait_until(
+            "another driver",
+            lambda: stream.identities().get(f"{stream.name}-driver-0", driver) != driver,
+            timeout_s=180,
+        )
+        stream.wait_for_batches(2, timeout_s=240)
+    assert_exact(stream, broker, topic)
+    stream.delete()
+    for kind in ("statefulset", "pod", "configmap", "service", "role"):
+        wait_until(
+            f"no {kind}",
+            lambda kind=kind: (
+                stream.name  # type: ignore[misc]
+                not in kube.kubectl("get", kind, "-o", "name", namespace=stream.namespace)
+            ),
+            timeout_s=120,
+        )
+    assert stream.checkpoint.exists(), "the checkpoint stays"
+
+
+def kube_tag(cluster: Cluster, image: str) -> None:
+    """Another name of the applications' image on the node."""
+    cluster.node.build(image.removeprefix("localhost/"), images.HERE / "again", [])
+
+
+@pytest.mark.e2e_ci
+@pytest.mark.usefixtures("operator", "app_image")
+def test_what_the_api_server_cannot_know_is_a_condition_and_repaired_by_itself(
+    open_stream: Callable[[str], Stream],
+) -> None:
+    fine, image, crash = open_stream("fine"), open_stream("image"), open_stream("crash")
+    fine.apply(describe_stream(fine.name, fine.namespace, "rate.py", executors=(1, 1)))
+    image.apply(
+        describe_stream(
+            image.name, image.namespace, "rate.py", executors=(1, 1), image="localhost/nothing:1"
+        )
+    )
+    crash.apply(describe_stream(crash.name, crash.namespace, "crash.py", executors=(1, 1)))
+    assert (
+        "spec.image"
+        in image.wait_for_condition("Running", "False", reason="ImageUnavailable").message
+    )
+    said = crash.wait_for_condition("Running", "False", reason="ApplicationFailed", timeout_s=180)
+    assert "this application crashes at its start" in said.message
+    fine.wait_for_condition("Running", timeout_s=240)
+    crash.change({"suspend": True})
+    image.change({"image": images.APP})
+    image.wait_for_condition("Running", timeout_s=240)
+    assert fine.condition("Running").status == "True"

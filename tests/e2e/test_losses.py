@@ -1,0 +1,90 @@
+"""Whatever pod is lost under load, the stream recovers by itself and every batch is exact."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+from broker import Broker
+from installing import Operator
+from kube import Kube
+from monitoring import Prometheus
+from streaming import assert_exact, describe_counts, skewed
+from streams import Stream
+
+pytestmark = [pytest.mark.e2e]
+
+
+@pytest.mark.e2e_ci
+@pytest.mark.usefixtures("operator", "app_image")
+def test_an_executor_and_then_the_driver_are_deleted(
+    kube: Kube, broker: Broker, topic: str, open_stream: Callable[[str], Stream]
+) -> None:
+    stream = open_stream("losses")
+    with skewed(broker, topic, seed=5) as producer:
+        producer.set_rate(100)
+        stream.apply(describe_counts(stream, broker, topic, executors=(2, 2)))
+        stream.wait_for_condition("Running", timeout_s=240)
+        stream.wait_for_batches(3)
+        (victim, *_) = stream.wait_for_executors(2)
+        kube.kubectl("delete", "pod", victim["metadata"]["name"], namespace=stream.namespace)
+        stream.wait_for_batches(3)
+        stream.wait_for_executors(2)
+        kube.kubectl("delete", "pod", f"{stream.name}-driver-0", namespace=stream.namespace)
+        stream.wait_for_batches(3, timeout_s=240)
+        stream.wait_for_executors(2)
+        stream.wait_for_condition("Running")
+    assert_exact(stream, broker, topic)
+
+
+@pytest.mark.usefixtures("app_image")
+def test_the_operator_and_prometheus_are_deleted(
+    kube: Kube,
+    operator: Operator,
+    prometheus: Prometheus,
+    infrastructure: str,
+    broker: Broker,
+    topic: str,
+    open_stream: Callable[[str], Stream],
+) -> None:
+    stream = open_stream("alone")
+    with skewed(broker, topic, seed=6) as producer:
+        producer.set_rate(100)
+        stream.apply(describe_counts(stream, broker, topic, executors=(2, 2)))
+        stream.wait_for_condition("Running", timeout_s=240)
+        stream.wait_for_batches(3)
+        pods = stream.identities()
+        epoch = stream.status().get("planEpoch", 0)
+        operator.delete_pod()
+        stream.wait_for_batches(2)
+        kube.kubectl("scale", "deployment/prometheus", "--replicas=0", namespace=infrastructure)
+        stream.wait_for_condition("Fallback", "True", reason="MetricsMissing")
+        stream.wait_for_batches(2)
+        kube.kubectl("scale", "deployment/prometheus", "--replicas=1", namespace=infrastructure)
+        stream.wait_for_condition("Fallback", "False", timeout_s=180)
+        assert stream.identities() == pods
+        assert stream.status()["planEpoch"] >= epoch
+    assert_exact(stream, broker, topic)
+
+
+@pytest.mark.usefixtures("operator", "app_image")
+def test_a_restarted_driver_container_leaves_no_executor_behind(
+    kube: Kube, broker: Broker, topic: str, open_stream: Callable[[str], Stream]
+) -> None:
+    stream = open_stream("restarted")
+    with skewed(broker, topic, seed=7) as producer:
+        producer.set_rate(50)
+        stream.apply(describe_counts(stream, broker, topic, executors=(2, 2)))
+        stream.wait_for_condition("Running", timeout_s=240)
+        stream.wait_for_batches(2)
+        before = set(stream.identities())
+        # The JVM dies as if out of memory; the container is started again in the same pod.
+        kube.kubectl(
+            "exec", f"{stream.name}-driver-0", "--", "sh", "-c",
+            "kill -9 $(cat /proc/[0-9]*/stat | awk '$2 == \"(java)\" {print $1}')",
+            namespace=stream.namespace, check=False,
+        )  # fmt: skip
+        stream.wait_for_batches(3, timeout_s=300)
+        stream.wait_for_executors(2)
+        assert not (before & set(stream.identities())) - {f"{stream.name}-driver-0"}
+    assert_exact(stream, broker, topic)
