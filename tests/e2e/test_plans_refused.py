@@ -37,7 +37,7 @@ def test_rubbish_and_old_epochs_are_refused_and_the_operator_restores_its_plan(
                 "the operator's own plan",
                 lambda: (
                     "rubbish" not in read(kube, stream)
-                    and read(kube, stream).startswith('{"batch_size"')
+                    and read(kube, stream).startswith('{"epoch":')
                 ),
                 timeout_s=60,
                 last_seen=lambda: read(kube, stream)[:100],

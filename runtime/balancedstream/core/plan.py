@@ -127,14 +127,12 @@ class Plan:
             PlanTooLargeError: the text exceeds 512 KiB.
 
         >>> Plan(1, ("a",), {("q", 0): (0, -1)}, "fluid").to_json()
-        '{"batch_size":8,"budget_s":1.0,"epoch":1,"executors":["a"],"placement":{"q":{"0":[0,-1]}},"routes":[],"strategy":"fluid"}'
+        '{"epoch":1,"executors":["a"],"placement":{"q":{"0":[0,-1]}},"routes":[],"strategy":"fluid"}'
         """
         placement: dict[str, dict[str, tuple[int, ...]]] = {}
         for (query, operator), partitions in self.placement.items():
             placement.setdefault(query, {})[str(operator)] = partitions
         fields: dict[str, object] = {
-            "batch_size": self.batch_size,
-            "budget_s": self.budget_s,
             "epoch": self.epoch,
             "executors": self.executors,
             "placement": placement,
@@ -151,6 +149,9 @@ class Plan:
         }
         if self.effective_batch is not None:
             fields["effective_batch"] = self.effective_batch
+        for name in ("batch_size", "budget_s"):
+            if getattr(self, name) != getattr(MigrationPolicy, name):
+                fields[name] = getattr(self, name)
         return _write("plan", fields)
 
 

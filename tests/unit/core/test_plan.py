@@ -390,3 +390,11 @@ def test_delayed_repeated_and_reordered_plans_end_in_the_same_map(
 def test_every_refusal_is_an_error_of_ours() -> None:
     for error in (InvalidInputError, PlanTooLargeError, StalePlanError, PlanConflictError):
         assert issubclass(error, BalancedStreamError)
+
+
+def test_how_moves_are_spread_travels_with_the_plan_where_it_is_not_the_default() -> None:
+    plan = Plan(1, ("a",), {}, "budgeted", batch_size=3, budget_s=0.25)
+    assert parse_plan(plan.to_json()) == plan
+    assert "budget_s" not in Plan(1, ("a",), {}, "budgeted").to_json()
+    with pytest.raises(InvalidInputError, match=r"plan\.budget_s"):
+        Plan(1, ("a",), {}, "budgeted", budget_s=0.0)
