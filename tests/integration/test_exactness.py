@@ -52,8 +52,13 @@ def seed() -> int:
 
 def test_every_operator_kind_is_exact_under_a_random_schedule(seed: int, tmp_path: Path) -> None:
     outcomes = run_program("run.py", tmp_path / "outcomes.jsonl", "--seeds", str(seed))
-    assert {line["kind"] for line in outcomes} == KINDS
-    assert [line for line in outcomes if line["outcome"] != "equal"] == []
+    unmoved = [line["kind"] for line in outcomes if line["outcome"] == "unmoved"]
+    # One in some seventy schedules is equal and moved nothing for good (its moves were overtaken by
+    # what else it did): that shows too little, so that kind gets another one.
+    for kind in unmoved:
+        again = ("--kind", kind, "--seeds", str(seed + 1))
+        outcomes += run_program("run.py", tmp_path / f"{kind}.jsonl", *again)
+    assert {line["kind"]: line["outcome"] for line in outcomes} == dict.fromkeys(KINDS, "equal")
 
 
 @pytest.mark.skipif(not NEXMARK.exists(), reason=f"the NEXMark fixture is not in {NEXMARK}")
