@@ -14,13 +14,12 @@ from typing import Any
 
 import yaml
 
-from balancedstream.core.plan import answer_name, plan_name
+from balancedstream.core.objects import PLAN_KEY, STREAM_LABEL, answer_name, plan_name
 from balancedstream_operator.crd import GROUP, KIND, VERSION
 from balancedstream_operator.spec import StreamSpec
 
 Manifest = dict[str, Any]
 
-STREAM_LABEL = f"{GROUP}/stream"
 CONFIGURATION_ANNOTATION = f"{GROUP}/configuration"
 DRIVER_PORT = 7078
 BLOCK_MANAGER_PORT = 7079
@@ -54,15 +53,6 @@ class Stream:
 def driver_name(stream: Stream) -> str:
     """Name of the driver's StatefulSet, Service and account; its pod is this and `-0`."""
     return f"{stream.name}-driver"
-
-
-def executor_selector(stream: Stream) -> str:
-    """Label selector of the stream's executor pods.
-
-    >>> executor_selector(Stream("default", "clicks", "1"))
-    'spark-role=executor,balancedstream.io/stream=clicks'
-    """
-    return f"spark-role=executor,{STREAM_LABEL}={stream.name}"
 
 
 def checkpoint_dir(stream: Stream, spec: StreamSpec) -> str:
@@ -102,7 +92,7 @@ def build_children(stream: Stream, spec: StreamSpec, partitions: int) -> list[Ma
 
 def build_plan(stream: Stream, text: str) -> Manifest:
     """The plan's ConfigMap with a plan in it."""
-    return _config_map(stream, plan_name(stream.name)) | {"data": {"plan.json": text}}
+    return _config_map(stream, plan_name(stream.name)) | {"data": {PLAN_KEY: text}}
 
 
 def build_spark_conf(stream: Stream, spec: StreamSpec, partitions: int) -> dict[str, str]:

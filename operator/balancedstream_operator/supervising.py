@@ -12,7 +12,14 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from balancedstream.core.plan import Answer, Plan, answer_name, parse_answer, parse_plan, plan_name
+from balancedstream.core.objects import (
+    ANSWER_KEY,
+    PLAN_KEY,
+    answer_name,
+    executor_selector,
+    plan_name,
+)
+from balancedstream.core.plan import Answer, Plan, parse_answer, parse_plan
 from balancedstream.core.policy import Policy
 from balancedstream.errors import BalancedStreamError, InvalidInputError
 from balancedstream_operator.children import (
@@ -21,7 +28,6 @@ from balancedstream_operator.children import (
     build_children,
     build_plan,
     driver_name,
-    executor_selector,
 )
 from balancedstream_operator.drivers import DriverState, describe_driver
 from balancedstream_operator.errors import ClusterError
@@ -182,7 +188,7 @@ class Supervisor:
         partitions = int(report.recall("partitions", choose_partitions(spec)))
         report.fields |= {
             "partitions": partitions,
-            "selector": executor_selector(self._stream),
+            "selector": executor_selector(self._stream.name),
             "mode": _describe_mode(spec, policy),
         }
         try:
@@ -249,7 +255,7 @@ class Supervisor:
 
     def _read_answer(self, report: Report) -> Answer | None:
         """What the driver says of the plans; None if that cannot be read."""
-        text = self._read_config_map(answer_name(self._stream.name), "answer.json")
+        text = self._read_config_map(answer_name(self._stream.name), ANSWER_KEY)
         if not text:
             return None
         try:
@@ -331,7 +337,7 @@ class Supervisor:
 
     def _recall_plan(self, report: Report) -> tuple[Plan | None, bool]:
         """The newest plan, and whether somebody else wrote over it."""
-        text = self._read_config_map(plan_name(self._stream.name), "plan.json")
+        text = self._read_config_map(plan_name(self._stream.name), PLAN_KEY)
         if self._plan is not None:
             foreign = text != self._plan.to_json()
             if foreign:
@@ -440,7 +446,7 @@ class Supervisor:
         elif pending > 0 and report.now_s > scaled_s + SILENT_AFTER_S:
             message = (
                 f"{pending} of {desired} executors did not start: see "
-                f"kubectl get pods --selector {executor_selector(self._stream)}"
+                f"kubectl get pods --selector {executor_selector(self._stream.name)}"
             )
             report.set_condition("ScalingLimited", True, "ExecutorsPending", message)
         elif scaling.limited:

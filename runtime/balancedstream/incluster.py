@@ -16,15 +16,17 @@ from typing import Any
 
 from kubernetes import client, config, watch
 
-from balancedstream.core.plan import Answer, answer_name, plan_name
+from balancedstream.core.objects import (
+    ANSWER_KEY,
+    PLAN_KEY,
+    answer_name,
+    executor_selector,
+    plan_name,
+)
+from balancedstream.core.plan import Answer
 from balancedstream.errors import InvalidInputError
 
 log = logging.getLogger(__name__)
-
-PLAN_KEY = "plan.json"
-ANSWER_KEY = "answer.json"
-STREAM_LABEL = "balancedstream.io/stream"
-ROLE_LABEL = "spark-role"
 
 WATCH_S = 60
 """The API server ends a watch after so long; a silent connection is given up a little later."""
@@ -88,20 +90,18 @@ def connect() -> client.CoreV1Api:
     return client.CoreV1Api(client.ApiClient(configuration))
 
 
-def remove_leftover_executors(api: client.CoreV1Api, stream: StreamName) -> int:
-    """Deletes the executor pods of the stream's previous Spark application; returns their number.
+def remove_leftover_executors(api: client.CoreV1Api, stream: StreamName) -> None:
+    """Deletes the executor pods of the stream's previous Spark application.
 
     A driver container that was restarted keeps its pod, so nobody else removes them.
     """
-    selector = f"{ROLE_LABEL}=executor,{STREAM_LABEL}={stream.name}"
-    pods = api.list_namespaced_pod(stream.namespace, label_selector=selector).items
-    for pod in pods:
+    selector = executor_selector(stream.name)
+    for pod in api.list_namespaced_pod(stream.namespace, label_selector=selector).items:
         try:
             api.delete_namespaced_pod(pod.metadata.name, stream.namespace)
         except client.ApiException as error:
             if error.status != 404:
                 raise
-    return len(pods)
 
 
 class ClusterMailbox:

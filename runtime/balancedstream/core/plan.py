@@ -261,24 +261,6 @@ def advance(state: PlanState, event: Plan | int) -> PlanState:
     return PlanState(event + 1, in_force=due, late_batches=event - due.effective_batch)
 
 
-def plan_name(stream: str) -> str:
-    """Name of the ConfigMap that carries a stream's plan to its driver.
-
-    >>> plan_name("clicks")
-    'clicks-plan'
-    """
-    return f"{stream}-plan"
-
-
-def answer_name(stream: str) -> str:
-    """Name of the ConfigMap that carries the driver's answer back.
-
-    >>> answer_name("clicks")
-    'clicks-answer'
-    """
-    return f"{stream}-answer"
-
-
 def parse_plan(text: str | bytes) -> Plan:
     """Read a plan.
 
