@@ -207,7 +207,7 @@ def _sample_batches(
     mine: Mapping[str, Sequence[Series]], steps: Sequence[_Step]
 ) -> Iterable[BatchSample]:
     values = {
-        (name, s.labels["query"]): dict(s.samples)
+        name: {s.labels["query"]: dict(s.samples) for s in mine.get(name, ())}
         for name in (
             "batch_duration_seconds_sum",
             "input_rows_total",
@@ -215,38 +215,44 @@ def _sample_batches(
             "last_batch_duration_seconds",
             "backlog_rows",
         )
-        for s in mine.get(name, ())
     }
     for step in steps:
+        before, after = (
+            {name: of_query.get(step.query, {}).get(time_s) for name, of_query in values.items()}
+            for time_s in (step.before_s, step.after_s)
+        )
+        yield from _split(step, before, after)
 
-        def at(name: str, time_s: float, query: str = step.query) -> float | None:
-            return values.get((name, query), {}).get(time_s)
 
-        def change(name: str, step: _Step = step) -> float:
-            return (at(name, step.after_s) or 0.0) - (at(name, step.before_s) or 0.0)
+def _split(
+    step: _Step, before: Mapping[str, float | None], after: Mapping[str, float | None]
+) -> Iterable[BatchSample]:
+    """The batches between two scrapes, by what a query's metrics said in each of them."""
 
-        finished_s = at("last_batch_timestamp_seconds", step.after_s) or step.after_s
-        rows = int(change("input_rows_total"))
-        # From one batch's start to the next one's: ends, less what the last durations differ by.
-        span_s = change("last_batch_timestamp_seconds") - change("last_batch_duration_seconds")
-        interval_s = span_s / step.batches if span_s > 0 else None
-        backlog = at("backlog_rows", step.after_s)
-        backlog_before = at("backlog_rows", step.before_s)
-        for number in range(1, step.batches + 1):
-            to_come = step.batches - number
-            waiting = backlog
-            if backlog is not None and backlog_before is not None:
-                waiting = backlog + (backlog_before - backlog) * to_come / step.batches
-            yield BatchSample(
-                query=step.query,
-                batch=step.last_batch - to_come,
-                finished_s=finished_s - to_come * (interval_s or 0.0),
-                duration_s=change("batch_duration_seconds_sum") / step.batches,
-                # Whole rows that add up to what was read.
-                input_rows=rows * number // step.batches - rows * (number - 1) // step.batches,
-                interval_s=interval_s,
-                backlog_rows=waiting,
-            )
+    def change(name: str) -> float:
+        return (after[name] or 0.0) - (before[name] or 0.0)
+
+    finished_s = after["last_batch_timestamp_seconds"] or step.after_s
+    rows = int(change("input_rows_total"))
+    # From one batch's start to the next one's: ends, less what the last durations differ by.
+    span_s = change("last_batch_timestamp_seconds") - change("last_batch_duration_seconds")
+    interval_s = span_s / step.batches if span_s > 0 else None
+    backlog, backlog_before = after["backlog_rows"], before["backlog_rows"]
+    for number in range(1, step.batches + 1):
+        to_come = step.batches - number
+        waiting = backlog
+        if backlog is not None and backlog_before is not None:
+            waiting = backlog + (backlog_before - backlog) * to_come / step.batches
+        yield BatchSample(
+            query=step.query,
+            batch=step.last_batch - to_come,
+            finished_s=finished_s - to_come * (interval_s or 0.0),
+            duration_s=change("batch_duration_seconds_sum") / step.batches,
+            # Whole rows that add up to what was read.
+            input_rows=rows * number // step.batches - rows * (number - 1) // step.batches,
+            interval_s=interval_s,
+            backlog_rows=waiting,
+        )
 
 
 def _sample_tasks(

@@ -168,7 +168,7 @@ def describe_load(measurement: Measurement, decision: Decision) -> dict[str, Any
     fields["backlogRows"] = round(sum(backlogs)) if backlogs else None
     rates = [b.input_rows / b.interval_s for b in newest.values() if b.interval_s]
     fields["inputRowsPerSecond"] = round(sum(rates), 3) if rates else None
-    rows = sum(newest[query].input_rows for query in newest)
+    rows = sum(batch.input_rows for batch in newest.values())
     busy_s = sum(sum(load.busy_s.values()) for load in decision.loads.values())
     cores = sum(measurement.executors.values())
     fields["trueProcessingRate"] = round(rows / busy_s * cores, 3) if busy_s and rows else None

@@ -8,8 +8,8 @@ of validation rules from it.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import MISSING, Field, dataclass, fields, is_dataclass
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import MISSING, Field, dataclass, fields, is_dataclass, replace
 from typing import Annotated, Any, TypeVar, cast, get_args, get_origin, get_type_hints
 
 from balancedstream.core.policy import Knob, Mode, knobs
@@ -169,10 +169,7 @@ def read(kind: type[_Spec], manifest: object, path: str = "spec") -> _Spec:
     """
     given = _mapping(path, manifest)
     known = {camel(entry.name): (entry, *rest) for entry, *rest in _entries(kind)}
-    for name in given:
-        if name not in known:
-            message = f"{path}.{name}: unknown field, allowed are {', '.join(known)}"
-            raise InvalidInputError(message)
+    _refuse_unknown(path, given, known)
     values: dict[str, Any] = {}
     for name, (entry, value_kind, declared) in known.items():
         if given.get(name) is not None:
@@ -269,12 +266,12 @@ def _read_value(kind: Any, declared: _Declared, value: object, path: str) -> Any
     match declared:
         case Text(most=most):
             return _text(path, value, most)
-        case Number():
-            return _number(path, value, _is_whole(kind), declared)
-        case Words(choices=choices):
-            if value not in choices:
-                message = f"{path}: must be one of {', '.join(choices)}, not {value!r}"
-                raise InvalidInputError(message)
+        case Number(minimum=minimum, maximum=maximum, sentence=sentence):
+            of = int if _is_whole(kind) else float
+            Knob(path, of, "", minimum, (minimum, maximum), (), sentence).check(value)
+            return value
+        case Words(choices=choices, sentence=sentence):
+            Knob(path, str, "", choices[0], None, choices, sentence).check(value)
             return value
         case Switch():
             if not isinstance(value, bool):
@@ -299,21 +296,24 @@ def _read_value(kind: Any, declared: _Declared, value: object, path: str) -> Any
 
 def _read_knobs(declared: Knobs, given: Mapping[str, Any], path: str) -> dict[str, Any]:
     known = {camel(name): (name, knob) for name, knob in _knobs_of(declared).items()}
+    _refuse_unknown(path, given, known)
     values = {}
     for key, value in given.items():
-        if key not in known:
-            message = f"{path}.{key}: unknown field, allowed are {', '.join(known)}"
-            raise InvalidInputError(message)
         name, knob = known[key]
         mode = knob.choices == get_args(Mode) and isinstance(value, str)
         values[name] = value.lower() if mode else value
         if not knob.fits(values[name]):
-            allowed = (
-                knob.allowed if knob.bounds else f"one of {', '.join(map(_word, knob.choices))}"
-            )
-            message = f"{path}.{key}: must be {allowed}, not {value!r}"
+            shown = replace(knob, path=f"{path}.{key}", choices=tuple(map(_word, knob.choices)))
+            message = f"{shown.path}: must be {shown.allowed}, not {value!r}"
             raise InvalidInputError(message)
     return values
+
+
+def _refuse_unknown(path: str, given: Iterable[str], known: Collection[str]) -> None:
+    for name in given:
+        if name not in known:
+            message = f"{path}.{name}: unknown field, allowed are {', '.join(known)}"
+            raise InvalidInputError(message)
 
 
 def _describe_number(whole: bool, least: float, most: float) -> Schema:
@@ -352,16 +352,3 @@ def _text(path: str, value: object, most: int) -> str:
         message = f"{path}: must be text of at most {most} characters, not {value!r}"
         raise InvalidInputError(message)
     return value
-
-
-def _number(path: str, value: object, whole: bool, declared: Number) -> float:
-    accepted = int if whole else (int, float)
-    fits = isinstance(value, accepted) and not isinstance(value, bool)
-    if not fits or not declared.minimum <= cast("float", value) <= declared.maximum:
-        article = "an integer" if whole else "a number"
-        message = (
-            f"{path}: must be {article} from {declared.minimum:.15g} to {declared.maximum:.15g}, "
-            f"not {value!r}"
-        )
-        raise InvalidInputError(message)
-    return cast("float", value)

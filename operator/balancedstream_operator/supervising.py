@@ -378,18 +378,17 @@ class Supervisor:
     def _find_silence(self, given: Given, answer: Answer | None, report: Report) -> bool:
         """Whether the driver leaves a plan unanswered; says so."""
         plan = given.plan
-        unanswered = plan is not None and (answer is None or answer.epoch < plan.epoch)
-        if unanswered and self._planned_s and report.now_s > self._planned_s + SILENT_AFTER_S:
-            waited_s = report.now_s - self._planned_s
-            epoch = plan.epoch if plan else 0
-            message = (
-                f"the driver has not answered plan {epoch} for {waited_s:.0f} s: see its log for "
-                "what keeps it from the API server"
-            )
-            self._fall_back(report, "DriverSilent", message)
-            return True
-        report.set_condition("Fallback", False, "InControl", "measured and answered")
-        return False
+        waited_s = report.now_s - self._planned_s
+        answered_epoch = answer.epoch if answer else 0
+        if plan is None or answered_epoch >= plan.epoch or waited_s <= SILENT_AFTER_S:
+            report.set_condition("Fallback", False, "InControl", "measured and answered")
+            return False
+        message = (
+            f"the driver has not answered plan {plan.epoch} for {waited_s:.0f} s: see its log for "
+            "what keeps it from the API server"
+        )
+        self._fall_back(report, "DriverSilent", message)
+        return True
 
     def _report_decision(
         self,

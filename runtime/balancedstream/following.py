@@ -55,7 +55,6 @@ class Follower:
         """Shows what the batch cost, for the operator to decide on."""
         self._journal.add_measurement(record, self._realizer.load_cost)
         self._journal.add_moves_under_way(self._realizer.wanted())
-        self._answer()
 
     def end_query(self, query: str) -> None:
         """Nothing is remembered of queries."""
