@@ -62,6 +62,9 @@ REPAIR_S = 300.0
 SILENT_AFTER_S = 60.0
 """A driver that has not answered a plan for so long is said to be silent; no new plan is made."""
 
+SHORT_AFTER_S = 60.0
+"""Executors that are missing for so long are said to be missing."""
+
 WAITING_S = 5.0
 """Pause between passes while a stream does not run yet."""
 
@@ -149,6 +152,7 @@ class Supervisor:
         self._plan: Plan | None = None
         self._planned_s = 0.0
         self._planned_after: Mapping[str, int] = {}
+        self._short_since_s: float | None = None
         self._advised: object = None
         self._refused = ""
 
@@ -434,15 +438,19 @@ class Supervisor:
     ) -> None:
         limits, scaling = spec.executors, outcome.decision.scaling
         desired = int(report.recall("desiredExecutors", limits.min))
-        scaled_s = parse_time(report.recall("lastScaleTime")) or 0.0
         pending = desired - len(measurement.executors)
+        if pending <= 0:
+            self._short_since_s = None
+        elif self._short_since_s is None:
+            self._short_since_s = report.now_s
+        short_s = report.now_s - (self._short_since_s or report.now_s)
         if limits.fixed and clamp_fixed(limits) != limits.fixed:
             message = (
                 f"{limits.fixed} executors were asked for; executors.min and max allow "
                 f"{limits.min} to {limits.max}: {clamp_fixed(limits)} are had"
             )
             report.set_condition("ScalingLimited", True, "OutOfBounds", message)
-        elif pending > 0 and report.now_s > scaled_s + SILENT_AFTER_S:
+        elif short_s > SHORT_AFTER_S:
             message = (
                 f"{pending} of {desired} executors did not start: see "
                 f"kubectl get pods --selector {executor_selector(self._stream.name)}"

@@ -16,6 +16,7 @@ from installing import NAMESPACE as OPERATOR_NAMESPACE
 from installing import Operator
 from kube import Kube, create_namespace, describe_namespace
 from monitoring import Prometheus, deploy_prometheus
+from objectstore import ObjectStore, deploy_object_store
 from storage import Storage, create_storage, delete_storage
 from streams import Stream
 
@@ -87,6 +88,12 @@ def broker(cluster: Cluster, kube: Kube, infrastructure: str) -> Broker:
 
 
 @pytest.fixture(scope="session")
+def object_store(cluster: Cluster, kube: Kube, infrastructure: str) -> ObjectStore:
+    images.build_object_store_image(cluster.node)
+    return deploy_object_store(kube, infrastructure, cluster.shared_folder)
+
+
+@pytest.fixture(scope="session")
 def prometheus(cluster: Cluster, kube: Kube, infrastructure: str) -> Prometheus:
     images.build_prometheus_image(cluster.node)
     return deploy_prometheus(kube, infrastructure)
@@ -132,9 +139,18 @@ def topic(request: pytest.FixtureRequest, broker: Broker) -> Iterator[str]:
 
 
 @pytest.fixture
-def open_stream(kube: Kube, storage: Storage) -> Callable[[str], Stream]:
-    """A handle on the stream of that name in the test's namespace; it need not exist yet."""
-    return lambda name: Stream(kube, storage, name)
+def open_stream(
+    request: pytest.FixtureRequest, kube: Kube, storage: Storage
+) -> Callable[[str], Stream]:
+    """A handle on the stream of that name in the test's namespace; it need not exist yet.
+
+    Its checkpoint is on the namespace's claim, or in the object store where the parameter says so.
+    """
+    if getattr(request, "param", "claim") == "claim":
+        return lambda name: Stream(kube, storage, name)
+    object_store: ObjectStore = request.getfixturevalue("object_store")
+    object_store.create_account(kube, storage.namespace)
+    return lambda name: Stream(kube, storage, name, object_store)
 
 
 def _name(test: str) -> str:

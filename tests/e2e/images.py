@@ -16,9 +16,10 @@ REPOSITORY = HERE.parents[1]
 OPERATOR = "localhost/balancedstream-operator:e2e"
 SPARK = "localhost/balancedstream-spark:e2e"
 APP = "localhost/balancedstream-app:e2e"
-"""SPARK with the applications of this folder in /app and Spark's Kafka connector."""
+"""SPARK with the applications of this folder in /app, Spark's Kafka connector and Hadoop's S3A."""
 KAFKA = "localhost/balancedstream-kafka:e2e"
 PROMETHEUS = "localhost/balancedstream-prometheus:e2e"
+OBJECT_STORE = "localhost/balancedstream-objectstore:e2e"
 
 
 def build_project_images(node: Node) -> None:
@@ -42,14 +43,27 @@ def build_prometheus_image(node: Node) -> None:
     _build(node, PROMETHEUS, HERE / "prometheus")
 
 
+def build_object_store_image(node: Node) -> None:
+    """An S3 server from Go's module proxy."""
+    _build(node, OBJECT_STORE, HERE / "objectstore")
+
+
 def _build(node: Node, image: str, folder: Path) -> None:
-    """Builds a folder's Dockerfile, with the jars that its pom.xml names in `jars/`."""
+    """Builds a folder's Dockerfile.
+
+    The jars that its pom.xml names are in `jars/`, the tools of its go.mod in `bin/`.
+    """
     with tempfile.TemporaryDirectory() as scratch:
         context = Path(scratch) / folder.name
         shutil.copytree(folder, context, ignore=shutil.ignore_patterns("__pycache__"))
         pom = folder / "pom.xml"
         if pom.exists():
             shutil.copytree(_fetch_jars(pom), context / "jars")
+        if (folder / "go.mod").exists():
+            # Go's own cache makes a second build a matter of seconds.
+            command = ["go", "build", "-trimpath", "-o", f"{context}/bin/", "tool"]
+            environment = {**os.environ, "CGO_ENABLED": "0"}
+            subprocess.run(command, cwd=folder, env=environment, check=True)
         node.build(_tag(image), context, [])
 
 

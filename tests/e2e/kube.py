@@ -169,11 +169,11 @@ class Kube:
         Args:
             account: `namespace:name` of the service account.
             verb: such as `get`.
-            resource: such as `configmaps/a-name` or `pods`.
+            resource: as typed: `pods`, `configmaps/a-name` or `pods --subresource=exec`.
             namespace: where.
         """
         answer = self.kubectl(
-            "auth", "can-i", verb, resource, f"--as=system:serviceaccount:{account}",
+            "auth", "can-i", verb, *resource.split(), f"--as=system:serviceaccount:{account}",
             namespace=namespace, check=False,
         )  # fmt: skip
         return answer.strip().splitlines()[-1] == "yes"

@@ -11,14 +11,15 @@ from collections.abc import Sequence
 import yaml
 from images import APP
 from kube import NO_RIGHTS_TO_GAIN, UNPRIVILEGED_POD, Kube, Manifest
-from storage import CLAIM, MOUNT
+from storage import CLAIM
 
 DRIVER_PORT = 7078
 BLOCK_MANAGER_PORT = 7079
 POD_VERBS = ("create", "delete", "deletecollection", "get", "list", "watch")
 _CONF = "/etc/spark"
 _TMP = {"name": "tmp", "mountPath": "/tmp"}  # noqa: S108
-_CHECKPOINTS = {"name": "checkpoints", "mountPath": str(MOUNT)}
+_MOUNT = "/checkpoints"
+_CHECKPOINTS = {"name": "checkpoints", "mountPath": _MOUNT}
 
 
 def run_plain_driver(
@@ -90,7 +91,7 @@ def spark_conf(namespace: str, name: str, executors: int) -> dict[str, str]:
         "spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": "false",
         "spark.sql.shuffle.partitions": "8",
-        "spark.sql.streaming.checkpointLocation": str(MOUNT / name),
+        "spark.sql.streaming.checkpointLocation": f"{_MOUNT}/{name}",
         "spark.sql.streaming.checkpointFileManagerClass": (
             "org.apache.spark.sql.execution.streaming.checkpointing."
             "FileSystemBasedCheckpointFileManager"
@@ -195,7 +196,7 @@ def _environment(name: str) -> list[Manifest]:
         {"name": "POD_IP", "valueFrom": {"fieldRef": {"fieldPath": "status.podIP"}}},
         {"name": "SPARK_CONF_DIR", "value": _CONF},
         {"name": "PYSPARK_SUBMIT_ARGS", "value": f"{address} pyspark-shell"},
-        {"name": "CHECKPOINT_DIR", "value": str(MOUNT / name)},
+        {"name": "CHECKPOINT_DIR", "value": f"{_MOUNT}/{name}"},
     ]
 
 

@@ -12,6 +12,7 @@ import json
 import random
 import threading
 import time
+from collections.abc import Collection
 from types import TracebackType
 
 from broker import Broker
@@ -30,9 +31,17 @@ class ZipfKeys:
     """
 
     def __init__(self, count: int, exponent: float, seed: int) -> None:
-        weights = (1 / rank**exponent for rank in range(1, count + 1))
-        self._cumulative = list(itertools.accumulate(weights))
+        self._weights = [1 / rank**exponent for rank in range(1, count + 1)]
+        self._cumulative = list(itertools.accumulate(self._weights))
         self._random = random.Random(seed)
+
+    def favor(self, keys: Collection[str], factor: float) -> None:
+        """From now on, these keys are so many times as frequent, beside the others, as before."""
+        self._weights = [
+            weight * factor if f"k{index}" in keys else weight
+            for index, weight in enumerate(self._weights)
+        ]
+        self._cumulative = list(itertools.accumulate(self._weights))
 
     def draw(self) -> str:
         """The next key."""

@@ -175,6 +175,15 @@ def read_batch(sink: Path, batch: int) -> Rows | None:
     return rows
 
 
+def read_partitions(sink: Path, batch: int) -> dict[str, int]:
+    """Which state partition each key of a batch is in: Spark names a partition's file after it."""
+    return {
+        key: int(file.name.split("-")[1])
+        for file in (sink / f"batch={batch}").glob("part-*.parquet")
+        for key in pq.ParquetFile(file).read(columns=["key"]).column("key").to_pylist()
+    }
+
+
 def describe_difference(batch: int, expected: Rows, written: Rows | None) -> str:
     """A paragraph on what is wrong with a batch; empty where nothing is.
 

@@ -11,7 +11,6 @@ from kube import UNPRIVILEGED_POD, Kube
 from waiting import wait_until
 
 CLAIM = "checkpoints"
-MOUNT = Path("/checkpoints")
 
 
 @dataclass(frozen=True)
@@ -25,10 +24,6 @@ class Storage:
 
     namespace: str
     folder: Path
-
-    def here(self, path_in_pod: str) -> Path:
-        """Where a path below the mount is on this machine."""
-        return self.folder / Path(path_in_pod).relative_to(MOUNT)
 
 
 def create_storage(kube: Kube, namespace: str, shared_folder: Path) -> Storage:

@@ -7,7 +7,7 @@ from typing import Any
 from broker import Broker
 from producing import PacedProducer, ZipfKeys
 from recomputation import compare
-from streams import Stream, describe_stream
+from streams import Stream
 
 INTERVAL_S = 2.0
 
@@ -38,9 +38,7 @@ def describe_counts(stream: Stream, broker: Broker, topic: str, **more: Any) -> 
     """
     wait_ms = more.pop("wait_ms", 5)
     rows = more.pop("rows", 2000)
-    return describe_stream(
-        stream.name,
-        stream.namespace,
+    return stream.describe(
         "counts.py",
         broker.in_pods,
         topic,

@@ -8,7 +8,8 @@ from typing import Any
 
 from images import APP
 from kube import Kube, Manifest
-from storage import CLAIM, MOUNT, Storage
+from objectstore import ObjectStore
+from storage import CLAIM, Storage
 from waiting import wait_until
 
 API_VERSION = "balancedstream.io/v1alpha1"
@@ -32,56 +33,62 @@ class PodIdentity:
     restarts: int
 
 
-def describe_stream(
-    name: str,
-    namespace: str,
-    file: str,
-    *arguments: str,
-    executors: tuple[int, int] = (1, 2),
-    **more: Any,
-) -> Manifest:
-    """A manifest with what two cores can carry: small requests, little memory.
-
-    Args:
-        name: of the stream.
-        namespace: of the stream.
-        file: of `apps`, such as `counts.py`.
-        arguments: of the application.
-        executors: min and max.
-        more: further fields of the spec, which replace those made here.
-    """
-    least, most = executors
-    spec = {
-        "image": APP,
-        "application": {"file": f"/app/{file}", "arguments": list(arguments)},
-        "driver": {"cpu": "200m", "memory": "768m", "memoryOverhead": "512m"},
-        "executors": {
-            "min": least,
-            "max": most,
-            "cpu": "200m",
-            "memory": "512m",
-            "memoryOverhead": "512m",
-        },
-        "checkpoints": {"claim": CLAIM},
-        **more,
-    }
-    return {
-        "apiVersion": API_VERSION,
-        "kind": KIND,
-        "metadata": {"name": name, "namespace": namespace},
-        "spec": spec,
-    }
-
-
 class Stream:
-    """One BalancedStream of the cluster."""
+    """One BalancedStream of the cluster.
 
-    def __init__(self, kube: Kube, storage: Storage, name: str) -> None:
+    Attributes:
+        name: of the object.
+        namespace: of the object.
+        checkpoint: its folder, seen from this machine.
+        sink: where `apps/counts.py` writes, seen from this machine.
+    """
+
+    def __init__(
+        self, kube: Kube, storage: Storage, name: str, object_store: ObjectStore | None = None
+    ) -> None:
+        folder = object_store.bucket / storage.namespace if object_store else storage.folder
         self.name = name
         self.namespace = storage.namespace
-        self.checkpoint = storage.here(str(MOUNT / name))
-        self.sink = storage.here(str(MOUNT / f"sink-{name}"))
+        self.checkpoint = folder / name
+        self.sink = folder / f"sink-{name}"
+        self._storage_spec = (
+            object_store.describe_use(f"{storage.namespace}/{name}")
+            if object_store
+            else {"checkpoints": {"claim": CLAIM}}
+        )
         self._kube = kube
+
+    def describe(
+        self, file: str, *arguments: str, executors: tuple[int, int] = (1, 2), **more: Any
+    ) -> Manifest:
+        """A manifest with what two cores can carry: small requests, little memory.
+
+        Args:
+            file: of `apps`, such as `counts.py`.
+            arguments: of the application.
+            executors: min and max.
+            more: further fields of the spec, which replace those made here.
+        """
+        least, most = executors
+        spec: dict[str, dict[str, Any]] = {
+            "application": {"file": f"/app/{file}", "arguments": list(arguments)},
+            "driver": {"cpu": "200m", "memory": "768m", "memoryOverhead": "512m"},
+            "executors": {
+                "min": least,
+                "max": most,
+                "cpu": "200m",
+                "memory": "512m",
+                "memoryOverhead": "512m",
+            },
+        }
+        for field, value in self._storage_spec.items():
+            spec[field] = spec.get(field, {}) | value
+        return {
+            "apiVersion": API_VERSION,
+            "kind": KIND,
+            "metadata": {"name": self.name, "namespace": self.namespace},
+            "spec": {"image": APP, **spec, **more},
+        }
 
     def apply(self, manifest: Manifest) -> None:
         """Creates or changes it."""

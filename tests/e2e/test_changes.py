@@ -10,7 +10,7 @@ from broker import Broker
 from clusters import Cluster
 from kube import Kube
 from streaming import assert_exact, describe_counts, skewed
-from streams import Stream, describe_stream
+from streams import Stream
 from waiting import stays_true, wait_until
 
 pytestmark = [pytest.mark.e2e]
@@ -78,13 +78,9 @@ def test_what_the_api_server_cannot_know_is_a_condition_and_repaired_by_itself(
     open_stream: Callable[[str], Stream],
 ) -> None:
     fine, image, crash = open_stream("fine"), open_stream("image"), open_stream("crash")
-    fine.apply(describe_stream(fine.name, fine.namespace, "rate.py", executors=(1, 1)))
-    image.apply(
-        describe_stream(
-            image.name, image.namespace, "rate.py", executors=(1, 1), image="localhost/nothing:1"
-        )
-    )
-    crash.apply(describe_stream(crash.name, crash.namespace, "crash.py", executors=(1, 1)))
+    fine.apply(fine.describe("rate.py", executors=(1, 1)))
+    image.apply(image.describe("rate.py", executors=(1, 1), image="localhost/nothing:1"))
+    crash.apply(crash.describe("crash.py", executors=(1, 1)))
     assert (
         "spec.image"
         in image.wait_for_condition("Running", "False", reason="ImageUnavailable").message

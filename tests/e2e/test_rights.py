@@ -7,7 +7,7 @@ from collections.abc import Callable
 import pytest
 from installing import NAMESPACE, Operator
 from kube import Kube
-from streams import Stream, describe_stream
+from streams import Stream
 from waiting import wait_until
 
 pytestmark = [pytest.mark.e2e, pytest.mark.e2e_ci]
@@ -31,14 +31,14 @@ DRIVER_MAY_NOT = (
     ("get", "configmaps/b-plan"),
     ("patch", "configmaps/b-answer"),
     ("get", "secrets"),
-    ("create", "pods/exec"),
+    ("create", "pods --subresource=exec"),
     ("get", "balancedstreams.balancedstream.io"),
     ("patch", "statefulsets.apps"),
     ("create", "rolebindings.rbac.authorization.k8s.io"),
 )
 OPERATOR_MAY = (
     ("list", "balancedstreams.balancedstream.io"),
-    ("patch", "balancedstreams.balancedstream.io/status"),
+    ("patch", "balancedstreams.balancedstream.io --subresource=status"),
     ("patch", "statefulsets.apps"),
     ("patch", "configmaps"),
     ("delete", "pods"),
@@ -47,7 +47,7 @@ OPERATOR_MAY = (
 OPERATOR_MAY_NOT = (
     ("delete", "balancedstreams.balancedstream.io"),
     ("get", "secrets"),
-    ("create", "pods/exec"),
+    ("create", "pods --subresource=exec"),
     ("delete", "persistentvolumeclaims"),
     ("delete", "namespaces"),
     ("create", "clusterrolebindings.rbac.authorization.k8s.io"),
@@ -61,7 +61,7 @@ def test_accounts_can_do_what_they_need_and_not_more(
 ) -> None:
     stream, other = open_stream("a"), open_stream("b")
     for one in (stream, other):
-        one.apply(describe_stream(one.name, one.namespace, "rate.py", suspend=True))
+        one.apply(one.describe("rate.py", suspend=True))
     wait_until(
         "the driver's role",
         lambda: kube.find(

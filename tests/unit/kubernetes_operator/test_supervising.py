@@ -234,6 +234,18 @@ def test_a_fixed_number_is_asked_for_and_out_of_bounds_it_is_limited() -> None:
     assert parse_time(done.status["lastScaleTime"]) == scene.now_s
 
 
+def test_executors_that_are_missing_for_a_minute_are_said_to_be_missing() -> None:
+    scene = Scene()
+    scene.executors = {"1": 1}
+    assert conditions(scene.run_until_running())["ScalingLimited"][0] == "False", "just started"
+    for _ in range(5):
+        done = scene.run_pass()
+    assert conditions(done)["ScalingLimited"] == ("True", "ExecutorsPending")
+    scene.executors = {"1": 1, "2": 1}
+    scene.finish_batches()
+    assert conditions(scene.run_pass())["ScalingLimited"][0] == "False"
+
+
 def test_after_three_missing_measurements_the_present_state_is_held() -> None:
     scene = Scene()
     scene.run_until_running()
