@@ -15,3 +15,7 @@ class ClusterError(BalancedStreamError):
     def __init__(self, message: str, *, refused: bool) -> None:
         super().__init__(message)
         self.refused = refused
+
+
+class StreamGoneError(BalancedStreamError):
+    """The BalancedStream was deleted, and nobody told the operator."""

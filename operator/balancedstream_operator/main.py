@@ -14,6 +14,7 @@ import os
 import time
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, cast
 
@@ -21,7 +22,7 @@ import kopf
 
 from balancedstream_operator.children import Stream
 from balancedstream_operator.crd import GROUP, PLURAL, VERSION
-from balancedstream_operator.errors import ClusterError
+from balancedstream_operator.errors import ClusterError, StreamGoneError
 from balancedstream_operator.kube import Cluster
 from balancedstream_operator.metrics import OperatorMetrics
 from balancedstream_operator.prometheus import Prometheus
@@ -43,6 +44,21 @@ WATCH_S = 300
 """A watch is begun anew this often, and a little later where the connection is half open."""
 
 
+@dataclass
+class _Watched:
+    """A BalancedStream that is looked after.
+
+    Attributes:
+        resource: as it was last seen.
+        changed: set when its spec changed.
+        task: looks after it.
+    """
+
+    resource: dict[str, Any]
+    changed: asyncio.Event
+    task: asyncio.Task[None] | None = None
+
+
 class Operator:
     """One task for each BalancedStream that there is.
 
@@ -57,48 +73,52 @@ class Operator:
         self._default_url = default_url
         self._metrics = metrics
         self._threads = ThreadPoolExecutor(THREADS, thread_name_prefix="pass")
-        self._tasks: dict[str, asyncio.Task[None]] = {}
-        self._resources: dict[str, dict[str, Any]] = {}
-        self._wake: dict[str, asyncio.Event] = {}
+        self._watched: dict[str, _Watched] = {}
+
+    def count_streams(self) -> int:
+        """How many are looked after."""
+        return len(self._watched)
 
     def update(self, resource: dict[str, Any]) -> None:
         """A BalancedStream was made or changed."""
         uid = resource["metadata"]["uid"]
-        before = self._resources.get(uid)
-        self._resources[uid] = resource
-        if uid not in self._tasks:
+        watched = self._watched.get(uid)
+        if watched is None:
             metadata = resource["metadata"]
             self._metrics.add_stream(f"{metadata['namespace']}/{metadata['name']}")
-            self._wake[uid] = asyncio.Event()
-            self._tasks[uid] = asyncio.create_task(self._look_after(uid))
-        elif before and _generation(before) != _generation(resource):
-            self._wake[uid].set()
+            watched = self._watched[uid] = _Watched(resource, asyncio.Event())
+            watched.task = asyncio.create_task(self._look_after(watched))
+            return
+        if _generation(watched.resource) != _generation(resource):
+            watched.changed.set()
+        watched.resource = resource
 
     def remove(self, resource: dict[str, Any]) -> None:
         """A BalancedStream is gone; the cluster removes what it owned."""
-        uid = resource["metadata"]["uid"]
-        task = self._tasks.pop(uid, None)
-        if task:
-            task.cancel()
-        self._resources.pop(uid, None)
-        self._wake.pop(uid, None)
+        watched = self._watched.pop(resource["metadata"]["uid"], None)
+        if watched and watched.task:
+            watched.task.cancel()
 
-    async def _look_after(self, uid: str) -> None:
-        metadata = self._resources[uid]["metadata"]
-        stream = Stream(metadata["namespace"], metadata["name"], uid)
+    async def _look_after(self, watched: _Watched) -> None:
+        metadata = watched.resource["metadata"]
+        stream = Stream(metadata["namespace"], metadata["name"], metadata["uid"])
         supervisor = Supervisor(stream, self._cluster, self._open_source, self._default_url)
         told: dict[str, tuple[str, float]] = {}
         loop = asyncio.get_running_loop()
         try:
             while True:
-                resource = self._resources[uid]
-                self._wake[uid].clear()
+                resource = watched.resource
+                watched.changed.clear()
                 began_s = time.monotonic()
                 interval_s = RETRY_S
                 try:
                     done: Pass = await loop.run_in_executor(
                         self._threads, supervisor.run_pass, resource, time.time()
                     )
+                except StreamGoneError as error:
+                    log.info("%s", error)
+                    self._watched.pop(stream.uid, None)
+                    return
                 except ClusterError as error:
                     log.warning("%s: %s", stream, error)
                 except Exception:
@@ -109,7 +129,7 @@ class Operator:
                     for event in done.events:
                         _tell(resource, event, told)
                 try:
-                    await asyncio.wait_for(self._wake[uid].wait(), interval_s)
+                    await asyncio.wait_for(watched.changed.wait(), interval_s)
                 except TimeoutError:
                     continue
         finally:
@@ -169,7 +189,7 @@ def build_registry(default_url: str, *, all_namespaces: bool) -> kopf.OperatorRe
 
     @kopf.on.probe(id="streams", registry=registry)
     async def count_streams(**_: Any) -> int:
-        return len(operator_of[0]._tasks)
+        return operator_of[0].count_streams()
 
     return registry
 

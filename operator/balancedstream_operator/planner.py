@@ -25,12 +25,14 @@ class Given:
     Attributes:
         plan: the newest one; None before the first.
         planned_after: query to its last batch when that plan was written.
+        moved: whether that plan moved anything, so that older batches tell of loads that are gone.
         desired: executors that there shall be.
         last_scaled_s: when that number last changed; None for never.
     """
 
     plan: Plan | None
     planned_after: Mapping[str, int]
+    moved: bool
     desired: int
     last_scaled_s: float | None
 
@@ -98,6 +100,8 @@ def _why_wait(measurement: Measurement, given: Given) -> str:
         return ""
     if measurement.epoch < plan.epoch:
         return f"plan {plan.epoch} is not applied yet"
+    if not given.moved:
+        return ""
     for query, batch in given.planned_after.items():
         done = measurement.last_batches.get(query)
         # Fewer than before is a query that was begun anew.

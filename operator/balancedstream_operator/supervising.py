@@ -29,8 +29,9 @@ from balancedstream_operator.children import (
     build_plan,
     driver_name,
 )
+from balancedstream_operator.crd import GROUP, KIND, VERSION
 from balancedstream_operator.drivers import DriverState, describe_driver
-from balancedstream_operator.errors import ClusterError
+from balancedstream_operator.errors import ClusterError, StreamGoneError
 from balancedstream_operator.measurements import Measurement, MissingMeasurementsError
 from balancedstream_operator.planner import (
     Balance,
@@ -152,6 +153,7 @@ class Supervisor:
         self._plan: Plan | None = None
         self._planned_s = 0.0
         self._planned_after: Mapping[str, int] = {}
+        self._moved = False
         self._short_since_s: float | None = None
         self._advised: object = None
         self._refused = ""
@@ -165,6 +167,7 @@ class Supervisor:
 
         Raises:
             ClusterError: the API server cannot be reached; nothing is lost, call again.
+            StreamGoneError: there is no such stream any more.
         """
         before = self._status if self._status is not None else resource.get("status") or {}
         report = Report(before, int(resource["metadata"].get("generation", 0)), now_s)
@@ -224,11 +227,20 @@ class Supervisor:
         fingerprint = hashlib.sha256(text.encode()).hexdigest()
         if fingerprint == self._applied and now_s < self._applied_s + REPAIR_S:
             return
+        self._require_stream()
         if not self._applied:
             self._refuse_foreign(children)
         for child in children:
             self._cluster.apply(child)
         self._applied, self._applied_s = fingerprint, now_s
+
+    def _require_stream(self) -> None:
+        """A watch that broke off may have missed the deletion: its children would come back."""
+        name = self._stream.name
+        found = self._cluster.get(f"{GROUP}/{VERSION}", KIND, self._stream.namespace, name)
+        if found is None or found["metadata"]["uid"] != self._stream.uid:
+            message = f"{self._stream} was deleted; its pods end, and its checkpoint stays"
+            raise StreamGoneError(message)
 
     def _refuse_foreign(self, children: Sequence[Manifest]) -> None:
         """An object of a child's name that is not ours is nobody's to take over."""
@@ -318,6 +330,7 @@ class Supervisor:
         given = Given(
             plan=last_plan,
             planned_after=self._planned_after,
+            moved=self._moved,
             desired=desired,
             last_scaled_s=parse_time(report.recall("lastScaleTime")),
         )
@@ -373,6 +386,8 @@ class Supervisor:
         report.fields["planEpoch"] = plan.epoch
         report.fields["desiredExecutors"] = len(plan.executors)
         moves = [b.reason for b in outcome.decision.balance.values() if b.moves]
+        # An executor that is to go hands its partitions over, whatever was thought of balancing.
+        self._moved = bool(moves) or len(plan.executors) < desired
         if len(plan.executors) != desired:
             report.fields["lastScaleTime"] = format_time(report.now_s)
             report.add_decision("scale", plan.epoch, outcome.decision.scaling.reason)

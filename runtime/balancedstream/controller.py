@@ -48,6 +48,12 @@ LOCALITY_WAIT_BATCHES = 3
 executor is worth waiting for, one that died in the middle of a batch is not."""
 
 
+_UNNAMED = (
+    "query {} has no name: unless it sets its own checkpointLocation, it begins anew, without its "
+    "state, each time the driver starts. Give it one with queryName(...)."
+)
+
+
 class Planner(Protocol):
     """Makes plans, or brings them, and hands them to the realizer."""
 
@@ -98,6 +104,7 @@ class Controller:
             if mailbox
             else Decider(self._realizer, policy, self._journal, record)
         )
+        self._in_cluster = mailbox is not None
         self._clock = clock
         self._durations_s: deque[float] = deque(maxlen=LOCALITY_WAIT_BATCHES)
         self._seen_queries: set[str] = set()
@@ -133,7 +140,9 @@ class Controller:
         match event:
             case BatchFinished():
                 self._finish_batch(event)
-            case QueryStarted(query=query):
+            case QueryStarted(query=query, named=named):
+                if self._in_cluster and not named:
+                    self._journal.note(_UNNAMED.format(query))
                 if query in self._seen_queries:
                     self._journal.add_restart(query, "started again by the job")
                 self._seen_queries.add(query)

@@ -99,12 +99,19 @@ def _open_mailbox(stream: str | None) -> Iterator[Mailbox | None]:
         yield None
         return
     # Only a driver pod has the Kubernetes client installed.
-    from balancedstream.incluster import (  # noqa: PLC0415
-        ClusterMailbox,
-        StreamName,
-        connect,
-        remove_leftover_executors,
-    )
+    try:
+        from balancedstream.incluster import (  # noqa: PLC0415
+            ClusterMailbox,
+            StreamName,
+            connect,
+            remove_leftover_executors,
+        )
+    except ModuleNotFoundError as error:
+        message = (
+            f"--stream: the package {error.name} is missing; install balancedstream[kubernetes], "
+            "or build the image on balancedstream-spark, which has it. Nothing was started."
+        )
+        raise InvalidInputError(message) from error
 
     name = StreamName.parse(stream)
     api = connect()

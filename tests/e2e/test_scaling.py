@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 
 import pytest
 from broker import Broker
-from monitoring import Prometheus
+from monitoring import SCRAPE_INTERVAL_S, Prometheus
 from streaming import FAST, assert_exact, describe_counts, skewed
 from streams import Stream
 from waiting import stays_true, wait_until
@@ -47,6 +48,7 @@ def test_a_load_step_is_followed_up_and_down(
         stream.wait_for_condition("Running", timeout_s=240)
         stream.wait_for_batches(8)
         assert len(stream.executors()) == 1
+        stepped_s = time.time()
         producer.set_rate(HIGH)
         wait_until(
             "more executors",
@@ -54,43 +56,61 @@ def test_a_load_step_is_followed_up_and_down(
             timeout_s=240,
             last_seen=lambda: stream.status().get("reason"),
         )
-        new_executors_carry_state(stream, prometheus, label)
         wait_until(
             "the end of the backlog",
             lambda: stream.status().get("backlogRows", 1e9) < 3 * HIGH,
             timeout_s=300,
             last_seen=lambda: stream.status().get("backlogRows"),
         )
-        assert len(stream.executors()) <= ORACLE + 1
-        assert actions("out") <= 3
+        most = prometheus.value(f"max_over_time(balancedstream_executors_wanted{label}[10m])")
+        assert most is not None
+        assert most <= ORACLE + 1
+        assert 1 <= actions("out") <= 3
+        late = {e: n for e, n in batches_to_state(prometheus, label, stepped_s).items() if n > 3}
+        assert not late, "a new executor carries state within three batches of registering"
         producer.set_rate(LOW)
         wait_until(
-            "fewer executors",
-            lambda: (
-                len(stream.executors()) < int(stream.status()["desiredExecutors"]) + 1
-                and actions("in") >= 1
-            ),
-            timeout_s=300,
+            "one executor again",
+            lambda: len(stream.executors()) == 1 and stream.status()["desiredExecutors"] == 1,
+            timeout_s=400,
             last_seen=lambda: stream.status().get("reason"),
         )
-    assert actions("in") <= 3
+        assert 1 <= actions("in") <= 3
+        done = actions("in"), actions("out")
+        stays_true(
+            "the number of executors",
+            lambda: (actions("in"), actions("out")) == done,
+            for_s=180,
+            interval_s=5,
+        )
     assert_exact(stream, broker, topic)
 
 
-def new_executors_carry_state(stream: Stream, prometheus: Prometheus, label: str) -> None:
-    """Within three batches of registering; a scrape and a decision come in between."""
-    wait_until(
-        "state on every executor",
-        lambda: (
-            all(
-                sample.value > 0
-                for sample in prometheus.query(f"balancedstream_executor_partitions{label}")
-            )
-            and len(prometheus.query(f"balancedstream_executor_partitions{label}")) >= 2
-        ),
-        timeout_s=120,
-        last_seen=lambda: prometheus.query(f"balancedstream_executor_partitions{label}"),
-    )
+def batches_to_state(prometheus: Prometheus, label: str, begin_s: float) -> dict[str, int]:
+    """Of each executor that registered since: how many batches it was without any state.
+
+    The batch that ran when it registered does not count: its tasks were placed before. An
+    executor that never got any counts all batches until now.
+    """
+
+    def history(metric: str, executor: str = "") -> list[tuple[float, float]]:
+        selector = label.replace("}", f',executor="{executor}"}}') if executor else label
+        return prometheus.series(f"balancedstream_{metric}{selector}", begin_s, time.time())
+
+    batches = history("last_batch_id")
+    waited = {}
+    for sample in prometheus.query(f"balancedstream_executor_cores{label}"):
+        executor = sample.labels["executor"]
+        registered_s, _ = history("executor_cores", executor)[0]
+        if registered_s < begin_s + 2 * SCRAPE_INTERVAL_S:
+            continue
+        filled = [at_s for at_s, n in history("executor_partitions", executor) if n]
+        carried_s = filled[0] if filled else time.time()
+        before = max(batch for at_s, batch in batches if at_s <= registered_s)
+        first = max(batch for at_s, batch in batches if at_s <= carried_s)
+        waited[executor] = int(first - before) - 1
+    assert waited, "executors registered"
+    return waited
 
 
 @pytest.mark.usefixtures("operator", "app_image")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import socket
+import sys
 from pathlib import Path
 
 import pytest
@@ -37,6 +38,15 @@ def test_a_script_that_is_not_there_is_named(
     message = fail(capsys, "run", tmp_path / "missing.py")
     assert "no such script" in message
     assert "missing.py" in message
+
+
+def test_following_a_stream_needs_the_kubernetes_client_and_says_so(
+    script: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "kubernetes", None)
+    monkeypatch.delitem(sys.modules, "balancedstream.incluster", raising=False)
+    message = fail(capsys, "run", "--stream", "shop/clicks", script)
+    assert "install balancedstream[kubernetes]" in message
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,7 @@ from balancedstream.controller import Controller
 from balancedstream.core.observations import BatchSample, TaskSample
 from balancedstream.core.plan import Answer, Plan
 from balancedstream.core.policy import Policy
-from balancedstream.engine.events import BatchFinished, Event, StatefulOperator
+from balancedstream.engine.events import BatchFinished, Event, QueryStarted, StatefulOperator
 from balancedstream.exporter import Exporter
 from balancedstream.history import History, RunInfo
 
@@ -110,3 +110,12 @@ def test_the_same_is_not_answered_twice() -> None:
     mailbox = Letters(plan(7), plan(7), plan(7))
     follow(mailbox, batch(0, ALL_ON_A), batch(0, ALL_ON_A), batch(0, ALL_ON_A))
     assert len(mailbox.answers) == len(set(map(Answer.to_json, mailbox.answers)))
+
+
+def test_a_query_without_a_name_is_warned_of_because_the_driver_may_be_replaced() -> None:
+    _, view, _ = follow(
+        Letters(), QueryStarted("clicks", "run-1"), QueryStarted("4f1c", "run-2", named=False)
+    )
+    (note,) = view.notes
+    assert "4f1c has no name" in note
+    assert "queryName" in note

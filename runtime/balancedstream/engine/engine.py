@@ -185,7 +185,7 @@ class Engine:
             case "query_started":
                 label = event["name"] or event["id"]
                 self._queries[event["run"]] = _Query(label, event["run"])
-                return QueryStarted(label, event["run"])
+                return QueryStarted(label, event["run"], named=bool(event["name"]))
             case "query_terminated":
                 run = self._queries.pop(event["run"], None)
                 return QueryEnded(run.label if run else event["run"], event["error"])

@@ -29,10 +29,17 @@ class StatefulOperator:
 
 @dataclass(frozen=True, slots=True)
 class QueryStarted:
-    """A streaming query began; `query` is its name, or its id where it has none."""
+    """A streaming query began.
+
+    Attributes:
+        query: its name, or its id where it has none.
+        run_id: of this start.
+        named: whether it has a name.
+    """
 
     query: str
     run_id: str
+    named: bool = True
 
 
 @dataclass(frozen=True, slots=True)

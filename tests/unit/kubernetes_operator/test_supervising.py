@@ -12,7 +12,7 @@ from balancedstream.core.observations import BatchSample, TaskSample
 from balancedstream.core.plan import Answer, Plan, parse_plan
 from balancedstream.core.policy import Policy
 from balancedstream_operator.children import Manifest, Stream
-from balancedstream_operator.errors import ClusterError
+from balancedstream_operator.errors import ClusterError, StreamGoneError
 from balancedstream_operator.measurements import Measurement, MissingMeasurementsError
 from balancedstream_operator.status import parse_time
 from balancedstream_operator.supervising import Pass, Supervisor
@@ -82,6 +82,7 @@ class Scene:
         self.placement = dict(ALL_ON_1)
         self.executors = {"1": 1, "2": 1}
         self.epoch = 0
+        self.cluster.objects["BalancedStream", "clicks"] = self.resource
         self.supervisor = self.make_supervisor()
 
     def make_supervisor(self) -> Supervisor:
@@ -188,6 +189,23 @@ def test_no_second_plan_is_made_before_the_first_one_shows() -> None:
     done = scene.run_pass()
     assert done.status["planEpoch"] == 1
     assert "plan 1 is not applied yet" in done.status["reason"]
+
+
+def test_a_new_executor_is_given_state_as_soon_as_it_is_there() -> None:
+    scene = Scene(executors={"min": 2, "max": 4, "fixed": 3})
+    scene.placement = {0: "1", 1: "1", 2: "1", 3: "2", 4: "2", 5: "2"}
+    scene.run_pass()
+    scene.start_driver()
+    level = dict.fromkeys(range(6), 1.0)
+    scene.finish_batches(level)
+    assert scene.run_pass().status["planEpoch"] == 1
+    scene.executors["3"] = 1
+    scene.finish_batches(level, count=1)
+    done = scene.run_pass()
+    plan = scene.cluster.plan()
+    assert plan is not None
+    assert done.status["planEpoch"] == plan.epoch == 2, "plan 1 moved nothing: no need to wait"
+    assert "3" in plan.owners("q", 0).values()
 
 
 def test_a_restarted_operator_goes_on_with_the_next_epoch() -> None:
@@ -387,6 +405,17 @@ def test_what_was_measured_is_unknown_while_the_driver_does_not_run() -> None:
     done = scene.run_pass()
     assert conditions(done)["Balanced"][0] == "Unknown"
     assert "imbalance" not in done.status or done.status["imbalance"] is None
+
+
+def test_a_stream_that_was_deleted_unseen_gets_no_children_again() -> None:
+    scene = Scene()
+    scene.run_until_running()
+    del scene.cluster.objects["BalancedStream", "clicks"]
+    scene.cluster.applied.clear()
+    scene.now_s += 3600.0
+    with pytest.raises(StreamGoneError, match="shop/clicks was deleted"):
+        scene.run_pass()
+    assert not scene.cluster.applied
 
 
 def test_a_suspended_stream_says_so() -> None:
