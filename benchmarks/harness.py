@@ -23,6 +23,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import pyspark
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
 from pyspark.sql.streaming import StreamingQuery
@@ -44,7 +45,7 @@ from balancedstream.history import (
 )
 
 REPOSITORY = Path(__file__).parents[1]
-MEASURED_CODE = ("runtime", "benchmarks", ":!benchmarks/results")
+MEASURED_CODE = ("runtime", "operator", "benchmarks", ":!benchmarks/results")
 
 REPETITIONS = 5
 VANILLA_LOCALITY_WAIT_S = 3.0
@@ -90,7 +91,7 @@ class Benchmark:
         return [case for case in cases if case not in done]
 
     def record(
-        self, spark: SparkSession, case: Case, settings: Mapping[str, Any], measured: Any
+        self, spark: SparkSession | None, case: Case, settings: Mapping[str, Any], measured: Any
     ) -> None:
         """Appends the result of one run, with what it was measured on."""
         line = {
@@ -154,16 +155,22 @@ def _ask_git(*arguments: str) -> str | None:
     return answer.stdout.strip()
 
 
-def describe_machine(spark: SparkSession) -> dict[str, Any]:
-    """What the figures depend on, and nothing that names the machine."""
-    jvm: Any = spark._jvm
-    return {
+def describe_machine(spark: SparkSession | None) -> dict[str, Any]:
+    """What the figures depend on, and nothing that names the machine.
+
+    Args:
+        spark: of the job; None where it ran in pods, or there was none.
+    """
+    machine = {
         "cores": len(os.sched_getaffinity(0)),
         "memory_gib": round(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30),
-        "java": jvm.System.getProperty("java.version"),
-        "spark": spark.version,
+        "spark": pyspark.__version__,
         "python": platform.python_version(),
     }
+    if spark:
+        jvm: Any = spark._jvm
+        machine |= {"java": jvm.System.getProperty("java.version"), "spark": spark.version}
+    return machine
 
 
 @contextmanager

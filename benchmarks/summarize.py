@@ -68,7 +68,8 @@ def describe_origin(results: Sequence[Result]) -> str:
     )
     machines = sorted(
         {
-            "{cores} cores, {memory_gib} GiB, Java {java}, Spark {spark}".format(**r["machine"])
+            "{cores} cores, {memory_gib} GiB, Spark {spark}".format(**r["machine"])
+            + (f", Java {r['machine']['java']}" if "java" in r["machine"] else "")
             for r in results
         }
     )

@@ -6,7 +6,14 @@ from collections.abc import Mapping
 from contextlib import suppress
 from typing import Any
 
-from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, start_http_server
+from prometheus_client import (
+    CollectorRegistry,
+    Counter,
+    Gauge,
+    Histogram,
+    ProcessCollector,
+    start_http_server,
+)
 
 _PREFIX = "balancedstream_operator"
 
@@ -20,6 +27,7 @@ class OperatorMetrics:
 
     def __init__(self) -> None:
         self.registry = CollectorRegistry()
+        ProcessCollector(registry=self.registry)
         self._phases: dict[str, str] = {}
         self._streams = Gauge(
             f"{_PREFIX}_streams", "BalancedStreams by phase.", ["phase"], registry=self.registry

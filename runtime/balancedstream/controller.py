@@ -8,6 +8,7 @@ when it ends, for whatever reason, the queries run on where their partitions are
 from __future__ import annotations
 
 import logging
+import statistics
 import threading
 import time
 from collections import deque
@@ -44,8 +45,10 @@ POLL_S = 0.5
 LOCALITY_WAIT_LEAST_S = 3.0
 LOCALITY_WAIT_MOST_S = 60.0
 LOCALITY_WAIT_BATCHES = 3
-"""A task waits for its state's executor as long as three of the longest recent batches: a busy
-executor is worth waiting for, one that died in the middle of a batch is not."""
+RECENT_BATCHES = 5
+"""A task waits for its state's executor as long as three usual batches, by the median of the recent
+ones: a busy executor is worth waiting for, one that died in the middle of a batch is not. The
+longest would measure the wrong thing: the first batch, or one that lost an executor."""
 
 
 _UNNAMED = (
@@ -106,7 +109,7 @@ class Controller:
         )
         self._in_cluster = mailbox is not None
         self._clock = clock
-        self._durations_s: deque[float] = deque(maxlen=LOCALITY_WAIT_BATCHES)
+        self._durations_s: deque[float] = deque(maxlen=RECENT_BATCHES)
         self._seen_queries: set[str] = set()
         self._warned: set[str] = set()
         self._stopping = threading.Event()
@@ -153,6 +156,9 @@ class Controller:
                 self._planner.end_query(query)
                 self._journal.end_query(query)
             case ExecutorRemoved(executor=executor, reason=reason):
+                if self._policy.balance.mode == "auto":
+                    # The rest of this batch shall not wait for it.
+                    self._engine.set_locality_wait_s(LOCALITY_WAIT_LEAST_S)
                 self._realizer.lose_executor(executor)
                 self._journal.note(f"executor {executor} left: {reason}")
             case TaskFailed(query=query):
@@ -182,7 +188,7 @@ class Controller:
             )
 
     def _follow_batch_time(self) -> None:
-        wait_s = LOCALITY_WAIT_BATCHES * max(self._durations_s)
+        wait_s = LOCALITY_WAIT_BATCHES * statistics.median(self._durations_s)
         self._engine.set_locality_wait_s(
             min(max(wait_s, LOCALITY_WAIT_LEAST_S), LOCALITY_WAIT_MOST_S)
         )

@@ -8,14 +8,16 @@ are there, is our own design.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass, field
 
 from balancedstream.core.handoffs import LoadCost, learn_load_cost
-from balancedstream.core.hotspots import Move
+from balancedstream.core.hotspots import Move, diminish
 from balancedstream.core.migration import steps, steps_within
+from balancedstream.core.observations import TaskSample
 from balancedstream.core.plan import Answer, Plan, PlanState, advance
 from balancedstream.core.planning import OperatorKey
+from balancedstream.core.policy import BalancePolicy
 from balancedstream.engine.engine import Engine
 from balancedstream.engine.events import BatchFinished
 from balancedstream.errors import PlanConflictError, StalePlanError
@@ -23,6 +25,10 @@ from balancedstream.journal import Journal
 
 SETTLE_BATCHES = 5
 """A move whose task is not on its target after so many batches is given up, with the reason."""
+
+
+_ONLY_ORPHANS = BalancePolicy(act_above=1000.0)
+"""Never uneven enough: only partitions without a live executor are placed."""
 
 
 @dataclass(frozen=True)
@@ -70,8 +76,7 @@ class Realizer:
         self._prepared_for: dict[str, int] = {}
         self._refused = ""
         self._load_cost = LoadCost()
-        self._state_bytes: dict[OperatorKey, dict[int, int]] = {}
-        self._ran_on: dict[OperatorKey, dict[int, str]] = {}
+        self._tasks: dict[OperatorKey, dict[int, TaskSample]] = {}
         self._last_batches: dict[str, int] = {}
         self._migrations: dict[OperatorKey, _Migration] = {}
         self._count: int | None = None
@@ -134,9 +139,8 @@ class Realizer:
         self._prepared_for.clear()
         self._journal.add_epoch(plan.epoch)
         self._size(plan, why)
-        for key, placement in self._ran_on.items():
-            owners = plan.owners(*key)
-            self._migrate(key, placement, owners, plan, why)
+        for key in self._tasks:
+            self._migrate(key, plan, why)
 
     def finish_batch(self, event: BatchFinished) -> None:
         """Takes in where a batch's tasks ran: ticks moves off, gives up those that never come."""
@@ -147,8 +151,7 @@ class Realizer:
             self._prepared_for.pop(event.query, None)
         for operator, tasks in event.by_operator().items():
             key = event.query, operator
-            self._ran_on[key] = {p: t.executor for p, t in tasks.items()}
-            self._state_bytes[key] = {p: t.state_bytes for p, t in tasks.items()}
+            self._tasks[key] = tasks
             migration = self._migrations.get(key)
             if migration is None:
                 continue
@@ -165,23 +168,62 @@ class Realizer:
                 self._assert_next_step(key, migration, batch)
 
     def lose_executor(self, executor: str) -> None:
-        """An executor left or was lost."""
+        """An executor left or was lost: others take over its partitions, whatever the plan.
+
+        Spark would let their tasks wait for the dead executor as long as for a busy one.
+        """
         self._retiring.discard(executor)
+        live = self._engine.executors()
+        if not live:
+            return
+        for key, tasks in self._tasks.items():
+            orphans = {p for p, task in tasks.items() if task.executor == executor}
+            under_way = {p: e for p, e in self.wanted().get(key, {}).items() if e in live}
+            placement = {p: task.executor for p, task in tasks.items()} | under_way
+            busy_s = {p: task.busy_s for p, task in tasks.items()}
+            moves = diminish(busy_s, placement, live, _ONLY_ORPHANS).moves
+            if orphans & under_way.keys() or moves:
+                self._adopt(key, orphans & under_way.keys(), moves, f"executor {executor} is gone")
+
+    def _adopt(
+        self, key: OperatorKey, urgent: Set[int], moves: Sequence[Move], reason: str
+    ) -> None:
+        """Moves that cannot wait for their turn, nor for the batch that a plan may be meant for.
+
+        Args:
+            key: of the operator.
+            urgent: partitions whose moves are under way and now come first.
+            moves: further ones.
+            reason: of those.
+        """
+        last_batch = self._last_batches[key[0]]
+        migration = self._migrations.setdefault(key, _Migration(deque()))
+        for move in moves:
+            if move.partition in migration.targets():
+                self._journal.drop_move(key, move.partition, reason)
+            self._journal.add_move(key, move, reason, last_batch)
+        replaced = {move.partition: move for move in moves}
+        coming = [move for step in migration.coming for move in step]
+        now = {move.partition: move for move in coming if move.partition in urgent} | replaced
+        later = (tuple(m for m in step if m.partition not in now) for step in migration.coming)
+        migration.coming = deque(step for step in later if step)
+        migration.asserted |= now
+        migration.asserted_after_batch = last_batch
+        self._assert(key, migration)
 
     def end_query(self, query: str) -> None:
         """A query is over, and with it its moves."""
         for key in [key for key in self._migrations if key[0] == query]:
             for partition in self._migrations.pop(key).targets():
                 self._journal.drop_move(key, partition, "the query ended")
-        for kept in (self._ran_on, self._state_bytes):
-            for key in [key for key in kept if key[0] == query]:
-                del kept[key]
+        for key in [key for key in self._tasks if key[0] == query]:
+            del self._tasks[key]
         self._last_batches.pop(query, None)
         self._prepared_for.pop(query, None)
 
     def retire_drained(self) -> None:
         """Lets those executors go that no longer run any state partition."""
-        used = {executor for places in self._ran_on.values() for executor in places.values()}
+        used = {task.executor for tasks in self._tasks.values() for task in tasks.values()}
         for executor in sorted(self._retiring - used):
             self._retiring.discard(executor)
             self._engine.remove_executor(executor)
@@ -205,17 +247,12 @@ class Realizer:
         self._count = count
         self._journal.add_scale(asked, len(live), count, why.verdict, why.scaling)
 
-    def _migrate(
-        self,
-        key: OperatorKey,
-        placement: Mapping[int, str],
-        owners: Mapping[int, str],
-        plan: Plan,
-        why: Why,
-    ) -> None:
+    def _migrate(self, key: OperatorKey, plan: Plan, why: Why) -> None:
         """Begins an operator's moves; those under way that the plan still wants go on."""
         last_batch = self._last_batches[key[0]]
         live = self._engine.executors()
+        placement = {partition: task.executor for partition, task in self._tasks[key].items()}
+        owners = plan.owners(*key)
         moves = [
             Move(partition, placement.get(partition, ""), owner)
             for partition, owner in sorted(owners.items())
@@ -252,22 +289,28 @@ class Realizer:
     def _split(self, key: OperatorKey, moves: Sequence[Move], plan: Plan) -> list[tuple[Move, ...]]:
         if plan.strategy != "budgeted":
             return steps(moves, plan.strategy, batch_size=plan.batch_size)
-        sizes = self._state_bytes[key]
-        return steps_within(
-            moves,
-            plan.budget_s,
-            lambda m: self._load_cost.estimate_s(sizes.get(m.partition, 0)),
-        )
+        tasks = self._tasks[key]
+
+        def estimate_s(move: Move) -> float:
+            task = tasks.get(move.partition)
+            return self._load_cost.estimate_s(task.state_bytes if task else 0)
+
+        return steps_within(moves, plan.budget_s, estimate_s)
 
     def _assert_next_step(
         self, key: OperatorKey, migration: _Migration, batch: int, from_batch: int | None = None
     ) -> None:
-        query, operator = key
         if migration.coming:
             migration.asserted = {m.partition: m for m in migration.coming.popleft()}
             migration.asserted_after_batch = batch if from_batch is None else from_batch - 1
         else:
             del self._migrations[key]
+        self._assert(key, migration, from_batch)
+
+    def _assert(
+        self, key: OperatorKey, migration: _Migration, from_batch: int | None = None
+    ) -> None:
+        query, operator = key
         targets = {p: m.target for p, m in migration.asserted.items()}
         self._engine.place(query, operator, targets, from_batch=from_batch)
 

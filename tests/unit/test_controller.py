@@ -164,3 +164,20 @@ def test_a_stream_with_a_slow_trigger_is_scaled_as_well() -> None:
 def test_a_task_waits_for_its_executor_longer_than_a_batch() -> None:
     engine, _, _ = run([batch(0, ALL_ON_A, SKEWED_S)])
     assert engine.wait_s == 15.0
+
+
+def test_a_task_waits_for_its_executor_by_usual_batches_not_by_the_first_one() -> None:
+    engine, _, _ = run(
+        [batch(n, ALL_ON_A, SKEWED_S, duration_s=s) for n, s in enumerate([90.0, 4.0, 5.0, 5.0])]
+    )
+    assert engine.wait_s == 15.0
+
+
+def test_nothing_waits_long_for_an_executor_that_is_gone() -> None:
+    engine, _, _ = run(
+        [
+            *(batch(n, ALL_ON_A, SKEWED_S, duration_s=20.0) for n in range(3)),
+            ExecutorRemoved("a", "killed"),
+        ]
+    )
+    assert engine.wait_s == 3.0

@@ -87,6 +87,44 @@ def test_steps_follow_each_other_as_their_tasks_arrive() -> None:
     assert scene.realizer.wanted() == {}
 
 
+def test_partitions_of_a_lost_executor_are_taken_over_at_once() -> None:
+    scene = Scene("a", "b", "c")
+    del scene.engine.cores["a"]
+    scene.realizer.lose_executor("a")
+    (placed,) = scene.engine.placed
+    assert set(placed) == {0, 1}
+    assert "c" in placed.values(), "the one that has nothing yet"
+    assert {m.reason for m in scene.history.moves} == {"executor a is gone"}
+    scene.finish(1, {**SPREAD, **placed})
+    assert scene.realizer.wanted() == {}
+
+
+def test_moves_under_way_go_on_when_another_executor_is_lost() -> None:
+    scene = Scene("a", "b", "c")
+    scene.apply(make_plan(1, (0, 2, 1, 2), executors=("a", "b", "c"), strategy="fluid"))
+    del scene.engine.cores["b"]
+    scene.realizer.lose_executor("b")
+    first, placed = scene.engine.placed
+    assert first == {1: "c"}
+    assert placed[1] == "c", "what was asserted stays"
+    assert placed[2] in {"a", "c"}
+    assert placed[3] == "c", "which was to come in a later step"
+    ran = {**SPREAD, 1: "c", 2: placed[2], 3: "c"}
+    scene.finish(1, ran)
+    scene.finish(2, ran)
+    assert scene.realizer.wanted() == {}
+    assert scene.dropped() == []
+
+
+def test_a_partition_is_taken_over_by_another_if_the_target_of_its_move_is_lost_too() -> None:
+    scene = Scene("a", "b", "c")
+    scene.apply(make_plan(1, (2, 2, 1, 1), executors=("a", "b", "c")))
+    del scene.engine.cores["a"], scene.engine.cores["c"]
+    scene.realizer.lose_executor("a")
+    assert scene.engine.placed[-1] == {0: "b", 1: "b"}
+    assert scene.dropped() == [(0, "executor a is gone"), (1, "executor a is gone")]
+
+
 def test_a_repeated_plan_is_one_plan() -> None:
     scene = Scene("a", "b")
     plan = make_plan(1, (1, 0, 1, 1))

@@ -7,7 +7,9 @@ from balancedstream.engine.session import LocalExecutors
 from balancedstream.engine.settings import (
     CHANGELOG,
     CHECKPOINT_FORMAT,
+    CHECKPOINT_LOCATION,
     DYNAMIC_ALLOCATION,
+    FILE_MANAGER,
     LOCALITY_WAIT,
     LOCALITY_WAIT_PROCESS,
     PROVIDER,
@@ -47,6 +49,17 @@ def test_the_hdfs_provider_is_kept_without_what_it_cannot_do_and_a_warning_says_
     added, warnings = tune({PROVIDER: HDFS}, executors=None)
     assert not {PROVIDER, CHANGELOG, CHECKPOINT_FORMAT} & added.keys()
     assert "HDFSBackedStateStoreProvider" in warnings[0]
+
+
+@pytest.mark.parametrize(
+    ("location", "ours"),
+    [("/checkpoints/a", True), ("file:///checkpoints", True), ("s3a://bucket/a", False)],
+)
+def test_an_object_store_does_not_get_the_file_manager_that_renames(
+    location: str, ours: bool
+) -> None:
+    added, _ = tune({CHECKPOINT_LOCATION: location}, executors=None)
+    assert (FILE_MANAGER in added) is ours
 
 
 def test_a_locality_wait_of_the_user_is_left_alone() -> None:

@@ -15,6 +15,7 @@ PROVIDER = "spark.sql.streaming.stateStore.providerClass"
 CHANGELOG = "spark.sql.streaming.stateStore.rocksdb.changelogCheckpointing.enabled"
 CHECKPOINT_FORMAT = "spark.sql.streaming.stateStore.checkpointFormatVersion"
 FILE_MANAGER = "spark.sql.streaming.checkpointFileManagerClass"
+CHECKPOINT_LOCATION = "spark.sql.streaming.checkpointLocation"
 SHUFFLE_PARTITIONS = "spark.sql.shuffle.partitions"
 LOCALITY_WAIT = "spark.locality.wait"
 LOCALITY_WAIT_PROCESS = "spark.locality.wait.process"
@@ -113,6 +114,9 @@ def tune(user: Mapping[str, str], executors: int | None) -> tuple[dict[str, str]
     wanted = {s.key: s.value for s in SETTINGS}
     if executors:
         wanted[SHUFFLE_PARTITIONS] = str(PARTITIONS_PER_EXECUTOR * executors)
+    if _is_object_store(user.get(CHECKPOINT_LOCATION, "")):
+        # There a rename is a copy that others can see half done: Spark or the user choose.
+        del wanted[FILE_MANAGER]
     if LOCALITY_WAIT in user:
         del wanted[LOCALITY_WAIT_PROCESS]
     if user.get(PROVIDER, ROCKSDB) != ROCKSDB:
@@ -120,6 +124,11 @@ def tune(user: Mapping[str, str], executors: int | None) -> tuple[dict[str, str]
         del wanted[CHANGELOG], wanted[CHECKPOINT_FORMAT]
     added = {key: value for key, value in wanted.items() if key not in user}
     return added, _find_conflicts(user, executors)
+
+
+def _is_object_store(location: str) -> bool:
+    scheme, separator, _ = location.partition("://")
+    return bool(separator) and scheme not in {"file", "hdfs"}
 
 
 def _find_conflicts(user: Mapping[str, str], executors: int | None) -> list[str]:
