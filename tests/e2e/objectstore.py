@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from images import OBJECT_STORE
 from kube import NO_RIGHTS_TO_GAIN, UNPRIVILEGED_POD, Kube, Manifest
@@ -36,10 +35,6 @@ class ObjectStore:
         The two classes are those of Spark's `spark-hadoop-cloud` that write without renaming: a
         rename in an object store is a copy, and can be seen half done.
         """
-        account = [
-            {"name": key, "valueFrom": {"secretKeyRef": {"name": _SECRET, "key": key}}}
-            for key in _KEYS
-        ]
         cloud = "org.apache.spark.internal.io.cloud"
         return {
             "checkpoints": {"uri": f"s3a://{BUCKET}/{stream}"},
@@ -56,8 +51,8 @@ class ObjectStore:
                     f"{cloud}.AbortableStreamBasedCheckpointFileManager"
                 ),
             },
-            "driver": {"podTemplate": _with_account("driver", account)},
-            "executors": {"podTemplate": _with_account("executor", account)},
+            "driver": {"podTemplate": _with_account("driver")},
+            "executors": {"podTemplate": _with_account("executor")},
         }
 
     def create_account(self, kube: Kube, namespace: str) -> None:
@@ -72,8 +67,9 @@ class ObjectStore:
         )
 
 
-def _with_account(container: str, account: list[dict[str, Any]]) -> Manifest:
-    return {"spec": {"containers": [{"name": container, "env": account}]}}
+def _with_account(container: str) -> Manifest:
+    account = [{"secretRef": {"name": _SECRET}}]
+    return {"spec": {"containers": [{"name": container, "envFrom": account}]}}
 
 
 def deploy_object_store(kube: Kube, namespace: str, shared_folder: Path) -> ObjectStore:

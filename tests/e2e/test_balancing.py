@@ -7,10 +7,10 @@ from collections.abc import Callable
 
 import pytest
 from broker import Broker
+from hotkeys import find_keys_of_one_executor
 from installing import CHART
 from monitoring import Prometheus
 from producing import PacedProducer, ZipfKeys
-from recomputation import read_partitions
 from streaming import assert_exact, describe_counts
 from streams import Stream
 from waiting import wait_until
@@ -49,7 +49,7 @@ def test_skewed_keys_are_spread_without_a_restart(
         stream.wait_for_condition("Running", timeout_s=240)
         stream.wait_for_executors(2)
         stream.wait_for_batches(3)
-        keys.favor(keys_of_one_executor(prometheus, label, stream), 20)
+        keys.favor(find_keys_of_one_executor(prometheus, label, stream), 20)
         stream.wait_for_condition("Balanced", "False", reason="Skewed")
         before = wait_until("the imbalance", imbalance, timeout_s=30)
         pods = stream.identities()
@@ -76,21 +76,6 @@ def test_skewed_keys_are_spread_without_a_restart(
         assert stream.status()["decisions"][0]["reason"]
         assert dashboard_without_data(prometheus, stream) == []
     assert_exact(stream, broker, topic)
-
-
-def keys_of_one_executor(prometheus: Prometheus, label: str, stream: Stream) -> set[str]:
-    """All keys whose state one executor holds: if they get hot, that executor does."""
-    placed = wait_until(
-        "a placement",
-        lambda: prometheus.query(f"balancedstream_partition_executor_info{label}"),
-        timeout_s=30,
-    )
-    one = placed[0].labels["executor"]
-    held = {int(s.labels["partition"]) for s in placed if s.labels["executor"] == one}
-    partition_of: dict[str, int] = {}
-    for batch in range(stream.last_batch() + 1):
-        partition_of |= read_partitions(stream.sink, batch)
-    return {key for key, partition in partition_of.items() if partition in held}
 
 
 def dashboard_without_data(prometheus: Prometheus, stream: Stream) -> list[str]:

@@ -15,7 +15,11 @@ from streams import Stream
 pytestmark = [pytest.mark.e2e]
 
 
-@pytest.mark.e2e_ci
+@pytest.mark.parametrize(
+    "open_stream",
+    [pytest.param("claim", marks=pytest.mark.e2e_ci), "object store"],
+    indirect=True,
+)
 @pytest.mark.usefixtures("operator", "app_image")
 def test_an_executor_and_then_the_driver_are_deleted(
     kube: Kube, broker: Broker, topic: str, open_stream: Callable[[str], Stream]

@@ -12,7 +12,7 @@ from streaming import FAST, assert_exact, describe_counts, skewed
 from streams import Stream
 from waiting import stays_true, wait_until
 
-pytestmark = [pytest.mark.e2e, pytest.mark.e2e_ci]
+pytestmark = [pytest.mark.e2e]
 
 WAIT_MS = 8
 LOW, HIGH = 50, 220
@@ -21,6 +21,7 @@ ORACLE = 3
 """1.76 executors' worth at 70 % busy."""
 
 
+@pytest.mark.e2e_ci
 @pytest.mark.usefixtures("operator", "app_image")
 def test_a_load_step_is_followed_up_and_down(
     prometheus: Prometheus,

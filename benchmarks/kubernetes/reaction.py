@@ -1,0 +1,178 @@
+"""How soon the operator's decisions show in a running stream, with two kinds of storage.
+
+One stream on a real cluster for each kind, and in each repetition: a quiet while, in which batches
+are timed; a second executor, asked for as `kubectl scale` does, until it holds state, and back to
+one; and, on the claim only, keys of one executor that get hot, until the moves are done. What
+happened when is read from Prometheus, to within a scrape.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+from cluster import Site, open_site
+from harness import Benchmark, MeasurementError, prepare
+from hotkeys import find_keys_of_one_executor
+from monitoring import SCRAPE_INTERVAL_S, Prometheus
+from producing import PacedProducer, ZipfKeys
+from streaming import INTERVAL_S, assert_exact, describe_counts
+from streams import Stream
+from waiting import wait_until
+
+KEYS = 100
+RATE = 160
+HOT = 20.0
+QUIET_S = 20.0
+PATIENCE_S = 240.0
+
+
+@dataclass
+class Watched:
+    """A stream, and its series in Prometheus."""
+
+    stream: Stream
+    prometheus: Prometheus
+
+    @property
+    def label(self) -> str:
+        return f'{{stream="{self.stream.namespace}/{self.stream.name}"}}'
+
+    def value(self, metric: str, function: str = "sum") -> float:
+        """Now, over all of the stream's series; 0 where there is none."""
+        return self.prometheus.value(f"{function}(balancedstream_{metric}{self.label})") or 0.0
+
+    def wait_for_sample(self, expression: str, since_s: float) -> float:
+        """When a scrape first showed something since then, as Unix time."""
+
+        def look() -> float | None:
+            seen = self.prometheus.series(expression, since_s, time.time())
+            return seen[0][0] if seen else None
+
+        return wait_until(expression, look, timeout_s=PATIENCE_S)
+
+
+def main() -> None:
+    with prepare("reaction", __doc__ or "") as benchmark:
+        storages = ("claim", "object store")
+        cases = [{"storage": s, "repetition": r} for s in storages for r in benchmark.repetitions]
+        missing = benchmark.find_missing(cases)
+        if not missing:
+            return
+        with open_site() as site, site.operator(site.prometheus.in_pods):
+            for storage in storages:
+                measure(benchmark, site, storage, [c for c in missing if c["storage"] == storage])
+
+
+def measure(benchmark: Benchmark, site: Site, storage: str, cases: list[Any]) -> None:
+    """One stream, started once, and all repetitions on it."""
+    if not cases:
+        return
+    with running_stream(site, storage) as (watched, keys):
+        for case in cases:
+            measured = measure_batches(watched) | measure_scaling(watched)
+            if storage == "claim":
+                measured |= measure_balancing(watched, keys)
+            settings = {"interval_s": INTERVAL_S, "scrape_s": SCRAPE_INTERVAL_S}
+            benchmark.record(None, case, settings, measured)
+            benchmark.tell(str(measured))
+
+
+@contextmanager
+def running_stream(site: Site, storage: str) -> Iterator[tuple[Watched, ZipfKeys]]:
+    """A stream whose output is compared with a recomputation at the end."""
+    keys = ZipfKeys(KEYS, 0.5, seed=1)
+    with site.stream("reaction", on_object_store=storage == "object store") as (stream, topic):
+        manifest = describe_counts(stream, site.broker, topic, executors=(1, 2))
+        manifest["spec"]["executors"]["fixed"] = 1
+        with PacedProducer(site.broker, topic, keys) as producer:
+            producer.set_rate(RATE)
+            stream.apply(manifest)
+            stream.wait_for_condition("Running", timeout_s=PATIENCE_S)
+            stream.wait_for_batches(8)
+            yield Watched(stream, site.prometheus), keys
+        assert_exact(stream, site.broker, topic)
+
+
+def measure_batches(watched: Watched) -> dict[str, float]:
+    """The mean time of a batch on one executor while nothing is done."""
+    before = watched.value("batch_duration_seconds_sum"), watched.value("batches_total")
+    time.sleep(QUIET_S)
+    after = watched.value("batch_duration_seconds_sum"), watched.value("batches_total")
+    if after[1] == before[1]:
+        message = f"no batch ended within {QUIET_S:.0f} s"
+        raise MeasurementError(message)
+    return {"batch_s": (after[0] - before[0]) / (after[1] - before[1])}
+
+
+def measure_scaling(watched: Watched) -> dict[str, float]:
+    """From the decision for a second executor to state on it, and what loading that took."""
+    stream = watched.stream
+    moved = watched.value("moves_settled_total")
+    loaded_s = watched.value("partition_state_load_seconds_total")
+    begun_s = time.time()
+    stream.scale(2)
+    registered_s = watched.wait_for_sample(
+        f"count(balancedstream_executor_cores{watched.label}) > 1", begun_s
+    )
+    state_s = watched.wait_for_sample(
+        f"count(balancedstream_executor_partitions{watched.label} > 0) > 1", begun_s
+    )
+    decided = datetime.fromisoformat(stream.status()["lastScaleTime"]).timestamp()
+    settle(watched)
+    moves = watched.value("moves_settled_total") - moved
+    load_s = watched.value("partition_state_load_seconds_total") - loaded_s
+    stream.scale(1)
+    stream.wait_for_executors(1, timeout_s=PATIENCE_S)
+    settle(watched)
+    return {
+        "scale_to_registered_s": registered_s - decided,
+        "scale_to_state_s": state_s - decided,
+        "load_s_per_move": load_s / moves if moves else 0.0,
+    }
+
+
+def measure_balancing(watched: Watched, keys: ZipfKeys) -> dict[str, float]:
+    """From the scrape that shows an imbalance to the scrape that shows the plan, and its moves."""
+    stream = watched.stream
+    stream.scale(2)
+    stream.wait_for_executors(2, timeout_s=PATIENCE_S)
+    wait_until(
+        "state on both", lambda: watched.value("executor_partitions", "min") > 0, timeout_s=120
+    )
+    settle(watched)
+    hot = find_keys_of_one_executor(watched.prometheus, watched.label, stream)
+    epoch, moves = watched.value("plan_epoch"), watched.value("moves_settled_total")
+    begun_s = time.time()
+    keys.favor(hot, HOT)
+    shown_s = watched.wait_for_sample(
+        f"max(balancedstream_imbalance_ratio{watched.label}) > 1.2", begun_s
+    )
+    applied_s = watched.wait_for_sample(
+        f"balancedstream_plan_epoch{watched.label} > {epoch:.0f}", begun_s
+    )
+    moved_s = watched.wait_for_sample(
+        f"balancedstream_moves_settled_total{watched.label} > {moves:.0f}", begun_s
+    )
+    settle(watched)
+    keys.favor(hot, 1 / HOT)
+    stream.scale(1)
+    stream.wait_for_executors(1, timeout_s=PATIENCE_S)
+    settle(watched)
+    return {"change_to_plan_s": applied_s - shown_s, "change_to_moved_s": moved_s - shown_s}
+
+
+def settle(watched: Watched) -> None:
+    """Until nothing is on its way, and two more batches are done."""
+    wait_until(
+        "the end of all moves", lambda: watched.value("moves_under_way") == 0, timeout_s=PATIENCE_S
+    )
+    watched.stream.wait_for_batches(2)
+
+
+if __name__ == "__main__":
+    main()
