@@ -380,11 +380,50 @@ def table(header: Sequence[str], rows: Iterable[Sequence[str]]) -> Iterator[str]
         yield "| " + " | ".join(row) + " |"
 
 
+def tabulate_reaction(results: Sequence[Result]) -> Iterator[str]:
+    storages = sorted({r["case"]["storage"] for r in results})
+    figures = {
+        "batch_s": "batch on one executor (s)",
+        "load_s_per_move": "loading the state of a moved partition (s)",
+        "scale_to_registered_s": "scale decision to the new executor's registration (s)",
+        "scale_to_state_s": "scale decision to the first state on it (s)",
+        "change_to_plan_s": "imbalance in Prometheus to the plan accepted by the driver (s)",
+        "change_to_moved_s": "imbalance in Prometheus to the first partitions moved (s)",
+        "plan_to_moved_batches": "plan accepted to the first partitions moved (batches)",
+    }
+    rows = []
+    for name, text in figures.items():
+        measured = [
+            [r["measured"].get(name) for r in results if r["case"]["storage"] == storage]
+            for storage in storages
+        ]
+        shown = [spread(v for v in values if v is not None) for values in measured]
+        rows.append([text, *shown])
+    yield from table(["", *storages], rows)
+
+
+def tabulate_operator_load(results: Sequence[Result]) -> Iterator[str]:
+    rows = []
+    for count in sorted({r["case"]["streams"] for r in results}):
+        runs = [r["measured"] for r in results if r["case"]["streams"] == count]
+        rows.append(
+            [
+                f"{count}",
+                spread((r["cpu_cores"] for r in runs), decimals=3),
+                spread((r["memory_mib"] for r in runs), decimals=0),
+                spread(r["passes_per_s"] for r in runs),
+            ]
+        )
+    yield from table(["streams", "processor (cores)", "memory (MiB)", "passes a second"], rows)
+
+
 TABLES: dict[str, Callable[[Sequence[Result]], Iterator[str]]] = {
     "placement": tabulate_placement,
     "migration": tabulate_migration,
     "scale": tabulate_scale,
     "commit": tabulate_commit,
+    "reaction": tabulate_reaction,
+    "operator_load": tabulate_operator_load,
 }
 
 if __name__ == "__main__":

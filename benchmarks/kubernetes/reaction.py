@@ -158,12 +158,24 @@ def measure_balancing(watched: Watched, keys: ZipfKeys) -> dict[str, float]:
     moved_s = watched.wait_for_sample(
         f"balancedstream_moves_settled_total{watched.label} > {moves:.0f}", begun_s
     )
+    batches = dict(
+        watched.prometheus.series(f"balancedstream_last_batch_id{watched.label}", begun_s, moved_s)
+    )
     settle(watched)
     keys.favor(hot, 1 / HOT)
     stream.scale(1)
     stream.wait_for_executors(1, timeout_s=PATIENCE_S)
     settle(watched)
-    return {"change_to_plan_s": applied_s - shown_s, "change_to_moved_s": moved_s - shown_s}
+    return {
+        "change_to_plan_s": applied_s - shown_s,
+        "change_to_moved_s": moved_s - shown_s,
+        "plan_to_moved_batches": last_batch(batches, moved_s) - last_batch(batches, applied_s),
+    }
+
+
+def last_batch(batches: dict[float, float], at_s: float) -> float:
+    """The newest finished batch that a scrape had shown by then."""
+    return max(batch for seen_s, batch in batches.items() if seen_s <= at_s)
 
 
 def settle(watched: Watched) -> None:

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from images import OPERATOR, REPOSITORY
 from kube import Kube, Manifest, create_namespace
+from waiting import wait_until
 
 CHART = REPOSITORY / "charts" / "balancedstream"
 RELEASE = "balancedstream"
@@ -56,6 +57,21 @@ class Operator:
             "v1", "Pod", pod["metadata"]["name"], namespace=NAMESPACE, timeout_s=60
         )
         self.kube.wait_for_rollout(NAMESPACE, RELEASE)
+
+    def pause(self) -> None:
+        """No operator until `resume`."""
+        self._scale(0)
+        wait_until("the operator's end", lambda: self.pod() is None, timeout_s=60)
+
+    def resume(self) -> None:
+        """Returns when it is ready."""
+        self._scale(1)
+        self.kube.wait_for_rollout(NAMESPACE, RELEASE)
+
+    def _scale(self, replicas: int) -> None:
+        self.kube.kubectl(
+            "scale", f"deployment/{RELEASE}", f"--replicas={replicas}", namespace=NAMESPACE
+        )
 
     def log(self) -> str:
         """Of the pod that runs now."""

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 from broker import Broker
+from installing import Operator
 from kube import Kube
 from streaming import assert_exact, describe_counts, skewed
 from streams import Stream
@@ -16,9 +17,13 @@ from waiting import wait_until
 pytestmark = [pytest.mark.e2e, pytest.mark.e2e_ci]
 
 
-@pytest.mark.usefixtures("operator", "app_image")
+@pytest.mark.usefixtures("app_image")
 def test_rubbish_and_old_epochs_are_refused_and_the_operator_restores_its_plan(
-    kube: Kube, broker: Broker, topic: str, open_stream: Callable[[str], Stream]
+    kube: Kube,
+    operator: Operator,
+    broker: Broker,
+    topic: str,
+    open_stream: Callable[[str], Stream],
 ) -> None:
     stream = open_stream("plans")
     with skewed(broker, topic, seed=9) as producer:
@@ -28,28 +33,54 @@ def test_rubbish_and_old_epochs_are_refused_and_the_operator_restores_its_plan(
         stream.apply(manifest)
         stream.wait_for_condition("Running", timeout_s=240)
         stream.wait_for_executors(2)
-        wait_until("an applied plan", lambda: stream.status().get("appliedEpoch"), timeout_s=60)
+        # The first plan asks for the second executor, the next one gives it state.
+        wait_until(
+            "a second plan", lambda: stream.status().get("appliedEpoch", 0) >= 2, timeout_s=120
+        )
         stream.wait_for_batches(2)
         pods = stream.identities()
-        for text in ("rubbish", '{"epohc": 9}', json.dumps(plan(epoch=0)), "x" * 600_000):
+        for text in ("rubbish", '{"epohc": 9}', "x" * 600_000):
+            overwrite_and_wait_for_the_operators_plan(kube, stream, text)
+        wait_until("events", lambda: "PlanOverwritten" in stream.event_reasons(), timeout_s=60)
+
+        operator.pause()
+        for text, said in (
+            (describe_plan(epoch=1), "plan.epoch: 1 is older than"),
+            (describe_plan(epoch=0), "plan.epoch"),
+            ("rubbish", "plan"),
+        ):
             write(kube, stream, text)
             wait_until(
-                "the operator's own plan",
-                lambda: (
-                    "rubbish" not in read(kube, stream)
-                    and read(kube, stream).startswith('{"epoch":')
-                ),
-                timeout_s=60,
-                last_seen=lambda: read(kube, stream)[:100],
+                f"a refusal with {said!r}",
+                lambda said=said: said in answer(kube, stream)["refused"],  # type: ignore[misc]
+                timeout_s=30,
+                last_seen=lambda: answer(kube, stream),
             )
-        wait_until("events", lambda: "PlanOverwritten" in stream.event_reasons(), timeout_s=60)
         stream.wait_for_batches(2)
+        operator.resume()
+        wait_until(
+            "the refusal's event", lambda: "PlanRefused" in stream.event_reasons(), timeout_s=60
+        )
+        stream.wait_for_batches(2)
+        stream.wait_for_condition("Fallback", "False")
         assert stream.identities() == pods
     assert_exact(stream, broker, topic)
 
 
-def plan(epoch: int) -> dict[str, Any]:
-    return {"epoch": epoch, "executors": ["1"], "placement": {}, "routes": [], "strategy": "fluid"}
+def overwrite_and_wait_for_the_operators_plan(kube: Kube, stream: Stream, text: str) -> None:
+    write(kube, stream, text)
+    wait_until(
+        "the operator's own plan",
+        lambda: plan(kube, stream) != text,
+        timeout_s=60,
+        last_seen=lambda: plan(kube, stream)[:100],
+    )
+
+
+def describe_plan(epoch: int) -> str:
+    return json.dumps(
+        {"epoch": epoch, "executors": ["1"], "placement": {}, "routes": [], "strategy": "fluid"}
+    )
 
 
 def write(kube: Kube, stream: Stream, text: str) -> None:
@@ -59,6 +90,15 @@ def write(kube: Kube, stream: Stream, text: str) -> None:
     )  # fmt: skip
 
 
-def read(kube: Kube, stream: Stream) -> str:
-    found = kube.find("v1", "ConfigMap", f"{stream.name}-plan", namespace=stream.namespace) or {}
-    return str((found.get("data") or {}).get("plan.json", ""))
+def plan(kube: Kube, stream: Stream) -> str:
+    return read(kube, stream, "plan")
+
+
+def answer(kube: Kube, stream: Stream) -> dict[str, Any]:
+    content: dict[str, Any] = json.loads(read(kube, stream, "answer"))
+    return content
+
+
+def read(kube: Kube, stream: Stream, of: str) -> str:
+    found = kube.find("v1", "ConfigMap", f"{stream.name}-{of}", namespace=stream.namespace) or {}
+    return str((found.get("data") or {}).get(f"{of}.json", ""))
