@@ -160,10 +160,14 @@ class Controller:
                     # The rest of this batch shall not wait for it.
                     self._engine.set_locality_wait_s(LOCALITY_WAIT_LEAST_S)
                 self._realizer.lose_executor(executor)
+                self._journal.add_executors(self._engine.executors())
                 self._journal.note(f"executor {executor} left: {reason}")
+            case ExecutorAdded():
+                # Whoever decides can give it state from the next batch on.
+                self._journal.add_executors(self._engine.executors())
             case TaskFailed(query=query):
                 self._journal.add_task_failure(query)
-            case ExecutorAdded() | ApplicationEnded():
+            case ApplicationEnded():
                 pass
 
     def _finish_batch(self, event: BatchFinished) -> None:

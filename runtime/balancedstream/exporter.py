@@ -84,7 +84,7 @@ _METRICS = {
     "scale_actions_total": _Series(
         ("direction",), "Changes of the number of executors asked for: out adds, in removes."
     ),
-    "executors": _Series((), "Executors that take work, as of the last batch or scale action."),
+    "executors": _Series((), "Executors that take work."),
     "executors_wanted": _Series((), "Executors asked for; absent until the first scale action."),
     "executor_cores": _Series(("executor",), "Cores of a live executor."),
     "batches_total": _Series(_QUERY, "Finished micro-batches."),
@@ -360,10 +360,17 @@ class Exporter(Collector):
             for task in tasks:
                 operator = query.operators.setdefault(task.operator, _Operator())
                 operator.add(task, task.busy_s / period_s)
-            self._executors = dict(executors)
-            self._live = len(executors)
-            self._forget_lost_executors()
+            self._take_in_executors(executors)
             self._choose_shown()
+
+    def on_executors(self, executors: Mapping[str, int]) -> None:
+        """Notes that one joined or left, which may be long before a batch ends.
+
+        Args:
+            executors: those that take work, id to cores; the series of others go.
+        """
+        with self._lock:
+            self._take_in_executors(executors)
 
     def on_imbalance(self, query: str, operator: int, imbalance: float, bound: float) -> None:
         """Notes how evenly an operator is spread.
@@ -470,7 +477,9 @@ class Exporter(Collector):
             query = self._queries[name] = _Query()
         return query
 
-    def _forget_lost_executors(self) -> None:
+    def _take_in_executors(self, executors: Mapping[str, int]) -> None:
+        self._executors = dict(executors)
+        self._live = len(executors)
         for query in self._queries.values():
             for operator in query.operators.values():
                 for lost in operator.executors.keys() - self._executors.keys():

@@ -53,6 +53,11 @@ class Journal:
         if self._exporter:
             self._exporter.on_batch(event.sample, event.tasks, executors)
 
+    def add_executors(self, executors: Mapping[str, int]) -> None:
+        """An executor joined or left; these take work now."""
+        if self._exporter:
+            self._exporter.on_executors(executors)
+
     def add_restart(self, query: str, reason: str) -> None:
         """A query that ran before began again."""
         self._history.add_restart(RestartRecord(self._clock(), query, reason))

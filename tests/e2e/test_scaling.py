@@ -52,8 +52,8 @@ def test_a_load_step_is_followed_up_and_down(
         stepped_s = time.time()
         producer.set_rate(HIGH)
         wait_until(
-            "more executors",
-            lambda: len(stream.executors()) >= 2,
+            "state on more executors",
+            lambda: len(prometheus.query(f"balancedstream_executor_partitions{label} > 0")) >= 2,
             timeout_s=240,
             last_seen=lambda: stream.status().get("reason"),
         )

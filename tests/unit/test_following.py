@@ -9,7 +9,14 @@ from balancedstream.controller import Controller
 from balancedstream.core.observations import BatchSample, TaskSample
 from balancedstream.core.plan import Answer, Plan
 from balancedstream.core.policy import Policy
-from balancedstream.engine.events import BatchFinished, Event, QueryStarted, StatefulOperator
+from balancedstream.engine.events import (
+    BatchFinished,
+    Event,
+    ExecutorAdded,
+    ExecutorRemoved,
+    QueryStarted,
+    StatefulOperator,
+)
 from balancedstream.exporter import Exporter
 from balancedstream.history import History, RunInfo
 
@@ -119,3 +126,12 @@ def test_a_query_without_a_name_is_warned_of_because_the_driver_may_be_replaced(
     (note,) = view.notes
     assert "4f1c has no name" in note
     assert "queryName" in note
+
+
+def test_an_executor_is_shown_as_soon_as_it_joins_and_no_longer_when_it_left() -> None:
+    _, _, metrics = follow(Letters(), batch(1, ALL_ON_A), ExecutorRemoved("b", "killed"))
+    (cores,) = (m for m in metrics if m.name == "balancedstream_executor_cores")
+    assert {sample.labels["executor"] for sample in cores.samples} == {"a"}
+    _, _, metrics = follow(Letters(), ExecutorAdded("b", 1))
+    (cores,) = (m for m in metrics if m.name == "balancedstream_executor_cores")
+    assert {sample.labels["executor"] for sample in cores.samples} == {"a", "b"}
