@@ -34,17 +34,19 @@ def describe_counts(stream: Stream, broker: Broker, topic: str, **more: Any) -> 
         stream: whose.
         broker: of the topic.
         topic: with the input.
-        more: `wait_ms` a row and `rows` at most in a batch; the rest goes into the spec.
+        more: `wait_ms` a row, `rows` at most in a batch, `trigger_s` from one batch to the next;
+            the rest goes into the spec.
     """
     wait_ms = more.pop("wait_ms", 5)
     rows = more.pop("rows", 2000)
+    trigger_s = more.pop("trigger_s", 2)
     return stream.describe(
         "counts.py",
         broker.in_pods,
         topic,
         f"--wait-ms={wait_ms}",
         f"--max-offsets-per-trigger={rows}",
-        "--trigger=2 seconds",
+        f"--trigger={trigger_s} seconds",
         **{"partitions": 12, **FAST, **more},
     )
 

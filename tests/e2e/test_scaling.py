@@ -15,10 +15,12 @@ from waiting import stays_true, wait_until
 pytestmark = [pytest.mark.e2e]
 
 WAIT_MS = 8
-LOW, HIGH = 50, 220
-"""Rows a second: 0.4 and 1.76 executors' worth of waiting."""
+TRIGGER_S = 4
+LOW, HIGH = 30, 220
+"""Rows a second: 0.24 and 1.76 executors' worth of waiting. Twelve tasks each TRIGGER_S are about a
+third of an executor's worth besides."""
 ORACLE = 3
-"""1.76 executors' worth at 70 % busy."""
+"""Two executors' worth at 70 % busy."""
 
 
 @pytest.mark.e2e_ci
@@ -32,7 +34,14 @@ def test_a_load_step_is_followed_up_and_down(
     stream = open_stream("steps")
     scaling = {**FAST["scaling"], "mode": "Auto"}
     manifest = describe_counts(
-        stream, broker, topic, executors=(1, 4), wait_ms=WAIT_MS, rows=3000, scaling=scaling
+        stream,
+        broker,
+        topic,
+        executors=(1, 4),
+        wait_ms=WAIT_MS,
+        rows=3000,
+        trigger_s=TRIGGER_S,
+        scaling=scaling,
     )
     label = f'{{stream="{stream.namespace}/{stream.name}"}}'
 
@@ -47,7 +56,7 @@ def test_a_load_step_is_followed_up_and_down(
         producer.set_rate(LOW)
         stream.apply(manifest)
         stream.wait_for_condition("Running", timeout_s=240)
-        stream.wait_for_batches(8)
+        stream.wait_for_batches(6)
         assert len(stream.executors()) == 1
         stepped_s = time.time()
         producer.set_rate(HIGH)
