@@ -27,10 +27,12 @@ class Storage:
 
 
 def create_storage(kube: Kube, namespace: str, shared_folder: Path) -> Storage:
-    """A claim that the driver and all executors can mount at once, and write to."""
+    """A claim that the driver and all executors can mount at once, and write to.
+
+    One that is there already is kept, with its content.
+    """
     folder = shared_folder / namespace
-    shutil.rmtree(folder, ignore_errors=True)
-    folder.mkdir(parents=True)
+    folder.mkdir(parents=True, exist_ok=True)
     user = UNPRIVILEGED_POD["runAsUser"]
     if os.geteuid() == 0:
         os.chown(folder, user, user)
@@ -54,7 +56,7 @@ def create_storage(kube: Kube, namespace: str, shared_folder: Path) -> Storage:
     )
     # A claim that comes before its volume is known, or a pod before its claim is bound, is looked
     # at again only a quarter of a minute later.
-    _wait_for_phase(kube, "PersistentVolume", namespace, "Available")
+    _wait_for_phase(kube, "PersistentVolume", namespace, "Available", "Bound")
     kube.apply(
         {
             "apiVersion": "v1",
@@ -72,12 +74,12 @@ def create_storage(kube: Kube, namespace: str, shared_folder: Path) -> Storage:
     return Storage(namespace, folder)
 
 
-def _wait_for_phase(kube: Kube, kind: str, name: str, phase: str, *, namespace: str = "") -> None:
+def _wait_for_phase(kube: Kube, kind: str, name: str, *phases: str, namespace: str = "") -> None:
     def look() -> bool:
         found = kube.find("v1", kind, name, namespace=namespace)
-        return found is not None and found.get("status", {}).get("phase") == phase
+        return found is not None and found.get("status", {}).get("phase") in phases
 
-    wait_until(f"{kind} {name} to be {phase}", look, timeout_s=60, interval_s=0.2)
+    wait_until(f"{kind} {name} to be {phases[-1]}", look, timeout_s=60, interval_s=0.2)
 
 
 def delete_storage(kube: Kube, storage: Storage) -> None:
