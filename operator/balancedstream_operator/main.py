@@ -169,6 +169,7 @@ def build_registry(default_url: str, *, all_namespaces: bool) -> kopf.OperatorRe
     @kopf.on.startup(registry=registry)
     async def start(settings: kopf.OperatorSettings, **_: Any) -> None:
         settings.posting.loggers = False
+        settings.posting.reporting_component = "balancedstream"
         # Without a ClusterRole there is nothing to be learnt of other namespaces, nor of the CRD.
         settings.scanning.disabled = not all_namespaces
         settings.watching.server_timeout = WATCH_S

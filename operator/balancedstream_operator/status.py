@@ -79,9 +79,10 @@ class Report:
         old = self._conditions.get(kind, {})
         changed = old.get("status") != state
         if changed or old.get("reason") != reason:
-            quiet = not old and _UNREMARKABLE[kind] == state
+            warning = _WARN_WHEN.get(kind) == state
+            became_known = old.get("status") == "Unknown" and not warning
+            quiet = (not old or became_known) and _UNREMARKABLE[kind] == state
             if not quiet and holds is not None:
-                warning = _WARN_WHEN.get(kind) == state
                 self.events.append(StreamEvent(reason, f"{kind} is {state}: {message}", warning))
         self._conditions[kind] = {
             "type": kind,

@@ -152,6 +152,30 @@ def test_a_new_stream_gets_its_children_and_waits_for_its_driver() -> None:
     assert done.interval_s < 15.0, "what is on its way is looked at more often"
 
 
+def test_what_is_as_it_should_be_makes_no_event_when_it_gets_known() -> None:
+    scene = Scene()
+    scene.placement = {0: "1", 1: "2", 2: "1", 3: "2"}
+    scene.run_pass()
+    scene.start_driver()
+    scene.finish_batches(dict.fromkeys(range(4), 1.0))
+    assert {e.reason for e in scene.run_pass().events} == {"BatchesProgress"}
+
+
+def test_a_script_that_crashes_at_its_start_makes_an_event() -> None:
+    scene = Scene()
+    scene.run_pass()
+    scene.start_driver()
+    scene.run_pass()
+    scene.cluster.objects["Pod", POD]["status"] = {
+        "containerStatuses": [
+            {"name": "driver", "state": {"terminated": {"exitCode": 1, "message": "no such file"}}}
+        ]
+    }
+    (event,) = scene.run_pass().events
+    assert event.warning
+    assert "no such file" in event.message
+
+
 def test_unchanged_children_are_not_applied_again_but_repaired_now_and_then() -> None:
     scene = Scene()
     scene.run_pass()
