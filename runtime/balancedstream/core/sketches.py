@@ -1,0 +1,331 @@
+"""What records cost, in constant memory: the sketches of Online Shuffle Grouping.
+
+Rivetti et al., "Proactive online scheduling for shuffle grouping in distributed stream processing
+systems" (Online Shuffle Grouping, OSG), keeps its knowledge of costs in sketches. That these are
+two Count-Min matrices, their size, the estimate, and the test for stability are read from the
+authors' code. Our own design: the hash, time in whole nanoseconds, what an item that was never
+seen is taken to cost, and the limits of the parameters.
+
+Costs add up in whole numbers, so sketches merged in any order are the same to the last bit: a task
+that runs again routes as it did before.
+"""
+
+from __future__ import annotations
+
+import math
+import struct
+import sys
+from array import array
+from collections.abc import Sequence
+from hashlib import blake2b
+from operator import sub
+from typing import Final
+
+from balancedstream.errors import InvalidInputError
+
+_NS_PER_S = 1e9
+
+# A cell is a signed 64-bit number, as numpy reads it: 292 years of busy time.
+_MOST_NS = (1 << 63) - 1
+
+# 272,000 columns; what is smaller costs more memory than any estimate is worth.
+_LEAST_EPSILON = 1e-5
+
+# 16 rows: as many words of 32 bits as there are in one digest.
+_LEAST_DELTA = 2.0**-16
+
+_MOST_SEED = (1 << 64) - 1
+
+_MAGIC = b"OSG1"
+
+_HEADER = struct.Struct("<4s4xddQqq")
+"""Magic, epsilon, delta, seed, records, cost in nanoseconds; a multiple of 8 bytes."""
+
+HEADER_BYTES: Final = _HEADER.size
+"""Where the matrices begin in what `CostSketch.to_bytes` gives."""
+
+
+class CostSketch:
+    """Estimates what a record costs from the records seen, whatever the number of distinct items.
+
+    Two Count-Min matrices of the same shape: F counts records, W sums up their cost. The estimate
+    is W / F, a mean over the items that share the cell, from the row where the item shares with
+    the fewest records. F exceeds the true count by at most `epsilon` times all records, for an item
+    with probability `1 - delta` or more (the textbook bound of Count-Min).
+
+    An item that was never seen is taken for one that was seen once, as Good and Turing do: rare
+    items may well be dearer or cheaper than the mean of all records. It costs the mean of the cells
+    with one record or, where there are none, that of all records.
+
+    Sketches of equal epsilon, delta and seed hash alike and can be merged. They are meant to be
+    filled first and asked then: the first estimate of an unseen item after an update looks at
+    every cell.
+
+    Args:
+        epsilon: the overestimate of F as a part of all records; 0.00001 or more, and below 1.
+        delta: the probability of more than that; 2^-16 or more, and below 1.
+        seed: of the hash; 0 or more, below 2^64.
+
+    Attributes:
+        epsilon: as given.
+        delta: as given.
+        seed: as given.
+        rows: ceil(log2(1 / delta)).
+        columns: ceil(e / epsilon).
+        records: how many were counted.
+
+    Raises:
+        InvalidInputError: epsilon, delta or seed is out of range; the message names it.
+
+    >>> sketch = CostSketch(epsilon=0.05, delta=0.1, seed=7)
+    >>> sketch.rows, sketch.columns
+    (4, 55)
+    >>> sketch.update(b"short text", 0.002)
+    >>> sketch.update(b"long text", 0.060)
+    >>> sketch.update(b"long text", 0.064)
+    >>> sketch.estimate(b"long text")
+    0.062
+    >>> sketch.estimate(b"never seen")  # as what was seen once
+    0.002
+    """
+
+    __slots__ = (
+        "_cost_ns",
+        "_costs_ns",
+        "_counts",
+        "_salt",
+        "_unseen_s",
+        "_words",
+        "columns",
+        "delta",
+        "epsilon",
+        "records",
+        "rows",
+        "seed",
+    )
+
+    def __init__(self, epsilon: float, delta: float, *, seed: int) -> None:
+        # Written so that NaN fails as well.
+        if not _LEAST_EPSILON <= epsilon < 1:
+            message = f"epsilon: must be at least {_LEAST_EPSILON:f} and below 1, not {epsilon}"
+            raise InvalidInputError(message)
+        if not _LEAST_DELTA <= delta < 1:
+            message = f"delta: must be at least 2^-16 and below 1, not {delta}"
+            raise InvalidInputError(message)
+        if not 0 <= seed <= _MOST_SEED:
+            message = f"seed: must be at least 0 and below 2^64, not {seed}"
+            raise InvalidInputError(message)
+        self.epsilon = epsilon
+        self.delta = delta
+        self.seed = seed
+        self.rows = math.ceil(math.log2(1 / delta))
+        self.columns = math.ceil(math.e / epsilon)
+        self.records = 0
+        self._cost_ns = 0
+        self._unseen_s: float | None = None
+        # Row by row: the cell of row i and column j is at i * columns + j.
+        self._counts = array("q", bytes(8 * self.rows * self.columns))
+        self._costs_ns = array("q", self._counts)
+        self._salt = seed.to_bytes(8, "little")
+        self._words = struct.Struct(f"<{self.rows}I")
+
+    @property
+    def cost_s(self) -> float:
+        """Summed cost of all records, in seconds."""
+        return self._cost_ns / _NS_PER_S
+
+    @property
+    def mean_cost_s(self) -> float:
+        """Seconds that a record cost on average; 0.0 where there was none."""
+        return float(self._cost_ns) / self.records / _NS_PER_S if self.records else 0.0
+
+    def locate(self, item: bytes) -> tuple[int, ...]:
+        """Find the item's cell in each row, as indices into the flat matrices.
+
+        One digest has a word for each row, so the rows hash independently and the same on every
+        platform and in every process.
+
+        >>> [cell // 55 for cell in CostSketch(0.05, 0.1, seed=7).locate(b"text")]
+        [0, 1, 2, 3]
+        """
+        digest = blake2b(item, digest_size=self._words.size, salt=self._salt).digest()
+        columns = self.columns
+        return tuple(
+            row * columns + (word * columns >> 32)
+            for row, word in enumerate(self._words.unpack(digest))
+        )
+
+    def update(self, item: bytes, cost_s: float) -> None:
+        """Count a record of the item, which cost so many seconds.
+
+        Raises:
+            InvalidInputError: the cost is negative, no number, or infinite, or the costs add up to
+                more than 292 years; nothing was counted.
+        """
+        if not 0 <= cost_s < math.inf:
+            message = f"cost_s: must be 0 or more and finite, not {cost_s}"
+            raise InvalidInputError(message)
+        cost_ns = round(cost_s * _NS_PER_S)
+        # No cell can exceed the sum of all, so this is the only check for overflow.
+        if self._cost_ns + cost_ns > _MOST_NS:
+            message = f"cost_s: {cost_s} makes the costs add up to more than 292 years"
+            raise InvalidInputError(message)
+        counts, costs_ns = self._counts, self._costs_ns
+        for cell in self.locate(item):
+            counts[cell] += 1
+            costs_ns[cell] += cost_ns
+        self.records += 1
+        self._cost_ns += cost_ns
+        self._unseen_s = None
+
+    def estimate(self, item: bytes) -> float:
+        """Estimate the seconds that a record of the item costs; 0.0 where nothing was seen yet."""
+        counts = self._counts
+        least = min(self.locate(item), key=counts.__getitem__)
+        count = counts[least]
+        if count:
+            # As a float first, as numpy does it: both give the same to the last bit.
+            return float(self._costs_ns[least]) / count / _NS_PER_S
+        if self._unseen_s is None:
+            self._unseen_s = self._estimate_unseen()
+        return self._unseen_s
+
+    def _estimate_unseen(self) -> float:
+        cells = zip(self._counts, self._costs_ns, strict=True)
+        once_ns = [cost_ns for count, cost_ns in cells if count == 1]
+        return float(sum(once_ns)) / len(once_ns) / _NS_PER_S if once_ns else self.mean_cost_s
+
+    def count(self, item: bytes) -> int:
+        """Estimate how many records the item had; never fewer than it had.
+
+        >>> sketch = CostSketch(0.05, 0.1, seed=7)
+        >>> sketch.update(b"text", 0.002)
+        >>> sketch.count(b"text")
+        1
+        """
+        return min(self._counts[cell] for cell in self.locate(item))
+
+    def merge(self, other: CostSketch) -> None:
+        """Add what another sketch has seen: the result is the sketch of both their records.
+
+        Raises:
+            InvalidInputError: epsilon, delta or seed differ, so that the cells mean different
+                items, or the costs add up to more than 292 years; nothing was added.
+
+        >>> ours, theirs = (CostSketch(0.05, 0.1, seed=7) for _ in range(2))
+        >>> ours.update(b"text", 0.002)
+        >>> theirs.update(b"text", 0.004)
+        >>> ours.merge(theirs)
+        >>> ours.records, ours.estimate(b"text")
+        (2, 0.003)
+        """
+        for field in ("epsilon", "delta", "seed"):
+            mine, its = getattr(self, field), getattr(other, field)
+            if mine != its:
+                message = f"{field}: sketches of {mine} and {its} cannot be merged"
+                raise InvalidInputError(message)
+        if self._cost_ns + other._cost_ns > _MOST_NS:
+            message = "other: merged, the costs add up to more than 292 years"
+            raise InvalidInputError(message)
+        self._counts = array("q", map(int.__add__, self._counts, other._counts))
+        self._costs_ns = array("q", map(int.__add__, self._costs_ns, other._costs_ns))
+        self.records += other.records
+        self._cost_ns += other._cost_ns
+        self._unseen_s = None
+
+    def list_means(self) -> array[float]:
+        """The mean cost of every cell: W / F in nanoseconds, row by row; 0.0 where F is 0."""
+        # Where F is 0, W is 0 as well.
+        return array(
+            "d",
+            [
+                float(cost_ns) / (count or 1)
+                for cost_ns, count in zip(self._costs_ns, self._counts, strict=True)
+            ],
+        )
+
+    def to_bytes(self) -> bytes:
+        """Write the sketch down, the same on every platform.
+
+        A header of `HEADER_BYTES` bytes, then the matrices F and W, each `rows` times `columns`
+        signed 64-bit integers, least byte first, row by row. So numpy reads F as
+        `frombuffer(data, "<i8", rows * columns, HEADER_BYTES)`; W is in nanoseconds.
+
+        >>> sketch = CostSketch(0.05, 0.1, seed=7)
+        >>> len(sketch.to_bytes()) == HEADER_BYTES + 2 * 8 * 4 * 55
+        True
+        """
+        header = _HEADER.pack(
+            _MAGIC, self.epsilon, self.delta, self.seed, self.records, self._cost_ns
+        )
+        return header + _to_little_endian(self._counts) + _to_little_endian(self._costs_ns)
+
+    @classmethod
+    def from_bytes(cls, data: bytes) -> CostSketch:
+        """Read what `to_bytes` has written.
+
+        Raises:
+            InvalidInputError: it is something else, or was damaged.
+
+        >>> sketch = CostSketch(0.05, 0.1, seed=7)
+        >>> sketch.update(b"text", 0.002)
+        >>> CostSketch.from_bytes(sketch.to_bytes()).estimate(b"text")
+        0.002
+        """
+        if len(data) < HEADER_BYTES or not data.startswith(_MAGIC):
+            message = "data: this is no cost sketch"
+            raise InvalidInputError(message)
+        _, epsilon, delta, seed, records, cost_ns = _HEADER.unpack_from(data)
+        sketch = cls(epsilon, delta, seed=seed)
+        matrix_bytes = 8 * sketch.rows * sketch.columns
+        expected = HEADER_BYTES + 2 * matrix_bytes
+        if len(data) != expected:
+            message = f"data: a cost sketch of this shape has {expected} bytes, not {len(data)}"
+            raise InvalidInputError(message)
+        middle = HEADER_BYTES + matrix_bytes
+        sketch._counts = _from_little_endian(data[HEADER_BYTES:middle])
+        sketch._costs_ns = _from_little_endian(data[middle:])
+        sketch.records = records
+        sketch._cost_ns = cost_ns
+        sketch._check_sums()
+        return sketch
+
+    def _check_sums(self) -> None:
+        """Every row has counted every record."""
+        for matrix, total in ((self._counts, self.records), (self._costs_ns, self._cost_ns)):
+            for begin in range(0, len(matrix), self.columns):
+                row = matrix[begin : begin + self.columns]
+                if min(row) < 0 or sum(row) != total:
+                    message = "data: the rows of the cost sketch do not add up; it was damaged"
+                    raise InvalidInputError(message)
+
+
+def measure_change(before: Sequence[float], after: Sequence[float]) -> float:
+    """How far the mean costs have moved: eta = sum |after - before| / sum after, over all cells.
+
+    Args:
+        before: the snapshot, from `CostSketch.list_means`.
+        after: the same of a later moment, as long.
+
+    Returns:
+        0.0 for no change, and where all costs are 0.
+
+    >>> measure_change([1.0, 0.0, 2.0], [1.0, 1.0, 2.0])
+    0.25
+    """
+    total = math.fsum(after)
+    return math.fsum(map(abs, map(sub, after, before))) / total if total else 0.0
+
+
+def _to_little_endian(matrix: array[int]) -> bytes:
+    if sys.byteorder == "big":
+        matrix = matrix[:]
+        matrix.byteswap()
+    return matrix.tobytes()
+
+
+def _from_little_endian(data: bytes) -> array[int]:
+    matrix = array("q", data)
+    if sys.byteorder == "big":
+        matrix.byteswap()
+    return matrix
