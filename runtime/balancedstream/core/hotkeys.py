@@ -1,0 +1,216 @@
+"""Which keys are hot, in bounded memory: the Space-Saving sketch, weighed by cost.
+
+Space-Saving is Metwally, Agrawal and El Abbadi's (ICDT 2005); that summaries of it can be merged
+without losing the bound is shown by Agarwal et al. (Mergeable Summaries, PODS 2012). Weighing a
+record by what it cost, rather than counting it, is our own design: a key is hot by the time that it
+takes.
+
+Field libraries (`frequent_strings_sketch` of Apache DataSketches, on PyPI as `datasketches`) are
+native code that every executor would need; the core runs on the standard library alone.
+"""
+
+from __future__ import annotations
+
+import base64
+import heapq
+import json
+import math
+from dataclasses import dataclass
+
+from balancedstream.errors import InvalidInputError
+
+
+@dataclass(frozen=True, slots=True)
+class HotKey:
+    """What is known of one key's weight.
+
+    Attributes:
+        key: as it was given to the sketch.
+        most: the true weight is not above this.
+        error: nor below `most` less this.
+    """
+
+    key: bytes
+    most: float
+    error: float
+
+    @property
+    def least(self) -> float:
+        """The weight that the key has for sure."""
+        return self.most - self.error
+
+
+class HotKeySketch:
+    """The heaviest keys of a stream of keys with weights, in a bounded number of counters.
+
+    With W the sum of all weights so far, updated and merged, whatever their order:
+
+    - for each key that it holds, `least <= true weight <= most` and `error <= epsilon * W`;
+    - a key that it does not hold weighs at most `untracked_most`, which is `<= epsilon * W`;
+    - so it holds every key that weighs more than `epsilon * W`.
+
+    (Up to the rounding of floating-point sums; weights that are whole numbers have none.) It holds
+    at most `capacity` keys, whose own length it does not bound. The same updates in the same order
+    give the same sketch; a tie is decided by the key.
+
+    Attributes:
+        epsilon: part of the whole weight that is too little to be told apart.
+        capacity: how many keys it holds at most, `ceil(1 / epsilon)`.
+        total: sum of all weights, in their unit.
+
+    Raises:
+        InvalidInputError: epsilon is not above 0 and up to 1.
+
+    >>> sketch = HotKeySketch(epsilon=0.5)
+    >>> for key, busy_s in ((b"de", 4.0), (b"fr", 1.0), (b"it", 2.0)):
+    ...     sketch.update(key, busy_s)
+    >>> sketch.top(2)
+    [HotKey(key=b'de', most=4.0, error=0.0), HotKey(key=b'it', most=3.0, error=1.0)]
+    """
+
+    __slots__ = ("_error", "_heap", "_most", "capacity", "epsilon", "total")
+
+    def __init__(self, epsilon: float) -> None:
+        if not 0 < epsilon <= 1:
+            message = f"epsilon: must be above 0 and at most 1, not {epsilon!r:.80}"
+            raise InvalidInputError(message)
+        self.epsilon = epsilon
+        self.capacity = math.ceil(1 / epsilon)
+        self.total = 0.0
+        self._most: dict[bytes, float] = {}
+        self._error: dict[bytes, float] = {}
+        # One entry a key; its weight may be outdated, and then it is too low.
+        self._heap: list[tuple[float, bytes]] = []
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, HotKeySketch) and self.to_json() == other.to_json()
+
+    __hash__ = None  # type: ignore[assignment] # it changes
+
+    @property
+    def untracked_most(self) -> float:
+        """What a key that is not in the sketch can weigh at most."""
+        if len(self._most) < self.capacity:
+            return 0.0
+        while self._heap[0][0] < self._most[self._heap[0][1]]:
+            key = self._heap[0][1]
+            heapq.heapreplace(self._heap, (self._most[key], key))
+        return self._heap[0][0]
+
+    def update(self, key: bytes, weight: float) -> None:
+        """Add to a key's weight; in the long run O(log capacity).
+
+        Raises:
+            InvalidInputError: the weight is negative or not finite.
+        """
+        if not 0 <= weight < math.inf:
+            message = f"weight: must be 0 or more and finite, not {weight!r:.80}"
+            raise InvalidInputError(message)
+        if not weight:
+            return
+        self.total += weight
+        if key in self._most:
+            self._most[key] += weight
+            return
+        error = self.untracked_most
+        if len(self._most) == self.capacity:
+            _, lightest = heapq.heappop(self._heap)
+            del self._most[lightest], self._error[lightest]
+        self._hold(key, error + weight, error)
+
+    def merge(self, other: HotKeySketch) -> HotKeySketch:
+        """The sketch of both streams together; neither of the two changes.
+
+        It does not matter which of the two is which. Of three or more, another order may give
+        other numbers, within the same bounds.
+
+        Raises:
+            InvalidInputError: they differ in epsilon.
+
+        >>> first, second = HotKeySketch(0.5), HotKeySketch(0.5)
+        >>> first.update(b"de", 3.0)
+        >>> second.update(b"de", 1.0)
+        >>> first.merge(second).top(1)
+        [HotKey(key=b'de', most=4.0, error=0.0)]
+        """
+        if other.epsilon != self.epsilon:
+            message = f"epsilon: must be {self.epsilon} in both sketches, not {other.epsilon}"
+            raise InvalidInputError(message)
+        merged = HotKeySketch(self.epsilon)
+        merged.total = self.total + other.total
+        # A key that one of them does not hold may have been dropped there, with so much weight.
+        missed, missed_by_other = self.untracked_most, other.untracked_most
+        both = [
+            HotKey(
+                key,
+                self._most.get(key, missed) + other._most.get(key, missed_by_other),
+                self._error.get(key, missed) + other._error.get(key, missed_by_other),
+            )
+            for key in self._most.keys() | other._most.keys()
+        ]
+        for entry in sorted(both, key=_heaviest_first)[: merged.capacity]:
+            merged._hold(entry.key, entry.most, entry.error)
+        return merged
+
+    def top(self, count: int) -> list[HotKey]:
+        """The heaviest keys by `most`, heaviest first; fewer where it holds fewer.
+
+        Raises:
+            InvalidInputError: the count is negative.
+        """
+        if count < 0:
+            message = f"count: must be 0 or more, not {count}"
+            raise InvalidInputError(message)
+        entries = (HotKey(key, most, self._error[key]) for key, most in self._most.items())
+        return heapq.nsmallest(count, entries, key=_heaviest_first)
+
+    def to_json(self) -> str:
+        """One line of ASCII that `parse_hot_keys` reads back; equal sketches give equal text.
+
+        >>> sketch = HotKeySketch(0.5)
+        >>> sketch.update(b"de", 4.0)
+        >>> sketch.to_json()
+        '{"epsilon":0.5,"total":4.0,"keys":[["ZGU=",4.0,0.0]]}'
+        """
+        keys = [
+            (base64.b64encode(entry.key).decode(), entry.most, entry.error)
+            for entry in self.top(self.capacity)
+        ]
+        fields = {"epsilon": self.epsilon, "total": self.total, "keys": keys}
+        return json.dumps(fields, separators=(",", ":"))
+
+    def _hold(self, key: bytes, most: float, error: float) -> None:
+        self._most[key] = most
+        self._error[key] = error
+        heapq.heappush(self._heap, (most, key))
+
+
+def parse_hot_keys(text: str | bytes) -> HotKeySketch:
+    """Read a sketch that `HotKeySketch.to_json` wrote; it goes on as if it had never been written.
+
+    Raises:
+        InvalidInputError: it is not of that form.
+
+    >>> sketch = HotKeySketch(0.5)
+    >>> sketch.update(b"de", 4.0)
+    >>> parse_hot_keys(sketch.to_json()) == sketch
+    True
+    """
+    try:
+        match json.loads(text):
+            case {"epsilon": float() | int() as epsilon, "total": float(total), "keys": [*entries]}:
+                sketch = HotKeySketch(epsilon)
+                sketch.total = total
+                for key, most, error in entries:
+                    sketch._hold(base64.b64decode(key, validate=True), float(most), float(error))
+                if len(sketch._most) == len(entries) <= sketch.capacity:
+                    return sketch
+    except (ValueError, TypeError) as problem:
+        message = f"hot keys: are no sketch as to_json writes it ({problem})"
+        raise InvalidInputError(message) from problem
+    message = "hot keys: are no sketch as to_json writes it"
+    raise InvalidInputError(message)
+
+
+def _heaviest_first(entry: HotKey) -> tuple[float, bytes]:
+    return -entry.most, entry.key
