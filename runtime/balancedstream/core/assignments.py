@@ -1,0 +1,463 @@
+"""Which hot keys go to another state partition: what placement cannot level, keys can.
+
+Placement moves whole partitions, so two hot keys in one partition stay together, and a partition
+that is too heavy for any executor stays too heavy. Our own design, in the spirit of AutoFlow's
+hotspot-diminishing with keys in the place of bins: the heaviest partition gives the key that parts
+it best to the lightest partition of the coldest executor, again and again, so that hot keys end
+alone or paired with what is light. Placement then levels the partitions that result, and no more
+keys are moved than it takes to come near the bound. What placement does alone is left to it: it
+moves no key.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import NamedTuple
+
+from balancedstream.core.hotspots import BalanceDecision, diminish
+from balancedstream.core.policy import BalancePolicy
+from balancedstream.errors import InvalidInputError
+
+# Places partitions without a live executor, and moves nothing else.
+_ONLY_PLACE = BalancePolicy(act_above=1000.0, stop_at=1000.0, min_gain=1.0)
+
+# As in hotspots: an executor this near to the aim has reached it.
+_RESOLUTION = 0.005
+
+# What floating-point sums can be off by; no comparison may hang on it.
+_ROUNDING = 1e-9
+
+
+@dataclass(frozen=True, slots=True)
+class KeyLoad:
+    """What one hot key costs.
+
+    Attributes:
+        key: the key as text, in the one form that its query gives it.
+        partition: state partition that it is in now, 0-based.
+        busy_s: busy seconds a batch; part of the partition's. What is surely the key's
+            (`HotKey.least`) is the careful choice.
+        handoff_s: seconds that handing its state over takes, once: `LoadCost.estimate_s` of its
+            size, for example.
+    """
+
+    key: str
+    partition: int
+    busy_s: float
+    handoff_s: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class KeyMove:
+    """One key that shall go to another state partition.
+
+    Attributes:
+        key: the key as text.
+        source: state partition that it leaves, 0-based.
+        target: state partition that it goes to; `routes.find_route` finds the route.
+    """
+
+    key: str
+    source: int
+    target: int
+
+
+@dataclass(frozen=True, slots=True)
+class AssignmentDecision:
+    """Which keys go to another partition, which partitions to another executor, and why.
+
+    Imbalance is as in `BalanceDecision`, and besides no less than the busiest partition over the
+    mean of a core: a partition is one task, and runs on one core.
+
+    Attributes:
+        moves: keys that go to another partition, most important first; empty when none should.
+        balance: which partitions then go to another executor, decided on the loads that the key
+            moves lead to; without key moves it is what `hotspots.diminish` says.
+        imbalance_before: as found, once partitions without a live executor have one.
+        imbalance_after: once all moves of keys and partitions are done.
+        bound: no assignment of these keys and no placement has less imbalance.
+        unsplittable: keys that exceed the mean even with the biggest executor to themselves,
+            heaviest first; they stay where they are.
+        reason: the decision on keys in words and numbers; that on partitions is `balance.reason`.
+    """
+
+    moves: tuple[KeyMove, ...]
+    balance: BalanceDecision
+    imbalance_before: float
+    imbalance_after: float
+    bound: float
+    unsplittable: tuple[str, ...]
+    reason: str
+
+
+class _Outcome(NamedTuple):
+    """Some key moves, the placement that follows, and the busy seconds of the hottest core."""
+
+    moves: Sequence[KeyMove]
+    balance: BalanceDecision
+    placement: Mapping[int, str]
+    peak_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class _Scene:
+    """What is to be decided on, checked and sorted.
+
+    Attributes:
+        keys: all hot keys; those of a partition cost no more than it does.
+        loads: busy seconds of every partition.
+        placement: executor of every partition; those without a live one have been given one.
+        executors: live executors, id to cores.
+    """
+
+    keys: Mapping[str, KeyLoad]
+    loads: Mapping[int, float]
+    placement: Mapping[int, str]
+    executors: Mapping[str, int]
+
+    @property
+    def mean_s(self) -> float:
+        """Busy seconds of a core, were all even."""
+        return sum(self.loads.values()) / sum(self.executors.values())
+
+    @property
+    def limit_s(self) -> float:
+        """What the biggest executor may be busy: a key above it is too heavy for any."""
+        return self.mean_s * max(self.executors.values()) * (1 + _ROUNDING)
+
+    def unsplittable(self) -> list[KeyLoad]:
+        """Keys too heavy for any executor, heaviest first."""
+        limit_s = self.limit_s
+        heavy = (entry for entry in self.keys.values() if entry.busy_s > limit_s)
+        return sorted(heavy, key=lambda entry: (-entry.busy_s, entry.key))
+
+    def movable(self) -> list[KeyLoad]:
+        """All other keys."""
+        limit_s = self.limit_s
+        return [entry for entry in self.keys.values() if entry.busy_s <= limit_s]
+
+    def shift(self, moves: Iterable[KeyMove]) -> dict[int, float]:
+        """The partitions' busy seconds once these keys have moved."""
+        load_s = dict(self.loads)
+        for move in moves:
+            busy_s = self.keys[move.key].busy_s
+            load_s[move.source] = max(0.0, load_s[move.source] - busy_s)
+            load_s[move.target] += busy_s
+        return load_s
+
+    def peak_s(self, loads: Mapping[int, float], placement: Mapping[int, str]) -> float:
+        """Busy seconds of the hottest core: of the hottest executor's, or the busiest partition's.
+
+        An optimistic estimate of how long the tasks of a batch take.
+        """
+        busy_s = dict.fromkeys(self.executors, 0.0)
+        for partition, load_s in loads.items():
+            busy_s[placement[partition]] += load_s
+        hottest_s = max(busy_s[executor] / cores for executor, cores in self.executors.items())
+        return max(hottest_s, max(loads.values(), default=0.0))
+
+    def bound_s(self) -> float:
+        """Busy seconds of the hottest core that no assignment and no placement can undercut.
+
+        A relaxation: every movable key, and the rest of every partition, may run on any executor.
+        And one core runs the busiest partition: the heaviest key with no less than the lightest
+        rest, the heaviest rest, and no less than the mean partition.
+        """
+        movable = self.movable()
+        rest_s = dict(self.loads)
+        for entry in movable:
+            rest_s[entry.partition] = max(0.0, rest_s[entry.partition] - entry.busy_s)
+        apart = dict(enumerate([*rest_s.values(), *(entry.busy_s for entry in movable)]))
+        spread = diminish(apart, {}, self.executors, _ONLY_PLACE).bound
+        heaviest_s = max((entry.busy_s for entry in movable), default=0.0)
+        lightest_rest_s = min(rest_s.values(), default=0.0)
+        return max(
+            spread * self.mean_s,
+            heaviest_s + lightest_rest_s,
+            max(rest_s.values(), default=0.0),
+            sum(self.loads.values()) / max(1, len(self.loads)),
+        )
+
+
+def assign(
+    keys: Iterable[KeyLoad],
+    loads: Mapping[int, float],
+    placement: Mapping[int, str],
+    executors: Mapping[str, int],
+    policy: BalancePolicy = BalancePolicy(),  # noqa: B008 - it is frozen
+    *,
+    state_bytes: Mapping[int, int] | None = None,
+    move_cost_s: Mapping[int, float] | None = None,
+) -> AssignmentDecision:
+    """Find the key moves that bring the imbalance near its bound, or the reason for making none.
+
+    No key is moved unless the imbalance is above `policy.act_above` and above `policy.stop_at`
+    times the bound, and stays so whatever placement does alone. Then as few are moved as bring it
+    down to the latter, or as many as lower it. Together they must save at least `policy.min_gain`
+    of what placement alone would leave to the hottest core, and within `policy.horizon_batches`
+    more time than handing their state over takes. Executors take state over side by side, so what
+    counts is the one that takes over longest. `policy.mode` is the caller's to obey.
+
+    Where the keys of a partition are said to cost more than the partition (a sketch may
+    overestimate), the partition is believed, and its keys share what it costs.
+
+    The result depends on the values alone: not on the order of keys or of a mapping.
+
+    Args:
+        keys: the hot keys, each once.
+        loads: busy seconds a batch, per partition, hot keys included.
+        placement: id of the executor that runs each partition.
+        executors: live executors, id to cores.
+        policy: the thresholds.
+        state_bytes: size of each partition's state, as for `diminish`.
+        move_cost_s: seconds that loading each partition's state takes, as for `diminish`.
+
+    Returns:
+        The decision.
+
+    Raises:
+        InvalidInputError: a key twice or in an unknown partition, a cost that is negative or not
+            finite, or what `diminish` refuses; the message names it.
+
+    >>> hot = [KeyLoad("de", 0, busy_s=4.0), KeyLoad("fr", 0, busy_s=3.0)]
+    >>> loads, placement = {0: 7.0, 1: 0.5, 2: 0.5}, {0: "a", 1: "b", 2: "b"}
+    >>> decision = assign(hot, loads, placement, {"a": 1, "b": 1})
+    >>> decision.moves
+    (KeyMove(key='fr', source=0, target=1),)
+    >>> decision.reason
+    '1 key move: imbalance 1.75 → 1.00 (bound 1.00), placement alone would leave 1.75'
+    """
+    placed = diminish(loads, placement, executors, _ONLY_PLACE)
+    scene = _set_up(keys, loads, _after(placement, placed), executors)
+
+    def level(moves: Sequence[KeyMove], policy: BalancePolicy) -> _Outcome:
+        """What placement makes of the loads that some key moves lead to."""
+        changed = scene.shift(moves)
+        balance = diminish(
+            changed,
+            placement,
+            executors,
+            policy,
+            state_bytes=state_bytes,
+            move_cost_s=move_cost_s,
+        )
+        then = _after(placement, balance)
+        return _Outcome(moves, balance, then, scene.peak_s(changed, then))
+
+    chosen, reason = _choose(scene, policy, level)
+    stuck = scene.unsplittable()
+    if stuck:
+        reason += f"; {_describe(stuck, scene)}"
+    mean_s = scene.mean_s
+    before_s = scene.peak_s(scene.loads, scene.placement)
+    return AssignmentDecision(
+        moves=tuple(chosen.moves),
+        balance=chosen.balance,
+        imbalance_before=before_s / mean_s if mean_s else 1.0,
+        imbalance_after=chosen.peak_s / mean_s if mean_s else 1.0,
+        bound=scene.bound_s() / mean_s if mean_s else 1.0,
+        unsplittable=tuple(entry.key for entry in stuck),
+        reason=reason,
+    )
+
+
+def _choose(
+    scene: _Scene,
+    policy: BalancePolicy,
+    level: Callable[[Sequence[KeyMove], BalancePolicy], _Outcome],
+) -> tuple[_Outcome, str]:
+    """Choose what to move, and say why; with the placement that `policy` asks for where no key."""
+    mean_s = scene.mean_s
+    usual = level((), policy)
+    if not mean_s:
+        return usual, "no key moves: no partition was busy"
+    if not scene.keys:
+        return usual, "no key moves: no hot key is known"
+    before_s, bound_s = scene.peak_s(scene.loads, scene.placement), scene.bound_s()
+    stop_at = max(policy.stop_at, 1 + _RESOLUTION)
+    aim_s = stop_at * bound_s * (1 + _ROUNDING)
+    before, bound = f"{before_s / mean_s:.2f}", f"bound {bound_s / mean_s:.2f}"
+    if before_s <= policy.act_above * mean_s * (1 + _ROUNDING):
+        return usual, f"no key moves: imbalance {before} is not above {policy.act_above:.2f}"
+    if before_s <= aim_s:
+        return usual, f"no key moves: imbalance {before} is within {stop_at:.4g} x the {bound}"
+
+    # Half of the tolerance is placement's: partitions are never quite as even as keys allow.
+    even = replace(policy, act_above=0.0, stop_at=(1 + stop_at) / 2, min_gain=0.0)
+    alone = usual if usual.peak_s <= aim_s else min(usual, level((), even), key=_peak)
+    left = f"{alone.peak_s / mean_s:.2f}"
+    if alone.peak_s <= aim_s:
+        return alone, f"no key moves: placement alone brings imbalance {before} → {left} ({bound})"
+    best = _search(_part(scene, policy, aim_s), lambda moves: level(moves, even), aim_s)
+    best = _spare(scene, best, lambda moves: level(moves, even), aim_s)
+    objection = _weigh_up(scene, best, alone, policy)
+    if objection:
+        return usual, f"no key moves: {objection}"
+    reason = (
+        f"{_count(len(best.moves), 'key move')}: imbalance {before} → {best.peak_s / mean_s:.2f} "
+        f"({bound}), placement alone would leave {left}"
+    )
+    if best.peak_s > aim_s:
+        reason += f"; above {stop_at:.4g} x the bound, but no further key move lowers it"
+    return best, reason
+
+
+def _part(scene: _Scene, policy: BalancePolicy, aim_s: float) -> list[KeyMove]:
+    """Part the heaviest partitions, again and again, as long as a move makes them lighter.
+
+    A key goes to the coldest executor, or where it would be too heavy for a core there, to the
+    lightest partition of all: placement can find an executor for that. Each key moves at most
+    once. Any first few of the moves are a sensible assignment too.
+    """
+    load_s = dict(scene.loads)
+    busy_s = dict.fromkeys(sorted(scene.executors), 0.0)
+    held: defaultdict[str, list[int]] = defaultdict(list)
+    for partition, executor in scene.placement.items():
+        busy_s[executor] += load_s[partition]
+        held[executor].append(partition)
+    waiting: defaultdict[int, list[KeyLoad]] = defaultdict(list)
+    for entry in scene.movable():
+        if entry.busy_s * policy.horizon_batches > entry.handoff_s:
+            waiting[entry.partition].append(entry)
+    moves = []
+    while waiting and len(load_s) > 1:
+        source = max(waiting, key=lambda p: (load_s[p], -p))
+        others = [executor for executor in held if held[executor] != [source]]
+        coldest = min(others, key=lambda e: (busy_s[e] / scene.executors[e], e))
+        near = min((load_s[p], p) for p in held[coldest] if p != source)[1]
+        light = min((load_s[p], p) for p in load_s if p != source)[1]
+        offers = []
+        for entry in waiting[source]:
+            target = near if load_s[near] + entry.busy_s <= aim_s else light
+            heavier_s = max(load_s[source] - entry.busy_s, load_s[target] + entry.busy_s)
+            offers.append((heavier_s, entry.handoff_s, entry.key, entry, target))
+        heavier_s, _, _, best, target = min(offers)
+        if heavier_s >= load_s[source] * (1 - _ROUNDING):
+            del waiting[source]
+            continue
+        waiting[source].remove(best)
+        if not waiting[source]:
+            del waiting[source]
+        for partition, change_s in ((source, -best.busy_s), (target, best.busy_s)):
+            load_s[partition] += change_s
+            busy_s[scene.placement[partition]] += change_s
+        moves.append(KeyMove(best.key, source, target))
+    return moves
+
+
+def _search(
+    moves: Sequence[KeyMove], level: Callable[[Sequence[KeyMove]], _Outcome], aim_s: float
+) -> _Outcome:
+    """Find the fewest first moves that reach the aim; where none do, those with the least peak.
+
+    Levelling is dear, so it is asked for 1, 2, 4, ... moves, and then for numbers in between.
+    """
+    outcomes: dict[int, _Outcome] = {}
+
+    def reaches(count: int) -> bool:
+        outcomes[count] = level(moves[:count])
+        return outcomes[count].peak_s <= aim_s
+
+    few, many = 0, min(1, len(moves))
+    while not reaches(many) and many < len(moves):
+        few, many = many, min(2 * many, len(moves))
+    if outcomes[many].peak_s > aim_s:
+        return min(outcomes.values(), key=_peak)
+    while many - few > 1:
+        middle = (few + many) // 2
+        few, many = (few, middle) if reaches(middle) else (middle, many)
+    return outcomes[many]
+
+
+def _spare(
+    scene: _Scene, best: _Outcome, level: Callable[[Sequence[KeyMove]], _Outcome], aim_s: float
+) -> _Outcome:
+    """Leave those keys where they are, lightest first, that need not move for what is reached."""
+    limit_s = max(aim_s, best.peak_s)
+    kept = list(best.moves)
+    for move in sorted(kept, key=lambda move: (scene.keys[move.key].busy_s, move.key)):
+        fewer = [other for other in kept if other is not move]
+        if scene.peak_s(scene.shift(fewer), best.placement) <= limit_s:
+            kept = fewer
+    spared = best if len(kept) == len(best.moves) else level(kept)
+    return spared if spared.peak_s <= limit_s else best
+
+
+def _weigh_up(scene: _Scene, best: _Outcome, alone: _Outcome, policy: BalancePolicy) -> str:
+    """Say why the best key moves are not worth it; empty where they are."""
+    saved_s = alone.peak_s - best.peak_s
+    left = f"{alone.peak_s / scene.mean_s:.3f}"
+    if not best.moves or saved_s <= alone.peak_s * _ROUNDING:
+        return f"none that pays lowers the imbalance {left} that placement alone leaves"
+    count = _count(len(best.moves), "key move")
+    if saved_s < policy.min_gain * alone.peak_s:
+        return (
+            f"{count} could only lower the imbalance {left} to {best.peak_s / scene.mean_s:.3f}, "
+            f"by less than {100 * policy.min_gain:.3g} %"
+        )
+    handoff_s: defaultdict[str, float] = defaultdict(float)
+    for move in best.moves:
+        handoff_s[best.placement[move.target]] += scene.keys[move.key].handoff_s
+    if saved_s * policy.horizon_batches <= max(handoff_s.values()):
+        return (
+            f"{count} would save {saved_s:.3g} s a batch, too little to win back the handoff of "
+            f"state in {_count(policy.horizon_batches, 'batch', 'batches')}"
+        )
+    return ""
+
+
+def _describe(stuck: Sequence[KeyLoad], scene: _Scene) -> str:
+    mean_s, cores = scene.mean_s, scene.executors.values()
+    share, alone = stuck[0].busy_s / mean_s / sum(cores), stuck[0].busy_s / mean_s / max(cores)
+    others = f", nor {len(stuck) - 1} more like it" if len(stuck) > 1 else ""
+    return (
+        f"key {stuck[0].key} alone carries {100 * share:.0f} % of the busy time, {alone:.2f} x the "
+        f"mean of an executor, and no assignment can split it{others}"
+    )
+
+
+def _peak(outcome: _Outcome) -> tuple[float, int]:
+    return outcome.peak_s, len(outcome.moves)
+
+
+def _after(placement: Mapping[int, str], balance: BalanceDecision) -> dict[int, str]:
+    """Where every partition runs once the moves are made, by partition."""
+    targets = {move.partition: move.target for move in balance.moves}
+    return dict(sorted((dict(placement) | targets).items()))
+
+
+def _count(number: int, noun: str, plural: str = "") -> str:
+    return f"{number} {noun if number == 1 else plural or noun + 's'}"
+
+
+def _set_up(
+    keys: Iterable[KeyLoad],
+    loads: Mapping[int, float],
+    placement: Mapping[int, str],
+    executors: Mapping[str, int],
+) -> _Scene:
+    """Check the keys, and let those of a partition cost no more than it does."""
+    loads = {partition: loads.get(partition, 0.0) for partition in placement}
+    entries: dict[str, KeyLoad] = {}
+    claimed_s: defaultdict[int, list[float]] = defaultdict(list)
+    for entry in keys:
+        if entry.key in entries:
+            message = f"keys: {entry.key!r} is there twice"
+            raise InvalidInputError(message)
+        if entry.partition not in loads:
+            message = f"keys: {entry.key!r} is in partition {entry.partition}, which is unknown"
+            raise InvalidInputError(message)
+        for field, value in (("busy_s", entry.busy_s), ("handoff_s", entry.handoff_s)):
+            if not 0 <= value < math.inf:
+                message = f"keys: {field} of {entry.key!r} must be 0 or more, not {value}"
+                raise InvalidInputError(message)
+        entries[entry.key] = entry
+        claimed_s[entry.partition].append(entry.busy_s)
+    for key, entry in entries.items():
+        claimed, load_s = math.fsum(claimed_s[entry.partition]), loads[entry.partition]
+        if claimed > load_s:
+            entries[key] = replace(entry, busy_s=entry.busy_s * load_s / claimed)
+    return _Scene(dict(sorted(entries.items())), loads, placement, executors)

@@ -1,0 +1,366 @@
+from __future__ import annotations
+
+import itertools
+import math
+import random
+from collections.abc import Mapping
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from balancedstream.core.assignments import AssignmentDecision, KeyLoad, KeyMove, assign
+from balancedstream.core.hotspots import diminish
+from balancedstream.core.policy import BalancePolicy
+from balancedstream.errors import InvalidInputError
+
+NO_THRESHOLDS = BalancePolicy(act_above=0.0, stop_at=0.0, min_gain=0.0)
+
+Scene = tuple[list[KeyLoad], dict[int, float], dict[int, str], dict[str, int]]
+
+
+@st.composite
+def scenes(draw: st.DrawFn, most: int = 12) -> Scene:
+    """Any few partitions, hot keys in them and executors of any size."""
+    executors = draw(st.dictionaries(st.sampled_from("abcd"), st.integers(1, 4), min_size=1))
+    rests = draw(st.lists(st.floats(0.0, 100.0), min_size=1, max_size=most))
+    loads = dict(enumerate(rests))
+    keys = []
+    for number, busy_s in enumerate(draw(st.lists(st.floats(0.0, 100.0), max_size=most))):
+        partition = draw(st.integers(0, len(rests) - 1))
+        loads[partition] += busy_s
+        keys.append(KeyLoad(f"k{number}", partition, busy_s, draw(st.sampled_from([0.0, 50.0]))))
+    placement = {p: draw(st.sampled_from(sorted(executors))) for p in loads}
+    return keys, loads, placement, executors
+
+
+def zipf_scene(seed: int, exponent: float) -> Scene:
+    """Thousands of keys in eight partitions a core, the first 60 known as hot.
+
+    Two of the hottest share a partition, whatever their hashes say.
+    """
+    chance = random.Random(seed)
+    count, cores = chance.choice([2, 3, 4, 5, 8, 12]), chance.choice([1, 1, 2])
+    partitions = 8 * count * cores
+    weights = [1 / (rank + 1) ** exponent for rank in range(3000)]
+    places = [chance.randrange(partitions) for _ in weights]
+    places[1] = places[0] = places[2] if chance.random() < 0.3 else places[0]
+    loads = dict.fromkeys(range(partitions), 0.0)
+    for place, weight in zip(places, weights, strict=True):
+        loads[place] += weight
+    keys = [KeyLoad(f"k{rank}", places[rank], weights[rank]) for rank in range(60)]
+    placement = {p: f"e{p % count}" for p in loads}
+    return keys, loads, placement, {f"e{i}": cores for i in range(count)}
+
+
+def loads_after(
+    moves: tuple[KeyMove, ...], keys: list[KeyLoad], loads: Mapping[int, float]
+) -> dict[int, float]:
+    busy_s = {entry.key: entry.busy_s for entry in keys}
+    then = dict(loads)
+    for move in moves:
+        then[move.source] -= busy_s[move.key]
+        then[move.target] += busy_s[move.key]
+    return then
+
+
+def imbalance(
+    loads: Mapping[int, float], placement: Mapping[int, str], executors: Mapping[str, int]
+) -> float:
+    busy = dict.fromkeys(executors, 0.0)
+    for partition, load in loads.items():
+        busy[placement[partition]] += load
+    mean = sum(loads.values()) / sum(executors.values())
+    hottest = max(busy[e] / cores for e, cores in executors.items())
+    return max(hottest, *loads.values()) / mean if mean else 1.0
+
+
+def reached(decision: AssignmentDecision, scene: Scene) -> float:
+    """The imbalance once all moves of keys and partitions are made."""
+    keys, loads, placement, executors = scene
+    then = {**placement, **{m.partition: m.target for m in decision.balance.moves}}
+    return imbalance(loads_after(decision.moves, keys, loads), then, executors)
+
+
+@pytest.mark.parametrize("exponent", [0.8, 1.0, 1.2, 1.5])
+@pytest.mark.parametrize("seed", range(15))
+def test_by_default_it_acts_above_1_20_and_then_comes_within_five_percent_of_the_bound(
+    seed: int, exponent: float
+) -> None:
+    scene = zipf_scene(seed, exponent)
+    decision = assign(*scene)
+    if decision.imbalance_before <= 1.20:
+        assert decision.moves == ()
+    else:
+        assert reached(decision, scene) == pytest.approx(decision.imbalance_after)
+        assert decision.imbalance_after <= 1.05 * decision.bound * (1 + 1e-6)
+
+
+@pytest.mark.parametrize("exponent", [0.8, 1.0, 1.2, 1.5])
+@pytest.mark.parametrize("seed", range(15))
+def test_without_thresholds_it_comes_within_three_percent(seed: int, exponent: float) -> None:
+    decision = assign(*zipf_scene(seed, exponent), NO_THRESHOLDS)
+    assert decision.imbalance_after <= 1.03 * decision.bound
+
+
+@pytest.mark.parametrize("seed", range(10))
+def test_a_partition_an_executor_is_levelled_by_keys_alone(seed: int) -> None:
+    chance = random.Random(seed)
+    keys = [KeyLoad(f"k{n}", int(chance.triangular(0, 4, 0)), 1.0) for n in range(200)]
+    loads = {p: 5.0 + sum(entry.partition == p for entry in keys) for p in range(4)}
+    placement = {p: f"e{p}" for p in loads}
+    decision = assign(keys, loads, placement, {f"e{p}": 1 for p in loads})
+    assert decision.imbalance_before > 1.20
+    assert decision.balance.moves == ()
+    assert decision.imbalance_after <= 1.05 * decision.bound
+
+
+@settings(max_examples=80, deadline=None)
+@given(scenes())
+def test_it_is_never_worse_and_never_below_the_bound(scene: Scene) -> None:
+    for policy in (BalancePolicy(), NO_THRESHOLDS):
+        decision = assign(*scene, policy)
+        assert reached(decision, scene) == pytest.approx(decision.imbalance_after)
+        assert decision.imbalance_after <= decision.imbalance_before * (1 + 1e-9)
+        assert decision.imbalance_after >= decision.bound * (1 - 1e-6)
+        assert decision.reason
+
+
+@settings(max_examples=80, deadline=None)
+@given(scenes())
+def test_only_hot_keys_move_each_once_to_another_partition(scene: Scene) -> None:
+    keys, loads, _, _ = scene
+    decision = assign(*scene, NO_THRESHOLDS)
+    sources = {entry.key: entry.partition for entry in keys}
+    assert len({move.key for move in decision.moves}) == len(decision.moves)
+    for move in decision.moves:
+        assert move.source == sources[move.key]
+        assert move.target in loads
+        assert move.target != move.source
+        assert move.key not in decision.unsplittable
+
+
+@settings(max_examples=60, deadline=None)
+@given(scenes(), st.integers(0, 1000))
+def test_the_same_values_give_the_same_decision_in_any_order(scene: Scene, seed: int) -> None:
+    keys, loads, placement, executors = scene
+    chance = random.Random(seed)
+    shuffled = list(loads.items())
+    chance.shuffle(shuffled)
+    for policy in (BalancePolicy(), NO_THRESHOLDS):
+        assert assign(keys, loads, placement, executors, policy) == assign(
+            chance.sample(keys, len(keys)),
+            dict(shuffled),
+            dict(reversed(placement.items())),
+            dict(reversed(executors.items())),
+            policy,
+        )
+
+
+@settings(max_examples=30, deadline=None)
+@given(scenes(most=3))
+def test_with_few_partitions_it_is_near_what_trying_everything_finds(scene: Scene) -> None:
+    keys, loads, placement, executors = scene
+    decision = assign(*scene, NO_THRESHOLDS)
+    movable = [entry for entry in keys if entry.key not in decision.unsplittable]
+    best = min(
+        imbalance(
+            loads_after(
+                tuple(
+                    KeyMove(entry.key, entry.partition, target)
+                    for entry, target in zip(movable, targets, strict=True)
+                ),
+                keys,
+                loads,
+            ),
+            dict(enumerate(choice)),
+            executors,
+        )
+        for targets in itertools.product(loads, repeat=len(movable))
+        for choice in itertools.product(executors, repeat=len(loads))
+    )
+    assert decision.bound <= best * (1 + 1e-6), "the bound bounds every assignment"
+    free = [KeyLoad(entry.key, entry.partition, entry.busy_s) for entry in keys]
+    assert assign(free, loads, placement, executors, NO_THRESHOLDS).imbalance_after <= 1.5 * best
+
+
+@settings(max_examples=40, deadline=None)
+@given(scenes())
+def test_every_key_that_moves_is_needed(scene: Scene) -> None:
+    keys, loads, placement, executors = scene
+    decision = assign(*scene)
+    then = {**placement, **{m.partition: m.target for m in decision.balance.moves}}
+    enough = max(1.05 * decision.bound, decision.imbalance_after)
+    for move in decision.moves:
+        others = tuple(other for other in decision.moves if other != move)
+        without = imbalance(loads_after(others, keys, loads), then, executors)
+        assert without > enough * (1 - 1e-6)
+
+
+def test_of_two_hot_keys_in_a_partition_one_leaves_for_the_coldest_executor() -> None:
+    keys = [KeyLoad("de", 0, 4.0), KeyLoad("fr", 0, 3.5)]
+    loads = {0: 8.0, 1: 1.1, 2: 0.9, 3: 1.0, 4: 1.1, 5: 0.9, 6: 1.0, 7: 1.0, 8: 1.0}
+    placement = {0: "a", **dict.fromkeys((1, 2, 3, 4), "b"), **dict.fromkeys((5, 6, 7, 8), "c")}
+    decision = assign(keys, loads, placement, {"a": 1, "b": 1, "c": 1})
+    assert decision.moves == (KeyMove("fr", 0, 5),)
+    assert decision.imbalance_after <= 1.05 * decision.bound
+    assert "placement alone would leave 1.50" in decision.reason
+
+
+def test_what_placement_can_level_moves_no_key() -> None:
+    keys = [KeyLoad("de", 0, 2.0), KeyLoad("fr", 1, 2.0)]
+    loads, placement = {0: 3.0, 1: 3.0}, {0: "a", 1: "a"}
+    decision = assign(keys, loads, placement, {"a": 1, "b": 1})
+    assert decision.moves == ()
+    assert decision.balance == diminish(loads, placement, {"a": 1, "b": 1})
+    assert decision.balance.moves != ()
+    assert decision.reason == (
+        "no key moves: placement alone brings imbalance 2.00 → 1.00 (bound 1.00)"
+    )
+
+
+@settings(max_examples=40, deadline=None)
+@given(scenes())
+def test_without_hot_keys_it_says_what_placement_says(scene: Scene) -> None:
+    _, loads, placement, executors = scene
+    decision = assign([], loads, placement, executors)
+    assert decision.moves == ()
+    assert decision.balance == diminish(loads, placement, executors)
+    assert decision.reason.startswith("no key moves: no ")
+
+
+def test_a_level_query_is_left_as_it_is() -> None:
+    keys = [KeyLoad("de", 0, 1.0)]
+    decision = assign(keys, {0: 1.1, 1: 1.0}, {0: "a", 1: "b"}, {"a": 1, "b": 1})
+    assert decision.moves == ()
+    assert decision.reason == "no key moves: imbalance 1.05 is not above 1.20"
+
+
+def test_a_key_above_the_mean_executor_stays_and_the_others_leave_it_alone() -> None:
+    keys = [KeyLoad("de", 0, 6.0), KeyLoad("fr", 0, 1.5), KeyLoad("it", 0, 1.0)]
+    loads = {0: 9.0, 1: 0.5, 2: 0.5, 3: 0.0}
+    placement = {0: "a", 1: "b", 2: "b", 3: "b"}
+    decision = assign(keys, loads, placement, {"a": 1, "b": 1})
+    assert decision.unsplittable == ("de",)
+    assert {move.key for move in decision.moves} == {"fr", "it"}
+    assert decision.bound == pytest.approx(6.5 / 5.0)
+    assert decision.imbalance_after == pytest.approx(decision.bound)
+    assert decision.reason.endswith(
+        "key de alone carries 60 % of the busy time, 1.20 x the mean of an executor, "
+        "and no assignment can split it"
+    )
+
+
+def test_a_key_that_no_move_can_help_is_named_all_the_same() -> None:
+    keys = [KeyLoad("de", 0, 9.0), KeyLoad("fr", 1, 0.5)]
+    decision = assign(keys, {0: 9.0, 1: 1.0}, {0: "a", 1: "b"}, {"a": 1, "b": 1})
+    assert decision.moves == ()
+    assert decision.reason == (
+        "no key moves: imbalance 1.80 is within 1.05 x the bound 1.80; key de alone carries 90 % "
+        "of the busy time, 1.80 x the mean of an executor, and no assignment can split it"
+    )
+
+
+def test_two_hot_keys_on_one_core_are_parted_though_the_executors_are_level() -> None:
+    keys = [KeyLoad("de", 0, 2.0), KeyLoad("fr", 0, 2.0)]
+    loads = {0: 4.0, **dict.fromkeys(range(1, 9), 0.5)}
+    placement = {0: "a", **dict.fromkeys(range(1, 9), "b")}
+    decision = assign(keys, loads, placement, {"a": 2, "b": 2})
+    assert decision.imbalance_before == pytest.approx(2.0)
+    assert len(decision.moves) == 1
+    assert decision.imbalance_after < 1.3
+
+
+def test_keys_whose_handoff_is_too_dear_stay() -> None:
+    loads, placement = {0: 7.0, 1: 0.5, 2: 0.5}, {0: "a", 1: "b", 2: "b"}
+    executors = {"a": 1, "b": 1}
+    dear = [KeyLoad("de", 0, 4.0, handoff_s=1000.0), KeyLoad("fr", 0, 3.0, handoff_s=1000.0)]
+    decision = assign(dear, loads, placement, executors)
+    assert decision.moves == ()
+    assert decision.reason.startswith("no key moves: none that pays")
+    # Each would pay if it saved all it costs, but together with what stays it does not.
+    dear = [KeyLoad("de", 0, 4.0, handoff_s=79.0), KeyLoad("fr", 0, 3.0, handoff_s=59.9)]
+    decision = assign(dear, loads, placement, executors, BalancePolicy(horizon_batches=20))
+    assert decision.moves == (KeyMove("fr", 0, 1),)
+    dear = [KeyLoad("de", 0, 3.0, handoff_s=59.0), KeyLoad("fr", 0, 3.0, handoff_s=59.0)]
+    decision = assign(dear, {0: 7.0, 1: 2.0, 2: 1.0}, placement, executors)
+    assert decision.moves == ()
+    assert "too little to win back the handoff of state in 20 batches" in decision.reason
+
+
+def test_of_keys_alike_the_one_cheapest_to_hand_over_moves() -> None:
+    keys = [KeyLoad("de", 0, 3.0, handoff_s=2.0), KeyLoad("fr", 0, 3.0, handoff_s=1.0)]
+    decision = assign(keys, {0: 6.0, 1: 0.0}, {0: "a", 1: "b"}, {"a": 1, "b": 1})
+    assert decision.moves == (KeyMove("fr", 0, 1),)
+
+
+def test_a_gain_that_is_hardly_one_moves_no_key() -> None:
+    keys = [KeyLoad("de", 0, 0.05)]
+    loads, placement = {0: 6.5, 1: 3.5}, {0: "a", 1: "b"}
+    decision = assign(keys, loads, placement, {"a": 1, "b": 1}, BalancePolicy(stop_at=1.0))
+    assert decision.moves == ()
+    assert "by less than 2 %" in decision.reason
+
+
+def test_where_the_keys_claim_more_than_their_partition_the_partition_is_believed() -> None:
+    loads, placement = {0: 6.0, 1: 0.0}, {0: "a", 1: "b"}
+    over = [KeyLoad("de", 0, 60.0), KeyLoad("fr", 0, 60.0)]
+    right = [KeyLoad("de", 0, 3.0), KeyLoad("fr", 0, 3.0)]
+    executors = {"a": 1, "b": 1}
+    assert assign(over, loads, placement, executors) == assign(right, loads, placement, executors)
+
+
+def test_partitions_without_a_live_executor_are_placed_whatever_the_thresholds() -> None:
+    keys = [KeyLoad("de", 1, 1.0)]
+    loads = {0: 1.0, 1: 1.0, 2: 1.0, 3: 1.0}
+    decision = assign(keys, loads, {0: "a", 1: "gone", 2: "b"}, {"a": 1, "b": 1})
+    assert decision.moves == ()
+    assert {move.partition for move in decision.balance.moves} == {1, 3}
+
+
+def test_nothing_measured_is_no_reason_to_move() -> None:
+    decision = assign([KeyLoad("de", 0, 0.0)], {0: 0.0}, {0: "a"}, {"a": 1, "b": 1})
+    assert decision.moves == ()
+    assert (decision.imbalance_before, decision.imbalance_after, decision.bound) == (1.0, 1.0, 1.0)
+    assert decision.reason == "no key moves: no partition was busy"
+
+
+def test_no_partition_at_all_is_no_error() -> None:
+    assert assign([], {}, {}, {"a": 1}).reason == "no key moves: no partition was busy"
+
+
+def test_decided_again_on_its_own_result_it_finds_nothing_left() -> None:
+    for seed in range(10):
+        keys, loads, placement, executors = zipf_scene(seed, 1.2)
+        decision = assign(keys, loads, placement, executors)
+        targets = {move.key: move.target for move in decision.moves}
+        moved = [
+            KeyLoad(entry.key, targets.get(entry.key, entry.partition), entry.busy_s)
+            for entry in keys
+        ]
+        then = {**placement, **{m.partition: m.target for m in decision.balance.moves}}
+        again = assign(moved, loads_after(decision.moves, keys, loads), then, executors)
+        assert again.moves == ()
+        assert again.balance.moves == ()
+
+
+@pytest.mark.parametrize(
+    ("keys", "named"),
+    [
+        ([KeyLoad("de", 0, 1.0), KeyLoad("de", 1, 1.0)], "'de' is there twice"),
+        ([KeyLoad("de", 7, 1.0)], "partition 7"),
+        ([KeyLoad("de", 0, -1.0)], "busy_s of 'de'"),
+        ([KeyLoad("de", 0, math.nan)], "busy_s of 'de'"),
+        ([KeyLoad("de", 0, 1.0, handoff_s=math.inf)], "handoff_s of 'de'"),
+    ],
+)
+def test_keys_that_cannot_be_are_refused_by_name(keys: list[KeyLoad], named: str) -> None:
+    with pytest.raises(InvalidInputError, match=named):
+        assign(keys, {0: 1.0, 1: 1.0}, {0: "a", 1: "a"}, {"a": 1})
+
+
+def test_what_placement_refuses_is_refused() -> None:
+    with pytest.raises(InvalidInputError, match="loads: partition 0"):
+        assign([], {0: -1.0}, {0: "a"}, {"a": 1})
+    with pytest.raises(InvalidInputError, match="executors"):
+        assign([], {0: 1.0}, {0: "a"}, {})
