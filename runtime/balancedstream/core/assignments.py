@@ -75,7 +75,8 @@ class AssignmentDecision:
     Attributes:
         moves: keys that go to another partition, most important first; empty when none should.
         balance: which partitions then go to another executor, decided on the loads that the key
-            moves lead to; without key moves it is what `hotspots.diminish` says.
+            moves lead to. Without key moves it is what `hotspots.diminish` says; or says without
+            its thresholds, where that spares the moving of keys.
         imbalance_before: as found, once partitions without a live executor have one.
         imbalance_after: once all moves of keys and partitions are done.
         bound: no assignment of these keys and no placement has less imbalance.
