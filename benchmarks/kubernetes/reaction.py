@@ -1,9 +1,9 @@
 """How soon the operator's decisions show in a running stream, with two kinds of storage.
 
 One stream on a real cluster for each kind, and in each repetition: a quiet while, in which batches
-are timed; a second executor, asked for as `kubectl scale` does, until it holds state, and back to
-one; and, on the claim only, keys of one executor that get hot, until the moves are done. What
-happened when is read from Prometheus, to within a scrape.
+are timed; a second executor, asked for as `kubectl scale` does, until it holds state; on the claim only,
+keys of one executor that get hot, until the moves are done; and back to one executor. What happened
+when is read from Prometheus, to within a scrape.
 """
 
 from __future__ import annotations
@@ -25,9 +25,10 @@ from streams import Stream
 from waiting import wait_until
 
 KEYS = 100
-RATE = 160
+RATE = 60
+HOT_RATE = 160
 HOT = 20.0
-QUIET_S = 20.0
+QUIET_S = 16.0
 PATIENCE_S = 240.0
 
 
@@ -72,18 +73,21 @@ def measure(benchmark: Benchmark, site: Site, storage: str, cases: list[Any]) ->
     """One stream, started once, and all repetitions on it."""
     if not cases:
         return
-    with running_stream(site, storage) as (watched, keys):
+    with running_stream(site, storage) as (watched, keys, producer):
         for case in cases:
             measured = measure_batches(watched) | measure_scaling(watched)
             if storage == "claim":
-                measured |= measure_balancing(watched, keys)
+                measured |= measure_balancing(watched, keys, producer)
+            watched.stream.scale(1)
+            watched.stream.wait_for_executors(1, timeout_s=PATIENCE_S)
+            settle(watched)
             settings = {"interval_s": INTERVAL_S, "scrape_s": SCRAPE_INTERVAL_S}
             benchmark.record(None, case, settings, measured)
             benchmark.tell(str(measured))
 
 
 @contextmanager
-def running_stream(site: Site, storage: str) -> Iterator[tuple[Watched, ZipfKeys]]:
+def running_stream(site: Site, storage: str) -> Iterator[tuple[Watched, ZipfKeys, PacedProducer]]:
     """A stream whose output is compared with a recomputation at the end."""
     keys = ZipfKeys(KEYS, 0.5, seed=1)
     with site.stream("reaction", on_object_store=storage == "object store") as (stream, topic):
@@ -94,7 +98,7 @@ def running_stream(site: Site, storage: str) -> Iterator[tuple[Watched, ZipfKeys
             stream.apply(manifest)
             stream.wait_for_condition("Running", timeout_s=PATIENCE_S)
             stream.wait_for_batches(8)
-            yield Watched(stream, site.prometheus), keys
+            yield Watched(stream, site.prometheus), keys, producer
         assert_exact(stream, site.broker, topic)
 
 
@@ -126,9 +130,6 @@ def measure_scaling(watched: Watched) -> dict[str, float]:
     settle(watched)
     moves = watched.value("moves_settled_total") - moved
     load_s = watched.value("partition_state_load_seconds_total") - loaded_s
-    stream.scale(1)
-    stream.wait_for_executors(1, timeout_s=PATIENCE_S)
-    settle(watched)
     return {
         "scale_to_registered_s": registered_s - decided,
         "scale_to_state_s": state_s - decided,
@@ -136,19 +137,15 @@ def measure_scaling(watched: Watched) -> dict[str, float]:
     }
 
 
-def measure_balancing(watched: Watched, keys: ZipfKeys) -> dict[str, float]:
+def measure_balancing(
+    watched: Watched, keys: ZipfKeys, producer: PacedProducer
+) -> dict[str, float]:
     """From the scrape that shows an imbalance to the scrape that shows the plan, and its moves."""
-    stream = watched.stream
-    stream.scale(2)
-    stream.wait_for_executors(2, timeout_s=PATIENCE_S)
-    wait_until(
-        "state on both", lambda: watched.value("executor_partitions", "min") > 0, timeout_s=120
-    )
-    settle(watched)
-    hot = find_keys_of_one_executor(watched.prometheus, watched.label, stream)
+    hot = find_keys_of_one_executor(watched.prometheus, watched.label, watched.stream)
     epoch, moves = watched.value("plan_epoch"), watched.value("moves_settled_total")
     begun_s = time.time()
     keys.favor(hot, HOT)
+    producer.set_rate(HOT_RATE)
     shown_s = watched.wait_for_sample(
         f"max(balancedstream_imbalance_ratio{watched.label}) > 1.2", begun_s
     )
@@ -163,9 +160,7 @@ def measure_balancing(watched: Watched, keys: ZipfKeys) -> dict[str, float]:
     )
     settle(watched)
     keys.favor(hot, 1 / HOT)
-    stream.scale(1)
-    stream.wait_for_executors(1, timeout_s=PATIENCE_S)
-    settle(watched)
+    producer.set_rate(RATE)
     return {
         "change_to_plan_s": applied_s - shown_s,
         "change_to_moved_s": moved_s - shown_s,
