@@ -1,9 +1,9 @@
 """How soon the operator's decisions show in a running stream, with two kinds of storage.
 
 One stream on a real cluster for each kind, and in each repetition: a quiet while, in which batches
-are timed; a second executor, asked for as `kubectl scale` does, until it holds state; on the claim only,
-keys of one executor that get hot, until the moves are done; and back to one executor. What happened
-when is read from Prometheus, to within a scrape.
+are timed; a second executor, asked for as `kubectl scale` does, until it holds state; on the claim
+only, keys of one executor that get hot, until the moves are done; and back to one executor. What
+happened when is read from Prometheus, to within a scrape.
 """
 
 from __future__ import annotations
