@@ -47,6 +47,11 @@ class Watched:
         """Now, over all of the stream's series; 0 where there is none."""
         return self.prometheus.value(f"{function}(balancedstream_{metric}{self.label})") or 0.0
 
+    def find_value(self, metric: str, at_s: float) -> float:
+        """As of a scrape: the newest value that had been seen by then."""
+        seen = self.prometheus.series(f"balancedstream_{metric}{self.label}", at_s, at_s)
+        return seen[-1][1] if seen else 0.0
+
     def wait_for_sample(self, expression: str, since_s: float) -> float:
         """When a scrape first showed something since then, as Unix time."""
 
@@ -142,7 +147,7 @@ def measure_balancing(
 ) -> dict[str, float]:
     """From the scrape that shows an imbalance to the scrape that shows the plan, and its moves."""
     hot = find_keys_of_one_executor(watched.prometheus, watched.label, watched.stream)
-    epoch, moves = watched.value("plan_epoch"), watched.value("moves_settled_total")
+    epoch = watched.value("plan_epoch")
     begun_s = time.time()
     keys.favor(hot, HOT)
     producer.set_rate(HOT_RATE)
@@ -150,13 +155,15 @@ def measure_balancing(
         f"max(balancedstream_imbalance_ratio{watched.label}) > 1.2", begun_s
     )
     applied_s = watched.wait_for_sample(
-        f"balancedstream_plan_epoch{watched.label} > {epoch:.0f}", begun_s
+        f"balancedstream_plan_epoch{watched.label} > {epoch:.0f}", shown_s
     )
+    # What an earlier plan had under way may still arrive: only what comes after counts.
+    moves = watched.find_value("moves_settled_total", applied_s)
     moved_s = watched.wait_for_sample(
-        f"balancedstream_moves_settled_total{watched.label} > {moves:.0f}", begun_s
+        f"balancedstream_moves_settled_total{watched.label} > {moves:.0f}", applied_s
     )
-    batches = dict(
-        watched.prometheus.series(f"balancedstream_last_batch_id{watched.label}", begun_s, moved_s)
+    batches = watched.find_value("last_batch_id", moved_s) - watched.find_value(
+        "last_batch_id", applied_s
     )
     settle(watched)
     keys.favor(hot, 1 / HOT)
@@ -164,13 +171,8 @@ def measure_balancing(
     return {
         "change_to_plan_s": applied_s - shown_s,
         "change_to_moved_s": moved_s - shown_s,
-        "plan_to_moved_batches": last_batch(batches, moved_s) - last_batch(batches, applied_s),
+        "plan_to_moved_batches": batches,
     }
-
-
-def last_batch(batches: dict[float, float], at_s: float) -> float:
-    """The newest finished batch that a scrape had shown by then."""
-    return max(batch for seen_s, batch in batches.items() if seen_s <= at_s)
 
 
 def settle(watched: Watched) -> None:
