@@ -72,7 +72,6 @@ def kube_tag(cluster: Cluster, image: str) -> None:
     cluster.node.build(image.removeprefix("localhost/"), images.HERE / "again", [])
 
 
-@pytest.mark.e2e_ci
 @pytest.mark.usefixtures("operator", "app_image")
 def test_what_the_api_server_cannot_know_is_a_condition_and_repaired_by_itself(
     open_stream: Callable[[str], Stream],
