@@ -29,6 +29,11 @@ from balancedstream.history import History
 from balancedstream.live import open_view
 from balancedstream.report import prepare_directory, write_report
 
+TERMINATION_LOG = Path("/dev/termination-log")
+"""Kubernetes' `terminationMessagePath`; there is no such file anywhere else."""
+
+LAST_WORDS_MOST = 2000
+
 EXIT_INTERRUPTED = 130
 """What a shell expects of a command that was interrupted."""
 
@@ -201,8 +206,10 @@ class _Run:
             return end.code if isinstance(end.code, int) else int(end.code is not None)
         except BalancedStreamError:
             raise
-        except Exception:
+        except Exception as error:
             traceback.print_exc()
+            if self._options.stream:
+                _leave_last_words(error)
             return 1
         return 0
 
@@ -269,6 +276,16 @@ def explain_cores(history: History) -> list[str]:
         f"{most} executors shared {cores} cores: balance shortens the batch as far as the work "
         "waits (for a service, for storage); work that computes cannot get faster than the cores."
     ]
+
+
+def _leave_last_words(error: Exception) -> None:
+    """Says what ended the container where Kubernetes looks; the log's end is a Java stack."""
+    lines = str(error).partition("JVM stacktrace")[0].splitlines()
+    text = "\n".join(line for line in lines if not line.lstrip().startswith(("at ", "...")))
+    try:
+        TERMINATION_LOG.write_text(f"{type(error).__name__}: {text}"[:LAST_WORDS_MOST], "utf-8")
+    except OSError:
+        return
 
 
 def _interrupt(signum: int, frame: FrameType | None) -> NoReturn:
