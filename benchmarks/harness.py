@@ -29,8 +29,8 @@ from pyspark.sql import functions as F  # noqa: N812
 from pyspark.sql.streaming import StreamingQuery
 
 from balancedstream.controller import Controller
-from balancedstream.core.hotspots import BalanceDecision, diminish
-from balancedstream.core.policy import BalancePolicy, Policy
+from balancedstream.core.hotspots import PLACE_ONLY, BalanceDecision, diminish
+from balancedstream.core.policy import Policy
 from balancedstream.engine import Engine
 from balancedstream.engine.events import BatchFinished, Event
 from balancedstream.engine.java import check_java
@@ -378,7 +378,7 @@ def measure_balance(event: BatchFinished, executors: Mapping[str, int]) -> Balan
     """Imbalance of a batch and its bound, loading of state excluded, as the controller sees it."""
     busy_s = {task.partition: max(0.0, task.busy_s - task.load_s) for task in event.tasks}
     placement = {task.partition: task.executor for task in event.tasks}
-    return diminish(busy_s, placement, executors, BalancePolicy(act_above=1000.0))
+    return diminish(busy_s, placement, executors, PLACE_ONLY)
 
 
 def alternate(repetition: int, *arms: str) -> tuple[str, ...]:

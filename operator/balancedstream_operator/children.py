@@ -15,7 +15,7 @@ from typing import Any
 import yaml
 
 from balancedstream.core.objects import PLAN_KEY, STREAM_LABEL, answer_name, plan_name
-from balancedstream_operator.crd import GROUP, KIND, VERSION
+from balancedstream_operator.crd import API_VERSION, GROUP, KIND
 from balancedstream_operator.spec import StreamSpec
 
 Manifest = dict[str, Any]
@@ -198,7 +198,7 @@ def _object(stream: Stream, version: str, kind: str, name: str) -> Manifest:
             "labels": _labels(stream, "driver"),
             "ownerReferences": [
                 {
-                    "apiVersion": f"{GROUP}/{VERSION}",
+                    "apiVersion": API_VERSION,
                     "kind": KIND,
                     "name": stream.name,
                     "uid": stream.uid,

@@ -16,6 +16,7 @@ from balancedstream_operator.spec import StreamSpec
 GROUP = "balancedstream.io"
 VERSION = "v1alpha1"
 KIND = "BalancedStream"
+API_VERSION = f"{GROUP}/{VERSION}"
 PLURAL = "balancedstreams"
 FILES = (
     Path("crds/balancedstreams.yaml"),

@@ -14,7 +14,7 @@ from kubernetes.dynamic.exceptions import NotFoundError
 from urllib3.exceptions import HTTPError
 
 from balancedstream_operator.children import Manifest
-from balancedstream_operator.crd import GROUP, KIND, VERSION
+from balancedstream_operator.crd import API_VERSION, KIND
 from balancedstream_operator.errors import ClusterError
 
 FIELD_MANAGER = "balancedstream"
@@ -106,7 +106,7 @@ class Cluster:
     def write_status(self, namespace: str, name: str, status: dict[str, Any]) -> None:
         """Replaces fields of a BalancedStream's status; one that is gone already is fine."""
         with _said_plainly(f"take the status of {name}"), suppress(NotFoundError):
-            self._resource(f"{GROUP}/{VERSION}", KIND).status.patch(
+            self._resource(API_VERSION, KIND).status.patch(
                 body={"metadata": {"name": name, "namespace": namespace}, "status": status},
                 namespace=namespace,
                 name=name,

@@ -29,7 +29,7 @@ from balancedstream_operator.children import (
     build_plan,
     driver_name,
 )
-from balancedstream_operator.crd import GROUP, KIND, VERSION
+from balancedstream_operator.crd import API_VERSION, KIND
 from balancedstream_operator.drivers import DriverState, describe_driver
 from balancedstream_operator.errors import ClusterError, StreamGoneError
 from balancedstream_operator.measurements import Measurement, MissingMeasurementsError
@@ -237,7 +237,7 @@ class Supervisor:
     def _require_stream(self) -> None:
         """A watch that broke off may have missed the deletion: its children would come back."""
         name = self._stream.name
-        found = self._cluster.get(f"{GROUP}/{VERSION}", KIND, self._stream.namespace, name)
+        found = self._cluster.get(API_VERSION, KIND, self._stream.namespace, name)
         if found is None or found["metadata"]["uid"] != self._stream.uid:
             message = f"{self._stream} was deleted; its pods end, and its checkpoint stays"
             raise StreamGoneError(message)

@@ -16,8 +16,8 @@ from collections.abc import Callable
 from typing import Protocol
 
 from balancedstream.core.decisions import Observation
-from balancedstream.core.hotspots import diminish
-from balancedstream.core.policy import BalancePolicy, Policy
+from balancedstream.core.hotspots import PLACE_ONLY, diminish
+from balancedstream.core.policy import Policy
 from balancedstream.deciding import Decider
 from balancedstream.engine.engine import Engine, is_connection_lost
 from balancedstream.engine.events import (
@@ -156,10 +156,9 @@ class Controller:
                 self._planner.end_query(query)
                 self._journal.end_query(query)
             case ExecutorRemoved(executor=executor, reason=reason):
-                if self._policy.balance.mode == "auto":
+                if self._realizer.lose_executor(executor) and self._policy.balance.mode == "auto":
                     # The rest of this batch shall not wait for it.
                     self._engine.set_locality_wait_s(LOCALITY_WAIT_LEAST_S)
-                self._realizer.lose_executor(executor)
                 self._journal.add_executors(self._engine.executors())
                 self._journal.note(f"executor {executor} left: {reason}")
             case ExecutorAdded():
@@ -211,7 +210,7 @@ def _summarize(event: BatchFinished, executors: dict[str, int]) -> BatchRecord:
             busy_s,
             {p: t.executor for p, t in of_operator.items()},
             {**seen, **executors},
-            _MEASURE_ONLY,
+            PLACE_ONLY,
         )
         count = range(operator.partitions)
         loads.append(
@@ -236,6 +235,3 @@ def _summarize(event: BatchFinished, executors: dict[str, int]) -> BatchRecord:
         executors=len(executors),
         loads=tuple(loads),
     )
-
-
-_MEASURE_ONLY = BalancePolicy(act_above=1000.0)

@@ -12,12 +12,11 @@ from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass, field
 
 from balancedstream.core.handoffs import LoadCost, learn_load_cost
-from balancedstream.core.hotspots import Move, diminish
+from balancedstream.core.hotspots import PLACE_ONLY, Move, diminish
 from balancedstream.core.migration import steps, steps_within
 from balancedstream.core.observations import TaskSample
 from balancedstream.core.plan import Answer, Plan, PlanState, advance
 from balancedstream.core.planning import OperatorKey
-from balancedstream.core.policy import BalancePolicy
 from balancedstream.engine.engine import Engine
 from balancedstream.engine.events import BatchFinished
 from balancedstream.errors import PlanConflictError, StalePlanError
@@ -25,10 +24,6 @@ from balancedstream.journal import Journal
 
 SETTLE_BATCHES = 5
 """A move whose task is not on its target after so many batches is given up, with the reason."""
-
-
-_ONLY_ORPHANS = BalancePolicy(act_above=1000.0)
-"""Never uneven enough: only partitions without a live executor are placed."""
 
 
 @dataclass(frozen=True)
@@ -167,23 +162,33 @@ class Realizer:
             if not migration.asserted:
                 self._assert_next_step(key, migration, batch)
 
-    def lose_executor(self, executor: str) -> None:
+    def lose_executor(self, executor: str) -> bool:
         """An executor left or was lost: others take over its partitions, whatever the plan.
 
         Spark would let their tasks wait for the dead executor as long as for a busy one.
+
+        Returns:
+            Whether there were any; one that was drained before had none.
         """
         self._retiring.discard(executor)
         live = self._engine.executors()
-        if not live:
-            return
+        reason = f"executor {executor} is gone"
+        lost = False
         for key, tasks in self._tasks.items():
             orphans = {p for p, task in tasks.items() if task.executor == executor}
-            under_way = {p: e for p, e in self.wanted().get(key, {}).items() if e in live}
+            lost = lost or bool(orphans)
+            if not live:
+                continue
+            migration = self._migrations.get(key)
+            targets = migration.targets() if migration else {}
+            under_way = {p: target for p, target in targets.items() if target in live}
             placement = {p: task.executor for p, task in tasks.items()} | under_way
             busy_s = {p: task.busy_s for p, task in tasks.items()}
-            moves = diminish(busy_s, placement, live, _ONLY_ORPHANS).moves
-            if orphans & under_way.keys() or moves:
-                self._adopt(key, orphans & under_way.keys(), moves, f"executor {executor} is gone")
+            moves = diminish(busy_s, placement, live, PLACE_ONLY).moves
+            urgent = orphans & under_way.keys()
+            if urgent or moves:
+                self._adopt(key, urgent, moves, reason)
+        return lost
 
     def _adopt(
         self, key: OperatorKey, urgent: Set[int], moves: Sequence[Move], reason: str

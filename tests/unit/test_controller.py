@@ -181,3 +181,13 @@ def test_nothing_waits_long_for_an_executor_that_is_gone() -> None:
         ]
     )
     assert engine.wait_s == 3.0
+
+
+def test_a_drained_executor_that_leaves_cuts_no_wait() -> None:
+    engine, _, _ = run(
+        [
+            *(batch(n, ALL_ON_A, SKEWED_S, duration_s=10.0) for n in range(3)),
+            ExecutorRemoved("b", "retired"),
+        ]
+    )
+    assert engine.wait_s == 30.0

@@ -17,18 +17,16 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
-from balancedstream.core.hotspots import BalanceDecision, diminish
+from balancedstream.core.hotspots import (
+    PLACE_ONLY,
+    RESOLUTION,
+    ROUNDING,
+    BalanceDecision,
+    diminish,
+    say_count,
+)
 from balancedstream.core.policy import BalancePolicy
 from balancedstream.errors import InvalidInputError
-
-# Places partitions without a live executor, and moves nothing else.
-_ONLY_PLACE = BalancePolicy(act_above=1000.0, stop_at=1000.0, min_gain=1.0)
-
-# As in hotspots: an executor this near to the aim has reached it.
-_RESOLUTION = 0.005
-
-# What floating-point sums can be off by; no comparison may hang on it.
-_ROUNDING = 1e-9
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,7 +125,7 @@ class _Scene:
     @property
     def limit_s(self) -> float:
         """What the biggest executor may be busy: a key above it is too heavy for any."""
-        return self.mean_s * max(self.executors.values()) * (1 + _ROUNDING)
+        return self.mean_s * max(self.executors.values()) * (1 + ROUNDING)
 
     def unsplittable(self) -> list[KeyLoad]:
         """Keys too heavy for any executor, heaviest first."""
@@ -172,7 +170,7 @@ class _Scene:
         for entry in movable:
             rest_s[entry.partition] = max(0.0, rest_s[entry.partition] - entry.busy_s)
         apart = dict(enumerate([*rest_s.values(), *(entry.busy_s for entry in movable)]))
-        spread = diminish(apart, {}, self.executors, _ONLY_PLACE).bound
+        spread = diminish(apart, {}, self.executors, PLACE_ONLY).bound
         heaviest_s = max((entry.busy_s for entry in movable), default=0.0)
         lightest_rest_s = min(rest_s.values(), default=0.0)
         return max(
@@ -231,7 +229,7 @@ def assign(
     >>> decision.reason
     '1 key move: imbalance 1.75 → 1.00 (bound 1.00), placement alone would leave 1.75'
     """
-    placed = diminish(loads, placement, executors, _ONLY_PLACE)
+    placed = diminish(loads, placement, executors, PLACE_ONLY)
     scene = _set_up(keys, loads, _after(placement, placed), executors)
 
     def level(moves: Sequence[KeyMove], policy: BalancePolicy) -> _Outcome:
@@ -278,10 +276,10 @@ def _choose(
     if not scene.keys:
         return usual, "no key moves: no hot key is known"
     before_s, bound_s = scene.peak_s(scene.loads, scene.placement), scene.bound_s()
-    stop_at = max(policy.stop_at, 1 + _RESOLUTION)
-    aim_s = stop_at * bound_s * (1 + _ROUNDING)
+    stop_at = max(policy.stop_at, 1 + RESOLUTION)
+    aim_s = stop_at * bound_s * (1 + ROUNDING)
     before, bound = f"{before_s / mean_s:.2f}", f"bound {bound_s / mean_s:.2f}"
-    if before_s <= policy.act_above * mean_s * (1 + _ROUNDING):
+    if before_s <= policy.act_above * mean_s * (1 + ROUNDING):
         return usual, f"no key moves: imbalance {before} is not above {policy.act_above:.2f}"
     if before_s <= aim_s:
         return usual, f"no key moves: imbalance {before} is within {stop_at:.4g} x the {bound}"
@@ -297,9 +295,10 @@ def _choose(
     objection = _weigh_up(scene, best, alone, policy)
     if objection:
         return usual, f"no key moves: {objection}"
+    after = f"{best.peak_s / mean_s:.2f}"
     reason = (
-        f"{_count(len(best.moves), 'key move')}: imbalance {before} → {best.peak_s / mean_s:.2f} "
-        f"({bound}), placement alone would leave {left}"
+        f"{say_count(len(best.moves), 'key move')}: imbalance {before} → {after} ({bound}), "
+        f"placement alone would leave {left}"
     )
     if best.peak_s > aim_s:
         reason += f"; above {stop_at:.4g} x the bound, but no further key move lowers it"
@@ -336,7 +335,7 @@ def _part(scene: _Scene, policy: BalancePolicy, aim_s: float) -> list[KeyMove]:
             heavier_s = max(load_s[source] - entry.busy_s, load_s[target] + entry.busy_s)
             offers.append((heavier_s, entry.handoff_s, entry.key, entry, target))
         heavier_s, _, _, best, target = min(offers)
-        if heavier_s >= load_s[source] * (1 - _ROUNDING):
+        if heavier_s >= load_s[source] * (1 - ROUNDING):
             del waiting[source]
             continue
         waiting[source].remove(best)
@@ -391,9 +390,9 @@ def _weigh_up(scene: _Scene, best: _Outcome, alone: _Outcome, policy: BalancePol
     """Say why the best key moves are not worth it; empty where they are."""
     saved_s = alone.peak_s - best.peak_s
     left = f"{alone.peak_s / scene.mean_s:.3f}"
-    if not best.moves or saved_s <= alone.peak_s * _ROUNDING:
+    if not best.moves or saved_s <= alone.peak_s * ROUNDING:
         return f"none that pays lowers the imbalance {left} that placement alone leaves"
-    count = _count(len(best.moves), "key move")
+    count = say_count(len(best.moves), "key move")
     if saved_s < policy.min_gain * alone.peak_s:
         return (
             f"{count} could only lower the imbalance {left} to {best.peak_s / scene.mean_s:.3f}, "
@@ -405,7 +404,7 @@ def _weigh_up(scene: _Scene, best: _Outcome, alone: _Outcome, policy: BalancePol
     if saved_s * policy.horizon_batches <= max(handoff_s.values()):
         return (
             f"{count} would save {saved_s:.3g} s a batch, too little to win back the handoff of "
-            f"state in {_count(policy.horizon_batches, 'batch', 'batches')}"
+            f"state in {say_count(policy.horizon_batches, 'batch', 'batches')}"
         )
     return ""
 
@@ -428,10 +427,6 @@ def _after(placement: Mapping[int, str], balance: BalanceDecision) -> dict[int, 
     """Where every partition runs once the moves are made, by partition."""
     targets = {move.partition: move.target for move in balance.moves}
     return dict(sorted((dict(placement) | targets).items()))
-
-
-def _count(number: int, noun: str, plural: str = "") -> str:
-    return f"{number} {noun if number == 1 else plural or noun + 's'}"
 
 
 def _set_up(

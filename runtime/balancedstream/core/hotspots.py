@@ -24,11 +24,15 @@ from balancedstream.errors import InvalidInputError
 # Loads become whole numbers, the heaviest 2**40: sums are exact, whatever their order and history.
 _HEAVIEST = 1 << 40
 
-# What rounding to whole numbers can add up to; no comparison with a threshold may hang on it.
-_ROUNDING = 1e-9
+ROUNDING = 1e-9
+"""What rounding can add up to; no comparison with a threshold may hang on it."""
 
-# An executor this near to the aim has reached it: no measured load is exact to a thousandth.
-_RESOLUTION = 0.005
+RESOLUTION = 0.005
+"""An executor this near to the aim has reached it: no measured load is exact to a thousandth."""
+
+PLACE_ONLY = BalancePolicy(act_above=1000.0, stop_at=1000.0, min_gain=1.0)
+"""Nothing is ever uneven enough for this policy: `diminish` then only measures, and places
+partitions that have no live executor."""
 
 # How many of the coldest executors are asked for an exchange with the hottest.
 _PARTNERS = 64
@@ -213,7 +217,7 @@ def diminish(
     headline = "no change: "
     if moves:
         headline = (
-            f"{_count(len(moves), 'move')}: imbalance {before:.2f} → {plan.imbalance:.2f} "
+            f"{say_count(len(moves), 'move')}: imbalance {before:.2f} → {plan.imbalance:.2f} "
             f"(bound {bound:.2f})" + "; " * bool(remarks)
         )
     return BalanceDecision(
@@ -297,11 +301,11 @@ def _plan(
     Loading the state of partitions in `free` costs nothing extra: they must be loaded anyway.
     """
     start, imbalance = layout.peak, layout.imbalance
-    stop_at = max(policy.stop_at, 1 + _RESOLUTION)
+    stop_at = max(policy.stop_at, 1 + RESOLUTION)
     aim = stop_at * bound * layout.mean
     if not layout.mean:
         return _Plan((), imbalance, "no partition was busy")
-    if imbalance <= policy.act_above * (1 + _ROUNDING):
+    if imbalance <= policy.act_above * (1 + ROUNDING):
         remark = f"imbalance {imbalance:.2f} is not above {policy.act_above:.2f}"
         return _Plan((), imbalance, remark)
     if start <= aim:
@@ -314,9 +318,10 @@ def _plan(
     peak = kept[-1].peak if kept else start
     if steps and not kept:
         saved_s = (start - steps[-1].peak) * unit_s
+        batches = say_count(policy.horizon_batches, "batch", "batches")
         remark = (
-            f"{_count(len(steps), 'exchange')} would save {saved_s:.3g} s a batch, too little to "
-            f"win back the loading of state in {_count(policy.horizon_batches, 'batche')}"
+            f"{say_count(len(steps), 'exchange')} would save {saved_s:.3g} s a batch, "
+            f"too little to win back the loading of state in {batches}"
         )
     elif kept and start - peak < policy.min_gain * start:
         remark = (
@@ -355,7 +360,7 @@ def _paying(
 ) -> Sequence[_Step]:
     """The first steps, as many as save most when the loading that they cause is taken off."""
     loading: defaultdict[str, float] = defaultdict(float)
-    longest, best, kept = 0.0, start * _ROUNDING, 0
+    longest, best, kept = 0.0, start * ROUNDING, 0
     for number, step in enumerate(steps, 1):
         for partition, target in step.targets.items():
             if partition not in free:
@@ -392,7 +397,7 @@ def _handover(layout: _Layout, aim: float) -> _Exchange | None:
 def _exchange(layout: _Layout, aim: float, *, far: bool) -> _Exchange | None:
     """Find the groups to exchange with a cold executor; larger ones where small ones do little."""
     best: _Exchange | None = None
-    enough = max(aim, layout.peak - _RESOLUTION * aim)
+    enough = max(aim, layout.peak - RESOLUTION * aim)
     for size in range(1, _GROUP_SIZE + 1):
         outs = layout.groups(layout.hottest, size)
         # The search grows with the size, the good that another partner does shrinks.
@@ -483,7 +488,7 @@ def _rearrangement(layout: _Layout) -> dict[int, str] | None:
     """
     if max(len(layout.home), len(layout.cores)) > _FEW:
         return None
-    limit = layout.peak * (1 - _RESOLUTION)
+    limit = layout.peak * (1 - RESOLUTION)
     room = {executor: math.floor(limit * layout.cores[executor]) for executor in layout.held}
     heaviest_first = sorted(layout.single.values(), reverse=True)
     homes = _fit(heaviest_first, room, layout, iter(range(_TRIES)))
@@ -586,7 +591,7 @@ def _unsplittable(groups: Mapping[int, _Group], executors: Mapping[str, int]) ->
     heaviest = max(groups.values(), key=lambda group: (group.weight, -group.partitions[0]))
     mean = sum(group.weight for group in groups.values()) / sum(executors.values())
     alone = heaviest.weight / max(executors.values())
-    return heaviest.partitions[0] if alone > mean * (1 + _ROUNDING) else None
+    return heaviest.partitions[0] if alone > mean * (1 + ROUNDING) else None
 
 
 def _describe(partition: int, groups: Mapping[int, _Group], executors: Mapping[str, int]) -> str:
@@ -598,7 +603,12 @@ def _describe(partition: int, groups: Mapping[int, _Group], executors: Mapping[s
     )
 
 
-def _count(number: int, noun: str, plural: str = "") -> str:
+def say_count(number: int, noun: str, plural: str = "") -> str:
+    """A number with its noun, for a reason.
+
+    >>> say_count(1, "move"), say_count(3, "batch", "batches")
+    ('1 move', '3 batches')
+    """
     return f"{number} {noun if number == 1 else plural or noun + 's'}"
 
 
