@@ -33,9 +33,14 @@ def test_rubbish_and_old_epochs_are_refused_and_the_operator_restores_its_plan(
         stream.apply(manifest)
         stream.wait_for_condition("Running", timeout_s=240)
         stream.wait_for_executors(2)
-        # The first plan asks for the second executor, the next one gives it state.
+        # A second plan for certain: whether one is needed to spread the state is Spark's luck.
+        stream.scale(1)
+        stream.wait_for_executors(1)
         wait_until(
-            "a second plan", lambda: stream.status().get("appliedEpoch", 0) >= 2, timeout_s=120
+            "a second plan",
+            lambda: stream.status().get("appliedEpoch", 0) >= 2,
+            timeout_s=120,
+            last_seen=stream.status,
         )
         stream.wait_for_batches(2)
         pods = stream.identities()
