@@ -25,6 +25,7 @@ from installing import Operator
 from kube import Kube
 from prometheus_client.parser import text_string_to_metric_families
 from streams import API_VERSION, KIND
+from waiting import wait_until
 
 from balancedstream.core.observations import BatchSample, TaskSample
 from balancedstream.exporter import Exporter
@@ -113,11 +114,8 @@ def pretend_to_run(kube: Kube, names: list[str]) -> None:
         ],
     }
     waiting = set(names)
-    deadline_s = time.monotonic() + PATIENCE_S
-    while waiting:
-        if time.monotonic() > deadline_s:
-            message = f"{len(waiting)} drivers got no pod"
-            raise MeasurementError(message)
+
+    def write_to_new_pods() -> bool:
         for pod in kube.pods(NAMESPACE):
             name = pod["metadata"]["name"].removesuffix("-driver-0")
             if name in waiting:
@@ -127,20 +125,30 @@ def pretend_to_run(kube: Kube, names: list[str]) -> None:
                     namespace=NAMESPACE,
                 )  # fmt: skip
                 waiting.discard(name)
-        time.sleep(1)
+        return not waiting
+
+    wait_until(
+        "a pod of every driver",
+        write_to_new_pods,
+        timeout_s=PATIENCE_S,
+        last_seen=lambda: f"{len(waiting)} drivers without one",
+    )
 
 
 def wait_until_running(kube: Kube, names: list[str]) -> None:
     """Until the operator says of all streams that their batches progress."""
-    deadline_s = time.monotonic() + PATIENCE_S
-    while time.monotonic() < deadline_s:
+
+    def count() -> int:
         streams = kube.find_all(API_VERSION, KIND, namespace=NAMESPACE)
-        phases = [stream.get("status", {}).get("phase") for stream in streams]
-        if phases.count("Running") == len(names):
-            return
-        time.sleep(2)
-    message = f"only {phases.count('Running')} of {len(names)} streams got to run"
-    raise MeasurementError(message)
+        return [stream.get("status", {}).get("phase") for stream in streams].count("Running")
+
+    wait_until(
+        f"{len(names)} streams that run",
+        lambda: count() == len(names),
+        timeout_s=PATIENCE_S,
+        interval_s=2,
+        last_seen=count,
+    )
 
 
 def read_process(operator: Operator) -> dict[str, float]:
