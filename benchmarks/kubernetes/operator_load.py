@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import shutil
+import socket
 import subprocess
 import tempfile
 import threading
@@ -19,11 +20,12 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from cluster import Site, open_site
+from cluster import open_site
 from harness import Benchmark, MeasurementError, prepare
 from installing import Operator
 from kube import Kube
 from prometheus_client.parser import text_string_to_metric_families
+from sites import Site
 from streams import API_VERSION, KIND
 from waiting import wait_until
 
@@ -57,7 +59,7 @@ def measure(benchmark: Benchmark, site: Site, count: int, cases: list[Any]) -> N
     if not cases:
         return
     names = [f"stream-{n}" for n in range(count)]
-    url = f"http://{site.own_address}:{PROMETHEUS_PORT}"
+    url = f"http://{find_own_address(site.kube)}:{PROMETHEUS_PORT}"
     with (
         fed_exporters(names),
         prometheus(names),
@@ -79,6 +81,13 @@ def measure(benchmark: Benchmark, site: Site, count: int, cases: list[Any]) -> N
             }
             benchmark.record(None, case, {"interval_s": 15, "partitions": PARTITIONS}, measured)
             benchmark.tell(str(measured))
+
+
+def find_own_address(kube: Kube) -> str:
+    """This machine's address for pods."""
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
+        probe.connect((kube.node_address, 1))
+        return str(probe.getsockname()[0])
 
 
 def describe(name: str) -> dict[str, Any]:

@@ -15,11 +15,12 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
-from cluster import Site, open_site
+from cluster import open_site, open_stream
 from harness import Benchmark, MeasurementError, prepare
 from hotkeys import find_keys_of_one_executor
 from monitoring import SCRAPE_INTERVAL_S, Prometheus
 from producing import PacedProducer, ZipfKeys
+from sites import Site
 from streaming import INTERVAL_S, assert_exact, describe_counts
 from streams import Stream
 from waiting import wait_until
@@ -95,7 +96,8 @@ def measure(benchmark: Benchmark, site: Site, storage: str, cases: list[Any]) ->
 def running_stream(site: Site, storage: str) -> Iterator[tuple[Watched, ZipfKeys, PacedProducer]]:
     """A stream whose output is compared with a recomputation at the end."""
     keys = ZipfKeys(KEYS, 0.5, seed=1)
-    with site.stream("reaction", on_object_store=storage == "object store") as (stream, topic):
+    on_object_store = storage == "object store"
+    with open_stream(site, "reaction", on_object_store=on_object_store) as (stream, topic):
         manifest = describe_counts(stream, site.broker, topic, executors=(1, 2))
         manifest["spec"]["executors"]["fixed"] = 1
         with PacedProducer(site.broker, topic, keys) as producer:

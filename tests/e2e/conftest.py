@@ -10,19 +10,17 @@ from pathlib import Path
 
 import images
 import pytest
-from broker import Broker, deploy_broker
+from broker import Broker
 from clusters import Cluster, ClusterUnavailableError, open_cluster
 from installing import NAMESPACE as OPERATOR_NAMESPACE
 from installing import Operator
-from kube import Kube, create_namespace, describe_namespace
-from monitoring import Prometheus, deploy_prometheus
-from objectstore import ObjectStore, deploy_object_store
-from storage import Storage, create_storage, delete_storage
+from kube import Kube, describe_namespace
+from monitoring import Prometheus
+from objectstore import ObjectStore
+from sites import Site
+from storage import Storage
 from streams import Stream
 
-INFRASTRUCTURE = "balancedstream-e2e"
-"""The namespace of the broker and of Prometheus."""
-PARTITIONS = 6
 FAILED = pytest.StashKey[bool]()
 
 
@@ -60,8 +58,13 @@ def cluster(request: pytest.FixtureRequest) -> Iterator[Cluster]:
 
 
 @pytest.fixture(scope="session")
-def kube(cluster: Cluster) -> Kube:
-    return Kube(cluster)
+def site(request: pytest.FixtureRequest, cluster: Cluster) -> Site:
+    return Site(cluster, keep=request.config.getoption("--keep"))
+
+
+@pytest.fixture(scope="session")
+def kube(site: Site) -> Kube:
+    return site.kube
 
 
 @pytest.fixture(scope="session")
@@ -76,66 +79,49 @@ def app_image(project_images: None, cluster: Cluster) -> str:
 
 
 @pytest.fixture(scope="session")
-def infrastructure(kube: Kube) -> str:
-    create_namespace(kube, INFRASTRUCTURE)
-    return INFRASTRUCTURE
+def infrastructure(site: Site) -> str:
+    return site.infrastructure
 
 
 @pytest.fixture(scope="session")
-def broker(cluster: Cluster, kube: Kube, infrastructure: str) -> Broker:
-    images.build_kafka_image(cluster.node)
-    return deploy_broker(kube, infrastructure)
+def broker(site: Site) -> Broker:
+    return site.broker
 
 
 @pytest.fixture(scope="session")
-def object_store(cluster: Cluster, kube: Kube, infrastructure: str) -> ObjectStore:
-    images.build_object_store_image(cluster.node)
-    return deploy_object_store(kube, infrastructure, cluster.shared_folder)
+def object_store(site: Site) -> ObjectStore:
+    return site.object_store
 
 
 @pytest.fixture(scope="session")
-def prometheus(cluster: Cluster, kube: Kube, infrastructure: str) -> Prometheus:
-    images.build_prometheus_image(cluster.node)
-    return deploy_prometheus(kube, infrastructure)
+def prometheus(site: Site) -> Prometheus:
+    return site.prometheus
 
 
 @pytest.fixture(scope="session")
-def operator(
-    request: pytest.FixtureRequest, project_images: None, kube: Kube, prometheus: Prometheus
-) -> Iterator[Operator]:
+def operator(site: Site, project_images: None, prometheus: Prometheus) -> Iterator[Operator]:
     """Installed once; a test that uninstalls it has to install it again."""
-    operator = Operator(kube, prometheus.in_pods)
-    operator.install()
-    yield operator
-    if not request.config.getoption("--keep"):
-        operator.uninstall()
+    with site.operator(prometheus.in_pods) as operator:
+        yield operator
 
 
 @pytest.fixture
-def storage(request: pytest.FixtureRequest, cluster: Cluster, kube: Kube) -> Iterator[Storage]:
+def storage(request: pytest.FixtureRequest, site: Site) -> Iterator[Storage]:
     """A namespace of the test's own, with the claim that its streams keep their checkpoints on."""
     name = _name(request.node.name)
-    create_namespace(kube, name)
-    storage = create_storage(kube, name, cluster.shared_folder)
-    yield storage
-    if request.node.stash.get(FAILED, False):
-        folder: Path = request.config.getoption("--diagnostics") / request.node.name
-        describe_namespace(kube, name, folder)
-        describe_namespace(kube, OPERATOR_NAMESPACE, folder / "operator")
-    if request.config.getoption("--keep"):
-        return
-    kube.delete("v1", "Namespace", name)
-    kube.wait_for_absence("v1", "Namespace", name)
-    delete_storage(kube, storage)
+    with site.storage(name) as storage:
+        yield storage
+        if request.node.stash.get(FAILED, False):
+            folder: Path = request.config.getoption("--diagnostics") / request.node.name
+            describe_namespace(site.kube, name, folder)
+            describe_namespace(site.kube, OPERATOR_NAMESPACE, folder / "operator")
 
 
 @pytest.fixture
-def topic(request: pytest.FixtureRequest, broker: Broker) -> Iterator[str]:
+def topic(request: pytest.FixtureRequest, site: Site) -> Iterator[str]:
     """An empty topic of the test's own, with six partitions."""
-    name = _name(request.node.name)
-    broker.create_topic(name, PARTITIONS)
-    yield name
-    broker.delete_topic(name)
+    with site.topic(_name(request.node.name)) as name:
+        yield name
 
 
 @pytest.fixture
