@@ -10,8 +10,9 @@ from confluent_kafka import Consumer, KafkaException, Message, TopicPartition
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 from images import KAFKA
-from kube import NO_RIGHTS_TO_GAIN, UNPRIVILEGED_POD, Kube, Manifest
+from kube import Kube, Manifest
 from recomputation import Record
+from servers import describe_server
 from waiting import wait_until
 
 NODE_PORT = 30094
@@ -145,58 +146,34 @@ broker.session.timeout.ms=90000
             "metadata": metadata,
             "data": {"server.properties": properties},
         },
-        {
-            "apiVersion": "v1",
-            "kind": "Service",
-            "metadata": metadata,
-            "spec": {
-                "type": "NodePort",
-                "selector": _LABELS,
-                "ports": [
-                    {"name": "pods", "port": ports["pods"]},
-                    {"name": "here", "port": ports["here"], "nodePort": NODE_PORT},
+        *describe_server(
+            metadata,
+            ports=[
+                {"name": "pods", "port": ports["pods"]},
+                {"name": "here", "port": ports["here"], "nodePort": NODE_PORT},
+            ],
+            pod={
+                "containers": [
+                    {
+                        "name": NAME,
+                        "image": KAFKA,
+                        "ports": [{"containerPort": port} for port in ports.values()],
+                        "readinessProbe": {
+                            "tcpSocket": {"port": ports["pods"]},
+                            "periodSeconds": 2,
+                        },
+                        "volumeMounts": [
+                            {"name": "configuration", "mountPath": "/etc/kafka"},
+                            {"name": "data", "mountPath": "/var/lib/kafka"},
+                            {"name": "tmp", "mountPath": "/tmp"},  # noqa: S108
+                        ],
+                    }
+                ],
+                "volumes": [
+                    {"name": "configuration", "configMap": {"name": NAME}},
+                    {"name": "data", "emptyDir": {}},
+                    {"name": "tmp", "emptyDir": {}},
                 ],
             },
-        },
-        {
-            "apiVersion": "apps/v1",
-            "kind": "Deployment",
-            "metadata": metadata,
-            "spec": {
-                "replicas": 1,
-                "strategy": {"type": "Recreate"},
-                "selector": {"matchLabels": _LABELS},
-                "template": {
-                    "metadata": {"labels": _LABELS},
-                    "spec": {
-                        "securityContext": UNPRIVILEGED_POD,
-                        "automountServiceAccountToken": False,
-                        "enableServiceLinks": False,
-                        "containers": [
-                            {
-                                "name": NAME,
-                                "image": KAFKA,
-                                "imagePullPolicy": "IfNotPresent",
-                                "securityContext": NO_RIGHTS_TO_GAIN,
-                                "ports": [{"containerPort": port} for port in ports.values()],
-                                "readinessProbe": {
-                                    "tcpSocket": {"port": ports["pods"]},
-                                    "periodSeconds": 2,
-                                },
-                                "volumeMounts": [
-                                    {"name": "configuration", "mountPath": "/etc/kafka"},
-                                    {"name": "data", "mountPath": "/var/lib/kafka"},
-                                    {"name": "tmp", "mountPath": "/tmp"},  # noqa: S108
-                                ],
-                            }
-                        ],
-                        "volumes": [
-                            {"name": "configuration", "configMap": {"name": NAME}},
-                            {"name": "data", "emptyDir": {}},
-                            {"name": "tmp", "emptyDir": {}},
-                        ],
-                    },
-                },
-            },
-        },
+        ),
     ]

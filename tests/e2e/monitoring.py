@@ -10,7 +10,8 @@ from typing import Any
 
 import yaml
 from images import PROMETHEUS
-from kube import NO_RIGHTS_TO_GAIN, UNPRIVILEGED_POD, Kube, Manifest
+from kube import Kube, Manifest
+from servers import describe_server
 from waiting import wait_until
 
 NODE_PORT = 30090
@@ -184,75 +185,46 @@ def _manifests(namespace: str) -> list[Manifest]:
             "metadata": metadata,
             "data": {"prometheus.yml": yaml.safe_dump(configuration(), sort_keys=False)},
         },
-        {
-            "apiVersion": "v1",
-            "kind": "Service",
-            "metadata": metadata,
-            "spec": {
-                "type": "NodePort",
-                "selector": _LABELS,
-                "ports": [{"name": "web", "port": 9090, "nodePort": NODE_PORT}],
+        *describe_server(
+            metadata,
+            ports=[{"name": "web", "port": 9090, "nodePort": NODE_PORT}],
+            # It scrapes itself by the annotations that it looks for in others.
+            annotations={
+                "prometheus.io/scrape": "true",
+                "prometheus.io/port": "9090",
+                "prometheus.io/path": "/metrics",
             },
-        },
-        {
-            "apiVersion": "apps/v1",
-            "kind": "Deployment",
-            "metadata": metadata,
-            "spec": {
-                "replicas": 1,
-                "strategy": {"type": "Recreate"},
-                "selector": {"matchLabels": _LABELS},
-                "template": {
-                    "metadata": {
-                        "labels": _LABELS,
-                        # It scrapes itself by the annotations that it looks for in others.
-                        "annotations": {
-                            "prometheus.io/scrape": "true",
-                            "prometheus.io/port": "9090",
-                            "prometheus.io/path": "/metrics",
+            pod={
+                "serviceAccountName": NAME,
+                "automountServiceAccountToken": True,
+                "containers": [
+                    {
+                        "name": NAME,
+                        "image": PROMETHEUS,
+                        "args": [
+                            "--config.file=/etc/prometheus-e2e/prometheus.yml",
+                            "--storage.tsdb.path=/var/lib/prometheus-e2e",
+                        ],
+                        "ports": [{"name": "web", "containerPort": 9090}],
+                        "readinessProbe": {
+                            "httpGet": {"path": "/-/ready", "port": "web"},
+                            "periodSeconds": 1,
                         },
-                    },
-                    "spec": {
-                        "serviceAccountName": NAME,
-                        "securityContext": UNPRIVILEGED_POD,
-                        "enableServiceLinks": False,
-                        "containers": [
-                            {
-                                "name": NAME,
-                                "image": PROMETHEUS,
-                                "imagePullPolicy": "IfNotPresent",
-                                "args": [
-                                    "--config.file=/etc/prometheus-e2e/prometheus.yml",
-                                    "--storage.tsdb.path=/var/lib/prometheus-e2e",
-                                ],
-                                "securityContext": NO_RIGHTS_TO_GAIN,
-                                "ports": [{"name": "web", "containerPort": 9090}],
-                                "readinessProbe": {
-                                    "httpGet": {"path": "/-/ready", "port": "web"},
-                                    "periodSeconds": 1,
-                                },
-                                "volumeMounts": [
-                                    {
-                                        "name": "configuration",
-                                        "mountPath": "/etc/prometheus-e2e",
-                                    },
-                                    {"name": "data", "mountPath": "/var/lib/prometheus-e2e"},
-                                ],
-                            },
-                            {
-                                "name": "discovery",
-                                "image": PROMETHEUS,
-                                "imagePullPolicy": "IfNotPresent",
-                                "command": ["python3", "/opt/discovery.py"],
-                                "securityContext": NO_RIGHTS_TO_GAIN,
-                            },
-                        ],
-                        "volumes": [
-                            {"name": "configuration", "configMap": {"name": NAME}},
-                            {"name": "data", "emptyDir": {}},
+                        "volumeMounts": [
+                            {"name": "configuration", "mountPath": "/etc/prometheus-e2e"},
+                            {"name": "data", "mountPath": "/var/lib/prometheus-e2e"},
                         ],
                     },
-                },
+                    {
+                        "name": "discovery",
+                        "image": PROMETHEUS,
+                        "command": ["python3", "/opt/discovery.py"],
+                    },
+                ],
+                "volumes": [
+                    {"name": "configuration", "configMap": {"name": NAME}},
+                    {"name": "data", "emptyDir": {}},
+                ],
             },
-        },
+        ),
     ]

@@ -6,7 +6,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from images import OBJECT_STORE
-from kube import NO_RIGHTS_TO_GAIN, UNPRIVILEGED_POD, Kube, Manifest
+from kube import Kube, Manifest
+from servers import describe_server
 from storage import CLAIM, create_storage
 
 NAME = "objectstore"
@@ -90,48 +91,21 @@ def _manifests(namespace: str) -> list[Manifest]:
     ]
     # A folder below the server's root is a bucket.
     start = f"mkdir -p /objects/{BUCKET} && exec versitygw --quiet posix /objects"
-    return [
-        {
-            "apiVersion": "v1",
-            "kind": "Service",
-            "metadata": metadata,
-            "spec": {"selector": _LABELS, "ports": [{"name": "s3", "port": PORT}]},
+    return describe_server(
+        metadata,
+        ports=[{"name": "s3", "port": PORT}],
+        pod={
+            "containers": [
+                {
+                    "name": NAME,
+                    "image": OBJECT_STORE,
+                    "command": ["sh", "-c", start],
+                    "env": account,
+                    "ports": [{"containerPort": PORT}],
+                    "readinessProbe": {"tcpSocket": {"port": PORT}, "periodSeconds": 1},
+                    "volumeMounts": [{"name": "objects", "mountPath": "/objects"}],
+                }
+            ],
+            "volumes": [{"name": "objects", "persistentVolumeClaim": {"claimName": CLAIM}}],
         },
-        {
-            "apiVersion": "apps/v1",
-            "kind": "Deployment",
-            "metadata": metadata,
-            "spec": {
-                "replicas": 1,
-                "strategy": {"type": "Recreate"},
-                "selector": {"matchLabels": _LABELS},
-                "template": {
-                    "metadata": {"labels": _LABELS},
-                    "spec": {
-                        "securityContext": UNPRIVILEGED_POD,
-                        "automountServiceAccountToken": False,
-                        "enableServiceLinks": False,
-                        "containers": [
-                            {
-                                "name": NAME,
-                                "image": OBJECT_STORE,
-                                "imagePullPolicy": "IfNotPresent",
-                                "command": ["sh", "-c", start],
-                                "env": account,
-                                "securityContext": NO_RIGHTS_TO_GAIN,
-                                "ports": [{"containerPort": PORT}],
-                                "readinessProbe": {
-                                    "tcpSocket": {"port": PORT},
-                                    "periodSeconds": 1,
-                                },
-                                "volumeMounts": [{"name": "objects", "mountPath": "/objects"}],
-                            }
-                        ],
-                        "volumes": [
-                            {"name": "objects", "persistentVolumeClaim": {"claimName": CLAIM}}
-                        ],
-                    },
-                },
-            },
-        },
-    ]
+    )
