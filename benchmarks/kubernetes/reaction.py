@@ -21,7 +21,7 @@ from hotkeys import find_keys_of_one_executor
 from monitoring import SCRAPE_INTERVAL_S, Prometheus
 from producing import PacedProducer, ZipfKeys
 from sites import Site
-from streaming import INTERVAL_S, assert_exact, describe_counts
+from streaming import INTERVAL_S, describe_counts, run_and_compare
 from streams import Stream
 from waiting import wait_until
 
@@ -100,13 +100,9 @@ def running_stream(site: Site, storage: str) -> Iterator[tuple[Watched, ZipfKeys
     with open_stream(site, "reaction", on_object_store=on_object_store) as (stream, topic):
         manifest = describe_counts(stream, site.broker, topic, executors=(1, 2))
         manifest["spec"]["executors"]["fixed"] = 1
-        with PacedProducer(site.broker, topic, keys) as producer:
-            producer.set_rate(RATE)
-            stream.apply(manifest)
-            stream.wait_for_condition("Running", timeout_s=PATIENCE_S)
+        with run_and_compare(stream, manifest, site.broker, topic, keys, rate=RATE) as producer:
             stream.wait_for_batches(8)
             yield Watched(stream, site.prometheus), keys, producer
-        assert_exact(stream, site.broker, topic)
 
 
 def measure_batches(watched: Watched) -> dict[str, float]:

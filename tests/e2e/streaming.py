@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 from broker import Broker
@@ -51,9 +53,37 @@ def describe_counts(stream: Stream, broker: Broker, topic: str, **more: Any) -> 
     )
 
 
-def skewed(broker: Broker, topic: str, seed: int = 1) -> PacedProducer:
-    """Rows of which few keys have most."""
-    return PacedProducer(broker, topic, ZipfKeys(count=100, exponent=1.1, seed=seed))
+def skewed(seed: int) -> ZipfKeys:
+    """Keys of which few have most rows."""
+    return ZipfKeys(count=100, exponent=1.1, seed=seed)
+
+
+@contextmanager
+def run_and_compare(
+    stream: Stream,
+    manifest: dict[str, Any],
+    broker: Broker,
+    topic: str,
+    keys: ZipfKeys,
+    *,
+    rate: float,
+) -> Iterator[PacedProducer]:
+    """Runs a stream under load; at the end its output has to be exact.
+
+    Args:
+        stream: whose.
+        manifest: made by `describe_counts`.
+        broker: of the topic.
+        topic: with the input.
+        keys: of the rows that are produced meanwhile.
+        rate: rows a second at first.
+    """
+    with PacedProducer(broker, topic, keys) as producer:
+        producer.set_rate(rate)
+        stream.apply(manifest)
+        stream.wait_for_condition("Running", timeout_s=240)
+        yield producer
+    assert_exact(stream, broker, topic)
 
 
 def assert_exact(stream: Stream, broker: Broker, topic: str) -> None:

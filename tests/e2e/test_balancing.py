@@ -10,8 +10,8 @@ from broker import Broker
 from hotkeys import find_keys_of_one_executor
 from installing import CHART
 from monitoring import Prometheus
-from producing import PacedProducer, ZipfKeys
-from streaming import assert_exact, describe_counts
+from producing import ZipfKeys
+from streaming import describe_counts, run_and_compare
 from streams import Stream
 from waiting import wait_until
 
@@ -43,10 +43,7 @@ def test_skewed_keys_are_spread_without_a_restart(
     def imbalance() -> float | None:
         return prometheus.value(f"max(balancedstream_imbalance_ratio{label})")
 
-    with PacedProducer(broker, topic, keys) as producer:
-        producer.set_rate(160)
-        stream.apply(manifest)
-        stream.wait_for_condition("Running", timeout_s=240)
+    with run_and_compare(stream, manifest, broker, topic, keys, rate=160):
         stream.wait_for_executors(2)
         stream.wait_for_batches(3)
         keys.favor(find_keys_of_one_executor(prometheus, label, stream), 20)
@@ -75,7 +72,6 @@ def test_skewed_keys_are_spread_without_a_restart(
         assert "Moving" in reasons
         assert stream.status()["decisions"][0]["reason"]
         assert dashboard_without_data(prometheus, stream) == []
-    assert_exact(stream, broker, topic)
 
 
 def dashboard_without_data(prometheus: Prometheus, stream: Stream) -> list[str]:

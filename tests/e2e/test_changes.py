@@ -9,7 +9,7 @@ import pytest
 from broker import Broker
 from clusters import Cluster
 from kube import Kube
-from streaming import assert_exact, describe_counts, skewed
+from streaming import describe_counts, run_and_compare, skewed
 from streams import Stream
 from waiting import stays_true, wait_until
 
@@ -25,10 +25,8 @@ def test_a_stream_is_suspended_resumed_advised_changed_and_deleted(
     open_stream: Callable[[str], Stream],
 ) -> None:
     stream = open_stream("changes")
-    with skewed(broker, topic, seed=8) as producer:
-        producer.set_rate(80)
-        stream.apply(describe_counts(stream, broker, topic, executors=(1, 2), wait_ms=2))
-        stream.wait_for_condition("Running", timeout_s=240)
+    manifest = describe_counts(stream, broker, topic, executors=(1, 2), wait_ms=2)
+    with run_and_compare(stream, manifest, broker, topic, skewed(seed=8), rate=80):
         stream.wait_for_batches(2)
 
         pods = stream.identities()
@@ -53,7 +51,6 @@ def test_a_stream_is_suspended_resumed_advised_changed_and_deleted(
             timeout_s=180,
         )
         stream.wait_for_batches(2, timeout_s=240)
-    assert_exact(stream, broker, topic)
     stream.delete()
     for kind in ("statefulset", "pod", "configmap", "service", "role"):
         wait_until(

@@ -9,7 +9,7 @@ from broker import Broker
 from installing import Operator
 from kube import Kube
 from monitoring import Prometheus
-from streaming import assert_exact, describe_counts, skewed
+from streaming import describe_counts, run_and_compare, skewed
 from streams import Stream
 
 pytestmark = [pytest.mark.e2e]
@@ -25,10 +25,8 @@ def test_an_executor_and_then_the_driver_are_deleted(
     kube: Kube, broker: Broker, topic: str, open_stream: Callable[[str], Stream]
 ) -> None:
     stream = open_stream("losses")
-    with skewed(broker, topic, seed=5) as producer:
-        producer.set_rate(100)
-        stream.apply(describe_counts(stream, broker, topic, executors=(2, 2)))
-        stream.wait_for_condition("Running", timeout_s=240)
+    manifest = describe_counts(stream, broker, topic, executors=(2, 2))
+    with run_and_compare(stream, manifest, broker, topic, skewed(seed=5), rate=100):
         stream.wait_for_batches(3)
         (victim, *_) = stream.wait_for_executors(2)
         kube.kubectl("delete", "pod", victim["metadata"]["name"], namespace=stream.namespace)
@@ -38,7 +36,6 @@ def test_an_executor_and_then_the_driver_are_deleted(
         stream.wait_for_batches(3, timeout_s=240)
         stream.wait_for_executors(2)
         stream.wait_for_condition("Running")
-    assert_exact(stream, broker, topic)
 
 
 @pytest.mark.usefixtures("app_image")
@@ -52,10 +49,8 @@ def test_the_operator_and_prometheus_are_deleted(
     open_stream: Callable[[str], Stream],
 ) -> None:
     stream = open_stream("alone")
-    with skewed(broker, topic, seed=6) as producer:
-        producer.set_rate(100)
-        stream.apply(describe_counts(stream, broker, topic, executors=(2, 2)))
-        stream.wait_for_condition("Running", timeout_s=240)
+    manifest = describe_counts(stream, broker, topic, executors=(2, 2))
+    with run_and_compare(stream, manifest, broker, topic, skewed(seed=6), rate=100):
         stream.wait_for_batches(3)
         pods = stream.identities()
         epoch = stream.status().get("planEpoch", 0)
@@ -68,7 +63,6 @@ def test_the_operator_and_prometheus_are_deleted(
         stream.wait_for_condition("Fallback", "False", timeout_s=180)
         assert stream.identities() == pods
         assert stream.status()["planEpoch"] >= epoch
-    assert_exact(stream, broker, topic)
 
 
 @pytest.mark.usefixtures("operator", "app_image")
@@ -76,10 +70,8 @@ def test_a_restarted_driver_container_leaves_no_executor_behind(
     kube: Kube, broker: Broker, topic: str, open_stream: Callable[[str], Stream]
 ) -> None:
     stream = open_stream("restarted")
-    with skewed(broker, topic, seed=7) as producer:
-        producer.set_rate(50)
-        stream.apply(describe_counts(stream, broker, topic, executors=(2, 2)))
-        stream.wait_for_condition("Running", timeout_s=240)
+    manifest = describe_counts(stream, broker, topic, executors=(2, 2))
+    with run_and_compare(stream, manifest, broker, topic, skewed(seed=7), rate=50):
         stream.wait_for_batches(2)
         before = set(stream.identities())
         # The JVM dies as if out of memory; the container is started again in the same pod.
@@ -91,4 +83,3 @@ def test_a_restarted_driver_container_leaves_no_executor_behind(
         stream.wait_for_batches(3, timeout_s=300)
         stream.wait_for_executors(2)
         assert not (before & set(stream.identities())) - {f"{stream.name}-driver-0"}
-    assert_exact(stream, broker, topic)

@@ -10,7 +10,7 @@ import pytest
 from broker import Broker
 from installing import Operator
 from kube import Kube
-from streaming import assert_exact, describe_counts, skewed
+from streaming import describe_counts, run_and_compare, skewed
 from streams import Stream
 from waiting import wait_until
 
@@ -26,12 +26,9 @@ def test_rubbish_and_old_epochs_are_refused_and_the_operator_restores_its_plan(
     open_stream: Callable[[str], Stream],
 ) -> None:
     stream = open_stream("plans")
-    with skewed(broker, topic, seed=9) as producer:
-        producer.set_rate(80)
-        manifest = describe_counts(stream, broker, topic, executors=(1, 2), wait_ms=2)
-        manifest["spec"]["executors"]["fixed"] = 2
-        stream.apply(manifest)
-        stream.wait_for_condition("Running", timeout_s=240)
+    manifest = describe_counts(stream, broker, topic, executors=(1, 2), wait_ms=2)
+    manifest["spec"]["executors"]["fixed"] = 2
+    with run_and_compare(stream, manifest, broker, topic, skewed(seed=9), rate=80):
         stream.wait_for_executors(2)
         # A second plan for certain: whether one is needed to spread the state is Spark's luck.
         stream.scale(1)
@@ -69,7 +66,6 @@ def test_rubbish_and_old_epochs_are_refused_and_the_operator_restores_its_plan(
         stream.wait_for_batches(2)
         stream.wait_for_condition("Fallback", "False")
         assert stream.identities() == pods
-    assert_exact(stream, broker, topic)
 
 
 def overwrite_and_wait_for_the_operators_plan(kube: Kube, stream: Stream, text: str) -> None:

@@ -8,7 +8,7 @@ from collections.abc import Callable
 import pytest
 from broker import Broker
 from monitoring import SCRAPE_INTERVAL_S, Prometheus
-from streaming import FAST, assert_exact, describe_counts, skewed
+from streaming import FAST, describe_counts, run_and_compare, skewed
 from streams import Stream
 from waiting import stays_true, wait_until
 
@@ -52,10 +52,7 @@ def test_a_load_step_is_followed_up_and_down(
         )
         return counted or 0.0
 
-    with skewed(broker, topic, seed=3) as producer:
-        producer.set_rate(LOW)
-        stream.apply(manifest)
-        stream.wait_for_condition("Running", timeout_s=240)
+    with run_and_compare(stream, manifest, broker, topic, skewed(seed=3), rate=LOW) as producer:
         stream.wait_for_batches(6)
         assert len(stream.executors()) == 1
         stepped_s = time.time()
@@ -93,7 +90,6 @@ def test_a_load_step_is_followed_up_and_down(
             for_s=180,
             interval_s=5,
         )
-    assert_exact(stream, broker, topic)
 
 
 def batches_to_state(prometheus: Prometheus, label: str, begin_s: float) -> dict[str, int]:
@@ -129,10 +125,7 @@ def test_a_person_can_fix_the_number_and_give_it_back(
 ) -> None:
     stream = open_stream("fixed")
     manifest = describe_counts(stream, broker, topic, executors=(1, 2), wait_ms=1)
-    with skewed(broker, topic, seed=4) as producer:
-        producer.set_rate(50)
-        stream.apply(manifest)
-        stream.wait_for_condition("Running", timeout_s=240)
+    with run_and_compare(stream, manifest, broker, topic, skewed(seed=4), rate=50):
         driver = stream.identities()[f"{stream.name}-driver-0"]
         stream.scale(2)
         stream.wait_for_executors(2)
@@ -145,4 +138,3 @@ def test_a_person_can_fix_the_number_and_give_it_back(
             lambda: stream.identities().get(f"{stream.name}-driver-0") == driver,
             for_s=5,
         )
-    assert_exact(stream, broker, topic)
