@@ -31,3 +31,7 @@ class MissingPackageError(BalancedStreamError):
 
 class PortInUseError(BalancedStreamError):
     """Another program listens on the port that was to serve; nothing was started."""
+
+
+class CheckpointError(BalancedStreamError):
+    """A checkpoint cannot be used for key assignment; no row of the batch was processed."""

@@ -1,4 +1,4 @@
-"""Starts the listener inside the driver's JVM that measures batches and keeps placements."""
+"""Compiles and starts what runs inside the driver's JVM, where no event costs a round trip."""
 
 from __future__ import annotations
 
@@ -7,27 +7,19 @@ from typing import Any
 
 from pyspark.sql import SparkSession
 
-CLASS_NAME = "io.balancedstream.BatchListener"
+PACKAGE = "io.balancedstream"
 
 
 def start_listener(spark: SparkSession) -> Any:
-    """Compiles `BatchListener.java` with Spark's own Janino and registers it; returns the object.
+    """Compiles `BatchListener.java` and registers it; returns the object.
 
     Raises:
         py4j.protocol.Py4JError: this Spark lacks a class or a method that the listener needs.
     """
-    jvm: Any = spark._jvm
-    gateway: Any = spark.sparkContext._gateway
-    source = resources.files(__package__).joinpath("BatchListener.java").read_text("utf-8")
-    compiler = jvm.org.codehaus.janino.SimpleCompiler()
-    compiler.setParentClassLoader(jvm.java.lang.Thread.currentThread().getContextClassLoader())
-    compiler.cook(source)
-    java_class = compiler.getClassLoader().loadClass(CLASS_NAME)
     context = spark.sparkContext._jsc.sc()
-    values = gateway.new_array(jvm.java.lang.Object, 2)
-    values[0] = find_coordinator(spark)
-    values[1] = context.schedulerBackend()
-    listener = java_class.getDeclaredConstructors()[0].newInstance(values)
+    listener = compile_class(
+        spark, "BatchListener", find_coordinator(spark), context.schedulerBackend()
+    )
     context.addSparkListener(listener)
     executors = context.statusStore().executorList(True)
     for i in range(executors.size()):
@@ -42,3 +34,27 @@ def find_coordinator(spark: SparkSession) -> Any:
     """The driver's `StateStoreCoordinatorRef`, which is one for all sessions of the application."""
     session: Any = spark._jsparkSession
     return session.sessionState().streamingQueryManager().stateStoreCoordinator()
+
+
+def compile_class(spark: SparkSession, name: str, *arguments: Any) -> Any:
+    """Compiles a class of this folder with Spark's own Janino; returns a new object of it.
+
+    Args:
+        spark: a running session.
+        name: of the class, and of its file.
+        arguments: of its only constructor.
+
+    Raises:
+        py4j.protocol.Py4JError: this Spark lacks a class or a method that it needs.
+    """
+    jvm: Any = spark._jvm
+    gateway: Any = spark.sparkContext._gateway
+    source = resources.files(__package__).joinpath(f"{name}.java").read_text("utf-8")
+    compiler = jvm.org.codehaus.janino.SimpleCompiler()
+    compiler.setParentClassLoader(jvm.java.lang.Thread.currentThread().getContextClassLoader())
+    compiler.cook(source)
+    java_class = compiler.getClassLoader().loadClass(f"{PACKAGE}.{name}")
+    values = gateway.new_array(jvm.java.lang.Object, len(arguments))
+    for position, argument in enumerate(arguments):
+        values[position] = argument
+    return java_class.getDeclaredConstructors()[0].newInstance(values)

@@ -1,0 +1,135 @@
+"""Keys as text: the one form in which plans, reports and metrics name a key. Our own design.
+
+A key is written as JSON, so that a person can name it (`"de"`, `42`, `["de",7]` for a key of two
+columns) and every value has one spelling.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import json
+import math
+from decimal import Decimal, InvalidOperation
+
+from balancedstream.core.routes import (
+    ArrayKey,
+    DecimalKey,
+    KeyType,
+    Primitive,
+    StructKey,
+    spark_hash,
+)
+from balancedstream.errors import InvalidInputError
+
+_SPECIAL = {"NaN": math.nan, "Infinity": math.inf, "-Infinity": -math.inf}
+
+
+def write_key(value: object, key_type: KeyType) -> str:
+    """Write a key as one line of JSON; equal keys give equal text.
+
+    Args:
+        value: of the form that `routes.Primitive` describes; None for null.
+        key_type: its type.
+
+    >>> write_key("de", Primitive("string"))
+    '"de"'
+    >>> columns = StructKey((("day", Primitive("date")), ("share", Primitive("double"))))
+    >>> write_key((19000, -0.0), columns)
+    '[19000,0.0]'
+    """
+    return json.dumps(_write(value, key_type), separators=(",", ":"), ensure_ascii=False)
+
+
+def read_key(text: str, key_type: KeyType) -> object:
+    """Read a key that `write_key` wrote, or a person.
+
+    Returns:
+        The value, of the form that `routes.spark_hash` takes.
+
+    Raises:
+        InvalidInputError: it is no JSON, or not a value of the type; the message says which key.
+
+    >>> read_key('["de",7]', StructKey((("land", Primitive("string")), ("n", Primitive("long")))))
+    ('de', 7)
+    """
+    try:
+        value = _read(json.loads(text), key_type)
+        spark_hash(value, key_type)
+    except (ValueError, TypeError, InvalidOperation, RecursionError) as problem:
+        message = (
+            f"key {text:.80}: is no key of this stream, which are of type {key_type} ({problem}); "
+            "nothing changed: write it as JSON, texts in quotes"
+        )
+        raise InvalidInputError(message) from problem
+    return value
+
+
+def _write(value: object, key_type: KeyType) -> object:
+    match key_type, value:
+        case _, None:
+            return None
+        case Primitive("float" | "double"), float():
+            return value + 0.0 if math.isfinite(value) else _name_special(value)
+        case Primitive("binary"), bytes() | bytearray():
+            return base64.b64encode(value).decode()
+        case DecimalKey(_, scale), Decimal():
+            return f"{value:.{scale}f}"
+        case ArrayKey(element), list() | tuple():
+            return [_write(entry, element) for entry in value]
+        case StructKey(fields), tuple():
+            return [
+                _write(entry, field_type)
+                for entry, (_, field_type) in zip(value, fields, strict=True)
+            ]
+        case _:
+            return value
+
+
+def _name_special(value: float) -> str:
+    if math.isnan(value):
+        return "NaN"
+    return "Infinity" if value > 0 else "-Infinity"
+
+
+def _read(value: object, key_type: KeyType) -> object:
+    match key_type, value:
+        case Primitive("float" | "double"), str():
+            if value not in _SPECIAL:
+                message = f"{value!r} is no number"
+                raise ValueError(message)
+            return _SPECIAL[value]
+        case Primitive("float" | "double"), int() if not isinstance(value, bool):
+            return float(value)
+        case Primitive("binary"), str():
+            try:
+                return base64.b64decode(value, validate=True)
+            except binascii.Error as problem:
+                message = f"{value!r} is not base64"
+                raise ValueError(message) from problem
+        case DecimalKey(), str() | int() if not isinstance(value, bool):
+            return Decimal(value)
+        case ArrayKey(element), list():
+            return [_read(entry, element) for entry in value]
+        case StructKey(fields), list():
+            return tuple(
+                _read(entry, field_type)
+                for entry, (_, field_type) in zip(value, fields, strict=True)
+            )
+        case _:
+            return value
+
+
+def freeze_key(value: object) -> object:
+    """A key that a dictionary finds again: lists as tuples, one NaN, one zero.
+
+    >>> freeze_key(["a", float("nan")]) == freeze_key(["a", float("nan")])
+    True
+    """
+    if isinstance(value, float):
+        return "NaN" if math.isnan(value) else value + 0.0
+    if isinstance(value, list | tuple):
+        return tuple(freeze_key(entry) for entry in value)
+    if isinstance(value, bytearray):
+        return bytes(value)
+    return value

@@ -1,0 +1,28 @@
+"""Tells the tasks of streaming queries where their query's checkpoint is."""
+
+from __future__ import annotations
+
+import weakref
+from typing import Any
+
+from pyspark.sql import SparkSession
+
+from balancedstream.engine.listener import compile_class
+
+PROPERTY = "balancedstream.checkpoint"
+"""The local property that the tasks read."""
+
+_told: weakref.WeakSet[SparkSession] = weakref.WeakSet()
+
+
+def publish_checkpoints(spark: SparkSession) -> None:
+    """From now on, every task of a query that this session starts has the property.
+
+    Raises:
+        py4j.protocol.Py4JError: this Spark lacks a class or a method that is needed.
+    """
+    if spark in _told:
+        return
+    session: Any = spark._jsparkSession
+    session.streams().addListener(compile_class(spark, "CheckpointNamer", session, PROPERTY))
+    _told.add(spark)

@@ -1,0 +1,9 @@
+"""Key assignment: hot keys of a stateful operator go to other state partitions, live.
+
+How it works, and what it is credited to, is told in `core.epochs`.
+"""
+
+from balancedstream.keyed.frames import BalancedFrame, balanced
+from balancedstream.keyed.reading import read_state
+
+__all__ = ["BalancedFrame", "balanced", "read_state"]

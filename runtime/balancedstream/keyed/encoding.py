@@ -1,0 +1,108 @@
+"""Keys as Spark gives them, as Spark hashes them, and as text."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import pyarrow as pa
+from pyspark.sql.types import DataType, StructType
+
+from balancedstream.core.keys import freeze_key, read_key, write_key
+from balancedstream.core.routes import NeverMoved, StructKey, find_route, parse_key_type
+from balancedstream.errors import InvalidInputError
+
+
+class KeyEncoding:
+    """How the keys of one operator are written.
+
+    Args:
+        schema: the key's columns, in the order in which the operator groups by them.
+
+    Attributes:
+        problem: why keys of this type are never moved; empty where they can be.
+
+    >>> from pyspark.sql.types import IntegerType, StringType
+    >>> encoding = KeyEncoding(StructType().add("land", StringType()).add("n", IntegerType()))
+    >>> encoding.write(("de", 7)), encoding.read('["de",7]')
+    ('["de",7]', ('de', 7))
+    """
+
+    def __init__(self, schema: StructType) -> None:
+        self._types: list[DataType] = [column.dataType for column in schema]
+        parsed = parse_key_type(schema.jsonValue())
+        self.problem = parsed.reason if isinstance(parsed, NeverMoved) else ""
+        self._plain = not any(column.needConversion() for column in self._types)
+        self._alone = len(self._types) == 1
+        if isinstance(parsed, StructKey):
+            # A key of one column is hashed like its column, and a person writes it as such.
+            self._key_type = parsed.fields[0][1] if self._alone else parsed
+
+    def write(self, values: Sequence[Any]) -> str:
+        """A key in the form in which plans name it."""
+        return write_key(self._internalize(values), self._key_type)
+
+    def read(self, text: str) -> tuple[Any, ...]:
+        """The values of the key's columns, as PySpark gives them to a function.
+
+        Raises:
+            InvalidInputError: it is no key of this operator, or null, which is never moved.
+        """
+        value = read_key(text, self._key_type)
+        if value is None:
+            message = f"key {text}: rows without a key are never moved; nothing changed"
+            raise InvalidInputError(message)
+        values: Any = (value,) if self._alone else value
+        return tuple(t.fromInternal(v) for t, v in zip(self._types, values, strict=True))
+
+    def find_route(self, text: str, partition: int, partitions: int) -> int:
+        """The smallest route that brings a key to a state partition.
+
+        Raises:
+            InvalidInputError: as `read`; or no route was found, which is next to impossible.
+        """
+        self.read(text)
+        route = find_route(read_key(text, self._key_type), self._key_type, partition, partitions)
+        if route is None:
+            message = f"key {text}: no route leads to partition {partition}; the key stays"
+            raise InvalidInputError(message)
+        return route
+
+    def freeze(self, text: str) -> Any:
+        """A key in the form in which `freeze_columns` yields it."""
+        value = read_key(text, self._key_type)
+        return freeze_key((value,) if self._alone else value)
+
+    def freeze_columns(self, columns: Sequence[pa.Array]) -> list[Any]:
+        """One tuple for each row, which equals that of `freeze` where it is the same key."""
+        lists = [
+            _list_internal(column, of_type)
+            for column, of_type in zip(columns, self._types, strict=True)
+        ]
+        if self._plain:
+            return [*zip(*lists, strict=True)]
+        return [freeze_key(row) for row in zip(*lists, strict=True)]
+
+    def _internalize(self, values: Sequence[Any]) -> Any:
+        if self._alone:
+            return self._types[0].toInternal(values[0])
+        return tuple(t.toInternal(v) for t, v in zip(self._types, values, strict=True))
+
+
+def _list_internal(column: pa.Array, of_type: DataType) -> list[Any]:
+    """The values of an Arrow column as `DataType.toInternal` makes them of Python's."""
+    values: list[Any]
+    if pa.types.is_timestamp(column.type):
+        column = column.cast(pa.timestamp("us", column.type.tz)).cast(pa.int64())
+    elif pa.types.is_time64(column.type):
+        column = column.cast(pa.time64("ns")).cast(pa.int64())
+    elif pa.types.is_date32(column.type):
+        column = column.cast(pa.int32())
+    elif of_type.needConversion():
+        if isinstance(of_type, StructType):
+            rows = [None if v is None else tuple(v.values()) for v in column.to_pylist()]
+        else:
+            rows = column.to_pylist()
+        return [of_type.toInternal(row) for row in rows]
+    values = column.to_pylist()
+    return values

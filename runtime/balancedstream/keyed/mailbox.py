@@ -1,0 +1,74 @@
+"""How the driver's Python speaks to the control source: files in a folder on the driver's machine.
+
+Each is replaced as a whole, so whoever reads sees one state or the next, never half of one.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from balancedstream.core.epochs import Export, Wish, parse_wish
+from balancedstream.keyed.storage import write_durably
+
+
+class Mailbox:
+    """The folder.
+
+    Args:
+        folder: exists.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self._checkpoint = folder / "checkpoint"
+        self._wish = folder / "wish.json"
+        self._exports = folder / "exports.json"
+        self._read: dict[Path, tuple[tuple[int, int], Any]] = {}
+
+    def write_checkpoint(self, checkpoint: str) -> None:
+        """Where the query's checkpoint is."""
+        write_durably(self._checkpoint, checkpoint.encode())
+
+    def read_checkpoint(self) -> str | None:
+        """None while it is unknown: no batch has run yet."""
+        found: str | None = self._read_once(self._checkpoint, str)
+        return found
+
+    def write_wish(self, wish: Wish) -> None:
+        """Where keys shall be."""
+        write_durably(self._wish, wish.to_json().encode())
+
+    def read_wish(self) -> Wish | None:
+        """None while nobody said."""
+        found: Wish | None = self._read_once(self._wish, parse_wish)
+        return found
+
+    def write_exports(self, exports: tuple[Export, ...]) -> None:
+        """What successful tasks wrote down."""
+        rows = [(e.batch, e.partition, e.file, dict(e.pieces)) for e in exports]
+        write_durably(self._exports, json.dumps(rows).encode())
+
+    def read_exports(self) -> tuple[Export, ...]:
+        """What was written last; nothing at first."""
+        found: tuple[Export, ...] | None = self._read_once(self._exports, _parse_exports)
+        return found or ()
+
+    def _read_once(self, path: Path, parse: Callable[[str], Any]) -> Any:
+        """What a file holds, parsed once for as long as nobody replaces it; None without one."""
+        try:
+            found = path.stat()
+        except FileNotFoundError:
+            return None
+        version = found.st_ino, found.st_mtime_ns
+        if path not in self._read or self._read[path][0] != version:
+            self._read[path] = version, parse(path.read_text("utf-8"))
+        return self._read[path][1]
+
+
+def _parse_exports(text: str) -> tuple[Export, ...]:
+    return tuple(
+        Export(batch, partition, file, {key: (o, n) for key, (o, n) in pieces.items()})
+        for batch, partition, file, pieces in json.loads(text)
+    )

@@ -1,0 +1,231 @@
+"""A user's stateful processor, whose keys can change their owner between two micro-batches.
+
+The owner of a key is the group (route, key). What an owner has to do in a batch stands in the
+batch's epoch: `core.epochs` tells the protocol. State goes through the processor's own variables
+and timers, by the API that the processor itself uses.
+"""
+
+from __future__ import annotations
+
+import itertools
+import pickle
+import time
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from pyspark import Accumulator, TaskContext
+from pyspark.sql import Row
+from pyspark.sql.streaming import StatefulProcessor, StatefulProcessorHandle
+from pyspark.sql.streaming.stateful_processor import ExpiredTimerInfo, TimerValues
+
+from balancedstream.core.hotkeys import HotKeySketch
+from balancedstream.keyed.encoding import KeyEncoding
+from balancedstream.keyed.reports import Report
+from balancedstream.keyed.storage import BatchContext, HandoffWriter, describe_report
+from balancedstream.keyed.variables import Clock, RecordingHandle
+
+CONTROL_COLUMN = "balancedstream_control"
+ROUTE_COLUMN = "balancedstream_route"
+
+EPSILON = 0.01
+"""A key that takes more than this part of a task's time is seen, in at most a hundred counters."""
+
+Rows = Iterator[Any]
+
+
+class MovableProcessor(StatefulProcessor):
+    """Runs a processor, and hands its keys over and takes them in.
+
+    Args:
+        processor: the user's.
+        name: of the operator within the query.
+        encoding: of its keys.
+        time_mode: as Spark is given it.
+        reports: goes to the driver.
+        strip: makes the user's rows of Spark's, without control rows and hidden columns.
+    """
+
+    def __init__(
+        self,
+        processor: StatefulProcessor,
+        name: str,
+        encoding: KeyEncoding,
+        time_mode: str,
+        reports: Accumulator[tuple[Report, ...]],
+        strip: Callable[[Rows], Rows],
+    ) -> None:
+        self._processor = processor
+        self._name = name
+        self._encoding = encoding
+        self._time_mode = time_mode.lower()
+        self._reports = reports
+        self._strip = strip
+
+    def init(self, handle: StatefulProcessorHandle) -> None:
+        """Called by Spark once a task, and in the driver to learn of the state variables."""
+        self._clock = Clock()
+        self._handle: Any = RecordingHandle(handle, self._clock)
+        self._context: BatchContext | None = None
+        self._sketch = HotKeySketch(EPSILON)
+        self._writer: HandoffWriter | None = None
+        self._due_ms: dict[str, set[int]] = {}
+        if TaskContext.get() is not None:
+            self._context = BatchContext(self._name)
+            epoch = self._context.epoch
+            # Who arrives, and who is asked, was meant for one batch; who is touched, until told.
+            now = epoch.batch == self._context.batch
+            self._arrivals = epoch.arrivals if now else {}
+            self._asked = frozenset(epoch.asked if now else ())
+            self._touched = frozenset(epoch.touched)
+        self._processor.init(self._handle)
+
+    def handleInputRows(self, key: Any, rows: Rows, timerValues: TimerValues) -> Rows:
+        """The user's rows of one key; before them its state comes, after them it goes."""
+        started_s = time.perf_counter()
+        self._clock.now_ms = timerValues.getCurrentProcessingTimeInMs()
+        route, values = key[0], tuple(key[1:])
+        text = self._encoding.write(values)
+        arrival = self._arrivals.get(text)
+        if arrival is not None and arrival.source == route:
+            self._clear()
+            return
+        if arrival is not None:
+            self._take_in(arrival.piece)
+        rows = self._strip(rows)
+        first = next(rows, None)
+        if first is not None:
+            rows = itertools.chain((first,), rows)
+            yield from self._processor.handleInputRows(values, rows, timerValues)
+        if text in self._asked or (first is not None and text in self._touched):
+            self._hand_over_when_settled(text, timerValues)
+        self._sketch.update(text.encode(), time.perf_counter() - started_s)
+
+    def handleExpiredTimer(
+        self,
+        key: Any,
+        timerValues: TimerValues,
+        expiredTimerInfo: ExpiredTimerInfo,
+    ) -> Rows:
+        """A timer of the user's; after the last one that was due, the state goes."""
+        started_s = time.perf_counter()
+        self._clock.now_ms = timerValues.getCurrentProcessingTimeInMs()
+        values = tuple(key)[1:]
+        text = self._encoding.write(values)
+        yield from self._processor.handleExpiredTimer(values, timerValues, expiredTimerInfo)
+        fired_ms = expiredTimerInfo.getExpiryTimeInMs()
+        due_ms = self._due_ms.get(text, set())
+        if fired_ms in due_ms:
+            due_ms.remove(fired_ms)
+            if not due_ms:
+                self._hand_over(text, fired_ms)
+        self._sketch.update(text.encode(), time.perf_counter() - started_s)
+
+    def handleInitialState(self, key: Any, initialState: Any, timerValues: TimerValues) -> None:
+        """The user's initial state of one key."""
+        self._clock.now_ms = timerValues.getCurrentProcessingTimeInMs()
+        for initial in self._strip(iter((initialState,))):
+            self._processor.handleInitialState(tuple(key)[1:], initial, timerValues)
+
+    def close(self) -> None:
+        """Called by Spark when all is done, before the task's success."""
+        self._processor.close()
+        if self._context is None:
+            return
+        found: Report = {"keys": self._sketch.to_json()}
+        if self._writer is not None:
+            self._writer.close()
+            found |= {"file": self._writer.file, "pieces": self._writer.pieces}
+        self._reports.add((describe_report(self._context, found),))
+
+    def _hand_over_when_settled(self, text: str, timer_values: TimerValues) -> None:
+        """Spark fires what is due after all rows: the state must not go before."""
+        due_ms = {t for t in self._list_timers() if t < self._find_threshold_ms(timer_values)}
+        if due_ms:
+            self._due_ms[text] = due_ms
+        else:
+            self._hand_over(text)
+
+    def _hand_over(self, text: str, fired_ms: int | None = None) -> None:
+        """Writes down all that the key has; Spark deletes the timer that fired after this."""
+        assert self._context is not None  # noqa: S101 - there is no epoch in the driver
+        context = self._context
+        if self._writer is None:
+            self._writer = context.home.open_handoff(
+                context.batch, context.partition, context.attempt
+            )
+        most = context.epoch.most
+        if most is not None and len(self._writer.pieces) >= most:
+            return
+        contents = {name: variable.write() for name, variable in self._handle.variables.items()}
+        held = {name: content for name, content in contents.items() if content is not None}
+        timers_ms = [t for t in self._list_timers() if t != fired_ms]
+        self._writer.add(text, pickle.dumps((held, timers_ms)) if held or timers_ms else b"")
+
+    def _take_in(self, piece: Any) -> None:
+        if not piece.state_bytes:
+            return
+        assert self._context is not None  # noqa: S101 - there is no epoch in the driver
+        content = self._context.home.read_handoff(piece.file, piece.offset, piece.state_bytes)
+        held, timers_ms = pickle.loads(content)  # noqa: S301 - as safe as Spark's own checkpoint
+        for name, state in held.items():
+            if name in self._handle.variables:
+                self._handle.variables[name].take(state)
+        for timer_ms in timers_ms:
+            self._handle.registerTimer(timer_ms)
+
+    def _clear(self) -> None:
+        for variable in self._handle.variables.values():
+            variable.clear()
+        for timer_ms in self._list_timers():
+            self._handle.deleteTimer(timer_ms)
+
+    def _list_timers(self) -> list[int]:
+        return [] if self._time_mode == "none" else [*self._handle.listTimers()]
+
+    def _find_threshold_ms(self, timer_values: TimerValues) -> int:
+        """Timers before this are due."""
+        by_event = self._time_mode == "eventtime"
+        now_ms: int = (
+            timer_values.getCurrentWatermarkInMs()
+            if by_event
+            else timer_values.getCurrentProcessingTimeInMs()
+        )
+        return now_ms
+
+
+class StripRows:
+    """Makes the user's rows of Spark's.
+
+    Args:
+        columns: the user's, which come first; the last one of the hidden ones says what is control.
+    """
+
+    def __init__(self, columns: tuple[str, ...]) -> None:
+        self._columns = columns
+
+    def __call__(self, rows: Rows) -> Rows:
+        """Without control rows and hidden columns."""
+        make = Row(*self._columns)
+        count = len(self._columns)
+        return (make(*row[:count]) for row in rows if not row[-1])
+
+
+class StripFrames:
+    """The same for pandas.
+
+    Args:
+        columns: the user's.
+    """
+
+    def __init__(self, columns: tuple[str, ...]) -> None:
+        self._columns = [*columns]
+
+    def __call__(self, frames: Rows) -> Rows:
+        """Without control rows, hidden columns, and what is then empty."""
+        for frame in frames:
+            control = frame[CONTROL_COLUMN]
+            data = frame[self._columns]
+            if control.any():
+                data = data[~control.astype(bool)].reset_index(drop=True)
+            if len(data):
+                yield data

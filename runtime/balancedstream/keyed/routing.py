@@ -1,0 +1,42 @@
+"""Sends rows of reassigned keys to their partition: the hidden column that rows are hashed with."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+from pyspark.sql import Column
+from pyspark.sql import functions as sf
+
+from balancedstream.keyed.encoding import KeyEncoding
+from balancedstream.keyed.storage import BatchContext
+
+
+def route_by(columns: Sequence[str], name: str, encoding: KeyEncoding) -> Column:
+    """The route of each row's key in the micro-batch's epoch.
+
+    Spark takes the values for deterministic, and they are: a function of the key and of the epoch
+    that the offset log names for the batch.
+
+    Args:
+        columns: the key's, in the order of the encoding.
+        name: of the operator within its query.
+        encoding: of its keys.
+    """
+    route: Callable[..., Column] = sf.arrow_udf(_make_router(name, encoding), "int")
+    return route(*(sf.col(f"`{column}`") for column in columns))
+
+
+def _make_router(name: str, encoding: KeyEncoding) -> Any:
+    def route(*keys: pa.Array) -> pa.Array:
+        routes = BatchContext(name).epoch.routes
+        if not routes:
+            return pa.array(np.zeros(len(keys[0]), np.int32))
+        of_key = {encoding.freeze(key): route for key, route in routes.items()}
+        return pa.array([of_key.get(key, 0) for key in encoding.freeze_columns(keys)], pa.int32())
+
+    # Spark reads the annotations themselves, not their text.
+    route.__annotations__ = {"keys": pa.Array, "return": pa.Array}
+    return route

@@ -1,0 +1,114 @@
+"""The control stream: says in Spark's offset log which epoch a micro-batch runs with.
+
+A streaming data source of its own, united with the data. It runs in another process than the
+driver's Python, which tells it by files in a folder of the driver's machine (`mailbox`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+from pyspark.sql.datasource import DataSource, DataSourceStreamReader, InputPartition
+from pyspark.sql.streaming.datasource import ReadLimit, SupportsTriggerAvailableNow
+from pyspark.sql.types import StructType
+
+from balancedstream.core.epochs import Epoch, Wish, advance_epoch
+from balancedstream.keyed.encoding import KeyEncoding
+from balancedstream.keyed.mailbox import Mailbox
+from balancedstream.keyed.storage import BatchContext, Home, describe_offset
+
+SOURCE = "balancedstream"
+
+
+class ControlSource(DataSource):
+    """Rows that make an owner look at a key: (route, the key's columns).
+
+    Options: `name` of the operator, `mailbox`, a folder.
+    """
+
+    @classmethod
+    def name(cls) -> str:
+        """What `format` is given."""
+        return SOURCE
+
+    def streamReader(self, schema: StructType) -> ControlReader:
+        """The reader."""
+        return ControlReader(schema, self.options["name"], Path(self.options["mailbox"]))
+
+
+class ControlReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
+    """Plans each batch's epoch.
+
+    Args:
+        schema: of the rows.
+        name: of the operator.
+        folder: where the driver writes.
+    """
+
+    def __init__(self, schema: StructType, name: str, folder: Path) -> None:
+        self._schema = schema
+        self._name = name
+        self._mailbox = Mailbox(folder)
+        self._idle: tuple[Any, ...] | None = None
+        self._frozen: Wish | None = None
+        self._only_frozen = False
+
+    def initialOffset(self) -> dict[str, Any]:
+        """The epoch in which every key has route 0."""
+        return describe_offset(self._name, "", 0)
+
+    def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:
+        """The epoch of the batch that is planned now; Spark asks before each one."""
+        checkpoint = self._mailbox.read_checkpoint()
+        if checkpoint is None:
+            return start
+        wish = self._frozen if self._only_frozen else self._mailbox.read_wish()
+        exports = self._mailbox.read_exports()
+        waits = wish is not None and wish.effective_batch is not None
+        seen = start["table"], wish, exports
+        # Without data Spark asks a hundred times a second.
+        if seen == self._idle and not waits:
+            return start
+        home = Home(checkpoint, self._name)
+        batch = home.find_next_batch()
+        epoch = home.read_epoch(start["table"])
+        new = advance_epoch(epoch, wish, exports, batch)
+        if new is epoch:
+            self._idle = seen
+            return start
+        home.remove_outdated(batch)
+        return describe_offset(self._name, home.write_epoch(new), new.number)
+
+    def prepareForTriggerAvailableNow(self) -> None:
+        """What was wanted by now is what this run brings about."""
+        self._frozen = self._mailbox.read_wish()
+        self._only_frozen = True
+
+    def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
+        """One, for a new epoch."""
+        return [InputPartition(end["table"])] if start != end else []
+
+    def read(self, partition: InputPartition) -> Iterator[tuple[Any, ...]]:
+        """One row for each owner that has something to do, data or none."""
+        context = BatchContext(self._name)
+        encoding = KeyEncoding(StructType(self._schema.fields[1:]))
+        for key, route in find_owners(context.epoch):
+            yield (route, *encoding.read(key))
+
+
+def find_owners(epoch: Epoch) -> Iterator[tuple[str, int]]:
+    """Key and route of those that have something to do in an epoch, data or none.
+
+    >>> from balancedstream.core.epochs import Arrival, Piece
+    >>> moved = Epoch(2, 5, {'"de"': 3}, {'"de"': Arrival(0, Piece("a", 0, 9))}, asked=('"fr"',))
+    >>> [*find_owners(moved)]
+    [('"de"', 0), ('"de"', 3), ('"fr"', 0)]
+    """
+    for key, arrival in epoch.arrivals.items():
+        yield key, arrival.source
+        yield key, epoch.route_of(key)
+    for key in epoch.asked:
+        if key not in epoch.arrivals:
+            yield key, epoch.route_of(key)

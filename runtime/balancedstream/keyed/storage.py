@@ -1,0 +1,224 @@
+"""What is kept on the checkpoint's storage: epochs, and state on its way from owner to owner.
+
+Everything of an operator is in `<checkpoint>/balancedstream/<name>/`. A file, once it is there, is
+never changed: an epoch's name ends in a random part, a handoff's bears its task attempt. Which of
+them counts is said by Spark's offset log alone.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import uuid
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+from urllib.parse import unquote, urlsplit
+
+from pyspark import TaskContext
+
+from balancedstream.core.epochs import Epoch, parse_epoch
+from balancedstream.engine.checkpoints import PROPERTY as CHECKPOINT_PROPERTY
+from balancedstream.errors import CheckpointError
+
+BATCH_PROPERTY = "streaming.sql.batchId"
+RUN_PROPERTY = "spark.jobGroup.id"
+
+MARK = "balancedstream"
+"""Field of the control source's offset that holds the operator's name."""
+
+KEPT_EPOCHS = 100
+"""Spark itself keeps the offsets of so many batches."""
+
+
+def describe_offset(name: str, table: str, number: int) -> dict[str, Any]:
+    """The control source's offset: which epoch a batch runs with."""
+    return {MARK: name, "epoch": number, "table": table}
+
+
+class Home:
+    """An operator's folder on the checkpoint's storage.
+
+    Args:
+        checkpoint: the query's checkpoint, as Spark names it.
+        name: of the operator within the query.
+
+    Raises:
+        CheckpointError: the checkpoint is not on a file system that is mounted.
+    """
+
+    def __init__(self, checkpoint: str, name: str) -> None:
+        self._checkpoint = _find_folder(checkpoint)
+        self._name = name
+        self._folder = self._checkpoint / "balancedstream" / name
+        self._epochs = self._folder / "epochs"
+        self._handoffs = self._folder / "handoffs"
+
+    def find_next_batch(self) -> int:
+        """The micro-batch that is planned next: Spark writes a batch's offsets once it is."""
+        offsets = self._checkpoint / "offsets"
+        names = os.listdir(offsets) if offsets.is_dir() else []
+        return 1 + max((int(name) for name in names if name.isdecimal()), default=-1)
+
+    def read_epoch_of(self, batch: int) -> Epoch:
+        """The epoch that a planned micro-batch runs with.
+
+        Raises:
+            CheckpointError: the batch was planned without this operator, or with two of its name.
+        """
+        path = self._checkpoint / "offsets" / str(batch)
+        found = []
+        for line in path.read_text("utf-8").splitlines()[2:]:
+            offset = json.loads(line) if line.startswith("{") else None
+            if isinstance(offset, dict) and offset.get(MARK) == self._name:
+                found.append(offset)
+        if len(found) != 1:
+            count = "no" if not found else "more than one"
+            message = (
+                f"batch {batch} of the checkpoint {self._checkpoint} was planned with {count} "
+                f"balanced operator of the name {self._name!r}; no row was processed: give each "
+                "balanced(...) of a query a name of its own, and a query that was not balanced "
+                "before a new checkpoint"
+            )
+            raise CheckpointError(message)
+        return self.read_epoch(found[0]["table"])
+
+    def read_epoch(self, table: str) -> Epoch:
+        """The epoch in a file; an empty name stands for the first one."""
+        return parse_epoch((self._epochs / table).read_text("utf-8")) if table else Epoch()
+
+    def write_epoch(self, epoch: Epoch) -> str:
+        """Writes an epoch to a file of its own and returns the file's name."""
+        self._epochs.mkdir(parents=True, exist_ok=True)
+        name = f"{epoch.number}-{uuid.uuid4().hex[:12]}.json"
+        write_durably(self._epochs / name, epoch.to_json().encode())
+        return name
+
+    def open_handoff(self, batch: int, partition: int, attempt: int) -> HandoffWriter:
+        """A file for the state that one task attempt hands over."""
+        self._handoffs.mkdir(parents=True, exist_ok=True)
+        # Attempts are numbered by application: a restarted one could number them alike.
+        name = f"{batch}-{partition}-{attempt}-{uuid.uuid4().hex[:12]}.state"
+        return HandoffWriter(self._handoffs / name)
+
+    def read_handoff(self, file: str, offset: int, state_bytes: int) -> bytes:
+        """One key's state out of such a file."""
+        with (self._handoffs / file).open("rb") as handoff:
+            handoff.seek(offset)
+            content = handoff.read(state_bytes)
+        if len(content) < state_bytes:
+            message = (
+                f"{self._handoffs / file} ends before byte {offset + state_bytes}, so the state of "
+                "a key cannot be taken over; the batch was not committed and no state is lost: "
+                "look at the storage, and start the query again"
+            )
+            raise CheckpointError(message)
+        return content
+
+    def remove_outdated(self, next_batch: int) -> None:
+        """Removes what no batch can ask for any more: handoffs taken over, epochs long gone."""
+        for path in self._list(self._handoffs):
+            # Those of the batch before were written for the next one.
+            if int(path.name.partition("-")[0]) < next_batch - 1:
+                path.unlink(missing_ok=True)
+        epochs = sorted(self._list(self._epochs), key=lambda p: int(p.name.partition("-")[0]))
+        for path in epochs[:-KEPT_EPOCHS]:
+            path.unlink(missing_ok=True)
+
+    def _list(self, folder: Path) -> list[Path]:
+        return [*folder.iterdir()] if folder.is_dir() else []
+
+
+class HandoffWriter:
+    """Writes the state of one key after the other to a file.
+
+    Attributes:
+        file: the file's name.
+        pieces: key to (first byte, length).
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.file = path.name
+        self.pieces: dict[str, tuple[int, int]] = {}
+        self._stream = path.open("xb")
+
+    def add(self, key: str, content: bytes) -> None:
+        """Appends a key's state."""
+        self.pieces[key] = self._stream.tell(), len(content)
+        self._stream.write(content)
+
+    def close(self) -> None:
+        """What was written is on the storage when this returns."""
+        self._stream.flush()
+        os.fsync(self._stream.fileno())
+        self._stream.close()
+
+
+class BatchContext:
+    """Where and in which micro-batch the running task is.
+
+    Raises:
+        CheckpointError: no session that `balanced` knows started the query.
+    """
+
+    def __init__(self, name: str) -> None:
+        task: Any = TaskContext.get()
+        self.batch = int(task.getLocalProperty(BATCH_PROPERTY) or 0)
+        self.run_id: str = task.getLocalProperty(RUN_PROPERTY) or ""
+        self.partition: int = task.partitionId()
+        self.attempt: int = task.taskAttemptId()
+        self.checkpoint: str = task.getLocalProperty(CHECKPOINT_PROPERTY) or ""
+        if not self.checkpoint:
+            message = (
+                "this task does not know where the query's checkpoint is, so it cannot tell which "
+                "key is where; no row was processed: start the query in the session that "
+                "balanced(...) was called in"
+            )
+            raise CheckpointError(message)
+        self.home = Home(self.checkpoint, name)
+        self.epoch = self._read_epoch_once(name)
+
+    def _read_epoch_once(self, name: str) -> Epoch:
+        """A worker that runs several tasks of a batch reads the epoch once."""
+        key = self.run_id, name, self.batch
+        if key not in _epochs:
+            _epochs.clear()
+            _epochs[key] = self.home.read_epoch_of(self.batch)
+        return _epochs[key]
+
+
+_epochs: dict[tuple[str, str, int], Epoch] = {}
+
+
+def write_durably(path: Path, content: bytes) -> None:
+    """Puts a file in place at once and whole: nobody ever reads a part of it."""
+    draft = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    with draft.open("wb") as stream:
+        stream.write(content)
+        stream.flush()
+        os.fsync(stream.fileno())
+    draft.replace(path)
+
+
+def _find_folder(checkpoint: str) -> Path:
+    """The folder that a file URI names."""
+    parts = urlsplit(checkpoint)
+    if parts.scheme not in ("", "file"):
+        message = (
+            f"the checkpoint {checkpoint} is not on a mounted file system, where balanced(...) "
+            "keeps the state that is on its way; no row was processed: put the checkpoint on "
+            "shared storage that is mounted (a volume claim), or leave out balanced(...)"
+        )
+        raise CheckpointError(message)
+    return Path(unquote(parts.path) if parts.scheme else checkpoint)
+
+
+def describe_report(context: BatchContext, fields: Mapping[str, Any]) -> dict[str, Any]:
+    """What a task says of itself, with what it found."""
+    return {
+        "run": context.run_id,
+        "checkpoint": context.checkpoint,
+        "batch": context.batch,
+        "partition": context.partition,
+        **fields,
+    }

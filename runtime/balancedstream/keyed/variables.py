@@ -1,0 +1,305 @@
+"""State variables that can be written down and taken in elsewhere, with what has become of them.
+
+Spark's time to live can neither be read nor set, so a variable that has one keeps, beside each
+value, when it ends: that moves along, and what is over is hidden to the millisecond. Spark's own
+time to live, begun anew at each place, only cleans up.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any, Protocol
+
+from pyspark.sql.streaming.stateful_processor import (
+    ListState,
+    MapState,
+    StatefulProcessorHandle,
+    ValueState,
+)
+from pyspark.sql.types import LongType, StructType
+
+from balancedstream.errors import InvalidInputError
+
+EXPIRY_FIELD = "balancedstream_expires_ms"
+
+Row = tuple[Any, ...]
+
+
+class Clock:
+    """The processing time of the running batch, by which Spark measures time to live."""
+
+    now_ms = -1
+
+
+class Variable(Protocol):
+    """One state variable of a processor, for the key that Spark is at."""
+
+    def write(self) -> Any:
+        """All it holds, in a form that pickles; None for nothing."""
+
+    def take(self, content: Any) -> None:
+        """Holds from now on what another one wrote."""
+
+    def clear(self) -> None:
+        """Holds nothing."""
+
+
+class Value:
+    """A `ValueState`."""
+
+    def __init__(self, state: ValueState) -> None:
+        self._state = state
+
+    def write(self) -> Row | None:
+        """The value."""
+        value = self._state.get()
+        return None if value is None else tuple(value)
+
+    def take(self, content: Row) -> None:
+        """Sets it."""
+        self._state.update(content)
+
+    def clear(self) -> None:
+        """Removes it."""
+        self._state.clear()
+
+
+class Values:
+    """A `ListState`."""
+
+    def __init__(self, state: ListState) -> None:
+        self._state = state
+
+    def write(self) -> list[Row] | None:
+        """The values in their order."""
+        return [tuple(value) for value in self._state.get()] or None
+
+    def take(self, content: list[Row]) -> None:
+        """Sets them."""
+        self._state.put(content)
+
+    def clear(self) -> None:
+        """Removes them."""
+        self._state.clear()
+
+
+class Entries:
+    """A `MapState`."""
+
+    def __init__(self, state: MapState) -> None:
+        self._state = state
+
+    def write(self) -> list[tuple[Row, Row]] | None:
+        """The entries."""
+        return [(tuple(key), tuple(value)) for key, value in self._state.iterator()] or None
+
+    def take(self, content: list[tuple[Row, Row]]) -> None:
+        """Sets them."""
+        for key, value in content:
+            self._state.updateValue(key, value)
+
+    def clear(self) -> None:
+        """Removes them."""
+        self._state.clear()
+
+
+class ExpiringValue:
+    """`ValueState` with a time to live, as Spark's documentation promises it."""
+
+    def __init__(self, state: ValueState, ttl_ms: int, clock: Clock) -> None:
+        self._state = state
+        self._ttl_ms = ttl_ms
+        self._clock = clock
+
+    def exists(self) -> bool:
+        """Whether there is a value that is not over."""
+        return self.get() is not None
+
+    def get(self) -> Row | None:
+        """The value, None where there is none or it is over."""
+        row = self._state.get()
+        return None if row is None or row[-1] <= self._clock.now_ms else tuple(row[:-1])
+
+    def update(self, newValue: Row) -> None:
+        """Sets the value, which lives from now on."""
+        self._state.update((*newValue, self._clock.now_ms + self._ttl_ms))
+
+    def clear(self) -> None:
+        """Removes it."""
+        self._state.clear()
+
+
+class ExpiringValues:
+    """`ListState` with a time to live for each of its values."""
+
+    def __init__(self, state: ListState, ttl_ms: int, clock: Clock) -> None:
+        self._state = state
+        self._ttl_ms = ttl_ms
+        self._clock = clock
+
+    def exists(self) -> bool:
+        """Whether there is a value that is not over."""
+        return any(True for _ in self.get())
+
+    def get(self) -> Iterator[Row]:
+        """Those that are not over, in their order."""
+        return (tuple(row[:-1]) for row in self._state.get() if row[-1] > self._clock.now_ms)
+
+    def put(self, newState: list[Row]) -> None:
+        """Replaces them all."""
+        self._state.put([self._stamp(value) for value in newState])
+
+    def appendValue(self, newState: Row) -> None:
+        """Adds one."""
+        self._state.appendValue(self._stamp(newState))
+
+    def appendList(self, newState: list[Row]) -> None:
+        """Adds several."""
+        self._state.appendList([self._stamp(value) for value in newState])
+
+    def clear(self) -> None:
+        """Removes them."""
+        self._state.clear()
+
+    def _stamp(self, value: Row) -> Row:
+        return (*value, self._clock.now_ms + self._ttl_ms)
+
+
+class ExpiringEntries:
+    """`MapState` with a time to live for each of its entries."""
+
+    def __init__(self, state: MapState, ttl_ms: int, clock: Clock) -> None:
+        self._state = state
+        self._ttl_ms = ttl_ms
+        self._clock = clock
+
+    def exists(self) -> bool:
+        """Whether there is an entry that is not over."""
+        return any(True for _ in self.iterator())
+
+    def getValue(self, key: Row) -> Row | None:
+        """The value of a key, None where there is none or it is over."""
+        row = self._state.getValue(key)
+        return None if row is None or row[-1] <= self._clock.now_ms else tuple(row[:-1])
+
+    def containsKey(self, key: Row) -> bool:
+        """Whether there is such an entry that is not over."""
+        return self.getValue(key) is not None
+
+    def updateValue(self, key: Row, value: Row) -> None:
+        """Sets the value of a key, which lives from now on."""
+        self._state.updateValue(key, (*value, self._clock.now_ms + self._ttl_ms))
+
+    def iterator(self) -> Iterator[tuple[Row, Row]]:
+        """The entries that are not over."""
+        return (
+            (tuple(key), tuple(row[:-1]))
+            for key, row in self._state.iterator()
+            if row[-1] > self._clock.now_ms
+        )
+
+    def keys(self) -> Iterator[Row]:
+        """Their keys."""
+        return (key for key, _ in self.iterator())
+
+    def values(self) -> Iterator[Row]:
+        """Their values."""
+        return (value for _, value in self.iterator())
+
+    def removeKey(self, key: Row) -> None:
+        """Removes an entry."""
+        self._state.removeKey(key)
+
+    def clear(self) -> None:
+        """Removes them all."""
+        self._state.clear()
+
+
+class RecordingHandle:
+    """The handle that a processor is given: Spark's, which also knows what was asked of it.
+
+    Args:
+        handle: Spark's own, which answers all that is not answered here.
+        clock: of the running batch.
+
+    Attributes:
+        variables: every state variable, by name.
+    """
+
+    def __init__(self, handle: StatefulProcessorHandle, clock: Clock) -> None:
+        self._handle = handle
+        self._clock = clock
+        self.variables: dict[str, Variable] = {}
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._handle, name)
+
+    def getValueState(
+        self,
+        stateName: str,
+        schema: StructType | str,
+        ttlDurationMs: int | None = None,
+    ) -> ValueState | ExpiringValue:
+        """As Spark's."""
+        stored = schema if ttlDurationMs is None else _add_expiry(stateName, schema)
+        state = self._handle.getValueState(stateName, stored, ttlDurationMs)
+        self.variables[stateName] = Value(state)
+        if ttlDurationMs is None:
+            return state
+        return ExpiringValue(state, ttlDurationMs, self._clock)
+
+    def getListState(
+        self,
+        stateName: str,
+        schema: StructType | str,
+        ttlDurationMs: int | None = None,
+    ) -> ListState | ExpiringValues:
+        """As Spark's."""
+        stored = schema if ttlDurationMs is None else _add_expiry(stateName, schema)
+        state = self._handle.getListState(stateName, stored, ttlDurationMs)
+        self.variables[stateName] = Values(state)
+        if ttlDurationMs is None:
+            return state
+        return ExpiringValues(state, ttlDurationMs, self._clock)
+
+    def getMapState(
+        self,
+        stateName: str,
+        userKeySchema: StructType | str,
+        valueSchema: StructType | str,
+        ttlDurationMs: int | None = None,
+    ) -> MapState | ExpiringEntries:
+        """As Spark's."""
+        stored = valueSchema if ttlDurationMs is None else _add_expiry(stateName, valueSchema)
+        state = self._handle.getMapState(stateName, userKeySchema, stored, ttlDurationMs)
+        self.variables[stateName] = Entries(state)
+        if ttlDurationMs is None:
+            return state
+        return ExpiringEntries(state, ttlDurationMs, self._clock)
+
+    def deleteIfExists(self, stateName: str) -> None:
+        """As Spark's."""
+        self._handle.deleteIfExists(stateName)
+        self.variables.pop(stateName, None)
+
+
+def _add_expiry(variable: str, schema: StructType | str) -> StructType | str:
+    """A value's schema with one more column: when the value is over.
+
+    >>> _add_expiry("v", "n INT")
+    'n INT, balancedstream_expires_ms BIGINT'
+    >>> _add_expiry("v", "struct<n:int>")
+    'struct<n:int, balancedstream_expires_ms:bigint>'
+    """
+    if isinstance(schema, StructType):
+        if EXPIRY_FIELD in schema.fieldNames():
+            message = (
+                f"state variable {variable!r}: its field {EXPIRY_FIELD} has a name that is needed "
+                "for its time to live; no row was processed: rename the field"
+            )
+            raise InvalidInputError(message)
+        return StructType([*schema.fields]).add(EXPIRY_FIELD, LongType())
+    text = schema.strip()
+    if text.lower().startswith("struct<") and text.endswith(">"):
+        return f"{text[:-1]}, {EXPIRY_FIELD}:bigint>"
+    return f"{text}, {EXPIRY_FIELD} BIGINT"
