@@ -9,6 +9,8 @@ import inputs
 import kinds
 from comparison import check_timers, find_difference
 
+from balancedstream.core.epochs import parse_epoch
+
 Cuts = dict[str, dict[str, list[int]]]
 """Query and table to the number of the last input file of each batch."""
 
@@ -43,9 +45,9 @@ def find_timer_fault(folder: Path) -> str | None:
     return check_timers(rows, keys, kinds.TIMER_ROUNDS)
 
 
-def find_timer_fault_at_end(folder: Path) -> str | None:
+def find_timer_fault_at_end(kind: str, folder: Path) -> str | None:
     """What was wrong with the timers of a run that has ended: none may be left in the state."""
-    for query in kinds.KINDS[kinds.TIMERS]:
+    for query in kinds.KINDS[kind]:
         fault = find_timer_fault(folder / query)
         if fault:
             return fault
@@ -53,6 +55,22 @@ def find_timer_fault_at_end(folder: Path) -> str | None:
         if left:
             return f"{len(left)} timers are left, such as {left[0]}"
     return None
+
+
+def count_moved_keys(kind: str, folder: Path) -> int:
+    """How many times a key's state changed its owner in a run, by the epochs on its storage."""
+    count = 0
+    for query, definition in kinds.KINDS[kind].items():
+        checkpoint = folder / query / "checkpoint"
+        if not definition.reassigned:
+            continue
+        tables = set()
+        for log in (checkpoint / "offsets").glob("[0-9]*"):
+            tables.add(json.loads(log.read_text().splitlines()[-1])["table"])
+        for table in tables - {""}:
+            epoch = checkpoint / "balancedstream" / "keys" / "epochs" / table
+            count += len(parse_epoch(epoch.read_text()).arrivals)
+    return count
 
 
 def find_emptiness(kind: str, folder: Path) -> str | None:
@@ -87,7 +105,8 @@ def read_cuts(kind: str, folder: Path) -> Cuts:
         cuts[query] = {table: [] for table in definition.tables}
         for log in sorted(logs, key=lambda path: int(path.name)):
             _, _, *sources = log.read_text().splitlines()
-            for table, source in zip(definition.tables, sources, strict=True):
+            # The source that says which key is where comes after the tables.
+            for table, source in zip(definition.tables, sources, strict=not definition.reassigned):
                 last = json.loads(source)["logOffset"] if source != "-" else -1
                 lasts = cuts[query][table]
                 if last > (lasts[-1] if lasts else -1):

@@ -16,16 +16,37 @@ import threading
 import time
 from collections import deque
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from pyspark.sql import SparkSession
 from schedules import Action
 
+from balancedstream.core.epochs import Wish, parse_epoch
 from balancedstream.engine import Engine
 from balancedstream.engine.events import BatchFinished, TaskFailed
+from balancedstream.keyed.control import KeyControl
 
 POLL_S = 0.2
+STEP_POLL_S = 0.005
+SHARE = 3
+"""Keys a batch, where their state is handed over in shares."""
+
+
+@dataclass(frozen=True)
+class Keyed:
+    """An operator whose keys are reassigned.
+
+    Attributes:
+        control: the driver's hand on them.
+        checkpoint: of its query.
+        key_step: keys are the multiples of it.
+    """
+
+    control: KeyControl
+    checkpoint: Path
+    key_step: int
 
 
 class Disturber:
@@ -37,6 +58,7 @@ class Disturber:
         actions: the schedule.
         executors: the most that the application can have.
         log: file that is appended to.
+        keyed: operators whose keys are reassigned.
     """
 
     def __init__(
@@ -46,11 +68,14 @@ class Disturber:
         actions: Sequence[Action],
         executors: int,
         log: Path,
+        *,
+        keyed: Sequence[Keyed],
     ) -> None:
         self._application: str = spark.sparkContext.applicationId
         self._driver_pid: int = spark._jvm.java.lang.ProcessHandle.current().pid()
         self._engine = engine
         self._executors = executors
+        self._keyed = keyed
         self._log = log.open("a")
         self._waiting = deque(actions)
         self._due: list[tuple[float, Action]] = []
@@ -118,8 +143,14 @@ class Disturber:
                     self._write("added")
                 case "kill-executor":
                     self._kill_executor(action)
+                case "kill-driver" if action.step and self._keyed:
+                    threading.Thread(
+                        target=self._kill_driver_at, args=(action.step,), daemon=True
+                    ).start()
                 case "kill-driver":
                     self._kill_driver()
+                case "reassign":
+                    self._reassign(action)
 
     def _move(self, action: Action) -> None:
         live = self._list_live()
@@ -130,6 +161,20 @@ class Disturber:
             targets = {p: live[rank % len(live)] for p, rank in action.moves}
             from_batch = self._last_batch[query] + 1 + action.ahead if action.ahead else None
             self._place(query, operator, targets, from_batch)
+
+    def _reassign(self, action: Action) -> None:
+        for keyed in self._keyed:
+            partitions_of = {str(key * keyed.key_step): p for key, p in action.keys}
+            (partitions,) = {len(ran_on) for ran_on in self._ran_on.values()}
+            last_batch = max(self._last_batch.values())
+            wish = Wish(
+                keyed.control.find_routes(partitions_of, partitions),
+                action.strategy,
+                share=SHARE,
+                effective_batch=last_batch + 1 + action.ahead if action.ahead else None,
+            )
+            keyed.control.want(wish)
+            self._write("reassign", keys=len(partitions_of), strategy=action.strategy)
 
     def _retire(self, action: Action) -> None:
         live = self._list_live()
@@ -163,8 +208,19 @@ class Disturber:
         os.kill(pid, signal.SIGKILL)
         self._write("kill-executor", executor=victim)
 
-    def _kill_driver(self) -> None:
-        self._write("kill-driver", last_batch=dict(self._last_batch))
+    def _kill_driver_at(self, step: str) -> None:
+        """Kills it the moment that a step of a handoff is seen, if one comes."""
+        folders = [keyed.checkpoint for keyed in self._keyed]
+        seen = [look_for_step(folder, step) for folder in folders]
+        while not self._stopping.is_set():
+            if any(
+                look_for_step(f, step) > before for f, before in zip(folders, seen, strict=True)
+            ):
+                self._kill_driver(step)
+            time.sleep(STEP_POLL_S)
+
+    def _kill_driver(self, step: str = "") -> None:
+        self._write("kill-driver", last_batch=dict(self._last_batch), step=step)
         os.kill(self._driver_pid, signal.SIGKILL)
         os.kill(os.getpid(), signal.SIGKILL)
 
@@ -186,6 +242,37 @@ class Disturber:
     def _write(self, what: str, **values: Any) -> None:
         self._log.write(json.dumps({"what": what, **values}) + "\n")
         self._log.flush()
+
+
+def look_for_step(checkpoint: Path, step: str) -> int:
+    """How often a step of a handoff, one of `schedules.STEPS`, has been on the storage so far.
+
+    Where files are removed again, the highest number in their names counts.
+    """
+    home = checkpoint / "balancedstream" / "keys"
+    if step == "state-written":
+        return max((int(p.name.partition("-")[0]) for p in home.glob("handoffs/*")), default=-1)
+    if step == "switch-written":
+        return sum(1 for path in home.glob("epochs/[0-9]*") if _switches(path))
+    counted = "commits" if step.endswith("committed") else "offsets"
+    count = 0
+    for log in checkpoint.glob(f"{counted}/[0-9]*"):
+        lines = (checkpoint / "offsets" / log.name).read_text().splitlines()
+        table = json.loads(lines[-1])["table"] if lines and lines[-1].startswith("{") else ""
+        if not table:
+            continue
+        epoch = home / "epochs" / table
+        count += _asks(epoch) if step == "asked-committed" else _switches(epoch)
+    return count
+
+
+def _switches(epoch: Path) -> bool:
+    return bool(parse_epoch(epoch.read_text()).arrivals)
+
+
+def _asks(epoch: Path) -> bool:
+    content = parse_epoch(epoch.read_text())
+    return bool(content.asked or content.touched)
 
 
 def describe_batch(event: BatchFinished) -> dict[str, Any]:

@@ -22,7 +22,7 @@ from typing import Any
 import inputs
 import kinds
 from answers import count_batches, find_timer_fault
-from disturbing import Disturber
+from disturbing import Disturber, Keyed
 from pyspark import cloudpickle
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
@@ -31,9 +31,13 @@ from schedules import Action, draw_schedule
 from sessions import open_disturbed, open_plain
 
 from balancedstream.engine import Engine
+from balancedstream.keyed import balanced, read_state
 
 PARTITIONS = 4
 QUERY_TIMEOUT_S = 240.0
+IDLE_S = 4
+"""A query that would go on forever is over when it had nothing to do for so long."""
+
 START_TIMEOUT_S = 90.0
 
 
@@ -75,14 +79,17 @@ def _run_disturbed(
     folder = Path(run["folder"])
     folder.mkdir(parents=True, exist_ok=True)
     log = folder / "happened.jsonl"
-    actions = draw_schedule(run["kind"], run["seed"], PARTITIONS)
+    reassigned = any(query.reassigned for query in kinds.KINDS[run["kind"]].values())
+    actions = draw_schedule(run["kind"], run["seed"], PARTITIONS, inputs.KEYS if reassigned else 0)
     if log.exists():
         actions = _drop_done(actions)
     _wait_for_executors(engine, executors)
-    disturber = Disturber(spark, engine, actions, executors, log)
+    keyed: list[Keyed] = []
+    queries = _start(spark, run, keyed)
+    disturber = Disturber(spark, engine, actions, executors, log, keyed=keyed)
     disturber.start()
     try:
-        _await(_start(spark, run), run)
+        _await(queries, run)
     finally:
         disturber.stop()
     _read_state(spark, run)
@@ -110,23 +117,46 @@ def _wait_for_executors(engine: Engine, count: int) -> None:
             raise HungError(message)
 
 
-def _start(spark: SparkSession, run: Mapping[str, Any]) -> dict[str, StreamingQuery]:
+def _start(
+    spark: SparkSession, run: Mapping[str, Any], keyed: list[Keyed] | None = None
+) -> dict[str, StreamingQuery]:
+    """Starts the queries; keys are reassigned where somebody wants to have a hand on them."""
     started = {}
     for name, query in kinds.KINDS[run["kind"]].items():
         folder = Path(run["folder"]) / name
-        rows = query.build(_reader(spark, Path(run["inputs"]) / name))
+
+        def group(
+            rows: DataFrame, key: str, folder: Path = folder, step: int = query.key_step
+        ) -> Any:
+            if keyed is None:
+                return rows.groupBy(key)
+            frame = balanced(rows, key)
+            assert frame.control is not None  # noqa: S101 - whole numbers can be moved
+            keyed.append(Keyed(frame.control, folder / "checkpoint", step))
+            return frame
+
+        if not query.reassigned:
+            group = _group_plainly
+        rows = query.build(_reader(spark, Path(run["inputs"]) / name), group)
         writer = (
             rows.writeStream.queryName(name)
             .outputMode(query.output_mode)
             .option("checkpointLocation", str(folder / "checkpoint"))
             .foreachBatch(write_batches(folder / "batches"))
         )
-        if query.trigger == "available-now":
-            writer = writer.trigger(availableNow=True)
-        else:
+        if query.trigger == "processing-time":
             writer = writer.trigger(processingTime="200 milliseconds")
+        elif query.reassigned and keyed is not None:
+            # What is wanted after its start is not for a run that ends with what is there now.
+            writer = writer.trigger(processingTime="0 seconds")
+        else:
+            writer = writer.trigger(availableNow=True)
         started[name] = writer.start()
     return started
+
+
+def _group_plainly(rows: DataFrame, key: str) -> Any:
+    return rows.groupBy(key)
 
 
 def _reader(spark: SparkSession, folder: Path) -> kinds.Read:
@@ -156,12 +186,18 @@ def _await(queries: Mapping[str, StreamingQuery], run: Mapping[str, Any]) -> Non
     deadline_s = time.monotonic() + QUERY_TIMEOUT_S
     for name, query in queries.items():
         folder = Path(run["folder"]) / name
-        endless = kinds.KINDS[run["kind"]][name].trigger == "processing-time"
+        definition = kinds.KINDS[run["kind"]][name]
+        endless = definition.trigger == "processing-time"
         stop_after: int | None = None
+        idle_s = 0
         while not query.awaitTermination(1):
             if time.monotonic() > deadline_s:
                 message = f"query {name} did not end within {QUERY_TIMEOUT_S} s: {query.status}"
                 raise HungError(message)
+            if definition.reassigned and not endless:
+                idle_s = idle_s + 1 if _is_idle(folder / "checkpoint") else 0
+                if idle_s == IDLE_S:
+                    query.stop()
             if not endless:
                 continue
             finished = count_batches(folder)
@@ -172,14 +208,27 @@ def _await(queries: Mapping[str, StreamingQuery], run: Mapping[str, Any]) -> Non
                 query.stop()
 
 
+def _is_idle(checkpoint: Path) -> bool:
+    """Whether all files were read, and no batch is under way."""
+    batches = {
+        kind: max((int(p.name) for p in (checkpoint / kind).glob("[0-9]*")), default=-1)
+        for kind in ("offsets", "commits")
+    }
+    if batches["commits"] < max(0, batches["offsets"]):
+        return False
+    _, _, files, *_ = (checkpoint / "offsets" / str(batches["offsets"])).read_text().splitlines()
+    return bool(json.loads(files)["logOffset"] == inputs.FILES - 1)
+
+
 def _read_state(spark: SparkSession, run: Mapping[str, Any]) -> None:
     """Writes down the final state of every stateful operator, as Spark's own reader gives it."""
     for name, query in kinds.KINDS[run["kind"]].items():
         folder = Path(run["folder"]) / name
         lines = []
         for options in query.states:
-            reader = spark.read.format("statestore").options(**options)
-            rows = reader.load(str(folder / "checkpoint"))
+            rows = read_state(spark, str(folder / "checkpoint"), **options)
+            if query.reassigned:
+                rows = rows.drop("partition_id")
             # Not as JSON: Spark's writer trips over the hidden column of a join's rows.
             columns = rows.select([rows[c].cast("string") for c in rows.columns])
             label = json.dumps(options)

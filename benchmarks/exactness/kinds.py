@@ -8,7 +8,7 @@ value, so it imports nothing of its neighbours.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 import pandas as pd
@@ -19,6 +19,9 @@ from pyspark.sql.streaming.state import GroupState, GroupStateTimeout
 
 Read = Callable[[str], DataFrame]
 """Gives the stream of a table, with `at` watermarked."""
+
+Group = Callable[[DataFrame, str], Any]
+"""Groups a stream by a column: as Spark does it, or so that its keys can be reassigned."""
 
 IDLE_MS = 45_000
 """Event time without a row after which a key is closed."""
@@ -45,16 +48,21 @@ class Query:
         output_mode: of Spark.
         states: options of Spark's state reader, one mapping for each thing to read.
         trigger: of Spark; the default reads all files, one a batch, and ends.
+        reassigned: whether keys change their state partition in a disturbed run; an undisturbed
+            one is Spark's alone.
+        key_step: keys are the multiples of it, from 0 on.
     """
 
-    build: Callable[[Read], DataFrame]
+    build: Callable[[Read, Group], DataFrame]
     tables: tuple[str, ...]
     output_mode: Literal["append", "update"]
     states: tuple[Mapping[str, str], ...]
     trigger: Literal["available-now", "processing-time"] = "available-now"
+    reassigned: bool = False
+    key_step: int = 1
 
 
-def aggregate(read: Read) -> DataFrame:
+def aggregate(read: Read, group: Group) -> DataFrame:
     """Streaming aggregation."""
     return (
         read("orders")
@@ -63,12 +71,12 @@ def aggregate(read: Read) -> DataFrame:
     )
 
 
-def drop_duplicates(read: Read) -> DataFrame:
+def drop_duplicates(read: Read, group: Group) -> DataFrame:
     """`dropDuplicates` with a watermark, which forgets what is old."""
     return read("orders").select("id", "at").dropDuplicates(["id", "at"])
 
 
-def join(read: Read) -> DataFrame:
+def join(read: Read, group: Group) -> DataFrame:
     """Stream-stream left outer join on key and event time."""
     orders = read("orders").alias("o")
     payments = read("payments").alias("p")
@@ -78,9 +86,9 @@ def join(read: Read) -> DataFrame:
     )
 
 
-def transform_rows(read: Read) -> DataFrame:
+def transform_rows(read: Read, group: Group) -> DataFrame:
     """`transformWithState`, rows: value, list and map state and an event-time timer."""
-    return _keyed_millis(read("orders")).transformWithState(
+    return _group_millis(read("orders"), group).transformWithState(
         statefulProcessor=RowAccounts(),
         outputStructType=RUNNING_SCHEMA,
         outputMode="Update",
@@ -88,9 +96,9 @@ def transform_rows(read: Read) -> DataFrame:
     )
 
 
-def transform_pandas(read: Read) -> DataFrame:
+def transform_pandas(read: Read, group: Group) -> DataFrame:
     """`transformWithStateInPandas`, the same job."""
-    return _keyed_millis(read("orders")).transformWithStateInPandas(
+    return _group_millis(read("orders"), group).transformWithStateInPandas(
         statefulProcessor=PandasAccounts(),
         outputStructType=RUNNING_SCHEMA,
         outputMode="Update",
@@ -98,9 +106,9 @@ def transform_pandas(read: Read) -> DataFrame:
     )
 
 
-def apply_in_pandas(read: Read) -> DataFrame:
+def apply_in_pandas(read: Read, group: Group) -> DataFrame:
     """`applyInPandasWithState` with an event-time timeout."""
-    return _keyed_millis(read("orders")).applyInPandasWithState(
+    return _group_millis(read("orders"), group).applyInPandasWithState(
         count_running,
         RUNNING_SCHEMA,
         "rows BIGINT, total BIGINT, last_ms BIGINT",
@@ -109,7 +117,7 @@ def apply_in_pandas(read: Read) -> DataFrame:
     )
 
 
-def chain(read: Read) -> DataFrame:
+def chain(read: Read, group: Group) -> DataFrame:
     """Two stateful operators in a row: windows, and windows of these windows."""
     short = (
         read("orders")
@@ -121,9 +129,9 @@ def chain(read: Read) -> DataFrame:
     )
 
 
-def unite(read: Read) -> DataFrame:
+def unite(read: Read, group: Group) -> DataFrame:
     """The union of two stateful branches."""
-    seen = drop_duplicates(read).select("id", "at")
+    seen = drop_duplicates(read, group).select("id", "at")
     counted = (
         read("payments")
         .groupBy(F.window("at", "10 seconds"), "key")
@@ -133,12 +141,12 @@ def unite(read: Read) -> DataFrame:
     return seen.union(counted)
 
 
-def set_timers(read: Read) -> DataFrame:
+def set_timers(read: Read, group: Group) -> DataFrame:
     """`transformWithState` with a processing-time timer on every key that is set again once."""
     keys = (
         read("orders").select(F.col("id").alias("key")).where(F.col("key") % TIMER_KEYS_EVERY == 0)
     )
-    return keys.groupBy("key").transformWithState(
+    return group(keys, "key").transformWithState(
         statefulProcessor=Alarms(),
         outputStructType=TIMER_SCHEMA,
         outputMode="Update",
@@ -146,8 +154,8 @@ def set_timers(read: Read) -> DataFrame:
     )
 
 
-def _keyed_millis(rows: DataFrame) -> Any:
-    return rows.select("key", "value", "at", F.unix_millis("at").alias("at_ms")).groupBy("key")
+def _group_millis(rows: DataFrame, group: Group) -> Any:
+    return group(rows.select("key", "value", "at", F.unix_millis("at").alias("at_ms")), "key")
 
 
 class _Accounts(StatefulProcessor):  # type: ignore[misc]
@@ -309,6 +317,15 @@ JOIN = Query(
     ),
 )
 
+ALARMS = Query(
+    set_timers,
+    ("orders",),
+    "update",
+    ({"readRegisteredTimers": "true"},),
+    trigger="processing-time",
+    key_step=TIMER_KEYS_EVERY,
+)
+
 KINDS: dict[str, dict[str, Query]] = {
     "aggregation": {"aggregation": AGGREGATION},
     "drop-duplicates": {"duplicates": Query(drop_duplicates, ("orders",), "append", ({},))},
@@ -318,6 +335,12 @@ KINDS: dict[str, dict[str, Query]] = {
     },
     "transform-with-state-pandas": {
         "accounts": Query(transform_pandas, ("orders",), "update", _ACCOUNTS)
+    },
+    "reassigned-keys-row": {
+        "accounts": Query(transform_rows, ("orders",), "update", _ACCOUNTS, reassigned=True)
+    },
+    "reassigned-keys-pandas": {
+        "accounts": Query(transform_pandas, ("orders",), "update", _ACCOUNTS, reassigned=True)
     },
     "apply-in-pandas-with-state": {
         "accounts": Query(apply_in_pandas, ("orders",), "update", ({},))
@@ -331,17 +354,10 @@ KINDS: dict[str, dict[str, Query]] = {
         )
     },
     "several-queries": {"aggregation": AGGREGATION, "join": JOIN},
-    "processing-time-timers": {
-        "alarms": Query(
-            set_timers,
-            ("orders",),
-            "update",
-            ({"readRegisteredTimers": "true"},),
-            trigger="processing-time",
-        )
-    },
+    "processing-time-timers": {"alarms": ALARMS},
+    "reassigned-keys-timers": {"alarms": replace(ALARMS, reassigned=True)},
 }
 """The queries of each kind, by name."""
 
-TIMERS = "processing-time-timers"
-"""The kind whose answer follows the wall clock: it has assertions of its own."""
+TIMERS = frozenset({"processing-time-timers", "reassigned-keys-timers"})
+"""The kinds whose answer follows the wall clock: they have assertions of their own."""

@@ -173,16 +173,20 @@ class Harness:
         """Compares a schedule's answer with the undisturbed one and writes its outcome down."""
         folder = self._folder(schedule)
         happened = summarize(read_lines(folder / "happened.jsonl"))
+        happened["keys_moved"] = answers.count_moved_keys(schedule.kind, folder)
         merged = False
         difference = error
         outcome = "failed"
         if not error:
             cuts = answers.read_cuts(schedule.kind, folder)
-            merged = schedule.kind != kinds.TIMERS and cuts != whole_cuts(schedule.kind)
+            merged = schedule.kind not in kinds.TIMERS and cuts != whole_cuts(schedule.kind)
             difference = self._find_difference(schedule.kind, cuts, folder)
             outcome = "different" if difference else "equal"
             if not difference and not happened["settled"]:
                 outcome, difference = "unmoved", "no partition ran where it was wanted"
+            reassigns = any(query.reassigned for query in kinds.KINDS[schedule.kind].values())
+            if not difference and reassigns and not happened["keys_moved"]:
+                outcome, difference = "unmoved", "no key changed its state partition"
         line = {
             "kind": schedule.kind,
             "seed": schedule.seed,
@@ -200,8 +204,8 @@ class Harness:
         return outcome == "equal"
 
     def _find_difference(self, kind: str, cuts: answers.Cuts, folder: Path) -> str | None:
-        if kind == kinds.TIMERS:
-            return answers.find_timer_fault_at_end(folder)
+        if kind in kinds.TIMERS:
+            return answers.find_timer_fault_at_end(kind, folder)
         # A driver that died between the source's log and the offset log takes two files in one
         # batch after its restart: the undisturbed run then gets these two as one file.
         self._run_undisturbed({kind: cuts})
@@ -216,7 +220,7 @@ class Harness:
                 "inputs": str(self._write_inputs(cuts)),
             }
             for kind, cuts in wanted.items()
-            if kind != kinds.TIMERS and not (self._undisturbed(kind, cuts) / WHOLE).exists()
+            if kind not in kinds.TIMERS and not (self._undisturbed(kind, cuts) / WHOLE).exists()
         ]
         if not runs:
             return

@@ -7,8 +7,10 @@ time is not known before.
 from __future__ import annotations
 
 import random
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
+
+from balancedstream.core.epochs import HANDOFF_STRATEGIES, HandoffStrategy
 
 MOST_DELAY_S = 1.0
 """An action comes up to so long after its batch ended: at the edge or in the middle of the next."""
@@ -21,23 +23,34 @@ class Action:
     Attributes:
         what: `move` places partitions, `retire` drains an executor and removes it once a batch has
             passed, `add` asks for one more executor, `kill-executor` and `kill-driver` send
-            SIGKILL.
+            SIGKILL; `reassign` wants keys in other state partitions, and all others at home.
         after_batch: happens after this batch has ended, ...
         delay_s: ... and so many seconds later.
         rank: which of the live executors, for `retire` and `kill-executor`.
         moves: state partition to the rank of its new executor, for `move`; in every operator.
-        ahead: batches by which a `move` is prepared ahead of its time.
+        ahead: batches by which a `move` or a `reassign` is prepared ahead of its time.
+        keys: key to its new state partition, for `reassign`.
+        strategy: how their state is handed over.
+        step: the driver is killed as soon as this step of a handoff is seen on the storage, or at
+            once where it is empty.
     """
 
-    what: Literal["move", "retire", "add", "kill-executor", "kill-driver"]
+    what: Literal["move", "reassign", "retire", "add", "kill-executor", "kill-driver"]
     after_batch: int
     delay_s: float = 0.0
     rank: int = 0
     moves: tuple[tuple[int, int], ...] = ()
     ahead: int = 0
+    keys: tuple[tuple[int, int], ...] = ()
+    strategy: HandoffStrategy = "eager"
+    step: str = ""
 
 
-def draw_schedule(kind: str, seed: int, partitions: int) -> tuple[Action, ...]:
+STEPS = ("state-written", "asked-committed", "switch-written", "switch-planned", "switch-committed")
+"""Of a handoff, in their order."""
+
+
+def draw_schedule(kind: str, seed: int, partitions: int, keys: int = 0) -> tuple[Action, ...]:
     """The actions of a schedule in the order of their batches.
 
     Moves follow most batches. Of six schedules about three lose an executor, three scale in (most
@@ -47,6 +60,7 @@ def draw_schedule(kind: str, seed: int, partitions: int) -> tuple[Action, ...]:
         kind: of operator; every kind has schedules of its own.
         seed: the same seed gives the same schedule.
         partitions: number of state partitions of each operator.
+        keys: how many keys there are to reassign, from 0 on; 0 where none is.
 
     >>> draw_schedule("join", 7, 4) == draw_schedule("join", 7, 4)
     True
@@ -63,8 +77,12 @@ def draw_schedule(kind: str, seed: int, partitions: int) -> tuple[Action, ...]:
         actions.append(_draw(rng, "retire", retired_after))
         if rng.random() < 0.7:
             actions.append(_draw(rng, "add", retired_after + rng.randrange(1, 4)))
-    if rng.random() < 0.35:
-        actions.append(_draw(rng, "kill-driver", rng.randrange(1, 6)))
+    if rng.random() < (0.7 if keys else 0.35):
+        killed = _draw(rng, "kill-driver", rng.randrange(1, 6))
+        actions.append(replace(killed, step=rng.choice(STEPS)) if keys else killed)
+    if keys:
+        batches = [0, *(n for n in range(1, 7) if rng.random() < 0.5)]
+        actions += [_draw_reassignment(rng, partitions, keys, after) for after in batches]
     return tuple(sorted(actions, key=lambda a: (a.after_batch, a.delay_s)))
 
 
@@ -74,6 +92,19 @@ def _draw(
     after_batch: int,
 ) -> Action:
     return Action(what, after_batch, rng.uniform(0.0, MOST_DELAY_S), rng.randrange(100))
+
+
+def _draw_reassignment(rng: random.Random, partitions: int, keys: int, after_batch: int) -> Action:
+    # None at all withdraws what was wanted, and sends home who has moved.
+    count = rng.choice([0, 1, 2, keys // 4, keys // 2])
+    return Action(
+        "reassign",
+        after_batch,
+        rng.choice([0.0, rng.uniform(0.0, MOST_DELAY_S)]),
+        ahead=rng.choice([0, 0, 1, 2]),
+        keys=tuple((key, rng.randrange(partitions)) for key in rng.sample(range(keys), count)),
+        strategy=rng.choice(HANDOFF_STRATEGIES),  # type: ignore[arg-type] # they are all there are
+    )
 
 
 def _draw_move(rng: random.Random, partitions: int, after_batch: int) -> Action:

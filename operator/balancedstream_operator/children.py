@@ -345,6 +345,8 @@ def _driver_pod(stream: Stream, spec: StreamSpec, conf: Mapping[str, str]) -> Ma
             str(METRICS_PORT),
             "--metrics-address",
             "0.0.0.0",  # noqa: S104 - Prometheus comes from outside the pod
+            "--hot-keys",
+            spec.metrics.hot_keys,
             script,
             *application.arguments,
         ],

@@ -25,6 +25,9 @@ FILES = (
 
 NAME_MOST = 40
 DECISIONS_MOST = 10
+KEY_MOST = 256
+"""Characters of a key that the status shows."""
+
 HOTTEST_MOST = 10
 
 CONDITIONS = (
@@ -120,6 +123,17 @@ def _status() -> Schema:
                     "executor": _text("Where it runs.", 64),
                     "busySeconds": _number("Mean busy seconds per batch."),
                     "stateBytes": _whole("Size of its state."),
+                },
+            ),
+            "hottestKeys": _list(
+                "The keys that cost most, of operators that balanced(...) made.",
+                HOTTEST_MOST,
+                {
+                    "query": _text("Name of the query."),
+                    "operator": _whole("Spark's operator id."),
+                    "key": _text("The key as JSON, or hashed.", KEY_MOST),
+                    "partition": _whole("State partition that it is in."),
+                    "busySeconds": _number("Mean busy seconds per batch."),
                 },
             ),
             "decisions": _list(

@@ -15,7 +15,7 @@ from itertools import pairwise
 from statistics import median
 
 from balancedstream.core.handoffs import LoadCost
-from balancedstream.core.observations import BatchSample, TaskSample
+from balancedstream.core.observations import BatchSample, KeySample, TaskSample
 from balancedstream.core.planning import OperatorKey
 
 PREFIX = "balancedstream_"
@@ -34,6 +34,8 @@ QUERY_METRICS = (
     "last_batch_timestamp_seconds",
     "last_batch_duration_seconds",
     "backlog_rows",
+    "keys_under_way",
+    "last_key_arrival_batch",
 )
 """What is fetched over the time that scaling looks back."""
 
@@ -43,6 +45,7 @@ PARTITION_METRICS = (
     "partition_records_total",
     "partition_state_bytes",
     "partition_executor_info",
+    "hot_key_busy_seconds",
 )
 """What is fetched over the time that balancing looks back."""
 
@@ -78,6 +81,10 @@ class Measurement:
         last_batches: query to its last finished batch.
         under_way: (query, operator) to partitions that are not yet where they shall be.
         load_cost: what the driver found moves to cost.
+        keys: one sample per hot key and scrape: of the last batch before it.
+        keys_under_way: query to keys that are not yet where they shall be.
+        last_key_arrivals: query to the last batch in which keys came to other state partitions:
+            what was measured before it is of another assignment.
     """
 
     scraped_s: float
@@ -88,6 +95,9 @@ class Measurement:
     last_batches: Mapping[str, int] = field(default_factory=dict)
     under_way: Mapping[OperatorKey, int] = field(default_factory=dict)
     load_cost: LoadCost = LoadCost()  # noqa: RUF009 - frozen
+    keys: tuple[KeySample, ...] = ()
+    keys_under_way: Mapping[str, int] = field(default_factory=dict)
+    last_key_arrivals: Mapping[str, int] = field(default_factory=dict)
 
 
 def measure(
@@ -129,11 +139,7 @@ def measure(
         },
         tasks=tuple(_sample_tasks(partitions, steps)),
         batches=tuple(_sample_batches(mine, steps)),
-        last_batches={
-            s.labels["query"]: int(s.samples[-1][1])
-            for s in mine["last_batch_id"]
-            if s.samples[-1][0] == scraped_s
-        },
+        last_batches=_newest_by_query(mine["last_batch_id"], scraped_s),
         under_way={
             (s.labels["query"], int(s.labels["operator"])): int(s.samples[-1][1])
             for s in mine["moves_under_way"]
@@ -143,6 +149,9 @@ def measure(
             _newest(mine["move_fixed_seconds"], scraped_s, LoadCost().fixed_s),
             _newest(mine["move_bytes_per_second"], scraped_s, LoadCost().bytes_per_s),
         ),
+        keys=tuple(_sample_keys(partitions, steps)),
+        keys_under_way=_newest_by_query(mine["keys_under_way"], scraped_s),
+        last_key_arrivals=_newest_by_query(mine["last_key_arrival_batch"], scraped_s),
     )
 
 
@@ -170,6 +179,15 @@ def _by_name(all_series: Iterable[Series]) -> dict[str, list[Series]]:
 
 def _newest(all_series: Sequence[Series], scraped_s: float, default: float) -> float:
     return next((s.samples[-1][1] for s in all_series if s.samples[-1][0] == scraped_s), default)
+
+
+def _newest_by_query(all_series: Sequence[Series], scraped_s: float) -> dict[str, int]:
+    """What the newest scrape says of each query."""
+    return {
+        s.labels["query"]: int(s.samples[-1][1])
+        for s in all_series
+        if s.samples[-1][0] == scraped_s
+    }
 
 
 def _check_fresh(mine: Mapping[str, Sequence[Series]], scraped_s: float, now_s: float) -> None:
@@ -297,6 +315,27 @@ def _sample_tasks(
                 finished_s=after,
                 load_s=(load_s[after] - load_s[before]) / step.batches,
             )
+
+
+def _sample_keys(
+    partitions: Mapping[str, Sequence[Series]], steps: Sequence[_Step]
+) -> Iterable[KeySample]:
+    by_query: dict[str, list[_Step]] = defaultdict(list)
+    for step in steps:
+        by_query[step.query].append(step)
+    for series in partitions.get("hot_key_busy_seconds", ()):
+        query, operator, partition = _partition(series)
+        busy_s = dict(series.samples)
+        for step in by_query[query]:
+            if step.after_s in busy_s:
+                yield KeySample(
+                    query=query,
+                    operator=int(operator),
+                    key=series.labels["key"],
+                    partition=int(partition),
+                    batch=step.last_batch,
+                    busy_s=busy_s[step.after_s],
+                )
 
 
 def _partition(series: Series) -> tuple[str, str, str]:

@@ -6,12 +6,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
+from balancedstream.core.assignments import measure_keys
 from balancedstream.core.decisions import Decision, Observation, decide
 from balancedstream.core.plan import Plan
 from balancedstream.core.planning import OperatorKey, propose
 from balancedstream.core.policy import Policy
 from balancedstream.core.scaling import Verdict
-from balancedstream_operator.crd import HOTTEST_MOST
+from balancedstream_operator.crd import HOTTEST_MOST, KEY_MOST
 from balancedstream_operator.measurements import Measurement
 
 SETTLED_BATCHES = 2
@@ -65,22 +66,34 @@ def choose_plan(
         now_s: seconds since the Unix epoch.
     """
     policy = _within_limits(policy, given.desired)
+    arrivals = measurement.last_key_arrivals
     observation = Observation(
         now_s=now_s,
         executors=measurement.executors,
         # Without an executor there is nobody to balance between; how many to have is still decided.
-        tasks=measurement.tasks if measurement.executors else (),
+        tasks=tuple(t for t in measurement.tasks if t.batch >= arrivals.get(t.query, 0))
+        if measurement.executors
+        else (),
         batches=measurement.batches,
         load_cost=measurement.load_cost,
         requested=given.desired,
         last_scaled_s=given.last_scaled_s,
+        keys=tuple(k for k in measurement.keys if k.batch >= arrivals.get(k.query, 0)),
     )
     decision = decide(observation, policy)
     waits = _why_wait(measurement, given)
     if waits:
         return Outcome(decision, None, waits)
     moving = _wanted(measurement, given.plan)
-    plan = propose(next_epoch, observation, decision, policy, wanted=moving)
+    plan = propose(
+        next_epoch,
+        observation,
+        decision,
+        policy,
+        wanted=moving,
+        routes=given.plan.routes if given.plan else (),
+        settling=[query for query, count in measurement.keys_under_way.items() if count],
+    )
     return Outcome(decision, plan, "")
 
 
@@ -126,7 +139,7 @@ class Balance:
         imbalance: of the least even operator; None where nothing was measured.
         bound: of the same.
         reason: of the same.
-        unsplittable: a sentence on a partition that alone is too heavy; empty if there is none.
+        unsplittable: a sentence on a partition or key that alone is too heavy; empty if none is.
     """
 
     holds: bool | None
@@ -153,19 +166,34 @@ def judge_balance(decision: Decision, policy: Policy) -> Balance:
             f"heavier than the mean of all executors: imbalance {worst.imbalance_before:.2f}, and "
             f"no placement gets below {worst.bound:.2f}; its keys must be split"
         )
+    assignment = decision.keys.get((query, operator))
+    if assignment is not None:
+        # Where keys can be moved, a heavy partition is heavy only if one of its keys is.
+        heavy = assignment.reason if assignment.unsplittable and uneven else ""
     if decision.scaling.verdict is Verdict.UNSPLITTABLE:
         heavy = decision.scaling.reason
     return Balance(
-        holds=not (uneven or any(b.moves for b in decision.balance.values())),
+        holds=not (
+            uneven
+            or any(b.moves for b in decision.balance.values())
+            or any(a.moves for a in decision.keys.values())
+        ),
         imbalance=round(worst.imbalance_before, 3),
         bound=round(worst.bound, 3),
-        reason=f"query {query}, operator {operator}: {worst.reason}",
+        reason=f"query {query}, operator {operator}: {say_balance(decision, (query, operator))}",
         unsplittable=heavy,
     )
 
 
+def say_balance(decision: Decision, key: OperatorKey) -> str:
+    """The reason of a decision on one operator: on its keys, where they can be moved, and on it."""
+    reason = decision.balance[key].reason
+    assignment = decision.keys.get(key)
+    return f"{assignment.reason}; {reason}" if assignment else reason
+
+
 def describe_load(measurement: Measurement, decision: Decision) -> dict[str, Any]:
-    """The status fields that tell of the load: rates, backlog, the hottest partitions."""
+    """The status fields that tell of the load: rates, backlog, the hottest partitions and keys."""
     fields: dict[str, Any] = {"executors": len(measurement.executors)}
     newest = {b.query: b for b in sorted(measurement.batches, key=lambda b: b.finished_s)}
     backlogs = [b.backlog_rows for b in newest.values() if b.backlog_rows is not None]
@@ -192,4 +220,20 @@ def describe_load(measurement: Measurement, decision: Decision) -> dict[str, Any
     ]
     partitions.sort(key=lambda p: -p["busySeconds"])
     fields["hottestPartitions"] = partitions[:HOTTEST_MOST]
+    keys: list[dict[str, Any]] = [
+        {
+            "query": query,
+            "operator": operator,
+            "key": load.key[:KEY_MOST],
+            "partition": load.partition,
+            "busySeconds": round(load.busy_s, 3),
+        }
+        for (query, operator), found in decision.loads.items()
+        for load in measure_keys(
+            [k for k in measurement.keys if (k.query, k.operator) == (query, operator)],
+            found.batches,
+        )
+    ]
+    keys.sort(key=lambda k: (-k["busySeconds"], k["key"]))
+    fields["hottestKeys"] = keys[:HOTTEST_MOST]
     return fields

@@ -48,6 +48,8 @@ _OWNED = ", ".join(f"'{key}'" for key in OWNED_CONF)
 _PROVIDER = "spark.sql.streaming.stateStore.providerClass"
 _DYNAMIC = "spark.dynamicAllocation.enabled"
 
+HOT_KEYS = ("plain", "hashed", "off")
+
 PARTITION_CHOICES = (24, 48, 96, 120, 240, 480, 960)
 """Numbers with many divisors, so that many executor counts share the partitions evenly."""
 
@@ -163,6 +165,12 @@ class Metrics:
         Text("Prometheus; the operator's own default if left out.", 1024, "https?://.+"),
     ] = None
     interval_s: Annotated[float, Number("Seconds from one decision to the next.", 1, 3600)] = 15.0
+    hot_keys: Annotated[
+        str,
+        Words(
+            "How metrics and status name hot keys; off: not at all, and none is moved.", HOT_KEYS
+        ),
+    ] = "plain"
     window: Annotated[
         Mapping[str, Any], Knobs("window", "What a partition's load is the mean of.")
     ] = field(default_factory=dict)

@@ -40,6 +40,7 @@ from balancedstream_operator.planner import (
     choose_plan,
     describe_load,
     judge_balance,
+    say_balance,
 )
 from balancedstream_operator.spec import (
     StreamSpec,
@@ -385,7 +386,11 @@ class Supervisor:
         self._planned_after = dict(measurement.last_batches)
         report.fields["planEpoch"] = plan.epoch
         report.fields["desiredExecutors"] = len(plan.executors)
-        moves = [b.reason for b in outcome.decision.balance.values() if b.moves]
+        moves = [
+            say_balance(outcome.decision, key)
+            for key, balance in outcome.decision.balance.items()
+            if balance.moves or (key in outcome.decision.keys and outcome.decision.keys[key].moves)
+        ]
         # An executor that is to go hands its partitions over, whatever was thought of balancing.
         self._moved = bool(moves) or len(plan.executors) < desired
         if len(plan.executors) != desired:
@@ -432,10 +437,12 @@ class Supervisor:
         if balance.holds is not None:
             word = "Even" if balance.holds else "Skewed"
             report.set_condition("Balanced", balance.holds, word, balance.reason)
-        under_way = sum(measurement.under_way.values())
-        if under_way:
-            message = f"{under_way} state partitions are on their way"
-            report.set_condition("Migrating", True, "MovesUnderWay", message)
+        partitions = sum(measurement.under_way.values())
+        keys = sum(measurement.keys_under_way.values())
+        if partitions or keys:
+            counts = [(partitions, "state partitions"), (keys, "keys")]
+            message = " and ".join(f"{count} {what}" for count, what in counts if count)
+            report.set_condition("Migrating", True, "MovesUnderWay", f"{message} are on their way")
         else:
             report.set_condition("Migrating", False, "Settled", "no state partition is on its way")
         heavy = balance.unsplittable

@@ -65,6 +65,12 @@ def _build_parser() -> argparse.ArgumentParser:
         help="address to serve /metrics on; 0.0.0.0 for all (default: %(default)s)",
     )
     run.add_argument(
+        "--hot-keys",
+        choices=["plain", "hashed", "off"],
+        default="plain",
+        help="how /metrics names hot keys (default: %(default)s)",
+    )
+    run.add_argument(
         "--stream",
         metavar="NAMESPACE/NAME",
         help="in a driver pod: follow the plans that the operator makes for this BalancedStream",
@@ -104,6 +110,7 @@ def _run(arguments: argparse.Namespace) -> int:
         record_dir=arguments.record,
         metrics_port=arguments.metrics_port,
         metrics_address=arguments.metrics_address,
+        hot_keys=arguments.hot_keys,
         stream=arguments.stream,
     )
     return run_app(options)

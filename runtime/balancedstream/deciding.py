@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 from balancedstream.core.decisions import Decision, Observation, decide
 from balancedstream.core.loads import prune
-from balancedstream.core.observations import BatchSample, TaskSample
+from balancedstream.core.observations import BatchSample, KeySample, TaskSample
 from balancedstream.core.planning import OperatorKey, propose
 from balancedstream.core.policy import Policy
 from balancedstream.core.scaling import ScalingDecision
@@ -39,6 +39,7 @@ class Decider:
         self._journal = journal
         self._record = record
         self._tasks: list[TaskSample] = []
+        self._keys: list[KeySample] = []
         self._batches: deque[BatchSample] = deque()
         self._warm: set[str] = set()
         self._last_scaled_s: float | None = None
@@ -55,6 +56,8 @@ class Decider:
         if event.query in self._warm:
             self._tasks.extend(event.tasks)
         self._warm.add(event.query)
+        self._keys.extend(self._realizer.keys.samples(event.query))
+        self._forget_before(event.query, self._realizer.keys.last_arrival(event.query))
         self._prune(now_s)
         if executors:
             self._decide(event, executors, now_s)
@@ -63,6 +66,7 @@ class Decider:
         """Forgets a query that is over."""
         self._warm.discard(query)
         self._tasks = [t for t in self._tasks if t.query != query]
+        self._keys = [k for k in self._keys if k.query != query]
         self._batches = deque(b for b in self._batches if b.query != query)
 
     def _decide(self, event: BatchFinished, executors: dict[str, int], now_s: float) -> None:
@@ -75,6 +79,7 @@ class Decider:
             load_cost=self._realizer.load_cost,
             requested=self._realizer.requested,
             last_scaled_s=self._last_scaled_s,
+            keys=tuple(self._keys),
         )
         decision = decide(observation, self._policy)
         moving = self._realizer.wanted()
@@ -83,7 +88,16 @@ class Decider:
         for key in sorted(ran & decision.balance.keys() - moving.keys()):
             self._tell_balance(key, decision)
         self._tell_scaling(decision.scaling, observation.asked)
-        plan = propose(self._realizer.epoch + 1, observation, decision, self._policy, wanted=moving)
+        keys = self._realizer.keys
+        plan = propose(
+            self._realizer.epoch + 1,
+            observation,
+            decision,
+            self._policy,
+            wanted=moving,
+            routes=keys.routes,
+            settling=keys.settling(),
+        )
         if plan is None:
             return
         scaling = decision.scaling
@@ -98,8 +112,15 @@ class Decider:
         if self._record:
             self._record(observation)
 
+    def _forget_before(self, query: str, batch: int) -> None:
+        """Partitions cost something else once keys have come to others."""
+        self._tasks = [t for t in self._tasks if t.query != query or t.batch >= batch]
+        self._keys = [k for k in self._keys if k.query != query or k.batch >= batch]
+
     def _prune(self, now_s: float) -> None:
         self._tasks = prune(self._tasks, self._policy.window, now_s)
+        measured = {(task.query, task.batch) for task in self._tasks}
+        self._keys = [key for key in self._keys if (key.query, key.batch) in measured]
         scaling = self._policy.scaling
         horizon_s = now_s - 1.1 * max(scaling.window_s, scaling.scale_in_delay_s)
         kept: deque[BatchSample] = deque()
@@ -112,14 +133,16 @@ class Decider:
         self._batches = kept
 
     def _tell_balance(self, key: OperatorKey, decision: Decision) -> None:
-        balance = decision.balance[key]
+        balance, keys = decision.balance[key], decision.keys.get(key)
         mode = self._policy.balance.mode
         kind: DecisionKind = "none"
-        if balance.moves:
+        if balance.moves or (keys and keys.moves):
             kind = "move" if mode == "auto" else "hold"
-        elif balance.unsplittable is not None:
+        elif balance.unsplittable is not None or (keys and keys.unsplittable):
             kind = "unsplittable"
-        reason = balance.reason if mode == "auto" else f"{mode}: {balance.reason}"
+        reason = f"{keys.reason}; {balance.reason}" if keys else balance.reason
+        if mode != "auto":
+            reason = f"{mode}: {reason}"
         self._journal.add_balance(key, kind, reason, balance)
 
     def _tell_scaling(self, scaling: ScalingDecision, asked: int) -> None:

@@ -30,7 +30,8 @@ from prometheus_client.registry import Collector
 
 from balancedstream import __version__
 from balancedstream.core.handoffs import LoadCost
-from balancedstream.core.observations import BatchSample, TaskSample
+from balancedstream.core.keys import KeyNaming, name_key
+from balancedstream.core.observations import BatchSample, KeySample, TaskSample
 from balancedstream.errors import InvalidInputError, PortInUseError
 from balancedstream.history import DecisionKind
 
@@ -68,6 +69,7 @@ _QUERY = ("query",)
 _OPERATOR = ("query", "operator")
 _EXECUTOR = ("query", "operator", "executor")
 _PARTITION = ("query", "operator", "partition")
+_KEY = ("query", "operator", "partition", "key")
 
 _PREFIX = "balancedstream_"
 
@@ -79,6 +81,8 @@ _METRICS = {
     "plan_epoch": _Series((), "Epoch of the plan in force; 0 before the first one."),
     "moves_total": _Series((), "Moves of state partitions that were begun."),
     "moves_settled_total": _Series((), "Moves whose partition ran on its target."),
+    "key_moves_total": _Series((), "Keys that were to go to another state partition."),
+    "key_moves_settled_total": _Series((), "Keys that came there, with their state."),
     "move_fixed_seconds": _Series((), "What loading a moved partition costs, however small it is."),
     "move_bytes_per_second": _Series((), "How fast state beyond that is loaded."),
     "scale_actions_total": _Series(
@@ -105,6 +109,12 @@ _METRICS = {
         _QUERY, "Rows of the last batch per second of its duration."
     ),
     "backlog_rows": _Series(_QUERY, "Rows that wait at the sources; absent where no source says."),
+    "keys_under_way": _Series(
+        _QUERY, "Keys that are not yet where they shall be; absent where no key is balanced."
+    ),
+    "last_key_arrival_batch": _Series(
+        _QUERY, "Last batch in which keys came to other state partitions; absent before the first."
+    ),
     "task_failures_total": _Series(_QUERY, "Task attempts that failed; Spark tries them again."),
     "decisions_total": _Series(
         (*_OPERATOR, "kind"),
@@ -134,6 +144,9 @@ _METRICS = {
         _EXECUTOR, "Size of the state of the partitions that ran last on a live executor."
     ),
     "executor_partitions": _Series(_EXECUTOR, "State partitions that ran last on a live executor."),
+    "hot_key_busy_seconds": _Series(
+        _KEY, "What one of the hottest keys of a balanced operator took in the last batch."
+    ),
     "partition_busy_seconds_total": _Series(
         _PARTITION, "Run time of the partition's tasks, loading of state included."
     ),
@@ -154,7 +167,7 @@ _METRICS = {
 _BATCH_DURATION = "batch_duration_seconds"
 _BATCH_DURATION_HELP = "Trigger execution of finished micro-batches, planning and commit included."
 
-SERIES_PER_PARTITION = sum("partition" in metric.labels for metric in _METRICS.values())
+SERIES_PER_PARTITION = sum(name.startswith("partition_") for name in _METRICS)
 """How many series a shown partition has."""
 
 
@@ -188,13 +201,23 @@ _NO_DECISIONS: dict[str, int] = dict.fromkeys(get_args(DecisionKind), 0)
 
 @dataclass(slots=True)
 class _Operator:
-    """One stateful operator; `balance` is its last imbalance and bound, `under_way` its moves."""
+    """One stateful operator.
+
+    Attributes:
+        partitions: every partition that ran so far.
+        executors: what ran where.
+        decisions: how many there were of each kind.
+        balance: the last imbalance and its bound.
+        under_way: partitions that are not yet where they shall be.
+        hot_keys: of the last batch.
+    """
 
     partitions: dict[int, _Partition] = field(default_factory=dict)
     executors: dict[str, _Work] = field(default_factory=dict)
     decisions: Counter[str] = field(default_factory=lambda: Counter(_NO_DECISIONS))
     balance: tuple[float, float] | None = None
     under_way: int = 0
+    hot_keys: tuple[KeySample, ...] = ()
 
     def add(self, task: TaskSample, heat: float) -> None:
         partition = self.partitions.get(task.partition)
@@ -216,6 +239,8 @@ class _Query:
     duration_s: float = 0.0
     durations: list[int] = field(default_factory=lambda: [0] * (len(BATCH_DURATION_BUCKETS_S) + 1))
     task_failures: int = 0
+    keys_under_way: int | None = None
+    last_key_arrival: int | None = None
     operators: dict[int, _Operator] = field(default_factory=dict)
 
 
@@ -267,13 +292,18 @@ class Exporter(Collector):
             the sums per executor always cover all.
         stream: what every series is labelled with, `namespace/name` of a BalancedStream; empty for
             no such label.
+        hot_keys: whether hot keys are shown as they are, hashed, or not at all.
 
     Raises:
         InvalidInputError: `max_partition_series` is negative.
     """
 
     def __init__(
-        self, max_partition_series: int = MAX_PARTITION_SERIES, *, stream: str = ""
+        self,
+        max_partition_series: int = MAX_PARTITION_SERIES,
+        *,
+        stream: str = "",
+        hot_keys: KeyNaming = "plain",
     ) -> None:
         if max_partition_series < 0:
             message = (
@@ -282,6 +312,7 @@ class Exporter(Collector):
             )
             raise InvalidInputError(message)
         self._labels = {"stream": stream} if stream else {}
+        self._key_naming: KeyNaming = hot_keys
         self._max_shown = max_partition_series // SERIES_PER_PARTITION
         self._build = (__version__, pyspark.__version__, platform.python_version())
         self._lock = threading.Lock()
@@ -293,6 +324,8 @@ class Exporter(Collector):
         self._epoch = 0
         self._moves = 0
         self._moves_settled = 0
+        self._key_moves = 0
+        self._key_moves_settled = 0
         self._scale_actions = {"out": 0, "in": 0}
         self._registry = CollectorRegistry()
         self._registry.register(self)
@@ -426,6 +459,27 @@ class Exporter(Collector):
         with self._lock:
             self._moves_settled += 1
 
+    def on_hot_keys(self, query: str, operator: int, keys: tuple[KeySample, ...]) -> None:
+        """Notes an operator's hottest keys, in place of those before."""
+        with self._lock:
+            self._operator(query, operator).hot_keys = keys
+
+    def on_keys_under_way(self, query: str, count: int, last_arrival: int | None) -> None:
+        """Notes how many keys are not yet where they shall be, and when the last ones came."""
+        with self._lock:
+            self._query(query).keys_under_way = count
+            self._query(query).last_key_arrival = last_arrival
+
+    def on_key_moves(self, count: int) -> None:
+        """Counts keys that are to go to another state partition."""
+        with self._lock:
+            self._key_moves += count
+
+    def on_key_move_settled(self) -> None:
+        """Counts a key that came there."""
+        with self._lock:
+            self._key_moves_settled += 1
+
     def on_scale(self, before: int, after: int, wanted: int) -> None:
         """Adds a scale action: another number of executors was asked for.
 
@@ -508,6 +562,8 @@ class Exporter(Collector):
         page.add("build_info", 1, *self._build)
         page.add("moves_total", self._moves)
         page.add("moves_settled_total", self._moves_settled)
+        page.add("key_moves_total", self._key_moves)
+        page.add("key_moves_settled_total", self._key_moves_settled)
         page.add("move_fixed_seconds", self._load_cost.fixed_s)
         page.add("move_bytes_per_second", self._load_cost.bytes_per_s)
         for direction, actions in self._scale_actions.items():
@@ -527,6 +583,10 @@ class Exporter(Collector):
             page.add("imbalance_ratio", imbalance, *labels)
             page.add("imbalance_bound_ratio", bound, *labels)
         page.add("moves_under_way", operator.under_way, *labels)
+        for key in operator.hot_keys:
+            name = name_key(key.key, self._key_naming)
+            if name is not None:
+                page.add("hot_key_busy_seconds", key.busy_s, *labels, str(key.partition), name)
         hidden = 0
         placed: Counter[str] = Counter()
         state_bytes: Counter[str] = Counter()
@@ -553,6 +613,10 @@ def _write_query(page: _Page, name: str, query: _Query) -> None:
     page.add_batch_durations(name, query.durations, query.duration_s)
     page.add("input_rows_total", query.input_rows, name)
     page.add("task_failures_total", query.task_failures, name)
+    if query.keys_under_way is not None:
+        page.add("keys_under_way", query.keys_under_way, name)
+    if query.last_key_arrival is not None:
+        page.add("last_key_arrival_batch", query.last_key_arrival, name)
     last = query.last
     if last is None:
         return

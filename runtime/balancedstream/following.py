@@ -10,7 +10,7 @@ from typing import Protocol
 
 from balancedstream.core.plan import Answer, parse_plan
 from balancedstream.engine.events import BatchFinished
-from balancedstream.errors import BalancedStreamError, PlanConflictError, StalePlanError
+from balancedstream.errors import BalancedStreamError
 from balancedstream.history import BatchRecord
 from balancedstream.journal import Journal
 from balancedstream.realizing import Realizer, Why
@@ -71,7 +71,7 @@ class Follower:
         try:
             self._realizer.apply(plan, Why(dict.fromkeys(plan.placement, why), scaling=why))
             self._journal.add_moves_under_way(self._realizer.wanted())
-        except (StalePlanError, PlanConflictError) as error:
+        except BalancedStreamError as error:
             self._journal.note(f"a plan was refused: {error}")
 
     def _answer(self) -> None:

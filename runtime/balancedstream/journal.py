@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sized
 
 from balancedstream.core.handoffs import LoadCost
 from balancedstream.core.hotspots import BalanceDecision, Move
-from balancedstream.core.observations import TaskSample
+from balancedstream.core.observations import KeySample, TaskSample
 from balancedstream.core.planning import OperatorKey
 from balancedstream.engine.events import BatchFinished
 from balancedstream.exporter import Exporter
@@ -141,6 +141,32 @@ class Journal:
         self._view.on_move(record)
         if self._exporter:
             self._exporter.on_move()
+
+    def add_hot_keys(self, query: str, operator: int, keys: tuple[KeySample, ...]) -> None:
+        """The hottest keys of a balanced operator's last batch."""
+        if self._exporter:
+            self._exporter.on_hot_keys(query, operator, keys)
+
+    def add_keys_under_way(self, query: str, count: int, last_arrival: int | None) -> None:
+        """How many keys are not yet where they shall be, and when the last ones came."""
+        if self._exporter:
+            self._exporter.on_keys_under_way(query, count, last_arrival)
+
+    def begin_key_moves(self, query: str, partition_of: Mapping[str, int | None]) -> None:
+        """Keys go to other state partitions; to None means: to where Spark's hash has them."""
+        ways = (
+            f"{key} to {'its own' if partition is None else partition}"
+            for key, partition in partition_of.items()
+        )
+        self._view.note(f"{query}: keys change their state partition: {', '.join(ways)}")
+        if self._exporter:
+            self._exporter.on_key_moves(len(partition_of))
+
+    def settle_key_move(self, query: str, key: str, batch: int) -> None:
+        """A key is in its new state partition, with its state."""
+        self._view.note(f"{query}: key {key} is there, since batch {batch}")
+        if self._exporter:
+            self._exporter.on_key_move_settled()
 
     def settle_move(self, key: OperatorKey, task: TaskSample) -> None:
         """A partition ran on its new executor."""

@@ -19,8 +19,9 @@ from balancedstream.core.plan import Answer, Plan, PlanState, advance
 from balancedstream.core.planning import OperatorKey
 from balancedstream.engine.engine import Engine
 from balancedstream.engine.events import BatchFinished
-from balancedstream.errors import PlanConflictError, StalePlanError
+from balancedstream.errors import BalancedStreamError
 from balancedstream.journal import Journal
+from balancedstream.rekeying import Rekeyer
 
 SETTLE_BATCHES = 5
 """A move whose task is not on its target after so many batches is given up, with the reason."""
@@ -76,6 +77,12 @@ class Realizer:
         self._migrations: dict[OperatorKey, _Migration] = {}
         self._count: int | None = None
         self._retiring: set[str] = set()
+        self._rekeyer = Rekeyer(journal)
+
+    @property
+    def keys(self) -> Rekeyer:
+        """Who brings keys to other state partitions."""
+        return self._rekeyer
 
     @property
     def load_cost(self) -> LoadCost:
@@ -119,12 +126,14 @@ class Realizer:
         Raises:
             StalePlanError: a newer plan was accepted before.
             PlanConflictError: another plan of this epoch was accepted before.
+            InvalidInputError: a key that is none of its query's; the message names it.
         """
         if plan == self._plan:
             return
         try:
             advance(PlanState(in_force=self._plan), plan)
-        except (StalePlanError, PlanConflictError) as error:
+            self._rekeyer.check(plan)
+        except BalancedStreamError as error:
             self._refused = str(error)
             raise
         # Batches are numbered by query: which plan is due when is kept for each of them below.
@@ -134,6 +143,7 @@ class Realizer:
         self._prepared_for.clear()
         self._journal.add_epoch(plan.epoch)
         self._size(plan, why)
+        self._rekeyer.apply(plan)
         for key in self._tasks:
             self._migrate(key, plan, why)
 
@@ -161,6 +171,7 @@ class Realizer:
                     self._journal.drop_move(key, partition, reason)
             if not migration.asserted:
                 self._assert_next_step(key, migration, batch)
+        self._rekeyer.finish_batch(event)
 
     def lose_executor(self, executor: str) -> bool:
         """An executor left or was lost: others take over its partitions, whatever the plan.
@@ -223,6 +234,7 @@ class Realizer:
                 self._journal.drop_move(key, partition, "the query ended")
         for key in [key for key in self._tasks if key[0] == query]:
             del self._tasks[key]
+        self._rekeyer.end_query(query)
         self._last_batches.pop(query, None)
         self._prepared_for.pop(query, None)
 

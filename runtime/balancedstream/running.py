@@ -18,6 +18,7 @@ from typing import NoReturn
 from pyspark.sql import SparkSession
 
 from balancedstream.attaching import Attachment, attach
+from balancedstream.core.keys import KeyNaming
 from balancedstream.core.policy import Policy
 from balancedstream.engine.engine import is_connection_lost
 from balancedstream.engine.java import check_java
@@ -55,6 +56,7 @@ class RunOptions:
         record_dir: where observations go; None for nowhere.
         metrics_port: where /metrics is served; None for nowhere.
         metrics_address: address that /metrics is served on.
+        hot_keys: whether /metrics shows hot keys as they are, hashed, or not at all.
         stream: `NAMESPACE/NAME` of the BalancedStream whose plans to follow; None to decide here.
     """
 
@@ -66,6 +68,7 @@ class RunOptions:
     record_dir: Path | None = None
     metrics_port: int | None = None
     metrics_address: str = "127.0.0.1"
+    hot_keys: KeyNaming = "plain"
     stream: str | None = None
 
 
@@ -87,7 +90,7 @@ def run_app(options: RunOptions) -> int:
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     exporter = None
     if options.metrics_port is not None:
-        exporter = Exporter(stream=options.stream or "")
+        exporter = Exporter(stream=options.stream or "", hot_keys=options.hot_keys)
         exporter.start(options.metrics_port, options.metrics_address)
     try:
         with _open_mailbox(options.stream) as mailbox:

@@ -20,7 +20,7 @@ from prometheus_client.openmetrics.parser import text_string_to_metric_families 
 from prometheus_client.parser import text_string_to_metric_families as parse_text
 
 from balancedstream.core.handoffs import LoadCost
-from balancedstream.core.observations import BatchSample, TaskSample
+from balancedstream.core.observations import BatchSample, KeySample, TaskSample
 from balancedstream.errors import BalancedStreamError, InvalidInputError, PortInUseError
 from balancedstream.exporter import (
     BATCH_DURATION_BUCKETS_S,
@@ -187,6 +187,7 @@ class Story:
         moves = self.moves_of_ended + sum(b[4] for b in self.balances if b[5] == "move")
         expected[series("moves_total")] = moves
         expected[series("moves_settled_total")] = sum(self.settled)
+        expected[series("key_moves_total")] = expected[series("key_moves_settled_total")] = 0
         expected[series("move_fixed_seconds")] = LoadCost().fixed_s
         expected[series("move_bytes_per_second")] = LoadCost().bytes_per_s
         expected[series("plan_epoch")] = self.epochs[-1] if self.epochs else 0
@@ -687,7 +688,7 @@ def test_the_number_of_series_keeps_to_its_documented_bound(
         queries = len(select(samples, "batches_total"))
         operators = len(partitions)
         others = [labels for _, labels in samples if "partition" not in dict(labels)]
-        fixed = 8 + len(executors) + 23 * queries + 9 * operators
+        fixed = 10 + len(executors) + 23 * queries + 9 * operators
         assert len(others) <= fixed + 5 * operators * len(executors)
         assert len(samples) - len(others) <= limit
         shown = Counter(key[::-1] for key in select(samples, "partition_state_bytes"))
@@ -823,6 +824,8 @@ def test_the_document_lists_every_metric_and_nothing_else() -> None:
     exporter.on_batch(batch_of(interval_s=1.0, backlog_rows=1.0), [task_of(0)], {"0": 1})
     exporter.on_imbalance("q", 0, 1.0, 1.0)
     exporter.on_scale(1, 1, 2)
+    exporter.on_keys_under_way("q", 1, 3)
+    exporter.on_hot_keys("q", 0, (KeySample("q", 0, '"de"', 0, 1, 0.5),))
     exported = {}
     for family in exporter.collect():
         name = family.name + ("_total" if family.type == "counter" else "")

@@ -25,6 +25,7 @@ from balancedstream.core.hotspots import (
     diminish,
     say_count,
 )
+from balancedstream.core.observations import KeySample
 from balancedstream.core.policy import BalancePolicy
 from balancedstream.errors import InvalidInputError
 
@@ -261,6 +262,36 @@ def assign(
         unsplittable=tuple(entry.key for entry in stuck),
         reason=reason,
     )
+
+
+def measure_keys(samples: Iterable[KeySample], batches: Sequence[int]) -> list[KeyLoad]:
+    """The mean cost of one operator's hot keys over a measuring window.
+
+    A batch that says nothing of a key counts with nothing: the key was not hot in it.
+
+    Args:
+        samples: of the operator, any order; of batches outside the window none counts.
+        batches: the window's, as `OperatorLoad.batches` has them.
+
+    Returns:
+        Each key once, sorted, in the partition where it was last.
+
+    >>> samples = [KeySample("q", 0, "de", 0, 7, 1.0), KeySample("q", 0, "de", 0, 8, 2.0)]
+    >>> measure_keys(samples, (5, 6, 7, 8))
+    [KeyLoad(key='de', partition=0, busy_s=0.75, handoff_s=0.0)]
+    """
+    by_key: defaultdict[str, list[KeySample]] = defaultdict(list)
+    for sample in samples:
+        if sample.batch in batches:
+            by_key[sample.key].append(sample)
+    return [
+        KeyLoad(
+            key,
+            max(found, key=lambda sample: sample.batch).partition,
+            math.fsum(sample.busy_s for sample in found) / len(batches),
+        )
+        for key, found in sorted(by_key.items())
+    ]
 
 
 def _choose(

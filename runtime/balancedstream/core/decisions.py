@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass, field, fields
 from typing import Any, TypeVar
 
+from balancedstream.core.assignments import AssignmentDecision, assign, measure_keys
 from balancedstream.core.handoffs import LoadCost
 from balancedstream.core.hotspots import BalanceDecision, diminish
 from balancedstream.core.loads import OperatorLoad, measure
-from balancedstream.core.observations import BatchSample, TaskSample
+from balancedstream.core.observations import BatchSample, KeySample, TaskSample
 from balancedstream.core.policy import Policy
 from balancedstream.core.scaling import ScalingDecision
 from balancedstream.core.scaling import decide as decide_scaling
@@ -30,6 +31,8 @@ class Observation:
         requested: executors asked for, while they are not all there; None when they are.
         last_scaled_s: when the number of executors was last changed; None for never.
         missing: how many measurements in a row did not come.
+        keys: samples of hot keys in the measuring window, any order; none for operators whose keys
+            stay where Spark hashes them.
     """
 
     now_s: float
@@ -40,6 +43,7 @@ class Observation:
     requested: int | None = None
     last_scaled_s: float | None = None
     missing: int = 0
+    keys: tuple[KeySample, ...] = ()
 
     @property
     def asked(self) -> int:
@@ -64,15 +68,18 @@ class Decision:
         loads: what each operator was measured to cost, by (query, operator).
         balance: what to move, by (query, operator).
         scaling: how many executors there should be.
+        keys: which keys go to another state partition, by (query, operator), where keys can;
+            `balance` is then decided on the loads that this leads to.
     """
 
     loads: Mapping[tuple[str, int], OperatorLoad]
     balance: Mapping[tuple[str, int], BalanceDecision]
     scaling: ScalingDecision
+    keys: Mapping[tuple[str, int], AssignmentDecision] = field(default_factory=dict)
 
 
 def decide(observation: Observation, policy: Policy) -> Decision:
-    """Measure, then decide on placement for each operator, then on the number of executors.
+    """Measure, then decide on keys and placement of each operator, then on how many executors.
 
     Raises:
         InvalidInputError: there is no executor, or a measurement is not a number.
@@ -83,20 +90,34 @@ def decide(observation: Observation, policy: Policy) -> Decision:
     '2 moves: imbalance 2.00 → 1.00 (bound 1.00)'
     """
     loads = measure(observation.tasks, observation.executors, policy.window, observation.now_s)
-    balance = {
-        operator: diminish(
-            load.busy_s,
-            load.placement,
-            observation.executors,
-            policy.balance,
-            state_bytes=load.state_bytes,
-            move_cost_s={
-                partition: observation.load_cost.estimate_s(size)
-                for partition, size in load.state_bytes.items()
-            },
-        )
-        for operator, load in loads.items()
-    }
+    balance: dict[tuple[str, int], BalanceDecision] = {}
+    keys: dict[tuple[str, int], AssignmentDecision] = {}
+    for operator, load in loads.items():
+        move_cost_s = {
+            partition: observation.load_cost.estimate_s(size)
+            for partition, size in load.state_bytes.items()
+        }
+        samples = [k for k in observation.keys if (k.query, k.operator) == operator]
+        if samples:
+            keys[operator] = assign(
+                measure_keys(samples, load.batches),
+                load.busy_s,
+                load.placement,
+                observation.executors,
+                policy.balance,
+                state_bytes=load.state_bytes,
+                move_cost_s=move_cost_s,
+            )
+            balance[operator] = keys[operator].balance
+        else:
+            balance[operator] = diminish(
+                load.busy_s,
+                load.placement,
+                observation.executors,
+                policy.balance,
+                state_bytes=load.state_bytes,
+                move_cost_s=move_cost_s,
+            )
     scaling = decide_scaling(
         observation.batches,
         loads,
@@ -107,10 +128,10 @@ def decide(observation: Observation, policy: Policy) -> Decision:
         last_change_s=observation.last_scaled_s,
         missing=observation.missing,
     )
-    return Decision(loads, balance, scaling)
+    return Decision(loads, balance, scaling, keys)
 
 
-_Record = TypeVar("_Record", TaskSample, BatchSample, LoadCost)
+_Record = TypeVar("_Record", TaskSample, BatchSample, KeySample, LoadCost)
 
 
 def parse_observation(text: str) -> Observation:
@@ -139,6 +160,7 @@ def parse_observation(text: str) -> Observation:
             raise InvalidInputError(message)
     content["tasks"] = _parse_each(TaskSample, content.get("tasks", []), "tasks")
     content["batches"] = _parse_each(BatchSample, content.get("batches", []), "batches")
+    content["keys"] = _parse_each(KeySample, content.get("keys", []), "keys")
     if "load_cost" in content:
         content["load_cost"] = _parse(LoadCost, content["load_cost"], "load_cost")
     executors = content["executors"]

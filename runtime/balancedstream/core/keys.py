@@ -8,9 +8,11 @@ from __future__ import annotations
 
 import base64
 import binascii
+import hashlib
 import json
 import math
 from decimal import Decimal, InvalidOperation
+from typing import Literal
 
 from balancedstream.core.routes import (
     ArrayKey,
@@ -21,6 +23,8 @@ from balancedstream.core.routes import (
     spark_hash,
 )
 from balancedstream.errors import InvalidInputError
+
+KeyNaming = Literal["plain", "hashed", "off"]
 
 _SPECIAL = {"NaN": math.nan, "Infinity": math.inf, "-Infinity": -math.inf}
 
@@ -63,6 +67,23 @@ def read_key(text: str, key_type: KeyType) -> object:
         )
         raise InvalidInputError(message) from problem
     return value
+
+
+def name_key(text: str, naming: KeyNaming) -> str | None:
+    """The name under which a key is told of outside its job.
+
+    Args:
+        text: the key as `write_key` writes it.
+        naming: plain is the text; hashed the beginning of its SHA-256, which no text is; off none.
+
+    >>> name_key('"de"', "plain"), name_key('"de"', "hashed"), name_key('"de"', "off")
+    ('"de"', '#fa20977256dfdd5a', None)
+    """
+    if naming == "off":
+        return None
+    if naming == "plain":
+        return text
+    return f"#{hashlib.sha256(text.encode()).hexdigest()[:16]}"
 
 
 def _write(value: object, key_type: KeyType) -> object:

@@ -59,3 +59,24 @@ class BatchSample:
     input_rows: int
     interval_s: float | None = None
     backlog_rows: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class KeySample:
+    """One hot key in one micro-batch.
+
+    Attributes:
+        query: the query's stable name or id.
+        operator: Spark's operator id within the query.
+        key: the key as text; see `keys.write_key`.
+        partition: state partition that it was in, 0-based.
+        batch: micro-batch number.
+        busy_s: seconds that were surely spent on the key, within the partition's task.
+    """
+
+    query: str
+    operator: int
+    key: str
+    partition: int
+    batch: int
+    busy_s: float

@@ -1,4 +1,4 @@
-"""The versioned plan, its answer, and which plan is in force at a micro-batch.
+r"""The versioned plan, its answer, and which plan is in force at a micro-batch.
 
 A plan says all there is to say, so only the newest counts, and one that was lost does no harm.
 Reconfiguration prepared ahead of time is the published idea of the latency-conscious systems;
@@ -6,7 +6,7 @@ epochs, format and limits are our own design:
 
     {"epoch": 7, "effective_batch": 120, "executors": ["1", "4"], "strategy": "budgeted",
      "placement": {"clicks": {"0": [0, 1, 1, -1]}},
-     "routes": [{"query": "clicks", "operator": 0, "key": "de", "route": 3}]}
+     "routes": [{"query": "clicks", "key": "\"de\"", "partition": 3}]}
 """
 
 from __future__ import annotations
@@ -35,25 +35,23 @@ NEW_EXECUTOR = "+"
 # The largest integer that every JSON reader keeps exact.
 _MAX_INTEGER = 2**53 - 1
 
-# A route is an integer column of the grouping key.
-_MAX_ROUTE = 2**31 - 1
+# Spark numbers partitions with an integer.
+_MAX_PARTITION = 2**31 - 2
 
 
 @dataclass(frozen=True, slots=True)
 class Route:
-    """One key that is hashed together with an integer, and so goes to a partition of choice.
+    """One key that goes to a state partition of choice; the driver finds the way.
 
     Attributes:
         query: the query's stable name or id.
-        key: the key as text, in the one form that its query gives it.
-        route: the integer, from 0 to 2^31 - 1.
-        operator: Spark's operator id; None for every operator of the query.
+        key: the key as text; see `keys.write_key`.
+        partition: where it shall be, 0-based.
     """
 
     query: str
     key: str
-    route: int
-    operator: int | None = None
+    partition: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,7 +67,7 @@ class Plan:
         strategy: how the moves are spread over batches, one of `policy.STRATEGIES`.
         batch_size: moves in each batch under the strategy `batched`.
         budget_s: seconds that loading moved state may add to one batch under `budgeted`.
-        routes: keys with a route of their own, at most 4,096.
+        routes: keys that shall not be where Spark's hash sends them, at most 4,096.
         effective_batch: first micro-batch it is for; None for as soon as possible.
 
     Raises:
@@ -137,12 +135,7 @@ class Plan:
             "executors": self.executors,
             "placement": placement,
             "routes": [
-                {
-                    "query": route.query,
-                    "key": route.key,
-                    "route": route.route,
-                    **({} if route.operator is None else {"operator": route.operator}),
-                }
+                {"query": route.query, "key": route.key, "partition": route.partition}
                 for route in self.routes
             ],
             "strategy": self.strategy,
@@ -288,7 +281,7 @@ executors, placement, routes, strategy, effective_batch, batch_size, budget_s
             path = f"plan.placement.{query}.{operator}"
             placement[query, _operator_id(path, operator)] = _array(path, partitions)
     routes = tuple(
-        Route(**_object(path, entry, required=("query", "key", "route"), optional=("operator",)))
+        Route(**_object(path, entry, required=("query", "key", "partition"), optional=()))
         for position, entry in enumerate(_array("plan.routes", fields["routes"]))
         for path in [f"plan.routes[{position}]"]
     )
@@ -431,15 +424,13 @@ def _check_routes(routes: tuple[Route, ...]) -> None:
         path = f"plan.routes[{position}]"
         _check_name(f"{path}.query", route.query)
         _check_name(f"{path}.key", route.key)
-        _check_integer(f"{path}.route", route.route, 0, _MAX_ROUTE)
-        if route.operator is not None:
-            _check_integer(f"{path}.operator", route.operator, 0)
+        _check_integer(f"{path}.partition", route.partition, 0, _MAX_PARTITION)
     if len({_route_key(route) for route in routes}) < len(routes):
-        _refuse("plan.routes", "at most one for each query, operator and key", "more")
+        _refuse("plan.routes", "at most one for each query and key", "more")
 
 
-def _route_key(route: Route) -> tuple[str, int, str]:
-    return route.query, -1 if route.operator is None else route.operator, route.key
+def _route_key(route: Route) -> tuple[str, str]:
+    return route.query, route.key
 
 
 def _check_name(path: str, value: object) -> None:

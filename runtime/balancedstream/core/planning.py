@@ -6,12 +6,12 @@ those that stay, and which executors there shall be.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import replace
 
 from balancedstream.core.decisions import Decision, Observation, decide
 from balancedstream.core.loads import OperatorLoad
-from balancedstream.core.plan import NEW_EXECUTOR, UNPLACED, Plan
+from balancedstream.core.plan import NEW_EXECUTOR, UNPLACED, Plan, Route
 from balancedstream.core.policy import Policy
 
 OperatorKey = tuple[str, int]
@@ -24,6 +24,8 @@ def propose(
     policy: Policy,
     *,
     wanted: Mapping[OperatorKey, Mapping[int, str]] | None = None,
+    routes: Iterable[Route] = (),
+    settling: Collection[str] = (),
 ) -> Plan | None:
     """The plan that realizes a decision, or None where it asks for no change.
 
@@ -37,6 +39,8 @@ def propose(
         policy: that it was made with.
         wanted: operators whose last moves are still under way, with the executor that each moving
             partition shall go to; they get no new moves.
+        routes: of the plan before; a key that was given one keeps it until it gets another.
+        settling: queries whose keys are on their way; they get no new routes.
 
     >>> from balancedstream.core.observations import TaskSample
     >>> tasks = tuple(TaskSample("q", 0, p, 1, "a", 1.0, 5, 0, 9.0) for p in range(4))
@@ -58,6 +62,11 @@ def propose(
     new = [f"{NEW_EXECUTOR}{n}" for n in range(1, count - len(live) + 1)]
     executors = (*live, *new)
     index = {executor: i for i, executor in enumerate(executors)}
+    partition_of = {(route.query, route.key): route.partition for route in routes}
+    for key, assignment in decision.keys.items():
+        if policy.balance.mode == "auto" and key[0] not in settling and key not in wanted:
+            acts = acts or bool(assignment.moves)
+            partition_of |= {(key[0], move.key): move.target for move in assignment.moves}
     placement = {}
     for key, load in decision.loads.items():
         owners = dict(load.placement)
@@ -79,6 +88,7 @@ def propose(
         executors,
         placement,
         spread.strategy,
+        routes=tuple(Route(*key, partition) for key, partition in partition_of.items()),
         batch_size=spread.batch_size,
         budget_s=spread.budget_s,
     )

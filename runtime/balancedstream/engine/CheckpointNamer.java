@@ -5,24 +5,28 @@ import org.apache.spark.sql.execution.streaming.runtime.StreamingQueryWrapper;
 import org.apache.spark.sql.streaming.StreamingQueryListener;
 
 /**
- * Tells every task of a streaming query where the query's checkpoint is, by a local property.
+ * Tells every task of a streaming query its query's label and checkpoint, by local properties.
  *
  * <p>Spark calls a listener of the session on the query's own thread before the first batch is
  * planned, and each job takes the thread's local properties along.
  */
 public final class CheckpointNamer extends StreamingQueryListener {
   private final SparkSession session;
-  private final String property;
+  private final String checkpointProperty;
+  private final String queryProperty;
 
-  public CheckpointNamer(SparkSession session, String property) {
+  public CheckpointNamer(SparkSession session, String checkpointProperty, String queryProperty) {
     this.session = session;
-    this.property = property;
+    this.checkpointProperty = checkpointProperty;
+    this.queryProperty = queryProperty;
   }
 
   public void onQueryStarted(StreamingQueryListener.QueryStartedEvent event) {
     Object query = session.streams().get(event.id());
     String root = ((StreamingQueryWrapper) query).streamingQuery().resolvedCheckpointRoot();
-    session.sparkContext().setLocalProperty(property, root);
+    String label = event.name() == null ? event.id().toString() : event.name();
+    session.sparkContext().setLocalProperty(checkpointProperty, root);
+    session.sparkContext().setLocalProperty(queryProperty, label);
   }
 
   public void onQueryProgress(StreamingQueryListener.QueryProgressEvent event) {}

@@ -9,14 +9,15 @@ from pyspark.sql import SparkSession
 
 from balancedstream.engine.listener import compile_class
 
-PROPERTY = "balancedstream.checkpoint"
-"""The local property that the tasks read."""
+CHECKPOINT_PROPERTY = "balancedstream.checkpoint"
+QUERY_PROPERTY = "balancedstream.query"
+"""The local properties that the tasks read: where the checkpoint is, and the query's label."""
 
 _told: weakref.WeakSet[SparkSession] = weakref.WeakSet()
 
 
 def publish_checkpoints(spark: SparkSession) -> None:
-    """From now on, every task of a query that this session starts has the property.
+    """From now on, every task of a query that this session starts has these properties.
 
     Raises:
         py4j.protocol.Py4JError: this Spark lacks a class or a method that is needed.
@@ -24,5 +25,6 @@ def publish_checkpoints(spark: SparkSession) -> None:
     if spark in _told:
         return
     session: Any = spark._jsparkSession
-    session.streams().addListener(compile_class(spark, "CheckpointNamer", session, PROPERTY))
+    listener = compile_class(spark, "CheckpointNamer", session, CHECKPOINT_PROPERTY, QUERY_PROPERTY)
+    session.streams().addListener(listener)
     _told.add(spark)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import heapq
 import shutil
 import tempfile
 import threading
@@ -12,14 +13,17 @@ from pathlib import Path
 
 from pyspark import Accumulator, SparkContext
 
-from balancedstream.core.epochs import Export, Wish
-from balancedstream.core.hotkeys import HotKeySketch, parse_hot_keys
+from balancedstream.core.epochs import Epoch, Export, Wish
+from balancedstream.core.hotkeys import parse_hot_keys
 from balancedstream.core.plan import MAX_ROUTES
 from balancedstream.errors import PlanTooLargeError
 from balancedstream.keyed.encoding import KeyEncoding
 from balancedstream.keyed.mailbox import Mailbox
-from balancedstream.keyed.processors import EPSILON
 from balancedstream.keyed.reports import Report, ReportParam, take_reports
+from balancedstream.keyed.storage import Home
+
+HOTTEST_OF_TASK = 10
+"""A key that is not among a task's first ten cannot make its partition hot."""
 
 
 class KeyControl:
@@ -35,18 +39,18 @@ class KeyControl:
         encoding: of its keys.
         folder: of its mailbox.
         reports: what its tasks add their reports to.
-        run_id: of the query that it runs in; empty before the first batch.
     """
 
     def __init__(self, context: SparkContext, name: str, encoding: KeyEncoding) -> None:
         self.name = name
         self.encoding = encoding
-        self.run_id = ""
+        self._run_id = ""
+        self._checkpoint = ""
         self.folder = Path(tempfile.mkdtemp(prefix="balancedstream-"))
         self._mailbox = Mailbox(self.folder)
         self._lock = threading.Lock()
         self._exports: tuple[Export, ...] = ()
-        self._sketches: dict[int, HotKeySketch] = {}
+        self._hot: dict[int, list[tuple[str, int, float]]] = {}
         control = uuid.uuid4().hex
         self.reports: Accumulator[tuple[Report, ...]] = context.accumulator(
             (), ReportParam(control)
@@ -86,29 +90,60 @@ class KeyControl:
             for key, partition in partitions_of.items()
         }
 
-    def take_hot_keys(self, batch: int) -> HotKeySketch:
-        """Which keys took how many seconds in a batch; what is older is forgotten."""
+    def take_hot_keys(self, batch: int, count: int) -> list[tuple[str, int, float]]:
+        """Which keys took the most time in a batch; of older batches nothing is known any more.
+
+        Returns:
+            Key, state partition and the seconds that were surely spent on it, most first.
+        """
         with self._lock:
-            found = self._sketches.pop(batch, HotKeySketch(EPSILON))
-            for older in [b for b in self._sketches if b < batch]:
-                del self._sketches[older]
-            return found
+            found = self._hot.pop(batch, [])
+            for older in [b for b in self._hot if b < batch]:
+                del self._hot[older]
+        return heapq.nlargest(count, found, key=lambda entry: (entry[2], entry[0]))
+
+    def read_epoch(self, batch: int) -> Epoch:
+        """The epoch that a batch ran with.
+
+        Raises:
+            CheckpointError: it was planned without this operator.
+        """
+        return Home(self._checkpoint, self.name).read_epoch_of(batch)
 
     def _take(self, report: Report) -> None:
         """Takes in what a task that counts said; called while Spark waits."""
         with self._lock:
-            if report["run"] != self.run_id:
-                self.run_id = report["run"]
-                self._exports = ()
-                self._sketches.clear()
-                self._mailbox.write_exports(())
-                self._mailbox.write_checkpoint(report["checkpoint"])
-            batch = report["batch"]
-            sketch = parse_hot_keys(report["keys"])
-            known = self._sketches.get(batch)
-            self._sketches[batch] = known.merge(sketch) if known else sketch
+            if report["run"] != self._run_id:
+                self._begin(report)
+            batch, partition = report["batch"], report["partition"]
+            hottest = parse_hot_keys(report["keys"]).top(HOTTEST_OF_TASK)
+            self._hot.setdefault(batch, []).extend(
+                (entry.key.decode(), partition, entry.least) for entry in hottest
+            )
             if "file" in report:
-                export = Export(batch, report["partition"], report["file"], report["pieces"])
+                export = Export(batch, partition, report["file"], report["pieces"])
                 kept = (e for e in self._exports if e.batch == batch)
                 self._exports = (*kept, export)
                 self._mailbox.write_exports(self._exports)
+
+    def _begin(self, report: Report) -> None:
+        """A query began, or began again: what was written down before is not of its state."""
+        self._run_id = report["run"]
+        self._checkpoint = report["checkpoint"]
+        self._exports = ()
+        self._hot.clear()
+        self._mailbox.write_exports(())
+        self._mailbox.write_checkpoint(self._checkpoint)
+        _controls[report["query"], self.name] = self
+
+
+_controls: dict[tuple[str, str], KeyControl] = {}
+
+
+def find_controls(query: str) -> list[KeyControl]:
+    """The balanced operators of a query that has run a batch; the newest of each name.
+
+    Args:
+        query: its name, or its id where it has none.
+    """
+    return [control for (of_query, _), control in _controls.items() if of_query == query]

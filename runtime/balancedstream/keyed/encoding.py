@@ -9,7 +9,13 @@ import pyarrow as pa
 from pyspark.sql.types import DataType, StructType
 
 from balancedstream.core.keys import freeze_key, read_key, write_key
-from balancedstream.core.routes import NeverMoved, StructKey, find_route, parse_key_type
+from balancedstream.core.routes import (
+    NeverMoved,
+    StructKey,
+    find_route,
+    parse_key_type,
+    partition_of,
+)
 from balancedstream.errors import InvalidInputError
 
 
@@ -67,6 +73,14 @@ class KeyEncoding:
             message = f"key {text}: no route leads to partition {partition}; the key stays"
             raise InvalidInputError(message)
         return route
+
+    def find_partition(self, text: str, route: int, partitions: int) -> int:
+        """The state partition that a route brings a key to.
+
+        Raises:
+            InvalidInputError: as `read`.
+        """
+        return partition_of(route, read_key(text, self._key_type), self._key_type, partitions)
 
     def freeze(self, text: str) -> Any:
         """A key in the form in which `freeze_columns` yields it."""

@@ -18,7 +18,7 @@ from urllib.parse import unquote, urlsplit
 from pyspark import TaskContext
 
 from balancedstream.core.epochs import Epoch, parse_epoch
-from balancedstream.engine.checkpoints import PROPERTY as CHECKPOINT_PROPERTY
+from balancedstream.engine.checkpoints import CHECKPOINT_PROPERTY, QUERY_PROPERTY
 from balancedstream.errors import CheckpointError
 
 BATCH_PROPERTY = "streaming.sql.batchId"
@@ -164,6 +164,7 @@ class BatchContext:
     def __init__(self, name: str) -> None:
         task: Any = TaskContext.get()
         self.batch = int(task.getLocalProperty(BATCH_PROPERTY) or 0)
+        self.query: str = task.getLocalProperty(QUERY_PROPERTY) or ""
         self.run_id: str = task.getLocalProperty(RUN_PROPERTY) or ""
         self.partition: int = task.partitionId()
         self.attempt: int = task.taskAttemptId()
@@ -216,6 +217,7 @@ def _find_folder(checkpoint: str) -> Path:
 def describe_report(context: BatchContext, fields: Mapping[str, Any]) -> dict[str, Any]:
     """What a task says of itself, with what it found."""
     return {
+        "query": context.query,
         "run": context.run_id,
         "checkpoint": context.checkpoint,
         "batch": context.batch,

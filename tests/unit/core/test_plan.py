@@ -35,7 +35,7 @@ GOOD: dict[str, Any] = {
     "effective_batch": 120,
     "executors": ["1", "4"],
     "placement": {"clicks": {"0": [0, 1, 1, -1]}},
-    "routes": [{"query": "clicks", "operator": 0, "key": "de", "route": 3}],
+    "routes": [{"query": "clicks", "key": '"de"', "partition": 3}],
     "strategy": "budgeted",
 }
 
@@ -46,10 +46,8 @@ def plans(draw: st.DrawFn) -> Plan:
     indexes = st.integers(-1, len(executors) - 1)
     routes = draw(
         st.lists(
-            st.builds(
-                Route, names, names, st.integers(0, 2**31 - 1), st.none() | st.integers(0, 3)
-            ),
-            unique_by=lambda route: (route.query, route.operator, route.key),
+            st.builds(Route, names, names, st.integers(0, 2**31 - 2)),
+            unique_by=lambda route: (route.query, route.key),
             max_size=4,
         )
     )
@@ -163,21 +161,21 @@ def test_a_plan_says_who_owns_which_partition() -> None:
         ({"placement": {"q": {"0": [False]}}}, r"^plan\.placement\.q\.0\[0\]: must be an integer"),
         ({"routes": {}}, r"^plan\.routes: must be an array"),
         ({"routes": [3]}, r"^plan\.routes\[0\]: must be an object"),
-        ({"routes": [{"query": "q", "key": "k"}]}, r"^plan\.routes\[0\]\.route: is missing"),
+        ({"routes": [{"query": "q", "key": "k"}]}, r"^plan\.routes\[0\]\.partition: is missing"),
         (
-            {"routes": [{"query": "q", "key": "k", "route": 1, "to": 2}]},
+            {"routes": [{"query": "q", "key": "k", "partition": 1, "to": 2}]},
             r"^plan\.routes\[0\]\.to: unknown field",
         ),
         (
-            {"routes": [{"query": "q", "key": "k", "route": 2**31}]},
-            r"^plan\.routes\[0\]\.route: must be an integer from 0 to 2147483647",
+            {"routes": [{"query": "q", "key": "k", "partition": 2**31}]},
+            r"^plan\.routes\[0\]\.partition: must be an integer from 0 to 2147483646",
         ),
         (
-            {"routes": [{"query": "q", "key": 5, "route": 1}]},
+            {"routes": [{"query": "q", "key": 5, "partition": 1}]},
             r"^plan\.routes\[0\]\.key: must be a text",
         ),
         (
-            {"routes": [{"query": "q", "key": "k", "route": route} for route in (1, 2)]},
+            {"routes": [{"query": "q", "key": "k", "partition": p} for p in (1, 2)]},
             r"^plan\.routes: must be at most one for each",
         ),
         ({"strategy": "sudden"}, r"^plan\.strategy: must be one of all-at-once, fluid"),

@@ -1,0 +1,479 @@
+"""Keys change their state partition while the query runs, with all they have, and nothing shows."""
+
+from __future__ import annotations
+
+import random
+import sys
+import time
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import pytest
+from pyspark import TaskContext, cloudpickle
+from pyspark.errors import StreamingQueryException
+from pyspark.sql import DataFrame, Row, SparkSession
+from pyspark.sql import functions as F  # noqa: N812
+from pyspark.sql.streaming.query import StreamingQuery
+from pyspark.sql.streaming.stateful_processor import StatefulProcessor
+
+from balancedstream.core.epochs import Wish
+from balancedstream.errors import InvalidInputError, PlanTooLargeError
+from balancedstream.keyed import BalancedFrame, balanced, read_state
+from balancedstream.keyed.control import KeyControl
+
+pytestmark = pytest.mark.integration
+
+# The executors cannot import test modules: functions travel with their code.
+cloudpickle.register_pickle_by_value(sys.modules[__name__])
+
+PARTITIONS = 6
+USERS = 8
+ROWS = 16
+"""A batch has so many rows, the same number for each user."""
+
+TTL_MS = 4_000
+TIMER_MS = 3_000
+SEEN = "user string, total long, items array<long>, firsts string, partition int, batch long"
+LIFE = "user string, what string, batch_ms long, due_ms long, partition int"
+
+
+def where() -> tuple[int, int]:
+    """State partition and micro-batch of the running task."""
+    task: Any = TaskContext.get()
+    return task.partitionId(), int(task.getLocalProperty("streaming.sql.batchId"))
+
+
+class Ledger(StatefulProcessor):
+    """Keeps what a key has seen in all three kinds of state, and says all of it each time."""
+
+    def init(self, handle: Any) -> None:
+        self.total = handle.getValueState("total", "n long")
+        self.items = handle.getListState("items", "n long")
+        self.firsts = handle.getMapState("firsts", "batch long", "n long")
+
+    def add(self, values: list[int]) -> Row:
+        partition, batch = where()
+        total = (self.total.get() or (0,))[0] + len(values)
+        self.total.update((total,))
+        self.items.appendList([(value,) for value in sorted(values)])
+        self.firsts.updateValue((batch,), (min(values),))
+        firsts = sorted((k[0], v[0]) for k, v in self.firsts.iterator())
+        return Row(
+            total=total,
+            items=[n for (n,) in self.items.get()],
+            firsts=str(firsts),
+            partition=partition,
+            batch=batch,
+        )
+
+    def handleInputRows(self, key: Any, rows: Iterator[Row], timerValues: Any) -> Iterator[Row]:
+        seen = [*rows]
+        assert all(row.__fields__ == ["user", "n"] for row in seen)
+        assert len(key) == 1
+        yield Row(user=key[0], **self.add([row.n for row in seen]).asDict())
+
+    def handleInitialState(self, key: Any, initialState: Row, timerValues: Any) -> None:
+        assert initialState.__fields__ == ["user", "n"]
+        self.total.update((initialState.n,))
+
+    def close(self) -> None:
+        pass
+
+
+class PandasLedger(Ledger):
+    def handleInputRows(self, key: Any, rows: Any, timerValues: Any) -> Iterator[Any]:
+        frames = [*rows]
+        assert all([*frame.columns] == ["user", "n"] for frame in frames)
+        row = self.add([int(n) for frame in frames for n in frame["n"]])
+        yield pd.DataFrame([{"user": key[0], **row.asDict()}])
+
+
+class Lives(StatefulProcessor):
+    """Values of all kinds that live for a time, and a timer; says what it sees of them."""
+
+    def init(self, handle: Any) -> None:
+        self.handle = handle
+        self.born = handle.getValueState("born", "ms long", TTL_MS)
+        self.births = handle.getListState("births", "ms long", TTL_MS)
+        self.known = handle.getMapState("known", "k string", "ms long", TTL_MS)
+        self.due = handle.getValueState("due", "ms long")
+
+    def handleInputRows(self, key: Any, rows: Iterator[Row], timerValues: Any) -> Iterator[Row]:
+        for _ in rows:
+            pass
+        now_ms = timerValues.getCurrentProcessingTimeInMs()
+        born = [self.born.get()[0]] if self.born.exists() else []
+        births = [ms for (ms,) in self.births.get()]
+        known = [value[0] for _, value in self.known.iterator()]
+        assert born == births == known == [v[0] for v in self.known.values()], (born, births, known)
+        assert self.known.containsKey(("k",)) == bool(born)
+        yield self._say(key, f"sees {born[0]}" if born else "sees nothing", now_ms)
+        if not born:
+            self.born.update((now_ms,))
+            self.births.put([(now_ms,)])
+            self.known.updateValue(("k",), (now_ms,))
+            yield self._say(key, "is born", now_ms, now_ms + TTL_MS)
+        if not self.due.exists():
+            self.due.update((now_ms + TIMER_MS,))
+            self.handle.registerTimer(now_ms + TIMER_MS)
+            yield self._say(key, "sets", now_ms, now_ms + TIMER_MS)
+
+    def handleExpiredTimer(
+        self, key: Any, timerValues: Any, expiredTimerInfo: Any
+    ) -> Iterator[Row]:
+        self.due.clear()
+        due_ms = expiredTimerInfo.getExpiryTimeInMs()
+        yield self._say(key, "fires", timerValues.getCurrentProcessingTimeInMs(), due_ms)
+
+    def _say(self, key: Any, what: str, now_ms: int, due_ms: int = 0) -> Row:
+        return Row(user=key[0], what=what, batch_ms=now_ms, due_ms=due_ms, partition=where()[0])
+
+    def close(self) -> None:
+        pass
+
+
+class Dice(Ledger):
+    """Draws numbers that no second attempt draws again; its first attempt at a task fails late."""
+
+    def handleInputRows(self, key: Any, rows: Iterator[Row], timerValues: Any) -> Iterator[Row]:
+        partition, batch = where()
+        drawn = [random.SystemRandom().randrange(1 << 40) for _ in rows]
+        self.items.appendList([(n,) for n in drawn])
+        self.total.update((len(drawn),))
+        kept = [n for (n,) in self.items.get()]
+        yield Row(
+            user=key[0], total=len(kept), items=kept, firsts="", partition=partition, batch=batch
+        )
+
+    def close(self) -> None:
+        task: Any = TaskContext.get()
+        if task is not None and task.attemptNumber() == 0 and where()[1] % 2:
+            message = "the first attempt fails"
+            raise RuntimeError(message)
+
+
+@dataclass
+class Run:
+    """A running query: what it said so far, row by row."""
+
+    query: StreamingQuery
+    control: KeyControl
+    rows: list[Row] = field(default_factory=list)
+
+    @property
+    def last_batch(self) -> int:
+        return max((row.batch for row in self.rows), default=-1)
+
+    def wait(self, done: Callable[[list[Row]], object], timeout_s: float = 90.0) -> None:
+        deadline_s = time.monotonic() + timeout_s
+        while not done(self.rows):
+            error = self.query.exception()
+            if error:
+                raise error
+            assert time.monotonic() < deadline_s, self.rows[-USERS:]
+            time.sleep(0.1)
+
+    def wait_batches(self, count: int) -> None:
+        last = self.last_batch + count
+        self.wait(lambda _: self.last_batch >= last)
+
+    def move(self, partitions_of: dict[str, int], **more: Any) -> None:
+        routes = self.control.find_routes(
+            {f'"{user}"': p for user, p in partitions_of.items()}, PARTITIONS
+        )
+        self.control.want(Wish(routes, **more))
+
+    def partitions(self) -> dict[str, list[int]]:
+        """Where each user was, batch by batch."""
+        seen: defaultdict[str, list[int]] = defaultdict(list)
+        for row in self.rows:
+            seen[row.user].append(row.partition)
+        return dict(seen)
+
+
+def users(frame: DataFrame) -> DataFrame:
+    """`value` counts from 0; the users take turns."""
+    name = F.concat(F.lit("u"), (F.col("value") % USERS).cast("string"))
+    return frame.select(name.alias("user"), F.col("value").alias("n"))
+
+
+def check_ledgers(rows: list[Row]) -> None:
+    """Every row says what one that was never moved would have said."""
+    seen: defaultdict[str, list[int]] = defaultdict(list)
+    firsts: defaultdict[str, list[tuple[int, int]]] = defaultdict(list)
+    for row in sorted(rows, key=lambda row: row.batch):
+        number = int(row.user[1:])
+        new = [row.batch * ROWS + number, row.batch * ROWS + number + USERS]
+        seen[row.user] += new
+        firsts[row.user].append((row.batch, new[0]))
+        assert (row.total, row.items) == (len(seen[row.user]), seen[row.user]), row
+        assert row.firsts == str(firsts[row.user]), row
+    batches = max(row.batch for row in rows) + 1
+    assert Counter(row.user for row in rows) == dict.fromkeys(seen, batches)
+
+
+def unique(rows: list[Row]) -> list[Row]:
+    """A batch that was interrupted is run again."""
+    return [*{(row.user, row.batch): row for row in rows}.values()]
+
+
+@pytest.fixture
+def begin(stream: Callable[[int], DataFrame], tmp_path: Path) -> Iterator[Callable[..., Run]]:
+    """Starts a balanced query on the users, with their rows kept; stops it when the test ends."""
+    runs: list[Run] = []
+
+    def start(
+        transform: Callable[[BalancedFrame], DataFrame],
+        *,
+        where: str = "true",
+        checkpoint: str = "checkpoint",
+    ) -> Run:
+        frame = balanced(users(stream(ROWS)).where(where), "user")
+        assert frame.control is not None
+        rows: list[Row] = []
+        writer = transform(frame).writeStream.queryName(f"keyed-{len(runs)}")
+        query = (
+            writer.outputMode("update")
+            .foreachBatch(lambda batch, _: rows.extend(batch.collect()))
+            .option("checkpointLocation", str(tmp_path / checkpoint))
+            .start()
+        )
+        runs.append(Run(query, frame.control, rows))
+        return runs[-1]
+
+    yield start
+    for run in runs:
+        run.query.stop()
+
+
+def count(frame: BalancedFrame, processor: type[Ledger] = Ledger) -> DataFrame:
+    return frame.transformWithState(processor(), SEEN, "update", "none")
+
+
+def test_a_key_moves_with_its_whole_state_and_no_other_key_changes_its_partition(
+    spark: SparkSession, begin: Callable[..., Run], tmp_path: Path
+) -> None:
+    run = begin(count)
+    run.wait_batches(1)
+    before = {row.user: row.partition for row in run.rows}
+    target = (before["u3"] + 1) % PARTITIONS
+    run.move({"u3": target})
+    run.wait(lambda rows: rows[-1].batch > 1 and run.partitions()["u3"][-1] == target)
+    run.wait_batches(1)
+    run.query.stop()
+    check_ledgers(run.rows)
+    after = {row.user: row.partition for row in run.rows[-USERS:]}
+    assert after == before | {"u3": target}
+
+    checkpoint = str(tmp_path / "checkpoint")
+    totals = read_state(spark, checkpoint, stateVarName="total").collect()
+    assert [[*row.key.asDict()] for row in totals] == [["user"]] * USERS
+    raw = spark.read.format("statestore").option("stateVarName", "total").load(checkpoint)
+    state = {row.key["user"]: (row.value.n, row.partition_id) for row in raw.collect()}
+    last = {row.user: (row.total, row.partition) for row in run.rows}
+    assert state == last
+    assert "balancedstream_route" in raw.schema["key"].dataType.fieldNames()
+
+
+def test_a_plan_for_a_later_batch_is_in_force_from_exactly_there_or_withdrawn_before(
+    begin: Callable[..., Run],
+) -> None:
+    run = begin(count)
+    run.wait_batches(1)
+    before = {row.user: row.partition for row in run.rows}
+    targets = {user: (p + 1) % PARTITIONS for user, p in before.items()}
+    withdrawn = run.last_batch + 40
+    run.move(targets, effective_batch=withdrawn)
+    first = run.last_batch + 4
+    run.move({"u0": targets["u0"], "u5": targets["u5"]}, effective_batch=first)
+    run.wait(lambda _: run.last_batch >= first + 2)
+    run.query.stop()
+    check_ledgers(run.rows)
+    for row in run.rows:
+        moved = row.user in {"u0", "u5"} and row.batch >= first
+        assert row.partition == (targets if moved else before)[row.user], row
+
+
+def test_lazy_handoff_leaves_untouched_keys_where_they_are_and_hybrid_brings_them_all(
+    begin: Callable[..., Run], spark: SparkSession, tmp_path: Path
+) -> None:
+    # After the third batch the odd users are cold.
+    rows = f"n < {3 * ROWS} OR n % 2 = 0"
+
+    def find() -> dict[str, int]:
+        raw = spark.read.format("statestore").option("stateVarName", "total")
+        found = raw.load(str(tmp_path / "checkpoint")).collect()
+        assert len(found) == USERS
+        return {row.key["user"]: row.partition_id for row in found}
+
+    run = begin(count, where=rows)
+    run.wait_batches(4)
+    before = {row.user: row.partition for row in run.rows}
+    targets = {user: (p + 1) % PARTITIONS for user, p in before.items()}
+    run.move(targets, strategy="lazy")
+    run.wait_batches(4)
+    run.query.stop()
+    cold = {user for user in before if int(user[1:]) % 2}
+    assert find() == {user: (before if user in cold else targets)[user] for user in before}
+
+    again = begin(count, where=rows)
+    again.wait_batches(1)
+    again.move(targets, strategy="hybrid", share=1)
+    again.wait_batches(7)
+    again.query.stop()
+    assert find() == targets
+    check_ledgers([row for row in unique(run.rows + again.rows) if row.user not in cold])
+
+
+def test_a_restarted_query_goes_on_with_its_keys_where_they_were(
+    begin: Callable[..., Run],
+) -> None:
+    run = begin(count)
+    run.wait_batches(1)
+    target = (run.partitions()["u1"][-1] + 2) % PARTITIONS
+    run.move({"u1": target})
+    run.wait(lambda _: run.partitions()["u1"][-1] == target)
+    run.query.stop()
+    again = begin(count)
+    again.wait_batches(3)
+    assert set(again.partitions()["u1"]) == {target}
+    check_ledgers(unique(run.rows + again.rows))
+    again.control.want(Wish())
+    again.wait(lambda _: again.partitions()["u1"][-1] == run.partitions()["u1"][0])
+    check_ledgers(unique(run.rows + again.rows))
+
+
+def test_pandas_processors_and_initial_state_move_too(
+    spark: SparkSession, begin: Callable[..., Run]
+) -> None:
+    def pandas(frame: BalancedFrame) -> DataFrame:
+        return frame.transformWithStateInPandas(PandasLedger(), SEEN, "update", "none")
+
+    def with_initial_state(frame: BalancedFrame) -> DataFrame:
+        initial = spark.createDataFrame([("u2", 1000)], "user string, n long")
+        return frame.transformWithState(
+            Ledger(), SEEN, "update", "none", initialState=balanced(initial, "user")
+        )
+
+    run = begin(pandas)
+    run.wait_batches(1)
+    target = (run.partitions()["u2"][-1] + 1) % PARTITIONS
+    run.move({"u2": target})
+    run.wait(lambda _: run.partitions()["u2"][-1] == target)
+    run.query.stop()
+    check_ledgers(run.rows)
+
+    other = begin(with_initial_state, checkpoint="initial")
+    other.wait_batches(1)
+    target = (other.partitions()["u2"][-1] + 1) % PARTITIONS
+    other.move({"u2": target})
+    other.wait(lambda _: other.partitions()["u2"][-1] == target)
+    other.query.stop()
+    for row in other.rows:
+        assert row.total == 2 * (row.batch + 1) + (1000 if row.user == "u2" else 0)
+
+
+def test_time_to_live_is_kept_to_the_millisecond_and_timers_fire_once_at_their_time(
+    begin: Callable[..., Run],
+) -> None:
+    run = begin(lambda frame: frame.transformWithState(Lives(), LIFE, "update", "processingTime"))
+    started_s = time.monotonic()
+    moves = 0
+    while time.monotonic() < started_s + 20:
+        seen = len(run.rows)
+        run.wait(lambda rows, seen=seen: len(rows) > seen)
+        if run.control.run_id:
+            run.move({f"u{n}": (moves + n) % PARTITIONS for n in range(USERS // 2)})
+            moves += 1
+    run.query.stop()
+    for user in {row.user for row in run.rows}:
+        mine = [row for row in run.rows if row.user == user]
+        ends_ms = 0
+        for row in mine:
+            if row.what.startswith("sees"):
+                expected = f"sees {ends_ms - TTL_MS}" if row.batch_ms < ends_ms else "sees nothing"
+                assert row.what == expected, row
+            if row.what == "is born":
+                ends_ms = row.due_ms
+        sets = [row.due_ms for row in mine if row.what == "sets"]
+        fires = [row for row in mine if row.what == "fires"]
+        assert [row.due_ms for row in fires] == sets[: len(fires)]
+        assert len(sets) - len(fires) <= 1
+        batches_ms = sorted({row.batch_ms for row in run.rows})
+        for row in fires:
+            # Spark fires what is due before the batch's time, in the first batch that is later.
+            assert row.batch_ms == min(ms for ms in batches_ms if ms > row.due_ms), row
+    moved = {row.user for row in run.rows for other in run.rows if row.user == other.user
+             and row.partition != other.partition}  # fmt: skip
+    assert moved == {f"u{n}" for n in range(USERS // 2)}
+
+
+def test_the_state_of_the_attempt_that_counts_moves_also_where_no_two_attempts_agree(
+    begin: Callable[..., Run],
+) -> None:
+    run = begin(lambda frame: count(frame, Dice))
+    run.wait_batches(1)
+    home = {row.user: row.partition for row in run.rows}
+    for step in (1, 2, 3):
+        run.move({user: (p + step) % PARTITIONS for user, p in home.items()})
+        run.wait_batches(3)
+    run.query.stop()
+    for user in home:
+        said = [row.items for row in run.rows if row.user == user]
+        for before, after in pairwise(said):
+            assert after[: len(before)] == before
+    assert {len(set(seen)) for seen in run.partitions().values()} >= {3}
+
+
+def test_what_cannot_be_balanced_is_refused_with_the_field_named(
+    spark: SparkSession,
+    stream: Callable[[int], DataFrame],
+    begin: Callable[..., Run],
+    tmp_path: Path,
+) -> None:
+    rows = users(stream(ROWS))
+    with pytest.raises(InvalidInputError, match=r"keys: there is no column 'nobody', only user, n"):
+        balanced(rows, "nobody")
+    with pytest.raises(InvalidInputError, match="keys: name the column"):
+        balanced(rows)
+    with pytest.raises(InvalidInputError, match="balancedstream_route has a name that is needed"):
+        balanced(rows.withColumn("balancedstream_route", F.lit(1)), "user")
+    with pytest.raises(InvalidInputError, match="this DataFrame is no stream"):
+        count(balanced(spark.createDataFrame([("u", 1)], "user string, n long"), "user"))
+    frame = balanced(rows, "user")
+    assert frame.control is not None
+    with pytest.raises(InvalidInputError, match="key u1: is no key of this stream"):
+        frame.control.want(Wish({"u1": 1}))
+    with pytest.raises(InvalidInputError, match="rows without a key are never moved"):
+        frame.control.want(Wish({"null": 1}))
+    with pytest.raises(PlanTooLargeError, match="has 5000 keys, at most 4096 fit"):
+        frame.control.want(Wish({f'"u{n}"': 1 for n in range(5000)}))
+
+    plain = rows.groupBy("user").transformWithState(Ledger(), SEEN, "update", "none")
+    query = (
+        plain.writeStream.format("noop")
+        .outputMode("update")
+        .option("checkpointLocation", str(tmp_path / "plain"))
+        .trigger(availableNow=True)
+        .start()
+    )
+    while not query.lastProgress:
+        time.sleep(0.1)
+    query.stop()
+    with pytest.raises(StreamingQueryException, match="sources"):
+        begin(count, checkpoint="plain").wait_batches(1)
+
+
+def test_keys_of_a_type_with_another_hash_are_never_moved_and_the_job_runs(
+    stream: Callable[[int], DataFrame],
+) -> None:
+    rows = users(stream(ROWS)).select(F.expr("collate(user, 'UNICODE_CI')").alias("user"), "n")
+    with pytest.warns(UserWarning, match="another collation"):
+        frame = balanced(rows, "user")
+    assert frame.control is None
+    assert count(frame).isStreaming
