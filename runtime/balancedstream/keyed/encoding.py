@@ -2,11 +2,20 @@
 
 from __future__ import annotations
 
+import datetime
 from collections.abc import Sequence
 from typing import Any
 
 import pyarrow as pa
-from pyspark.sql.types import DataType, StructType
+from pyspark.sql.types import (
+    ArrayType,
+    DataType,
+    DoubleType,
+    FloatType,
+    IntegralType,
+    StructType,
+    TimestampType,
+)
 
 from balancedstream.core.keys import freeze_key, read_key, write_key
 from balancedstream.core.routes import (
@@ -38,7 +47,9 @@ class KeyEncoding:
         self._types: list[DataType] = [column.dataType for column in schema]
         parsed = parse_key_type(schema.jsonValue())
         self.problem = parsed.reason if isinstance(parsed, NeverMoved) else ""
-        self._plain = not any(column.needConversion() for column in self._types)
+        # Values that a dictionary finds as they are: no NaN, no zero with a sign, no list.
+        unlike = FloatType, DoubleType, ArrayType, StructType
+        self._plain = not any(isinstance(column, unlike) for column in self._types)
         self._alone = len(self._types) == 1
         if isinstance(parsed, StructKey):
             # A key of one column is hashed like its column, and a person writes it as such.
@@ -59,7 +70,11 @@ class KeyEncoding:
             message = f"key {text}: rows without a key are never moved; nothing changed"
             raise InvalidInputError(message)
         values: Any = (value,) if self._alone else value
-        return tuple(t.fromInternal(v) for t, v in zip(self._types, values, strict=True))
+        try:
+            return tuple(t.fromInternal(v) for t, v in zip(self._types, values, strict=True))
+        except (ValueError, OverflowError, OSError) as problem:
+            message = f"key {text:.80}: Python has no such value ({problem}); nothing changed"
+            raise InvalidInputError(message) from problem
 
     def find_route(self, text: str, partition: int, partitions: int) -> int:
         """The smallest route that brings a key to a state partition.
@@ -99,8 +114,22 @@ class KeyEncoding:
 
     def _internalize(self, values: Sequence[Any]) -> Any:
         if self._alone:
-            return self._types[0].toInternal(values[0])
-        return tuple(t.toInternal(v) for t, v in zip(self._types, values, strict=True))
+            return _internalize(values[0], self._types[0])
+        return tuple(_internalize(v, t) for t, v in zip(self._types, values, strict=True))
+
+
+def _internalize(value: Any, of_type: DataType) -> Any:
+    """A value as `toInternal` makes it, also of what pandas makes of a column with nulls."""
+    if isinstance(of_type, FloatType | DoubleType):
+        return value
+    if isinstance(value, float | datetime.datetime) and value != value:  # noqa: PLR0124 - NaN, NaT
+        return None
+    if isinstance(of_type, IntegralType) and isinstance(value, float):
+        return int(value)
+    if isinstance(of_type, TimestampType) and value is not None and value.tzinfo is None:
+        # Unlike `toInternal`, this knows the two hours apart when a clock is put back.
+        value = value.astimezone(datetime.UTC)
+    return of_type.toInternal(value)
 
 
 def _list_internal(column: pa.Array, of_type: DataType) -> list[Any]:
