@@ -1,0 +1,443 @@
+"""A stateful query without Spark: the real processor on owners in memory, batch after batch.
+
+What Spark does is done here in the least way that shows the same to the processor: rows are grouped
+by (route, key), timers that are due fire after all rows, and a batch that fails leaves no trace.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+from unittest import mock
+
+from pyspark.sql import Row
+from pyspark.sql.types import StringType, StructType
+
+from balancedstream.core.epochs import Epoch, Export, Wish, advance_epoch, parse_epoch
+from balancedstream.core.routes import Primitive, partition_of
+from balancedstream.keyed import processors
+from balancedstream.keyed.encoding import KeyEncoding
+from balancedstream.keyed.processors import MovableProcessor, StripRows
+from balancedstream.keyed.source import find_owners
+
+PARTITIONS = 3
+MS_PER_BATCH = 10
+
+ENCODING = KeyEncoding(StructType().add("key", StringType()))
+
+Owner = tuple[int, str]
+Output = tuple[str, str, int]
+
+
+@dataclass
+class Held:
+    """What Spark keeps for one owner."""
+
+    value: tuple[int] | None = None
+    values: list[tuple[int]] = field(default_factory=list)
+    entries: dict[tuple[int], tuple[int]] = field(default_factory=dict)
+    timers_ms: set[int] = field(default_factory=set)
+
+
+class Handle:
+    """Spark's handle, and each of its variables, for the owner that it is at."""
+
+    def __init__(self, owners: dict[Owner, Held]) -> None:
+        self._owners = owners
+        self.owner: Owner = (0, "")
+
+    @property
+    def held(self) -> Held:
+        return self._owners.setdefault(self.owner, Held())
+
+    def getValueState(self, name: str, schema: str, ttl_ms: int | None) -> ValueState:
+        return ValueState(self)
+
+    def getListState(self, name: str, schema: str, ttl_ms: int | None) -> ListState:
+        return ListState(self)
+
+    def getMapState(self, name: str, key: str, schema: str, ttl_ms: int | None) -> MapState:
+        return MapState(self)
+
+    def registerTimer(self, timer_ms: int) -> None:
+        self.held.timers_ms.add(timer_ms)
+
+    def deleteTimer(self, timer_ms: int) -> None:
+        self.held.timers_ms.discard(timer_ms)
+
+    def listTimers(self) -> Iterator[int]:
+        return iter(sorted(self.held.timers_ms))
+
+
+@dataclass
+class ValueState:
+    handle: Handle
+
+    def get(self) -> tuple[int] | None:
+        return self.handle.held.value
+
+    def update(self, value: tuple[int]) -> None:
+        self.handle.held.value = value
+
+    def clear(self) -> None:
+        self.handle.held.value = None
+
+
+@dataclass
+class ListState:
+    handle: Handle
+
+    def get(self) -> Iterator[tuple[int]]:
+        return iter(self.handle.held.values)
+
+    def put(self, values: list[tuple[int]]) -> None:
+        self.handle.held.values = [*values]
+
+    def appendValue(self, value: tuple[int]) -> None:
+        self.handle.held.values.append(value)
+
+    def clear(self) -> None:
+        self.handle.held.values = []
+
+
+@dataclass
+class MapState:
+    handle: Handle
+
+    def iterator(self) -> Iterator[tuple[tuple[int], tuple[int]]]:
+        return iter(self.handle.held.entries.items())
+
+    def getValue(self, key: tuple[int]) -> tuple[int] | None:
+        return self.handle.held.entries.get(key)
+
+    def updateValue(self, key: tuple[int], value: tuple[int]) -> None:
+        self.handle.held.entries[key] = value
+
+    def clear(self) -> None:
+        self.handle.held.entries = {}
+
+
+class CountingProcessor:
+    """Counts records, and what it shows in a batch tells all that it remembers."""
+
+    def init(self, handle: Any) -> None:
+        self._handle = handle
+        self._count = handle.getValueState("count", "n INT")
+        self._batches = handle.getListState("batches", "n INT")
+        self._sizes = handle.getMapState("sizes", "n INT", "n INT")
+
+    def handleInputRows(self, key: Any, rows: Iterator[Any], timers: Any) -> Iterator[Output]:
+        now_ms = timers.getCurrentProcessingTimeInMs()
+        size = sum(1 for _ in rows)
+        count = size + (self._count.get() or (0,))[0]
+        self._count.update((count,))
+        self._batches.appendValue((now_ms,))
+        (before,) = self._sizes.getValue((now_ms,)) or (0,)
+        self._sizes.updateValue((now_ms,), (before + size,))
+        # One is due in this very batch, one in the next that comes after a while.
+        self._handle.registerTimer(now_ms - 1)
+        self._handle.registerTimer(now_ms + 3 * MS_PER_BATCH - 1)
+        yield key[0], "rows", self._sum_up()
+
+    def handleExpiredTimer(self, key: Any, timers: Any, info: Any) -> Iterator[Output]:
+        fired_ms = info.getExpiryTimeInMs()
+        self._count.update(((self._count.get() or (0,))[0] + 1000,))
+        if fired_ms % 4 == 1:
+            # Due already, and not before the next batch.
+            self._handle.registerTimer(fired_ms - 1)
+        yield key[0], f"timer {fired_ms}", self._sum_up()
+
+    def close(self) -> None:
+        pass
+
+    def _sum_up(self) -> int:
+        batches = [number for (number,) in self._batches.get()]
+        sizes = {k[0]: v[0] for k, v in self._sizes.iterator()}
+        return hash((self._count.get(), tuple(batches), tuple(sorted(sizes.items()))))
+
+
+@dataclass
+class Home:
+    """The operator's folder, in memory.
+
+    Attributes:
+        files: by name, with what they hold.
+        taken: what was read out of them in this batch.
+    """
+
+    files: dict[str, bytearray] = field(default_factory=dict)
+    taken: list[tuple[str, int]] = field(default_factory=list)
+
+    def open_handoff(self, batch: int, partition: int, attempt: int) -> Writer:
+        name = f"{batch}-{partition}-{attempt}"
+        assert name not in self.files, "an attempt writes one file"
+        self.files[name] = bytearray()
+        return Writer(name, self.files[name])
+
+    def read_handoff(self, file: str, offset: int, state_bytes: int) -> bytes:
+        self.taken.append((file, offset))
+        return bytes(self.files[file][offset : offset + state_bytes])
+
+    def remove_outdated(self, next_batch: int) -> None:
+        outdated = [name for name in self.files if int(name.partition("-")[0]) < next_batch - 1]
+        for name in outdated:
+            del self.files[name]
+
+
+@dataclass
+class Writer:
+    file: str
+    content: bytearray
+    pieces: dict[str, tuple[int, int]] = field(default_factory=dict)
+
+    def add(self, key: str, content: bytes) -> None:
+        self.pieces[key] = len(self.content), len(content)
+        self.content += content
+
+    def close(self) -> None:
+        pass
+
+
+@dataclass(frozen=True)
+class Context:
+    """Where a task is."""
+
+    home: Home
+    epoch: Epoch
+    batch: int
+    partition: int
+    attempt: int
+    run_id: str = "run"
+    checkpoint: str = "/checkpoint"
+
+
+@dataclass(frozen=True)
+class Timers:
+    now_ms: int
+
+    def getCurrentProcessingTimeInMs(self) -> int:
+        return self.now_ms
+
+    def getCurrentWatermarkInMs(self) -> int:
+        return self.now_ms
+
+
+@dataclass(frozen=True)
+class Expired:
+    timer_ms: int
+
+    def getExpiryTimeInMs(self) -> int:
+        return self.timer_ms
+
+
+class Task:
+    """Runs the owners of one partition in a batch."""
+
+    def __init__(self, owners: dict[Owner, Held], context: Context) -> None:
+        self._owners = owners
+        self._context = context
+        self._handle = Handle(owners)
+        self._timers = Timers(MS_PER_BATCH * context.batch)
+        self._reports: list[dict[str, Any]] = []
+        self.outputs: list[Output] = []
+        self._processor = MovableProcessor(
+            CountingProcessor(),  # type: ignore[arg-type]
+            "keys",
+            ENCODING,
+            "ProcessingTime",
+            mock.Mock(add=self._reports.extend),
+            StripRows(("key",)),
+        )
+        with (
+            mock.patch.object(processors, "TaskContext"),
+            mock.patch.object(processors, "BatchContext", return_value=context),
+        ):
+            self._processor.init(self._handle)
+
+    def take_rows(self, owner: Owner, rows: Sequence[bool]) -> None:
+        """Spark gives the processor rows of an owner; it is said which are control rows."""
+        route, key = self._handle.owner = owner
+        given = iter([Row(key, route, control) for control in rows])
+        self.outputs += self._processor.handleInputRows((route, key), given, self._timers)
+
+    def finish(self) -> Export | None:
+        """Timers fire, and the task succeeds."""
+        due = [
+            (timer_ms, owner)
+            for owner, held in self._owners.items()
+            if find_partition(owner) == self._context.partition
+            for timer_ms in held.timers_ms
+            if timer_ms < self._timers.now_ms
+        ]
+        for timer_ms, owner in sorted(due):
+            self._handle.owner = owner
+            self.outputs += self._processor.handleExpiredTimer(
+                owner,
+                self._timers,  # type: ignore[arg-type]
+                Expired(timer_ms),  # type: ignore[arg-type]
+            )
+            self._handle.deleteTimer(timer_ms)
+        self._processor.close()
+        (report,) = self._reports
+        if "file" not in report:
+            return None
+        return Export(report["batch"], report["partition"], report["file"], report["pieces"])
+
+
+def find_partition(owner: Owner) -> int:
+    """Where Spark sends the rows of an owner."""
+    route, key = owner
+    return partition_of(route, key, Primitive("string"), PARTITIONS)
+
+
+@dataclass(frozen=True)
+class Luck:
+    """What happens to a batch and to what it reports.
+
+    Attributes:
+        failures: how often it fails and is run again.
+        lost: partitions whose report does not arrive; every one if the driver is started anew.
+        doubled: partitions that report another file too.
+        first: whether that is the first of the two.
+    """
+
+    failures: int = 0
+    lost: frozenset[int] = frozenset()
+    doubled: frozenset[int] = frozenset()
+    first: bool = False
+
+
+GOOD_LUCK = Luck()
+NO_REPORT = Luck(lost=frozenset(range(PARTITIONS)))
+
+
+class Query:
+    """A stream that runs batch after batch, and one that nobody disturbs, to compare with.
+
+    Args:
+        one_by_one: whether each row is a call of its own, as it is in Spark for a key that does not
+            equal itself (NaN).
+    """
+
+    def __init__(self, one_by_one: bool = False) -> None:
+        self._one_by_one = one_by_one
+        self.epoch = Epoch()
+        self.batch = 0
+        self.records: dict[str, int] = {}
+        self._home = Home()
+        self._owners: dict[Owner, Held] = {}
+        self._exports: list[Export] = []
+        self._taken: set[tuple[str, int]] = set()
+        self._undisturbed: dict[Owner, Held] = {}
+
+    def lose_reports(self) -> None:
+        """The driver is started anew."""
+        self._exports.clear()
+
+    def plan(self, wish: Wish | None) -> Epoch:
+        """The epoch of the next batch, if there is one."""
+        return advance_epoch(self.epoch, wish, self._exports, self.batch)
+
+    def advance(self, wish: Wish | None, keys: Sequence[str] = (), luck: Luck = GOOD_LUCK) -> bool:
+        """Runs a batch with a record of each of these keys, if there is anything to do.
+
+        Returns:
+            Whether there was.
+        """
+        planned = self.plan(wish)
+        if planned is self.epoch and not keys:
+            return False
+        if planned is not self.epoch:
+            self._check_plan(planned, wish)
+            self._home.remove_outdated(self.batch)
+        # A batch is run with what the offset log says.
+        self.epoch = parse_epoch(planned.to_json())
+        before = copy.deepcopy(self._owners)
+        for attempt in range(luck.failures + 1):
+            self._owners = copy.deepcopy(before)
+            self._home.taken.clear()
+            outputs, exports = _run(
+                self._owners, self._home, self.epoch, self.batch, attempt, keys, self._one_by_one
+            )
+        expected, _ = _run(
+            self._undisturbed, Home(), Epoch(), self.batch, 0, keys, self._one_by_one
+        )
+        assert sorted(outputs) == sorted(expected), "what is shown is what would have been"
+        self._report(exports, luck)
+        for key in keys:
+            self.records[key] = self.records.get(key, 0) + 1
+        self._check_owners()
+        self.batch += 1
+        return True
+
+    def _report(self, exports: list[Export], luck: Luck) -> None:
+        for export in exports:
+            if export.partition in luck.lost:
+                continue
+            told = [export]
+            if export.partition in luck.doubled:
+                # Nobody can tell which of the two is what the state store holds.
+                other = Export(self.batch, export.partition, "other", dict(export.pieces))
+                told.insert(0 if luck.first else 1, other)
+            self._exports += told
+
+    def _check_plan(self, planned: Epoch, wish: Wish | None) -> None:
+        assert planned.number == self.epoch.number + 1
+        assert planned.batch == self.batch
+        assert 0 not in planned.routes.values()
+        moved = {
+            key
+            for key in {*planned.routes, *self.epoch.routes}
+            if planned.route_of(key) != self.epoch.route_of(key)
+        }
+        assert moved == set(planned.arrivals), "routes change with their state and only so"
+        first = wish.effective_batch if wish else None
+        assert not moved or first is None or self.batch >= first
+
+    def _check_owners(self) -> None:
+        """Every key's state is at one owner, the one that its epoch routes it to."""
+        held = {owner: state for owner, state in self._owners.items() if state != Held()}
+        expected = {
+            (self.epoch.route_of(ENCODING.write((key,))), key): state
+            for (_, key), state in self._undisturbed.items()
+            if state != Held()
+        }
+        assert held == expected
+        for (_, key), state in held.items():
+            assert sum(size for (size,) in state.entries.values()) == self.records[key]
+        taken = self._home.taken
+        assert len({*taken}) == len(taken), "a piece was taken in twice"
+        assert self._taken.isdisjoint(taken), "a piece was taken in again"
+        self._taken.update(taken)
+
+
+def _run(
+    owners: dict[Owner, Held],
+    home: Home,
+    epoch: Epoch,
+    batch: int,
+    attempt: int,
+    keys: Sequence[str],
+    one_by_one: bool,
+) -> tuple[list[Output], list[Export]]:
+    """One attempt at a batch: all of its tasks."""
+    # The control source has rows for a new epoch only.
+    looked_at = [*find_owners(epoch)] if epoch.batch == batch else []
+    control = [(route, ENCODING.read(key)[0]) for key, route in looked_at]
+    data = [(epoch.route_of(ENCODING.write((key,))), key) for key in keys]
+    outputs: list[Output] = []
+    exports: list[Export] = []
+    for partition in range(PARTITIONS):
+        task = Task(owners, Context(home, epoch, batch, partition, attempt))
+        for owner in dict.fromkeys((*data, *control)):
+            if find_partition(owner) != partition:
+                continue
+            rows = [False] * data.count(owner) + [True] * control.count(owner)
+            for call in [[row] for row in rows] if one_by_one else [rows]:
+                task.take_rows(owner, call)
+        export = task.finish()
+        outputs += task.outputs
+        exports += [export] if export else []
+    return outputs, exports
