@@ -19,6 +19,9 @@ HOTTEST = 20
 HASHED = "#"
 """Begins the name of a key that is told of hashed; no key's text does."""
 
+PATIENCE_BATCHES = 10
+"""A key whose state does not come in so many batches is left where it is, with the reason."""
+
 SHARE = 100
 """Keys whose state is handed over in one batch at most; hot ones are few."""
 
@@ -39,6 +42,8 @@ class Rekeyer:
         self._under_way: dict[str, dict[str, int]] = {}
         self._samples: dict[str, tuple[KeySample, ...]] = {}
         self._arrived: dict[str, int] = {}
+        self._progress: dict[str, int] = {}
+        self._last_batches: dict[str, int] = {}
         self._names: dict[str, dict[str, str]] = {}
         self._noted: set[str] = set()
 
@@ -64,7 +69,7 @@ class Rekeyer:
         for route in plan.routes:
             control = self._find_control(route.query)
             if control is not None and not route.key.startswith(HASHED):
-                control.encoding.read(route.key)
+                control.encoding.spell(route.key)
 
     def apply(self, plan: Plan) -> None:
         """Begins to realize a plan's routes; what an older one had under way is withdrawn."""
@@ -87,6 +92,7 @@ class Rekeyer:
         if control is None or operator is None:
             return
         batch = event.sample.batch
+        self._last_batches[event.query] = batch
         self._samples[event.query] = tuple(
             KeySample(event.query, operator.id, key, partition, batch, busy_s)
             for key, partition, busy_s in control.take_hot_keys(batch, HOTTEST)
@@ -96,8 +102,10 @@ class Rekeyer:
         self._learn_names(event.query, epoch)
         if event.query not in self._partitions:
             self._partitions[event.query] = operator.partitions
-            self._adopt(event.query, control, epoch)
-            self._want(event.query)
+            if any(route.query == event.query for route in self._routes):
+                self._want(event.query)
+            else:
+                self._adopt(event.query, control, epoch)
         waiting = self._under_way.get(event.query, {})
         for key, route in list(waiting.items()):
             if epoch.route_of(key) == route:
@@ -105,19 +113,33 @@ class Rekeyer:
                 self._journal.settle_key_move(event.query, key, batch)
         if epoch.batch == batch and epoch.arrivals:
             self._arrived[event.query] = batch
+            self._progress[event.query] = batch
+        if waiting and batch - self._progress[event.query] >= PATIENCE_BATCHES:
+            self._give_up(event.query, control, epoch)
         self._journal.add_keys_under_way(event.query, len(waiting), self._arrived.get(event.query))
 
+    def _give_up(self, query: str, control: KeyControl, epoch: Epoch) -> None:
+        """Leaves those keys where they are that do not come: asking goes on batch after batch."""
+        waiting = self._under_way.pop(query)
+        control.want(Wish(epoch.routes))
+        self._adopt(query, control, epoch)
+        self._journal.note(
+            f"{query}: {len(waiting)} keys stay where they are, for their state was not handed "
+            f"over in {PATIENCE_BATCHES} batches; no state is lost. A batch that Spark runs "
+            "twice (foreachBatch with several actions and no persist()) keeps keys from moving"
+        )
+
     def _adopt(self, query: str, control: KeyControl, epoch: Epoch) -> None:
-        """Where no plan says where keys shall be, they shall be where the checkpoint has them."""
-        if any(route.query == query for route in self._routes):
-            return
+        """Keys shall be where the checkpoint has them."""
         partitions = self._partitions[query]
         found = {
             key: control.encoding.find_partition(key, route, partitions)
             for key, route in epoch.routes.items()
         }
         self._wanted[query] = found
-        self._routes += tuple(Route(query, key, partition) for key, partition in found.items())
+        others = (route for route in self._routes if route.query != query)
+        here = (Route(query, key, partition) for key, partition in found.items())
+        self._routes = (*others, *here)
 
     def end_query(self, query: str) -> None:
         """A query is over; its keys stay where its checkpoint has them."""
@@ -127,6 +149,8 @@ class Rekeyer:
         self._samples.pop(query, None)
         self._arrived.pop(query, None)
         self._names.pop(query, None)
+        self._progress.pop(query, None)
+        self._last_batches.pop(query, None)
 
     def _want(self, query: str) -> None:
         """Hands a query's routes over, if they are other ones than before."""
@@ -146,6 +170,7 @@ class Rekeyer:
         keys = partition_of.keys() | before.keys()
         changed = {key for key in keys if partition_of.get(key) != before.get(key)}
         self._wanted[query] = partition_of
+        self._progress[query] = max(self._last_batches[query], (self._effective_batch or 0) - 1)
         self._under_way[query] = {key: routes.get(key, 0) for key in changed}
         self._journal.begin_key_moves(
             query, {key: partition_of.get(key) for key in sorted(changed)}

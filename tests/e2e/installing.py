@@ -6,7 +6,6 @@ from dataclasses import dataclass
 
 from images import OPERATOR, REPOSITORY
 from kube import Kube, Manifest, create_namespace
-from waiting import wait_until
 
 CHART = REPOSITORY / "charts" / "balancedstream"
 RELEASE = "balancedstream"
@@ -59,9 +58,13 @@ class Operator:
         self.kube.wait_for_rollout(NAMESPACE, RELEASE)
 
     def pause(self) -> None:
-        """No operator until `resume`."""
+        """No operator until `resume`; one that is being deleted still acts, so its end counts."""
+        pod = self.pod()
+        assert pod is not None, "there is no operator to pause"
         self._scale(0)
-        wait_until("the operator's end", lambda: self.pod() is None, timeout_s=60)
+        self.kube.wait_for_absence(
+            "v1", "Pod", pod["metadata"]["name"], namespace=NAMESPACE, timeout_s=90
+        )
 
     def resume(self) -> None:
         """Returns when it is ready."""

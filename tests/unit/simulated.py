@@ -209,6 +209,7 @@ class Context:
     batch: int
     partition: int
     attempt: int
+    query: str = "query"
     run_id: str = "run"
     checkpoint: str = "/checkpoint"
 

@@ -103,7 +103,6 @@ def test_every_key_has_all_its_state_at_its_one_owner_after_every_batch(steps: l
     assert sum(query.records.values()) == sum(len(step.keys) for step in steps)
 
 
-@pytest.mark.xfail(strict=True, reason="each call takes the state in and forgets the one before")
 @pytest.mark.parametrize("strategy", HANDOFF_STRATEGIES)
 def test_a_key_whose_rows_come_in_several_calls_is_taken_in_once(
     strategy: HandoffStrategy,

@@ -151,7 +151,6 @@ def test_what_another_operator_keeps_is_left_alone(home: Home, tmp_path: Path) -
     assert other.read_handoff(file, 0, 5) == b"state"
 
 
-@pytest.mark.xfail(strict=True, raises=FileNotFoundError, reason="files are counted, not epochs")
 def test_the_epoch_of_the_last_batch_stays_however_often_the_next_was_planned_in_vain(
     home: Home,
 ) -> None:
@@ -162,7 +161,6 @@ def test_the_epoch_of_the_last_batch_stays_however_often_the_next_was_planned_in
     assert home.read_epoch(running) == EPOCH
 
 
-@pytest.mark.xfail(strict=True, raises=ValueError, reason="every file is taken for an epoch's")
 @pytest.mark.parametrize("left", [".5-0a1b2c.json.77.tmp", ".nfs000000000123"])
 def test_what_a_killed_driver_left_behind_does_no_harm(
     home: Home, tmp_path: Path, left: str
@@ -181,7 +179,6 @@ def test_a_checkpoint_on_a_mounted_file_system_is_used(tmp_path: Path, prefix: s
     assert list_files(tmp_path, "epochs") == [name]
 
 
-@pytest.mark.xfail(strict=True, reason="Spark names the folder as it is, and it is unquoted")
 @pytest.mark.parametrize("folder", ["100%25", "a#b", "a?b"])
 def test_a_checkpoint_is_found_whatever_the_folder_is_called(tmp_path: Path, folder: str) -> None:
     (tmp_path / folder).mkdir()

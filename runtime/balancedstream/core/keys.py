@@ -11,7 +11,8 @@ import binascii
 import hashlib
 import json
 import math
-from decimal import Decimal, InvalidOperation
+import struct
+from decimal import Decimal
 from typing import Literal
 
 from balancedstream.core.routes import (
@@ -60,7 +61,7 @@ def read_key(text: str, key_type: KeyType) -> object:
     try:
         value = _read(json.loads(text), key_type)
         spark_hash(value, key_type)
-    except (ValueError, TypeError, InvalidOperation, RecursionError) as problem:
+    except (ValueError, TypeError, ArithmeticError, RecursionError) as problem:
         message = (
             f"key {text:.80}: is no key of this stream, which are of type {key_type} ({problem}); "
             "nothing changed: write it as JSON, texts in quotes"
@@ -95,7 +96,8 @@ def _write(value: object, key_type: KeyType) -> object:
         case Primitive("binary"), bytes() | bytearray():
             return base64.b64encode(value).decode()
         case DecimalKey(_, scale), Decimal():
-            return f"{value:.{scale}f}"
+            # One zero: a decimal has one with a sign, too.
+            return f"{value or Decimal():.{scale}f}"
         case ArrayKey(element), list() | tuple():
             return [_write(entry, element) for entry in value]
         case StructKey(fields), tuple():
@@ -120,8 +122,12 @@ def _read(value: object, key_type: KeyType) -> object:
                 message = f"{value!r} is no number"
                 raise ValueError(message)
             return _SPECIAL[value]
-        case Primitive("float" | "double"), int() if not isinstance(value, bool):
+        case Primitive("double"), int() if not isinstance(value, bool):
             return float(value)
+        case Primitive("float"), int() | float() if not isinstance(value, bool):
+            # As near as the column's 32 bits come to what a person wrote.
+            (narrow,) = struct.unpack("<f", struct.pack("<f", float(value)))
+            return narrow
         case Primitive("binary"), str():
             try:
                 return base64.b64decode(value, validate=True)

@@ -9,6 +9,7 @@ import threading
 import uuid
 import weakref
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 
 from pyspark import Accumulator, SparkContext
@@ -16,7 +17,7 @@ from pyspark import Accumulator, SparkContext
 from balancedstream.core.epochs import Epoch, Export, Wish
 from balancedstream.core.hotkeys import parse_hot_keys
 from balancedstream.core.plan import MAX_ROUTES
-from balancedstream.errors import PlanTooLargeError
+from balancedstream.errors import InvalidInputError, PlanTooLargeError
 from balancedstream.keyed.encoding import KeyEncoding
 from balancedstream.keyed.mailbox import Mailbox
 from balancedstream.keyed.reports import Report, ReportParam, take_reports
@@ -71,9 +72,12 @@ class KeyControl:
                 "give only the hottest keys a route"
             )
             raise PlanTooLargeError(message)
-        for key in wish.routes:
-            self.encoding.read(key)
-        self._mailbox.write_wish(wish)
+        # A person may have written a key in another way than tasks do.
+        routes = {self.encoding.spell(key): route for key, route in wish.routes.items()}
+        if len(routes) < len(wish.routes):
+            message = "routes: a key is there twice, spelled in two ways; nothing changed"
+            raise InvalidInputError(message)
+        self._mailbox.write_wish(replace(wish, routes=routes))
 
     def find_routes(self, partitions_of: Mapping[str, int], partitions: int) -> dict[str, int]:
         """The routes that bring keys to state partitions.

@@ -13,6 +13,7 @@ from pyspark.sql.types import (
     DoubleType,
     FloatType,
     IntegralType,
+    StringType,
     StructType,
     TimestampType,
 )
@@ -27,6 +28,9 @@ from balancedstream.core.routes import (
 )
 from balancedstream.errors import InvalidInputError
 
+EXACT = 2**53
+"""Whole numbers from here on are not all floats."""
+
 
 class KeyEncoding:
     """How the keys of one operator are written.
@@ -36,6 +40,8 @@ class KeyEncoding:
 
     Attributes:
         problem: why keys of this type are never moved; empty where they can be.
+        changes_in_pandas: whether a key has a timestamp, which pandas has in the session's time
+            zone and Python in the machine's.
 
     >>> from pyspark.sql.types import IntegerType, StringType
     >>> encoding = KeyEncoding(StructType().add("land", StringType()).add("n", IntegerType()))
@@ -51,6 +57,7 @@ class KeyEncoding:
         unlike = FloatType, DoubleType, ArrayType, StructType
         self._plain = not any(isinstance(column, unlike) for column in self._types)
         self._alone = len(self._types) == 1
+        self.changes_in_pandas = '"timestamp"' in schema.json()
         if isinstance(parsed, StructKey):
             # A key of one column is hashed like its column, and a person writes it as such.
             self._key_type = parsed.fields[0][1] if self._alone else parsed
@@ -75,6 +82,18 @@ class KeyEncoding:
         except (ValueError, OverflowError, OSError) as problem:
             message = f"key {text:.80}: Python has no such value ({problem}); nothing changed"
             raise InvalidInputError(message) from problem
+
+    def spell(self, text: str) -> str:
+        """A key that shall be moved, in the form that `write` gives it.
+
+        Raises:
+            InvalidInputError: as `read`; or it is NaN, which pandas cannot tell from null.
+        """
+        spelled = self.write(self.read(text))
+        if spelled == '"NaN"' and self._alone and not isinstance(self._types[0], StringType):
+            message = f"key {text}: NaN is never moved; nothing changed"
+            raise InvalidInputError(message)
+        return spelled
 
     def find_route(self, text: str, partition: int, partitions: int) -> int:
         """The smallest route that brings a key to a state partition.
@@ -125,6 +144,13 @@ def _internalize(value: Any, of_type: DataType) -> Any:
     if isinstance(value, float | datetime.datetime) and value != value:  # noqa: PLR0124 - NaN, NaT
         return None
     if isinstance(of_type, IntegralType) and isinstance(value, float):
+        if abs(value) >= EXACT:
+            message = (
+                f"key {value:.0f}: pandas makes floats of a column with nulls, and cannot tell so "
+                "large a whole number from its neighbours; the batch was not committed: use "
+                "transformWithState with rows, or drop rows without a key before balanced(...)"
+            )
+            raise InvalidInputError(message)
         return int(value)
     if isinstance(of_type, TimestampType) and value is not None and value.tzinfo is None:
         # Unlike `toInternal`, this knows the two hours apart when a clock is put back.

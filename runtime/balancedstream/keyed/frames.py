@@ -113,6 +113,13 @@ class BalancedFrame:
                 f"{', '.join(self._keys)}; nothing was started: give both the same key"
             )
             raise InvalidInputError(message)
+        if method.endswith("Pandas") and self._encoding.changes_in_pandas:
+            warnings.warn(
+                f"balanced: keys with a timestamp are not moved under {method}, for pandas knows "
+                "them in another time zone; use transformWithState, or another key",
+                stacklevel=3,
+            )
+            self.control = None
         if self.control is None:
             grouped: Any = self._frame.groupBy(*self._keys)
             begins = initial._frame.groupBy(*self._keys) if initial else None

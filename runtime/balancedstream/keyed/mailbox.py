@@ -36,6 +36,10 @@ class Mailbox:
         found: str | None = self._read_once(self._checkpoint, str)
         return found
 
+    def read_version(self) -> tuple[int, int] | None:
+        """Changes whenever the checkpoint is told anew; None while it is unknown."""
+        return _find_version(self._checkpoint)
+
     def write_wish(self, wish: Wish) -> None:
         """Where keys shall be."""
         write_durably(self._wish, wish.to_json().encode())
@@ -57,14 +61,21 @@ class Mailbox:
 
     def _read_once(self, path: Path, parse: Callable[[str], Any]) -> Any:
         """What a file holds, parsed once for as long as nobody replaces it; None without one."""
-        try:
-            found = path.stat()
-        except FileNotFoundError:
+        version = _find_version(path)
+        if version is None:
             return None
-        version = found.st_ino, found.st_mtime_ns
         if path not in self._read or self._read[path][0] != version:
             self._read[path] = version, parse(path.read_text("utf-8"))
         return self._read[path][1]
+
+
+def _find_version(path: Path) -> tuple[int, int] | None:
+    """What is another one once a file was replaced; None without one."""
+    try:
+        found = path.stat()
+    except FileNotFoundError:
+        return None
+    return found.st_ino, found.st_mtime_ns
 
 
 def _parse_exports(text: str) -> tuple[Export, ...]:

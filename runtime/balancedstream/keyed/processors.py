@@ -69,6 +69,7 @@ class MovableProcessor(StatefulProcessor):
         self._sketch = HotKeySketch(EPSILON)
         self._writer: HandoffWriter | None = None
         self._due_ms: dict[str, set[int]] = {}
+        self._taken: set[str] = set()
         if TaskContext.get() is not None:
             self._context = BatchContext(self._name)
             epoch = self._context.epoch
@@ -89,7 +90,9 @@ class MovableProcessor(StatefulProcessor):
         if arrival is not None and arrival.source == route:
             self._clear()
             return
-        if arrival is not None:
+        # Spark calls more than once for a key with many rows, or one that does not equal itself.
+        if arrival is not None and text not in self._taken:
+            self._taken.add(text)
             self._take_in(arrival.piece)
         rows = self._strip(rows)
         first = next(rows, None)
@@ -153,8 +156,8 @@ class MovableProcessor(StatefulProcessor):
             self._writer = context.home.open_handoff(
                 context.batch, context.partition, context.attempt
             )
-        most = context.epoch.most
-        if most is not None and len(self._writer.pieces) >= most:
+        most, pieces = context.epoch.most, self._writer.pieces
+        if most is not None and len(pieces) >= most and text not in pieces:
             return
         contents = {name: variable.write() for name, variable in self._handle.variables.items()}
         held = {name: content for name, content in contents.items() if content is not None}

@@ -51,6 +51,8 @@ class ControlReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._schema = schema
         self._name = name
         self._mailbox = Mailbox(folder)
+        # Whoever ran before with this mailbox may have had another checkpoint.
+        self._before = self._mailbox.read_version()
         self._idle: tuple[Any, ...] | None = None
         self._frozen: Wish | None = None
         self._only_frozen = False
@@ -62,7 +64,7 @@ class ControlReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:
         """The epoch of the batch that is planned now; Spark asks before each one."""
         checkpoint = self._mailbox.read_checkpoint()
-        if checkpoint is None:
+        if checkpoint is None or self._mailbox.read_version() == self._before:
             return start
         wish = self._frozen if self._only_frozen else self._mailbox.read_wish()
         exports = self._mailbox.read_exports()

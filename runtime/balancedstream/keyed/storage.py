@@ -9,11 +9,11 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import uuid
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
-from urllib.parse import unquote, urlsplit
 
 from pyspark import TaskContext
 
@@ -26,6 +26,8 @@ RUN_PROPERTY = "spark.jobGroup.id"
 
 MARK = "balancedstream"
 """Field of the control source's offset that holds the operator's name."""
+
+_HADOOP_PATH = re.compile(r"((?P<scheme>[a-zA-Z][-+.a-zA-Z0-9]*):)?(//[^/]*)?(?P<path>/.*)")
 
 KEPT_EPOCHS = 100
 """Spark itself keeps the offsets of so many batches."""
@@ -121,12 +123,17 @@ class Home:
             # Those of the batch before were written for the next one.
             if int(path.name.partition("-")[0]) < next_batch - 1:
                 path.unlink(missing_ok=True)
-        epochs = sorted(self._list(self._epochs), key=lambda p: int(p.name.partition("-")[0]))
-        for path in epochs[:-KEPT_EPOCHS]:
-            path.unlink(missing_ok=True)
+        epochs = {path: int(path.name.partition("-")[0]) for path in self._list(self._epochs)}
+        # By number: of one epoch there may be many files that no batch was planned with.
+        newest = max(epochs.values(), default=0)
+        for path, number in epochs.items():
+            if number <= newest - KEPT_EPOCHS:
+                path.unlink(missing_ok=True)
 
     def _list(self, folder: Path) -> list[Path]:
-        return [*folder.iterdir()] if folder.is_dir() else []
+        """The files of a folder, but for drafts and what a network file system hides there."""
+        found = folder.iterdir() if folder.is_dir() else ()
+        return [path for path in found if not path.name.startswith(".")]
 
 
 class HandoffWriter:
@@ -202,16 +209,16 @@ def write_durably(path: Path, content: bytes) -> None:
 
 
 def _find_folder(checkpoint: str) -> Path:
-    """The folder that a file URI names."""
-    parts = urlsplit(checkpoint)
-    if parts.scheme not in ("", "file"):
+    """The folder that Hadoop's name of a path stands for; nothing in it is escaped."""
+    found = _HADOOP_PATH.fullmatch(checkpoint)
+    if found is None or found["scheme"] not in (None, "file"):
         message = (
             f"the checkpoint {checkpoint} is not on a mounted file system, where balanced(...) "
             "keeps the state that is on its way; no row was processed: put the checkpoint on "
             "shared storage that is mounted (a volume claim), or leave out balanced(...)"
         )
         raise CheckpointError(message)
-    return Path(unquote(parts.path) if parts.scheme else checkpoint)
+    return Path(found["path"])
 
 
 def describe_report(context: BatchContext, fields: Mapping[str, Any]) -> dict[str, Any]:
