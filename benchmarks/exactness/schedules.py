@@ -81,7 +81,8 @@ def draw_schedule(kind: str, seed: int, partitions: int, keys: int = 0) -> tuple
         killed = _draw(rng, "kill-driver", rng.randrange(1, 6))
         actions.append(replace(killed, step=rng.choice(STEPS)) if keys else killed)
     if keys:
-        batches = [0, *(n for n in range(1, 7) if rng.random() < 0.5)]
+        batches = [n for n in range(1, 7) if rng.random() < 0.5]
+        actions.append(_draw_reassignment(rng, partitions, keys, 0, least=2))
         actions += [_draw_reassignment(rng, partitions, keys, after) for after in batches]
     return tuple(sorted(actions, key=lambda a: (a.after_batch, a.delay_s)))
 
@@ -94,9 +95,11 @@ def _draw(
     return Action(what, after_batch, rng.uniform(0.0, MOST_DELAY_S), rng.randrange(100))
 
 
-def _draw_reassignment(rng: random.Random, partitions: int, keys: int, after_batch: int) -> Action:
+def _draw_reassignment(
+    rng: random.Random, partitions: int, keys: int, after_batch: int, least: int = 0
+) -> Action:
     # None at all withdraws what was wanted, and sends home who has moved.
-    count = rng.choice([0, 1, 2, keys // 4, keys // 2])
+    count = rng.choice([n for n in (0, 1, 2, keys // 4, keys // 2) if n >= least])
     return Action(
         "reassign",
         after_batch,

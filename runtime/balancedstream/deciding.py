@@ -83,12 +83,14 @@ class Decider:
         )
         decision = decide(observation, self._policy)
         moving = self._realizer.wanted()
+        keys = self._realizer.keys
+        settling = keys.settling()
         # The others have nothing new since the last decision on them.
         ran = {(event.query, operator.id) for operator in event.operators}
         for key in sorted(ran & decision.balance.keys() - moving.keys()):
-            self._tell_balance(key, decision)
+            if event.query not in settling:
+                self._tell_balance(key, decision)
         self._tell_scaling(decision.scaling, observation.asked)
-        keys = self._realizer.keys
         plan = propose(
             self._realizer.epoch + 1,
             observation,
@@ -96,7 +98,7 @@ class Decider:
             self._policy,
             wanted=moving,
             routes=keys.routes,
-            settling=keys.settling(),
+            settling=settling,
         )
         if plan is None:
             return

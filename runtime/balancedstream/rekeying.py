@@ -10,7 +10,7 @@ from balancedstream.engine.events import BatchFinished, StatefulOperator
 from balancedstream.journal import Journal
 from balancedstream.keyed.control import KeyControl, find_controls
 
-TRANSFORM = "transformWithState"
+TRANSFORM = "TransformWithState"
 """Begins Spark's name of the operators whose keys can be balanced."""
 
 HOTTEST = 20
