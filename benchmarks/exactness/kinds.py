@@ -354,6 +354,9 @@ KINDS: dict[str, dict[str, Query]] = {
         )
     },
     "several-queries": {"aggregation": AGGREGATION, "join": JOIN},
+    "reassigned-keys-apply": {
+        "accounts": Query(apply_in_pandas, ("orders",), "update", ({},), reassigned=True)
+    },
     "processing-time-timers": {"alarms": ALARMS},
     "reassigned-keys-timers": {"alarms": replace(ALARMS, reassigned=True)},
 }

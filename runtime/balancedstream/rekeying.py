@@ -10,8 +10,8 @@ from balancedstream.engine.events import BatchFinished, StatefulOperator
 from balancedstream.journal import Journal
 from balancedstream.keyed.control import KeyControl, find_controls
 
-TRANSFORM = "TransformWithState"
-"""Begins Spark's name of the operators whose keys can be balanced."""
+OPERATORS = ("TransformWithState", "FlatMapGroupsInPandasWithState")
+"""Begin Spark's names of the operators whose keys can be balanced."""
 
 HOTTEST = 20
 """So many keys a batch are told of: the ones that matter for balance."""
@@ -193,5 +193,5 @@ class Rekeyer:
         return controls[0] if len(controls) == 1 else None
 
     def _find_operator(self, event: BatchFinished) -> StatefulOperator | None:
-        found = [o for o in event.operators if o.name.startswith(TRANSFORM)]
+        found = [o for o in event.operators if o.name.startswith(OPERATORS)]
         return found[0] if len(found) == 1 else None

@@ -36,9 +36,10 @@ def describe_counts(stream: Stream, broker: Broker, topic: str, **more: Any) -> 
         stream: whose.
         broker: of the topic.
         topic: with the input.
-        more: `wait_ms` a row, `rows` at most in a batch, `trigger_s` from one batch to the next;
-            the rest goes into the spec.
+        more: `wait_ms` a row, `rows` at most in a batch, `trigger_s` from one batch to the next,
+            whether keys are `balanced`; the rest goes into the spec.
     """
+    options = ["--balanced"] if more.pop("balanced", False) else []
     wait_ms = more.pop("wait_ms", 5)
     rows = more.pop("rows", 2000)
     trigger_s = more.pop("trigger_s", 2)
@@ -49,6 +50,7 @@ def describe_counts(stream: Stream, broker: Broker, topic: str, **more: Any) -> 
         f"--wait-ms={wait_ms}",
         f"--max-offsets-per-trigger={rows}",
         f"--trigger={trigger_s} seconds",
+        *options,
         **{"partitions": 12, **FAST, **more},
     )
 

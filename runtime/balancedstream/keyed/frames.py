@@ -14,10 +14,12 @@ from balancedstream.engine.checkpoints import publish_checkpoints
 from balancedstream.errors import InvalidInputError
 from balancedstream.keyed.control import KeyControl
 from balancedstream.keyed.encoding import KeyEncoding
+from balancedstream.keyed.functions import Function, MovableFunction
 from balancedstream.keyed.processors import (
     CONTROL_COLUMN,
     ROUTE_COLUMN,
     MovableProcessor,
+    Rows,
     StripFrames,
     StripRows,
 )
@@ -93,6 +95,58 @@ class BalancedFrame:
             eventTimeColumnName,
         )
 
+    def applyInPandasWithState(
+        self,
+        func: Function,
+        outputStructType: StructType | str,
+        stateStructType: StructType | str,
+        outputMode: str,
+        timeoutConf: str,
+    ) -> DataFrame:
+        """As `GroupedData.applyInPandasWithState`; the function is the same one.
+
+        Raises:
+            InvalidInputError: the DataFrame is no stream.
+        """
+        self._check_stream()
+        self._stay_if_pandas_changes_keys("applyInPandasWithState")
+        modes = (outputStructType, stateStructType, outputMode, timeoutConf)
+        if self.control is None:
+            plain: DataFrame = self._frame.groupBy(*self._keys).applyInPandasWithState(func, *modes)
+            return plain
+        movable = MovableFunction(
+            func,
+            self._name,
+            self._encoding,
+            timeoutConf,
+            self.control.reports,
+            StripFrames(tuple(self._frame.columns)),
+        )
+
+        def run(key: Any, frames: Rows, state: Any) -> Rows:
+            yield from movable(key, frames, state)
+
+        grouped = self._unite(self.control).groupBy(ROUTE_COLUMN, *self._keys)
+        applied: DataFrame = grouped.applyInPandasWithState(run, *modes)
+        return applied
+
+    def _check_stream(self) -> None:
+        if not self._frame.isStreaming:
+            message = (
+                "df: keys are balanced from one micro-batch to the next, and this DataFrame is no "
+                "stream; nothing was started: group it by its key instead"
+            )
+            raise InvalidInputError(message)
+
+    def _stay_if_pandas_changes_keys(self, method: str) -> None:
+        if self._encoding.changes_in_pandas and self.control is not None:
+            warnings.warn(
+                f"balanced: keys with a timestamp are not moved under {method}, for pandas knows "
+                "them in another time zone; use transformWithState, or another key",
+                stacklevel=4,
+            )
+            self.control = None
+
     def _transform(
         self,
         method: str,
@@ -101,25 +155,15 @@ class BalancedFrame:
         initial: BalancedFrame | None,
         event_time: str,
     ) -> DataFrame:
-        if not self._frame.isStreaming:
-            message = (
-                "df: keys are balanced from one micro-batch to the next, and this DataFrame is no "
-                "stream; nothing was started: group it by its key instead"
-            )
-            raise InvalidInputError(message)
+        self._check_stream()
         if initial is not None and initial._keys != self._keys:
             message = (
                 f"initialState: is balanced by {', '.join(initial._keys)}, and the stream by "
                 f"{', '.join(self._keys)}; nothing was started: give both the same key"
             )
             raise InvalidInputError(message)
-        if method.endswith("Pandas") and self._encoding.changes_in_pandas:
-            warnings.warn(
-                f"balanced: keys with a timestamp are not moved under {method}, for pandas knows "
-                "them in another time zone; use transformWithState, or another key",
-                stacklevel=3,
-            )
-            self.control = None
+        if method.endswith("Pandas"):
+            self._stay_if_pandas_changes_keys(method)
         if self.control is None:
             grouped: Any = self._frame.groupBy(*self._keys)
             begins = initial._frame.groupBy(*self._keys) if initial else None

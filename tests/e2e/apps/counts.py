@@ -19,6 +19,8 @@ import pandas as pd
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
 
+from balancedstream.keyed import balanced
+
 if TYPE_CHECKING:
     from pyspark.sql.streaming.state import GroupState
 
@@ -34,6 +36,7 @@ def main() -> None:
     parser.add_argument("--name", default="counts", help="of the query")
     parser.add_argument("--max-offsets-per-trigger", type=int, default=100_000)
     parser.add_argument("--trigger", default="1 second", help="interval of micro-batches")
+    parser.add_argument("--balanced", action="store_true", help="keys can be reassigned")
     parser.add_argument("--wait-ms", type=float, default=0.0, help="for each row")
     arguments = parser.parse_args()
 
@@ -53,7 +56,8 @@ def main() -> None:
         )
         .select("key", "v.value", "v.event_time_ms")
     )
-    counted = rows.groupBy("key").applyInPandasWithState(
+    grouped = balanced(rows, "key") if arguments.balanced else rows.groupBy("key")
+    counted = grouped.applyInPandasWithState(
         count_slowly(arguments.wait_ms / 1000), OUTPUT, STATE, "update", "NoTimeout"
     )
     query = (

@@ -1,0 +1,215 @@
+"""A user's function for `applyInPandasWithState`, whose keys can change their owner.
+
+The protocol is that of `processors`. Here a key has one state and one timeout, and Spark says
+nowhere that a task is over: what was written down is reported, and its file closed, when Spark
+collects the task's report.
+"""
+
+from __future__ import annotations
+
+import datetime
+import itertools
+import pickle
+import time
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from pyspark import Accumulator, TaskContext
+from pyspark.sql.streaming.state import GroupState, GroupStateTimeout
+from pyspark.sql.types import TimestampType
+
+from balancedstream.core.epochs import Piece
+from balancedstream.core.hotkeys import HotKeySketch
+from balancedstream.keyed.encoding import KeyEncoding
+from balancedstream.keyed.processors import EPSILON, Rows
+from balancedstream.keyed.reports import Report
+from balancedstream.keyed.storage import BatchContext, HandoffWriter, describe_report
+
+Function = Callable[[Any, Iterator[Any], Any], Iterator[Any]]
+
+
+class SeenState:
+    """Spark's `GroupState` as a user's function sees it; knows when the key times out by now.
+
+    Args:
+        state: Spark's, which answers all that is not answered here.
+        timeout_ms: when the key times out by what was set before; -1 for never.
+        timed_out: whether the function is called because it has.
+
+    Attributes:
+        oldTimeoutTimestamp: as Spark's.
+        hasTimedOut: as Spark's.
+        timeout_ms: when the key times out by now.
+        timeout_set: whether the function said so.
+    """
+
+    def __init__(self, state: GroupState, timeout_ms: int, *, timed_out: bool) -> None:
+        self._state = state
+        self.oldTimeoutTimestamp = timeout_ms
+        self.hasTimedOut = timed_out
+        self.timeout_ms = timeout_ms
+        self.timeout_set = False
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._state, name)
+
+    def setTimeoutDuration(self, durationMs: int) -> None:
+        """As Spark's."""
+        self._state.setTimeoutDuration(durationMs)
+        self.timeout_ms = durationMs + self._state.getCurrentProcessingTimeMs()
+        self.timeout_set = True
+
+    def setTimeoutTimestamp(self, timestampMs: Any) -> None:
+        """As Spark's."""
+        self._state.setTimeoutTimestamp(timestampMs)
+        is_time = isinstance(timestampMs, datetime.datetime)
+        exact_ms = TimestampType().toInternal(timestampMs) / 1000 if is_time else timestampMs
+        self.timeout_ms = int(exact_ms)
+        self.timeout_set = True
+
+
+class _Task:
+    """What one task attempt has to do, and did."""
+
+    def __init__(self, context: BatchContext) -> None:
+        self.context = context
+        epoch = context.epoch
+        now = epoch.batch == context.batch
+        self.arrivals = epoch.arrivals if now else {}
+        self.asked = frozenset(epoch.asked if now else ())
+        self.touched = frozenset(epoch.touched)
+        self.waiting: set[str] = set()
+        self.sketch = HotKeySketch(EPSILON)
+        self.writer: HandoffWriter | None = None
+
+    def write(self, text: str, content: bytes) -> None:
+        """Writes a key's state down for its new owner."""
+        context = self.context
+        if self.writer is None:
+            self.writer = context.home.open_handoff(
+                context.batch, context.partition, context.attempt
+            )
+        most, pieces = context.epoch.most, self.writer.pieces
+        if most is None or len(pieces) < most or text in pieces:
+            self.writer.add(text, content)
+
+    def __reduce__(self) -> tuple[type, tuple[Report]]:
+        """Spark collects the report, so the task is over: it becomes what is to be said of it."""
+        found: Report = {"keys": self.sketch.to_json()}
+        if self.writer is not None:
+            self.writer.close()
+            found |= {"file": self.writer.file, "pieces": self.writer.pieces}
+        return dict, (describe_report(self.context, found),)
+
+
+class MovableFunction:
+    """Runs a function, and hands its keys over and takes them in.
+
+    Args:
+        function: the user's.
+        name: of the operator within the query.
+        encoding: of its keys.
+        timeout: as Spark is given it.
+        reports: goes to the driver.
+        strip: makes the user's frames of Spark's, without control rows and hidden columns.
+    """
+
+    def __init__(
+        self,
+        function: Function,
+        name: str,
+        encoding: KeyEncoding,
+        timeout: str,
+        reports: Accumulator[tuple[Any, ...]],
+        strip: Callable[[Rows], Rows],
+    ) -> None:
+        self._function = function
+        self._name = name
+        self._encoding = encoding
+        self._timeout = timeout
+        self._reports = reports
+        self._strip = strip
+        self._task: _Task | None = None
+        self._attempt = -1
+
+    def __call__(self, key: Any, frames: Rows, state: GroupState) -> Rows:
+        """One key of one batch; or, after all of them, one that has timed out."""
+        started_s = time.perf_counter()
+        task = self._find_task()
+        route, values = key[0], tuple(key[1:])
+        text = self._encoding.write(values)
+        arrival = task.arrivals.get(text)
+        if state.hasTimedOut:
+            seen = SeenState(state, state.oldTimeoutTimestamp, timed_out=True)
+            yield from self._function(values, iter(()), seen)
+            if text in task.waiting:
+                self._hand_over(task, text, seen)
+        elif arrival is not None and arrival.source == route:
+            state.remove()
+        else:
+            yield from self._run(task, text, values, frames, state)
+        task.sketch.update(text.encode(), time.perf_counter() - started_s)
+
+    def _run(self, task: _Task, text: str, values: Any, frames: Rows, state: GroupState) -> Rows:
+        timeout_ms, arrived = state.oldTimeoutTimestamp, text in task.arrivals
+        if arrived:
+            timeout_ms = self._take_in(task, task.arrivals[text].piece, state)
+        seen = SeenState(state, timeout_ms, timed_out=False)
+        frames = self._strip(frames)
+        first = next(frames, None)
+        if first is not None:
+            yield from self._function(values, itertools.chain((first,), frames), seen)
+        due = self._is_due(seen.timeout_ms, state)
+        if due and arrived:
+            # Spark cannot be given a timeout that is over, so it would call in a later batch.
+            seen = SeenState(state, seen.timeout_ms, timed_out=True)
+            yield from self._function(values, iter(()), seen)
+        if text in task.asked or (first is not None and text in task.touched):
+            if due and not arrived:
+                # Spark calls once more in this batch: the state must not go before.
+                task.waiting.add(text)
+            else:
+                self._hand_over(task, text, seen)
+
+    def _take_in(self, task: _Task, piece: Piece, state: GroupState) -> int:
+        """Sets the state as it was written down; returns when it times out."""
+        if not piece.state_bytes:
+            return int(GroupState.NO_TIMESTAMP)
+        content = task.context.home.read_handoff(piece.file, piece.offset, piece.state_bytes)
+        held, timeout_ms = pickle.loads(content)  # noqa: S301 - as safe as Spark's own checkpoint
+        if held is not None:
+            state.update(held)
+        if not self._is_due(timeout_ms, state):
+            self._set_timeout(timeout_ms, state)
+        return int(timeout_ms)
+
+    def _hand_over(self, task: _Task, text: str, state: SeenState) -> None:
+        held = state.getOption
+        nothing = held is None and state.timeout_ms == GroupState.NO_TIMESTAMP
+        task.write(text, b"" if nothing else pickle.dumps((held, state.timeout_ms)))
+
+    def _is_due(self, timeout_ms: int, state: GroupState) -> bool:
+        """Spark calls for those keys whose timeout is before this batch's time."""
+        if timeout_ms == GroupState.NO_TIMESTAMP or self._timeout == GroupStateTimeout.NoTimeout:
+            return False
+        by_event = self._timeout == GroupStateTimeout.EventTimeTimeout
+        now_ms: int = (
+            state.getCurrentWatermarkMs() if by_event else state.getCurrentProcessingTimeMs()
+        )
+        return timeout_ms < now_ms
+
+    def _set_timeout(self, timeout_ms: int, state: GroupState) -> None:
+        if timeout_ms == GroupState.NO_TIMESTAMP:
+            return
+        if self._timeout == GroupStateTimeout.EventTimeTimeout:
+            state.setTimeoutTimestamp(timeout_ms)
+        elif self._timeout == GroupStateTimeout.ProcessingTimeTimeout:
+            state.setTimeoutDuration(max(1, timeout_ms - state.getCurrentProcessingTimeMs()))
+
+    def _find_task(self) -> _Task:
+        attempt: Any = TaskContext.get()
+        if self._task is None or self._attempt != attempt.taskAttemptId():
+            self._attempt = attempt.taskAttemptId()
+            self._task = _Task(BatchContext(self._name))
+            self._reports.add((self._task,))
+        return self._task

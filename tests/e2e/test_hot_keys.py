@@ -1,0 +1,60 @@
+"""A hot key changes its state partition while the stream runs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+from broker import Broker
+from hotkeys import find_keys_of_one_partition
+from monitoring import Prometheus
+from producing import ZipfKeys
+from streaming import describe_counts, run_and_compare
+from streams import Stream
+from waiting import wait_until
+
+pytestmark = [pytest.mark.e2e, pytest.mark.e2e_ci]
+
+KEYS = 20
+PARTITIONS = 12
+
+
+@pytest.mark.usefixtures("operator", "app_image")
+def test_two_hot_keys_of_one_partition_are_parted_without_a_restart(
+    prometheus: Prometheus,
+    broker: Broker,
+    topic: str,
+    open_stream: Callable[[str], Stream],
+) -> None:
+    stream = open_stream("hot")
+    manifest = describe_counts(
+        stream,
+        broker,
+        topic,
+        balanced=True,
+        wait_ms=20,
+        rows=200,
+        executors=(2, 2),
+        partitions=PARTITIONS,
+    )
+    pair = find_keys_of_one_partition(KEYS, PARTITIONS)
+    keys = ZipfKeys(count=KEYS, exponent=0.0, seed=5)
+    # Together they have four fifths of the rows: more than one executor's share.
+    keys.favor(pair, 36)
+    settled = f'balancedstream_key_moves_settled_total{{stream="{stream.namespace}/{stream.name}"}}'
+    with run_and_compare(stream, manifest, broker, topic, keys, rate=100):
+        stream.wait_for_executors(2)
+        pods = stream.identities()
+        wait_until(
+            "a key in its new partition",
+            lambda: prometheus.value(settled),
+            timeout_s=240,
+            last_seen=lambda: stream.status().get("reason"),
+        )
+        stream.wait_for_condition("Balanced", "True", timeout_s=180)
+        stream.wait_for_condition("Migrating", "False")
+        status = stream.status()
+        partition_of = {k["key"]: k["partition"] for k in status["hottestKeys"]}
+        assert len({partition_of[f'"{key}"'] for key in pair}) == 2, status["hottestKeys"]
+        assert any("key move" in decision["reason"] for decision in status["decisions"])
+        assert stream.identities() == pods, "no pod was replaced or restarted"
