@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from decimal import Decimal
 from typing import Any
 
+import numpy as np
 import pandas as pd
 import pyarrow as pa
 import pytest
@@ -301,3 +302,8 @@ def test_keys_of_other_types_are_never_moved_and_it_is_said_why(
         assert encoding.problem.endswith("keys of this job are never moved")
         with pytest.raises(AssertionError, match=found):
             raise AssertionError(encoding.problem)
+
+
+def test_what_numpy_makes_of_a_value_names_the_same_key() -> None:
+    encoding = KeyEncoding(spark.StructType().add("n", spark.LongType()))
+    assert encoding.write((np.int64(7),)) == encoding.write((7,)) == "7"

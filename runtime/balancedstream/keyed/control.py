@@ -16,12 +16,14 @@ from pyspark import Accumulator, SparkContext
 
 from balancedstream.core.epochs import Epoch, Export, Wish
 from balancedstream.core.hotkeys import parse_hot_keys
-from balancedstream.core.plan import MAX_ROUTES
 from balancedstream.errors import InvalidInputError, PlanTooLargeError
 from balancedstream.keyed.encoding import KeyEncoding
 from balancedstream.keyed.mailbox import Mailbox
 from balancedstream.keyed.reports import Report, ReportParam, take_reports
 from balancedstream.keyed.storage import Home
+
+MOST_KEYS = 20_000
+"""About 1 MB of epoch, which each task reads; a plan in Kubernetes holds fewer."""
 
 HOTTEST_OF_TASK = 10
 """A key that is not among a task's first ten cannot make its partition hot."""
@@ -64,11 +66,11 @@ class KeyControl:
 
         Raises:
             InvalidInputError: a key that is none of this operator; nothing changes.
-            PlanTooLargeError: more keys than a plan may have.
+            PlanTooLargeError: more keys than every task of every batch should have to read.
         """
-        if len(wish.routes) > MAX_ROUTES:
+        if len(wish.routes) > MOST_KEYS:
             message = (
-                f"routes: has {len(wish.routes)} keys, at most {MAX_ROUTES} fit; nothing changed: "
+                f"routes: has {len(wish.routes)} keys, at most {MOST_KEYS} fit; nothing changed: "
                 "give only the hottest keys a route"
             )
             raise PlanTooLargeError(message)

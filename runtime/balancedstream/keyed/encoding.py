@@ -6,6 +6,7 @@ import datetime
 from collections.abc import Sequence
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 from pyspark.sql.types import (
     ArrayType,
@@ -139,6 +140,8 @@ class KeyEncoding:
 
 def _internalize(value: Any, of_type: DataType) -> Any:
     """A value as `toInternal` makes it, also of what pandas makes of a column with nulls."""
+    if isinstance(value, np.generic):
+        value = value.item()
     if isinstance(of_type, FloatType | DoubleType):
         return value
     if isinstance(value, float | datetime.datetime) and value != value:  # noqa: PLR0124 - NaN, NaT

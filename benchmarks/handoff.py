@@ -1,0 +1,179 @@
+"""Ten thousand keys change their state partition: all at once, when touched, or in shares.
+
+A stateful query has 10,000 keys with 1 KB of state each, of which most are cold. After some steady
+batches every key shall go to the next partition. Besides, the same query without any move is timed
+with and without `balanced(...)`: that is what routing costs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from harness import (
+    Case,
+    MeasuringEngine,
+    await_that,
+    open_session,
+    prepare,
+    read_rows,
+    remove_folder,
+    run,
+    start_query,
+    watching,
+)
+from pyspark.sql import DataFrame, Row, SparkSession
+from pyspark.sql import functions as F  # noqa: N812
+from pyspark.sql.streaming import StatefulProcessor, StatefulProcessorHandle
+
+from balancedstream.core.epochs import HANDOFF_STRATEGIES, Wish
+from balancedstream.core.routes import Primitive, partition_of
+from balancedstream.engine.session import LocalExecutors
+from balancedstream.keyed import BalancedFrame, balanced
+from balancedstream.keyed.control import KeyControl
+
+EXECUTORS = 2
+KEY = Primitive("long")
+ARMS = (*HANDOFF_STRATEGIES, "unmoved", "plain")
+
+
+@dataclass(frozen=True)
+class Load:
+    """What all arms get.
+
+    Attributes:
+        partitions: state partitions.
+        keys: that have state, and shall all move.
+        warm_keys: the ones that rows keep coming for.
+        rows_per_batch: rows in every batch; the first ones make the keys.
+        state_bytes: of each key.
+        share: keys a batch under hybrid handoff.
+        steady_batches: measured before the moves begin.
+        moving_batches: measured from then on.
+    """
+
+    partitions: int = 8
+    keys: int = 10_000
+    warm_keys: int = 1_000
+    rows_per_batch: int = 2_000
+    state_bytes: int = 1_000
+    share: int = 500
+    steady_batches: int = 5
+    moving_batches: int = 26
+
+    @property
+    def filling_batches(self) -> int:
+        return -(-self.keys // self.rows_per_batch)
+
+
+SMOKE = Load(keys=1_000, warm_keys=100, rows_per_batch=500, share=200, moving_batches=8)
+
+
+class Keeper(StatefulProcessor):  # type: ignore[misc]
+    """Counts a key's rows and keeps a text beside the count."""
+
+    def __init__(self, state_bytes: int) -> None:
+        self._text = "x" * state_bytes
+
+    def init(self, handle: StatefulProcessorHandle) -> None:
+        self._kept = handle.getValueState("kept", "n LONG, text STRING")
+
+    def handleInputRows(self, key: Any, rows: Iterator[Row], timerValues: Any) -> Iterator[Row]:  # noqa: N802, N803
+        seen = (self._kept.get() or (0,))[0] + sum(1 for _ in rows)
+        self._kept.update((seen, self._text))
+        yield Row(key=key[0], rows=seen)
+
+    def close(self) -> None:
+        pass
+
+
+def main() -> None:
+    with prepare("handoff", __doc__ or "") as benchmark:
+        load = SMOKE if benchmark.smoke else Load()
+        cases: list[Case] = [
+            {"arm": arm, "repetition": repetition}
+            for repetition in benchmark.repetitions
+            for arm in ARMS
+        ]
+        missing = benchmark.find_missing(cases)
+        if not missing:
+            return
+        settings = {"spark.sql.shuffle.partitions": str(load.partitions)}
+        with open_session(benchmark, LocalExecutors(EXECUTORS, EXECUTORS), settings) as spark:
+            bench = Bench(benchmark.work, spark, load)
+            for case in missing:
+                measured = bench.measure(str(case["arm"]), int(case["repetition"]))
+                benchmark.record(spark, case, asdict(load), measured)
+
+
+class Bench:
+    """A session in which one query after the other is measured."""
+
+    def __init__(self, work: Path, spark: SparkSession, load: Load) -> None:
+        self._work = work
+        self._spark = spark
+        self._load = load
+        self._engine = MeasuringEngine(spark)
+
+    def measure(self, arm: str, repetition: int) -> dict[str, Any]:
+        """Seconds of every batch, and how many keys had moved after it."""
+        load = self._load
+        name = f"{arm}-{repetition}"
+        checkpoint = self._work / name
+        remove_folder(checkpoint)
+        self._engine.forget_events()
+        grouped: Any = self._draw_rows().groupBy("key")
+        control: KeyControl | None = None
+        if arm != "plain":
+            frame: BalancedFrame = balanced(self._draw_rows(), "key")
+            grouped, control = frame, frame.control
+        states = grouped.transformWithState(
+            Keeper(load.state_bytes), "key LONG, rows LONG", "update", "none"
+        )
+        before = load.filling_batches + load.steady_batches
+        moves = control is not None and arm in HANDOFF_STRATEGIES
+        count = before + (load.moving_batches if moves else load.steady_batches)
+        with watching(self._engine):
+            query = start_query(states, name, checkpoint)
+            try:
+                self._engine.await_batches(query, before)
+                if moves and control is not None:
+                    control.want(Wish(self._route_all(control), arm, share=load.share))  # type: ignore[arg-type]
+                await_that(lambda: len(self._engine.batches(name)) >= count, query)
+            finally:
+                query.stop()
+        finished = self._engine.batches(name)[:count]
+        moved = [self._count_moved(control, e.sample.batch) for e in finished] if moves else []
+        return {
+            "batch_s": [event.sample.duration_s for event in finished],
+            "rows": [event.sample.input_rows for event in finished],
+            "moved": moved,
+        }
+
+    def _draw_rows(self) -> DataFrame:
+        """At first each key once, then warm keys only."""
+        rows = read_rows(self._spark, self._load.rows_per_batch)
+        warm = F.pmod(F.xxhash64("value"), F.lit(self._load.warm_keys))
+        return rows.select(
+            F.when(F.col("value") < self._load.keys, F.col("value")).otherwise(warm).alias("key")
+        )
+
+    def _route_all(self, control: KeyControl) -> dict[str, int]:
+        """Every key to the partition after its own."""
+        partitions = self._load.partitions
+        return control.find_routes(
+            {
+                str(key): (partition_of(0, key, KEY, partitions) + 1) % partitions
+                for key in range(self._load.keys)
+            },
+            partitions,
+        )
+
+    def _count_moved(self, control: KeyControl | None, batch: int) -> int:
+        return len(control.read_epoch(batch).routes) if control else 0
+
+
+if __name__ == "__main__":
+    run(main)
