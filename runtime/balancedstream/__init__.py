@@ -6,16 +6,21 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from balancedstream.attaching import Attachment, attach
+    from balancedstream.shuffling.shuffles import Shuffle, shuffle
 
-__all__ = ["Attachment", "attach"]
+__all__ = ["Attachment", "Shuffle", "attach", "shuffle"]
 __version__ = "0.1.0"
 
 
 def __getattr__(name: str) -> Any:
     # The core is imported where there is no Spark: what needs Spark is loaded when it is asked for.
-    if name in __all__:
+    if name in ("Attachment", "attach"):
         from balancedstream import attaching  # noqa: PLC0415
 
         return getattr(attaching, name)
+    if name in ("Shuffle", "shuffle"):
+        from balancedstream.shuffling import shuffles  # noqa: PLC0415
+
+        return getattr(shuffles, name)
     message = f"module {__name__!r} has no attribute {name!r}"
     raise AttributeError(message)

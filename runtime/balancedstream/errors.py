@@ -31,3 +31,7 @@ class MissingPackageError(BalancedStreamError):
 
 class PortInUseError(BalancedStreamError):
     """Another program listens on the port that was to serve; nothing was started."""
+
+
+class SharedFolderError(BalancedStreamError):
+    """A folder that driver and executors share cannot be used; the batch fails, no row is lost."""
