@@ -216,6 +216,7 @@ def measure_on_spark() -> None:
         missing = benchmark.find_missing(cases)
         if not missing:
             return
+        os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
         with open_session(benchmark, LocalExecutors(EXECUTORS, EXECUTORS)) as spark:
             bench = Bench(benchmark, spark, load)
             bench.warm_up()

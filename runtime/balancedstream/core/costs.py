@@ -16,6 +16,7 @@ import json
 import zlib
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from math import fsum
 from typing import Final
 
@@ -63,7 +64,7 @@ class TaskCosts:
     equal_error_s: float = 0.0
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class LearntCosts:
     """What is known after a micro-batch.
 
@@ -87,8 +88,9 @@ class LearntCosts:
     error: float | None = None
     equal_error: float | None = None
 
+    @cached_property
     def estimates(self) -> CostSketch:
-        """Both sketches in one."""
+        """Both sketches in one, to be asked only."""
         merged = CostSketch.from_bytes(self.newer.to_bytes())
         if self.older:
             merged.merge(self.older)

@@ -90,7 +90,7 @@ def route_rows(
         order = own_order
         assigned: NDArray[np.int64] | list[int] = (first + np.arange(len(order))) % partitions
     else:
-        costs_s = estimate_costs_s(learnt.estimates(), items[own_order])
+        costs_s = estimate_costs_s(learnt.estimates, items[own_order])
         dearest_first = np.argsort(-costs_s, kind="stable")
         order = own_order[dearest_first]
         assigned = assign_greedily(costs_s[dearest_first].tolist(), partitions, first=first)

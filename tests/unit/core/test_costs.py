@@ -52,7 +52,7 @@ def trusted_costs() -> LearntCosts:
 def test_the_first_batch_teaches_costs_that_are_not_trusted_yet() -> None:
     learnt = learn_costs(None, 0, [task(0.0, 0.5)])
     assert not learnt.trusted
-    assert learnt.estimates().estimate(b"text") == pytest.approx(1 / LEAST_RECORDS)
+    assert learnt.estimates.estimate(b"text") == pytest.approx(1 / LEAST_RECORDS)
 
 
 def test_estimates_that_foretold_a_batch_better_than_equal_costs_are_trusted() -> None:
@@ -73,7 +73,7 @@ def test_what_was_trusted_and_fails_is_forgotten_and_that_is_said() -> None:
     learnt = learn_costs(trusted_costs(), 2, [task(0.6, 0.5, sketch=sketch_of(9.0, records=100))])
     assert not learnt.trusted
     assert "off by 60 %" in learnt.reason
-    assert learnt.estimates().records == 100
+    assert learnt.estimates.records == 100
 
 
 def test_a_function_that_works_after_it_has_read_everything_is_not_trusted() -> None:
@@ -95,19 +95,19 @@ def test_a_batch_of_few_records_decides_nothing_and_is_learnt_all_the_same() -> 
     learnt = learn_costs(trusted_costs(), 2, [task(0.9, 0.1, sketch=few)])
     assert learnt.trusted
     assert learnt.batch == 2
-    assert learnt.estimates().count(b"new") == LEAST_RECORDS - 1
+    assert learnt.estimates.count(b"new") == LEAST_RECORDS - 1
 
 
 def test_costs_are_forgotten_after_two_generations() -> None:
     learnt = learn_costs(None, 0, [task(0.0, 0.5, sketch=sketch_of(item=b"old"))])
     for batch in range(1, GENERATION_BATCHES):
         learnt = learn_costs(learnt, batch, [task(0.0, 0.5)])
-    assert learnt.estimates().count(b"old") == LEAST_RECORDS
+    assert learnt.estimates.count(b"old") == LEAST_RECORDS
     for batch in range(GENERATION_BATCHES, 2 * GENERATION_BATCHES):
         learnt = learn_costs(learnt, batch, [task(0.0, 0.5)])
-        assert learnt.estimates().count(b"old") == LEAST_RECORDS
+        assert learnt.estimates.count(b"old") == LEAST_RECORDS
     learnt = learn_costs(learnt, 2 * GENERATION_BATCHES, [task(0.0, 0.5)])
-    assert learnt.estimates().count(b"old") == 0
+    assert learnt.estimates.count(b"old") == 0
 
 
 def test_sketches_of_another_seed_begin_anew() -> None:
@@ -128,7 +128,7 @@ def test_what_is_read_back_is_what_was_written() -> None:
         assert LearntCosts.from_bytes(learnt.to_bytes()).to_bytes() == learnt.to_bytes()
         learnt = learn_costs(learnt, batch, [task(0.1, 0.5)])
     read = LearntCosts.from_bytes(learnt.to_bytes())
-    assert read.estimates().to_bytes() == learnt.estimates().to_bytes()
+    assert read.estimates.to_bytes() == learnt.estimates.to_bytes()
     assert (read.batch, read.trusted, read.reason, read.error) == (
         learnt.batch,
         learnt.trusted,
