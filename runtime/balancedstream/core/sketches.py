@@ -18,7 +18,7 @@ import sys
 from array import array
 from collections.abc import Callable, Sequence
 from hashlib import blake2b
-from operator import sub
+from operator import add, sub
 from typing import Final
 
 from balancedstream.errors import InvalidInputError
@@ -230,8 +230,8 @@ class CostSketch:
         if self._cost_ns + other._cost_ns > _MOST_NS:
             message = "other: merged, the costs add up to more than 292 years"
             raise InvalidInputError(message)
-        self._counts = array("q", map(int.__add__, self._counts, other._counts))
-        self._costs_ns = array("q", map(int.__add__, self._costs_ns, other._costs_ns))
+        self._counts = array("q", map(add, self._counts, other._counts))
+        self._costs_ns = array("q", map(add, self._costs_ns, other._costs_ns))
         self.records += other.records
         self._cost_ns += other._cost_ns
         self._unseen_s = None
