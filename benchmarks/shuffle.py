@@ -168,7 +168,7 @@ class Bench:
 
     def _know(self, case: Case) -> LearntCosts:
         """A sketch so wide that hardly two items share a cell."""
-        sketch = CostSketch(0.0001, 0.1, seed=0)
+        sketch = CostSketch(0.0003, 0.1, seed=0)
         items = self._spark.range(ITEMS).select("id", F.xxhash64("id").alias("item")).collect()
         names = name_items(np.array([row["item"] for row in items]))
         cost_ms = self._cost_ms(case)

@@ -91,10 +91,7 @@ class LearntCosts:
     @cached_property
     def estimates(self) -> CostSketch:
         """Both sketches in one, to be asked only."""
-        merged = CostSketch.from_bytes(self.newer.to_bytes())
-        if self.older:
-            merged.merge(self.older)
-        return merged
+        return self.newer if self.older is None else _merge([self.newer, self.older])
 
     def to_bytes(self) -> bytes:
         """Write it down; what is empty in the sketches takes next to no space.

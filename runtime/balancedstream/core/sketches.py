@@ -264,7 +264,7 @@ class CostSketch:
         return header + _to_little_endian(self._counts) + _to_little_endian(self._costs_ns)
 
     def __reduce__(self) -> tuple[Callable[[bytes], CostSketch], tuple[bytes]]:
-        return CostSketch.from_bytes, (self.to_bytes(),)
+        return _restore, (self.to_bytes(),)
 
     @classmethod
     def from_bytes(cls, data: bytes) -> CostSketch:
@@ -304,6 +304,11 @@ class CostSketch:
                 if min(row) < 0 or sum(row) != total:
                     message = "data: the rows of the cost sketch do not add up; it was damaged"
                     raise InvalidInputError(message)
+
+
+def _restore(data: bytes) -> CostSketch:
+    # Not the class method itself: what sends functions to executors would send its code along.
+    return CostSketch.from_bytes(data)
 
 
 def measure_change(before: Sequence[float], after: Sequence[float]) -> float:

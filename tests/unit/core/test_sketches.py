@@ -7,12 +7,13 @@ import pickle
 import random
 import sys
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from pyspark import cloudpickle
 
 from balancedstream.core.sketches import HEADER_BYTES, CostSketch, measure_change
 from balancedstream.errors import InvalidInputError
@@ -278,6 +279,7 @@ def test_no_records_are_refused_and_nothing_is_counted() -> None:
     assert sketch.cost_s == 0.0
 
 
-def test_a_pickled_sketch_is_the_same() -> None:
+@pytest.mark.parametrize("dumps", [pickle.dumps, cloudpickle.dumps])
+def test_a_pickled_sketch_is_the_same(dumps: Callable[[CostSketch], bytes]) -> None:
     sketch = sketch_of([(b"text", 1.0)])
-    assert pickle.loads(pickle.dumps(sketch)).to_bytes() == sketch.to_bytes()  # noqa: S301
+    assert pickle.loads(dumps(sketch)).to_bytes() == sketch.to_bytes()  # noqa: S301
