@@ -11,7 +11,7 @@ import json
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from statistics import median
+from statistics import fmean, median
 from typing import Any
 
 REPOSITORY = Path(__file__).parents[1]
@@ -27,6 +27,9 @@ BUDGET_S = 1.0
 
 FAIR_SHARE = 0.8
 """A new executor that is busy for so much of the mean carries its share."""
+
+NEAR_KNOWING, NEAR_ROUND_ROBIN, SMALL_ERROR = 1.05, 1.02, 0.20
+"""The targets of the cost-aware shuffle: batch time over that of the two, and the error."""
 
 NONE = "-"
 
@@ -417,6 +420,126 @@ def tabulate_operator_load(results: Sequence[Result]) -> Iterator[str]:
     yield from table(["streams", "processor (cores)", "memory (MiB)", "passes a second"], rows)
 
 
+def tabulate_shuffle_simulated(results: Sequence[Result]) -> Iterator[str]:
+    """Batch times over those of the all-knowing scheduler: means over the runs of a case."""
+    steady = [r for r in results if not r["case"]["slowed"]]
+    slowed = [r for r in results if r["case"]["slowed"]]
+    runs = sum(len(r["measured"]["ours"]["batch_s"]) for r in results)
+    yield f"{runs:,} runs, each of which all ways of shuffling share."
+    yield ""
+    rows = [
+        [
+            r["case"]["costs"],
+            f"{r['case']['zipf']:g}",
+            *(over_knowing(r, way) for way in ("round robin", "random", "ours")),
+            f"{100 * fmean(r['measured']['ours']['error']):.0f} %",
+        ]
+        for r in steady
+    ]
+    header = ["costs", "Zipf s", "round robin", "random", "by cost", "median error"]
+    yield from table(header, rows)
+    yield ""
+    near = [r for r in steady if mean_ratio(r, "ours", "all-knowing") <= NEAR_KNOWING]
+    never = [r for r in steady if mean_ratio(r, "ours", "round robin") <= NEAR_ROUND_ROBIN]
+    known = [r for r in steady if fmean(r["measured"]["ours"]["error"]) <= SMALL_ERROR]
+    yield from table(
+        ["target", "measured", "met"],
+        [
+            [text, f"{len(those)} of {len(steady)} cases", say_whether(len(those) == len(steady))]
+            for text, those in (
+                (f"batch ≤ {NEAR_KNOWING} x all-knowing", near),
+                (f"batch ≤ {NEAR_ROUND_ROBIN} x round robin", never),
+                (f"median error ≤ {100 * SMALL_ERROR:.0f} %, the lightest rows left out", known),
+            )
+        ],
+    )
+    if not slowed:
+        return
+    yield ""
+    after = slowed[0]["settings"]["warm_up_batches"]
+    rows = []
+    for way in slowed[0]["measured"]:
+        shares = [r["measured"][way]["share"] for r in slowed]
+        ratios = [r["measured"][way]["over_knowing"] for r in slowed]
+        rows.append(
+            [
+                way,
+                *(
+                    f"{fmean(share[batch] for share in shares):.3f}"
+                    for batch in (after - 1, after, after + 1, after + 2)
+                ),
+                f"{fmean(fmean(share[after + 3 :]) for share in shares):.3f}",
+                f"{fmean(fmean(ratio[after + 3 :]) for ratio in ratios):.2f}",
+            ]
+        )
+    yield from table(
+        [
+            "one executor slowed twofold",
+            "its share before",
+            "1st batch",
+            "2nd",
+            "3rd",
+            "then",
+            "then, batch ÷ all-knowing",
+        ],
+        rows,
+    )
+    drifts = {
+        way: [r["measured"][way]["drift_s"] for r in slowed]
+        for way in ("state machine", "state machine without answers")
+    }
+    yield ""
+    yield from table(
+        ["estimated loads of the state machine are off by (s)", "before", "at the end"],
+        [
+            [
+                way,
+                f"{fmean(drift[after - 1] for drift in of_way):.1f}",
+                f"{fmean(drift[-1] for drift in of_way):.1f}",
+            ]
+            for way, of_way in drifts.items()
+        ],
+    )
+
+
+def mean_ratio(result: Result, way: str, other: str) -> float:
+    measured = result["measured"]
+    return fmean(measured[way]["batch_s"]) / fmean(measured[other]["batch_s"])
+
+
+def over_knowing(result: Result, way: str) -> str:
+    return f"{mean_ratio(result, way, 'all-knowing'):.3f}"
+
+
+def tabulate_shuffle(results: Sequence[Result]) -> Iterator[str]:
+    ways = ("round robin", "random", "all-knowing", "ours")
+    kinds = sorted({(r["case"]["costs"], r["case"]["zipf"]) for r in results})
+    rows, targets = [], []
+    for costs, zipf in kinds:
+        runs = [
+            {way: median(r["measured"][way]["batch_s"]) for way in ways}
+            for r in results
+            if (r["case"]["costs"], r["case"]["zipf"]) == (costs, zipf)
+        ]
+        rows.append(
+            [
+                costs,
+                f"{zipf:g}",
+                *(spread(run[way] for run in runs) for way in ways),
+                spread(run["ours"] / run["round robin"] for run in runs),
+                spread(run["ours"] / run["all-knowing"] for run in runs),
+            ]
+        )
+        for other, limit in (("all-knowing", NEAR_KNOWING), ("round robin", NEAR_ROUND_ROBIN)):
+            ratios = [run["ours"] / run[other] for run in runs]
+            text = f"batch ≤ {limit} x {other}: {costs}, s = {zipf:g}"
+            targets.append([text, spread(ratios), say_whether(median(ratios) <= limit)])
+    header = ["costs", "Zipf s", *(f"{way} (s)" for way in (*ways[:3], "by cost"))]
+    yield from table([*header, "by cost ÷ round robin", "÷ all-knowing"], rows)
+    yield ""
+    yield from table(["target", "measured", "met"], targets)
+
+
 TABLES: dict[str, Callable[[Sequence[Result]], Iterator[str]]] = {
     "placement": tabulate_placement,
     "migration": tabulate_migration,
@@ -424,6 +547,8 @@ TABLES: dict[str, Callable[[Sequence[Result]], Iterator[str]]] = {
     "commit": tabulate_commit,
     "reaction": tabulate_reaction,
     "operator_load": tabulate_operator_load,
+    "shuffle_simulated": tabulate_shuffle_simulated,
+    "shuffle": tabulate_shuffle,
 }
 
 if __name__ == "__main__":

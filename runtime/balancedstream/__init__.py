@@ -7,8 +7,17 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from balancedstream.attaching import Attachment, attach
     from balancedstream.keyed import BalancedFrame, balanced, read_state
+    from balancedstream.shuffling.shuffles import Shuffle, shuffle
 
-__all__ = ["Attachment", "BalancedFrame", "attach", "balanced", "read_state"]
+__all__ = [
+    "Attachment",
+    "BalancedFrame",
+    "Shuffle",
+    "attach",
+    "balanced",
+    "read_state",
+    "shuffle",
+]
 __version__ = "0.1.0"
 
 
@@ -18,9 +27,13 @@ def __getattr__(name: str) -> Any:
         from balancedstream import attaching  # noqa: PLC0415
 
         return getattr(attaching, name)
-    if name in __all__:
+    if name in {"BalancedFrame", "balanced", "read_state"}:
         from balancedstream import keyed  # noqa: PLC0415
 
         return getattr(keyed, name)
+    if name in {"Shuffle", "shuffle"}:
+        from balancedstream.shuffling import shuffles  # noqa: PLC0415
+
+        return getattr(shuffles, name)
     message = f"module {__name__!r} has no attribute {name!r}"
     raise AttributeError(message)

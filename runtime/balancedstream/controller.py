@@ -13,6 +13,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable
+from queue import SimpleQueue
 from typing import Protocol
 
 from balancedstream.core.decisions import Observation
@@ -32,10 +33,11 @@ from balancedstream.engine.events import (
 )
 from balancedstream.exporter import Exporter
 from balancedstream.following import Follower, Mailbox
-from balancedstream.history import BatchRecord, History, OperatorBatchLoad
+from balancedstream.history import BatchRecord, History, OperatorBatchLoad, ShuffleRecord
 from balancedstream.journal import Journal
 from balancedstream.live import View
 from balancedstream.realizing import Realizer
+from balancedstream.shuffling.collecting import watch
 
 log = logging.getLogger(__name__)
 
@@ -112,6 +114,8 @@ class Controller:
         self._durations_s: deque[float] = deque(maxlen=RECENT_BATCHES)
         self._seen_queries: set[str] = set()
         self._warned: set[str] = set()
+        # Told by Spark's own thread, which must not wait for us.
+        self._shuffled: SimpleQueue[ShuffleRecord] = SimpleQueue()
         self._stopping = threading.Event()
         self._thread = threading.Thread(target=self._run, name="balancedstream", daemon=True)
 
@@ -125,9 +129,12 @@ class Controller:
         self._thread.join(timeout_s)
 
     def _run(self) -> None:
+        unwatch = watch(self._shuffled.put)
         try:
             while True:
                 event = self._engine.wait(POLL_S)
+                while not self._shuffled.empty():
+                    self._journal.add_shuffle(self._shuffled.get())
                 if event is not None:
                     self._handle(event)
                 if isinstance(event, ApplicationEnded):
@@ -138,6 +145,8 @@ class Controller:
         except Exception as error:
             if not is_connection_lost(error):
                 log.exception("balancing ended; the job runs on where its partitions are")
+        finally:
+            unwatch()
 
     def _handle(self, event: Event) -> None:
         match event:

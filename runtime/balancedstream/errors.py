@@ -35,3 +35,7 @@ class PortInUseError(BalancedStreamError):
 
 class CheckpointError(BalancedStreamError):
     """A checkpoint cannot be used for key assignment; no row of the batch was processed."""
+
+
+class SharedFolderError(BalancedStreamError):
+    """A folder that driver and executors share cannot be used; the batch fails, no row is lost."""

@@ -33,7 +33,7 @@ from balancedstream.core.handoffs import LoadCost
 from balancedstream.core.keys import KeyNaming, name_key
 from balancedstream.core.observations import BatchSample, KeySample, TaskSample
 from balancedstream.errors import InvalidInputError, PortInUseError
-from balancedstream.history import DecisionKind
+from balancedstream.history import DecisionKind, ShuffleRecord
 
 MAX_PARTITION_SERIES = 10_000
 """Series with a `partition` label over all queries, unless told otherwise: 2,000 partitions."""
@@ -47,6 +47,12 @@ _OTHER_ADDRESS = "Use one of this machine's: 127.0.0.1, or 0.0.0.0 for all of th
 _QUERIES_WITHOUT_BATCH = 100
 """Failures reported after their query ended would pile up; of queries without a batch, the latest
 so many are kept."""
+
+_SHUFFLES = 20
+"""Shuffles that are shown; of more, those heard of first are not any more."""
+
+_SHUFFLE_PARTITIONS = 100
+"""Partitions of a shuffle that have series of their own: the first ones, for all are alike."""
 
 _HEAT_WEIGHT = 0.2
 """Weight of the latest batch in a partition's heat: one slow task makes no hot partition."""
@@ -70,6 +76,8 @@ _OPERATOR = ("query", "operator")
 _EXECUTOR = ("query", "operator", "executor")
 _PARTITION = ("query", "operator", "partition")
 _KEY = ("query", "operator", "partition", "key")
+_SHUFFLE = ("shuffle",)
+_SHUFFLE_PARTITION = ("shuffle", "shuffle_partition")
 
 _PREFIX = "balancedstream_"
 
@@ -159,6 +167,27 @@ _METRICS = {
     "partition_state_bytes": _Series(
         _PARTITION, "Size of the partition's state after its last batch."
     ),
+    "shuffle_batches_total": _Series(
+        (*_SHUFFLE, "routed"), "Micro-batches of a cost-aware shuffle: by estimates or round robin."
+    ),
+    "shuffle_trusted": _Series(
+        _SHUFFLE, "1 where the next micro-batch is routed by estimated costs, 0 for round robin."
+    ),
+    "shuffle_estimate_error_ratio": _Series(
+        _SHUFFLE, "Error of the estimates in the last batch, as a part of all cost."
+    ),
+    "shuffle_equal_error_ratio": _Series(
+        _SHUFFLE, "The same error if all rows were taken to cost the same: what round robin does."
+    ),
+    "shuffle_imbalance_ratio": _Series(
+        _SHUFFLE, "Real load of the dearest partition of the last batch over the mean; 1 is level."
+    ),
+    "shuffle_estimated_seconds_total": _Series(
+        _SHUFFLE_PARTITION, "Load of one partition of the shuffle by the estimates."
+    ),
+    "shuffle_real_seconds_total": _Series(
+        _SHUFFLE_PARTITION, "What the function took for the rows of one partition of the shuffle."
+    ),
     "partition_executor_info": _Series(
         (*_PARTITION, "executor"), "Always 1; the executor that ran the partition last."
     ),
@@ -244,6 +273,16 @@ class _Query:
     operators: dict[int, _Operator] = field(default_factory=dict)
 
 
+@dataclass(slots=True)
+class _Shuffle:
+    """One cost-aware shuffle; batches by how they were routed, loads by partition."""
+
+    last: ShuffleRecord
+    batches: Counter[str] = field(default_factory=Counter)
+    estimated_s: dict[int, float] = field(default_factory=dict)
+    real_s: dict[int, float] = field(default_factory=dict)
+
+
 class _Page:
     """The values of one scrape, taken down quickly; samples are made of them without the lock."""
 
@@ -317,6 +356,7 @@ class Exporter(Collector):
         self._build = (__version__, pyspark.__version__, platform.python_version())
         self._lock = threading.Lock()
         self._queries: dict[str, _Query] = {}
+        self._shuffles: dict[str, _Shuffle] = {}
         self._executors: dict[str, int] = {}
         self._live = 0
         self._wanted: int | None = None
@@ -498,6 +538,23 @@ class Exporter(Collector):
         with self._lock:
             self._query(query).task_failures += 1
 
+    def on_shuffle(self, record: ShuffleRecord) -> None:
+        """Adds a micro-batch of a cost-aware shuffle."""
+        with self._lock:
+            shuffle = self._shuffles.get(record.shuffle)
+            if shuffle is None:
+                if len(self._shuffles) >= _SHUFFLES:
+                    del self._shuffles[next(iter(self._shuffles))]
+                shuffle = self._shuffles[record.shuffle] = _Shuffle(record)
+            shuffle.last = record
+            shuffle.batches["estimates" if record.by_estimates else "round robin"] += 1
+            for loads, seconds in (
+                (shuffle.estimated_s, record.estimated_s),
+                (shuffle.real_s, record.real_s),
+            ):
+                for partition, load_s in enumerate(seconds[:_SHUFFLE_PARTITIONS]):
+                    loads[partition] = loads.get(partition, 0.0) + load_s
+
     def on_query_ended(self, query: str) -> None:
         """Removes every series of the query; begun again, it starts from zero."""
         with self._lock:
@@ -517,6 +574,8 @@ class Exporter(Collector):
                 _write_query(page, name, query)
                 for number, operator in query.operators.items():
                     self._write_operator(page, (name, str(number)), operator)
+            for name, shuffle in self._shuffles.items():
+                _write_shuffle(page, name, shuffle)
         return page.families()
 
     def _operator(self, query: str, operator: int) -> _Operator:
@@ -630,6 +689,20 @@ def _write_query(page: _Page, name: str, query: _Query) -> None:
         page.add("processed_rows_per_second", last.input_rows / last.duration_s, name)
     if last.backlog_rows is not None:
         page.add("backlog_rows", last.backlog_rows, name)
+
+
+def _write_shuffle(page: _Page, name: str, shuffle: _Shuffle) -> None:
+    for routed in ("estimates", "round robin"):
+        page.add("shuffle_batches_total", shuffle.batches[routed], name, routed)
+    page.add("shuffle_trusted", shuffle.last.trusted, name)
+    page.add("shuffle_imbalance_ratio", shuffle.last.imbalance(), name)
+    if shuffle.last.error is not None and shuffle.last.equal_error is not None:
+        page.add("shuffle_estimate_error_ratio", shuffle.last.error, name)
+        page.add("shuffle_equal_error_ratio", shuffle.last.equal_error, name)
+    for partition, load_s in shuffle.estimated_s.items():
+        page.add("shuffle_estimated_seconds_total", load_s, name, str(partition))
+    for partition, load_s in shuffle.real_s.items():
+        page.add("shuffle_real_seconds_total", load_s, name, str(partition))
 
 
 def _not_served(problem: str, remedy: str) -> str:

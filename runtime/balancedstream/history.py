@@ -36,6 +36,7 @@ KEPT_MOVES = 10_000
 KEPT_DECISIONS = 1_000
 KEPT_SCALES = 1_000
 KEPT_RESTARTS = 1_000
+KEPT_SHUFFLES = 1_000
 KEPT_QUERIES = 100
 
 DecisionKind = Literal["move", "scale", "unsplittable", "hold", "none"]
@@ -238,6 +239,42 @@ class RestartRecord:
     reason: str
 
 
+@dataclass(frozen=True, slots=True)
+class ShuffleRecord:
+    """A micro-batch that went through a cost-aware shuffle.
+
+    Attributes:
+        at_s: when its last task had ended, seconds since the Unix epoch.
+        shuffle: the function's name and the cost key.
+        batch: number of the micro-batch.
+        records: rows whose costs were learnt from it.
+        by_estimates: whether it was routed by estimated costs; else by round robin.
+        estimated_s: load of each partition by the estimates; 0 where there were none yet.
+        real_s: what the function took for the rows of each partition.
+        error: of the estimates in this batch, as a part of all cost; None where nothing was judged.
+        equal_error: the same if all rows were taken to cost the same.
+        trusted: whether the next batch is routed by estimated costs.
+        reason: why.
+    """
+
+    at_s: float
+    shuffle: str
+    batch: int
+    records: int
+    by_estimates: bool
+    estimated_s: tuple[float, ...]
+    real_s: tuple[float, ...]
+    error: float | None
+    equal_error: float | None
+    trusted: bool
+    reason: str
+
+    def imbalance(self) -> float:
+        """Returns the dearest partition's real load over the mean; 1 is level."""
+        total_s = sum(self.real_s)
+        return max(self.real_s) * len(self.real_s) / total_s if total_s else 1.0
+
+
 @dataclass(slots=True)
 class RunTotals:
     """Counters over the whole run, whatever records are still kept."""
@@ -353,10 +390,10 @@ class History:
     """What happened in one run; every method may be called from any thread.
 
     Kept are each query's first 200 batches, the latest 20,000 batches of all queries, the latest
-    10,000 moves and the latest 1,000 decisions, scale actions and restarts, for the 100 queries
-    heard of last. Loads per partition are the bulk: 1.2 million of them are kept; beyond that the
-    older batches keep their imbalance and bound only. All this together takes about 50 MB, which
-    a small job never reaches. Counters are exact throughout.
+    10,000 moves and the latest 1,000 decisions, scale actions, restarts and shuffled batches, for
+    the 100 queries heard of last. Loads per partition are the bulk: 1.2 million of them are kept;
+    beyond that the older batches keep their imbalance and bound only. All this together takes about
+    50 MB, which a small job never reaches. Counters are exact throughout.
 
     Args:
         run: where and with what the run takes place.
@@ -373,6 +410,7 @@ class History:
         self._scales: deque[ScaleRecord] = deque(maxlen=KEPT_SCALES)
         self._decisions: deque[DecisionRecord] = deque(maxlen=KEPT_DECISIONS)
         self._restarts: deque[RestartRecord] = deque(maxlen=KEPT_RESTARTS)
+        self._shuffles: deque[ShuffleRecord] = deque(maxlen=KEPT_SHUFFLES)
 
     def add_batch(self, record: BatchRecord) -> None:
         """Appends a finished micro-batch."""
@@ -477,6 +515,11 @@ class History:
             self._query(record.query).restarts += 1
             self._restarts.append(record)
 
+    def add_shuffle(self, record: ShuffleRecord) -> None:
+        """Appends a micro-batch of a cost-aware shuffle."""
+        with self._lock:
+            self._shuffles.append(record)
+
     def end(self, ended_s: float) -> None:
         """Notes when the run ended, seconds since the Unix epoch."""
         with self._lock:
@@ -533,6 +576,12 @@ class History:
         with self._lock:
             return tuple(self._restarts)
 
+    @property
+    def shuffles(self) -> tuple[ShuffleRecord, ...]:
+        """The micro-batches of cost-aware shuffles kept, in order."""
+        with self._lock:
+            return tuple(self._shuffles)
+
     def to_json_lines(self) -> Iterator[str]:
         """Yields this history as JSON, one object a line, `record` naming what it is.
 
@@ -546,6 +595,7 @@ class History:
             ("scale", self.scales),
             ("decision", self.decisions),
             ("restart", self.restarts),
+            ("shuffle", self.shuffles),
             ("query", self.queries),
             ("totals", (self.totals,)),
         ):
@@ -622,6 +672,8 @@ class History:
             self._decisions.append(record)
         elif isinstance(record, RestartRecord):
             self._restarts.append(record)
+        elif isinstance(record, ShuffleRecord):
+            self._shuffles.append(record)
         elif isinstance(record, QueryTotals):
             self._queries[record.query] = record
 
@@ -644,6 +696,7 @@ _RECORDS: dict[str, type[Any]] = {
     "scale": ScaleRecord,
     "decision": DecisionRecord,
     "restart": RestartRecord,
+    "shuffle": ShuffleRecord,
     "query": QueryTotals,
     "totals": RunTotals,
 }
@@ -699,6 +752,8 @@ def _parse_line(number: int, line: str, *, is_first: bool) -> Any:
                 )
                 for load in document["loads"]
             )
+        elif kind == "shuffle":
+            document |= {name: tuple(document[name]) for name in ("estimated_s", "real_s")}
         elif kind == "query":
             document["operator_busy_s"] = dict(document["operator_busy_s"])
         return record_type(**document)

@@ -18,6 +18,7 @@ from balancedstream.history import (
     MoveRecord,
     RestartRecord,
     ScaleRecord,
+    ShuffleRecord,
 )
 from balancedstream.live import View
 
@@ -61,6 +62,16 @@ class Journal:
     def add_restart(self, query: str, reason: str) -> None:
         """A query that ran before began again."""
         self._history.add_restart(RestartRecord(self._clock(), query, reason))
+
+    def add_shuffle(self, record: ShuffleRecord) -> None:
+        """A micro-batch went through a cost-aware shuffle."""
+        self._history.add_shuffle(record)
+        if self._exporter:
+            self._exporter.on_shuffle(record)
+        if record.trusted != record.by_estimates:
+            way = "estimated costs" if record.trusted else "round robin"
+            following = record.batch + 1
+            self.note(f"{record.shuffle}: {way} from batch {following} on: {record.reason}")
 
     def add_task_failure(self, query: str) -> None:
         """An attempt of a task failed."""

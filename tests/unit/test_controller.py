@@ -17,7 +17,8 @@ from balancedstream.engine.events import (
     QueryStarted,
     StatefulOperator,
 )
-from balancedstream.history import History, RunInfo
+from balancedstream.history import History, RunInfo, ShuffleRecord
+from balancedstream.shuffling import collecting
 
 OPERATOR = StatefulOperator((0,), "StateStoreSave", 4)
 SKEWED_S = (4.0, 3.0, 0.5, 0.5)
@@ -44,8 +45,9 @@ def run(
     events: list[Event],
     policy: Policy | None = None,
     cores: dict[str, int] | None = None,
+    engine_type: type[ScriptedEngine] = ScriptedEngine,
 ) -> tuple[ScriptedEngine, History, SilentView]:
-    engine = ScriptedEngine(events, cores or {"a": 1, "b": 1})
+    engine = engine_type(events, cores or {"a": 1, "b": 1})
     history = History(RunInfo("test", 1000.0, 2, "4.3.0", "3.11"))
     view = SilentView()
     controller = Controller(
@@ -191,3 +193,40 @@ def test_a_drained_executor_that_leaves_cuts_no_wait() -> None:
         ]
     )
     assert engine.wait_s == 30.0
+
+
+class ShufflingEngine(ScriptedEngine):
+    """While it is asked for events, batches of a shuffle end."""
+
+    def wait(self, timeout_s: float) -> Event | None:
+        event = super().wait(timeout_s)
+        if isinstance(event, BatchFinished):
+            number = event.sample.batch
+            collecting._tell_watchers(
+                ShuffleRecord(
+                    at_s=1000.0,
+                    shuffle="classify by kind",
+                    batch=number,
+                    records=100,
+                    by_estimates=number > 1,
+                    estimated_s=(1.0, 1.0),
+                    real_s=(2.0, 1.0),
+                    error=0.1,
+                    equal_error=0.5,
+                    trusted=0 < number < 2,
+                    reason="the estimates were off by 10 %",
+                )
+            )
+        return event
+
+
+def test_batches_of_a_shuffle_are_taken_down_and_a_change_of_its_routing_is_said() -> None:
+    placement = dict.fromkeys(range(4), "a")
+    events: list[Event] = [batch(n, placement, (1.0, 1.0, 1.0, 1.0)) for n in range(3)]
+    _, history, view = run(events, engine_type=ShufflingEngine)
+    assert [record.batch for record in history.shuffles] == [0, 1, 2]
+    assert view.notes == [
+        "classify by kind: estimated costs from batch 2 on: the estimates were off by 10 %",
+        "classify by kind: round robin from batch 3 on: the estimates were off by 10 %",
+    ]
+    assert not collecting._watchers

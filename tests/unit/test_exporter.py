@@ -28,6 +28,7 @@ from balancedstream.exporter import (
     SERIES_PER_PARTITION,
     Exporter,
 )
+from balancedstream.history import ShuffleRecord
 
 DOCUMENT = Path(__file__).parents[2] / "docs" / "reference" / "metrics.md"
 
@@ -762,6 +763,51 @@ def test_started_again_it_serves_the_new_port_only(exporter: Exporter) -> None:
     fetch(exporter)
 
 
+def shuffled(
+    *,
+    batch: int = 0,
+    by_estimates: bool = False,
+    name: str = "classify by kind",
+    partitions: int = 2,
+) -> ShuffleRecord:
+    return ShuffleRecord(
+        at_s=1.0,
+        shuffle=name,
+        batch=batch,
+        records=10,
+        by_estimates=by_estimates,
+        estimated_s=tuple(1.0 for _ in range(partitions)),
+        real_s=tuple(float(partition) for partition in range(partitions)),
+        error=0.1,
+        equal_error=0.5,
+        trusted=True,
+        reason="off by 10 %",
+    )
+
+
+def test_loads_of_a_shuffles_partitions_add_up_and_the_rest_is_that_of_the_last_batch(
+    exporter: Exporter,
+) -> None:
+    exporter.on_shuffle(shuffled())
+    exporter.on_shuffle(shuffled(batch=1, by_estimates=True))
+    samples = collect(exporter)
+    of = "shuffle", "classify by kind"
+    second = frozenset([of, ("shuffle_partition", "1")])
+    assert samples["shuffle_real_seconds_total", second] == 2.0
+    assert samples["shuffle_estimated_seconds_total", second] == 2.0
+    for routed in ("estimates", "round robin"):
+        assert samples["shuffle_batches_total", frozenset([of, ("routed", routed)])] == 1
+    assert samples["shuffle_imbalance_ratio", frozenset([of])] == 2.0
+    assert samples["shuffle_estimate_error_ratio", frozenset([of])] == 0.1
+
+
+def test_of_many_shuffles_with_many_partitions_some_are_shown(exporter: Exporter) -> None:
+    for number in range(50):
+        exporter.on_shuffle(shuffled(name=f"shuffle {number}", partitions=500))
+    samples = [name for name, _ in collect(exporter) if name.startswith("shuffle_")]
+    assert len(samples) == 20 * (6 + 2 * 100)
+
+
 def find_promtool() -> str:
     found = shutil.which("promtool")
     if found is None:
@@ -826,6 +872,7 @@ def test_the_document_lists_every_metric_and_nothing_else() -> None:
     exporter.on_scale(1, 1, 2)
     exporter.on_keys_under_way("q", 1, 3)
     exporter.on_hot_keys("q", 0, (KeySample("q", 0, '"de"', 0, 1, 0.5),))
+    exporter.on_shuffle(shuffled())
     exported = {}
     for family in exporter.collect():
         name = family.name + ("_total" if family.type == "counter" else "")
@@ -849,6 +896,7 @@ def told_exporter() -> Exporter:
     exporter = Exporter()
     for _ in tell_batches(Story(exporter), random.Random(1), 30):
         pass
+    exporter.on_shuffle(shuffled())
     return exporter
 
 
@@ -869,12 +917,15 @@ def test_the_document_tells_the_limit_and_the_number_of_series() -> None:
     exporter.on_scale(3, 3, 4)
     for operator in range(2):
         exporter.on_imbalance("q", operator, 1.0, 1.0)
+    exporter.on_shuffle(shuffled(partitions=3))
     counts = {
         "application": 1,
         "live executor": 3,
         "query": 1,
         "stateful operator": 2,
         "stateful operator and live executor": 6,
+        "shuffle": 1,
+        "partition of a shuffle": 3,
         "state partition": 14,
     }
     assert documented.keys() == counts.keys()

@@ -16,9 +16,9 @@ import math
 import struct
 import sys
 from array import array
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from hashlib import blake2b
-from operator import sub
+from operator import add, sub
 from typing import Final
 
 from balancedstream.errors import InvalidInputError
@@ -155,15 +155,18 @@ class CostSketch:
             for row, word in enumerate(self._words.unpack(digest))
         )
 
-    def update(self, item: bytes, cost_s: float) -> None:
-        """Count a record of the item, which cost so many seconds.
+    def update(self, item: bytes, cost_s: float, *, records: int = 1) -> None:
+        """Count records of the item, which cost so many seconds in all.
 
         Raises:
-            InvalidInputError: the cost is negative, no number, or infinite, or the costs add up to
-                more than 292 years; nothing was counted.
+            InvalidInputError: the cost is negative, no number, or infinite, the records are fewer
+                than 1, or the costs add up to more than 292 years; nothing was counted.
         """
         if not 0 <= cost_s < math.inf:
             message = f"cost_s: must be 0 or more and finite, not {cost_s}"
+            raise InvalidInputError(message)
+        if not records >= 1:
+            message = f"records: must be at least 1, not {records}"
             raise InvalidInputError(message)
         cost_ns = round(cost_s * _NS_PER_S)
         # No cell can exceed the sum of all, so this is the only check for overflow.
@@ -172,9 +175,9 @@ class CostSketch:
             raise InvalidInputError(message)
         counts, costs_ns = self._counts, self._costs_ns
         for cell in self.locate(item):
-            counts[cell] += 1
+            counts[cell] += records
             costs_ns[cell] += cost_ns
-        self.records += 1
+        self.records += records
         self._cost_ns += cost_ns
         self._unseen_s = None
 
@@ -227,8 +230,8 @@ class CostSketch:
         if self._cost_ns + other._cost_ns > _MOST_NS:
             message = "other: merged, the costs add up to more than 292 years"
             raise InvalidInputError(message)
-        self._counts = array("q", map(int.__add__, self._counts, other._counts))
-        self._costs_ns = array("q", map(int.__add__, self._costs_ns, other._costs_ns))
+        self._counts = array("q", map(add, self._counts, other._counts))
+        self._costs_ns = array("q", map(add, self._costs_ns, other._costs_ns))
         self.records += other.records
         self._cost_ns += other._cost_ns
         self._unseen_s = None
@@ -259,6 +262,9 @@ class CostSketch:
             _MAGIC, self.epsilon, self.delta, self.seed, self.records, self._cost_ns
         )
         return header + _to_little_endian(self._counts) + _to_little_endian(self._costs_ns)
+
+    def __reduce__(self) -> tuple[Callable[[bytes], CostSketch], tuple[bytes]]:
+        return _restore, (self.to_bytes(),)
 
     @classmethod
     def from_bytes(cls, data: bytes) -> CostSketch:
@@ -298,6 +304,11 @@ class CostSketch:
                 if min(row) < 0 or sum(row) != total:
                     message = "data: the rows of the cost sketch do not add up; it was damaged"
                     raise InvalidInputError(message)
+
+
+def _restore(data: bytes) -> CostSketch:
+    # Not the class method itself: what sends functions to executors would send its code along.
+    return CostSketch.from_bytes(data)
 
 
 def measure_change(before: Sequence[float], after: Sequence[float]) -> float:

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from importlib.resources import files
+from statistics import median
 
-from balancedstream.history import DecisionRecord, History, MoveRecord
+from balancedstream.history import DecisionRecord, History, MoveRecord, ShuffleRecord
 from balancedstream.report.charts import (
     BatchAxis,
     Figure,
@@ -67,6 +68,7 @@ def render_page(history: History, summary: RunSummary) -> str:
             for query in records[:DRAWN_QUERIES]
         ),
         _queries_table(summary.queries) if len(records) > 1 else "",
+        _shuffles_table(summary.shuffle_list),
         _decisions_table(summary),
         _moves_table(summary),
         _settings_table(summary),
@@ -313,6 +315,50 @@ def _queries_table(queries: Sequence[QuerySummary]) -> str:
         else ""
     )
     return element("h2", "All queries") + left_out + _table(columns, rows)
+
+
+def _shuffles_table(records: Sequence[ShuffleRecord]) -> str:
+    if not records:
+        return ""
+    columns = [("reason", "shuffle"), ("", "routed by"), *(("number", heading) for heading in (
+        "batches", "median dearest partition / mean", "median work of a batch",
+        "median error of the estimates", "of equal costs",
+    )), ("reason", "last decision")]  # fmt: skip
+    rows = []
+    for shuffle in dict.fromkeys(record.shuffle for record in records):
+        for by_estimates in (False, True):
+            batches = [
+                record
+                for record in records
+                if record.shuffle == shuffle and record.by_estimates is by_estimates
+            ]
+            if not batches:
+                continue
+            judged = [batch for batch in batches if batch.error is not None]
+            last = batches[-1]
+            follows = "estimated costs" if last.trusted else "round robin"
+            rows.append(
+                (
+                    clean(shuffle),
+                    "estimated costs" if by_estimates else "round robin",
+                    format_count(len(batches)),
+                    format_ratio(median(batch.imbalance() for batch in batches)),
+                    clean(format_duration(median(sum(batch.real_s) for batch in batches))),
+                    _percent([batch.error for batch in judged]),
+                    _percent([batch.equal_error for batch in judged]),
+                    clean(f"after batch {last.batch}: {follows}, for {last.reason}"),
+                )
+            )
+    return (
+        element("h2", "Cost-aware shuffles")
+        + element("p", "Rows go round robin until their costs were foretold once.", css="about")
+        + _table(columns, rows)
+    )
+
+
+def _percent(parts: Sequence[float | None]) -> str:
+    known = [part for part in parts if part is not None]
+    return f"{100 * median(known):.0f} %" if known else ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,6 +19,7 @@ from balancedstream.history import (
     QueryTotals,
     RestartRecord,
     ScaleRecord,
+    ShuffleRecord,
 )
 from balancedstream.report.windows import QUIET_BATCHES, batches_after, batches_before
 from balancedstream.wording import format_change, format_count, format_ratio, plural
@@ -29,6 +30,7 @@ LISTED_MOVES = 1_000
 LISTED_DECISIONS = 100
 LISTED_SCALE_ACTIONS = 1_000
 LISTED_RESTARTS = 100
+LISTED_SHUFFLES = 1_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,6 +159,7 @@ class RunSummary:
         scale_action_list: the latest scale actions, in order.
         decision_list: the latest decisions, in order.
         restart_list: the latest restarts, in order.
+        shuffle_list: the latest micro-batches of cost-aware shuffles, in order.
         notes: what a reader should know when comparing the figures.
         settings: the policy in force.
     """
@@ -190,6 +193,7 @@ class RunSummary:
     scale_action_list: tuple[ScaleRecord, ...]
     decision_list: tuple[DecisionRecord, ...]
     restart_list: tuple[RestartRecord, ...]
+    shuffle_list: tuple[ShuffleRecord, ...]
     notes: tuple[str, ...]
     settings: Mapping[str, str | int | float | bool | None]
 
@@ -291,6 +295,7 @@ def summarize(history: History, notes: Sequence[str] = ()) -> RunSummary:
         scale_action_list=history.scales[-LISTED_SCALE_ACTIONS:],
         decision_list=history.decisions[-LISTED_DECISIONS:],
         restart_list=history.restarts[-LISTED_RESTARTS:],
+        shuffle_list=history.shuffles[-LISTED_SHUFFLES:],
         notes=(*notes, *(note for query in queries for note in _cautions(query))),
         settings=run.settings,
     )

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import math
+import pickle
 import random
 import sys
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from pyspark import cloudpickle
 
 from balancedstream.core.sketches import HEADER_BYTES, CostSketch, measure_change
 from balancedstream.errors import InvalidInputError
@@ -259,3 +261,25 @@ def test_a_change_of_any_cell_is_seen(means: list[float], data: st.DataObject) -
     before = [*means]
     before[cell] += 1.0
     assert measure_change(before, means) == pytest.approx(1 / math.fsum(means), rel=1e-6)
+
+
+def test_records_counted_at_once_are_as_if_counted_one_by_one() -> None:
+    at_once, one_by_one = CostSketch(0.05, 0.1, seed=7), CostSketch(0.05, 0.1, seed=7)
+    at_once.update(b"text", 3.0, records=3)
+    for _ in range(3):
+        one_by_one.update(b"text", 1.0)
+    assert at_once.to_bytes() == one_by_one.to_bytes()
+
+
+def test_no_records_are_refused_and_nothing_is_counted() -> None:
+    sketch = CostSketch(0.05, 0.1, seed=7)
+    with pytest.raises(InvalidInputError, match="records: must be at least 1"):
+        sketch.update(b"text", 1.0, records=0)
+    assert sketch.records == 0
+    assert sketch.cost_s == 0.0
+
+
+@pytest.mark.parametrize("dumps", [pickle.dumps, cloudpickle.dumps])
+def test_a_pickled_sketch_is_the_same(dumps: Callable[[CostSketch], bytes]) -> None:
+    sketch = sketch_of([(b"text", 1.0)])
+    assert pickle.loads(dumps(sketch)).to_bytes() == sketch.to_bytes()  # noqa: S301

@@ -19,6 +19,7 @@ from balancedstream.history import (
     RestartRecord,
     RunInfo,
     ScaleRecord,
+    ShuffleRecord,
 )
 
 RUN = RunInfo("app.py", 1_000.0, 2, "4.3.0", "3.11.7", {"act_above": 1.2})
@@ -40,6 +41,7 @@ def move(partition: int, decided_s: float = 1_001.0, query: str = "q") -> MoveRe
 def same(left: History, right: History) -> None:
     for part in (
         "run", "totals", "queries", "batches", "moves", "scales", "decisions", "restarts",
+        "shuffles",
     ):  # fmt: skip
         assert getattr(left, part) == getattr(right, part), part
 
@@ -242,6 +244,11 @@ numbers = st.floats(allow_nan=False)
                 names, st.none() | numbers, st.none() | numbers, st.integers(0, 9),
             ),
             st.builds(RestartRecord, numbers, names, names),
+            st.builds(
+                ShuffleRecord, numbers, names, st.integers(0, 9), st.integers(0, 9), st.booleans(),
+                st.tuples(numbers, numbers), st.tuples(numbers), st.none() | numbers,
+                st.none() | numbers, st.booleans(), names,
+            ),
         ),
         max_size=12,
     )
@@ -260,6 +267,8 @@ def test_any_record_survives_the_round_trip(records):
                 history.add_decision(record)
             case RestartRecord():
                 history.add_restart(record)
+            case ShuffleRecord():
+                history.add_shuffle(record)
     lines = list(history.to_json_lines())
     assert list(History.from_json_lines(lines).to_json_lines()) == lines
 

@@ -10,7 +10,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from balancedstream import history as module
-from balancedstream.history import BatchRecord, History, OperatorBatchLoad
+from balancedstream.history import BatchRecord, History, OperatorBatchLoad, ShuffleRecord
 from balancedstream.report.charts import (
     BatchAxis,
     batch_time_figure,
@@ -290,3 +290,33 @@ def test_any_record_makes_a_sound_page(empty_history, rows, moves_after):
             )
         )
     check_drawings(outline(page_of(history)))
+
+
+def test_shuffles_are_told_by_how_their_batches_were_routed(empty_history):
+    history = empty_history()
+    for number in range(6):
+        history.add_shuffle(
+            ShuffleRecord(
+                at_s=1.0,
+                shuffle="classify by <kind>",
+                batch=number,
+                records=100,
+                by_estimates=number >= 2,
+                estimated_s=(1.0, 1.0),
+                real_s=(1.1, 0.9) if number >= 2 else (1.6, 0.4),
+                error=0.1 if number else None,
+                equal_error=0.5 if number else None,
+                trusted=number >= 1,
+                reason="the estimates were off by 10 %",
+            )
+        )
+    page = page_of(history)
+    assert "classify by &lt;kind&gt;" in page
+    rows = [row for row in page.split("<tr") if "classify by" in row]
+    assert ["round robin" in row and "1.60" in row for row in rows] == [True, False]
+    assert ["estimated costs" in row and "1.10" in row for row in rows] == [False, True]
+    assert "after batch 5: estimated costs, for the estimates were off by 10 %" in page
+
+
+def test_a_run_without_shuffles_does_not_mention_them(simulate, scenario):
+    assert "Cost-aware" not in page_of(simulate(scenario()))

@@ -1,0 +1,99 @@
+"""What texts are made of: a stateless streaming job whose cost depends on the record.
+
+For every text: words, distinct words, the entropy of its trigrams, its most frequent trigram, and
+how well it can be compressed. That takes the longer the longer the text is, and texts differ by
+more than a factor of a thousand.
+
+`--shuffle by-cost` spreads the texts of a micro-batch by what they are expected to cost,
+`--shuffle round-robin` as Spark does. Everything else is the same, the results too.
+
+Run it with `python app.py INPUT OUTPUT`, `spark-submit app.py INPUT OUTPUT` or
+`balancedstream run app.py INPUT OUTPUT`. `collect.py` fills INPUT.
+"""
+
+import argparse
+import lzma
+import math
+import re
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+
+import pandas as pd
+from pyspark.sql import SparkSession
+from pyspark.sql import functions as F
+
+import balancedstream
+
+TEXT_SCHEMA = "name STRING, text STRING"
+RESULT_SCHEMA = """
+    name STRING, length BIGINT, words BIGINT, distinct_words BIGINT, trigram_bits DOUBLE,
+    top_trigram STRING, compressed_bytes BIGINT
+"""
+CLASSES_PER_DOUBLING = 4
+
+
+def describe(text: str) -> tuple[int, int, int, float, str, int]:
+    """The figures of one text, as in `RESULT_SCHEMA`."""
+    words = re.findall(r"\w+", text.lower())
+    trigrams = Counter(text[at : at + 3] for at in range(max(len(text) - 2, 0)))
+    total = sum(trigrams.values())
+    bits = -math.fsum(n / total * math.log2(n / total) for n in trigrams.values())
+    # Of equally frequent ones the first in the alphabet.
+    top = min(trigrams, key=lambda trigram: (-trigrams[trigram], trigram), default="")
+    compressed = len(lzma.compress(text.encode()))
+    return len(text), len(words), len(set(words)), round(bits, 9), top, compressed
+
+
+def describe_texts(frames: Iterator[pd.DataFrame]) -> Iterator[pd.DataFrame]:
+    """The function that the texts are shuffled for."""
+    columns = ["length", "words", "distinct_words", "trigram_bits", "top_trigram"]
+    for frame in frames:
+        figures = [describe(text) for text in frame["text"]]
+        described = pd.DataFrame(figures, columns=[*columns, "compressed_bytes"])
+        described.insert(0, "name", frame["name"])
+        yield described
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("input", type=Path, help="folder of texts, one micro-batch a file")
+    parser.add_argument("output", type=Path, help="folder for results and the checkpoint")
+    parser.add_argument("--shuffle", choices=["by-cost", "round-robin"], default="by-cost")
+    parser.add_argument("--partitions", type=int, default=2, help="one for each executor")
+    args = parser.parse_args()
+
+    spark = SparkSession.builder.appName("texts").getOrCreate()
+    texts = (
+        spark.readStream.schema(TEXT_SCHEMA)
+        .option("maxFilesPerTrigger", 1)
+        .json(str(args.input.resolve()))
+    )
+    if args.shuffle == "by-cost":
+        length = F.greatest(F.length("text"), F.lit(1))
+        shuffled = balancedstream.shuffle(
+            texts,
+            # Texts of like length cost alike; few classes are learnt soon.
+            cost_key=F.floor(CLASSES_PER_DOUBLING * F.log2(length)),
+            partitions=args.partitions,
+            folder=str(args.output.resolve() / "costs"),
+        )
+    else:
+        shuffled = texts.repartition(args.partitions)
+    query = (
+        shuffled.mapInPandas(describe_texts, RESULT_SCHEMA)
+        .writeStream.queryName("texts")
+        .format("json")
+        .option("checkpointLocation", str(args.output.resolve() / "checkpoint"))
+        .trigger(availableNow=True)
+        .start(str(args.output.resolve() / "results"))
+    )
+    query.awaitTermination()
+    for batch in query.recentProgress:
+        if batch["numInputRows"]:
+            seconds = batch["durationMs"]["triggerExecution"] / 1000
+            print(f"batch {batch['batchId']}: {batch['numInputRows']} texts in {seconds:.2f} s")
+
+
+if __name__ == "__main__":
+    main()

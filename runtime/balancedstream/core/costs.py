@@ -1,0 +1,211 @@
+"""What a shuffle has learnt of the costs of records, from one micro-batch to the next.
+
+Two sketches of `CostSketch` hold it, an older and a newer one: a sketch cannot forget, so every
+`GENERATION_BATCHES` batches the older one is dropped and a new one begun. And it is said whether
+records shall be routed by it. Estimates that foretell no more than "all records cost the same",
+which is what round robin takes for true, are not worth following: costs may not depend on the cost
+key at all, or may have changed.
+
+All of this is our own design. Online Shuffle Grouping replaces the sketches of an instance whenever
+they have become stable, and trusts them always.
+"""
+
+from __future__ import annotations
+
+import json
+import zlib
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from math import fsum
+from typing import Final
+
+from balancedstream.core.sketches import CostSketch
+from balancedstream.errors import InvalidInputError
+
+GENERATION_BATCHES: Final = 16
+"""Micro-batches after which a new sketch is begun: costs are known from the last 16 to 32."""
+
+NEEDED_GAIN: Final = 0.9
+"""Estimates are trusted once their error is at most so much of that of equal costs, and are trusted
+until it is greater: between the two, what was decided stays."""
+
+LEAST_RECORDS: Final = 64
+"""Records that a micro-batch must have for its estimates to be judged by it; of fewer, chance alone
+may be off by any amount."""
+
+_MAGIC = b"BSC1"
+
+
+@dataclass(frozen=True, slots=True)
+class TaskCosts:
+    """What one task, which ran one partition of a micro-batch, has measured.
+
+    Attributes:
+        partition: that it ran.
+        sketch: of what its records cost.
+        estimated_s: what they were estimated to cost before; 0 where nothing was known.
+        real_s: what they cost: the time that the function took for them.
+        untold_s: what the function took once it had read all its input: whose cost it is, nobody
+            can tell.
+        judged_s: cost of those records by which the estimates are judged.
+        error_s: summed difference of these records' real and estimated costs. The estimates are
+            scaled to the task's real cost first: that an executor is slow is no error.
+        equal_error_s: the same for estimates that are all equal.
+    """
+
+    partition: int
+    sketch: CostSketch
+    estimated_s: float = 0.0
+    real_s: float = 0.0
+    untold_s: float = 0.0
+    judged_s: float = 0.0
+    error_s: float = 0.0
+    equal_error_s: float = 0.0
+
+
+@dataclass(frozen=True)
+class LearntCosts:
+    """What is known after a micro-batch.
+
+    Attributes:
+        batch: the newest that is in it.
+        batches: how many the newer sketch has seen.
+        older: the sketch of the generation before; None where there was none.
+        newer: the sketch that is being filled.
+        trusted: whether records are routed by it; else by round robin.
+        reason: why, as a sentence without its stop.
+        error: of the estimates in this batch, as a part of all cost; None where nothing was judged.
+        equal_error: the same if all records were taken to cost the same.
+    """
+
+    batch: int
+    batches: int
+    older: CostSketch | None
+    newer: CostSketch
+    trusted: bool
+    reason: str
+    error: float | None = None
+    equal_error: float | None = None
+
+    @cached_property
+    def estimates(self) -> CostSketch:
+        """Both sketches in one, to be asked only."""
+        return self.newer if self.older is None else _merge([self.newer, self.older])
+
+    def to_bytes(self) -> bytes:
+        """Write it down; what is empty in the sketches takes next to no space.
+
+        >>> learnt = learn_costs(None, 3, [TaskCosts(0, CostSketch(0.05, 0.1, seed=7))])
+        >>> LearntCosts.from_bytes(learnt.to_bytes()).batch
+        3
+        """
+        sketches = [zlib.compress(s.to_bytes(), 1) for s in (self.newer, self.older) if s]
+        header = {
+            "batch": self.batch,
+            "batches": self.batches,
+            "trusted": self.trusted,
+            "reason": self.reason,
+            "error": self.error,
+            "equal_error": self.equal_error,
+            "newer_bytes": len(sketches[0]),
+        }
+        return b"\n".join([_MAGIC, json.dumps(header).encode(), b"".join(sketches)])
+
+    @classmethod
+    def from_bytes(cls, data: bytes) -> LearntCosts:
+        """Read what `to_bytes` has written.
+
+        Raises:
+            InvalidInputError: it is something else, or was damaged.
+        """
+        try:
+            magic, header, sketches = data.split(b"\n", 2)
+            if magic != _MAGIC:
+                raise ValueError(magic)
+            fields = json.loads(header)
+            end = fields.pop("newer_bytes")
+            newer, older = (
+                CostSketch.from_bytes(zlib.decompress(part)) if part else None
+                for part in (sketches[:end], sketches[end:])
+            )
+            return cls(newer=newer, older=older, **fields)  # type: ignore[arg-type]
+        except (ValueError, KeyError, TypeError, zlib.error) as error:
+            message = f"data: these are no learnt costs, or they were damaged ({error})"
+            raise InvalidInputError(message) from error
+
+
+def learn_costs(before: LearntCosts | None, batch: int, tasks: Sequence[TaskCosts]) -> LearntCosts:
+    """Learn from a micro-batch, and decide whether the next one is routed by what is known.
+
+    Estimates are judged by a batch that is not in them yet, so the first two batches go round robin
+    whatever they cost. Where trusted estimates have become worse than none, everything is forgotten
+    but this batch: costs have changed.
+
+    Args:
+        before: what was known when the batch was routed; None at the beginning. Where its sketches
+            were of another epsilon, delta or seed, it counts for nothing.
+        batch: its number.
+        tasks: what each of its tasks has measured; at least one.
+
+    >>> def measure(error_s, equal_error_s):
+    ...     sketch = CostSketch(0.05, 0.1, seed=7)
+    ...     sketch.update(b"long", 1.0, records=64)
+    ...     return [TaskCosts(0, sketch, 1.0, 1.0, 0.0, 1.0, error_s, equal_error_s)]
+    >>> learnt = learn_costs(None, 0, measure(0.0, 0.5))
+    >>> learnt.trusted, learnt.reason
+    (False, 'no batch was foretold yet')
+    >>> learnt = learn_costs(learnt, 1, measure(0.1, 0.5))
+    >>> learnt.trusted, learnt.reason
+    (True, 'the estimates were off by 10 %, equal costs would be by 50 %')
+    >>> learnt = learn_costs(learnt, 2, measure(0.6, 0.5))
+    >>> learnt.trusted, learnt.newer.records
+    (False, 64)
+    """
+    sketch = _merge([task.sketch for task in tasks])
+    if before is None or not _hash_alike(before.newer, sketch):
+        return LearntCosts(
+            batch, 1, None, sketch, trusted=False, reason="no batch was foretold yet"
+        )
+    judged_s = fsum(task.judged_s for task in tasks)
+    if sketch.records < LEAST_RECORDS or not judged_s:
+        sketch.merge(before.newer)
+        return replace(before, batch=batch, newer=sketch, error=None, equal_error=None)
+    error = fsum(task.error_s for task in tasks) / judged_s
+    equal_error = fsum(task.equal_error_s for task in tasks) / judged_s
+    untold_s = fsum(task.untold_s for task in tasks)
+    real_s = fsum(task.real_s for task in tasks)
+    if untold_s > real_s:
+        trusted = False
+        reason = (
+            f"the function took {untold_s:.1f} s of {untold_s + real_s:.1f} s after it had read "
+            "all its input, so whose cost that was is not known"
+        )
+    else:
+        gain = 1.0 if before.trusted else NEEDED_GAIN
+        # Where all cost the same there is nothing to gain, and round robin cannot be wrong.
+        trusted = error <= gain * equal_error and (before.trusted or equal_error > 0)
+        reason = (
+            f"the estimates were off by {100 * error:.0f} %, "
+            f"equal costs would be by {100 * equal_error:.0f} %"
+        )
+    if before.trusted and not trusted:
+        reason += "; all is learnt anew"
+        older, batches = None, 1
+    elif before.batches >= GENERATION_BATCHES:
+        older, batches = before.newer, 1
+    else:
+        older, batches = before.older, before.batches + 1
+        sketch.merge(before.newer)
+    return LearntCosts(batch, batches, older, sketch, trusted, reason, error, equal_error)
+
+
+def _merge(sketches: Sequence[CostSketch]) -> CostSketch:
+    merged = CostSketch.from_bytes(sketches[0].to_bytes())
+    for sketch in sketches[1:]:
+        merged.merge(sketch)
+    return merged
+
+
+def _hash_alike(one: CostSketch, other: CostSketch) -> bool:
+    return (one.epsilon, one.delta, one.seed) == (other.epsilon, other.delta, other.seed)

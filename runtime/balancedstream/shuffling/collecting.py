@@ -1,0 +1,171 @@
+"""The driver's part: what the tasks of a batch have measured becomes the next version.
+
+Tasks report through a Python accumulator. Spark adds a task's report when the task has succeeded,
+in the driver, before the batch's job is over, and waits for Python meanwhile. So when the next
+batch begins, the version is there. A task whose function failed reports nothing.
+
+A batch becomes a version when all its partitions have reported. Where Spark runs only some of them
+(`take`, `limit`), nothing is learnt.
+"""
+
+from __future__ import annotations
+
+import logging
+import pickle
+import time
+import zlib
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from pyspark import Accumulator, AccumulatorParam, SparkContext
+
+from balancedstream.core.costs import LearntCosts, TaskCosts, learn_costs
+from balancedstream.history import ShuffleRecord
+from balancedstream.shuffling.folders import BatchCosts, CostFolder
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """What one task has measured, as it travels to the driver.
+
+    Attributes:
+        folder: of the versions.
+        shuffle: its name, for people.
+        batch: number of the batch.
+        partitions: how many will report.
+        task: compressed `TaskCosts`; a sketch is mostly empty.
+    """
+
+    folder: str
+    shuffle: str
+    batch: int
+    partitions: int
+    task: bytes
+
+    @classmethod
+    def of(cls, costs: BatchCosts, shuffle: str, partitions: int, task: TaskCosts) -> Report:
+        """Pack what was measured."""
+        data = zlib.compress(pickle.dumps(task), 1)
+        return cls(costs.folder, shuffle, costs.batch, partitions, data)
+
+
+class Collector:
+    """Makes versions of one folder."""
+
+    def __init__(self, folder: Path, on_batch: Callable[[ShuffleRecord], None]) -> None:
+        self._folder = CostFolder(folder)
+        self._on_batch = on_batch
+        self._batch = -1
+        self._tasks: dict[int, TaskCosts] = {}
+
+    def add(self, report: Report) -> None:
+        """Take a task's report; with the last one of a batch, publish a version."""
+        if report.batch != self._batch:
+            self._batch = report.batch
+            self._tasks = {}
+        # A batch that is run again, or a second action on it, teaches nothing new.
+        if self._folder.has(report.batch):
+            return
+        # It comes from our own tasks, through Spark.
+        task: TaskCosts = pickle.loads(zlib.decompress(report.task))  # noqa: S301
+        self._tasks[task.partition] = task
+        if len(self._tasks) < report.partitions:
+            return
+        tasks = [self._tasks[partition] for partition in sorted(self._tasks)]
+        before = self._folder.newest(report.batch)
+        learnt = learn_costs(before, report.batch, tasks)
+        self._folder.publish(learnt)
+        self._tell(report, tasks, before, learnt)
+
+    def _tell(
+        self,
+        report: Report,
+        tasks: list[TaskCosts],
+        before: LearntCosts | None,
+        learnt: LearntCosts,
+    ) -> None:
+        was_trusted = before is not None and before.trusted
+        if learnt.trusted != was_trusted:
+            way = "estimated costs" if learnt.trusted else "round robin"
+            say = log.info if learnt.trusted else log.warning
+            say("%s: %s from batch %d on: %s", report.shuffle, way, learnt.batch + 1, learnt.reason)
+        self._on_batch(
+            ShuffleRecord(
+                at_s=time.time(),
+                shuffle=report.shuffle,
+                batch=report.batch,
+                records=sum(task.sketch.records for task in tasks),
+                by_estimates=was_trusted,
+                estimated_s=tuple(task.estimated_s for task in tasks),
+                real_s=tuple(task.real_s for task in tasks),
+                error=learnt.error,
+                equal_error=learnt.equal_error,
+                trusted=learnt.trusted,
+                reason=learnt.reason,
+            )
+        )
+
+
+class Reports(AccumulatorParam):  # type: ignore[misc]
+    """Gathers reports in a task; in the driver, hands them on and keeps nothing."""
+
+    def __init__(self) -> None:
+        self._collectors: dict[str, Collector] | None = {}
+
+    def __getstate__(self) -> dict[str, None]:
+        # What is sent to the tasks is not the driver any more.
+        return {"_collectors": None}
+
+    def zero(self, value: tuple[Report, ...]) -> tuple[Report, ...]:
+        """What a task begins with."""
+        return ()
+
+    def addInPlace(  # noqa: N802 - Spark's name
+        self, value1: tuple[Report, ...], value2: tuple[Report, ...]
+    ) -> tuple[Report, ...]:
+        """Add reports to those that are there, or take them."""
+        if self._collectors is None:
+            return value1 + value2
+        for report in value2:
+            try:
+                self._collect(self._collectors, report)
+            except Exception:
+                # Spark waits here: an error would reach neither the user nor the next batch.
+                log.exception("%s: nothing is learnt from batch %d", report.shuffle, report.batch)
+        return ()
+
+    def _collect(self, collectors: dict[str, Collector], report: Report) -> None:
+        collector = collectors.get(report.folder)
+        if collector is None:
+            collector = collectors[report.folder] = Collector(Path(report.folder), _tell_watchers)
+        collector.add(report)
+
+
+_accumulators: dict[str, Accumulator[tuple[Report, ...]]] = {}
+_watchers: list[Callable[[ShuffleRecord], None]] = []
+
+
+def find_accumulator(context: SparkContext) -> Accumulator[tuple[Report, ...]]:
+    """The accumulator of all shuffles of an application: Python keeps every one for ever."""
+    application = context.applicationId
+    if application not in _accumulators:
+        _accumulators[application] = context.accumulator((), Reports())
+    return _accumulators[application]
+
+
+def watch(on_batch: Callable[[ShuffleRecord], None]) -> Callable[[], None]:
+    """Have every batch of every shuffle told, in the order in which they end.
+
+    Returns:
+        Ends it.
+    """
+    _watchers.append(on_batch)
+    return lambda: _watchers.remove(on_batch)
+
+
+def _tell_watchers(batch: ShuffleRecord) -> None:
+    for on_batch in list(_watchers):
+        on_batch(batch)

@@ -1,0 +1,215 @@
+"""Where versions of what is known of costs are kept, and which of them a micro-batch is routed by.
+
+Any routing gives the right rows, each once: what is known of costs is only a hint. What must hold
+is that all attempts of a map task route alike, in a batch that is run again too. The rule: *a batch
+is routed by the newest version made from an earlier batch, when the first of its tasks looked.*
+
+- The driver writes the version of batch n, `after-<n>`, once all of that batch's tasks have
+  reported. A file gets its name when it is complete and never changes.
+- The first task of batch n that looks copies the newest version before n to `pinned-<n>`. It links
+  the finished copy to that name, which the file system allows to one task only; all others, and all
+  attempts later, read what is there. Nothing depends on tasks seeing new files of the folder at the
+  same time, which shared storage does not promise.
+- The driver removes a pin with the batch after the next one. By then the batch is committed, for
+  Spark runs one at a time; an attempt that still runs can no longer change anything.
+
+So a batch that is run again after the driver was restarted finds its pin as well. A DataFrame that
+is no stream is one batch, and its tasks are given the version with the function itself.
+"""
+
+from __future__ import annotations
+
+import re
+import uuid
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+from typing import Protocol
+
+from pyspark import TaskContext
+
+from balancedstream.core.costs import LearntCosts
+from balancedstream.errors import InvalidInputError, SharedFolderError
+
+KEPT_BATCHES = 3
+"""So many of the last versions and pins stay: the one in use, and those of the last two batches."""
+
+BATCH_PROPERTY = "streaming.sql.batchId"
+QUERY_PROPERTY = "sql.streaming.queryId"
+"""Local properties that Spark's StreamExecution gives to the tasks of a micro-batch."""
+
+
+@dataclass(frozen=True, slots=True)
+class BatchCosts:
+    """What a task knows of its batch.
+
+    Attributes:
+        folder: where its versions are, as the driver and the tasks see it.
+        batch: its number.
+        learnt: what it is routed by; None for nothing.
+    """
+
+    folder: str
+    batch: int
+    learnt: LearntCosts | None
+
+
+class CostSource(Protocol):
+    """Finds, in a task, what its batch is routed by: the same in all tasks and attempts."""
+
+    def find(self) -> BatchCosts:
+        """What the running task's batch is routed by."""
+
+
+@dataclass(frozen=True, slots=True)
+class PinnedCosts:
+    """For streams: which batch it is, only the running task knows.
+
+    Attributes:
+        root: on storage that all executors share.
+        name: of the shuffle in its query.
+    """
+
+    root: str
+    name: str
+
+    def find(self) -> BatchCosts:
+        """Read the batch's pin."""
+        context = TaskContext.get()
+        query, batch = (context.getLocalProperty(p) for p in (QUERY_PROPERTY, BATCH_PROPERTY))
+        folder = str(Path(self.root) / query / self.name)
+        return BatchCosts(folder, int(batch), _read_pin(folder, int(batch)))
+
+
+@dataclass(frozen=True, slots=True)
+class GivenCosts:
+    """For DataFrames that are no streams: chosen by the driver when the plan was made.
+
+    Attributes:
+        folder: where versions are; only the driver reads and writes there.
+        batch: number of the plan.
+        data: of the version; None for nothing.
+    """
+
+    folder: str
+    batch: int
+    data: bytes | None
+
+    def find(self) -> BatchCosts:
+        """Unpack what was given."""
+        learnt = _read(self.data) if self.data else None
+        return BatchCosts(self.folder, self.batch, learnt)
+
+
+class CostFolder:
+    """The versions of one shuffle in one query.
+
+    Args:
+        path: of the folder; it is made if it is not there.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+
+    def newest(self, before: int | None = None) -> LearntCosts | None:
+        """The newest version made from a batch before this one; None for none."""
+        batches = [b for b in self._list("after") if before is None or b < before]
+        return (
+            LearntCosts.from_bytes(self._file("after", max(batches)).read_bytes())
+            if batches
+            else None
+        )
+
+    def has(self, batch: int) -> bool:
+        """Whether a version was made from this batch."""
+        return self._file("after", batch).exists()
+
+    def publish(self, learnt: LearntCosts) -> None:
+        """Add a version, and remove those that no batch will ask for again.
+
+        Raises:
+            SharedFolderError: the folder cannot be written.
+        """
+        with self._explaining(), self._written(learnt.to_bytes()) as complete:
+            complete.replace(self._file("after", learnt.batch))
+        for kind in ("after", "pinned"):
+            for batch in self._list(kind):
+                if batch <= learnt.batch - KEPT_BATCHES:
+                    self._file(kind, batch).unlink(missing_ok=True)
+
+    def pin(self, batch: int) -> LearntCosts | None:
+        """What this batch is routed by: decided by the first call of all tasks, for good.
+
+        Raises:
+            SharedFolderError: the folder cannot be written or has no hard links.
+        """
+        pinned = self._file("pinned", batch)
+        with self._explaining():
+            if not pinned.exists():
+                newest = self.newest(batch)
+                data = newest.to_bytes() if newest else b""
+                # Where it exists by now, another task was quicker.
+                with self._written(data) as complete, suppress(FileExistsError):
+                    pinned.hardlink_to(complete)
+            data = pinned.read_bytes()
+        return _read(data) if data else None
+
+    def _file(self, kind: str, batch: int) -> Path:
+        return self._path / f"{kind}-{batch}"
+
+    def _list(self, kind: str) -> list[int]:
+        names = re.compile(rf"{kind}-(\d+)")
+        found = (names.fullmatch(file.name) for file in self._path.glob(f"{kind}-*"))
+        return [int(match[1]) for match in found if match]
+
+    @contextmanager
+    def _written(self, data: bytes) -> Iterator[Path]:
+        """A complete file under a name of its own, as long as it has not got another one."""
+        self._path.mkdir(parents=True, exist_ok=True)
+        file = self._path / f".{uuid.uuid4().hex}"
+        file.write_bytes(data)
+        try:
+            yield file
+        finally:
+            file.unlink(missing_ok=True)
+
+    @contextmanager
+    def _explaining(self) -> Iterator[None]:
+        try:
+            yield
+        except OSError as error:
+            message = (
+                f"folder: {self._path} cannot be used ({error}). The batch fails and no row is "
+                "lost. It must be a folder that the driver and all executors share and can write, "
+                "on storage with hard links."
+            )
+            raise SharedFolderError(message) from error
+
+
+def find_root(folder: str) -> Path:
+    """The folder as a path.
+
+    Raises:
+        InvalidInputError: it is on storage that is no file system of the machine.
+
+    >>> find_root("file:///checkpoints/_shuffle").as_posix()
+    '/checkpoints/_shuffle'
+    """
+    path = re.sub(r"^file:/+", "/", folder)
+    if re.match(r"^\w+:", path):
+        message = f"folder: must be on a file system that all executors mount, not at {folder}"
+        raise InvalidInputError(message)
+    return Path(path)
+
+
+# A batch's pin never changes, so a Python worker needs to read it once.
+@lru_cache(maxsize=4)
+def _read_pin(folder: str, batch: int) -> LearntCosts | None:
+    return CostFolder(Path(folder)).pin(batch)
+
+
+@lru_cache(maxsize=4)
+def _read(data: bytes) -> LearntCosts:
+    return LearntCosts.from_bytes(data)

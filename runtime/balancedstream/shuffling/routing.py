@@ -1,0 +1,131 @@
+"""Which partition each row of a map task goes to, with numpy.
+
+Spark takes a partition that a UDF computes for determined, and a map task is run again where its
+output was lost. If the second attempt sent a row elsewhere than the first one, a reduce task that
+has run already would have seen it too, or none would. So a route must follow from what both
+attempts have in common. The order of rows is not among it: after a shuffle, blocks are read in the
+order in which they arrive. Therefore rows are put into an order of their own, by 128 bits of hash
+over all their columns. Rows that are equal in all columns may change places; nobody can tell.
+
+What is known of costs is the same for all attempts, see `folders`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+from pyspark import TaskContext
+
+from balancedstream.core.costs import LearntCosts
+from balancedstream.core.grouping import assign_greedily
+from balancedstream.core.sketches import HEADER_BYTES, CostSketch
+from balancedstream.shuffling.folders import CostSource
+
+
+def estimate_costs_s(sketch: CostSketch, items: NDArray[np.int64]) -> NDArray[np.float64]:
+    """`CostSketch.estimate` for many items at once: the same to the last bit.
+
+    Args:
+        sketch: what is known.
+        items: hashed cost keys; eight bytes of each, the least first, are the sketch's item.
+
+    Returns:
+        For each item the estimated seconds.
+    """
+    if not len(items):
+        return np.zeros(0)
+    distinct, places = np.unique(items, return_inverse=True)
+    names = name_items(distinct)
+    data = sketch.to_bytes()
+    size = sketch.rows * sketch.columns
+    counts = np.frombuffer(data, "<i8", size, HEADER_BYTES)
+    costs_ns = np.frombuffer(data, "<i8", size, HEADER_BYTES + 8 * size)
+    cells = np.array([sketch.locate(name) for name in names])
+    least = cells[np.arange(len(names)), counts[cells].argmin(axis=1)]
+    estimated_s = costs_ns[least].astype(np.float64) / np.maximum(counts[least], 1) / 1e9
+    unseen = np.flatnonzero(counts[least] == 0)
+    if len(unseen):
+        # One estimate for all of them.
+        estimated_s[unseen] = sketch.estimate(names[unseen[0]])
+    return np.asarray(estimated_s[places])
+
+
+def name_items(items: NDArray[np.int64]) -> list[bytes]:
+    """What a sketch knows the hashed cost keys by."""
+    data = items.astype("<i8").tobytes()
+    return [data[begin : begin + 8] for begin in range(0, len(data), 8)]
+
+
+def route_rows(
+    learnt: LearntCosts | None,
+    items: NDArray[np.int64],
+    marks: tuple[NDArray[np.int64], NDArray[np.int64]],
+    partitions: int,
+    map_partition: int,
+) -> NDArray[np.int32]:
+    """Choose the partition of each row of a map task.
+
+    All rows are there before the first one is routed. So they are assigned greedily with the
+    dearest first, which levels better than the order of arrival would. Each map task levels its own
+    rows, so that all together are level without knowing of each other: at most by one row for each
+    map task. They begin with different partitions, for otherwise the first would get what is over
+    from all of them.
+
+    Args:
+        learnt: what is known; None for nothing.
+        items: the hashed cost key of each row.
+        marks: two independent hashes of each row's columns.
+        partitions: how many there are; 1 or more.
+        map_partition: the map task's own number.
+
+    Returns:
+        The partition of each row: a function of the rows, not of their order.
+    """
+    own_order = np.lexsort(marks)
+    first = map_partition % partitions
+    if learnt is None or not learnt.trusted:
+        order = own_order
+        assigned: NDArray[np.int64] | list[int] = (first + np.arange(len(order))) % partitions
+    else:
+        costs_s = estimate_costs_s(learnt.estimates, items[own_order])
+        dearest_first = np.argsort(-costs_s, kind="stable")
+        order = own_order[dearest_first]
+        assigned = assign_greedily(costs_s[dearest_first].tolist(), partitions, first=first)
+    routes = np.empty(len(items), np.int32)
+    routes[order] = assigned
+    return routes
+
+
+def make_router(
+    source: CostSource, partitions: int
+) -> Callable[[Iterator[tuple[pa.Array, ...]]], Iterator[pa.Array]]:
+    """The body of the UDF that routes the rows of a task.
+
+    It reads the whole input before it answers. Spark keeps the rows meanwhile and spills them to
+    disk where they are many; here are 24 bytes of each.
+
+    Args:
+        source: finds what is known.
+        partitions: how many there are.
+
+    Returns:
+        Takes hashed cost keys and the two hashes of rows, batch by batch; gives partitions.
+    """
+
+    def route(batches: Iterator[tuple[pa.Array, pa.Array, pa.Array]]) -> Iterator[pa.Array]:
+        columns = [[column.to_numpy() for column in batch] for batch in batches]
+        if not columns:
+            return
+        items, *marks = (np.concatenate(parts) for parts in zip(*columns, strict=True))
+        learnt = source.find().learnt
+        map_partition = TaskContext.get().partitionId()
+        routes = route_rows(learnt, items, (marks[0], marks[1]), partitions, map_partition)
+        begin = 0
+        for part, *_ in columns:
+            yield pa.array(routes[begin : begin + len(part)])
+            begin += len(part)
+
+    return route

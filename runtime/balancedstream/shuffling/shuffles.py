@@ -1,0 +1,267 @@
+"""`balancedstream.shuffle`: the cost-aware shuffle for stateless functions."""
+
+from __future__ import annotations
+
+import re
+import tempfile
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from functools import cache, partial
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+from pyspark import TaskContext
+from pyspark.errors import AnalysisException
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F  # noqa: N812
+from pyspark.sql.conversion import ArrowTableToRowsConversion, LocalDataToArrowConversion
+from pyspark.sql.types import DataType, IntegerType, MapType, StructType, VariantType
+
+from balancedstream.core.sketches import CostSketch
+from balancedstream.errors import InvalidInputError
+from balancedstream.shuffling.collecting import Report, find_accumulator
+from balancedstream.shuffling.folders import (
+    CostFolder,
+    CostSource,
+    GivenCosts,
+    PinnedCosts,
+    find_root,
+)
+from balancedstream.shuffling.routing import make_router
+from balancedstream.shuffling.timing import FunctionMeter, Piece, cut_arrow, cut_pandas
+
+EPSILON = 0.001
+DELTA = 0.1
+SEED = 0
+
+CHECKPOINT_LOCATION = "spark.sql.streaming.checkpointLocation"
+FOLDER = "_shuffle"
+"""Below the checkpoints; the underscore keeps it apart from a query's name."""
+
+ITEM = "__balancedstream_item"
+ROUTE = "__balancedstream_route"
+
+ROWS_PER_OUTPUT = 10_000
+"""Rows of an Arrow batch that `map` gives; Spark's own batches are as large."""
+
+
+def shuffle(
+    df: DataFrame,
+    *,
+    cost_key: str | Column,
+    partitions: int,
+    folder: str | None = None,
+    epsilon: float = EPSILON,
+    delta: float = DELTA,
+) -> Shuffle:
+    """Spread rows over partitions by what they are expected to cost a function.
+
+    Costs are learnt from one micro-batch to the next while the function runs (Online Shuffle
+    Grouping, Rivetti et al.; what differs in a micro-batch engine is in `docs/shuffle.md`). The
+    first two batches go round robin, and so do those after a batch whose costs the estimates did
+    not foretell better than equal costs would have.
+
+    Args:
+        df: a stream or not. Rows come out as they go in, each once, in no order.
+        cost_key: the column, or an expression, that the cost follows from: a category, or a
+            measure such as the length of a text in classes. The fewer distinct values, the sooner
+            they are known. Null is a value like any other.
+        partitions: into how many; 1 or more. With two to four for each task that runs at once,
+            executors of different speed get shares accordingly: Spark gives the next partition to
+            whoever is free.
+        folder: where what is learnt is kept. For a stream it must be a path that the driver and
+            all executors share, by default beside the session's checkpoints. Otherwise only the
+            driver needs it, by default as long as it runs.
+        epsilon: of the sketches, see `balancedstream.core.sketches.CostSketch`.
+        delta: of the sketches.
+
+    Returns:
+        What takes the function.
+
+    Raises:
+        InvalidInputError: an argument cannot be used; the message names it.
+    """
+    if isinstance(partitions, bool) or not isinstance(partitions, int) or partitions < 1:
+        message = f"partitions: must be a whole number, 1 or more, not {partitions}"
+        raise InvalidInputError(message)
+    CostSketch(epsilon, delta, seed=SEED)
+    key = _find_key(df, cost_key)
+    root = find_root(folder) if folder else _find_default_root(df)
+    return Shuffle(df, key, str(cost_key), partitions, root, epsilon, delta)
+
+
+@dataclass(frozen=True)
+class Shuffle:
+    """Rows that wait for the function that they are shuffled for; made by `shuffle`.
+
+    Its methods are named and behave as Spark's own. But the function sees pieces of its input that
+    hold rows of one cost key each, for it is the time for a piece that is measured. A function that
+    reads all its input before it works cannot be measured; rows then go round robin.
+
+    What a function costs is learnt by its name and the cost key, and anew with each checkpoint.
+    """
+
+    _df: DataFrame
+    _key: Column
+    _key_name: str
+    _partitions: int
+    _root: Path
+    _epsilon: float
+    _delta: float
+
+    def mapInPandas(  # noqa: N802 - Spark's name
+        self, function: Callable[[Iterator[Any]], Iterable[Any]], schema: StructType | str
+    ) -> DataFrame:
+        """Run a function over pandas DataFrames, as `DataFrame.mapInPandas` does."""
+        name, source = self._prepare(function)
+        measured = self._measure(name, source, partial(cut_pandas, item_column=ITEM), function)
+        return self._route(source).mapInPandas(measured, schema)
+
+    def mapInArrow(  # noqa: N802 - Spark's name
+        self, function: Callable[[Iterator[Any]], Iterable[Any]], schema: StructType | str
+    ) -> DataFrame:
+        """Run a function over Arrow RecordBatches, as `DataFrame.mapInArrow` does."""
+        name, source = self._prepare(function)
+        measured = self._measure(name, source, partial(cut_arrow, item_column=ITEM), function)
+        return self._route(source).mapInArrow(measured, schema)
+
+    def map(self, function: Callable[[Any], Any], schema: StructType | str) -> DataFrame:
+        """Run a function over rows: it gets a `Row`, and gives a `Row`, tuple or dict."""
+        fields = schema if isinstance(schema, StructType) else DataType.fromDDL(schema)
+        name, source = self._prepare(function)
+        measured = self._measure(
+            name,
+            source,
+            partial(_cut_rows, schema=self._df.schema),
+            lambda rows: map(function, rows),
+        )
+
+        def map_batches(batches: Iterator[Any]) -> Iterator[Any]:
+            return _batch_rows(measured(batches), fields)
+
+        return self._route(source).mapInArrow(map_batches, schema)
+
+    def _prepare(self, function: Callable[..., Any]) -> tuple[str, CostSource]:
+        """The shuffle's name, and where its tasks find what is known."""
+        qualified = getattr(function, "__qualname__", type(function).__qualname__)
+        name = re.sub(r"[^\w.-]+", "-", f"{qualified} by {self._key_name}").strip("-")[:100]
+        if self._df.isStreaming:
+            return name, PinnedCosts(str(self._root), name)
+        folder = self._root / name
+        newest = CostFolder(folder).newest()
+        if newest is None:
+            return name, GivenCosts(str(folder), 0, None)
+        return name, GivenCosts(str(folder), newest.batch + 1, newest.to_bytes())
+
+    def _route(self, source: CostSource) -> DataFrame:
+        """The rows where they shall run, with their items."""
+        route = F.arrow_udf(make_router(source, self._partitions), IntegerType())
+        # What it answers depends on the other rows: the optimizer must not compute it elsewhere.
+        route = route.asNondeterministic()
+        columns = [
+            _make_hashable(self._df, field.name, field.dataType) for field in self._df.schema
+        ]
+        with_item = self._df.withColumn(ITEM, F.xxhash64(self._key))
+        marks = F.xxhash64(*columns), F.xxhash64(F.lit(1), *columns)
+        routed = with_item.withColumn(ROUTE, route(ITEM, *marks))
+        return routed.repartitionById(self._partitions, ROUTE).drop(ROUTE)
+
+    def _measure(
+        self,
+        name: str,
+        source: CostSource,
+        cut: Callable[..., list[Piece[Any]]],
+        function: Callable[[Iterator[Any]], Iterable[Any]],
+    ) -> Callable[[Iterator[Any]], Iterator[Any]]:
+        """The function as the tasks run it: measured, and reported at its end."""
+        reports = find_accumulator(self._df.sparkSession.sparkContext)
+        partitions, epsilon, delta = self._partitions, self._epsilon, self._delta
+
+        def measured(inputs: Iterator[Any]) -> Iterator[Any]:
+            costs = source.find()
+            sketch = CostSketch(epsilon, delta, seed=SEED)
+            meter = FunctionMeter[Any, Any](name, costs.learnt, sketch)
+            pieces = (cut(batch, first_alone=meter.is_cold()) for batch in inputs)
+            yield from meter.run(function, pieces)
+            task = meter.summarize(TaskContext.get().partitionId())
+            reports.add((Report.of(costs, name, partitions, task),))
+
+        return measured
+
+
+def _find_key(df: DataFrame, cost_key: str | Column) -> Column:
+    if isinstance(cost_key, str):
+        if cost_key not in df.columns:
+            message = f"cost_key: there is no column {cost_key!r} among {', '.join(df.columns)}"
+            raise InvalidInputError(message)
+        cost_key = df[_quote(cost_key)]
+    try:
+        df.select(F.xxhash64(cost_key))
+    except AnalysisException as error:
+        message = f"cost_key: {str(error).partition(chr(10))[0]}"
+        raise InvalidInputError(message) from error
+    return cost_key
+
+
+def _find_default_root(df: DataFrame) -> Path:
+    if not df.isStreaming:
+        return _make_process_folder()
+    checkpoints = df.sparkSession.conf.get(CHECKPOINT_LOCATION, None)
+    if not checkpoints:
+        message = (
+            "folder: a stream needs one that the driver and all executors share, for what is "
+            f"learnt must outlive them. Give it, or set {CHECKPOINT_LOCATION}."
+        )
+        raise InvalidInputError(message)
+    return find_root(checkpoints) / FOLDER
+
+
+@cache
+def _make_process_folder() -> Path:
+    # The directory object removes the folder when the process ends, and lives as long as the cache.
+    return Path(_process_directory().name)
+
+
+@cache
+def _process_directory() -> tempfile.TemporaryDirectory[str]:
+    return tempfile.TemporaryDirectory(prefix="balancedstream-shuffle-")
+
+
+def _make_hashable(df: DataFrame, name: str, data_type: DataType) -> Column:
+    """The column as Spark can hash it: it refuses maps and variants, at any depth."""
+    column = df[_quote(name)]
+    text = data_type.json()
+    is_refused = any(
+        f'"{refused}"' in text for refused in (MapType.typeName(), VariantType.typeName())
+    )
+    return F.to_json(F.struct(column)) if is_refused else column
+
+
+def _quote(name: str) -> str:
+    return "`" + name.replace("`", "``") + "`"
+
+
+def _cut_rows(batch: Any, schema: StructType, *, first_alone: bool) -> list[Piece[Any]]:
+    # Each row is alone.
+    items = batch.column(ITEM).to_pylist()
+    table = pa.Table.from_batches([batch.drop_columns([ITEM])])
+    rows = ArrowTableToRowsConversion.convert(table, schema)
+    return [Piece(item, 1, row) for item, row in zip(items, rows, strict=True)]
+
+
+def _batch_rows(rows: Iterator[Any], schema: StructType) -> Iterator[Any]:
+    batch: list[Any] = []
+    for row in rows:
+        batch.append(row)
+        if len(batch) == ROWS_PER_OUTPUT:
+            yield from _to_arrow(batch, schema)
+            batch = []
+    if batch:
+        yield from _to_arrow(batch, schema)
+
+
+def _to_arrow(rows: list[Any], schema: StructType) -> Iterator[Any]:
+    yield from LocalDataToArrowConversion.convert(
+        rows, schema, use_large_var_types=False
+    ).to_batches()

@@ -1,0 +1,219 @@
+"""What the user's function takes for each cost key, measured while it runs.
+
+The function is given pieces of its input that hold rows of one cost key each, or single rows. What
+passes between being given a piece and asking for the next one, inside the function, is what the
+piece cost. Neither reading the input nor what becomes of the output counts.
+
+Waiting counts as much as computing: it keeps the executor's slot. So time is that of the clock.
+"""
+
+from __future__ import annotations
+
+import time
+from array import array
+from collections.abc import Callable, Iterable, Iterator
+from itertools import pairwise
+from typing import Any, Generic, NamedTuple, TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from balancedstream.core.costs import LearntCosts, TaskCosts
+from balancedstream.core.sketches import CostSketch
+from balancedstream.shuffling.routing import estimate_costs_s, name_items
+
+JUDGED_PIECES = 10_000
+"""The estimates are judged by the first pieces of a task: enough, and its memory stays constant."""
+
+Part = TypeVar("Part")
+Output = TypeVar("Output")
+
+# Shuffles whose function has run in this Python worker. What it did first, it did for the first
+# time: imports, models that are loaded, caches that fill. That is no cost of the row, so the first
+# row is a piece of its own and not learnt from.
+_warm: set[str] = set()
+
+
+class Piece(NamedTuple, Generic[Part]):
+    """Part of the function's input.
+
+    Attributes:
+        item: hashed cost key of all its rows.
+        rows: how many.
+        part: what the function is given.
+    """
+
+    item: int
+    rows: int
+    part: Part
+
+
+class FunctionMeter(Generic[Part, Output]):
+    """Runs the user's function over the input of one task, and measures.
+
+    Args:
+        name: of the shuffle.
+        learnt: what the batch was routed by; None for nothing.
+        sketch: an empty one, to be filled.
+        clock: seconds that only grow.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        learnt: LearntCosts | None,
+        sketch: CostSketch,
+        clock: Callable[[], float] = time.perf_counter,
+    ) -> None:
+        self._name = name
+        self._estimates = learnt.estimates if learnt else None
+        self._sketch = sketch
+        self._clock = clock
+        self._began_s = 0.0
+        # What the function has taken so far of the piece that it has, before the last pause.
+        self._taken_s = 0.0
+        self._piece: tuple[int, int] | None = None
+        self._estimated_s = 0.0
+        self._real_s = 0.0
+        self._judged_items = array("q")
+        self._judged_rows = array("q")
+        self._judged_s = array("d")
+
+    def run(
+        self,
+        function: Callable[[Iterator[Part]], Iterable[Output]],
+        inputs: Iterable[list[Piece[Part]]],
+    ) -> Iterator[Output]:
+        """Run the function.
+
+        Args:
+            function: gets the parts of all pieces, one after the other.
+            inputs: the pieces, batch by batch.
+
+        Returns:
+            What the function gives. An error that it raises passes through as it is.
+        """
+        self._resume()
+        for output in function(self._feed(inputs)):
+            self._pause()
+            yield output
+            self._resume()
+        self._pause()
+
+    def is_cold(self) -> bool:
+        """Whether the function has not run in this Python worker before."""
+        return self._name not in _warm
+
+    def summarize(self, partition: int) -> TaskCosts:
+        """What was measured, once the function has ended."""
+        took_s = np.array(self._judged_s)
+        rows = np.array(self._judged_rows)
+        judged_s = float(took_s.sum())
+        estimated_s = self._estimate(np.array(self._judged_items), rows)
+        total_s = estimated_s.sum()
+        scaled_s = estimated_s * (judged_s / total_s) if total_s else estimated_s
+        equal_s = rows * (judged_s / max(rows.sum(), 1))
+        return TaskCosts(
+            partition=partition,
+            sketch=self._sketch,
+            estimated_s=self._estimated_s,
+            real_s=self._real_s,
+            untold_s=self._taken_s,
+            judged_s=judged_s,
+            error_s=float(np.abs(scaled_s - took_s).sum()),
+            equal_error_s=float(np.abs(equal_s - took_s).sum()),
+        )
+
+    def _feed(self, inputs: Iterable[list[Piece[Part]]]) -> Iterator[Part]:
+        self._finish_piece()
+        for pieces in inputs:
+            items = np.array([piece.item for piece in pieces])
+            rows = np.array([piece.rows for piece in pieces])
+            self._estimated_s += float(self._estimate(items, rows).sum())
+            names = name_items(items)
+            for name, piece in zip(names, pieces, strict=True):
+                self._piece = piece.item, piece.rows
+                self._resume()
+                yield piece.part
+                self._finish_piece(name)
+        self._resume()
+
+    def _finish_piece(self, name: bytes = b"") -> None:
+        """The function asks for the next piece: it is done with the one it has."""
+        self._pause()
+        took_s, self._taken_s = self._taken_s, 0.0
+        if self._piece is None:
+            # It prepared itself: nobody's cost.
+            return
+        (item, rows), self._piece = self._piece, None
+        self._real_s += took_s
+        if self.is_cold():
+            _warm.add(self._name)
+            return
+        self._sketch.update(name, took_s, records=rows)
+        if len(self._judged_s) < JUDGED_PIECES:
+            self._judged_items.append(item)
+            self._judged_rows.append(rows)
+            self._judged_s.append(took_s)
+
+    def _estimate(self, items: NDArray[np.int64], rows: NDArray[np.int64]) -> NDArray[np.float64]:
+        if self._estimates is None:
+            return np.zeros(len(items))
+        return estimate_costs_s(self._estimates, items) * rows
+
+    def _pause(self) -> None:
+        self._taken_s += self._clock() - self._began_s
+
+    def _resume(self) -> None:
+        self._began_s = self._clock()
+
+
+def find_runs(
+    items: NDArray[np.int64], *, first_alone: bool = False
+) -> tuple[NDArray[np.int64], list[tuple[int, int]]]:
+    """Bring equal items together.
+
+    Args:
+        items: of the rows.
+        first_alone: whether the first row shall be a run of its own.
+
+    Returns:
+        An order of the rows, and where in it each run of equal items begins and ends.
+
+    >>> order, runs = find_runs(np.array([7, 5, 7]))
+    >>> order.tolist(), runs
+    ([1, 0, 2], [(0, 1), (1, 3)])
+    >>> find_runs(np.array([7, 7, 7]), first_alone=True)[1]
+    [(0, 1), (1, 3)]
+    """
+    order = np.argsort(items, kind="stable")
+    changes = set((np.flatnonzero(np.diff(items[order])) + 1).tolist())
+    edges = sorted({0, len(items)} | changes | ({1} if first_alone and len(items) else set()))
+    return order, list(pairwise(edges))
+
+
+def cut_pandas(frame: Any, item_column: str, *, first_alone: bool = False) -> list[Piece[Any]]:
+    """Cut a pandas DataFrame into DataFrames of one item each, without the column of items."""
+    items = frame[item_column].to_numpy()
+    order, runs = find_runs(items, first_alone=first_alone)
+    rows = frame.drop(columns=item_column)
+    if len(runs) > 1:
+        rows = rows.iloc[order]
+    # A new index also makes each piece the function's own: it may change it.
+    return [
+        Piece(int(items[order[begin]]), end - begin, rows.iloc[begin:end].reset_index(drop=True))
+        for begin, end in runs
+    ]
+
+
+def cut_arrow(batch: Any, item_column: str, *, first_alone: bool = False) -> list[Piece[Any]]:
+    """Cut an Arrow RecordBatch into RecordBatches of one item each, without the column of items."""
+    items = batch.column(item_column).to_numpy()
+    order, runs = find_runs(items, first_alone=first_alone)
+    rows = batch.drop_columns([item_column])
+    if len(runs) > 1:
+        rows = rows.take(order)
+    return [
+        Piece(int(items[order[begin]]), end - begin, rows.slice(begin, end - begin))
+        for begin, end in runs
+    ]

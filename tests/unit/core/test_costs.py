@@ -1,0 +1,144 @@
+"""What is known of costs from batch to batch, and whether it is trusted."""
+
+from __future__ import annotations
+
+import pytest
+
+from balancedstream.core.costs import (
+    GENERATION_BATCHES,
+    LEAST_RECORDS,
+    LearntCosts,
+    TaskCosts,
+    learn_costs,
+)
+from balancedstream.core.sketches import CostSketch
+from balancedstream.errors import InvalidInputError
+
+
+def sketch_of(
+    cost_s: float = 1.0, *, item: bytes = b"text", records: int = LEAST_RECORDS, seed: int = 7
+) -> CostSketch:
+    sketch = CostSketch(0.05, 0.1, seed=seed)
+    sketch.update(item, cost_s, records=records)
+    return sketch
+
+
+def task(
+    error_s: float,
+    equal_error_s: float,
+    *,
+    partition: int = 0,
+    untold_s: float = 0.0,
+    sketch: CostSketch | None = None,
+) -> TaskCosts:
+    return TaskCosts(
+        partition=partition,
+        sketch=sketch or sketch_of(),
+        estimated_s=1.0,
+        real_s=1.0,
+        untold_s=untold_s,
+        judged_s=1.0,
+        error_s=error_s,
+        equal_error_s=equal_error_s,
+    )
+
+
+def trusted_costs() -> LearntCosts:
+    learnt = learn_costs(learn_costs(None, 0, [task(0.0, 0.5)]), 1, [task(0.0, 0.5)])
+    assert learnt.trusted
+    return learnt
+
+
+def test_the_first_batch_teaches_costs_that_are_not_trusted_yet() -> None:
+    learnt = learn_costs(None, 0, [task(0.0, 0.5)])
+    assert not learnt.trusted
+    assert learnt.estimates.estimate(b"text") == pytest.approx(1 / LEAST_RECORDS)
+
+
+def test_estimates_that_foretold_a_batch_better_than_equal_costs_are_trusted() -> None:
+    assert learn_costs(learn_costs(None, 0, [task(0.0, 0.5)]), 1, [task(0.4, 0.5)]).trusted
+
+
+def test_estimates_that_are_hardly_better_than_equal_costs_are_not_trusted_but_stay_so() -> None:
+    first = learn_costs(None, 0, [task(0.0, 0.5)])
+    assert not learn_costs(first, 1, [task(0.48, 0.5)]).trusted
+    assert learn_costs(trusted_costs(), 2, [task(0.48, 0.5)]).trusted
+
+
+def test_where_all_cost_the_same_round_robin_goes_on() -> None:
+    assert not learn_costs(learn_costs(None, 0, [task(0.0, 0.0)]), 1, [task(0.0, 0.0)]).trusted
+
+
+def test_what_was_trusted_and_fails_is_forgotten_and_that_is_said() -> None:
+    learnt = learn_costs(trusted_costs(), 2, [task(0.6, 0.5, sketch=sketch_of(9.0, records=100))])
+    assert not learnt.trusted
+    assert "off by 60 %" in learnt.reason
+    assert learnt.estimates.records == 100
+
+
+def test_a_function_that_works_after_it_has_read_everything_is_not_trusted() -> None:
+    learnt = learn_costs(trusted_costs(), 2, [task(0.0, 0.5, untold_s=2.0)])
+    assert not learnt.trusted
+    assert "2.0 s of 3.0 s" in learnt.reason
+
+
+def test_the_errors_of_all_tasks_are_judged_together() -> None:
+    first = learn_costs(None, 0, [task(0.0, 0.5)])
+    learnt = learn_costs(first, 1, [task(0.9, 0.5), task(0.1, 0.9, partition=1)])
+    assert learnt.error == pytest.approx(0.5)
+    assert learnt.equal_error == pytest.approx(0.7)
+    assert learnt.trusted
+
+
+def test_a_batch_of_few_records_decides_nothing_and_is_learnt_all_the_same() -> None:
+    few = sketch_of(5.0, item=b"new", records=LEAST_RECORDS - 1)
+    learnt = learn_costs(trusted_costs(), 2, [task(0.9, 0.1, sketch=few)])
+    assert learnt.trusted
+    assert learnt.batch == 2
+    assert learnt.estimates.count(b"new") == LEAST_RECORDS - 1
+
+
+def test_costs_are_forgotten_after_two_generations() -> None:
+    learnt = learn_costs(None, 0, [task(0.0, 0.5, sketch=sketch_of(item=b"old"))])
+    for batch in range(1, GENERATION_BATCHES):
+        learnt = learn_costs(learnt, batch, [task(0.0, 0.5)])
+    assert learnt.estimates.count(b"old") == LEAST_RECORDS
+    for batch in range(GENERATION_BATCHES, 2 * GENERATION_BATCHES):
+        learnt = learn_costs(learnt, batch, [task(0.0, 0.5)])
+        assert learnt.estimates.count(b"old") == LEAST_RECORDS
+    learnt = learn_costs(learnt, 2 * GENERATION_BATCHES, [task(0.0, 0.5)])
+    assert learnt.estimates.count(b"old") == 0
+
+
+def test_sketches_of_another_seed_begin_anew() -> None:
+    learnt = learn_costs(trusted_costs(), 2, [task(0.0, 0.5, sketch=sketch_of(seed=8))])
+    assert not learnt.trusted
+    assert learnt.newer.seed == 8
+
+
+def test_the_tasks_sketches_stay_as_they_were() -> None:
+    given = sketch_of()
+    learn_costs(trusted_costs(), 2, [task(0.0, 0.5, sketch=given), task(0.0, 0.5)])
+    assert given.records == LEAST_RECORDS
+
+
+def test_what_is_read_back_is_what_was_written() -> None:
+    learnt = learn_costs(None, 0, [task(0.0, 0.5, sketch=sketch_of(3.0))])
+    for batch in range(1, GENERATION_BATCHES + 1):
+        assert LearntCosts.from_bytes(learnt.to_bytes()).to_bytes() == learnt.to_bytes()
+        learnt = learn_costs(learnt, batch, [task(0.1, 0.5)])
+    read = LearntCosts.from_bytes(learnt.to_bytes())
+    assert read.estimates.to_bytes() == learnt.estimates.to_bytes()
+    assert (read.batch, read.trusted, read.reason, read.error) == (
+        learnt.batch,
+        learnt.trusted,
+        learnt.reason,
+        learnt.error,
+    )
+
+
+@pytest.mark.parametrize("damage", [lambda d: b"", lambda d: d[:-4], lambda d: b"x" + d])
+def test_what_is_no_version_or_was_damaged_is_refused(damage: object) -> None:
+    data = trusted_costs().to_bytes()
+    with pytest.raises(InvalidInputError, match="damaged"):
+        LearntCosts.from_bytes(damage(data))  # type: ignore[operator]

@@ -1,0 +1,111 @@
+"""What the driver makes of the tasks' reports."""
+
+from __future__ import annotations
+
+import logging
+import pickle
+from pathlib import Path
+
+import pytest
+
+from balancedstream.core.costs import TaskCosts
+from balancedstream.core.sketches import CostSketch
+from balancedstream.history import ShuffleRecord
+from balancedstream.shuffling.collecting import Collector, Report, Reports, watch
+from balancedstream.shuffling.folders import BatchCosts, CostFolder
+
+
+def report(folder: Path, batch: int, partition: int, *, error_s: float = 0.0) -> Report:
+    sketch = CostSketch(0.05, 0.1, seed=7)
+    sketch.update(b"text", 1.0, records=64)
+    task = TaskCosts(partition, sketch, 1.0, 2.0, 0.0, 1.0, error_s, 0.5)
+    return Report.of(BatchCosts(str(folder), batch, None), "classify", 2, task)
+
+
+def collect(collector: Collector, folder: Path, batch: int, *, error_s: float = 0.0) -> None:
+    for partition in range(2):
+        collector.add(report(folder, batch, partition, error_s=error_s))
+
+
+def test_a_version_is_there_once_all_partitions_have_reported(tmp_path: Path) -> None:
+    told: list[ShuffleRecord] = []
+    collector = Collector(tmp_path, told.append)
+    collector.add(report(tmp_path, 0, 1))
+    collector.add(report(tmp_path, 0, 1))
+    assert CostFolder(tmp_path).newest() is None
+    collector.add(report(tmp_path, 0, 0))
+    newest = CostFolder(tmp_path).newest()
+    assert newest
+    assert newest.newer.records == 128
+    assert [(b.batch, b.estimated_s, b.real_s) for b in told] == [(0, (1.0, 1.0), (2.0, 2.0))]
+
+
+def test_what_a_batch_that_was_not_finished_has_reported_is_dropped(tmp_path: Path) -> None:
+    collector = Collector(tmp_path, lambda batch: None)
+    collector.add(report(tmp_path, 0, 0))
+    collect(collector, tmp_path, 1)
+    newest = CostFolder(tmp_path).newest()
+    assert newest
+    assert (newest.batch, newest.newer.records) == (1, 128)
+
+
+def test_a_batch_that_is_run_twice_is_learnt_once(tmp_path: Path) -> None:
+    told: list[ShuffleRecord] = []
+    collect(Collector(tmp_path, told.append), tmp_path, 0)
+    # The driver was restarted.
+    collect(Collector(tmp_path, told.append), tmp_path, 0)
+    assert len(told) == 1
+
+
+def test_a_restarted_driver_goes_on_with_what_was_learnt(tmp_path: Path) -> None:
+    collect(Collector(tmp_path, lambda batch: None), tmp_path, 0)
+    collect(Collector(tmp_path, lambda batch: None), tmp_path, 1)
+    newest = CostFolder(tmp_path).newest()
+    assert newest
+    assert newest.trusted
+    assert newest.newer.records == 256
+
+
+def test_falling_back_to_round_robin_is_a_warning_with_its_reason(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    collector = Collector(tmp_path, lambda batch: None)
+    with caplog.at_level(logging.INFO):
+        for batch, error_s in enumerate((0.0, 0.1, 0.1, 0.6)):
+            collect(collector, tmp_path, batch, error_s=error_s)
+    assert [(record.levelname, record.getMessage()) for record in caplog.records] == [
+        (
+            "INFO",
+            "classify: estimated costs from batch 2 on: "
+            "the estimates were off by 10 %, equal costs would be by 50 %",
+        ),
+        (
+            "WARNING",
+            "classify: round robin from batch 4 on: the estimates were off by 60 %, "
+            "equal costs would be by 50 %; all is learnt anew",
+        ),
+    ]
+
+
+def test_in_a_task_reports_are_gathered_and_in_the_driver_they_are_handed_on(
+    tmp_path: Path,
+) -> None:
+    told: list[ShuffleRecord] = []
+    stop = watch(told.append)
+    driver = Reports()
+    of_task = pickle.loads(pickle.dumps(driver))  # noqa: S301
+    gathered = of_task.addInPlace((report(tmp_path, 0, 0),), (report(tmp_path, 0, 1),))
+    assert len(gathered) == 2
+    assert driver.addInPlace((), gathered) == ()
+    stop()
+    driver.addInPlace((), (report(tmp_path, 1, 0), report(tmp_path, 1, 1)))
+    assert [batch.batch for batch in told] == [0]
+
+
+def test_an_error_in_the_driver_is_logged_and_stops_no_job(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    (tmp_path / "file").write_text("no folder")
+    below = tmp_path / "file" / "below"
+    Reports().addInPlace((), (report(below, 0, 0), report(below, 0, 1)))
+    assert "nothing is learnt from batch 0" in caplog.text

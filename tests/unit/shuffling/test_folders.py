@@ -1,0 +1,83 @@
+"""Which version of what is known a batch is routed by."""
+
+from __future__ import annotations
+
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+
+from balancedstream.core.costs import LearntCosts
+from balancedstream.core.sketches import CostSketch
+from balancedstream.errors import InvalidInputError, SharedFolderError
+from balancedstream.shuffling.folders import CostFolder, find_root
+
+
+def version(batch: int, reason: str = "") -> LearntCosts:
+    return LearntCosts(batch, 1, None, CostSketch(0.05, 0.1, seed=7), trusted=True, reason=reason)
+
+
+def batch_of(learnt: LearntCosts | None) -> int | None:
+    return learnt.batch if learnt else None
+
+
+def test_a_batch_is_routed_by_the_newest_version_of_an_earlier_batch(tmp_path: Path) -> None:
+    folder = CostFolder(tmp_path)
+    for batch in (0, 1, 2):
+        folder.publish(version(batch))
+    assert batch_of(folder.pin(2)) == 1
+    assert batch_of(folder.pin(7)) == 2
+
+
+def test_a_batch_stays_with_what_its_first_task_found(tmp_path: Path) -> None:
+    assert CostFolder(tmp_path).pin(2) is None
+    CostFolder(tmp_path).publish(version(1))
+    assert CostFolder(tmp_path).pin(2) is None
+    assert batch_of(CostFolder(tmp_path).pin(3)) == 1
+
+
+def test_a_batch_that_is_run_again_finds_its_version_when_newer_ones_are_there(
+    tmp_path: Path,
+) -> None:
+    CostFolder(tmp_path).publish(version(1))
+    CostFolder(tmp_path).pin(2)
+    CostFolder(tmp_path).publish(version(2))
+    assert batch_of(CostFolder(tmp_path).pin(2)) == 1
+
+
+def test_tasks_that_look_at_once_all_find_the_same(tmp_path: Path) -> None:
+    def race(batch: int) -> set[str]:
+        """Versions of the batch before appear while its tasks look."""
+
+        def look(task: int) -> str:
+            if task % 2:
+                CostFolder(tmp_path).publish(version(batch - 1, f"{task}"))
+            learnt = CostFolder(tmp_path).pin(batch)
+            return learnt.reason if learnt else "nothing"
+
+        return set(workers.map(look, range(8)))
+
+    with ThreadPoolExecutor(8) as workers:
+        for batch in range(1, 40):
+            assert len(race(batch)) == 1
+
+
+def test_only_the_last_versions_and_pins_are_kept(tmp_path: Path) -> None:
+    folder = CostFolder(tmp_path)
+    for batch in range(20):
+        folder.pin(batch)
+        folder.publish(version(batch))
+    kept = [f"{kind}-{batch}" for kind in ("after", "pinned") for batch in (17, 18, 19)]
+    assert sorted(file.name for file in tmp_path.iterdir()) == kept
+
+
+def test_a_folder_that_cannot_be_written_is_named_with_what_to_do(tmp_path: Path) -> None:
+    file = tmp_path / "file"
+    file.write_text("no folder")
+    with pytest.raises(SharedFolderError, match=r"folder: .*all executors share"):
+        CostFolder(file / "below").pin(0)
+
+
+def test_a_folder_on_object_storage_is_refused_by_its_field() -> None:
+    with pytest.raises(InvalidInputError, match=r"folder: .*s3a://bucket"):
+        find_root("s3a://bucket/checkpoints")

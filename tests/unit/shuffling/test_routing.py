@@ -1,0 +1,110 @@
+"""Which partition the rows of a map task go to."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from numpy.typing import NDArray
+
+from balancedstream.core.costs import LearntCosts
+from balancedstream.core.sketches import CostSketch
+from balancedstream.shuffling.routing import estimate_costs_s, name_items, route_rows
+
+INT64 = st.integers(-(2**63), 2**63 - 1)
+
+
+def array(values: list[int]) -> NDArray[np.int64]:
+    return np.array(values, np.int64)
+
+
+def learnt_from(costs_s: dict[int, float], *, trusted: bool = True) -> LearntCosts:
+    sketch = CostSketch(0.001, 0.1, seed=0)
+    for item, cost_s in costs_s.items():
+        sketch.update(name_items(array([item]))[0], cost_s)
+    return LearntCosts(0, 1, None, sketch, trusted, "")
+
+
+def draw_marks(seed: int, count: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    chance = np.random.default_rng(seed)
+    first, second = chance.integers(-(2**63), 2**63 - 1, (2, count))
+    return first, second
+
+
+@given(
+    seen=st.lists(st.tuples(INT64, st.floats(0, 100))),
+    asked=st.lists(INT64),
+    seed=st.integers(0, 9),
+)
+def test_many_estimates_at_once_are_those_of_the_sketch_to_the_last_bit(
+    seen: list[tuple[int, float]], asked: list[int], seed: int
+) -> None:
+    # Few cells, so that many items share one.
+    sketch = CostSketch(0.5, 0.3, seed=seed)
+    for item, cost_s in seen:
+        sketch.update(name_items(array([item]))[0], cost_s)
+    items = array([*asked, *(item for item, _ in seen)])
+    expected = [sketch.estimate(name) for name in name_items(items)]
+    assert estimate_costs_s(sketch, items).tolist() == expected
+
+
+@given(
+    rows=st.lists(st.tuples(st.integers(0, 5), INT64, INT64), unique=True),
+    partitions=st.integers(1, 7),
+    map_partition=st.integers(0, 20),
+    trusted=st.booleans(),
+    chance=st.randoms(use_true_random=False),
+)
+def test_a_row_goes_to_the_same_partition_in_whatever_order_the_rows_arrive(
+    rows: list[tuple[int, int, int]],
+    partitions: int,
+    map_partition: int,
+    trusted: bool,
+    chance: object,
+) -> None:
+    learnt = learnt_from({item: 0.5 + item for item in range(5)}, trusted=trusted)
+
+    def route(order: list[tuple[int, int, int]]) -> dict[tuple[int, int, int], int]:
+        items, *marks = (
+            (array(list(part)) for part in zip(*order, strict=True)) if order else (array([]),) * 3
+        )
+        routes = route_rows(learnt, items, (marks[0], marks[1]), partitions, map_partition)
+        assert all(0 <= route < partitions for route in routes)
+        return dict(zip(order, routes.tolist(), strict=True))
+
+    shuffled = list(rows)
+    chance.shuffle(shuffled)  # type: ignore[attr-defined]
+    assert route(rows) == route(shuffled)
+
+
+@pytest.mark.parametrize("learnt", [None, learnt_from({1: 9.0, 2: 1.0}, trusted=False)])
+def test_without_trusted_estimates_rows_go_round(learnt: LearntCosts | None) -> None:
+    routes = route_rows(learnt, array([1, 2] * 10), draw_marks(1, 20), 4, map_partition=2)
+    assert Counter(routes.tolist()) == dict.fromkeys(range(4), 5)
+
+
+def test_estimated_loads_differ_by_the_dearest_row_at_most() -> None:
+    chance = np.random.default_rng(5)
+    cost_s = {item: float(2.0 ** (item % 6)) for item in range(60)}
+    items = chance.integers(0, 60, 2000)
+    routes = route_rows(learnt_from(cost_s), items, draw_marks(5, 2000), 5, map_partition=0)
+    loads_s = np.bincount(routes, [cost_s[item] for item in items.tolist()])
+    assert np.ptp(loads_s) <= max(cost_s.values())
+
+
+def test_map_tasks_that_know_nothing_of_each_other_do_not_pile_up_their_dear_rows() -> None:
+    learnt = learnt_from({1: 64.0, 2: 1.0})
+    dear = []
+    for map_partition in range(4):
+        items = array([1, 2, 2])
+        routes = route_rows(learnt, items, draw_marks(map_partition, 3), 4, map_partition)
+        dear.append(int(routes[0]))
+    assert sorted(dear) == [0, 1, 2, 3]
+
+
+def test_rows_of_equal_cost_are_spread_as_round_robin_spreads_them() -> None:
+    routes = route_rows(learnt_from({1: 2.0}), array([1] * 11), draw_marks(3, 11), 4, 1)
+    assert sorted(Counter(routes.tolist()).values()) == [2, 3, 3, 3]
