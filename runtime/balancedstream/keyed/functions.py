@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import datetime
 import itertools
-import pickle
 import time
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -21,6 +20,7 @@ from pyspark.sql.types import TimestampType
 from balancedstream.core.epochs import Piece
 from balancedstream.core.hotkeys import HotKeySketch
 from balancedstream.keyed.encoding import KeyEncoding
+from balancedstream.keyed.packing import pack_state, unpack_state
 from balancedstream.keyed.processors import EPSILON, Rows
 from balancedstream.keyed.reports import Report
 from balancedstream.keyed.storage import BatchContext, HandoffWriter, describe_report
@@ -176,7 +176,7 @@ class MovableFunction:
         if not piece.state_bytes:
             return int(GroupState.NO_TIMESTAMP)
         content = task.context.home.read_handoff(piece.file, piece.offset, piece.state_bytes)
-        held, timeout_ms = pickle.loads(content)  # noqa: S301 - as safe as Spark's own checkpoint
+        held, timeout_ms = unpack_state(content)
         if held is not None:
             state.update(held)
         if not self._is_due(timeout_ms, state):
@@ -186,7 +186,9 @@ class MovableFunction:
     def _hand_over(self, task: _Task, text: str, state: SeenState) -> None:
         held = state.getOption
         nothing = held is None and state.timeout_ms == GroupState.NO_TIMESTAMP
-        task.write(text, b"" if nothing else pickle.dumps((held, state.timeout_ms)))
+        packed = b"" if nothing else pack_state((held, state.timeout_ms))
+        if packed is not None:
+            task.write(text, packed)
 
     def _is_due(self, timeout_ms: int, state: GroupState) -> bool:
         """Spark calls for those keys whose timeout is before this batch's time."""

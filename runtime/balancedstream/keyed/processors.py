@@ -8,7 +8,6 @@ and timers, by the API that the processor itself uses.
 from __future__ import annotations
 
 import itertools
-import pickle
 import time
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -20,6 +19,7 @@ from pyspark.sql.streaming.stateful_processor import ExpiredTimerInfo, TimerValu
 
 from balancedstream.core.hotkeys import HotKeySketch
 from balancedstream.keyed.encoding import KeyEncoding
+from balancedstream.keyed.packing import pack_state, unpack_state
 from balancedstream.keyed.reports import Report
 from balancedstream.keyed.storage import BatchContext, HandoffWriter, describe_report
 from balancedstream.keyed.variables import Clock, RecordingHandle
@@ -162,14 +162,16 @@ class MovableProcessor(StatefulProcessor):
         contents = {name: variable.write() for name, variable in self._handle.variables.items()}
         held = {name: content for name, content in contents.items() if content is not None}
         timers_ms = [t for t in self._list_timers() if t != fired_ms]
-        self._writer.add(text, pickle.dumps((held, timers_ms)) if held or timers_ms else b"")
+        packed = pack_state((held, timers_ms)) if held or timers_ms else b""
+        if packed is not None:
+            self._writer.add(text, packed)
 
     def _take_in(self, piece: Any) -> None:
         if not piece.state_bytes:
             return
         assert self._context is not None  # noqa: S101 - there is no epoch in the driver
         content = self._context.home.read_handoff(piece.file, piece.offset, piece.state_bytes)
-        held, timers_ms = pickle.loads(content)  # noqa: S301 - as safe as Spark's own checkpoint
+        held, timers_ms = unpack_state(content)
         for name, state in held.items():
             if name in self._handle.variables:
                 self._handle.variables[name].take(state)
