@@ -76,15 +76,13 @@ class Measurement:
         epoch: of the plan that the driver has in force.
         executors: live executors, id to cores.
         tasks: one sample per partition and interval between scrapes in which batches ended: the
-            mean of those batches.
+            mean of those batches; none from before the last keys came to other partitions.
         batches: one sample per batch, those between two scrapes being alike.
         last_batches: query to its last finished batch.
         under_way: (query, operator) to partitions that are not yet where they shall be.
         load_cost: what the driver found moves to cost.
         keys: one sample per hot key and scrape: of the last batch before it.
         keys_under_way: query to keys that are not yet where they shall be.
-        last_key_arrivals: query to the last batch in which keys came to other state partitions:
-            what was measured before it is of another assignment.
     """
 
     scraped_s: float
@@ -97,7 +95,6 @@ class Measurement:
     load_cost: LoadCost = LoadCost()  # noqa: RUF009 - frozen
     keys: tuple[KeySample, ...] = ()
     keys_under_way: Mapping[str, int] = field(default_factory=dict)
-    last_key_arrivals: Mapping[str, int] = field(default_factory=dict)
 
 
 def measure(
@@ -129,6 +126,9 @@ def measure(
     _check_fresh(mine, scraped_s, now_s)
     partitions = _by_name(s for s in partition_series if _instance(s) == instance)
     steps = _find_steps(mine)
+    arrivals = _newest_by_query(mine["last_key_arrival_batch"], scraped_s)
+    # Partitions cost something else once keys have come to others; a step may span both.
+    level = [s for s in steps if s.last_batch - s.batches + 1 >= arrivals.get(s.query, 0)]
     return Measurement(
         scraped_s=scraped_s,
         epoch=int(_newest(mine["plan_epoch"], scraped_s, default=0.0)),
@@ -137,7 +137,7 @@ def measure(
             for s in mine["executor_cores"]
             if s.samples[-1][0] == scraped_s
         },
-        tasks=tuple(_sample_tasks(partitions, steps)),
+        tasks=tuple(_sample_tasks(partitions, level)),
         batches=tuple(_sample_batches(mine, steps)),
         last_batches=_newest_by_query(mine["last_batch_id"], scraped_s),
         under_way={
@@ -149,9 +149,8 @@ def measure(
             _newest(mine["move_fixed_seconds"], scraped_s, LoadCost().fixed_s),
             _newest(mine["move_bytes_per_second"], scraped_s, LoadCost().bytes_per_s),
         ),
-        keys=tuple(_sample_keys(partitions, steps)),
+        keys=tuple(_sample_keys(partitions, level)),
         keys_under_way=_newest_by_query(mine["keys_under_way"], scraped_s),
-        last_key_arrivals=_newest_by_query(mine["last_key_arrival_batch"], scraped_s),
     )
 
 

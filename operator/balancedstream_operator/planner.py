@@ -66,19 +66,16 @@ def choose_plan(
         now_s: seconds since the Unix epoch.
     """
     policy = _within_limits(policy, given.desired)
-    arrivals = measurement.last_key_arrivals
     observation = Observation(
         now_s=now_s,
         executors=measurement.executors,
         # Without an executor there is nobody to balance between; how many to have is still decided.
-        tasks=tuple(t for t in measurement.tasks if t.batch >= arrivals.get(t.query, 0))
-        if measurement.executors
-        else (),
+        tasks=measurement.tasks if measurement.executors else (),
         batches=measurement.batches,
         load_cost=measurement.load_cost,
         requested=given.desired,
         last_scaled_s=given.last_scaled_s,
-        keys=tuple(k for k in measurement.keys if k.batch >= arrivals.get(k.query, 0)),
+        keys=measurement.keys,
     )
     decision = decide(observation, policy)
     waits = _why_wait(measurement, given)

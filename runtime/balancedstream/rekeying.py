@@ -7,8 +7,9 @@ from balancedstream.core.keys import name_key
 from balancedstream.core.observations import KeySample
 from balancedstream.core.plan import Plan, Route
 from balancedstream.engine.events import BatchFinished, StatefulOperator
+from balancedstream.errors import BalancedStreamError
 from balancedstream.journal import Journal
-from balancedstream.keyed.control import KeyControl, find_controls
+from balancedstream.keyed.control import KeyControl, find_controls, forget_controls
 
 OPERATORS = ("TransformWithState", "FlatMapGroupsInPandasWithState")
 """Begin Spark's names of the operators whose keys can be balanced."""
@@ -45,6 +46,8 @@ class Rekeyer:
         self._progress: dict[str, int] = {}
         self._last_batches: dict[str, int] = {}
         self._names: dict[str, dict[str, str]] = {}
+        self._adopted: dict[str, dict[str, int]] = {}
+        self._given_up: dict[str, set[tuple[str, int]]] = {}
         self._noted: set[str] = set()
 
     @property
@@ -98,14 +101,20 @@ class Rekeyer:
             for key, partition, busy_s in control.take_hot_keys(batch, HOTTEST)
         )
         self._journal.add_hot_keys(event.query, operator.id, self._samples[event.query])
-        epoch = control.read_epoch(batch)
+        try:
+            epoch = control.read_epoch(batch)
+        except (OSError, BalancedStreamError) as error:
+            # The query is right without anybody looking on.
+            self._journal.note(f"{event.query}: where its keys are cannot be seen: {error}")
+            return
         self._learn_names(event.query, epoch)
         if event.query not in self._partitions:
             self._partitions[event.query] = operator.partitions
-            if any(route.query == event.query for route in self._routes):
-                self._want(event.query)
-            else:
-                self._adopt(event.query, control, epoch)
+            planned = tuple(r for r in self._routes if r.query == event.query)
+            self._adopt(event.query, control, epoch)
+            # What a plan says of a key counts more than where the checkpoint has it.
+            self._routes += planned
+            self._want(event.query)
         waiting = self._under_way.get(event.query, {})
         for key, route in list(waiting.items()):
             if epoch.route_of(key) == route:
@@ -121,6 +130,9 @@ class Rekeyer:
     def _give_up(self, query: str, control: KeyControl, epoch: Epoch) -> None:
         """Leaves those keys where they are that do not come: asking goes on batch after batch."""
         waiting = self._under_way.pop(query)
+        wanted = self._wanted[query]
+        refused = {(key, wanted[key]) for key in waiting if key in wanted}
+        self._given_up.setdefault(query, set()).update(refused)
         control.want(Wish(epoch.routes))
         self._adopt(query, control, epoch)
         self._journal.note(
@@ -137,18 +149,22 @@ class Rekeyer:
             for key, route in epoch.routes.items()
         }
         self._wanted[query] = found
+        self._adopted[query] = found
         others = (route for route in self._routes if route.query != query)
         here = (Route(query, key, partition) for key, partition in found.items())
         self._routes = (*others, *here)
 
     def end_query(self, query: str) -> None:
         """A query is over; its keys stay where its checkpoint has them."""
+        forget_controls(query)
         self._partitions.pop(query, None)
         self._wanted.pop(query, None)
         self._under_way.pop(query, None)
         self._samples.pop(query, None)
         self._arrived.pop(query, None)
         self._names.pop(query, None)
+        self._adopted.pop(query, None)
+        self._given_up.pop(query, None)
         self._progress.pop(query, None)
         self._last_batches.pop(query, None)
 
@@ -156,30 +172,40 @@ class Rekeyer:
         """Hands a query's routes over, if they are other ones than before."""
         control = self._find_control(query)
         names = self._names.get(query, {})
-        partition_of = {
+        partition_of = self._adopted.get(query, {}) | {
             names.get(route.key, route.key): route.partition
             for route in self._routes
             # A hashed key that is neither hot nor reassigned is where Spark's hash has it.
             if route.query == query and (route.key in names or not route.key.startswith(HASHED))
         }
+        given_up = self._given_up.get(query, set())
+        partition_of = {k: p for k, p in partition_of.items() if (k, p) not in given_up}
         if control is None or self._wanted.get(query, {}) == partition_of:
             return
-        routes = control.find_routes(partition_of, self._partitions[query])
+        try:
+            routes = control.find_routes(partition_of, self._partitions[query])
+        except BalancedStreamError as error:
+            self._journal.note(f"{query}: its keys stay where they are: {error}")
+            return
         control.want(Wish(routes, "hybrid", share=SHARE, effective_batch=self._effective_batch))
         before = self._wanted.get(query, {})
         keys = partition_of.keys() | before.keys()
         changed = {key for key in keys if partition_of.get(key) != before.get(key)}
         self._wanted[query] = partition_of
         self._progress[query] = max(self._last_batches[query], (self._effective_batch or 0) - 1)
-        self._under_way[query] = {key: routes.get(key, 0) for key in changed}
+        left = self._under_way.get(query, {})
+        still = {key: route for key, route in left.items() if routes.get(key, 0) == route}
+        self._under_way[query] = still | {key: routes.get(key, 0) for key in changed}
         self._journal.begin_key_moves(
             query, {key: partition_of.get(key) for key in sorted(changed)}
         )
 
     def _learn_names(self, query: str, epoch: Epoch) -> None:
         """Which keys a plan may speak of that knows them hashed only."""
-        hot = [sample.key for sample in self._samples[query]]
-        self._names[query] = {str(name_key(key, "hashed")): key for key in (*epoch.routes, *hot)}
+        hot, wanted = [s.key for s in self._samples[query]], self._wanted.get(query, {})
+        self._names[query] = {
+            str(name_key(key, "hashed")): key for key in (*epoch.routes, *wanted, *hot)
+        }
 
     def _find_control(self, query: str) -> KeyControl | None:
         """The one balanced operator of a query: of several, which load is whose is unknown."""

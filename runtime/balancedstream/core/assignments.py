@@ -287,7 +287,8 @@ def measure_keys(samples: Iterable[KeySample], batches: Sequence[int]) -> list[K
     return [
         KeyLoad(
             key,
-            max(found, key=lambda sample: sample.batch).partition,
+            # In the batch that it arrives in, it is told of at both places.
+            max(found, key=lambda sample: (sample.batch, sample.busy_s)).partition,
             math.fsum(sample.busy_s for sample in found) / len(batches),
         )
         for key, found in sorted(by_key.items())

@@ -11,7 +11,7 @@ from dataclasses import replace
 
 from balancedstream.core.decisions import Decision, Observation, decide
 from balancedstream.core.loads import OperatorLoad
-from balancedstream.core.plan import NEW_EXECUTOR, UNPLACED, Plan, Route
+from balancedstream.core.plan import MAX_ROUTES, NEW_EXECUTOR, UNPLACED, Plan, Route
 from balancedstream.core.policy import Policy
 
 OperatorKey = tuple[str, int]
@@ -62,17 +62,21 @@ def propose(
     new = [f"{NEW_EXECUTOR}{n}" for n in range(1, count - len(live) + 1)]
     executors = (*live, *new)
     index = {executor: i for i, executor in enumerate(executors)}
+    # Decided on the loads that key moves lead to, which are not made.
+    void = {key for key, found in decision.keys.items() if found.moves and key[0] in settling}
     partition_of = {(route.query, route.key): route.partition for route in routes}
     for key, assignment in decision.keys.items():
         if policy.balance.mode == "auto" and key[0] not in settling and key not in wanted:
             acts = acts or bool(assignment.moves)
             partition_of |= {(key[0], move.key): move.target for move in assignment.moves}
+    # A plan has room for so many; those that have had a place for longest go home.
+    partition_of = dict([*partition_of.items()][-MAX_ROUTES:])
     placement = {}
     for key, load in decision.loads.items():
         owners = dict(load.placement)
         owners.update(wanted.get(key, {}))
         for move in decision.balance[key].moves:
-            balances = policy.balance.mode == "auto" and key not in wanted
+            balances = policy.balance.mode == "auto" and key not in wanted and key not in void
             # A victim's partitions must go, whatever is thought of balancing.
             if balances or owners[move.partition] in victims:
                 acts = True

@@ -25,6 +25,8 @@ from balancedstream.keyed.storage import Home
 MOST_KEYS = 20_000
 """About 1 MB of epoch, which each task reads; a plan in Kubernetes holds fewer."""
 
+KEPT_BATCHES = 10
+
 HOTTEST_OF_TASK = 10
 """A key that is not among a task's first ten cannot make its partition hot."""
 
@@ -53,7 +55,8 @@ class KeyControl:
         self._mailbox = Mailbox(self.folder)
         self._lock = threading.Lock()
         self._exports: tuple[Export, ...] = ()
-        self._hot: dict[int, list[tuple[str, int, float]]] = {}
+        self._hot: dict[int, dict[tuple[str, int], float]] = {}
+        self._attempts: dict[tuple[int, int], set[int]] = {}
         control = uuid.uuid4().hex
         self.reports: Accumulator[tuple[Report, ...]] = context.accumulator(
             (), ReportParam(control)
@@ -103,10 +106,10 @@ class KeyControl:
             Key, state partition and the seconds that were surely spent on it, most first.
         """
         with self._lock:
-            found = self._hot.pop(batch, [])
-            for older in [b for b in self._hot if b < batch]:
-                del self._hot[older]
-        return heapq.nlargest(count, found, key=lambda entry: (entry[2], entry[0]))
+            found = self._hot.pop(batch, {})
+            self._forget_before(batch)
+        entries = [(key, partition, busy_s) for (key, partition), busy_s in found.items()]
+        return heapq.nlargest(count, entries, key=lambda entry: (entry[2], entry[0]))
 
     def read_epoch(self, batch: int) -> Epoch:
         """The epoch that a batch ran with.
@@ -122,15 +125,31 @@ class KeyControl:
             if report["run"] != self._run_id:
                 self._begin(report)
             batch, partition = report["batch"], report["partition"]
-            hottest = parse_hot_keys(report["keys"]).top(HOTTEST_OF_TASK)
-            self._hot.setdefault(batch, []).extend(
-                (entry.key.decode(), partition, entry.least) for entry in hottest
-            )
-            if "file" in report:
-                export = Export(batch, partition, report["file"], report["pieces"])
-                kept = (e for e in self._exports if e.batch == batch)
-                self._exports = (*kept, export)
-                self._mailbox.write_exports(self._exports)
+            self._forget_before(batch - KEPT_BATCHES)
+            hot = self._hot.setdefault(batch, {})
+            for entry in parse_hot_keys(report["keys"]).top(HOTTEST_OF_TASK):
+                place = entry.key.decode(), partition
+                hot[place] = hot.get(place, 0.0) + entry.least
+            self._take_export(report, batch, partition)
+
+    def _take_export(self, report: Report, batch: int, partition: int) -> None:
+        """Of a partition that two attempts reported none counts: nobody knows which one stays."""
+        attempts = self._attempts.setdefault((batch, partition), set())
+        attempts.add(report["attempt"])
+        if "file" not in report and len(attempts) == 1:
+            return
+        kept = tuple(e for e in self._exports if e.batch == batch and e.partition != partition)
+        if len(attempts) == 1:
+            kept += (Export(batch, partition, report["file"], report["pieces"]),)
+        self._exports = kept
+        self._mailbox.write_exports(kept)
+
+    def _forget_before(self, batch: int) -> None:
+        """Nobody may ever ask for what is known of a batch."""
+        for older in [b for b in self._hot if b < batch]:
+            del self._hot[older]
+        for place in [place for place in self._attempts if place[0] < batch]:
+            del self._attempts[place]
 
     def _begin(self, report: Report) -> None:
         """A query began, or began again: what was written down before is not of its state."""
@@ -138,6 +157,7 @@ class KeyControl:
         self._checkpoint = report["checkpoint"]
         self._exports = ()
         self._hot.clear()
+        self._attempts.clear()
         self._mailbox.write_exports(())
         self._mailbox.write_checkpoint(self._checkpoint)
         _controls[report["query"], self.name] = self
@@ -153,3 +173,9 @@ def find_controls(query: str) -> list[KeyControl]:
         query: its name, or its id where it has none.
     """
     return [control for (of_query, _), control in _controls.items() if of_query == query]
+
+
+def forget_controls(query: str) -> None:
+    """The query is over."""
+    for place in [place for place in _controls if place[0] == query]:
+        del _controls[place]

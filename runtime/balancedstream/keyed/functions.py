@@ -21,7 +21,7 @@ from balancedstream.core.epochs import Piece
 from balancedstream.core.hotkeys import HotKeySketch
 from balancedstream.keyed.encoding import KeyEncoding
 from balancedstream.keyed.packing import pack_state, unpack_state
-from balancedstream.keyed.processors import EPSILON, Rows
+from balancedstream.keyed.processors import EPSILON, Rows, StripFrames
 from balancedstream.keyed.reports import Report
 from balancedstream.keyed.storage import BatchContext, HandoffWriter, describe_report
 
@@ -29,35 +29,41 @@ Function = Callable[[Any, Iterator[Any], Any], Iterator[Any]]
 
 
 class SeenState:
-    """Spark's `GroupState` as a user's function sees it; knows when the key times out by now.
+    """Spark's `GroupState` as a user's function sees it; knows what the function did to it.
 
     Args:
         state: Spark's, which answers all that is not answered here.
-        timeout_ms: when the key times out by what was set before; -1 for never.
-        timed_out: whether the function is called because it has.
+        timed_out: whether the function is called because the key has timed out.
 
     Attributes:
-        oldTimeoutTimestamp: as Spark's.
         hasTimedOut: as Spark's.
-        timeout_ms: when the key times out by now.
-        timeout_set: whether the function said so.
+        changed: whether the function updated or removed the state.
+        timeout_ms: the timeout that the function set; -1 for none.
     """
 
-    def __init__(self, state: GroupState, timeout_ms: int, *, timed_out: bool) -> None:
+    def __init__(self, state: GroupState, *, timed_out: bool) -> None:
         self._state = state
-        self.oldTimeoutTimestamp = timeout_ms
         self.hasTimedOut = timed_out
-        self.timeout_ms = timeout_ms
-        self.timeout_set = False
+        self.changed = False
+        self.timeout_ms: int = GroupState.NO_TIMESTAMP
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._state, name)
+
+    def update(self, newValue: Any) -> None:
+        """As Spark's."""
+        self._state.update(newValue)
+        self.changed = True
+
+    def remove(self) -> None:
+        """As Spark's."""
+        self._state.remove()
+        self.changed = True
 
     def setTimeoutDuration(self, durationMs: int) -> None:
         """As Spark's."""
         self._state.setTimeoutDuration(durationMs)
         self.timeout_ms = durationMs + self._state.getCurrentProcessingTimeMs()
-        self.timeout_set = True
 
     def setTimeoutTimestamp(self, timestampMs: Any) -> None:
         """As Spark's."""
@@ -65,7 +71,6 @@ class SeenState:
         is_time = isinstance(timestampMs, datetime.datetime)
         exact_ms = TimestampType().toInternal(timestampMs) / 1000 if is_time else timestampMs
         self.timeout_ms = int(exact_ms)
-        self.timeout_set = True
 
 
 class _Task:
@@ -78,7 +83,6 @@ class _Task:
         self.arrivals = epoch.arrivals if now else {}
         self.asked = frozenset(epoch.asked if now else ())
         self.touched = frozenset(epoch.touched)
-        self.waiting: set[str] = set()
         self.sketch = HotKeySketch(EPSILON)
         self.writer: HandoffWriter | None = None
 
@@ -121,7 +125,7 @@ class MovableFunction:
         encoding: KeyEncoding,
         timeout: str,
         reports: Accumulator[tuple[Any, ...]],
-        strip: Callable[[Rows], Rows],
+        strip: StripFrames,
     ) -> None:
         self._function = function
         self._name = name
@@ -133,54 +137,56 @@ class MovableFunction:
         self._attempt = -1
 
     def __call__(self, key: Any, frames: Rows, state: GroupState) -> Rows:
-        """One key of one batch; or, after all of them, one that has timed out."""
+        """One key of one batch; or, in a session of its own after all of them, one timed out."""
         started_s = time.perf_counter()
         task = self._find_task()
         route, values = key[0], tuple(key[1:])
         text = self._encoding.write(values)
         arrival = task.arrivals.get(text)
         if state.hasTimedOut:
-            seen = SeenState(state, state.oldTimeoutTimestamp, timed_out=True)
-            yield from self._function(values, iter(()), seen)
-            if text in task.waiting:
-                self._hand_over(task, text, seen)
+            # Spark's only frame is empty, and the user's function may want its columns.
+            given = map(self._strip.cut, frames)
+            yield from self._function(values, given, SeenState(state, timed_out=True))
         elif arrival is not None and arrival.source == route:
             state.remove()
+            return
         else:
             yield from self._run(task, text, values, frames, state)
         task.sketch.update(text.encode(), time.perf_counter() - started_s)
 
     def _run(self, task: _Task, text: str, values: Any, frames: Rows, state: GroupState) -> Rows:
-        timeout_ms, arrived = state.oldTimeoutTimestamp, text in task.arrivals
-        if arrived:
-            timeout_ms = self._take_in(task, task.arrivals[text].piece, state)
-        seen = SeenState(state, timeout_ms, timed_out=False)
-        frames = self._strip(frames)
-        first = next(frames, None)
+        taken_ms = GroupState.NO_TIMESTAMP
+        if text in task.arrivals:
+            taken_ms = self._take_in(task, task.arrivals[text].piece, state)
+        every = iter(frames)
+        beginning = next(every)
+        data = self._strip(itertools.chain((beginning,), every))
+        first = next(data, None)
+        seen = SeenState(state, timed_out=False)
         if first is not None:
-            yield from self._function(values, itertools.chain((first,), frames), seen)
-        due = self._is_due(seen.timeout_ms, state)
-        if due and arrived:
-            # Spark cannot be given a timeout that is over, so it would call in a later batch.
-            seen = SeenState(state, seen.timeout_ms, timed_out=True)
-            yield from self._function(values, iter(()), seen)
-        if text in task.asked or (first is not None and text in task.touched):
-            if due and not arrived:
-                # Spark calls once more in this batch: the state must not go before.
-                task.waiting.add(text)
-            else:
-                self._hand_over(task, text, seen)
+            yield from self._function(values, itertools.chain((first,), data), seen)
+        untouched = not seen.changed and seen.timeout_ms == GroupState.NO_TIMESTAMP
+        if untouched and taken_ms != GroupState.NO_TIMESTAMP:
+            # The timeout that came along holds on: Spark clears it only with the state's change.
+            if self._is_due(taken_ms, state):
+                # Spark takes no timeout that is over, so it would call in a later batch.
+                nothing = iter((self._strip.cut(beginning).iloc[:0],))
+                yield from self._function(values, nothing, SeenState(state, timed_out=True))
+                return
+            self._set_timeout(taken_ms, state)
+        is_asked = text in task.asked or (first is not None and text in task.touched)
+        # Spark does not tell Python which timeout a key has: one that stands is not known here.
+        if is_asked and (self._timeout == GroupStateTimeout.NoTimeout or not untouched):
+            self._hand_over(task, text, seen)
 
     def _take_in(self, task: _Task, piece: Piece, state: GroupState) -> int:
-        """Sets the state as it was written down; returns when it times out."""
+        """Sets the state as it was written down; returns when it times out, -1 for never."""
         if not piece.state_bytes:
             return int(GroupState.NO_TIMESTAMP)
         content = task.context.home.read_handoff(piece.file, piece.offset, piece.state_bytes)
         held, timeout_ms = unpack_state(content)
         if held is not None:
             state.update(held)
-        if not self._is_due(timeout_ms, state):
-            self._set_timeout(timeout_ms, state)
         return int(timeout_ms)
 
     def _hand_over(self, task: _Task, text: str, state: SeenState) -> None:

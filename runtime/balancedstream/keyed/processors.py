@@ -227,10 +227,12 @@ class StripFrames:
 
     def __call__(self, frames: Rows) -> Rows:
         """Without control rows, hidden columns, and what is then empty."""
-        for frame in frames:
-            control = frame[CONTROL_COLUMN]
-            data = frame[self._columns]
-            if control.any():
-                data = data[~control.astype(bool)].reset_index(drop=True)
-            if len(data):
-                yield data
+        return (data for data in map(self.cut, frames) if len(data))
+
+    def cut(self, frame: Any) -> Any:
+        """One frame, which may be empty then."""
+        control = frame[CONTROL_COLUMN]
+        data = frame[self._columns]
+        if control.any():
+            data = data[~control.astype(bool)].reset_index(drop=True)
+        return data

@@ -7,6 +7,7 @@ driver's Python, which tells it by files in a folder of the driver's machine (`m
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +21,9 @@ from balancedstream.keyed.mailbox import Mailbox
 from balancedstream.keyed.storage import BatchContext, Home, describe_offset
 
 SOURCE = "balancedstream"
+
+MOST_VAIN = 5
+"""Batches in which keys are asked for their state without any coming."""
 
 
 class ControlSource(DataSource):
@@ -54,6 +58,8 @@ class ControlReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         # Whoever ran before with this mailbox may have had another checkpoint.
         self._before = self._mailbox.read_version()
         self._idle: tuple[Any, ...] | None = None
+        self._asked: Wish | None = None
+        self._vain = 0
         self._frozen: Wish | None = None
         self._only_frozen = False
 
@@ -68,20 +74,32 @@ class ControlReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             return start
         wish = self._frozen if self._only_frozen else self._mailbox.read_wish()
         exports = self._mailbox.read_exports()
-        waits = wish is not None and wish.effective_batch is not None
         seen = start["table"], wish, exports
         # Without data Spark asks a hundred times a second.
-        if seen == self._idle and not waits:
+        if seen == self._idle:
             return start
         home = Home(checkpoint, self._name)
         batch = home.find_next_batch()
         epoch = home.read_epoch(start["table"])
-        new = advance_epoch(epoch, wish, exports, batch)
+        new = advance_epoch(epoch, self._relax(wish), exports, batch)
         if new is epoch:
-            self._idle = seen
+            first = wish.effective_batch if wish else None
+            self._idle = seen if first is None or batch + 1 >= first else None
             return start
+        self._vain = 0 if new.arrivals else self._vain + bool(new.asked)
         home.remove_outdated(batch)
         return describe_offset(self._name, home.write_epoch(new), new.number)
+
+    def _relax(self, wish: Wish | None) -> Wish | None:
+        """Who was asked often enough and handed nothing over, does so when a record comes.
+
+        Each asking is a batch, with data or without.
+        """
+        if wish != self._asked:
+            self._asked, self._vain = wish, 0
+        if wish is None or self._vain < MOST_VAIN:
+            return wish
+        return replace(wish, strategy="lazy")
 
     def prepareForTriggerAvailableNow(self) -> None:
         """What was wanted by now is what this run brings about."""

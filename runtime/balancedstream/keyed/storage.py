@@ -229,5 +229,6 @@ def describe_report(context: BatchContext, fields: Mapping[str, Any]) -> dict[st
         "checkpoint": context.checkpoint,
         "batch": context.batch,
         "partition": context.partition,
+        "attempt": context.attempt,
         **fields,
     }
