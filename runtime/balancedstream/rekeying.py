@@ -171,15 +171,15 @@ class Rekeyer:
     def _want(self, query: str) -> None:
         """Hands a query's routes over, if they are other ones than before."""
         control = self._find_control(query)
-        names = self._names.get(query, {})
-        partition_of = self._adopted.get(query, {}) | {
+        names, given_up = self._names.get(query, {}), self._given_up.get(query, set())
+        planned = {
             names.get(route.key, route.key): route.partition
             for route in self._routes
             # A hashed key that is neither hot nor reassigned is where Spark's hash has it.
             if route.query == query and (route.key in names or not route.key.startswith(HASHED))
         }
-        given_up = self._given_up.get(query, set())
-        partition_of = {k: p for k, p in partition_of.items() if (k, p) not in given_up}
+        possible = {k: p for k, p in planned.items() if (k, p) not in given_up}
+        partition_of = self._adopted.get(query, {}) | possible
         if control is None or self._wanted.get(query, {}) == partition_of:
             return
         try:

@@ -1,0 +1,152 @@
+"""Routes of plans come true, key by key, and what does not come is given up with a reason."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from pyspark.sql.types import StringType, StructType
+
+from balancedstream.core.epochs import Arrival, Epoch, Piece, Wish
+from balancedstream.core.hotkeys import HotKeySketch
+from balancedstream.core.keys import name_key
+from balancedstream.core.observations import BatchSample
+from balancedstream.core.plan import Plan, Route
+from balancedstream.engine.events import BatchFinished, StatefulOperator
+from balancedstream.errors import InvalidInputError
+from balancedstream.history import History, RunInfo
+from balancedstream.journal import Journal
+from balancedstream.keyed.control import KeyControl
+from balancedstream.keyed.encoding import KeyEncoding
+from balancedstream.keyed.mailbox import Mailbox
+from balancedstream.keyed.storage import Home, describe_offset
+from balancedstream.rekeying import PATIENCE_BATCHES, Rekeyer
+
+PARTITIONS = 6
+OPERATOR = StatefulOperator((0,), "TransformWithStateInPySpark", PARTITIONS)
+DE, FR = '"de"', '"fr"'
+
+
+class Notes:
+    def __init__(self) -> None:
+        self.notes: list[str] = []
+
+    def note(self, text: str) -> None:
+        self.notes.append(text)
+
+
+class Stream:
+    """One balanced query whose batches are made by hand."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.view: Any = Notes()
+        history = History(RunInfo("test", 0.0, 2, "4.3.0", "3.11"))
+        self.rekeyer = Rekeyer(Journal(history, self.view, None, lambda: 0.0))
+        context: Any = SimpleNamespace(accumulator=lambda value, param: None)
+        encoding = KeyEncoding(StructType().add("user", StringType()))
+        self.control = KeyControl(context, "keys", encoding)
+        self.batch = -1
+
+    def run_batch(self, epoch: Epoch, hot: Mapping[str, tuple[int, float]] | None = None) -> None:
+        """A batch with this epoch; hot keys are in a partition for so many seconds."""
+        self.batch += 1
+        table = Home(str(self.folder), "keys").write_epoch(epoch)
+        offset = json.dumps(describe_offset("keys", table, epoch.number))
+        (self.folder / "offsets").mkdir(exist_ok=True)
+        (self.folder / "offsets" / str(self.batch)).write_text(f"v1\n{{}}\n{offset}\n")
+        for partition in range(PARTITIONS):
+            sketch = HotKeySketch(0.01)
+            for key, (place, busy_s) in (hot or {}).items():
+                if place == partition:
+                    sketch.update(key.encode(), busy_s)
+            report = {
+                "query": "q", "run": "r", "checkpoint": str(self.folder), "batch": self.batch,
+                "partition": partition, "attempt": partition, "keys": sketch.to_json(),
+            }  # fmt: skip
+            self.control._take(report)
+        sample = BatchSample("q", self.batch, 0.0, 1.0, 1)
+        self.rekeyer.finish_batch(BatchFinished("q", sample, (), (OPERATOR,), 0))
+
+    def plan(self, *routes: tuple[str, int]) -> None:
+        plan = Plan(1, (), {}, "fluid", routes=tuple(Route("q", *route) for route in routes))
+        self.rekeyer.check(plan)
+        self.rekeyer.apply(plan)
+
+    def wish(self) -> Wish | None:
+        return Mailbox(self.control.folder).read_wish()
+
+    def route(self, key: str, partition: int) -> int:
+        return self.control.encoding.find_route(key, partition, PARTITIONS)
+
+
+@pytest.fixture
+def stream(tmp_path: Path) -> Stream:
+    stream = Stream(tmp_path)
+    stream.run_batch(Epoch(), {DE: (5, 2.0), FR: (1, 1.0)})
+    return stream
+
+
+def test_the_hottest_keys_are_told_with_their_partition(stream: Stream) -> None:
+    samples = stream.rekeyer.samples("q")
+    assert [(s.key, s.partition, s.busy_s) for s in samples] == [(DE, 5, 2.0), (FR, 1, 1.0)]
+
+
+def test_a_key_is_under_way_until_its_epoch_has_it_where_it_shall_be(stream: Stream) -> None:
+    target = stream.route(DE, 2)
+    stream.plan((DE, 2))
+    assert stream.wish() == Wish({DE: target}, "hybrid")
+    assert stream.rekeyer.settling() == {"q"}
+    stream.run_batch(Epoch(1, 1, asked=(DE,)))
+    assert stream.rekeyer.settling() == {"q"}
+    stream.run_batch(Epoch(2, 2, {DE: target}, {DE: Arrival(0, Piece("f", 0, 0))}))
+    assert (stream.rekeyer.settling(), stream.rekeyer.last_arrival("q")) == (set(), 2)
+    assert stream.view.notes[-1] == 'q: key "de" is there, since batch 2'
+
+
+def test_keys_that_do_not_come_are_given_up_and_not_asked_again(stream: Stream) -> None:
+    stream.plan((DE, 2))
+    for number in range(PATIENCE_BATCHES):
+        stream.run_batch(Epoch(number + 1, number + 1, asked=(DE,)))
+    assert stream.wish() == Wish()
+    assert stream.rekeyer.settling() == set()
+    assert "1 keys stay where they are" in stream.view.notes[-1]
+    stream.plan((DE, 2))
+    assert stream.wish() == Wish()
+
+
+def test_after_a_restart_keys_stay_where_the_checkpoint_has_them(tmp_path: Path) -> None:
+    stream = Stream(tmp_path)
+    at = stream.route(DE, 2)
+    stream.run_batch(Epoch(7, 0, {DE: at}))
+    assert stream.rekeyer.routes == (Route("q", DE, 2),)
+    assert stream.wish() is None
+    stream.plan((FR, 3))
+    assert stream.wish() == Wish({DE: at, FR: stream.route(FR, 3)}, "hybrid")
+
+
+def test_a_plan_may_speak_of_keys_that_it_only_knows_hashed(stream: Stream) -> None:
+    stream.plan((str(name_key(DE, "hashed")), 2), ("#0123456789abcdef", 3))
+    assert stream.wish() == Wish({DE: stream.route(DE, 2)}, "hybrid")
+
+
+def test_a_key_that_is_none_of_the_query_is_refused_by_its_name(stream: Stream) -> None:
+    with pytest.raises(InvalidInputError, match="key de: is no key of this stream"):
+        stream.plan(("de", 2))
+    assert stream.wish() is None
+
+
+def test_of_a_partition_that_two_attempts_reported_no_state_counts(stream: Stream) -> None:
+    report = {
+        "query": "q", "run": "r", "checkpoint": str(stream.folder), "batch": 1, "partition": 0,
+        "keys": HotKeySketch(0.01).to_json(), "file": "f", "pieces": {DE: (0, 9)},
+    }  # fmt: skip
+    mailbox = Mailbox(stream.control.folder)
+    stream.control._take(report | {"attempt": 1})
+    assert [export.pieces for export in mailbox.read_exports()] == [{DE: (0, 9)}]
+    stream.control._take(report | {"attempt": 2, "file": "g"})
+    assert mailbox.read_exports() == ()
