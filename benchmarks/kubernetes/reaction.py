@@ -16,7 +16,7 @@ from datetime import datetime
 from typing import Any
 
 from cluster import open_site, open_stream
-from harness import Benchmark, MeasurementError, prepare
+from harness import Benchmark, Case, MeasurementError, prepare
 from hotkeys import find_keys_of_one_executor
 from monitoring import SCRAPE_INTERVAL_S, Prometheus
 from producing import PacedProducer, ZipfKeys
@@ -66,7 +66,9 @@ class Watched:
 def main() -> None:
     with prepare("reaction", __doc__ or "") as benchmark:
         storages = ("claim", "object store")
-        cases = [{"storage": s, "repetition": r} for s in storages for r in benchmark.repetitions]
+        cases: list[Case] = [
+            {"storage": s, "repetition": r} for s in storages for r in benchmark.repetitions
+        ]
         missing = benchmark.find_missing(cases)
         if not missing:
             return

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 
 import images
 import pytest
@@ -66,7 +67,7 @@ def test_a_stream_is_suspended_resumed_advised_changed_and_deleted(
 
 def kube_tag(cluster: Cluster, image: str) -> None:
     """Another name of the applications' image on the node."""
-    cluster.node.build(image.removeprefix("localhost/"), images.HERE / "again", [])
+    cluster.node.build(image.removeprefix("localhost/"), Path(__file__).parent / "again", [])
 
 
 @pytest.mark.usefixtures("operator", "app_image")
