@@ -20,6 +20,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import inputs
 from pyspark.sql import SparkSession
 from schedules import Action
 
@@ -209,10 +210,17 @@ class Disturber:
         self._write("kill-executor", executor=victim)
 
     def _kill_driver_at(self, step: str) -> None:
-        """Kills it the moment that a step of a handoff is seen, if one comes."""
+        """Kills it the moment that a step of a handoff is seen, if one comes in time.
+
+        Once the last file was read, Spark fires due timers in one more batch, without data; a
+        driver that died before that waits for new data first, whoever looks on.
+        """
         folders = [keyed.checkpoint for keyed in self._keyed]
         seen = [look_for_step(folder, step) for folder in folders]
+        last = str(inputs.FILES - 1)
         while not self._stopping.is_set():
+            if any((folder / "offsets" / last).exists() for folder in folders):
+                return
             if any(
                 look_for_step(f, step) > before for f, before in zip(folders, seen, strict=True)
             ):
