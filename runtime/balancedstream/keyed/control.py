@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
+import atexit
 import heapq
 import shutil
 import tempfile
 import threading
-import uuid
-import weakref
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -19,13 +18,15 @@ from balancedstream.core.hotkeys import parse_hot_keys
 from balancedstream.errors import InvalidInputError, PlanTooLargeError
 from balancedstream.keyed.encoding import KeyEncoding
 from balancedstream.keyed.mailbox import Mailbox
-from balancedstream.keyed.reports import Report, ReportParam, take_reports
 from balancedstream.keyed.storage import Home
+from balancedstream.keyed.tasks import Report
+from balancedstream.task_reports import ReportParam
 
 MOST_KEYS = 20_000
 """About 1 MB of epoch, which each task reads; a plan in Kubernetes holds fewer."""
 
 KEPT_BATCHES = 10
+"""What is known of so many batches waits for whoever asks; without a controller nobody does."""
 
 HOTTEST_OF_TASK = 10
 """A key that is not among a task's first ten cannot make its partition hot."""
@@ -57,12 +58,11 @@ class KeyControl:
         self._exports: tuple[Export, ...] = ()
         self._hot: dict[int, dict[tuple[str, int], float]] = {}
         self._attempts: dict[tuple[int, int], set[int]] = {}
-        control = uuid.uuid4().hex
         self.reports: Accumulator[tuple[Report, ...]] = context.accumulator(
-            (), ReportParam(control)
+            (), ReportParam(self._take)
         )
-        take_reports(control, self._take)
-        weakref.finalize(self, shutil.rmtree, self.folder, ignore_errors=True)
+        # Spark's Python keeps every accumulator, and so this object, as long as the process runs.
+        atexit.register(shutil.rmtree, self.folder, ignore_errors=True)
 
     def want(self, wish: Wish) -> None:
         """Has keys brought where they shall be, from the next batch on or from the wish's own.

@@ -17,13 +17,10 @@ from pyspark import Accumulator, TaskContext
 from pyspark.sql.streaming.state import GroupState, GroupStateTimeout
 from pyspark.sql.types import TimestampType
 
-from balancedstream.core.epochs import Piece
-from balancedstream.core.hotkeys import HotKeySketch
 from balancedstream.keyed.encoding import KeyEncoding
-from balancedstream.keyed.packing import pack_state, unpack_state
-from balancedstream.keyed.processors import EPSILON, Rows, StripFrames
-from balancedstream.keyed.reports import Report
-from balancedstream.keyed.storage import BatchContext, HandoffWriter, describe_report
+from balancedstream.keyed.processors import Rows, StripFrames
+from balancedstream.keyed.storage import BatchContext
+from balancedstream.keyed.tasks import KeyTask, Report
 
 Function = Callable[[Any, Iterator[Any], Any], Iterator[Any]]
 
@@ -73,37 +70,11 @@ class SeenState:
         self.timeout_ms = int(exact_ms)
 
 
-class _Task:
-    """What one task attempt has to do, and did."""
-
-    def __init__(self, context: BatchContext) -> None:
-        self.context = context
-        epoch = context.epoch
-        now = epoch.batch == context.batch
-        self.arrivals = epoch.arrivals if now else {}
-        self.asked = frozenset(epoch.asked if now else ())
-        self.touched = frozenset(epoch.touched)
-        self.sketch = HotKeySketch(EPSILON)
-        self.writer: HandoffWriter | None = None
-
-    def write(self, text: str, content: bytes) -> None:
-        """Writes a key's state down for its new owner."""
-        context = self.context
-        if self.writer is None:
-            self.writer = context.home.open_handoff(
-                context.batch, context.partition, context.attempt
-            )
-        most, pieces = context.epoch.most, self.writer.pieces
-        if most is None or len(pieces) < most or text in pieces:
-            self.writer.add(text, content)
+class _LateTask(KeyTask):
+    """A task that becomes what is to be said of it when Spark collects that: then it is over."""
 
     def __reduce__(self) -> tuple[type, tuple[Report]]:
-        """Spark collects the report, so the task is over: it becomes what is to be said of it."""
-        found: Report = {"keys": self.sketch.to_json()}
-        if self.writer is not None:
-            self.writer.close()
-            found |= {"file": self.writer.file, "pieces": self.writer.pieces}
-        return dict, (describe_report(self.context, found),)
+        return dict, (self.finish(),)
 
 
 class MovableFunction:
@@ -133,7 +104,7 @@ class MovableFunction:
         self._timeout = timeout
         self._reports = reports
         self._strip = strip
-        self._task: _Task | None = None
+        self._task: _LateTask | None = None
         self._attempt = -1
 
     def __call__(self, key: Any, frames: Rows, state: GroupState) -> Rows:
@@ -151,13 +122,22 @@ class MovableFunction:
             state.remove()
             return
         else:
-            yield from self._run(task, text, values, frames, state)
+            arrived = task.take_over(arrival.piece) if arrival is not None else None
+            yield from self._run(task, text, values, frames, state, arrived)
         task.sketch.update(text.encode(), time.perf_counter() - started_s)
 
-    def _run(self, task: _Task, text: str, values: Any, frames: Rows, state: GroupState) -> Rows:
-        taken_ms = GroupState.NO_TIMESTAMP
-        if text in task.arrivals:
-            taken_ms = self._take_in(task, task.arrivals[text].piece, state)
+    def _run(
+        self,
+        task: KeyTask,
+        text: str,
+        values: Any,
+        frames: Rows,
+        state: GroupState,
+        arrived: tuple[Any, int] | None,
+    ) -> Rows:
+        held, taken_ms = arrived or (None, GroupState.NO_TIMESTAMP)
+        if held is not None:
+            state.update(held)
         every = iter(frames)
         beginning = next(every)
         data = self._strip(itertools.chain((beginning,), every))
@@ -174,27 +154,12 @@ class MovableFunction:
                 yield from self._function(values, nothing, SeenState(state, timed_out=True))
                 return
             self._set_timeout(taken_ms, state)
-        is_asked = text in task.asked or (first is not None and text in task.touched)
+        is_asked = task.is_asked(text, has_rows=first is not None)
         # Spark does not tell Python which timeout a key has: one that stands is not known here.
         if is_asked and (self._timeout == GroupStateTimeout.NoTimeout or not untouched):
-            self._hand_over(task, text, seen)
-
-    def _take_in(self, task: _Task, piece: Piece, state: GroupState) -> int:
-        """Sets the state as it was written down; returns when it times out, -1 for never."""
-        if not piece.state_bytes:
-            return int(GroupState.NO_TIMESTAMP)
-        content = task.context.home.read_handoff(piece.file, piece.offset, piece.state_bytes)
-        held, timeout_ms = unpack_state(content)
-        if held is not None:
-            state.update(held)
-        return int(timeout_ms)
-
-    def _hand_over(self, task: _Task, text: str, state: SeenState) -> None:
-        held = state.getOption
-        nothing = held is None and state.timeout_ms == GroupState.NO_TIMESTAMP
-        packed = b"" if nothing else pack_state((held, state.timeout_ms))
-        if packed is not None:
-            task.write(text, packed)
+            left = (state.getOption, seen.timeout_ms)
+            is_nothing = left == (None, GroupState.NO_TIMESTAMP)
+            task.hand_over(text, lambda: None if is_nothing else left)
 
     def _is_due(self, timeout_ms: int, state: GroupState) -> bool:
         """Spark calls for those keys whose timeout is before this batch's time."""
@@ -214,10 +179,10 @@ class MovableFunction:
         elif self._timeout == GroupStateTimeout.ProcessingTimeTimeout:
             state.setTimeoutDuration(max(1, timeout_ms - state.getCurrentProcessingTimeMs()))
 
-    def _find_task(self) -> _Task:
+    def _find_task(self) -> _LateTask:
         attempt: Any = TaskContext.get()
         if self._task is None or self._attempt != attempt.taskAttemptId():
             self._attempt = attempt.taskAttemptId()
-            self._task = _Task(BatchContext(self._name))
+            self._task = _LateTask(BatchContext(self._name))
             self._reports.add((self._task,))
         return self._task

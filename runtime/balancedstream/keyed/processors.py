@@ -17,18 +17,13 @@ from pyspark.sql import Row
 from pyspark.sql.streaming import StatefulProcessor, StatefulProcessorHandle
 from pyspark.sql.streaming.stateful_processor import ExpiredTimerInfo, TimerValues
 
-from balancedstream.core.hotkeys import HotKeySketch
 from balancedstream.keyed.encoding import KeyEncoding
-from balancedstream.keyed.packing import pack_state, unpack_state
-from balancedstream.keyed.reports import Report
-from balancedstream.keyed.storage import BatchContext, HandoffWriter, describe_report
+from balancedstream.keyed.storage import BatchContext
+from balancedstream.keyed.tasks import KeyTask, Report
 from balancedstream.keyed.variables import Clock, RecordingHandle
 
 CONTROL_COLUMN = "balancedstream_control"
 ROUTE_COLUMN = "balancedstream_route"
-
-EPSILON = 0.01
-"""A key that takes more than this part of a task's time is seen, in at most a hundred counters."""
 
 Rows = Iterator[Any]
 
@@ -65,43 +60,36 @@ class MovableProcessor(StatefulProcessor):
         """Called by Spark once a task, and in the driver to learn of the state variables."""
         self._clock = Clock()
         self._handle: Any = RecordingHandle(handle, self._clock)
-        self._context: BatchContext | None = None
-        self._sketch = HotKeySketch(EPSILON)
-        self._writer: HandoffWriter | None = None
+        self._task: KeyTask | None = None
         self._due_ms: dict[str, set[int]] = {}
         self._taken: set[str] = set()
         if TaskContext.get() is not None:
-            self._context = BatchContext(self._name)
-            epoch = self._context.epoch
-            # Who arrives, and who is asked, was meant for one batch; who is touched, until told.
-            now = epoch.batch == self._context.batch
-            self._arrivals = epoch.arrivals if now else {}
-            self._asked = frozenset(epoch.asked if now else ())
-            self._touched = frozenset(epoch.touched)
+            self._task = KeyTask(BatchContext(self._name))
         self._processor.init(self._handle)
 
     def handleInputRows(self, key: Any, rows: Rows, timerValues: TimerValues) -> Rows:
         """The user's rows of one key; before them its state comes, after them it goes."""
         started_s = time.perf_counter()
+        task = self._running_task()
         self._clock.now_ms = timerValues.getCurrentProcessingTimeInMs()
         route, values = key[0], tuple(key[1:])
         text = self._encoding.write(values)
-        arrival = self._arrivals.get(text)
+        arrival = task.arrivals.get(text)
         if arrival is not None and arrival.source == route:
             self._clear()
             return
         # Spark calls more than once for a key with many rows, or one that does not equal itself.
         if arrival is not None and text not in self._taken:
             self._taken.add(text)
-            self._take_in(arrival.piece)
+            self._take_in(task.take_over(arrival.piece))
         rows = self._strip(rows)
         first = next(rows, None)
         if first is not None:
             rows = itertools.chain((first,), rows)
             yield from self._processor.handleInputRows(values, rows, timerValues)
-        if text in self._asked or (first is not None and text in self._touched):
+        if task.is_asked(text, has_rows=first is not None):
             self._hand_over_when_settled(text, timerValues)
-        self._sketch.update(text.encode(), time.perf_counter() - started_s)
+        task.sketch.update(text.encode(), time.perf_counter() - started_s)
 
     def handleExpiredTimer(
         self,
@@ -121,7 +109,7 @@ class MovableProcessor(StatefulProcessor):
             due_ms.remove(fired_ms)
             if not due_ms:
                 self._hand_over(text, fired_ms)
-        self._sketch.update(text.encode(), time.perf_counter() - started_s)
+        self._running_task().sketch.update(text.encode(), time.perf_counter() - started_s)
 
     def handleInitialState(self, key: Any, initialState: Any, timerValues: TimerValues) -> None:
         """The user's initial state of one key."""
@@ -132,13 +120,12 @@ class MovableProcessor(StatefulProcessor):
     def close(self) -> None:
         """Called by Spark when all is done, before the task's success."""
         self._processor.close()
-        if self._context is None:
-            return
-        found: Report = {"keys": self._sketch.to_json()}
-        if self._writer is not None:
-            self._writer.close()
-            found |= {"file": self._writer.file, "pieces": self._writer.pieces}
-        self._reports.add((describe_report(self._context, found),))
+        if self._task is not None:
+            self._reports.add((self._task.finish(),))
+
+    def _running_task(self) -> KeyTask:
+        assert self._task is not None  # noqa: S101 - Spark gives no rows to the driver's processor
+        return self._task
 
     def _hand_over_when_settled(self, text: str, timer_values: TimerValues) -> None:
         """Spark fires what is due after all rows: the state must not go before."""
@@ -150,28 +137,19 @@ class MovableProcessor(StatefulProcessor):
 
     def _hand_over(self, text: str, fired_ms: int | None = None) -> None:
         """Writes down all that the key has; Spark deletes the timer that fired after this."""
-        assert self._context is not None  # noqa: S101 - there is no epoch in the driver
-        context = self._context
-        if self._writer is None:
-            self._writer = context.home.open_handoff(
-                context.batch, context.partition, context.attempt
-            )
-        most, pieces = context.epoch.most, self._writer.pieces
-        if most is not None and len(pieces) >= most and text not in pieces:
-            return
-        contents = {name: variable.write() for name, variable in self._handle.variables.items()}
-        held = {name: content for name, content in contents.items() if content is not None}
-        timers_ms = [t for t in self._list_timers() if t != fired_ms]
-        packed = pack_state((held, timers_ms)) if held or timers_ms else b""
-        if packed is not None:
-            self._writer.add(text, packed)
 
-    def _take_in(self, piece: Any) -> None:
-        if not piece.state_bytes:
+        def read() -> Any:
+            contents = {name: variable.write() for name, variable in self._handle.variables.items()}
+            held = {name: content for name, content in contents.items() if content is not None}
+            timers_ms = [t for t in self._list_timers() if t != fired_ms]
+            return (held, timers_ms) if held or timers_ms else None
+
+        self._running_task().hand_over(text, read)
+
+    def _take_in(self, content: Any) -> None:
+        if content is None:
             return
-        assert self._context is not None  # noqa: S101 - there is no epoch in the driver
-        content = self._context.home.read_handoff(piece.file, piece.offset, piece.state_bytes)
-        held, timers_ms = unpack_state(content)
+        held, timers_ms = content
         for name, state in held.items():
             if name in self._handle.variables:
                 self._handle.variables[name].take(state)

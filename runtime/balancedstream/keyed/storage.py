@@ -11,7 +11,6 @@ import json
 import os
 import re
 import uuid
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -219,16 +218,3 @@ def _find_folder(checkpoint: str) -> Path:
         )
         raise CheckpointError(message)
     return Path(found["path"])
-
-
-def describe_report(context: BatchContext, fields: Mapping[str, Any]) -> dict[str, Any]:
-    """What a task says of itself, with what it found."""
-    return {
-        "query": context.query,
-        "run": context.run_id,
-        "checkpoint": context.checkpoint,
-        "batch": context.batch,
-        "partition": context.partition,
-        "attempt": context.attempt,
-        **fields,
-    }

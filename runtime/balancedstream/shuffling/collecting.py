@@ -1,8 +1,7 @@
 """The driver's part: what the tasks of a batch have measured becomes the next version.
 
-Tasks report through a Python accumulator. Spark adds a task's report when the task has succeeded,
-in the driver, before the batch's job is over, and waits for Python meanwhile. So when the next
-batch begins, the version is there. A task whose function failed reports nothing.
+Tasks report as `task_reports` tells, so when the next batch begins, the version is there. A task
+whose function failed reports nothing.
 
 A batch becomes a version when all its partitions have reported. Where Spark runs only some of them
 (`take`, `limit`), nothing is learnt.
@@ -18,11 +17,12 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from pyspark import Accumulator, AccumulatorParam, SparkContext
+from pyspark import Accumulator, SparkContext
 
 from balancedstream.core.costs import LearntCosts, TaskCosts, learn_costs
 from balancedstream.history import ShuffleRecord
 from balancedstream.shuffling.folders import BatchCosts, CostFolder
+from balancedstream.task_reports import ReportParam
 
 log = logging.getLogger(__name__)
 
@@ -109,39 +109,23 @@ class Collector:
         )
 
 
-class Reports(AccumulatorParam):  # type: ignore[misc]
-    """Gathers reports in a task; in the driver, hands them on and keeps nothing."""
+class Reports(ReportParam):
+    """The reports of all shuffles; in the driver, each goes to the collector of its folder."""
 
     def __init__(self) -> None:
-        self._collectors: dict[str, Collector] | None = {}
+        self._collectors: dict[str, Collector] = {}
+        super().__init__(self._collect)
 
-    def __getstate__(self) -> dict[str, None]:
-        # What is sent to the tasks is not the driver any more.
-        return {"_collectors": None}
-
-    def zero(self, value: tuple[Report, ...]) -> tuple[Report, ...]:
-        """What a task begins with."""
-        return ()
-
-    def addInPlace(  # noqa: N802 - Spark's name
-        self, value1: tuple[Report, ...], value2: tuple[Report, ...]
-    ) -> tuple[Report, ...]:
-        """Add reports to those that are there, or take them."""
-        if self._collectors is None:
-            return value1 + value2
-        for report in value2:
-            try:
-                self._collect(self._collectors, report)
-            except Exception:
-                # Spark waits here: an error would reach neither the user nor the next batch.
-                log.exception("%s: nothing is learnt from batch %d", report.shuffle, report.batch)
-        return ()
-
-    def _collect(self, collectors: dict[str, Collector], report: Report) -> None:
-        collector = collectors.get(report.folder)
-        if collector is None:
-            collector = collectors[report.folder] = Collector(Path(report.folder), _tell_watchers)
-        collector.add(report)
+    def _collect(self, report: Report) -> None:
+        try:
+            collector = self._collectors.get(report.folder)
+            if collector is None:
+                collector = Collector(Path(report.folder), _tell_watchers)
+                self._collectors[report.folder] = collector
+            collector.add(report)
+        except Exception:
+            # Spark waits here: an error would reach neither the user nor the next batch.
+            log.exception("%s: nothing is learnt from batch %d", report.shuffle, report.batch)
 
 
 _accumulators: dict[str, Accumulator[tuple[Report, ...]]] = {}
