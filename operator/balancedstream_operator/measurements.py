@@ -26,6 +26,7 @@ QUERY_METRICS = (
     "executor_cores",
     "move_fixed_seconds",
     "move_bytes_per_second",
+    "move_key_seconds",
     "moves_under_way",
     "batches_total",
     "batch_duration_seconds_sum",
@@ -148,6 +149,7 @@ def measure(
         load_cost=LoadCost(
             _newest(mine["move_fixed_seconds"], scraped_s, LoadCost().fixed_s),
             _newest(mine["move_bytes_per_second"], scraped_s, LoadCost().bytes_per_s),
+            _newest(mine["move_key_seconds"], scraped_s, LoadCost().key_s),
         ),
         keys=tuple(_sample_keys(partitions, level)),
         keys_under_way=_newest_by_query(mine["keys_under_way"], scraped_s),

@@ -93,6 +93,7 @@ _METRICS = {
     "key_moves_settled_total": _Series((), "Keys that came there, with their state."),
     "move_fixed_seconds": _Series((), "What loading a moved partition costs, however small it is."),
     "move_bytes_per_second": _Series((), "How fast state beyond that is loaded."),
+    "move_key_seconds": _Series((), "What a key costs where it leaves, or comes to, a partition."),
     "scale_actions_total": _Series(
         ("direction",), "Changes of the number of executors asked for: out adds, in removes."
     ),
@@ -625,6 +626,7 @@ class Exporter(Collector):
         page.add("key_moves_settled_total", self._key_moves_settled)
         page.add("move_fixed_seconds", self._load_cost.fixed_s)
         page.add("move_bytes_per_second", self._load_cost.bytes_per_s)
+        page.add("move_key_seconds", self._load_cost.key_s)
         for direction, actions in self._scale_actions.items():
             page.add("scale_actions_total", actions, direction)
         page.add("plan_epoch", self._epoch)

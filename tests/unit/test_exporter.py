@@ -191,6 +191,7 @@ class Story:
         expected[series("key_moves_total")] = expected[series("key_moves_settled_total")] = 0
         expected[series("move_fixed_seconds")] = LoadCost().fixed_s
         expected[series("move_bytes_per_second")] = LoadCost().bytes_per_s
+        expected[series("move_key_seconds")] = LoadCost().key_s
         expected[series("plan_epoch")] = self.epochs[-1] if self.epochs else 0
         expected[series("executors")] = len(self.executors)
         for direction, sign in (("out", 1), ("in", -1)):

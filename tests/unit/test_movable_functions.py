@@ -68,6 +68,8 @@ def run(
         key: home.read_handoff(report["file"], *place)
         for key, place in report.get("pieces", {}).items()
     }
+    came = sum(arrival.source != route for arrival in epoch.arrivals.values())
+    assert report["handoffs"] == len(written) + came
     return output, state, written
 
 

@@ -67,6 +67,7 @@ class Stream:
             report = {
                 "query": "q", "run": "r", "checkpoint": str(self.folder), "batch": self.batch,
                 "partition": partition, "attempt": partition, "keys": sketch.to_json(),
+                "handoffs": 0, "handoff_s": 0.0,
             }  # fmt: skip
             self.control._take(report)
         sample = BatchSample("q", self.batch, 0.0, 1.0, 1)
@@ -144,6 +145,7 @@ def test_of_a_partition_that_two_attempts_reported_no_state_counts(stream: Strea
     report = {
         "query": "q", "run": "r", "checkpoint": str(stream.folder), "batch": 1, "partition": 0,
         "keys": HotKeySketch(0.01).to_json(), "file": "f", "pieces": {DE: (0, 9)},
+        "handoffs": 1, "handoff_s": 0.25,
     }  # fmt: skip
     mailbox = Mailbox(stream.control.folder)
     stream.control._take(report | {"attempt": 1})

@@ -1,13 +1,14 @@
-"""What loading a moved partition's state costs, learnt from the moves that were made.
+"""What handing state over costs, learnt from the moves that were made.
 
-Our own design: a load is taken to cost a fixed time and then to run at a steady rate, and both are
-followed by an exponentially weighted mean. The rate divides the benefit that a move must bring.
+Our own design: loading a partition is taken to cost a fixed time and then to run at a steady rate,
+a key to cost what keys cost in the mean, and all are followed by an exponentially weighted mean.
+What a move costs divides the benefit that it must bring, and says how many fit into a batch.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from balancedstream.core.observations import TaskSample
 
@@ -16,16 +17,25 @@ _WEIGHT_OF_NEWEST = 0.3
 # Below this size a load says something of the fixed time only, above it of the rate only.
 _SMALL_BYTES = 1_000_000
 
+# An epoch that names more keys makes every task of its batch read long.
+_MOST_KEYS = 10_000
+
 
 @dataclass(frozen=True, slots=True)
 class LoadCost:
-    """Seconds to load state: `fixed_s + state_bytes / bytes_per_s`.
+    """Seconds to load a partition's state, `fixed_s + state_bytes / bytes_per_s`, and a key's.
 
     The defaults are a prior for shared POSIX storage, until the first move was measured.
+
+    Attributes:
+        fixed_s: for a partition, however small.
+        bytes_per_s: for what it holds.
+        key_s: for one key that leaves a partition, or comes to one.
     """
 
     fixed_s: float = 0.1
     bytes_per_s: float = 50e6
+    key_s: float = 0.005
 
     def estimate_s(self, state_bytes: int) -> float:
         """Seconds that one partition's state takes to load.
@@ -48,9 +58,8 @@ def learn_load_cost(cost: LoadCost, samples: Iterable[TaskSample]) -> LoadCost:
         if sample.load_s <= 0:
             continue
         if sample.state_bytes < _SMALL_BYTES:
-            cost = LoadCost(
-                cost.fixed_s + _WEIGHT_OF_NEWEST * (sample.load_s - cost.fixed_s), cost.bytes_per_s
-            )
+            fixed_s = cost.fixed_s + _WEIGHT_OF_NEWEST * (sample.load_s - cost.fixed_s)
+            cost = replace(cost, fixed_s=fixed_s)
             continue
         # Seconds per byte is what adds up, so the mean is taken of that.
         seen_s = max(sample.load_s - cost.fixed_s, 0.1 * sample.load_s)
@@ -58,5 +67,37 @@ def learn_load_cost(cost: LoadCost, samples: Iterable[TaskSample]) -> LoadCost:
         s_per_byte = before_s_per_byte + _WEIGHT_OF_NEWEST * (
             seen_s / sample.state_bytes - before_s_per_byte
         )
-        cost = LoadCost(cost.fixed_s, 1 / s_per_byte)
+        cost = replace(cost, bytes_per_s=1 / s_per_byte)
     return cost
+
+
+def learn_key_cost(cost: LoadCost, keys: int, spent_s: float) -> LoadCost:
+    """Follow what one micro-batch spent on keys that came or went.
+
+    Args:
+        cost: as known before.
+        keys: how many; each counts where it leaves and where it comes to.
+        spent_s: seconds of all tasks together.
+
+    >>> learn_key_cost(LoadCost(key_s=0.002), keys=100, spent_s=0.4).key_s
+    0.0026
+    """
+    if keys < 1:
+        return cost
+    key_s = cost.key_s + _WEIGHT_OF_NEWEST * (spent_s / keys - cost.key_s)
+    return replace(cost, key_s=key_s)
+
+
+def fit_keys(cost: LoadCost, budget_s: float) -> int:
+    """How many keys may go in one micro-batch, 1 at least.
+
+    A task that hands over so many takes over as many in the worst case.
+
+    Args:
+        cost: of a key.
+        budget_s: what the handoff may add to a micro-batch.
+
+    >>> fit_keys(LoadCost(key_s=0.005), budget_s=1.0)
+    100
+    """
+    return max(1, min(_MOST_KEYS, int(budget_s / (2 * max(cost.key_s, 1e-6)))))

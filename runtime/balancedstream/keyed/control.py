@@ -57,6 +57,7 @@ class KeyControl:
         self._lock = threading.Lock()
         self._exports: tuple[Export, ...] = ()
         self._hot: dict[int, dict[tuple[str, int], float]] = {}
+        self._handoffs: dict[int, tuple[int, float]] = {}
         self._attempts: dict[tuple[int, int], set[int]] = {}
         self.reports: Accumulator[tuple[Report, ...]] = context.accumulator(
             (), ReportParam(self._take)
@@ -100,16 +101,20 @@ class KeyControl:
         }
 
     def take_hot_keys(self, batch: int, count: int) -> list[tuple[str, int, float]]:
-        """Which keys took the most time in a batch; of older batches nothing is known any more.
+        """Which keys took the most time in a batch; to be asked once.
 
         Returns:
             Key, state partition and the seconds that were surely spent on it, most first.
         """
         with self._lock:
             found = self._hot.pop(batch, {})
-            self._forget_before(batch)
         entries = [(key, partition, busy_s) for (key, partition), busy_s in found.items()]
         return heapq.nlargest(count, entries, key=lambda entry: (entry[2], entry[0]))
+
+    def take_handoffs(self, batch: int) -> tuple[int, float]:
+        """How many keys came to or left a partition in a batch, and the seconds that it took."""
+        with self._lock:
+            return self._handoffs.pop(batch, (0, 0.0))
 
     def read_epoch(self, batch: int) -> Epoch:
         """The epoch that a batch ran with.
@@ -130,6 +135,8 @@ class KeyControl:
             for entry in parse_hot_keys(report["keys"]).top(HOTTEST_OF_TASK):
                 place = entry.key.decode(), partition
                 hot[place] = hot.get(place, 0.0) + entry.least
+            keys, spent_s = self._handoffs.get(batch, (0, 0.0))
+            self._handoffs[batch] = keys + report["handoffs"], spent_s + report["handoff_s"]
             self._take_export(report, batch, partition)
 
     def _take_export(self, report: Report, batch: int, partition: int) -> None:
@@ -146,8 +153,9 @@ class KeyControl:
 
     def _forget_before(self, batch: int) -> None:
         """Nobody may ever ask for what is known of a batch."""
-        for older in [b for b in self._hot if b < batch]:
-            del self._hot[older]
+        for known in (self._hot, self._handoffs):
+            for older in [b for b in known if b < batch]:
+                del known[older]
         for place in [place for place in self._attempts if place[0] < batch]:
             del self._attempts[place]
 
@@ -157,6 +165,7 @@ class KeyControl:
         self._checkpoint = report["checkpoint"]
         self._exports = ()
         self._hot.clear()
+        self._handoffs.clear()
         self._attempts.clear()
         self._mailbox.write_exports(())
         self._mailbox.write_checkpoint(self._checkpoint)

@@ -122,22 +122,19 @@ class MovableFunction:
             state.remove()
             return
         else:
-            arrived = task.take_over(arrival.piece) if arrival is not None else None
-            yield from self._run(task, text, values, frames, state, arrived)
+            yield from self._run(task, text, values, frames, state)
         task.sketch.update(text.encode(), time.perf_counter() - started_s)
 
-    def _run(
-        self,
-        task: KeyTask,
-        text: str,
-        values: Any,
-        frames: Rows,
-        state: GroupState,
-        arrived: tuple[Any, int] | None,
-    ) -> Rows:
-        held, taken_ms = arrived or (None, GroupState.NO_TIMESTAMP)
-        if held is not None:
-            state.update(held)
+    def _run(self, task: KeyTask, text: str, values: Any, frames: Rows, state: GroupState) -> Rows:
+        def take_in(content: tuple[Any, int]) -> int:
+            held, timeout_ms = content
+            if held is not None:
+                state.update(held)
+            return timeout_ms
+
+        arrival = task.arrivals.get(text)
+        found_ms = task.take_over(arrival.piece, take_in) if arrival is not None else None
+        taken_ms = GroupState.NO_TIMESTAMP if found_ms is None else found_ms
         every = iter(frames)
         beginning = next(every)
         data = self._strip(itertools.chain((beginning,), every))

@@ -81,7 +81,7 @@ class MovableProcessor(StatefulProcessor):
         # Spark calls more than once for a key with many rows, or one that does not equal itself.
         if arrival is not None and text not in self._taken:
             self._taken.add(text)
-            self._take_in(task.take_over(arrival.piece))
+            task.take_over(arrival.piece, self._take_in)
         rows = self._strip(rows)
         first = next(rows, None)
         if first is not None:
@@ -146,9 +146,7 @@ class MovableProcessor(StatefulProcessor):
 
         self._running_task().hand_over(text, read)
 
-    def _take_in(self, content: Any) -> None:
-        if content is None:
-            return
+    def _take_in(self, content: tuple[dict[str, Any], list[int]]) -> None:
         held, timers_ms = content
         for name, state in held.items():
             if name in self._handle.variables:

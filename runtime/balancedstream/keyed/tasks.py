@@ -5,8 +5,9 @@ The same for every kind of operator: a key's state differs, the protocol (`core.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
-from typing import Any
+from typing import Any, TypeVar
 
 from balancedstream.core.epochs import Piece
 from balancedstream.core.hotkeys import HotKeySketch
@@ -17,6 +18,8 @@ EPSILON = 0.01
 """A key that takes more than this part of a task's time is seen, in at most a hundred counters."""
 
 Report = dict[str, Any]
+
+_Taken = TypeVar("_Taken")
 
 
 class KeyTask:
@@ -40,6 +43,8 @@ class KeyTask:
         self._touched = frozenset(epoch.touched)
         self.sketch = HotKeySketch(EPSILON)
         self._writer: HandoffWriter | None = None
+        self._taken_over = 0
+        self._handoff_s = 0.0
 
     def is_asked(self, key: str, *, has_rows: bool) -> bool:
         """Whether a key's state is to be handed over at the end of this batch."""
@@ -52,6 +57,7 @@ class KeyTask:
             key: as text.
             read: gives the state, None for nothing; it is not called in vain.
         """
+        started_s = time.perf_counter()
         context = self._context
         if self._writer is None:
             self._writer = context.home.open_handoff(
@@ -64,17 +70,29 @@ class KeyTask:
         packed = b"" if content is None else pack_state(content)
         if packed is not None:
             self._writer.add(key, packed)
+        self._handoff_s += time.perf_counter() - started_s
 
-    def take_over(self, piece: Piece) -> Any:
-        """The state that a key's old owner wrote down; None for nothing.
+    def take_over(self, piece: Piece, take: Callable[[Any], _Taken]) -> _Taken | None:
+        """Takes the state in that a key's old owner wrote down.
+
+        Args:
+            piece: where it is.
+            take: is given the state; it is not called for a key that has none.
+
+        Returns:
+            What `take` returned.
 
         Raises:
             CheckpointError: it is not there as it was written.
         """
         if not piece.state_bytes:
             return None
-        home = self._context.home
-        return unpack_state(home.read_handoff(piece.file, piece.offset, piece.state_bytes))
+        started_s = time.perf_counter()
+        content = self._context.home.read_handoff(piece.file, piece.offset, piece.state_bytes)
+        taken = take(unpack_state(content))
+        self._taken_over += 1
+        self._handoff_s += time.perf_counter() - started_s
+        return taken
 
     def finish(self) -> Report:
         """What is to be said of the task, once it is over; what was written is then on storage."""
@@ -88,7 +106,11 @@ class KeyTask:
             "attempt": context.attempt,
             "keys": self.sketch.to_json(),
         }
+        handed_over = 0
         if self._writer is not None:
+            started_s = time.perf_counter()
             self._writer.close()
+            self._handoff_s += time.perf_counter() - started_s
+            handed_over = len(self._writer.pieces)
             report |= {"file": self._writer.file, "pieces": self._writer.pieces}
-        return report
+        return report | {"handoffs": handed_over + self._taken_over, "handoff_s": self._handoff_s}

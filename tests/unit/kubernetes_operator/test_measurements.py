@@ -10,6 +10,7 @@ from collections import defaultdict
 
 import pytest
 
+from balancedstream.core.handoffs import LoadCost
 from balancedstream.core.observations import BatchSample, TaskSample
 from balancedstream.exporter import Exporter
 from balancedstream_operator.measurements import (
@@ -191,10 +192,12 @@ def test_moves_under_way_and_their_cost_are_read() -> None:
     exporter, scrapes = Exporter(stream=STREAM), Scrapes()
     tell(exporter, batch(0, 100.0), task(0, "1", 1.0))
     exporter.on_moves_under_way({("q", 0): 3})
+    cost = LoadCost(fixed_s=0.25, bytes_per_s=3e6, key_s=0.125)
+    exporter.on_load_cost(cost)
     scrapes.scrape(exporter, 103.0)
     found = scrapes.measure(104.0)
     assert found.under_way == {("q", 0): 3}
-    assert found.load_cost.bytes_per_s == 50e6
+    assert found.load_cost == cost
 
 
 def test_whatever_the_rhythm_of_scrapes_all_work_is_counted_once() -> None:
