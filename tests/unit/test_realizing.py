@@ -14,7 +14,7 @@ from balancedstream.engine.events import BatchFinished, StatefulOperator
 from balancedstream.errors import PlanConflictError, StalePlanError
 from balancedstream.history import History, RunInfo
 from balancedstream.journal import Journal
-from balancedstream.realizing import Realizer, Why
+from balancedstream.realizing import KEY_BATCHES, SETTLE_BATCHES, Realizer, Why
 
 KEY = ("q", 0)
 OPERATOR = StatefulOperator((0,), "StateStoreSave", 4)
@@ -161,6 +161,18 @@ def test_a_prepared_plan_is_handed_to_the_engine_for_its_batch() -> None:
     assert scene.realizer.answer().prepared_epoch is None, "batch 4 is the next one"
     scene.finish(4, {**SPREAD, 0: "b"})
     assert [m.settled_s for m in scene.history.moves] == [50.0]
+
+
+def test_partitions_wait_for_the_keys_of_their_plan(monkeypatch: pytest.MonkeyPatch) -> None:
+    scene = Scene("a", "b")
+    monkeypatch.setattr(scene.realizer.keys, "settling", lambda: {"q"})
+    scene.apply(make_plan(1, (0, 1, 1, 1)))
+    assert (scene.engine.placed, scene.engine.from_batches) == ([{1: "b"}], [KEY_BATCHES])
+    for number in range(1, KEY_BATCHES + SETTLE_BATCHES - 1):
+        scene.finish(number, SPREAD)
+    assert scene.dropped() == []
+    scene.finish(KEY_BATCHES + SETTLE_BATCHES - 1, SPREAD)
+    assert [partition for partition, _ in scene.dropped()] == [1]
 
 
 def test_waiting_for_its_batch_does_not_count_as_being_late() -> None:
