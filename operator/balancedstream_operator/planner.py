@@ -246,8 +246,7 @@ def judge_costs(shuffles: Sequence[ShuffleSample], *, distrusted: bool) -> Trust
             f"{shuffle.untrusted_batches} batches that judged them. Its rows are spread round "
             "robin meanwhile: none is lost, doubled or changed, but a batch waits for the "
             "partition that got the dear ones. Give it a cost key that tells costs better, and "
-            "see that the function works while it reads its input (docs/shuffle.md); the report "
-            "has the reason of the last decision",
+            "see that the function works while it reads its input (docs/shuffle.md)",
         )
     if learning:
         message = (
