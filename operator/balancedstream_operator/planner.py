@@ -251,7 +251,8 @@ def judge_costs(shuffles: Sequence[ShuffleSample], *, distrusted: bool) -> Trust
     if learning:
         message = (
             f"{_name_first(learning)}: {_say_errors(learning[0])}; rows are spread round robin "
-            f"while costs are learnt, by {learning[0].untrusted_batches} batches so far"
+            f"while costs are learnt (judged by {learning[0].untrusted_batches} batches; after "
+            f"{DISTRUSTED_BATCHES} it is said whether the estimates are missed)"
         )
         return Trust(None, "Learning", message)
     if trusted:
