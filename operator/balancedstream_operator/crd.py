@@ -40,6 +40,7 @@ CONDITIONS = (
     "Fallback",
     "Suspended",
     "Unsplittable",
+    "CostsTrusted",
 )
 
 _COLUMNS = (

@@ -37,6 +37,10 @@ QUERY_METRICS = (
     "backlog_rows",
     "keys_under_way",
     "last_key_arrival_batch",
+    "shuffle_trusted",
+    "shuffle_untrusted_batches",
+    "shuffle_estimate_error_ratio",
+    "shuffle_equal_error_ratio",
 )
 """What is fetched over the time that scaling looks back."""
 
@@ -68,6 +72,25 @@ class MissingMeasurementsError(Exception):
     """Prometheus answered, but what it has of the stream cannot be decided on; says why."""
 
 
+@dataclass(frozen=True, slots=True)
+class ShuffleSample:
+    """What the estimates of a cost-aware shuffle were last found to be worth.
+
+    Attributes:
+        shuffle: its name.
+        trusted: whether the next batch is routed by estimated costs; else by round robin.
+        untrusted_batches: in a row, that judged the estimates and left them untrusted.
+        error: of the estimates, as a part of all cost; None where no batch has judged them.
+        equal_error: the same if all rows were taken to cost the same.
+    """
+
+    shuffle: str
+    trusted: bool
+    untrusted_batches: int
+    error: float | None
+    equal_error: float | None
+
+
 @dataclass(frozen=True)
 class Measurement:
     """What a stream's driver showed, up to its newest scrape.
@@ -84,6 +107,7 @@ class Measurement:
         load_cost: what the driver found moves to cost.
         keys: one sample per hot key and scrape: of the last batch before it.
         keys_under_way: query to keys that are not yet where they shall be.
+        shuffles: one sample per cost-aware shuffle, by name.
     """
 
     scraped_s: float
@@ -96,6 +120,7 @@ class Measurement:
     load_cost: LoadCost = LoadCost()  # noqa: RUF009 - frozen
     keys: tuple[KeySample, ...] = ()
     keys_under_way: Mapping[str, int] = field(default_factory=dict)
+    shuffles: tuple[ShuffleSample, ...] = ()
 
 
 def measure(
@@ -153,6 +178,7 @@ def measure(
         ),
         keys=tuple(_sample_keys(partitions, level)),
         keys_under_way=_newest_by_query(mine["keys_under_way"], scraped_s),
+        shuffles=tuple(_sample_shuffles(mine, scraped_s)),
     )
 
 
@@ -337,6 +363,32 @@ def _sample_keys(
                     batch=step.last_batch,
                     busy_s=busy_s[step.after_s],
                 )
+
+
+def _sample_shuffles(
+    mine: Mapping[str, Sequence[Series]], scraped_s: float
+) -> Iterable[ShuffleSample]:
+    trusted, untrusted_batches, errors, equal_errors = (
+        {
+            s.labels["shuffle"]: s.samples[-1][1]
+            for s in mine.get(name, ())
+            if s.samples[-1][0] == scraped_s
+        }
+        for name in (
+            "shuffle_trusted",
+            "shuffle_untrusted_batches",
+            "shuffle_estimate_error_ratio",
+            "shuffle_equal_error_ratio",
+        )
+    )
+    for shuffle in sorted(trusted):
+        yield ShuffleSample(
+            shuffle=shuffle,
+            trusted=bool(trusted[shuffle]),
+            untrusted_batches=int(untrusted_batches.get(shuffle, 0.0)),
+            error=errors.get(shuffle),
+            equal_error=equal_errors.get(shuffle),
+        )
 
 
 def _partition(series: Series) -> tuple[str, str, str]:

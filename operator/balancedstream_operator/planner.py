@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -13,10 +13,19 @@ from balancedstream.core.planning import OperatorKey, propose
 from balancedstream.core.policy import Policy
 from balancedstream.core.scaling import Verdict
 from balancedstream_operator.crd import HOTTEST_MOST, KEY_MOST
-from balancedstream_operator.measurements import Measurement
+from balancedstream_operator.measurements import Measurement, ShuffleSample
 
 SETTLED_BATCHES = 2
 """Batches to wait for after a plan was applied: the first of them may have begun before it."""
+
+DISTRUSTED_BATCHES = 10
+"""Estimates that so many batches in a row left untrusted will not get better by themselves."""
+
+COSTS_DIFFER = 0.2
+"""Error of taking all rows for equal, as a part of all cost, above which estimates are missed."""
+
+COSTS_STILL_DIFFER = 0.1
+"""The same once they are said to be missed: an error that swings says so only once."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -187,6 +196,87 @@ def say_balance(decision: Decision, key: OperatorKey) -> str:
     reason = decision.balance[key].reason
     assignment = decision.keys.get(key)
     return f"{assignment.reason}; {reason}" if assignment else reason
+
+
+@dataclass(frozen=True, slots=True)
+class Trust:
+    """Whether the rows of cost-aware shuffles are routed by what they cost.
+
+    Attributes:
+        holds: None where that cannot be said.
+        reason: in one word.
+        message: for a person.
+    """
+
+    holds: bool | None
+    reason: str
+    message: str
+
+
+def judge_costs(shuffles: Sequence[ShuffleSample], *, distrusted: bool) -> Trust:
+    """Whether the estimates of all shuffles are trusted, or are missed for long.
+
+    A shuffle that begins, or whose costs have changed, goes round robin while it learns; one whose
+    rows cost much the same does for good, and rightly. The thresholds are our own design.
+
+    Args:
+        shuffles: of the stream.
+        distrusted: whether they were said to be missed before.
+
+    >>> judge_costs([ShuffleSample("label-by-kind", False, 12, 0.6, 0.5)], distrusted=False).holds
+    False
+    >>> judge_costs([ShuffleSample("label-by-kind", False, 3, 0.6, 0.5)], distrusted=False).reason
+    'Learning'
+    """
+    if not shuffles:
+        return Trust(None, "NoShuffle", "no batch has gone through a cost-aware shuffle")
+    least = COSTS_STILL_DIFFER if distrusted else COSTS_DIFFER
+    ranked = sorted(shuffles, key=lambda s: -(s.equal_error or 0.0))
+    waiting = [s for s in ranked if not s.trusted]
+    judged = [s for s in waiting if s.untrusted_batches >= DISTRUSTED_BATCHES]
+    missed = [s for s in judged if (s.equal_error or 0.0) > least]
+    learning = [s for s in waiting if s.untrusted_batches < DISTRUSTED_BATCHES]
+    trusted = [s for s in ranked if s.trusted]
+    if missed:
+        shuffle = missed[0]
+        return Trust(
+            False,
+            "EstimatesOff",
+            f"{_name_first(missed)}: {_say_errors(shuffle)}, and were not trusted in "
+            f"{shuffle.untrusted_batches} batches that judged them. Its rows are spread round "
+            "robin meanwhile: none is lost, doubled or changed, but a batch waits for the "
+            "partition that got the dear ones. Give it a cost key that tells costs better, and "
+            "see that the function works while it reads its input (docs/shuffle.md)",
+        )
+    if learning:
+        message = (
+            f"{_name_first(learning)}: {_say_errors(learning[0])}; rows are spread round robin "
+            f"while costs are learnt (judged by {learning[0].untrusted_batches} batches; after "
+            f"{DISTRUSTED_BATCHES} it is said whether the estimates are missed)"
+        )
+        return Trust(None, "Learning", message)
+    if trusted:
+        message = f"{_name_first(trusted)}: {_say_errors(trusted[0])}; rows are routed by estimates"
+        return Trust(True, "EstimatesHold", message)
+    message = (
+        f"{_name_first(judged)}: {_say_errors(judged[0])}; rows cost much the same, and round "
+        "robin spreads them as well"
+    )
+    return Trust(None, "CostsAlike", message)
+
+
+def _name_first(shuffles: Sequence[ShuffleSample]) -> str:
+    others = f" (and {len(shuffles) - 1} more)" if len(shuffles) > 1 else ""
+    return f"shuffle {shuffles[0].shuffle}{others}"
+
+
+def _say_errors(shuffle: ShuffleSample) -> str:
+    if shuffle.error is None or shuffle.equal_error is None:
+        return "no batch has judged the estimates since the driver started"
+    return (
+        f"the estimates were off by {100 * shuffle.error:.0f} %, "
+        f"equal costs would be by {100 * shuffle.equal_error:.0f} %"
+    )
 
 
 def describe_load(measurement: Measurement, decision: Decision) -> dict[str, Any]:

@@ -18,6 +18,7 @@ _WARN_WHEN = {
     "ScalingLimited": "True",
     "Fallback": "True",
     "Unsplittable": "True",
+    "CostsTrusted": "False",
 }
 """The state of a condition that somebody should look at."""
 
@@ -32,6 +33,7 @@ _UNREMARKABLE = {
     "Fallback": "False",
     "Suspended": "False",
     "Unsplittable": "False",
+    "CostsTrusted": "True",
 }
 """What a condition may be from the beginning without an event about it."""
 

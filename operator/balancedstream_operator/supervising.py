@@ -40,6 +40,7 @@ from balancedstream_operator.planner import (
     choose_plan,
     describe_load,
     judge_balance,
+    judge_costs,
     say_balance,
 )
 from balancedstream_operator.spec import (
@@ -79,6 +80,7 @@ _MEASURED_CONDITIONS = (
     "Balanced",
     "Migrating",
     "Unsplittable",
+    "CostsTrusted",
     "ScalingLimited",
     "Fallback",
 )
@@ -326,6 +328,7 @@ class Supervisor:
         report: Report,
     ) -> None:
         _report_progress(measurement, report)
+        _report_costs(measurement, report)
         last_plan, rewritten = self._recall_plan(report)
         desired = int(report.recall("desiredExecutors", spec.executors.min))
         given = Given(
@@ -572,3 +575,10 @@ def _report_progress(measurement: Measurement, report: Report) -> None:
         return
     message = f"query {newest.query} finished batch {newest.batch}"
     report.set_condition("Running", True, "BatchesProgress", message)
+
+
+def _report_costs(measurement: Measurement, report: Report) -> None:
+    """Whether cost-aware shuffles trust what they have learnt."""
+    distrusted = report.condition("CostsTrusted") == "False"
+    trust = judge_costs(measurement.shuffles, distrusted=distrusted)
+    report.set_condition("CostsTrusted", trust.holds, trust.reason, trust.message)

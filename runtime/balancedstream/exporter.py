@@ -174,8 +174,14 @@ _METRICS = {
     "shuffle_trusted": _Series(
         _SHUFFLE, "1 where the next micro-batch is routed by estimated costs, 0 for round robin."
     ),
+    "shuffle_untrusted_batches": _Series(
+        _SHUFFLE,
+        "Micro-batches in a row after whose judgement the estimates were not trusted; 0 where they "
+        "are.",
+    ),
     "shuffle_estimate_error_ratio": _Series(
-        _SHUFFLE, "Error of the estimates in the last batch, as a part of all cost."
+        _SHUFFLE,
+        "Error of the estimates in the last batch that judged them, as a part of all cost.",
     ),
     "shuffle_equal_error_ratio": _Series(
         _SHUFFLE, "The same error if all rows were taken to cost the same: what round robin does."
@@ -276,9 +282,20 @@ class _Query:
 
 @dataclass(slots=True)
 class _Shuffle:
-    """One cost-aware shuffle; batches by how they were routed, loads by partition."""
+    """One cost-aware shuffle.
+
+    Attributes:
+        last: its last batch.
+        errors: of the estimates and of equal costs, in the last batch that judged them.
+        untrusted_batches: that judged the estimates, since these were trusted.
+        batches: by how they were routed.
+        estimated_s: load by the estimates, by partition.
+        real_s: what the function took, by partition.
+    """
 
     last: ShuffleRecord
+    errors: tuple[float, float] | None = None
+    untrusted_batches: int = 0
     batches: Counter[str] = field(default_factory=Counter)
     estimated_s: dict[int, float] = field(default_factory=dict)
     real_s: dict[int, float] = field(default_factory=dict)
@@ -548,6 +565,11 @@ class Exporter(Collector):
                     del self._shuffles[next(iter(self._shuffles))]
                 shuffle = self._shuffles[record.shuffle] = _Shuffle(record)
             shuffle.last = record
+            if record.error is not None and record.equal_error is not None:
+                shuffle.errors = record.error, record.equal_error
+                shuffle.untrusted_batches += 1
+            if record.trusted:
+                shuffle.untrusted_batches = 0
             shuffle.batches["estimates" if record.by_estimates else "round robin"] += 1
             for loads, seconds in (
                 (shuffle.estimated_s, record.estimated_s),
@@ -697,10 +719,12 @@ def _write_shuffle(page: _Page, name: str, shuffle: _Shuffle) -> None:
     for routed in ("estimates", "round robin"):
         page.add("shuffle_batches_total", shuffle.batches[routed], name, routed)
     page.add("shuffle_trusted", shuffle.last.trusted, name)
+    page.add("shuffle_untrusted_batches", shuffle.untrusted_batches, name)
     page.add("shuffle_imbalance_ratio", shuffle.last.imbalance(), name)
-    if shuffle.last.error is not None and shuffle.last.equal_error is not None:
-        page.add("shuffle_estimate_error_ratio", shuffle.last.error, name)
-        page.add("shuffle_equal_error_ratio", shuffle.last.equal_error, name)
+    if shuffle.errors is not None:
+        error, equal_error = shuffle.errors
+        page.add("shuffle_estimate_error_ratio", error, name)
+        page.add("shuffle_equal_error_ratio", equal_error, name)
     for partition, load_s in shuffle.estimated_s.items():
         page.add("shuffle_estimated_seconds_total", load_s, name, str(partition))
     for partition, load_s in shuffle.real_s.items():

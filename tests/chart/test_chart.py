@@ -527,6 +527,18 @@ def test_every_query_of_the_dashboard_finds_something(promtool: str, tmp_path: P
     assert result.returncode == 0, result.stdout + result.stderr
 
 
+def test_the_dashboard_shows_what_is_to_know_of_hot_keys_and_shuffles() -> None:
+    asked = {
+        name for _, expr in dashboard_queries() for name in re.findall(r"balancedstream_\w+", expr)
+    }
+    for of, names in (
+        ("", "hot_key_busy_seconds keys_under_way key_moves_total key_moves_settled_total"),
+        ("shuffle_", "estimated_seconds_total real_seconds_total imbalance_ratio"),
+        ("shuffle_", "estimate_error_ratio equal_error_ratio trusted"),
+    ):
+        assert {f"balancedstream_{of}{name}" for name in names.split()} <= asked
+
+
 def test_only_metrics_that_exist_are_asked_for() -> None:
     known = documented_metrics().keys()
     texts = [expr for _, expr in dashboard_queries()]

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable
 
 import pytest
 from broker import Broker
+from dashboards import find_empty_panels
 from hotkeys import find_keys_of_one_executor
-from installing import CHART
 from monitoring import Prometheus
 from producing import ZipfKeys
 from streaming import describe_counts, run_and_compare
@@ -16,8 +15,6 @@ from streams import Stream
 from waiting import wait_until
 
 pytestmark = [pytest.mark.e2e]
-
-DASHBOARD = CHART / "files" / "dashboard.json"
 
 
 @pytest.mark.parametrize(
@@ -71,22 +68,4 @@ def test_skewed_keys_are_spread_without_a_restart(
         assert "Skewed" in reasons
         assert "Moving" in reasons
         assert stream.status()["decisions"][0]["reason"]
-        assert dashboard_without_data(prometheus, stream) == []
-
-
-def dashboard_without_data(prometheus: Prometheus, stream: Stream) -> list[str]:
-    """Panels of the chart's Grafana dashboard of which a query finds nothing."""
-    variables = {
-        "$__rate_interval": "1m",
-        "$stream": f"{stream.namespace}/{stream.name}",
-        "$query": "counts",
-    }
-    empty = []
-    for panel in json.loads(DASHBOARD.read_text("utf-8"))["panels"]:
-        for target in panel.get("targets", []):
-            expression = target["expr"]
-            for variable, value in variables.items():
-                expression = expression.replace(variable, value)
-            if not prometheus.query(expression):
-                empty.append(f"{panel['title']}: {expression}")
-    return empty
+        assert find_empty_panels(prometheus, stream) == []

@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 import pytest
 from broker import Broker
+from dashboards import HOT_KEYS, find_empty_panels
 from hotkeys import find_keys_of_one_partition
 from monitoring import Prometheus
 from producing import ZipfKeys
@@ -68,3 +69,4 @@ def test_two_hot_keys_of_one_partition_are_parted_without_a_restart(
         decisions = stream.status()["decisions"]
         assert any("key move" in decision["reason"] for decision in decisions)
         assert stream.identities() == pods, "no pod was replaced or restarted"
+        assert find_empty_panels(prometheus, stream, HOT_KEYS) == []

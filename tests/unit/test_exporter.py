@@ -770,6 +770,8 @@ def shuffled(
     by_estimates: bool = False,
     name: str = "classify by kind",
     partitions: int = 2,
+    errors: tuple[float, float] | None = (0.1, 0.5),
+    trusted: bool = True,
 ) -> ShuffleRecord:
     return ShuffleRecord(
         at_s=1.0,
@@ -779,9 +781,9 @@ def shuffled(
         by_estimates=by_estimates,
         estimated_s=tuple(1.0 for _ in range(partitions)),
         real_s=tuple(float(partition) for partition in range(partitions)),
-        error=0.1,
-        equal_error=0.5,
-        trusted=True,
+        error=errors[0] if errors else None,
+        equal_error=errors[1] if errors else None,
+        trusted=trusted,
         reason="off by 10 %",
     )
 
@@ -802,11 +804,29 @@ def test_loads_of_a_shuffles_partitions_add_up_and_the_rest_is_that_of_the_last_
     assert samples["shuffle_estimate_error_ratio", frozenset([of])] == 0.1
 
 
+def test_batches_that_leave_estimates_untrusted_are_counted_if_they_judged_them(
+    exporter: Exporter,
+) -> None:
+    of = frozenset([("shuffle", "classify by kind")])
+
+    def tell(*, errors: tuple[float, float] | None, trusted: bool = False) -> float:
+        exporter.on_shuffle(shuffled(errors=errors, trusted=trusted))
+        return collect(exporter)["shuffle_untrusted_batches", of]
+
+    assert tell(errors=None) == 0, "nothing was learnt before the first batch"
+    assert ("shuffle_equal_error_ratio", of) not in collect(exporter)
+    assert [tell(errors=(0.6, 0.5)) for _ in range(3)] == [1, 2, 3]
+    assert tell(errors=None) == 3, "too few rows decide nothing"
+    assert collect(exporter)["shuffle_equal_error_ratio", of] == 0.5, "as it was last found"
+    assert tell(errors=(0.1, 0.5), trusted=True) == 0
+    assert tell(errors=(0.6, 0.5)) == 1
+
+
 def test_of_many_shuffles_with_many_partitions_some_are_shown(exporter: Exporter) -> None:
     for number in range(50):
         exporter.on_shuffle(shuffled(name=f"shuffle {number}", partitions=500))
     samples = [name for name, _ in collect(exporter) if name.startswith("shuffle_")]
-    assert len(samples) == 20 * (6 + 2 * 100)
+    assert len(samples) == 20 * (7 + 2 * 100)
 
 
 def find_promtool() -> str:

@@ -13,6 +13,7 @@ import pytest
 from balancedstream.core.handoffs import LoadCost
 from balancedstream.core.observations import BatchSample, TaskSample
 from balancedstream.exporter import Exporter
+from balancedstream.history import ShuffleRecord
 from balancedstream_operator.measurements import (
     PARTITION_METRICS,
     PREFIX,
@@ -20,6 +21,7 @@ from balancedstream_operator.measurements import (
     Measurement,
     MissingMeasurementsError,
     Series,
+    ShuffleSample,
     measure,
 )
 
@@ -198,6 +200,35 @@ def test_moves_under_way_and_their_cost_are_read() -> None:
     found = scrapes.measure(104.0)
     assert found.under_way == {("q", 0): 3}
     assert found.load_cost == cost
+
+
+def test_shuffles_are_told_as_the_newest_scrape_has_them() -> None:
+    exporter, scrapes = Exporter(stream=STREAM), Scrapes()
+
+    def shuffled(name: str, errors: tuple[float, float] | None, *, trusted: bool = False) -> None:
+        load_s = (1.0, 2.0)
+        error, equal_error = errors or (None, None)
+        record = ShuffleRecord(
+            0.0, name, 0, 64, False, load_s, load_s, error, equal_error, trusted, "measured"
+        )
+        exporter.on_shuffle(record)
+
+    tell(exporter, batch(0, 100.0), task(0, "1", 1.0))
+    scrapes.scrape(exporter, 103.0)
+    assert scrapes.measure(104.0).shuffles == ()
+    shuffled("label-by-kind", None)
+    scrapes.scrape(exporter, 108.0)
+    assert scrapes.measure(109.0).shuffles == (
+        ShuffleSample("label-by-kind", False, 0, None, None),
+    )
+    for errors in ((0.6, 0.5), (0.7, 0.5)):
+        shuffled("label-by-kind", errors)
+    shuffled("a-by-b", (0.1, 0.5), trusted=True)
+    scrapes.scrape(exporter, 113.0)
+    assert scrapes.measure(114.0).shuffles == (
+        ShuffleSample("a-by-b", True, 0, 0.1, 0.5),
+        ShuffleSample("label-by-kind", False, 2, 0.7, 0.5),
+    )
 
 
 def test_whatever_the_rhythm_of_scrapes_all_work_is_counted_once() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import dataclasses
 from collections.abc import Mapping
 from typing import Any
 
@@ -13,7 +14,11 @@ from balancedstream.core.plan import Answer, Plan, parse_plan
 from balancedstream.core.policy import Policy
 from balancedstream_operator.children import Manifest, Stream
 from balancedstream_operator.errors import ClusterError, StreamGoneError
-from balancedstream_operator.measurements import Measurement, MissingMeasurementsError
+from balancedstream_operator.measurements import (
+    Measurement,
+    MissingMeasurementsError,
+    ShuffleSample,
+)
 from balancedstream_operator.status import parse_time
 from balancedstream_operator.supervising import Pass, Supervisor
 
@@ -129,6 +134,11 @@ class Scene:
         self.cluster.objects["ConfigMap", "clicks-answer"]["data"] = {
             "answer.json": answer.to_json()
         }
+
+    def shuffle(self, shuffle: ShuffleSample) -> None:
+        """The driver's last batches went through a cost-aware shuffle, too."""
+        assert isinstance(self.measured, Measurement)
+        self.measured = dataclasses.replace(self.measured, shuffles=(shuffle,))
 
     def run_until_running(self) -> Pass:
         self.run_pass()
@@ -429,6 +439,32 @@ def test_what_was_measured_is_unknown_while_the_driver_does_not_run() -> None:
     done = scene.run_pass()
     assert conditions(done)["Balanced"][0] == "Unknown"
     assert "imbalance" not in done.status or done.status["imbalance"] is None
+
+
+def test_a_shuffle_whose_estimates_are_missed_for_long_is_told_until_they_are_trusted() -> None:
+    scene = Scene()
+    assert conditions(scene.run_until_running())["CostsTrusted"] == ("Unknown", "NoShuffle")
+    events = []
+    for batches, trusted, expected in (
+        (0, False, ("Unknown", "Learning")),
+        (0, True, ("True", "EstimatesHold")),
+        (9, False, ("Unknown", "Learning")),
+        (10, False, ("False", "EstimatesOff")),
+        (11, False, ("False", "EstimatesOff")),
+        (0, True, ("True", "EstimatesHold")),
+    ):
+        scene.finish_batches()
+        scene.shuffle(ShuffleSample("label-by-kind", trusted, batches, 0.62, 0.58))
+        done = scene.run_pass()
+        assert conditions(done)["CostsTrusted"] == expected
+        events += [e for e in done.events if e.message.startswith("CostsTrusted")]
+    assert [(e.reason, e.warning) for e in events] == [
+        ("EstimatesOff", True),
+        ("EstimatesHold", False),
+    ]
+    assert "label-by-kind" in events[0].message
+    del scene.cluster.objects["Pod", POD]
+    assert conditions(scene.run_pass())["CostsTrusted"][0] == "Unknown"
 
 
 def test_a_stream_that_was_deleted_unseen_gets_no_children_again() -> None:
