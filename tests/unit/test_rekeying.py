@@ -51,6 +51,7 @@ class Stream:
         encoding = KeyEncoding(StructType().add("user", StringType()))
         self.control = KeyControl(context, "keys", encoding)
         self.batch = -1
+        self.run_id = "r"
 
     def run_batch(self, epoch: Epoch, hot: Mapping[str, tuple[int, float]] | None = None) -> None:
         """A batch with this epoch; hot keys are in a partition for so many seconds."""
@@ -65,8 +66,9 @@ class Stream:
                 if place == partition:
                     sketch.update(key.encode(), busy_s)
             report = {
-                "query": "q", "run": "r", "checkpoint": str(self.folder), "batch": self.batch,
-                "partition": partition, "attempt": partition, "keys": sketch.to_json(),
+                "query": "q", "run": self.run_id, "checkpoint": str(self.folder),
+                "batch": self.batch, "partition": partition, "attempt": partition,
+                "keys": sketch.to_json(),
             }  # fmt: skip
             self.control._take(report)
         sample = BatchSample("q", self.batch, 0.0, 1.0, 1)
@@ -117,6 +119,29 @@ def test_keys_that_do_not_come_are_given_up_and_not_asked_again(stream: Stream) 
     assert "1 keys stay where they are" in stream.view.notes[-1]
     stream.plan((DE, 2))
     assert stream.wish() == Wish()
+
+
+def test_what_was_given_up_is_not_asked_for_when_the_query_begins_again(stream: Stream) -> None:
+    stream.plan((DE, 2), (FR, 3))
+    at = {FR: stream.route(FR, 3)}
+    for number in range(PATIENCE_BATCHES):
+        stream.run_batch(Epoch(number + 1, number + 1, at, asked=(DE,)))
+    stream.rekeyer.end_query("q")
+    stream.run_id = "r2"
+    stream.run_batch(Epoch(PATIENCE_BATCHES + 1, 0, at))
+    assert stream.rekeyer.routes == (Route("q", FR, 3),)
+    assert (stream.wish(), stream.rekeyer.settling()) == (Wish(at), set())
+
+
+def test_what_a_plan_wants_of_a_query_that_begins_later_counts_more_than_its_checkpoint(
+    tmp_path: Path,
+) -> None:
+    stream = Stream(tmp_path)
+    stream.plan((DE, 4), ("#0123456789abcdef", 3))
+    stream.run_batch(Epoch(7, 0, {DE: stream.route(DE, 2), FR: stream.route(FR, 1)}))
+    wanted = {DE: stream.route(DE, 4), FR: stream.route(FR, 1)}
+    assert stream.wish() == Wish(wanted, "hybrid")
+    assert stream.rekeyer.settling() == {"q"}
 
 
 def test_after_a_restart_keys_stay_where_the_checkpoint_has_them(tmp_path: Path) -> None:
