@@ -9,7 +9,8 @@ import inputs
 import kinds
 from comparison import check_timers, find_difference
 
-from balancedstream.core.epochs import parse_epoch
+from balancedstream.keyed.frames import DEFAULT_NAME
+from balancedstream.keyed.storage import Home
 
 Cuts = dict[str, dict[str, list[int]]]
 """Query and table to the number of the last input file of each batch."""
@@ -64,12 +65,10 @@ def count_moved_keys(kind: str, folder: Path) -> int:
         checkpoint = folder / query / "checkpoint"
         if not definition.reassigned:
             continue
-        tables = set()
-        for log in (checkpoint / "offsets").glob("[0-9]*"):
-            tables.add(json.loads(log.read_text().splitlines()[-1])["table"])
-        for table in tables - {""}:
-            epoch = checkpoint / "balancedstream" / "keys" / "epochs" / table
-            count += len(parse_epoch(epoch.read_text()).arrivals)
+        home = Home(str(checkpoint), DEFAULT_NAME)
+        for batch in range(home.find_next_batch()):
+            epoch = home.read_epoch_of(batch)
+            count += len(epoch.arrivals) if epoch.batch == batch else 0
     return count
 
 

@@ -24,10 +24,12 @@ import inputs
 from pyspark.sql import SparkSession
 from schedules import Action
 
-from balancedstream.core.epochs import Wish, parse_epoch
+from balancedstream.core.epochs import Wish
 from balancedstream.engine import Engine
 from balancedstream.engine.events import BatchFinished, TaskFailed
 from balancedstream.keyed.control import KeyControl
+from balancedstream.keyed.frames import DEFAULT_NAME
+from balancedstream.keyed.storage import Home
 
 POLL_S = 0.2
 STEP_POLL_S = 0.005
@@ -257,30 +259,18 @@ def look_for_step(checkpoint: Path, step: str) -> int:
 
     Where files are removed again, the highest number in their names counts.
     """
-    home = checkpoint / "balancedstream" / "keys"
+    folder = checkpoint / "balancedstream" / DEFAULT_NAME
+    home = Home(str(checkpoint), DEFAULT_NAME)
     if step == "state-written":
-        return max((int(p.name.partition("-")[0]) for p in home.glob("handoffs/*")), default=-1)
+        return max((int(p.name.partition("-")[0]) for p in folder.glob("handoffs/*")), default=-1)
     if step == "switch-written":
-        return sum(1 for path in home.glob("epochs/[0-9]*") if _switches(path))
+        written = (home.read_epoch(path.name) for path in folder.glob("epochs/[0-9]*"))
+        return sum(1 for epoch in written if epoch.arrivals)
     counted = "commits" if step.endswith("committed") else "offsets"
-    count = 0
-    for log in checkpoint.glob(f"{counted}/[0-9]*"):
-        lines = (checkpoint / "offsets" / log.name).read_text().splitlines()
-        table = json.loads(lines[-1])["table"] if lines and lines[-1].startswith("{") else ""
-        if not table:
-            continue
-        epoch = home / "epochs" / table
-        count += _asks(epoch) if step == "asked-committed" else _switches(epoch)
-    return count
-
-
-def _switches(epoch: Path) -> bool:
-    return bool(parse_epoch(epoch.read_text()).arrivals)
-
-
-def _asks(epoch: Path) -> bool:
-    content = parse_epoch(epoch.read_text())
-    return bool(content.asked or content.touched)
+    epochs = (home.read_epoch_of(int(log.name)) for log in checkpoint.glob(f"{counted}/[0-9]*"))
+    if step == "asked-committed":
+        return sum(1 for epoch in epochs if epoch.asked or epoch.touched)
+    return sum(1 for epoch in epochs if epoch.arrivals)
 
 
 def describe_batch(event: BatchFinished) -> dict[str, Any]:

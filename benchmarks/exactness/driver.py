@@ -124,19 +124,7 @@ def _start(
     started = {}
     for name, query in kinds.KINDS[run["kind"]].items():
         folder = Path(run["folder"]) / name
-
-        def group(
-            rows: DataFrame, key: str, folder: Path = folder, step: int = query.key_step
-        ) -> Any:
-            if keyed is None:
-                return rows.groupBy(key)
-            frame = balanced(rows, key)
-            assert frame.control is not None  # noqa: S101 - whole numbers can be moved
-            keyed.append(Keyed(frame.control, folder / "checkpoint", step))
-            return frame
-
-        if not query.reassigned:
-            group = _group_plainly
+        group = _group_by(query, folder / "checkpoint", keyed)
         rows = query.build(_reader(spark, Path(run["inputs"]) / name), group)
         writer = (
             rows.writeStream.queryName(name)
@@ -155,8 +143,16 @@ def _start(
     return started
 
 
-def _group_plainly(rows: DataFrame, key: str) -> Any:
-    return rows.groupBy(key)
+def _group_by(query: kinds.Query, checkpoint: Path, keyed: list[Keyed] | None) -> kinds.Group:
+    def group(rows: DataFrame, key: str) -> Any:
+        if keyed is None or not query.reassigned:
+            return rows.groupBy(key)
+        frame = balanced(rows, key)
+        assert frame.control is not None  # noqa: S101 - whole numbers can be moved
+        keyed.append(Keyed(frame.control, checkpoint, query.key_step))
+        return frame
+
+    return group
 
 
 def _reader(spark: SparkSession, folder: Path) -> kinds.Read:
@@ -238,10 +234,6 @@ def _read_state(spark: SparkSession, run: Mapping[str, Any]) -> None:
 
 def _say(says: str, **values: Any) -> None:
     print(json.dumps({"says": says, **values}), flush=True)
-
-
-def _say_warning(warning: str) -> None:
-    print(warning, file=sys.stderr)
 
 
 if __name__ == "__main__":

@@ -154,7 +154,10 @@ def measure(
     steps = _find_steps(mine)
     arrivals = _newest_by_query(mine["last_key_arrival_batch"], scraped_s)
     # Partitions cost something else once keys have come to others; a step may span both.
-    level = [s for s in steps if s.last_batch - s.batches + 1 >= arrivals.get(s.query, 0)]
+    level: dict[str, list[_Step]] = defaultdict(list)
+    for step in steps:
+        if step.last_batch - step.batches + 1 >= arrivals.get(step.query, 0):
+            level[step.query].append(step)
     return Measurement(
         scraped_s=scraped_s,
         epoch=int(_newest(mine["plan_epoch"], scraped_s, default=0.0)),
@@ -301,11 +304,8 @@ def _split(
 
 
 def _sample_tasks(
-    partitions: Mapping[str, Sequence[Series]], steps: Sequence[_Step]
+    partitions: Mapping[str, Sequence[Series]], steps_of: Mapping[str, Sequence[_Step]]
 ) -> Iterable[TaskSample]:
-    by_query: dict[str, list[_Step]] = defaultdict(list)
-    for step in steps:
-        by_query[step.query].append(step)
     executor_at: dict[tuple[str, str, str, float], str] = {}
     for series in partitions.get("partition_executor_info", ()):
         for time_s, _ in series.samples:
@@ -325,7 +325,7 @@ def _sample_tasks(
         load_s = values.get(("partition_state_load_seconds_total", *key), {})
         records = values.get(("partition_records_total", *key), {})
         state_bytes = values.get(("partition_state_bytes", *key), {})
-        for step in by_query[key[0]]:
+        for step in steps_of.get(key[0], ()):
             before, after = step.before_s, step.after_s
             executor = executor_at.get((*key, after))
             if before not in busy_s or after not in busy_s or executor is None:
@@ -345,15 +345,12 @@ def _sample_tasks(
 
 
 def _sample_keys(
-    partitions: Mapping[str, Sequence[Series]], steps: Sequence[_Step]
+    partitions: Mapping[str, Sequence[Series]], steps_of: Mapping[str, Sequence[_Step]]
 ) -> Iterable[KeySample]:
-    by_query: dict[str, list[_Step]] = defaultdict(list)
-    for step in steps:
-        by_query[step.query].append(step)
     for series in partitions.get("hot_key_busy_seconds", ()):
         query, operator, partition = _partition(series)
         busy_s = dict(series.samples)
-        for step in by_query[query]:
+        for step in steps_of.get(query, ()):
             if step.after_s in busy_s:
                 yield KeySample(
                     query=query,

@@ -6,7 +6,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from balancedstream.core.assignments import measure_keys
 from balancedstream.core.decisions import Decision, Observation, decide
 from balancedstream.core.plan import Plan
 from balancedstream.core.planning import OperatorKey, propose
@@ -179,23 +178,12 @@ def judge_balance(decision: Decision, policy: Policy) -> Balance:
     if decision.scaling.verdict is Verdict.UNSPLITTABLE:
         heavy = decision.scaling.reason
     return Balance(
-        holds=not (
-            uneven
-            or any(b.moves for b in decision.balance.values())
-            or any(a.moves for a in decision.keys.values())
-        ),
+        holds=not (uneven or any(map(decision.moves_any, decision.balance))),
         imbalance=round(worst.imbalance_before, 3),
         bound=round(worst.bound, 3),
-        reason=f"query {query}, operator {operator}: {say_balance(decision, (query, operator))}",
+        reason=f"query {query}, operator {operator}: {decision.say_why((query, operator))}",
         unsplittable=heavy,
     )
-
-
-def say_balance(decision: Decision, key: OperatorKey) -> str:
-    """The reason of a decision on one operator: on its keys, where they can be moved, and on it."""
-    reason = decision.balance[key].reason
-    assignment = decision.keys.get(key)
-    return f"{assignment.reason}; {reason}" if assignment else reason
 
 
 @dataclass(frozen=True, slots=True)
@@ -315,11 +303,8 @@ def describe_load(measurement: Measurement, decision: Decision) -> dict[str, Any
             "partition": load.partition,
             "busySeconds": round(load.busy_s, 3),
         }
-        for (query, operator), found in decision.loads.items()
-        for load in measure_keys(
-            [k for k in measurement.keys if (k.query, k.operator) == (query, operator)],
-            found.batches,
-        )
+        for (query, operator), loads in decision.key_loads.items()
+        for load in loads
     ]
     keys.sort(key=lambda k: (-k["busySeconds"], k["key"]))
     fields["hottestKeys"] = keys[:HOTTEST_MOST]

@@ -41,7 +41,6 @@ from balancedstream_operator.planner import (
     describe_load,
     judge_balance,
     judge_costs,
-    say_balance,
 )
 from balancedstream_operator.spec import (
     StreamSpec,
@@ -390,9 +389,9 @@ class Supervisor:
         report.fields["planEpoch"] = plan.epoch
         report.fields["desiredExecutors"] = len(plan.executors)
         moves = [
-            say_balance(outcome.decision, key)
-            for key, balance in outcome.decision.balance.items()
-            if balance.moves or (key in outcome.decision.keys and outcome.decision.keys[key].moves)
+            outcome.decision.say_why(key)
+            for key in outcome.decision.balance
+            if outcome.decision.moves_any(key)
         ]
         # An executor that is to go hands its partitions over, whatever was thought of balancing.
         self._moved = bool(moves) or len(plan.executors) < desired

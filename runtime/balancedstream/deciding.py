@@ -138,11 +138,11 @@ class Decider:
         balance, keys = decision.balance[key], decision.keys.get(key)
         mode = self._policy.balance.mode
         kind: DecisionKind = "none"
-        if balance.moves or (keys and keys.moves):
+        if decision.moves_any(key):
             kind = "move" if mode == "auto" else "hold"
         elif balance.unsplittable is not None or (keys and keys.unsplittable):
             kind = "unsplittable"
-        reason = f"{keys.reason}; {balance.reason}" if keys else balance.reason
+        reason = decision.say_why(key)
         if mode != "auto":
             reason = f"{mode}: {reason}"
         self._journal.add_balance(key, kind, reason, balance)

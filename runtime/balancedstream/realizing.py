@@ -11,7 +11,7 @@ from collections import deque
 from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass, field
 
-from balancedstream.core.handoffs import LoadCost, learn_load_cost
+from balancedstream.core.handoffs import LoadCost, fit_keys, learn_key_cost, learn_load_cost
 from balancedstream.core.hotspots import PLACE_ONLY, Move, diminish
 from balancedstream.core.migration import steps, steps_within
 from balancedstream.core.observations import TaskSample
@@ -146,7 +146,7 @@ class Realizer:
         self._prepared_for.clear()
         self._journal.add_epoch(plan.epoch)
         self._size(plan, why)
-        self._rekeyer.apply(plan)
+        self._rekeyer.apply(plan, fit_keys(self._load_cost, plan.budget_s))
         for key in self._tasks:
             self._migrate(key, plan, why)
 
@@ -175,6 +175,7 @@ class Realizer:
             if not migration.asserted:
                 self._assert_next_step(key, migration, batch)
         self._rekeyer.finish_batch(event)
+        self._load_cost = learn_key_cost(self._load_cost, *self._rekeyer.handoffs(event.query))
 
     def lose_executor(self, executor: str) -> bool:
         """An executor left or was lost: others take over its partitions, whatever the plan.

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
 from balancedstream.core.epochs import Epoch, Wish
 from balancedstream.core.keys import name_key
 from balancedstream.core.observations import KeySample
@@ -23,8 +26,42 @@ HASHED = "#"
 PATIENCE_BATCHES = 10
 """A key whose state does not come in so many batches is left where it is, with the reason."""
 
-SHARE = 100
-"""Keys whose state is handed over in one batch at most; hot ones are few."""
+
+@dataclass(slots=True)
+class _Query:
+    """What is known of the keys of one query that runs.
+
+    Attributes:
+        partitions: state partitions that its operator has.
+        last_batch: the last one that finished.
+        samples: the hot keys of that batch.
+        handoffs: how many keys came or went in it, and the seconds that it took.
+        epoch: the last one that could be read; None before the first.
+        adopted: key to partition, as the checkpoint had them when that counted last.
+        wanted: key to partition, as its `KeyControl` was told.
+        under_way: key to route, of keys that are not yet where they shall be.
+        given_up: (key, partition) that did not come and is not asked for again.
+        last_arrival: the last batch in which keys changed their partition; None for none.
+        progress: the last batch in which a key arrived, or could not yet have done so.
+    """
+
+    partitions: int
+    last_batch: int = -1
+    samples: tuple[KeySample, ...] = ()
+    handoffs: tuple[int, float] = (0, 0.0)
+    epoch: Epoch | None = None
+    adopted: dict[str, int] = field(default_factory=dict)
+    wanted: dict[str, int] = field(default_factory=dict)
+    under_way: dict[str, int] = field(default_factory=dict)
+    given_up: set[tuple[str, int]] = field(default_factory=set)
+    last_arrival: int | None = None
+    progress: int = -1
+
+    def names(self) -> dict[str, str]:
+        """Keys that a plan may speak of which knows them hashed only, by that name."""
+        routed = self.epoch.routes if self.epoch else ()
+        keys = *routed, *self.wanted, *self.under_way, *(hot.key for hot in self.samples)
+        return {str(name_key(key, "hashed")): key for key in keys}
 
 
 class Rekeyer:
@@ -36,32 +73,30 @@ class Rekeyer:
 
     def __init__(self, journal: Journal) -> None:
         self._journal = journal
-        self._routes: tuple[Route, ...] = ()
+        self._planned: tuple[Route, ...] = ()
         self._effective_batch: int | None = None
-        self._partitions: dict[str, int] = {}
-        self._wanted: dict[str, dict[str, int]] = {}
-        self._under_way: dict[str, dict[str, int]] = {}
-        self._samples: dict[str, tuple[KeySample, ...]] = {}
-        self._arrived: dict[str, int] = {}
-        self._progress: dict[str, int] = {}
-        self._last_batches: dict[str, int] = {}
-        self._names: dict[str, dict[str, str]] = {}
-        self._adopted: dict[str, dict[str, int]] = {}
-        self._given_up: dict[str, set[tuple[str, int]]] = {}
+        self._share = 1
+        self._queries: dict[str, _Query] = {}
         self._noted: set[str] = set()
 
     @property
     def routes(self) -> tuple[Route, ...]:
-        """Of the plan in force."""
-        return self._routes
+        """Those of the plan in force, but for what was given up, and of keys it does not name."""
+        adopted = {
+            (name, key): partition
+            for name, query in self._queries.items()
+            for key, partition in query.adopted.items()
+        }
+        # What a plan says of a key counts more than where the checkpoint has it.
+        return _list_routes(adopted | self._find_planned())
 
     def settling(self) -> set[str]:
         """Queries that have keys which are not yet where they shall be."""
-        return {query for query, keys in self._under_way.items() if keys}
+        return {name for name, query in self._queries.items() if query.under_way}
 
     def samples(self, query: str) -> tuple[KeySample, ...]:
         """The hot keys of a query's last batch; none where its keys stay."""
-        return self._samples.get(query, ())
+        return self._queries[query].samples if query in self._queries else ()
 
     def check(self, plan: Plan) -> None:
         """Refuses routes that cannot be; nothing changes.
@@ -74,12 +109,22 @@ class Rekeyer:
             if control is not None and not route.key.startswith(HASHED):
                 control.encoding.spell(route.key)
 
-    def apply(self, plan: Plan) -> None:
-        """Begins to realize a plan's routes; what an older one had under way is withdrawn."""
-        self._routes = plan.routes
+    def handoffs(self, query: str) -> tuple[int, float]:
+        """How many keys came or went in a query's last batch, and the seconds that it took."""
+        return self._queries[query].handoffs if query in self._queries else (0, 0.0)
+
+    def apply(self, plan: Plan, share: int) -> None:
+        """Begins to realize a plan's routes; what an older one had under way is withdrawn.
+
+        Args:
+            plan: all of it, for all queries.
+            share: keys that may be handed over in one batch.
+        """
+        self._planned = plan.routes
+        self._share = share
         self._effective_batch = plan.effective_batch
-        for query in self._partitions:
-            self._want(query)
+        for name, query in self._queries.items():
+            self._want(name, query)
 
     def last_arrival(self, query: str) -> int:
         """The last batch in which keys changed their partition; what was measured before is void.
@@ -87,125 +132,110 @@ class Rekeyer:
         Returns:
             -1 where none ever did.
         """
-        return self._arrived.get(query, -1)
+        found = self._queries[query].last_arrival if query in self._queries else None
+        return -1 if found is None else found
 
     def finish_batch(self, event: BatchFinished) -> None:
         """Takes in which keys were hot, and which have arrived."""
-        control, operator = self._find_control(event.query), self._find_operator(event)
+        name, batch = event.query, event.sample.batch
+        control, operator = self._find_control(name), self._find_operator(event)
         if control is None or operator is None:
             return
-        batch = event.sample.batch
-        self._last_batches[event.query] = batch
-        self._samples[event.query] = tuple(
-            KeySample(event.query, operator.id, key, partition, batch, busy_s)
+        query = self._queries.setdefault(name, _Query(operator.partitions))
+        query.last_batch = batch
+        query.samples = tuple(
+            KeySample(name, operator.id, key, partition, batch, busy_s)
             for key, partition, busy_s in control.take_hot_keys(batch, HOTTEST)
         )
-        self._journal.add_hot_keys(event.query, operator.id, self._samples[event.query])
+        query.handoffs = control.take_handoffs(batch)
+        self._journal.add_hot_keys(name, operator.id, query.samples)
         try:
             epoch = control.read_epoch(batch)
         except (OSError, BalancedStreamError) as error:
             # The query is right without anybody looking on.
-            self._journal.note(f"{event.query}: where its keys are cannot be seen: {error}")
+            self._journal.note(f"{name}: where its keys are cannot be seen: {error}")
             return
-        self._learn_names(event.query, epoch)
-        if event.query not in self._partitions:
-            self._partitions[event.query] = operator.partitions
-            planned = tuple(r for r in self._routes if r.query == event.query)
-            self._adopt(event.query, control, epoch)
-            # What a plan says of a key counts more than where the checkpoint has it.
-            self._routes += planned
-            self._want(event.query)
-        waiting = self._under_way.get(event.query, {})
-        for key, route in list(waiting.items()):
+        begins = query.epoch is None
+        query.epoch = epoch
+        if begins:
+            self._adopt(query, control, epoch)
+            self._want(name, query)
+        for key, route in list(query.under_way.items()):
             if epoch.route_of(key) == route:
-                del waiting[key]
-                self._journal.settle_key_move(event.query, key, batch)
+                del query.under_way[key]
+                self._journal.settle_key_move(name, key, batch)
         if epoch.batch == batch and epoch.arrivals:
-            self._arrived[event.query] = batch
-            self._progress[event.query] = batch
-        if waiting and batch - self._progress[event.query] >= PATIENCE_BATCHES:
-            self._give_up(event.query, control, epoch)
-        self._journal.add_keys_under_way(event.query, len(waiting), self._arrived.get(event.query))
+            query.last_arrival = query.progress = batch
+        if query.under_way and batch - query.progress >= PATIENCE_BATCHES:
+            self._give_up(name, query, control, epoch)
+        self._journal.add_keys_under_way(name, len(query.under_way), query.last_arrival)
 
-    def _give_up(self, query: str, control: KeyControl, epoch: Epoch) -> None:
+    def _give_up(self, name: str, query: _Query, control: KeyControl, epoch: Epoch) -> None:
         """Leaves those keys where they are that do not come: asking goes on batch after batch."""
-        waiting = self._under_way.pop(query)
-        wanted = self._wanted[query]
-        refused = {(key, wanted[key]) for key in waiting if key in wanted}
-        self._given_up.setdefault(query, set()).update(refused)
+        count, wanted = len(query.under_way), query.wanted
+        query.given_up |= {(key, wanted[key]) for key in query.under_way if key in wanted}
+        query.under_way = {}
         control.want(Wish(epoch.routes))
         self._adopt(query, control, epoch)
         self._journal.note(
-            f"{query}: {len(waiting)} keys stay where they are, for their state was not handed "
+            f"{name}: {count} keys stay where they are, for their state was not handed "
             f"over in {PATIENCE_BATCHES} batches; no state is lost. A batch that Spark runs "
             "twice (foreachBatch with several actions and no persist()) keeps keys from moving"
         )
 
-    def _adopt(self, query: str, control: KeyControl, epoch: Epoch) -> None:
+    def _adopt(self, query: _Query, control: KeyControl, epoch: Epoch) -> None:
         """Keys shall be where the checkpoint has them."""
-        partitions = self._partitions[query]
-        found = {
-            key: control.encoding.find_partition(key, route, partitions)
+        query.adopted = query.wanted = {
+            key: control.encoding.find_partition(key, route, query.partitions)
             for key, route in epoch.routes.items()
         }
-        self._wanted[query] = found
-        self._adopted[query] = found
-        others = (route for route in self._routes if route.query != query)
-        here = (Route(query, key, partition) for key, partition in found.items())
-        self._routes = (*others, *here)
 
     def end_query(self, query: str) -> None:
         """A query is over; its keys stay where its checkpoint has them."""
         forget_controls(query)
-        self._partitions.pop(query, None)
-        self._wanted.pop(query, None)
-        self._under_way.pop(query, None)
-        self._samples.pop(query, None)
-        self._arrived.pop(query, None)
-        self._names.pop(query, None)
-        self._adopted.pop(query, None)
-        self._given_up.pop(query, None)
-        self._progress.pop(query, None)
-        self._last_batches.pop(query, None)
+        # Should it begin again: what was given up is not asked for until a new plan comes.
+        self._planned = _list_routes(self._find_planned())
+        self._queries.pop(query, None)
 
-    def _want(self, query: str) -> None:
+    def _find_planned(self) -> dict[tuple[str, str], int]:
+        """(query, key) to partition: the routes of the plan in force, but for what was given up."""
+        names = {name: query.names() for name, query in self._queries.items()}
+        places: dict[tuple[str, str], int] = {}
+        for route in self._planned:
+            key = names.get(route.query, {}).get(route.key, route.key)
+            query = self._queries.get(route.query)
+            if query is None or (key, route.partition) not in query.given_up:
+                places[route.query, key] = route.partition
+        return places
+
+    def _want(self, name: str, query: _Query) -> None:
         """Hands a query's routes over, if they are other ones than before."""
-        control = self._find_control(query)
-        names, given_up = self._names.get(query, {}), self._given_up.get(query, set())
-        planned = {
-            names.get(route.key, route.key): route.partition
-            for route in self._routes
+        control = self._find_control(name)
+        partition_of = {
+            route.key: route.partition
+            for route in self.routes
             # A hashed key that is neither hot nor reassigned is where Spark's hash has it.
-            if route.query == query and (route.key in names or not route.key.startswith(HASHED))
+            if route.query == name and not route.key.startswith(HASHED)
         }
-        possible = {k: p for k, p in planned.items() if (k, p) not in given_up}
-        partition_of = self._adopted.get(query, {}) | possible
-        if control is None or self._wanted.get(query, {}) == partition_of:
+        if control is None or query.epoch is None or query.wanted == partition_of:
             return
         try:
-            routes = control.find_routes(partition_of, self._partitions[query])
+            routes = control.find_routes(partition_of, query.partitions)
         except BalancedStreamError as error:
-            self._journal.note(f"{query}: its keys stay where they are: {error}")
+            self._journal.note(f"{name}: its keys stay where they are: {error}")
             return
-        control.want(Wish(routes, "hybrid", share=SHARE, effective_batch=self._effective_batch))
-        before = self._wanted.get(query, {})
+        control.want(
+            Wish(routes, "hybrid", share=self._share, effective_batch=self._effective_batch)
+        )
+        before = query.wanted
         keys = partition_of.keys() | before.keys()
         changed = {key for key in keys if partition_of.get(key) != before.get(key)}
-        self._wanted[query] = partition_of
-        self._progress[query] = max(self._last_batches[query], (self._effective_batch or 0) - 1)
-        left = self._under_way.get(query, {})
+        query.wanted = partition_of
+        query.progress = max(query.last_batch, (self._effective_batch or 0) - 1)
+        left = query.under_way
         still = {key: route for key, route in left.items() if routes.get(key, 0) == route}
-        self._under_way[query] = still | {key: routes.get(key, 0) for key in changed}
-        self._journal.begin_key_moves(
-            query, {key: partition_of.get(key) for key in sorted(changed)}
-        )
-
-    def _learn_names(self, query: str, epoch: Epoch) -> None:
-        """Which keys a plan may speak of that knows them hashed only."""
-        hot, wanted = [s.key for s in self._samples[query]], self._wanted.get(query, {})
-        self._names[query] = {
-            str(name_key(key, "hashed")): key for key in (*epoch.routes, *wanted, *hot)
-        }
+        query.under_way = still | {key: routes.get(key, 0) for key in changed}
+        self._journal.begin_key_moves(name, {key: partition_of.get(key) for key in sorted(changed)})
 
     def _find_control(self, query: str) -> KeyControl | None:
         """The one balanced operator of a query: of several, which load is whose is unknown."""
@@ -221,3 +251,7 @@ class Rekeyer:
     def _find_operator(self, event: BatchFinished) -> StatefulOperator | None:
         found = [o for o in event.operators if o.name.startswith(OPERATORS)]
         return found[0] if len(found) == 1 else None
+
+
+def _list_routes(places: Mapping[tuple[str, str], int]) -> tuple[Route, ...]:
+    return tuple(Route(*place, partition) for place, partition in places.items())

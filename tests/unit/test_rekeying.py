@@ -27,6 +27,7 @@ from balancedstream.keyed.storage import Home, describe_offset
 from balancedstream.rekeying import PATIENCE_BATCHES, Rekeyer
 
 PARTITIONS = 6
+SHARE = 7
 OPERATOR = StatefulOperator((0,), "TransformWithStateInPySpark", PARTITIONS)
 DE, FR = '"de"', '"fr"'
 
@@ -51,6 +52,7 @@ class Stream:
         encoding = KeyEncoding(StructType().add("user", StringType()))
         self.control = KeyControl(context, "keys", encoding)
         self.batch = -1
+        self.run_id = "r"
 
     def run_batch(self, epoch: Epoch, hot: Mapping[str, tuple[int, float]] | None = None) -> None:
         """A batch with this epoch; hot keys are in a partition for so many seconds."""
@@ -65,9 +67,10 @@ class Stream:
                 if place == partition:
                     sketch.update(key.encode(), busy_s)
             report = {
-                "query": "q", "run": "r", "checkpoint": str(self.folder), "batch": self.batch,
-                "partition": partition, "attempt": partition, "keys": sketch.to_json(),
-                "handoffs": 0, "handoff_s": 0.0,
+                "query": "q", "run": self.run_id, "checkpoint": str(self.folder),
+                "batch": self.batch, "partition": partition, "attempt": partition,
+                "keys": sketch.to_json(),
+                "handoffs": 2, "handoff_s": 0.5,
             }  # fmt: skip
             self.control._take(report)
         sample = BatchSample("q", self.batch, 0.0, 1.0, 1)
@@ -76,7 +79,7 @@ class Stream:
     def plan(self, *routes: tuple[str, int]) -> None:
         plan = Plan(1, (), {}, "fluid", routes=tuple(Route("q", *route) for route in routes))
         self.rekeyer.check(plan)
-        self.rekeyer.apply(plan)
+        self.rekeyer.apply(plan, SHARE)
 
     def wish(self) -> Wish | None:
         return Mailbox(self.control.folder).read_wish()
@@ -97,10 +100,15 @@ def test_the_hottest_keys_are_told_with_their_partition(stream: Stream) -> None:
     assert [(s.key, s.partition, s.busy_s) for s in samples] == [(DE, 5, 2.0), (FR, 1, 1.0)]
 
 
+def test_what_handing_keys_over_took_is_told_of_all_tasks_together(stream: Stream) -> None:
+    assert stream.rekeyer.handoffs("q") == (2 * PARTITIONS, 0.5 * PARTITIONS)
+    assert stream.rekeyer.handoffs("unknown") == (0, 0.0)
+
+
 def test_a_key_is_under_way_until_its_epoch_has_it_where_it_shall_be(stream: Stream) -> None:
     target = stream.route(DE, 2)
     stream.plan((DE, 2))
-    assert stream.wish() == Wish({DE: target}, "hybrid")
+    assert stream.wish() == Wish({DE: target}, "hybrid", SHARE)
     assert stream.rekeyer.settling() == {"q"}
     stream.run_batch(Epoch(1, 1, asked=(DE,)))
     assert stream.rekeyer.settling() == {"q"}
@@ -120,6 +128,29 @@ def test_keys_that_do_not_come_are_given_up_and_not_asked_again(stream: Stream) 
     assert stream.wish() == Wish()
 
 
+def test_what_was_given_up_is_not_asked_for_when_the_query_begins_again(stream: Stream) -> None:
+    stream.plan((DE, 2), (FR, 3))
+    at = {FR: stream.route(FR, 3)}
+    for number in range(PATIENCE_BATCHES):
+        stream.run_batch(Epoch(number + 1, number + 1, at, asked=(DE,)))
+    stream.rekeyer.end_query("q")
+    stream.run_id = "r2"
+    stream.run_batch(Epoch(PATIENCE_BATCHES + 1, 0, at))
+    assert stream.rekeyer.routes == (Route("q", FR, 3),)
+    assert (stream.wish(), stream.rekeyer.settling()) == (Wish(at), set())
+
+
+def test_what_a_plan_wants_of_a_query_that_begins_later_counts_more_than_its_checkpoint(
+    tmp_path: Path,
+) -> None:
+    stream = Stream(tmp_path)
+    stream.plan((DE, 4), ("#0123456789abcdef", 3))
+    stream.run_batch(Epoch(7, 0, {DE: stream.route(DE, 2), FR: stream.route(FR, 1)}))
+    wanted = {DE: stream.route(DE, 4), FR: stream.route(FR, 1)}
+    assert stream.wish() == Wish(wanted, "hybrid", SHARE)
+    assert stream.rekeyer.settling() == {"q"}
+
+
 def test_after_a_restart_keys_stay_where_the_checkpoint_has_them(tmp_path: Path) -> None:
     stream = Stream(tmp_path)
     at = stream.route(DE, 2)
@@ -127,12 +158,12 @@ def test_after_a_restart_keys_stay_where_the_checkpoint_has_them(tmp_path: Path)
     assert stream.rekeyer.routes == (Route("q", DE, 2),)
     assert stream.wish() is None
     stream.plan((FR, 3))
-    assert stream.wish() == Wish({DE: at, FR: stream.route(FR, 3)}, "hybrid")
+    assert stream.wish() == Wish({DE: at, FR: stream.route(FR, 3)}, "hybrid", SHARE)
 
 
 def test_a_plan_may_speak_of_keys_that_it_only_knows_hashed(stream: Stream) -> None:
     stream.plan((str(name_key(DE, "hashed")), 2), ("#0123456789abcdef", 3))
-    assert stream.wish() == Wish({DE: stream.route(DE, 2)}, "hybrid")
+    assert stream.wish() == Wish({DE: stream.route(DE, 2)}, "hybrid", SHARE)
 
 
 def test_a_key_that_is_none_of_the_query_is_refused_by_its_name(stream: Stream) -> None:

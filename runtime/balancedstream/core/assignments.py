@@ -39,8 +39,7 @@ class KeyLoad:
         partition: state partition that it is in now, 0-based.
         busy_s: busy seconds a batch; part of the partition's. What is surely the key's
             (`HotKey.least`) is the careful choice.
-        handoff_s: seconds that handing its state over takes, once: `LoadCost.estimate_s` of its
-            size, for example.
+        handoff_s: seconds that handing its state over takes, once: `LoadCost.key_s`, for example.
     """
 
     key: str
@@ -264,7 +263,9 @@ def assign(
     )
 
 
-def measure_keys(samples: Iterable[KeySample], batches: Sequence[int]) -> list[KeyLoad]:
+def measure_keys(
+    samples: Iterable[KeySample], batches: Sequence[int], handoff_s: float
+) -> list[KeyLoad]:
     """The mean cost of one operator's hot keys over a measuring window.
 
     A batch that says nothing of a key counts with nothing: the key was not hot in it.
@@ -272,13 +273,14 @@ def measure_keys(samples: Iterable[KeySample], batches: Sequence[int]) -> list[K
     Args:
         samples: of the operator, any order; of batches outside the window none counts.
         batches: the window's, as `OperatorLoad.batches` has them.
+        handoff_s: what taking one key over costs, in the mean.
 
     Returns:
         Each key once, sorted, in the partition where it was last.
 
     >>> samples = [KeySample("q", 0, "de", 0, 7, 1.0), KeySample("q", 0, "de", 0, 8, 2.0)]
-    >>> measure_keys(samples, (5, 6, 7, 8))
-    [KeyLoad(key='de', partition=0, busy_s=0.75, handoff_s=0.0)]
+    >>> measure_keys(samples, (5, 6, 7, 8), handoff_s=0.5)
+    [KeyLoad(key='de', partition=0, busy_s=0.75, handoff_s=0.5)]
     """
     by_key: defaultdict[str, list[KeySample]] = defaultdict(list)
     for sample in samples:
@@ -290,6 +292,7 @@ def measure_keys(samples: Iterable[KeySample], batches: Sequence[int]) -> list[K
             # In the batch that it arrives in, it is told of at both places.
             max(found, key=lambda sample: (sample.batch, sample.busy_s)).partition,
             math.fsum(sample.busy_s for sample in found) / len(batches),
+            handoff_s,
         )
         for key, found in sorted(by_key.items())
     ]

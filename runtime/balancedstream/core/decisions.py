@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields
 from typing import Any, TypeVar
 
-from balancedstream.core.assignments import AssignmentDecision, assign, measure_keys
+from balancedstream.core.assignments import AssignmentDecision, KeyLoad, assign, measure_keys
 from balancedstream.core.handoffs import LoadCost
 from balancedstream.core.hotspots import BalanceDecision, diminish
 from balancedstream.core.loads import OperatorLoad, measure
@@ -70,12 +70,34 @@ class Decision:
         scaling: how many executors there should be.
         keys: which keys go to another state partition, by (query, operator), where keys can;
             `balance` is then decided on the loads that this leads to.
+        key_loads: what hot keys were measured to cost, for the operators in `keys`.
     """
 
     loads: Mapping[tuple[str, int], OperatorLoad]
     balance: Mapping[tuple[str, int], BalanceDecision]
     scaling: ScalingDecision
     keys: Mapping[tuple[str, int], AssignmentDecision] = field(default_factory=dict)
+    key_loads: Mapping[tuple[str, int], Sequence[KeyLoad]] = field(default_factory=dict)
+
+    def moves_any(self, operator: tuple[str, int]) -> bool:
+        """Whether it moves a partition or a key of an operator, which is in `balance`.
+
+        >>> tasks = tuple(TaskSample("q", 0, p, 1, "a", 1.0, 5, 0, 9.0) for p in range(4))
+        >>> decide(Observation(10.0, {"a": 1}, tasks), Policy()).moves_any(("q", 0))
+        False
+        """
+        assignment = self.keys.get(operator)
+        return bool(self.balance[operator].moves or (assignment and assignment.moves))
+
+    def say_why(self, operator: tuple[str, int]) -> str:
+        """The reason: on an operator's keys, where they can be moved, and on its partitions.
+
+        >>> tasks = tuple(TaskSample("q", 0, p, 1, "a", 1.0, 5, 0, 9.0) for p in range(4))
+        >>> decide(Observation(10.0, {"a": 1, "b": 1}, tasks), Policy()).say_why(("q", 0))
+        '2 moves: imbalance 2.00 → 1.00 (bound 1.00)'
+        """
+        reason, assignment = self.balance[operator].reason, self.keys.get(operator)
+        return f"{assignment.reason}; {reason}" if assignment else reason
 
 
 def decide(observation: Observation, policy: Policy) -> Decision:
@@ -92,6 +114,7 @@ def decide(observation: Observation, policy: Policy) -> Decision:
     loads = measure(observation.tasks, observation.executors, policy.window, observation.now_s)
     balance: dict[tuple[str, int], BalanceDecision] = {}
     keys: dict[tuple[str, int], AssignmentDecision] = {}
+    key_loads: dict[tuple[str, int], Sequence[KeyLoad]] = {}
     for operator, load in loads.items():
         move_cost_s = {
             partition: observation.load_cost.estimate_s(size)
@@ -99,8 +122,9 @@ def decide(observation: Observation, policy: Policy) -> Decision:
         }
         samples = [k for k in observation.keys if (k.query, k.operator) == operator]
         if samples:
+            key_loads[operator] = measure_keys(samples, load.batches, observation.load_cost.key_s)
             keys[operator] = assign(
-                measure_keys(samples, load.batches),
+                key_loads[operator],
                 load.busy_s,
                 load.placement,
                 observation.executors,
@@ -128,7 +152,7 @@ def decide(observation: Observation, policy: Policy) -> Decision:
         last_change_s=observation.last_scaled_s,
         missing=observation.missing,
     )
-    return Decision(loads, balance, scaling, keys)
+    return Decision(loads, balance, scaling, keys, key_loads)
 
 
 _Record = TypeVar("_Record", TaskSample, BatchSample, KeySample, LoadCost)

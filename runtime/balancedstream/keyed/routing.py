@@ -31,12 +31,25 @@ def route_by(columns: Sequence[str], name: str, encoding: KeyEncoding) -> Column
 
 def _make_router(name: str, encoding: KeyEncoding) -> Any:
     def route(*keys: pa.Array) -> pa.Array:
-        routes = BatchContext(name).epoch.routes
-        if not routes:
+        context = BatchContext(name)
+        if not context.epoch.routes:
             return pa.array(np.zeros(len(keys[0]), np.int32))
-        of_key = {encoding.freeze(key): route for key, route in routes.items()}
+        of_key = _freeze_once(context, encoding)
         return pa.array([of_key.get(key, 0) for key in encoding.freeze_columns(keys)], pa.int32())
 
     # Spark reads the annotations themselves, not their text.
     route.__annotations__ = {"keys": pa.Array, "return": pa.Array}
     return route
+
+
+def _freeze_once(context: BatchContext, encoding: KeyEncoding) -> dict[Any, int]:
+    """The epoch's routes by frozen key: a worker routes many Arrow batches by one epoch."""
+    key = context.checkpoint, context.table
+    if key not in _frozen:
+        _frozen.clear()
+        routes = context.epoch.routes
+        _frozen[key] = {encoding.freeze(text): route for text, route in routes.items()}
+    return _frozen[key]
+
+
+_frozen: dict[tuple[str, str], dict[Any, int]] = {}

@@ -65,6 +65,14 @@ class Home:
         """The epoch that a planned micro-batch runs with.
 
         Raises:
+            CheckpointError: as `find_epoch_of`.
+        """
+        return self.read_epoch(self.find_epoch_of(batch))
+
+    def find_epoch_of(self, batch: int) -> str:
+        """The file of the epoch that a planned micro-batch runs with; empty for the first one.
+
+        Raises:
             CheckpointError: the batch was planned without this operator, or with two of its name.
         """
         path = self._checkpoint / "offsets" / str(batch)
@@ -82,7 +90,8 @@ class Home:
                 "before a new checkpoint"
             )
             raise CheckpointError(message)
-        return self.read_epoch(found[0]["table"])
+        table: str = found[0]["table"]
+        return table
 
     def read_epoch(self, table: str) -> Epoch:
         """The epoch in a file; an empty name stands for the first one."""
@@ -163,6 +172,10 @@ class HandoffWriter:
 class BatchContext:
     """Where and in which micro-batch the running task is.
 
+    Attributes:
+        table: file of the batch's epoch; empty for the first one.
+        epoch: that the batch runs with.
+
     Raises:
         CheckpointError: no session that `balanced` knows started the query.
     """
@@ -183,18 +196,19 @@ class BatchContext:
             )
             raise CheckpointError(message)
         self.home = Home(self.checkpoint, name)
-        self.epoch = self._read_epoch_once(name)
+        self.table, self.epoch = self._read_epoch_once(name)
 
-    def _read_epoch_once(self, name: str) -> Epoch:
+    def _read_epoch_once(self, name: str) -> tuple[str, Epoch]:
         """A worker that runs several tasks of a batch reads the epoch once."""
         key = self.run_id, name, self.batch
         if key not in _epochs:
             _epochs.clear()
-            _epochs[key] = self.home.read_epoch_of(self.batch)
+            table = self.home.find_epoch_of(self.batch)
+            _epochs[key] = table, self.home.read_epoch(table)
         return _epochs[key]
 
 
-_epochs: dict[tuple[str, str, int], Epoch] = {}
+_epochs: dict[tuple[str, str, int], tuple[str, Epoch]] = {}
 
 
 def write_durably(path: Path, content: bytes) -> None:

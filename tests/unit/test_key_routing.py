@@ -1,0 +1,89 @@
+"""Rows get the route that their batch's epoch has for their key."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from pyspark import TaskContext, cloudpickle
+from pyspark.sql.types import StringType, StructType
+
+from balancedstream.core.epochs import Epoch
+from balancedstream.engine.checkpoints import CHECKPOINT_PROPERTY
+from balancedstream.keyed import routing
+from balancedstream.keyed.encoding import KeyEncoding
+from balancedstream.keyed.storage import BATCH_PROPERTY, RUN_PROPERTY, Home, describe_offset
+
+ENCODING = KeyEncoding(StructType().add("user", StringType()))
+
+
+class Worker:
+    """A Python worker, in which task after task of one checkpoint's batches routes rows."""
+
+    def __init__(self, checkpoint: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.checkpoint = checkpoint
+        self.home = Home(str(checkpoint), "keys")
+        (checkpoint / "offsets").mkdir(parents=True)
+        self._context: Any = TaskContext()
+        monkeypatch.setattr(TaskContext, "_taskContext", self._context)
+
+    def plan(self, batch: int, table: str) -> None:
+        offset = json.dumps(describe_offset("keys", table, 0))
+        (self.checkpoint / "offsets" / str(batch)).write_text(f"v1\n{{}}\n{offset}\n")
+
+    def route(self, batch: int, *users: str | None) -> list[int]:
+        self._context._partitionId = self._context._taskAttemptId = 0
+        self._context._localProperties = {
+            CHECKPOINT_PROPERTY: str(self.checkpoint),
+            BATCH_PROPERTY: str(batch),
+            RUN_PROPERTY: str(self.checkpoint),
+        }
+        # Spark gives each task a function of its own.
+        route = cloudpickle.loads(cloudpickle.dumps(routing._make_router("keys", ENCODING)))
+        routes: list[int] = route(pa.array(users, pa.string())).to_pylist()
+        return routes
+
+
+def test_keys_that_an_epoch_does_not_name_have_route_0(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    worker = Worker(tmp_path, monkeypatch)
+    worker.plan(0, "")
+    worker.plan(1, worker.home.write_epoch(Epoch(1, 1, {'"de"': 3})))
+    assert worker.route(0, "de", "fr") == [0, 0]
+    assert worker.route(1, "de", "fr", None) == [3, 0, 0]
+
+
+def test_each_batch_and_each_checkpoint_is_routed_by_its_own_epoch(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    other, one = (Worker(tmp_path / name, monkeypatch) for name in ("other", "one"))
+    for number, worker in enumerate((one, other)):
+        for batch in (0, 1):
+            table = worker.home.write_epoch(Epoch(1, batch, {'"de"': 1 + 2 * number + batch}))
+            worker.plan(batch, table)
+    for _ in range(2):
+        assert [one.route(batch, "de") for batch in (0, 1)] == [[1], [2]]
+        monkeypatch.setattr(TaskContext, "_taskContext", other._context)
+        assert [other.route(batch, "de") for batch in (0, 1)] == [[3], [4]]
+        monkeypatch.setattr(TaskContext, "_taskContext", one._context)
+
+
+def test_a_worker_makes_the_table_of_an_epoch_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    worker = Worker(tmp_path, monkeypatch)
+    table = worker.home.write_epoch(Epoch(1, 0, {'"de"': 3}))
+    worker.plan(0, table)
+    worker.plan(1, table)
+    frozen: list[str] = []
+    freeze = KeyEncoding.freeze
+    monkeypatch.setattr(
+        KeyEncoding, "freeze", lambda self, text: frozen.append(text) or freeze(self, text)
+    )
+    for batch in (0, 0, 1):
+        assert worker.route(batch, "de") == [3]
+    assert frozen == ['"de"']
