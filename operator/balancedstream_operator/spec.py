@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from typing import Annotated, Any, ClassVar
+from typing import Annotated, Any, ClassVar, get_args
 
+from balancedstream.core.keys import KeyNaming
 from balancedstream.core.policy import Policy, parse
 from balancedstream.errors import InvalidInputError
 from balancedstream_operator.schema import (
@@ -47,8 +48,6 @@ OWNED_CONF = (
 _OWNED = ", ".join(f"'{key}'" for key in OWNED_CONF)
 _PROVIDER = "spark.sql.streaming.stateStore.providerClass"
 _DYNAMIC = "spark.dynamicAllocation.enabled"
-
-HOT_KEYS = ("plain", "hashed", "off")
 
 PARTITION_CHOICES = (24, 48, 96, 120, 240, 480, 960)
 """Numbers with many divisors, so that many executor counts share the partitions evenly."""
@@ -168,7 +167,8 @@ class Metrics:
     hot_keys: Annotated[
         str,
         Words(
-            "How metrics and status name hot keys; off: not at all, and none is moved.", HOT_KEYS
+            "How metrics and status name hot keys; off: not at all, and none is moved.",
+            get_args(KeyNaming),
         ),
     ] = "plain"
     window: Annotated[

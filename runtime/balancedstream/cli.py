@@ -8,12 +8,13 @@ import sys
 from collections.abc import Sequence
 from dataclasses import fields
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import yaml
 
 from balancedstream import __version__
 from balancedstream.core.decisions import Observation, decide, parse_observation
+from balancedstream.core.keys import KeyNaming
 from balancedstream.core.policy import Policy, knobs, parse
 from balancedstream.errors import BalancedStreamError, InvalidInputError, MissingPackageError
 
@@ -66,7 +67,7 @@ def _build_parser() -> argparse.ArgumentParser:
     )
     run.add_argument(
         "--hot-keys",
-        choices=["plain", "hashed", "off"],
+        choices=get_args(KeyNaming),
         default="plain",
         help="how /metrics names hot keys (default: %(default)s)",
     )

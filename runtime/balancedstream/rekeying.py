@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from balancedstream.core.epochs import Epoch, Wish
-from balancedstream.core.keys import name_key
+from balancedstream.core.keys import HASHED, name_key
 from balancedstream.core.observations import KeySample
 from balancedstream.core.plan import Plan, Route
 from balancedstream.engine.events import BatchFinished, StatefulOperator
@@ -19,9 +19,6 @@ OPERATORS = ("TransformWithState", "FlatMapGroupsInPandasWithState")
 
 HOTTEST = 20
 """So many keys a batch are told of: the ones that matter for balance."""
-
-HASHED = "#"
-"""Begins the name of a key that is told of hashed; no key's text does."""
 
 PATIENCE_BATCHES = 10
 """A key whose state does not come in so many batches is left where it is, with the reason."""

@@ -15,7 +15,8 @@ from balancedstream.core.epochs import Epoch
 from balancedstream.engine.checkpoints import CHECKPOINT_PROPERTY
 from balancedstream.keyed import routing
 from balancedstream.keyed.encoding import KeyEncoding
-from balancedstream.keyed.storage import BATCH_PROPERTY, RUN_PROPERTY, Home, describe_offset
+from balancedstream.keyed.storage import RUN_PROPERTY, Home, describe_offset
+from balancedstream.spark_names import BATCH_PROPERTY
 
 ENCODING = KeyEncoding(StructType().add("user", StringType()))
 

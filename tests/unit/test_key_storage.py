@@ -242,6 +242,14 @@ def test_what_nobody_replaced_is_parsed_once(tmp_path: Path) -> None:
     assert mailbox.read_wish() == found
 
 
+def test_files_that_are_replaced_in_quick_succession_are_told_apart(tmp_path: Path) -> None:
+    driver, source = Mailbox(tmp_path), Mailbox(tmp_path)
+    for partition in range(200):
+        driver.write_exports((Export(5, partition, "f", {}),))
+        assert source.read_exports()[0].partition == partition
+        driver.write_exports(())
+
+
 def test_what_was_read_is_not_what_is_written_to(tmp_path: Path) -> None:
     mailbox = Mailbox(tmp_path)
     mailbox.write_exports((Export(5, 0, "f", {'"a"': (0, 9)}),))

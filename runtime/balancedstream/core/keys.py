@@ -27,6 +27,9 @@ from balancedstream.errors import InvalidInputError
 
 KeyNaming = Literal["plain", "hashed", "off"]
 
+HASHED = "#"
+"""Begins the name of a key that is told of hashed; no key's text does."""
+
 _SPECIAL = {"NaN": math.nan, "Infinity": math.inf, "-Infinity": -math.inf}
 
 
@@ -84,7 +87,7 @@ def name_key(text: str, naming: KeyNaming) -> str | None:
         return None
     if naming == "plain":
         return text
-    return f"#{hashlib.sha256(text.encode()).hexdigest()[:16]}"
+    return f"{HASHED}{hashlib.sha256(text.encode()).hexdigest()[:16]}"
 
 
 def _write(value: object, key_type: KeyType) -> object:

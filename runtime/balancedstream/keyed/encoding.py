@@ -73,7 +73,9 @@ class KeyEncoding:
         Raises:
             InvalidInputError: it is no key of this operator, or null, which is never moved.
         """
-        value = read_key(text, self._key_type)
+        return self._read_values(text, read_key(text, self._key_type))
+
+    def _read_values(self, text: str, value: Any) -> tuple[Any, ...]:
         if value is None:
             message = f"key {text}: rows without a key are never moved; nothing changed"
             raise InvalidInputError(message)
@@ -102,8 +104,10 @@ class KeyEncoding:
         Raises:
             InvalidInputError: as `read`; or no route was found, which is next to impossible.
         """
-        self.read(text)
-        route = find_route(read_key(text, self._key_type), self._key_type, partition, partitions)
+        value = read_key(text, self._key_type)
+        # Not every value that Spark could hash is one that Python can have.
+        self._read_values(text, value)
+        route = find_route(value, self._key_type, partition, partitions)
         if route is None:
             message = f"key {text}: no route leads to partition {partition}; the key stays"
             raise InvalidInputError(message)

@@ -1,17 +1,20 @@
 """How the driver's Python speaks to the control source: files in a folder on the driver's machine.
 
-Each is replaced as a whole, so whoever reads sees one state or the next, never half of one.
+Each is replaced as a whole, so whoever reads sees one state or the next, never half of one. They
+are of one driver process, so nothing has to outlast the machine: Spark waits while a task's report
+is written.
 """
 
 from __future__ import annotations
 
 import json
+import os
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 from balancedstream.core.epochs import Export, Wish, parse_wish
-from balancedstream.keyed.storage import write_durably
 
 
 class Mailbox:
@@ -29,7 +32,7 @@ class Mailbox:
 
     def write_checkpoint(self, checkpoint: str) -> None:
         """Where the query's checkpoint is."""
-        write_durably(self._checkpoint, checkpoint.encode())
+        _write_whole(self._checkpoint, checkpoint.encode())
 
     def read_checkpoint(self) -> str | None:
         """None while it is unknown: no batch has run yet."""
@@ -42,7 +45,7 @@ class Mailbox:
 
     def write_wish(self, wish: Wish) -> None:
         """Where keys shall be."""
-        write_durably(self._wish, wish.to_json().encode())
+        _write_whole(self._wish, wish.to_json().encode())
 
     def read_wish(self) -> Wish | None:
         """None while nobody said."""
@@ -52,7 +55,7 @@ class Mailbox:
     def write_exports(self, exports: tuple[Export, ...]) -> None:
         """What successful tasks wrote down."""
         rows = [(e.batch, e.partition, e.file, dict(e.pieces)) for e in exports]
-        write_durably(self._exports, json.dumps(rows).encode())
+        _write_whole(self._exports, json.dumps(rows).encode())
 
     def read_exports(self) -> tuple[Export, ...]:
         """What was written last; nothing at first."""
@@ -67,6 +70,16 @@ class Mailbox:
         if path not in self._read or self._read[path][0] != version:
             self._read[path] = version, parse(path.read_text("utf-8"))
         return self._read[path][1]
+
+
+def _write_whole(path: Path, content: bytes) -> None:
+    draft = path.with_name(f".{path.name}.tmp")
+    draft.write_bytes(content)
+    # Files get the time of the kernel's last tick and the number of a file that is gone, so that
+    # two written within a few milliseconds may look alike.
+    now_ns = time.time_ns()
+    os.utime(draft, ns=(now_ns, now_ns))
+    draft.replace(path)
 
 
 def _find_version(path: Path) -> tuple[int, int] | None:

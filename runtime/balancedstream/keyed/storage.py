@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import json
 import os
-import re
 import uuid
 from pathlib import Path
 from typing import Any
@@ -19,14 +18,12 @@ from pyspark import TaskContext
 from balancedstream.core.epochs import Epoch, parse_epoch
 from balancedstream.engine.checkpoints import CHECKPOINT_PROPERTY, QUERY_PROPERTY
 from balancedstream.errors import CheckpointError
+from balancedstream.spark_names import BATCH_PROPERTY, find_folder
 
-BATCH_PROPERTY = "streaming.sql.batchId"
 RUN_PROPERTY = "spark.jobGroup.id"
 
 MARK = "balancedstream"
 """Field of the control source's offset that holds the operator's name."""
-
-_HADOOP_PATH = re.compile(r"((?P<scheme>[a-zA-Z][-+.a-zA-Z0-9]*):)?(//[^/]*)?(?P<path>/.*)")
 
 KEPT_EPOCHS = 100
 """Spark itself keeps the offsets of so many batches."""
@@ -49,7 +46,7 @@ class Home:
     """
 
     def __init__(self, checkpoint: str, name: str) -> None:
-        self._checkpoint = _find_folder(checkpoint)
+        self._checkpoint = _find_mounted(checkpoint)
         self._name = name
         self._folder = self._checkpoint / "balancedstream" / name
         self._epochs = self._folder / "epochs"
@@ -221,14 +218,13 @@ def write_durably(path: Path, content: bytes) -> None:
     draft.replace(path)
 
 
-def _find_folder(checkpoint: str) -> Path:
-    """The folder that Hadoop's name of a path stands for; nothing in it is escaped."""
-    found = _HADOOP_PATH.fullmatch(checkpoint)
-    if found is None or found["scheme"] not in (None, "file"):
+def _find_mounted(checkpoint: str) -> Path:
+    found = find_folder(checkpoint)
+    if found is None:
         message = (
             f"the checkpoint {checkpoint} is not on a mounted file system, where balanced(...) "
             "keeps the state that is on its way; no row was processed: put the checkpoint on "
             "shared storage that is mounted (a volume claim), or leave out balanced(...)"
         )
         raise CheckpointError(message)
-    return Path(found["path"])
+    return found

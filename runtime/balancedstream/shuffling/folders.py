@@ -32,13 +32,13 @@ from pyspark import TaskContext
 
 from balancedstream.core.costs import LearntCosts
 from balancedstream.errors import InvalidInputError, SharedFolderError
+from balancedstream.spark_names import BATCH_PROPERTY, find_folder
 
 KEPT_BATCHES = 3
 """So many of the last versions and pins stay: the one in use, and those of the last two batches."""
 
-BATCH_PROPERTY = "streaming.sql.batchId"
 QUERY_PROPERTY = "sql.streaming.queryId"
-"""Local properties that Spark's StreamExecution gives to the tasks of a micro-batch."""
+"""Local property that Spark's StreamExecution gives to the tasks of a micro-batch."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -197,11 +197,12 @@ def find_root(folder: str) -> Path:
     >>> find_root("file:///checkpoints/_shuffle").as_posix()
     '/checkpoints/_shuffle'
     """
-    path = re.sub(r"^file:/+", "/", folder)
-    if re.match(r"^\w+:", path):
+    # One that is named without a scheme may be relative.
+    found = find_folder(folder) if ":" in folder else Path(folder)
+    if found is None:
         message = f"folder: must be on a file system that all executors mount, not at {folder}"
         raise InvalidInputError(message)
-    return Path(path)
+    return found
 
 
 # A batch's pin never changes, so a Python worker needs to read it once.

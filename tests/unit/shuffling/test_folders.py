@@ -81,3 +81,16 @@ def test_a_folder_that_cannot_be_written_is_named_with_what_to_do(tmp_path: Path
 def test_a_folder_on_object_storage_is_refused_by_its_field() -> None:
     with pytest.raises(InvalidInputError, match=r"folder: .*s3a://bucket"):
         find_root("s3a://bucket/checkpoints")
+
+
+@pytest.mark.parametrize(
+    ("name", "path"),
+    [
+        ("file:///a/b c", "/a/b c"),
+        ("file:/a/b%20c", "/a/b%20c"),
+        ("/a/b:c", "/a/b:c"),
+        ("a/b", "a/b"),
+    ],
+)
+def test_a_folder_is_found_by_each_of_its_names(name: str, path: str) -> None:
+    assert find_root(name) == Path(path)

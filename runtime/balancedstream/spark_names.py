@@ -1,0 +1,25 @@
+"""What Spark calls things that the tasks of a streaming query look for."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+BATCH_PROPERTY = "streaming.sql.batchId"
+"""Local property that Spark's StreamExecution gives to the tasks of a micro-batch: its number."""
+
+_PATH = re.compile(r"((?P<scheme>[a-zA-Z][-+.a-zA-Z0-9]*):)?(//[^/]*)?(?P<path>/.*)")
+
+
+def find_folder(name: str) -> Path | None:
+    """The folder that Hadoop's name of a path stands for; nothing in it is escaped.
+
+    Returns:
+        None where it is on storage that is no file system of the machine.
+
+    >>> find_folder("file:///checkpoints/a%20b").as_posix()
+    '/checkpoints/a%20b'
+    >>> find_folder("s3a://bucket/checkpoints")
+    """
+    found = _PATH.fullmatch(name)
+    return Path(found["path"]) if found and found["scheme"] in (None, "file") else None
