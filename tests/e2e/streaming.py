@@ -36,11 +36,12 @@ def describe_counts(stream: Stream, broker: Broker, topic: str, **more: Any) -> 
         stream: whose.
         broker: of the topic.
         topic: with the input.
-        more: `wait_ms` a row, `rows` at most in a batch, `trigger_s` from one batch to the next,
-            whether keys are `balanced`; the rest goes into the spec.
+        more: `wait_ms` a row, `check_ms` a row in a shuffle before, `rows` at most in a batch,
+            `trigger_s` from one batch to the next, whether keys are `balanced`; the rest goes into
+            the spec.
     """
     options = ["--balanced"] if more.pop("balanced", False) else []
-    wait_ms = more.pop("wait_ms", 5)
+    wait_ms, check_ms = more.pop("wait_ms", 5), more.pop("check_ms", 0)
     rows = more.pop("rows", 2000)
     trigger_s = more.pop("trigger_s", 2)
     return stream.describe(
@@ -48,6 +49,7 @@ def describe_counts(stream: Stream, broker: Broker, topic: str, **more: Any) -> 
         broker.in_pods,
         topic,
         f"--wait-ms={wait_ms}",
+        f"--check-ms={check_ms}",
         f"--max-offsets-per-trigger={rows}",
         f"--trigger={trigger_s} seconds",
         *options,

@@ -2,7 +2,9 @@
 
 The waiting stands for a call to a slow service: it makes tasks long where two cores could not
 carry the load of several executors that compute. It happens in the stateful operator, so that the
-time of a state partition's task is proportional to the rows of its keys.
+time of a state partition's task is proportional to the rows of its keys. With `--check-ms` a
+stateless step before it waits as well, for some keys up to eight times as long as for others, and
+its rows are spread by what they cost.
 
 The rows of each batch replace what an earlier attempt at it wrote: `<sink>/batch=<id>`.
 """
@@ -12,6 +14,7 @@ from __future__ import annotations
 import argparse
 import os
 import time
+import zlib
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
@@ -19,6 +22,7 @@ import pandas as pd
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
 
+from balancedstream import shuffle
 from balancedstream.keyed import balanced
 
 if TYPE_CHECKING:
@@ -38,6 +42,7 @@ def main() -> None:
     parser.add_argument("--trigger", default="1 second", help="interval of micro-batches")
     parser.add_argument("--balanced", action="store_true", help="keys can be reassigned")
     parser.add_argument("--wait-ms", type=float, default=0.0, help="for each row")
+    parser.add_argument("--check-ms", type=float, default=0.0, help="for a row of a cheap key")
     arguments = parser.parse_args()
 
     spark = SparkSession.builder.appName(arguments.name).getOrCreate()
@@ -56,6 +61,9 @@ def main() -> None:
         )
         .select("key", "v.value", "v.event_time_ms")
     )
+    if arguments.check_ms:
+        check = check_slowly(arguments.check_ms / 1000)
+        rows = shuffle(rows, cost_key="key", partitions=4).mapInPandas(check, rows.schema)
     grouped = balanced(rows, "key") if arguments.balanced else rows.groupBy("key")
     counted = grouped.applyInPandasWithState(
         count_slowly(arguments.wait_ms / 1000), OUTPUT, STATE, "update", "NoTimeout"
@@ -68,6 +76,21 @@ def main() -> None:
         .start()
     )
     query.awaitTermination()
+
+
+def check_slowly(wait_s: float) -> Any:
+    """The stateless function: all rows as they are.
+
+    Args:
+        wait_s: for each row of a cheap key.
+    """
+
+    def check(frames: Iterator[pd.DataFrame]) -> Iterator[pd.DataFrame]:
+        for frame in frames:
+            time.sleep(sum(wait_s * (1 + zlib.crc32(key.encode()) % 8) for key in frame["key"]))
+            yield frame
+
+    return check
 
 
 def count_slowly(wait_s: float) -> Any:
