@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from balancedstream.core.epochs import Epoch, Wish
 from balancedstream.core.keys import name_key
 from balancedstream.core.observations import KeySample
@@ -38,6 +40,9 @@ class Rekeyer:
         self._journal = journal
         self._routes: tuple[Route, ...] = ()
         self._effective_batch: int | None = None
+        self._reasons: Mapping[str, str] = {}
+        self._operators: dict[str, int] = {}
+        self._epochs: dict[str, Epoch] = {}
         self._partitions: dict[str, int] = {}
         self._wanted: dict[str, dict[str, int]] = {}
         self._under_way: dict[str, dict[str, int]] = {}
@@ -74,9 +79,15 @@ class Rekeyer:
             if control is not None and not route.key.startswith(HASHED):
                 control.encoding.spell(route.key)
 
-    def apply(self, plan: Plan) -> None:
-        """Begins to realize a plan's routes; what an older one had under way is withdrawn."""
+    def apply(self, plan: Plan, reasons: Mapping[str, str]) -> None:
+        """Begins to realize a plan's routes; what an older one had under way is withdrawn.
+
+        Args:
+            plan: with the routes.
+            reasons: query to why its keys go elsewhere, for a person.
+        """
         self._routes = plan.routes
+        self._reasons = reasons
         self._effective_batch = plan.effective_batch
         for query in self._partitions:
             self._want(query)
@@ -108,6 +119,8 @@ class Rekeyer:
             self._journal.note(f"{event.query}: where its keys are cannot be seen: {error}")
             return
         self._learn_names(event.query, epoch)
+        self._operators[event.query] = operator.id
+        self._epochs[event.query] = epoch
         if event.query not in self._partitions:
             self._partitions[event.query] = operator.partitions
             planned = tuple(r for r in self._routes if r.query == event.query)
@@ -135,10 +148,12 @@ class Rekeyer:
         self._given_up.setdefault(query, set()).update(refused)
         control.want(Wish(epoch.routes))
         self._adopt(query, control, epoch)
+        why = f"their state was not handed over in {PATIENCE_BATCHES} batches"
+        self._journal.drop_key_moves(query, waiting, why)
         self._journal.note(
-            f"{query}: {len(waiting)} keys stay where they are, for their state was not handed "
-            f"over in {PATIENCE_BATCHES} batches; no state is lost. A batch that Spark runs "
-            "twice (foreachBatch with several actions and no persist()) keeps keys from moving"
+            f"{query}: {len(waiting)} keys stay where they are, for {why}; no state is lost. A "
+            "batch that Spark runs twice (foreachBatch with several actions and no persist()) "
+            "keeps keys from moving"
         )
 
     def _adopt(self, query: str, control: KeyControl, epoch: Epoch) -> None:
@@ -157,6 +172,8 @@ class Rekeyer:
     def end_query(self, query: str) -> None:
         """A query is over; its keys stay where its checkpoint has them."""
         forget_controls(query)
+        self._operators.pop(query, None)
+        self._epochs.pop(query, None)
         self._partitions.pop(query, None)
         self._wanted.pop(query, None)
         self._under_way.pop(query, None)
@@ -196,8 +213,18 @@ class Rekeyer:
         left = self._under_way.get(query, {})
         still = {key: route for key, route in left.items() if routes.get(key, 0) == route}
         self._under_way[query] = still | {key: routes.get(key, 0) for key in changed}
+        epoch, partitions = self._epochs[query], self._partitions[query]
+
+        def find_way(key: str) -> tuple[int, int]:
+            ends = epoch.route_of(key), routes.get(key, 0)
+            source, target = (control.encoding.find_partition(key, r, partitions) for r in ends)
+            return source, target
+
         self._journal.begin_key_moves(
-            query, {key: partition_of.get(key) for key in sorted(changed)}
+            (query, self._operators[query]),
+            {key: find_way(key) for key in sorted(changed)},
+            self._reasons.get(query, ""),
+            self._last_batches[query],
         )
 
     def _learn_names(self, query: str, epoch: Epoch) -> None:

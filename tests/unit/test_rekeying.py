@@ -45,8 +45,8 @@ class Stream:
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         self.view: Any = Notes()
-        history = History(RunInfo("test", 0.0, 2, "4.3.0", "3.11"))
-        self.rekeyer = Rekeyer(Journal(history, self.view, None, lambda: 0.0))
+        self.history = History(RunInfo("test", 0.0, 2, "4.3.0", "3.11"))
+        self.rekeyer = Rekeyer(Journal(self.history, self.view, None, lambda: 0.0))
         context: Any = SimpleNamespace(accumulator=lambda value, param: None)
         encoding = KeyEncoding(StructType().add("user", StringType()))
         self.control = KeyControl(context, "keys", encoding)
@@ -75,7 +75,7 @@ class Stream:
     def plan(self, *routes: tuple[str, int]) -> None:
         plan = Plan(1, (), {}, "fluid", routes=tuple(Route("q", *route) for route in routes))
         self.rekeyer.check(plan)
-        self.rekeyer.apply(plan)
+        self.rekeyer.apply(plan, {"q": "two hot keys"})
 
     def wish(self) -> Wish | None:
         return Mailbox(self.control.folder).read_wish()
@@ -108,6 +108,24 @@ def test_a_key_is_under_way_until_its_epoch_has_it_where_it_shall_be(stream: Str
     assert stream.view.notes[-1] == 'q: key "de" is there, since batch 2'
 
 
+def test_the_history_has_each_hot_key_and_where_it_went(stream: Stream) -> None:
+    stream.plan((DE, 2))
+    (begun,) = stream.history.key_moves
+    home = stream.control.encoding.find_partition(DE, 0, PARTITIONS)
+    assert (begun.source, begun.target, begun.reason) == (home, 2, "two hot keys")
+    assert begun.under_way()
+    stream.run_batch(Epoch(1, 1, asked=(DE,)), {DE: (home, 3.0)})
+    at = stream.route(DE, 2)
+    stream.run_batch(Epoch(2, 2, {DE: at}, {DE: Arrival(0, Piece("f", 0, 0))}), {DE: (2, 4.0)})
+    (settled,) = stream.history.key_moves
+    assert settled.settled_batch == 2
+    told = [(s.batch, s.partition, s.busy_s) for s in stream.history.key_samples if s.key == DE]
+    assert told == [(0, 5, 2.0), (1, home, 3.0), (2, 2, 4.0)]
+    stream.plan((DE, 4))
+    back = stream.history.key_moves[-1]
+    assert (back.source, back.target, back.decided_after_batch) == (2, 4, 2)
+
+
 def test_keys_that_do_not_come_are_given_up_and_not_asked_again(stream: Stream) -> None:
     stream.plan((DE, 2))
     for number in range(PATIENCE_BATCHES):
@@ -115,6 +133,8 @@ def test_keys_that_do_not_come_are_given_up_and_not_asked_again(stream: Stream) 
     assert stream.wish() == Wish()
     assert stream.rekeyer.settling() == set()
     assert "1 keys stay where they are" in stream.view.notes[-1]
+    (dropped,) = stream.history.key_moves
+    assert dropped.dropped_reason == "their state was not handed over in 10 batches"
     stream.plan((DE, 2))
     assert stream.wish() == Wish()
 
