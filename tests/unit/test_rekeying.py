@@ -14,10 +14,11 @@ from pyspark.sql.types import StringType, StructType
 from balancedstream.core.epochs import Arrival, Epoch, Piece, Wish
 from balancedstream.core.hotkeys import HotKeySketch
 from balancedstream.core.keys import name_key
-from balancedstream.core.observations import BatchSample
+from balancedstream.core.observations import BatchSample, KeySample
 from balancedstream.core.plan import Plan, Route
 from balancedstream.engine.events import BatchFinished, StatefulOperator
 from balancedstream.errors import InvalidInputError
+from balancedstream.exporter import Exporter
 from balancedstream.history import History, RunInfo
 from balancedstream.journal import Journal
 from balancedstream.keyed.control import KeyControl
@@ -124,6 +125,18 @@ def test_the_history_has_each_hot_key_and_where_it_went(stream: Stream) -> None:
     stream.plan((DE, 4))
     back = stream.history.key_moves[-1]
     assert (back.source, back.target, back.decided_after_batch) == (2, 4, 2)
+
+
+def test_the_history_has_keys_hashed_where_metrics_may_not_show_them(tmp_path: Path) -> None:
+    history = History(RunInfo("test", 0.0, 2, "4.3.0", "3.11"))
+    view: Any = Notes()
+    journal = Journal(history, view, Exporter(hot_keys="hashed"), lambda: 7.0)
+    hashed = name_key(DE, "hashed")
+    journal.add_hot_keys("q", 0, (KeySample("q", 0, DE, 5, 1, 2.0),))
+    journal.begin_key_moves(("q", 0), {DE: (5, 2)}, "two hot keys", 1)
+    journal.settle_key_move("q", DE, 3)
+    assert [sample.key for sample in history.key_samples] == [hashed]
+    assert [(move.key, move.settled_batch) for move in history.key_moves] == [(hashed, 3)]
 
 
 def test_keys_that_do_not_come_are_given_up_and_not_asked_again(stream: Stream) -> None:
