@@ -13,12 +13,14 @@ import subprocess
 import sys
 import tempfile
 from pathlib import Path
+from statistics import median
 from typing import Any
 
 HERE = Path(__file__).parent
 EXECUTORS = 2
 # Spark puts seven of the nine most frequent words into one of three state partitions.
 PARTITIONS = 3
+ARMS = ("without", "with")
 MEASURE_ONLY = "balance: {mode: 'off'}\nscaling: {mode: 'off'}\n"
 
 
@@ -32,14 +34,14 @@ def main() -> int:
     os.environ["PYSPARK_SUBMIT_ARGS"] = (
         f"--conf spark.sql.shuffle.partitions={PARTITIONS} pyspark-shell"
     )
-    reports = {}
+    outputs = []
     with tempfile.TemporaryDirectory(prefix="words-") as work:
         words = Path(work) / "words"
         command = [sys.executable, HERE / "collect.py", words]
         run([*command, "--files", args.files, "--words", args.words])
         policy = Path(work) / "measure-only.yaml"
         policy.write_text(MEASURE_ONLY)
-        for arm, options in (("without", ["--policy", policy]), ("with", [])):
+        for arm, options in zip(ARMS, (["--policy", policy], []), strict=True):
             say(f"the job {arm} balancing, on {EXECUTORS} executors")
             run(
                 [
@@ -48,11 +50,10 @@ def main() -> int:
                     *(HERE / "app.py", words, Path(work) / arm),
                 ]
             )
-            reports[arm] = json.loads((args.report / arm / "report.json").read_text())
+            outputs.append(Path(work) / arm)
         say("both results, compared with a recomputation")
-        outputs = [Path(work) / arm for arm in reports]
         is_correct = run([sys.executable, HERE / "check.py", words, *outputs], check=False)
-    print_gain(reports["without"], reports["with"])
+    print_gain(args.report)
     print(f"\nLook at it: {(args.report / 'with' / 'report.html').resolve().as_uri()}")
     return 0 if is_correct else 1
 
@@ -71,25 +72,35 @@ def say(text: str) -> None:
     print(f"\n== {text}", flush=True)
 
 
-def print_gain(without: dict[str, Any], balanced: dict[str, Any]) -> None:
-    """The figures of both runs side by side, and which keys went where."""
+def read_batches(report: Path) -> dict[int, dict[str, Any]]:
+    """Every batch of a run, by its number."""
+    records = map(json.loads, (report / "history.jsonl").read_text().splitlines())
+    return {record["batch"]: record for record in records if record["record"] == "batch"}
+
+
+def print_gain(reports: Path) -> None:
+    """The batches since the keys have moved, beside the same batches where they stayed."""
     say("what it gained")
-    print(f"{'':34}{'without':>12}{'with':>12}")
-    rows = [
-        ("imbalance (hottest / mean)", "imbalance_after", ".2f"),
-        ("  least that placement can reach", "bound", ".2f"),
-        ("median batch, ms", "median_batch_ms_after", ",.0f"),
-        ("moves of state partitions", "moves", ","),
-        ("moves of keys", "key_moves_settled", ","),
-    ]
-    for name, field, form in rows:
-        figures = (without[field], balanced[field])
-        told = ("-" if figure is None else format(figure, form) for figure in figures)
-        print(f"{name:34}" + "".join(f"{figure:>12}" for figure in told))
-    for move in balanced["key_move_list"]:
+    run_with = json.loads((reports / "with" / "report.json").read_text())
+    for move in run_with["key_move_list"]:
         if move["settled_batch"] is not None:
             way = f"from partition {move['source']} to {move['target']}"
             print(f"{move['key']} went {way} with batch {move['settled_batch']}")
+    window = run_with["queries"][0]["after"]
+    if window is None or not run_with["key_moves_settled"]:
+        print("Nothing to compare: no key moved early enough. Try more --files.")
+        return
+    # Later batches compare each word with more: only the same ones can be set side by side.
+    without, balanced = (read_batches(reports / arm) for arm in ARMS)
+    numbers = range(window["first_batch"], window["last_batch"] + 1)
+    same = [(without[n], balanced[n]) for n in numbers if n in without and n in balanced]
+    print(f"\nmedians of batches {numbers[0]} to {numbers[-1]:<11}{'without':>12}{'with':>12}")
+    seconds = [[batch["duration_ms"] / 1000 for batch in pair] for pair in same]
+    skews = [[batch["loads"][0]["imbalance"] for batch in pair] for pair in same]
+    for name, pairs in (("batch, s", seconds), ("imbalance (hottest / mean)", skews)):
+        print(f"{name:34}" + "".join(f"{median(arm):>12.2f}" for arm in zip(*pairs, strict=True)))
+    ratios = [ours / theirs for theirs, ours in seconds]
+    print(f"with / without: {median(ratios):.2f} [{min(ratios):.2f} to {max(ratios):.2f}]")
 
 
 if __name__ == "__main__":
