@@ -107,6 +107,7 @@ class Decider:
             {key: b.reason for key, b in decision.balance.items() if b.moves},
             str(scaling.verdict),
             scaling.reason,
+            {key[0]: a.reason for key, a in decision.keys.items() if a.moves},
         )
         if len(plan.executors) != observation.asked:
             self._last_scaled_s = now_s

@@ -369,7 +369,7 @@ class Exporter(Collector):
             )
             raise InvalidInputError(message)
         self._labels = {"stream": stream} if stream else {}
-        self._key_naming: KeyNaming = hot_keys
+        self.key_naming: KeyNaming = hot_keys
         self._max_shown = max_partition_series // SERIES_PER_PARTITION
         self._build = (__version__, pyspark.__version__, platform.python_version())
         self._lock = threading.Lock()
@@ -667,7 +667,7 @@ class Exporter(Collector):
             page.add("imbalance_bound_ratio", bound, *labels)
         page.add("moves_under_way", operator.under_way, *labels)
         for key in operator.hot_keys:
-            name = name_key(key.key, self._key_naming)
+            name = name_key(key.key, self.key_naming)
             if name is not None:
                 page.add("hot_key_busy_seconds", key.busy_s, *labels, str(key.partition), name)
         hidden = 0

@@ -69,7 +69,9 @@ class Follower:
             return
         why = f"plan {plan.epoch} of the operator"
         try:
-            self._realizer.apply(plan, Why(dict.fromkeys(plan.placement, why), scaling=why))
+            keys = {route.query: why for route in plan.routes}
+            moves = dict.fromkeys(plan.placement, why)
+            self._realizer.apply(plan, Why(moves, scaling=why, keys=keys))
             self._journal.add_moves_under_way(self._realizer.wanted())
         except BalancedStreamError as error:
             self._journal.note(f"a plan was refused: {error}")

@@ -16,6 +16,7 @@ from itertools import chain
 from operator import itemgetter
 from typing import Any, Literal
 
+from balancedstream.core.observations import KeySample
 from balancedstream.errors import InvalidInputError
 
 FORMAT = 1
@@ -33,6 +34,8 @@ RECENT_MEASUREMENTS = 1_000_000
 """Partition measurements kept with the latest batches, about 32 bytes each."""
 
 KEPT_MOVES = 10_000
+KEPT_KEY_MOVES = 1_000
+KEPT_KEY_SAMPLES = 20_000
 KEPT_DECISIONS = 1_000
 KEPT_SCALES = 1_000
 KEPT_RESTARTS = 1_000
@@ -181,6 +184,46 @@ class MoveRecord:
 
 
 @dataclass(frozen=True, slots=True)
+class KeyMoveRecord:
+    """One key on its way from one state partition to another, with its state.
+
+    It ends as a `MoveRecord` does.
+
+    Attributes:
+        query: the query's stable name or id.
+        operator: Spark's operator id within the query.
+        key: the key, as text or hashed.
+        source: state partition that held the key, 0-based.
+        target: state partition that shall hold it.
+        decided_s: seconds since the Unix epoch.
+        reason: why it moves, for a person.
+        decided_after_batch: the last finished batch at that time; the move can show in the next
+            but one, since the state is handed over at a batch's end.
+        settled_s: when the first batch that had the key in the target had finished.
+        settled_batch: number of that batch.
+        dropped_s: when the move was given up.
+        dropped_reason: why it was given up.
+    """
+
+    query: str
+    operator: int
+    key: str
+    source: int
+    target: int
+    decided_s: float
+    reason: str
+    decided_after_batch: int
+    settled_s: float | None = None
+    settled_batch: int | None = None
+    dropped_s: float | None = None
+    dropped_reason: str | None = None
+
+    def under_way(self) -> bool:
+        """Returns whether the move has neither settled nor been dropped."""
+        return self.settled_s is None and self.dropped_s is None
+
+
+@dataclass(frozen=True, slots=True)
 class ScaleRecord:
     """One change of the number of executors.
 
@@ -285,6 +328,8 @@ class RunTotals:
     moves: int = 0
     moves_settled: int = 0
     moves_dropped: int = 0
+    key_moves: int = 0
+    key_moves_settled: int = 0
     scale_actions: int = 0
     decisions: int = 0
 
@@ -301,7 +346,10 @@ class QueryTotals:
         moves: moves decided.
         moves_settled: moves that took effect.
         moves_dropped: moves given up.
-        first_move_after_batch: the last batch that finished before the first move was decided.
+        key_moves: moves of keys decided.
+        key_moves_settled: moves of keys that took effect.
+        first_move_after_batch: the last batch that finished before the first move, of a partition
+            or a key, was decided.
         operator_busy_s: busy seconds per operator id.
         last_seen: ordinal of the latest batch; says which query was silent for longest.
     """
@@ -313,6 +361,8 @@ class QueryTotals:
     moves: int = 0
     moves_settled: int = 0
     moves_dropped: int = 0
+    key_moves: int = 0
+    key_moves_settled: int = 0
     first_move_after_batch: int | None = None
     operator_busy_s: dict[int, float] = field(default_factory=dict)
     last_seen: int = 0
@@ -390,8 +440,9 @@ class History:
     """What happened in one run; every method may be called from any thread.
 
     Kept are each query's first 200 batches, the latest 20,000 batches of all queries, the latest
-    10,000 moves and the latest 1,000 decisions, scale actions, restarts and shuffled batches, for
-    the 100 queries heard of last. Loads per partition are the bulk: 1.2 million of them are kept;
+    10,000 moves, the latest 20,000 measurements of hot keys, and the latest 1,000 moves of keys,
+    decisions, scale actions, restarts and shuffled batches, for the 100 queries heard of last.
+    Loads per partition are the bulk: 1.2 million of them are kept;
     beyond that the older batches keep their imbalance and bound only. All this together takes about
     50 MB, which a small job never reaches. Counters are exact throughout.
 
@@ -407,6 +458,9 @@ class History:
         self._store = _BatchStore()
         self._moves: dict[int, MoveRecord] = {}  # by ordinal, oldest first
         self._under_way: dict[tuple[str, int, int], int] = {}  # partition to ordinal of its move
+        self._key_moves: dict[int, KeyMoveRecord] = {}  # by ordinal, oldest first
+        self._keys_under_way: dict[tuple[str, str], int] = {}  # query and key to ordinal
+        self._key_samples: deque[KeySample] = deque(maxlen=KEPT_KEY_SAMPLES)
         self._scales: deque[ScaleRecord] = deque(maxlen=KEPT_SCALES)
         self._decisions: deque[DecisionRecord] = deque(maxlen=KEPT_DECISIONS)
         self._restarts: deque[RestartRecord] = deque(maxlen=KEPT_RESTARTS)
@@ -496,6 +550,77 @@ class History:
         with self._lock:
             return self._drop((query, operator, partition), dropped_s, reason)
 
+    def add_key_samples(self, samples: Iterable[KeySample]) -> None:
+        """Appends what the hottest keys of a batch cost."""
+        with self._lock:
+            self._key_samples.extend(samples)
+
+    def add_key_move(self, record: KeyMoveRecord) -> None:
+        """Appends a move of a key that was decided; an older one of that key is then dropped."""
+        with self._lock:
+            self._drop_key(
+                (record.query, record.key),
+                record.decided_s,
+                "a newer move of the same key was decided",
+            )
+            query = self._query(record.query)
+            if query.first_move_after_batch is None:
+                query.first_move_after_batch = record.decided_after_batch
+            query.key_moves += 1
+            query.key_moves_settled += record.settled_s is not None
+            self._totals.key_moves += 1
+            self._totals.key_moves_settled += record.settled_s is not None
+            self._key_moves[self._totals.key_moves] = record
+            if record.under_way():
+                self._keys_under_way[record.query, record.key] = self._totals.key_moves
+            if len(self._key_moves) > KEPT_KEY_MOVES:
+                oldest = self._key_moves.pop(next(iter(self._key_moves)))
+                if oldest.under_way():
+                    del self._keys_under_way[oldest.query, oldest.key]
+
+    def settle_key_move(
+        self, query: str, key: str, *, settled_s: float, settled_batch: int
+    ) -> KeyMoveRecord | None:
+        """Marks the key's move as in effect.
+
+        Args:
+            query: the query's stable name or id.
+            key: the key, as in its move.
+            settled_s: when the first batch that had the key in the target had finished.
+            settled_batch: number of that batch.
+
+        Returns:
+            The settled move; None if no move of that key was under way.
+        """
+        with self._lock:
+            number = self._keys_under_way.pop((query, key), None)
+            if number is None:
+                return None
+            settled = replace(
+                self._key_moves[number], settled_s=settled_s, settled_batch=settled_batch
+            )
+            self._key_moves[number] = settled
+            self._query(query).key_moves_settled += 1
+            self._totals.key_moves_settled += 1
+            return settled
+
+    def drop_key_move(
+        self, query: str, key: str, *, dropped_s: float, reason: str
+    ) -> KeyMoveRecord | None:
+        """Marks the key's move as given up.
+
+        Args:
+            query: the query's stable name or id.
+            key: the key, as in its move.
+            dropped_s: seconds since the Unix epoch.
+            reason: why it was given up, for a person.
+
+        Returns:
+            The dropped move; None if no move of that key was under way.
+        """
+        with self._lock:
+            return self._drop_key((query, key), dropped_s, reason)
+
     def add_scale(self, record: ScaleRecord) -> None:
         """Appends a change of the number of executors."""
         with self._lock:
@@ -559,6 +684,18 @@ class History:
             return tuple(self._moves.values())
 
     @property
+    def key_moves(self) -> tuple[KeyMoveRecord, ...]:
+        """The moves of keys kept, in order of decision."""
+        with self._lock:
+            return tuple(self._key_moves.values())
+
+    @property
+    def key_samples(self) -> tuple[KeySample, ...]:
+        """What hot keys cost in the batches kept, in order of arrival."""
+        with self._lock:
+            return tuple(self._key_samples)
+
+    @property
     def scales(self) -> tuple[ScaleRecord, ...]:
         """The scale actions kept, in order."""
         with self._lock:
@@ -592,6 +729,8 @@ class History:
         for kind, records in (
             ("batch", self.batches),
             ("move", self.moves),
+            ("key", self.key_samples),
+            ("key_move", self.key_moves),
             ("scale", self.scales),
             ("decision", self.decisions),
             ("restart", self.restarts),
@@ -659,6 +798,16 @@ class History:
         self._totals.moves_dropped += 1
         return dropped
 
+    def _drop_key(
+        self, place: tuple[str, str], dropped_s: float, reason: str
+    ) -> KeyMoveRecord | None:
+        number = self._keys_under_way.pop(place, None)
+        if number is None:
+            return None
+        dropped = replace(self._key_moves[number], dropped_s=dropped_s, dropped_reason=reason)
+        self._key_moves[number] = dropped
+        return dropped
+
     def _restore(self, record: Any) -> None:
         """Puts one record back; counters, which cover more than what was kept, follow later."""
         if isinstance(record, BatchRecord):
@@ -666,6 +815,10 @@ class History:
             self._store.add(self._totals.batches, record)
         elif isinstance(record, MoveRecord):
             self._moves[len(self._moves)] = record
+        elif isinstance(record, KeySample):
+            self._key_samples.append(record)
+        elif isinstance(record, KeyMoveRecord):
+            self._key_moves[len(self._key_moves)] = record
         elif isinstance(record, ScaleRecord):
             self._scales.append(record)
         elif isinstance(record, DecisionRecord):
@@ -686,6 +839,14 @@ class History:
             for number, move in self._moves.items()
             if move.under_way()
         }
+        key_moves = self._key_moves.values()
+        first = totals.key_moves - len(key_moves) + 1
+        self._key_moves = dict(enumerate(key_moves, start=first))
+        self._keys_under_way = {
+            (move.query, move.key): number
+            for number, move in self._key_moves.items()
+            if move.under_way()
+        }
         self._totals = totals
 
 
@@ -693,6 +854,8 @@ _RECORDS: dict[str, type[Any]] = {
     "run": RunInfo,
     "batch": BatchRecord,
     "move": MoveRecord,
+    "key": KeySample,
+    "key_move": KeyMoveRecord,
     "scale": ScaleRecord,
     "decision": DecisionRecord,
     "restart": RestartRecord,

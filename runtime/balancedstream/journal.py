@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sized
+from collections.abc import Callable, Iterable, Mapping, Sized
+from dataclasses import replace
 
 from balancedstream.core.handoffs import LoadCost
 from balancedstream.core.hotspots import BalanceDecision, Move
+from balancedstream.core.keys import name_key
 from balancedstream.core.observations import KeySample, TaskSample
 from balancedstream.core.planning import OperatorKey
 from balancedstream.engine.events import BatchFinished
@@ -15,6 +17,7 @@ from balancedstream.history import (
     DecisionKind,
     DecisionRecord,
     History,
+    KeyMoveRecord,
     MoveRecord,
     RestartRecord,
     ScaleRecord,
@@ -155,6 +158,7 @@ class Journal:
 
     def add_hot_keys(self, query: str, operator: int, keys: tuple[KeySample, ...]) -> None:
         """The hottest keys of a balanced operator's last batch."""
+        self._history.add_key_samples(replace(s, key=self._name(s.key)) for s in keys)
         if self._exporter:
             self._exporter.on_hot_keys(query, operator, keys)
 
@@ -163,21 +167,53 @@ class Journal:
         if self._exporter:
             self._exporter.on_keys_under_way(query, count, last_arrival)
 
-    def begin_key_moves(self, query: str, partition_of: Mapping[str, int | None]) -> None:
-        """Keys go to other state partitions; to None means: to where Spark's hash has them."""
-        ways = (
-            f"{key} to {'its own' if partition is None else partition}"
-            for key, partition in partition_of.items()
-        )
-        self._view.note(f"{query}: keys change their state partition: {', '.join(ways)}")
+    def begin_key_moves(
+        self,
+        key: OperatorKey,
+        ways: Mapping[str, tuple[int, int]],
+        reason: str,
+        after_batch: int,
+    ) -> None:
+        """Keys go from one state partition to another."""
+        query, operator = key
+        told = ", ".join(f"{name} to {target}" for name, (_, target) in ways.items())
+        self._view.note(f"{query}: keys change their state partition: {told}")
+        for name, (source, target) in ways.items():
+            self._history.add_key_move(
+                KeyMoveRecord(
+                    query=query,
+                    operator=operator,
+                    key=self._name(name),
+                    source=source,
+                    target=target,
+                    decided_s=self._clock(),
+                    reason=reason,
+                    decided_after_batch=after_batch,
+                )
+            )
         if self._exporter:
-            self._exporter.on_key_moves(len(partition_of))
+            self._exporter.on_key_moves(len(ways))
+
+    def drop_key_moves(self, query: str, keys: Iterable[str], reason: str) -> None:
+        """Keys stay where they are."""
+        for key in keys:
+            self._history.drop_key_move(
+                query, self._name(key), dropped_s=self._clock(), reason=reason
+            )
 
     def settle_key_move(self, query: str, key: str, batch: int) -> None:
         """A key is in its new state partition, with its state."""
+        self._history.settle_key_move(
+            query, self._name(key), settled_s=self._clock(), settled_batch=batch
+        )
         self._view.note(f"{query}: key {key} is there, since batch {batch}")
         if self._exporter:
             self._exporter.on_key_move_settled()
+
+    def _name(self, key: str) -> str:
+        """How the history has a key: hashed unless metrics may show it."""
+        plain = self._exporter is None or self._exporter.key_naming == "plain"
+        return key if plain else str(name_key(key, "hashed"))
 
     def settle_move(self, key: OperatorKey, task: TaskSample) -> None:
         """A partition ran on its new executor."""

@@ -38,11 +38,13 @@ class Why:
         moves: for the moves of each (query, operator) that is balanced; others follow `scaling`.
         verdict: what was found of the number of executors.
         scaling: why that number changes.
+        keys: for the keys of each query that go to another state partition.
     """
 
     moves: Mapping[OperatorKey, str]
     verdict: str = "plan"
     scaling: str = ""
+    keys: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass
@@ -146,7 +148,8 @@ class Realizer:
         self._prepared_for.clear()
         self._journal.add_epoch(plan.epoch)
         self._size(plan, why)
-        self._rekeyer.apply(plan, fit_keys(self._load_cost, plan.budget_s))
+        share = fit_keys(self._load_cost, plan.budget_s)
+        self._rekeyer.apply(plan, share, why.keys)
         for key in self._tasks:
             self._migrate(key, plan, why)
 

@@ -29,7 +29,8 @@ class _Query:
     """What is known of the keys of one query that runs.
 
     Attributes:
-        partitions: state partitions that its operator has.
+        operator: id of its balanced operator.
+        partitions: state partitions that this has.
         last_batch: the last one that finished.
         samples: the hot keys of that batch.
         handoffs: how many keys came or went in it, and the seconds that it took.
@@ -42,6 +43,7 @@ class _Query:
         progress: the last batch in which a key arrived, or could not yet have done so.
     """
 
+    operator: int
     partitions: int
     last_batch: int = -1
     samples: tuple[KeySample, ...] = ()
@@ -73,6 +75,7 @@ class Rekeyer:
         self._planned: tuple[Route, ...] = ()
         self._effective_batch: int | None = None
         self._share = 1
+        self._reasons: Mapping[str, str] = {}
         self._queries: dict[str, _Query] = {}
         self._noted: set[str] = set()
 
@@ -110,15 +113,17 @@ class Rekeyer:
         """How many keys came or went in a query's last batch, and the seconds that it took."""
         return self._queries[query].handoffs if query in self._queries else (0, 0.0)
 
-    def apply(self, plan: Plan, share: int) -> None:
+    def apply(self, plan: Plan, share: int, reasons: Mapping[str, str]) -> None:
         """Begins to realize a plan's routes; what an older one had under way is withdrawn.
 
         Args:
             plan: all of it, for all queries.
             share: keys that may be handed over in one batch.
+            reasons: query to why its keys go elsewhere, for a person.
         """
         self._planned = plan.routes
         self._share = share
+        self._reasons = reasons
         self._effective_batch = plan.effective_batch
         for name, query in self._queries.items():
             self._want(name, query)
@@ -138,7 +143,7 @@ class Rekeyer:
         control, operator = self._find_control(name), self._find_operator(event)
         if control is None or operator is None:
             return
-        query = self._queries.setdefault(name, _Query(operator.partitions))
+        query = self._queries.setdefault(name, _Query(operator.id, operator.partitions))
         query.last_batch = batch
         query.samples = tuple(
             KeySample(name, operator.id, key, partition, batch, busy_s)
@@ -169,15 +174,17 @@ class Rekeyer:
 
     def _give_up(self, name: str, query: _Query, control: KeyControl, epoch: Epoch) -> None:
         """Leaves those keys where they are that do not come: asking goes on batch after batch."""
-        count, wanted = len(query.under_way), query.wanted
-        query.given_up |= {(key, wanted[key]) for key in query.under_way if key in wanted}
+        waiting, wanted = list(query.under_way), query.wanted
+        query.given_up |= {(key, wanted[key]) for key in waiting if key in wanted}
         query.under_way = {}
         control.want(Wish(epoch.routes))
         self._adopt(query, control, epoch)
+        why = f"their state was not handed over in {PATIENCE_BATCHES} batches"
+        self._journal.drop_key_moves(name, waiting, why)
         self._journal.note(
-            f"{name}: {count} keys stay where they are, for their state was not handed "
-            f"over in {PATIENCE_BATCHES} batches; no state is lost. A batch that Spark runs "
-            "twice (foreachBatch with several actions and no persist()) keeps keys from moving"
+            f"{name}: {len(waiting)} keys stay where they are, for {why}; no state is lost. A "
+            "batch that Spark runs twice (foreachBatch with several actions and no persist()) "
+            "keeps keys from moving"
         )
 
     def _adopt(self, query: _Query, control: KeyControl, epoch: Epoch) -> None:
@@ -232,7 +239,21 @@ class Rekeyer:
         left = query.under_way
         still = {key: route for key, route in left.items() if routes.get(key, 0) == route}
         query.under_way = still | {key: routes.get(key, 0) for key in changed}
-        self._journal.begin_key_moves(name, {key: partition_of.get(key) for key in sorted(changed)})
+        epoch, encoding, partitions = query.epoch, control.encoding, query.partitions
+
+        def find_way(key: str) -> tuple[int, int]:
+            source, target = epoch.route_of(key), routes.get(key, 0)
+            return (
+                encoding.find_partition(key, source, partitions),
+                encoding.find_partition(key, target, partitions),
+            )
+
+        self._journal.begin_key_moves(
+            (name, query.operator),
+            {key: find_way(key) for key in sorted(changed)},
+            self._reasons.get(name, ""),
+            query.last_batch,
+        )
 
     def _find_control(self, query: str) -> KeyControl | None:
         """The one balanced operator of a query: of several, which load is whose is unknown."""

@@ -17,7 +17,7 @@ from waiting import wait_until
 
 pytestmark = [pytest.mark.e2e, pytest.mark.e2e_ci]
 
-EXAMPLE = images.REPOSITORY / "examples" / "02-clicks"
+EXAMPLE = images.REPOSITORY / "examples" / "04-clicks"
 
 
 @pytest.fixture(scope="module")

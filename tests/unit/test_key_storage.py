@@ -9,10 +9,13 @@ from pathlib import Path
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from pyspark.sql.streaming.datasource import ReadAllAvailable
+from pyspark.sql.types import StructType
 
 from balancedstream.core.epochs import Arrival, Epoch, Export, Piece, Wish
 from balancedstream.errors import CheckpointError
 from balancedstream.keyed.mailbox import Mailbox
+from balancedstream.keyed.source import MOST_CHANGES, ControlReader
 from balancedstream.keyed.storage import KEPT_EPOCHS, Home, describe_offset, write_durably
 
 EPOCH = Epoch(4, 9, {'"é"': 2}, {'"é"': Arrival(0, Piece("f", 3, 5))}, ('"a"',), ('"b"',), 7)
@@ -255,3 +258,22 @@ def test_what_was_read_is_not_what_is_written_to(tmp_path: Path) -> None:
     mailbox.write_exports((Export(5, 0, "f", {'"a"': (0, 9)}),))
     mailbox.write_exports(())
     assert mailbox.read_exports() == ()
+
+
+def test_a_run_to_the_end_of_the_data_follows_changed_minds_but_not_for_ever(
+    tmp_path: Path,
+) -> None:
+    checkpoint, folder = tmp_path / "checkpoint", tmp_path / "mailbox"
+    (checkpoint / "offsets").mkdir(parents=True)
+    folder.mkdir()
+    driver, home = Mailbox(folder), Home(str(checkpoint), "keys")
+    reader = ControlReader(StructType().add("route", "integer"), "keys", folder)
+    reader.prepareForTriggerAvailableNow()
+    driver.write_checkpoint(str(checkpoint))
+    offset, asked = reader.initialOffset(), []
+    for change in range(MOST_CHANGES + 2):
+        driver.write_wish(Wish({f'"{change}"': 1}))
+        offset = reader.latestOffset(offset, ReadAllAvailable())
+        asked.append(home.read_epoch(offset["table"]).asked)
+    assert asked[:MOST_CHANGES] == [(f'"{change}"',) for change in range(MOST_CHANGES)]
+    assert asked[MOST_CHANGES:] == [(f'"{MOST_CHANGES - 1}"',)] * 2

@@ -14,10 +14,11 @@ from pyspark.sql.types import StringType, StructType
 from balancedstream.core.epochs import Arrival, Epoch, Piece, Wish
 from balancedstream.core.hotkeys import HotKeySketch
 from balancedstream.core.keys import name_key
-from balancedstream.core.observations import BatchSample
+from balancedstream.core.observations import BatchSample, KeySample
 from balancedstream.core.plan import Plan, Route
 from balancedstream.engine.events import BatchFinished, StatefulOperator
 from balancedstream.errors import InvalidInputError
+from balancedstream.exporter import Exporter
 from balancedstream.history import History, RunInfo
 from balancedstream.journal import Journal
 from balancedstream.keyed.control import KeyControl
@@ -46,8 +47,8 @@ class Stream:
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         self.view: Any = Notes()
-        history = History(RunInfo("test", 0.0, 2, "4.3.0", "3.11"))
-        self.rekeyer = Rekeyer(Journal(history, self.view, None, lambda: 0.0))
+        self.history = History(RunInfo("test", 0.0, 2, "4.3.0", "3.11"))
+        self.rekeyer = Rekeyer(Journal(self.history, self.view, None, lambda: 0.0))
         context: Any = SimpleNamespace(accumulator=lambda value, param: None)
         encoding = KeyEncoding(StructType().add("user", StringType()))
         self.control = KeyControl(context, "keys", encoding)
@@ -79,7 +80,7 @@ class Stream:
     def plan(self, *routes: tuple[str, int]) -> None:
         plan = Plan(1, (), {}, "fluid", routes=tuple(Route("q", *route) for route in routes))
         self.rekeyer.check(plan)
-        self.rekeyer.apply(plan, SHARE)
+        self.rekeyer.apply(plan, SHARE, {"q": "two hot keys"})
 
     def wish(self) -> Wish | None:
         return Mailbox(self.control.folder).read_wish()
@@ -117,6 +118,36 @@ def test_a_key_is_under_way_until_its_epoch_has_it_where_it_shall_be(stream: Str
     assert stream.view.notes[-1] == 'q: key "de" is there, since batch 2'
 
 
+def test_the_history_has_each_hot_key_and_where_it_went(stream: Stream) -> None:
+    stream.plan((DE, 2))
+    (begun,) = stream.history.key_moves
+    home = stream.control.encoding.find_partition(DE, 0, PARTITIONS)
+    assert (begun.source, begun.target, begun.reason) == (home, 2, "two hot keys")
+    assert begun.under_way()
+    stream.run_batch(Epoch(1, 1, asked=(DE,)), {DE: (home, 3.0)})
+    at = stream.route(DE, 2)
+    stream.run_batch(Epoch(2, 2, {DE: at}, {DE: Arrival(0, Piece("f", 0, 0))}), {DE: (2, 4.0)})
+    (settled,) = stream.history.key_moves
+    assert settled.settled_batch == 2
+    told = [(s.batch, s.partition, s.busy_s) for s in stream.history.key_samples if s.key == DE]
+    assert told == [(0, 5, 2.0), (1, home, 3.0), (2, 2, 4.0)]
+    stream.plan((DE, 4))
+    back = stream.history.key_moves[-1]
+    assert (back.source, back.target, back.decided_after_batch) == (2, 4, 2)
+
+
+def test_the_history_has_keys_hashed_where_metrics_may_not_show_them(tmp_path: Path) -> None:
+    history = History(RunInfo("test", 0.0, 2, "4.3.0", "3.11"))
+    view: Any = Notes()
+    journal = Journal(history, view, Exporter(hot_keys="hashed"), lambda: 7.0)
+    hashed = name_key(DE, "hashed")
+    journal.add_hot_keys("q", 0, (KeySample("q", 0, DE, 5, 1, 2.0),))
+    journal.begin_key_moves(("q", 0), {DE: (5, 2)}, "two hot keys", 1)
+    journal.settle_key_move("q", DE, 3)
+    assert [sample.key for sample in history.key_samples] == [hashed]
+    assert [(move.key, move.settled_batch) for move in history.key_moves] == [(hashed, 3)]
+
+
 def test_keys_that_do_not_come_are_given_up_and_not_asked_again(stream: Stream) -> None:
     stream.plan((DE, 2))
     for number in range(PATIENCE_BATCHES):
@@ -124,6 +155,8 @@ def test_keys_that_do_not_come_are_given_up_and_not_asked_again(stream: Stream) 
     assert stream.wish() == Wish()
     assert stream.rekeyer.settling() == set()
     assert "1 keys stay where they are" in stream.view.notes[-1]
+    (dropped,) = stream.history.key_moves
+    assert dropped.dropped_reason == "their state was not handed over in 10 batches"
     stream.plan((DE, 2))
     assert stream.wish() == Wish()
 

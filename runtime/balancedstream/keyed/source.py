@@ -25,6 +25,9 @@ SOURCE = "balancedstream"
 MOST_VAIN = 5
 """Batches in which keys are asked for their state without any coming."""
 
+MOST_CHANGES = 100
+"""A run of `Trigger.AvailableNow` ends, however often somebody changes their mind meanwhile."""
+
 
 class ControlSource(DataSource):
     """Rows that make an owner look at a key: (route, the key's columns).
@@ -60,8 +63,8 @@ class ControlReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._idle: tuple[Any, ...] | None = None
         self._asked: Wish | None = None
         self._vain = 0
-        self._frozen: Wish | None = None
-        self._only_frozen = False
+        self._followed: Wish | None = None
+        self._changes_left: int | None = None
 
     def initialOffset(self) -> dict[str, Any]:
         """The epoch in which every key has route 0."""
@@ -72,7 +75,7 @@ class ControlReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         checkpoint = self._mailbox.read_checkpoint()
         if checkpoint is None or self._mailbox.read_version() == self._before:
             return start
-        wish = self._frozen if self._only_frozen else self._mailbox.read_wish()
+        wish = self._read_wish()
         exports = self._mailbox.read_exports()
         seen = start["table"], wish, exports
         # Without data Spark asks a hundred times a second.
@@ -90,6 +93,15 @@ class ControlReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         home.remove_outdated(batch)
         return describe_offset(self._name, home.write_epoch(new), new.number)
 
+    def _read_wish(self) -> Wish | None:
+        wish = self._mailbox.read_wish()
+        if self._changes_left is not None and wish != self._followed:
+            if not self._changes_left:
+                return self._followed
+            self._changes_left -= 1
+        self._followed = wish
+        return wish
+
     def _relax(self, wish: Wish | None) -> Wish | None:
         """Who was asked often enough and handed nothing over, does so when a record comes.
 
@@ -102,9 +114,9 @@ class ControlReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return replace(wish, strategy="lazy")
 
     def prepareForTriggerAvailableNow(self) -> None:
-        """What was wanted by now is what this run brings about."""
-        self._frozen = self._mailbox.read_wish()
-        self._only_frozen = True
+        """Spark goes on as long as there is a new epoch: there must be a last one."""
+        self._followed = self._mailbox.read_wish()
+        self._changes_left = MOST_CHANGES
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
         """One, for a new epoch."""

@@ -16,7 +16,13 @@ from math import isfinite
 from statistics import fmean, median
 from typing import TypeVar
 
-from balancedstream.history import BatchRecord, MoveRecord, OperatorBatchLoad, ScaleRecord
+from balancedstream.history import (
+    BatchRecord,
+    KeyMoveRecord,
+    MoveRecord,
+    OperatorBatchLoad,
+    ScaleRecord,
+)
 from balancedstream.report.summary import QueryRecords, loads_of
 from balancedstream.report.svg import LEFT, RIGHT, Panel, Scale, clean, drawing, element, nice_ticks
 from balancedstream.wording import (
@@ -35,6 +41,8 @@ MARKS = 120
 COLOURS = 8
 COLUMNS = 12
 BARS = 48
+LANES = 12
+LANE_PX = 34.0
 MARK_TITLE_MOVES = 8
 SMALLEST_BLOCK_PX = 2.5
 
@@ -510,6 +518,154 @@ def partition_figure(query: QueryRecords, operator: int, colours: Mapping[str, s
     )
 
 
+@dataclass(frozen=True, slots=True)
+class _HotKeys:
+    """One operator's hot keys, in each batch on record.
+
+    Attributes:
+        names: the keys shown, hottest first.
+        others: how many more there were.
+        places: for each batch, key to its state partition and busy seconds.
+    """
+
+    names: tuple[str, ...]
+    others: int
+    places: tuple[Mapping[str, tuple[int, float]], ...]
+
+    def busy_s(self, key: str) -> list[float | None]:
+        """Returns the key's busy seconds in each batch; None where it was not hot."""
+        return [here[key][1] if key in here else None for here in self.places]
+
+
+def hot_keys_figure(query: QueryRecords, operator: int, axis: BatchAxis) -> Figure | None:
+    """Draws what the hottest keys cost in each batch, and which state partition they were in.
+
+    Returns:
+        None where nothing is known of the operator's keys: they are not balanced.
+    """
+    hot = _find_hot_keys(query, operator, axis)
+    if not hot.names:
+        return None
+    colours = {key: f"s{i}" for i, key in enumerate(hot.names)}
+    highest = max((place[1] for here in hot.places[1:] for place in here.values()), default=1.0)
+    costs = Panel(axis.scale, Scale(0.0, _headroom(highest), 212.0, 62.0))
+    costs.y_axis("busy time of a key in a batch", _tick_duration(highest), label_lift_px=44.0)
+    costs.rule(0.0, "baseline")
+    partitions = [dict(here.values()) for here in hot.places]
+    shown, rest = _hottest(partitions, LANES, sorted)
+    lane = {partition: i for i, partition in enumerate(shown)} | dict.fromkeys(rest, len(shown))
+    names = [*map(str, shown), *(["rest"] if rest else [])]
+    bottom = 250.0 + LANE_PX * len(names)
+    lanes = Panel(axis.scale, Scale(float(len(names)), 0.0, bottom, 250.0))
+    lanes.y_axis("state partition that the key was in", str, ticks=[])
+    for i, name in enumerate(names):
+        lanes.rule(float(i), "grid")
+        lanes.text(LEFT - 8, lanes.y.px(i + 0.5) + 4, name, css="tick", anchor="end")
+    axis.draw(lanes)
+    axis.draw_gaps(costs)
+    axis.draw_gaps(lanes)
+    marks = _key_move_marks(axis, [move for move in query.key_moves if move.operator == operator])
+    for x, count, title in marks:
+        costs.column(x, "move-line")
+        lanes.column(x, "move-line")
+        costs.add(_triangle(axis.scale.px(x), 59.0, title))
+        if len(marks) <= 40:
+            costs.text(axis.scale.px(x), 44.0, str(count), css="mark-label", anchor="middle")
+    for i, (key, css) in enumerate(colours.items()):
+        costs.line(axis.runs(hot.busy_s(key)), f"line {css}")
+        within = (i + 1) / (len(colours) + 1)
+        at = [lane[here[key][0]] + within if key in here else None for here in hot.places]
+        lanes.line(map(_widen, axis.runs(at, _last)), f"line {css}")
+    for panel in (costs, lanes):
+        axis.hover(panel, lambda strip: _describe_keys(strip, hot, axis, operator))
+    caption = "A key leaves its partition with all its state, at the edge of a batch."
+    if hot.others:
+        caption += f" Shown: the {len(hot.names)} hottest of {len(hot.names) + hot.others} keys"
+        caption += " that were hot at any time."
+    legend = [(f"key line {css}", key) for key, css in colours.items()]
+    if marks:
+        legend.append(("key move", "keys that moved, with their number"))
+    label = "Busy time of hot keys, and their state partitions"
+    return Figure("Hot keys", caption, drawing(bottom + 40.0, label, [costs, lanes]), tuple(legend))
+
+
+def _find_hot_keys(query: QueryRecords, operator: int, axis: BatchAxis) -> _HotKeys:
+    position = {batch.batch: i for i, batch in enumerate(axis.batches)}
+    places: list[dict[str, tuple[int, float]]] = [{} for _ in axis.batches]
+    total_s: dict[str, float] = {}
+    for sample in query.key_samples:
+        if sample.operator != operator or sample.batch not in position:
+            continue
+        here = places[position[sample.batch]]
+        # In the batch that it arrives in, a key is told of at both places.
+        if sample.busy_s >= here.get(sample.key, (0, 0.0))[1]:
+            here[sample.key] = sample.partition, sample.busy_s
+        total_s[sample.key] = total_s.get(sample.key, 0.0) + sample.busy_s
+    names = sorted(total_s, key=lambda key: (-total_s[key], key))
+    shown = {*names[:COLOURS]}
+    return _HotKeys(
+        tuple(names[:COLOURS]),
+        len(names[COLOURS:]),
+        tuple({key: place for key, place in here.items() if key in shown} for here in places),
+    )
+
+
+def _describe_keys(strip: range, hot: _HotKeys, axis: BatchAxis, operator: int) -> str:
+    """Names the keys of the strip's last batch that had any, hottest first."""
+    last = next((i for i in reversed(strip) if hot.places[i]), None)
+    if last is None:
+        return "no hot key on record"
+    load = next((each for each in axis.batches[last].loads if each.operator == operator), None)
+    told = []
+    by_load = sorted(hot.places[last].items(), key=lambda entry: -entry[1][1])
+    for key, (partition, busy_s) in by_load:
+        text = f"{key} {format_duration(busy_s)} in partition {partition}"
+        if load is not None and partition < len(load.partition_executor):
+            share = busy_s / sum(load.partition_busy_s) if any(load.partition_busy_s) else 0.0
+            text += (
+                f" on executor {load.partition_executor[partition]} ({100 * share:.0f} % of all)"
+            )
+        told.append(text)
+    return ", ".join(told)
+
+
+def _key_move_marks(
+    axis: BatchAxis, moves: Sequence[KeyMoveRecord]
+) -> list[tuple[float, int, str]]:
+    """Groups moves of keys by the batch they took effect in; many are joined."""
+    by_batch: dict[int, list[KeyMoveRecord]] = {}
+    for move in moves:
+        if move.settled_batch is not None:
+            by_batch.setdefault(move.settled_batch, []).append(move)
+    batches = sorted(by_batch)
+    marks = []
+    for group in _split(len(batches), MARKS):
+        joined = [move for i in group for move in by_batch[batches[i]]]
+        first = batches[group[0]]
+        listed = "; ".join(
+            f"{move.key}: partition {move.source} to {move.target}"
+            for move in joined[:MARK_TITLE_MOVES]
+        )
+        more = f"; {len(joined) - MARK_TITLE_MOVES} more" if len(joined) > MARK_TITLE_MOVES else ""
+        title = f"{plural(len(joined), 'key')} moved with batch {first:,}: {listed}{more}"
+        marks.append((axis.after_batch(first - 1), len(joined), f"{title}. {joined[0].reason}"))
+    return marks
+
+
+def _last(values: list[float]) -> float:
+    return values[-1]
+
+
+def _widen(run: Sequence[tuple[float, float]]) -> list[tuple[float, float]]:
+    """Turns points into a staircase: a value holds from half a step before to half a step after."""
+    edges = [run[0][0] - 0.5, *((x + y) / 2 for (x, _), (y, _) in pairwise(run)), run[-1][0] + 0.5]
+    return [
+        (x, value)
+        for (left, right), (_, value) in zip(pairwise(edges), run, strict=True)
+        for x in (left, right)
+    ]
+
+
 def supply_figure(axis: BatchAxis) -> Figure:
     """Draws what came in, what waits and how many executors there are."""
     rows: list[float | None] = [float(batch.input_rows) for batch in axis.batches]
@@ -633,7 +789,7 @@ def _stack_partitions(
 def _placements(query: QueryRecords, operator: int) -> list[tuple[str, Placement]]:
     """Returns the placement before and after; a single one if nothing moved."""
     windows = [("before", query.before), ("after", query.after)]
-    if query.totals.moves == 0:
+    if query.totals.first_move_after_batch is None:
         windows = [("all batches", query.before or query.batches)]
     return [
         (f"{label} ({_batch_range(window)})", placement)
@@ -679,7 +835,8 @@ def _shade_windows(panel: Panel, axis: BatchAxis, query: QueryRecords) -> None:
 
 
 def _distinct_windows(query: QueryRecords) -> list[Sequence[BatchRecord]]:
-    windows = [query.before] if query.totals.moves == 0 else [query.before, query.after]
+    moved = query.totals.first_move_after_batch is not None
+    windows = [query.before, query.after] if moved else [query.before]
     return [window for window in windows if window]
 
 

@@ -7,13 +7,20 @@ from dataclasses import dataclass
 from importlib.resources import files
 from statistics import median
 
-from balancedstream.history import DecisionRecord, History, MoveRecord, ShuffleRecord
+from balancedstream.history import (
+    DecisionRecord,
+    History,
+    KeyMoveRecord,
+    MoveRecord,
+    ShuffleRecord,
+)
 from balancedstream.report.charts import (
     BatchAxis,
     Figure,
     batch_time_figure,
     executor_colours,
     executor_load_figure,
+    hot_keys_figure,
     imbalance_figure,
     partition_figure,
     placement_figure,
@@ -71,6 +78,7 @@ def render_page(history: History, summary: RunSummary) -> str:
         _shuffles_table(summary.shuffle_list),
         _decisions_table(summary),
         _moves_table(summary),
+        _key_moves_table(summary),
         _settings_table(summary),
         _footer(summary),
     ]
@@ -107,7 +115,7 @@ def _sentence(summary: RunSummary) -> str:
     """Says in words what balancing did to the busiest query."""
     if summary.batches == 0:
         return "No micro-batch finished in this run, so there is nothing to report."
-    if summary.moves == 0:
+    if summary.moves == summary.key_moves == 0:
         least = f", {format_ratio(summary.bound)} being the least that could be reached"
         return (
             f"Nothing was moved: imbalance was {format_ratio(summary.imbalance_before)}"
@@ -118,7 +126,10 @@ def _sentence(summary: RunSummary) -> str:
         if summary.query_restarts == 0
         else f"with {plural(summary.query_restarts, 'restart')}"
     )
-    said = f"{plural(summary.moves, 'move')} of a state partition, {restarts}"
+    said = f"{plural(summary.moves, 'move')} of a state partition"
+    if summary.key_moves:
+        said += f" and {summary.key_moves} of a key"
+    said += f", {restarts}"
     if summary.imbalance_before is not None and summary.imbalance_after is not None:
         said += (
             ". The hottest executor's load went from "
@@ -160,7 +171,8 @@ def _tiles(summary: RunSummary) -> str:
             "Moves",
             format_count(summary.moves),
             f"{format_count(summary.moves_settled)} settled, "
-            f"{format_count(summary.moves_dropped)} dropped",
+            f"{format_count(summary.moves_dropped)} dropped"
+            + (f"; and {plural(summary.key_moves, 'key')}" if summary.key_moves else ""),
         ),
         _tile("Query restarts", format_count(summary.query_restarts), "while partitions moved"),
         _tile("Scale actions", format_count(summary.scale_actions), counts),
@@ -210,6 +222,7 @@ def _query_section(
     ]
     operators = busiest_operators(query)
     for operator in figures.operators[:DRAWN_OPERATORS]:
+        hot_keys = hot_keys_figure(query, operator.operator, axis)
         parts += [
             element(
                 "h4",
@@ -222,6 +235,7 @@ def _query_section(
                     f"bound {format_ratio(operator.bound)}"
                 ),
             ),
+            _figure(hot_keys) if hot_keys else "",
             _figure(placement_figure(query, operator.operator, colours)),
             _figure(executor_load_figure(query, operator.operator, axis, colours)),
             _figure(imbalance_figure(query, operator.operator, axis)),
@@ -447,7 +461,36 @@ def _moves_table(summary: RunSummary) -> str:
     )
 
 
-def _outcome(move: MoveRecord) -> str:
+def _key_moves_table(summary: RunSummary) -> str:
+    if not summary.key_move_list:
+        return ""
+    columns = [("time", "time"), ("", "query"), ("number", "operator"), ("reason", "key"),
+               ("number", "partition"), ("number", "with batch"), ("", "outcome"),
+               ("reason", "reason")]  # fmt: skip
+    shown = summary.key_move_list[-SHOWN_MOVES:]
+    rows = [
+        (
+            format_elapsed(move.decided_s - summary.started_s),
+            clean(move.query),
+            str(move.operator),
+            clean(move.key),
+            f"{move.source} → {move.target}",
+            "" if move.settled_batch is None else format_count(move.settled_batch),
+            clean(_outcome(move)),
+            clean(move.reason),
+        )
+        for move in reversed(shown)
+    ]
+    count = summary.key_moves
+    of_all = f"last {len(shown):,} of {count:,}" if len(shown) < count else "all"
+    return element(
+        "details",
+        element("summary", f"Moves of keys, one by one ({of_all})"),
+        _table(columns, rows),
+    )
+
+
+def _outcome(move: MoveRecord | KeyMoveRecord) -> str:
     if move.settled_s is not None:
         return f"settled after {format_duration(max(0.0, move.settled_s - move.decided_s))}"
     if move.dropped_s is not None:

@@ -10,10 +10,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from statistics import median
 
+from balancedstream.core.observations import KeySample
 from balancedstream.history import (
     BatchRecord,
     DecisionRecord,
     History,
+    KeyMoveRecord,
     MoveRecord,
     OperatorBatchLoad,
     QueryTotals,
@@ -27,6 +29,7 @@ from balancedstream.wording import format_change, format_count, format_ratio, pl
 FORMAT = 1
 
 LISTED_MOVES = 1_000
+LISTED_KEY_MOVES = 1_000
 LISTED_DECISIONS = 100
 LISTED_SCALE_ACTIONS = 1_000
 LISTED_RESTARTS = 100
@@ -91,6 +94,8 @@ class QuerySummary:
         moves: moves decided.
         moves_settled: moves that took effect.
         moves_dropped: moves given up.
+        key_moves: moves of keys decided.
+        key_moves_settled: moves of keys that took effect.
         operator: the operator with the most busy time; the imbalance figures are its.
         imbalance_before: of that operator.
         imbalance_after: of that operator.
@@ -112,6 +117,8 @@ class QuerySummary:
     moves: int
     moves_settled: int
     moves_dropped: int
+    key_moves: int
+    key_moves_settled: int
     operator: int | None
     imbalance_before: float | None
     imbalance_after: float | None
@@ -144,6 +151,8 @@ class RunSummary:
         moves: moves decided.
         moves_settled: moves that took effect.
         moves_dropped: moves given up.
+        key_moves: moves of keys decided.
+        key_moves_settled: moves of keys that took effect.
         scale_actions: changes of the number of executors.
         decisions: decisions taken, "nothing to do" included.
         headline_query: the query with the most busy time; the seven figures below are its.
@@ -156,6 +165,7 @@ class RunSummary:
         p99_batch_ms_after: 99th percentile of the batch duration after.
         queries: every query, the busiest first.
         move_list: the latest moves, in order of decision.
+        key_move_list: the latest moves of keys, in order of decision.
         scale_action_list: the latest scale actions, in order.
         decision_list: the latest decisions, in order.
         restart_list: the latest restarts, in order.
@@ -178,6 +188,8 @@ class RunSummary:
     moves: int
     moves_settled: int
     moves_dropped: int
+    key_moves: int
+    key_moves_settled: int
     scale_actions: int
     decisions: int
     headline_query: str | None
@@ -190,6 +202,7 @@ class RunSummary:
     p99_batch_ms_after: float | None
     queries: tuple[QuerySummary, ...]
     move_list: tuple[MoveRecord, ...]
+    key_move_list: tuple[KeyMoveRecord, ...]
     scale_action_list: tuple[ScaleRecord, ...]
     decision_list: tuple[DecisionRecord, ...]
     restart_list: tuple[RestartRecord, ...]
@@ -206,6 +219,8 @@ class QueryRecords:
         totals: counters over the whole run.
         batches: the batches kept, in order.
         moves: the moves kept, in order.
+        key_moves: the moves of keys kept, in order.
+        key_samples: what hot keys cost, as far as kept, in order.
         before: the batches that stand for "before".
         after: the batches that stand for "after".
     """
@@ -213,6 +228,8 @@ class QueryRecords:
     totals: QueryTotals
     batches: tuple[BatchRecord, ...]
     moves: tuple[MoveRecord, ...]
+    key_moves: tuple[KeyMoveRecord, ...]
+    key_samples: tuple[KeySample, ...]
     before: tuple[BatchRecord, ...]
     after: tuple[BatchRecord, ...]
 
@@ -232,15 +249,23 @@ def records_by_query(history: History) -> tuple[QueryRecords, ...]:
     moves: dict[str, list[MoveRecord]] = {}
     for move in history.moves:
         moves.setdefault(move.query, []).append(move)
+    key_moves: dict[str, list[KeyMoveRecord]] = {}
+    for key_move in history.key_moves:
+        key_moves.setdefault(key_move.query, []).append(key_move)
+    key_samples: dict[str, list[KeySample]] = {}
+    for sample in history.key_samples:
+        key_samples.setdefault(sample.query, []).append(sample)
     records = [
         QueryRecords(
             totals=totals,
             batches=tuple(batches[totals.query]),
             moves=tuple(moves.get(totals.query, ())),
+            key_moves=tuple(key_moves.get(totals.query, ())),
+            key_samples=tuple(key_samples.get(totals.query, ())),
             before=batches_before(batches[totals.query], totals.first_move_after_batch),
             after=batches_after(
                 batches[totals.query],
-                moves.get(totals.query, ()),
+                [*moves.get(totals.query, ()), *key_moves.get(totals.query, ())],
                 totals.first_move_after_batch,
             ),
         )
@@ -280,6 +305,8 @@ def summarize(history: History, notes: Sequence[str] = ()) -> RunSummary:
         moves=totals.moves,
         moves_settled=totals.moves_settled,
         moves_dropped=totals.moves_dropped,
+        key_moves=totals.key_moves,
+        key_moves_settled=totals.key_moves_settled,
         scale_actions=totals.scale_actions,
         decisions=totals.decisions,
         headline_query=headline.query if headline else None,
@@ -292,6 +319,7 @@ def summarize(history: History, notes: Sequence[str] = ()) -> RunSummary:
         p99_batch_ms_after=headline.p99_batch_ms_after if headline else None,
         queries=queries,
         move_list=history.moves[-LISTED_MOVES:],
+        key_move_list=history.key_moves[-LISTED_KEY_MOVES:],
         scale_action_list=history.scales[-LISTED_SCALE_ACTIONS:],
         decision_list=history.decisions[-LISTED_DECISIONS:],
         restart_list=history.restarts[-LISTED_RESTARTS:],
@@ -327,6 +355,8 @@ def _summarize_query(query: QueryRecords) -> QuerySummary:
         moves=totals.moves,
         moves_settled=totals.moves_settled,
         moves_dropped=totals.moves_dropped,
+        key_moves=totals.key_moves,
+        key_moves_settled=totals.key_moves_settled,
         operator=busiest.operator if busiest else None,
         imbalance_before=busiest.imbalance_before if busiest else None,
         imbalance_after=busiest.imbalance_after if busiest else None,
@@ -371,7 +401,7 @@ def _window(batches: Sequence[BatchRecord]) -> Window | None:
 
 def _cautions(query: QuerySummary) -> list[str]:
     """Says what keeps the batches before and after from being compared directly."""
-    if query.moves == 0:
+    if query.moves == query.key_moves == 0:
         return []
     name, before, after = query.query, query.before, query.after
     if before is None:

@@ -9,7 +9,9 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 
-from balancedstream.history import BatchRecord, MoveRecord
+from balancedstream.history import BatchRecord, KeyMoveRecord, MoveRecord
+
+Move = MoveRecord | KeyMoveRecord
 
 QUIET_BATCHES = 3
 """Batches that a stretch without moves must have to stand for "after"."""
@@ -35,14 +37,14 @@ def batches_before(
 
 def batches_after(
     batches: Sequence[BatchRecord],
-    moves: Sequence[MoveRecord],
+    moves: Sequence[Move],
     first_move_after_batch: int | None,
 ) -> tuple[BatchRecord, ...]:
     """Picks the batches that ran on the placement that the moves led to.
 
     Args:
         batches: batches of one query, in order.
-        moves: moves of that query, in any order.
+        moves: moves of that query's partitions and keys, in any order.
         first_move_after_batch: the last batch that finished before the first move was decided;
             None if nothing moved.
 
@@ -61,7 +63,7 @@ def batches_after(
 
 
 def _quiet_stretches(
-    batches: Sequence[BatchRecord], moves: Sequence[MoveRecord], first_move_after_batch: int
+    batches: Sequence[BatchRecord], moves: Sequence[Move], first_move_after_batch: int
 ) -> Iterator[tuple[BatchRecord, ...]]:
     """Yields the runs of batches, after the first move, during which no move was under way."""
     by_decision = sorted(moves, key=lambda move: move.decided_after_batch)
@@ -84,7 +86,7 @@ def _quiet_stretches(
         yield tuple(stretch)
 
 
-def _end_s(move: MoveRecord) -> float:
+def _end_s(move: Move) -> float:
     if move.settled_s is not None:
         return move.settled_s
     return math.inf if move.dropped_s is None else move.dropped_s

@@ -9,11 +9,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from balancedstream import history as module
+from balancedstream.core.observations import KeySample
 from balancedstream.errors import InvalidInputError
 from balancedstream.history import (
     BatchRecord,
     DecisionRecord,
     History,
+    KeyMoveRecord,
     MoveRecord,
     OperatorBatchLoad,
     RestartRecord,
@@ -38,10 +40,14 @@ def move(partition: int, decided_s: float = 1_001.0, query: str = "q") -> MoveRe
     return MoveRecord(query, 0, partition, "0", "1", decided_s, "hot", 1)
 
 
+def key_move(key: str, decided_s: float = 1_001.0) -> KeyMoveRecord:
+    return KeyMoveRecord("q", 0, key, 0, 1, decided_s, "hot", 1)
+
+
 def same(left: History, right: History) -> None:
     for part in (
-        "run", "totals", "queries", "batches", "moves", "scales", "decisions", "restarts",
-        "shuffles",
+        "run", "totals", "queries", "batches", "moves", "key_samples", "key_moves", "scales",
+        "decisions", "restarts", "shuffles",
     ):  # fmt: skip
         assert getattr(left, part) == getattr(right, part), part
 
@@ -165,6 +171,35 @@ def test_moves_are_bounded_and_the_first_one_is_remembered(monkeypatch):
     assert history.settle_move("q", 0, 3, settled_s=1.0, load_s=None) is None
 
 
+def test_a_key_is_under_way_until_it_is_there_or_stays():
+    history = History(RUN)
+    for key in ("de", "fr", "it"):
+        history.add_key_move(key_move(key))
+    settled = history.settle_key_move("q", "de", settled_s=1_005.0, settled_batch=4)
+    assert settled == replace(key_move("de"), settled_s=1_005.0, settled_batch=4)
+    dropped = history.drop_key_move("q", "fr", dropped_s=1_006.0, reason="not handed over")
+    assert dropped is not None
+    assert [move.under_way() for move in history.key_moves] == [False, False, True]
+    assert history.settle_key_move("q", "fr", settled_s=1_007.0, settled_batch=5) is None
+    history.add_key_move(key_move("it", decided_s=1_008.0))
+    assert "newer" in (history.key_moves[2].dropped_reason or "")
+    assert (history.totals.key_moves, history.totals.key_moves_settled) == (4, 1)
+    assert history.queries[0].first_move_after_batch == 1
+
+
+def test_what_is_kept_of_keys_is_bounded(monkeypatch):
+    monkeypatch.setattr(module, "KEPT_KEY_MOVES", 10)
+    monkeypatch.setattr(module, "KEPT_KEY_SAMPLES", 20)
+    history = History(RUN)
+    for number in range(100):
+        history.add_key_move(key_move(f"k{number}"))
+        history.add_key_samples([KeySample("q", 0, f"k{number}", 0, number, 0.5)])
+    assert [move.key for move in history.key_moves] == [f"k{n}" for n in range(90, 100)]
+    assert [sample.batch for sample in history.key_samples] == [*range(80, 100)]
+    assert history.totals.key_moves == 100
+    same(History.from_json_lines(history.to_json_lines()), history)
+
+
 def test_a_restart_is_counted_for_its_query():
     history = History(RUN)
     history.add_restart(RestartRecord(1_001.0, "q", "the job started it again"))
@@ -238,6 +273,15 @@ numbers = st.floats(allow_nan=False)
                 MoveRecord, names, st.integers(0, 3), st.integers(0, 3), names, names, numbers,
                 names, st.integers(0, 99), st.none() | numbers, st.none() | numbers,
             ),
+            st.builds(
+                KeyMoveRecord, names, st.integers(0, 3), names, st.integers(0, 3),
+                st.integers(0, 3), numbers, names, st.integers(0, 99), st.none() | numbers,
+                st.none() | st.integers(0, 99), st.none() | numbers,
+            ),
+            st.builds(
+                KeySample, names, st.integers(0, 3), names, st.integers(0, 3), st.integers(0, 99),
+                numbers,
+            ),
             st.builds(ScaleRecord, numbers, st.integers(), st.integers(), names, names),
             st.builds(
                 DecisionRecord, numbers, names, st.none() | st.integers(0, 3), st.just("hold"),
@@ -261,6 +305,10 @@ def test_any_record_survives_the_round_trip(records):
                 history.add_batch(record)
             case MoveRecord():
                 history.add_move(record)
+            case KeyMoveRecord():
+                history.add_key_move(record)
+            case KeySample():
+                history.add_key_samples([record])
             case ScaleRecord():
                 history.add_scale(record)
             case DecisionRecord():

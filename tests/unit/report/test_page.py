@@ -10,12 +10,20 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from balancedstream import history as module
-from balancedstream.history import BatchRecord, History, OperatorBatchLoad, ShuffleRecord
+from balancedstream.core.observations import KeySample
+from balancedstream.history import (
+    BatchRecord,
+    History,
+    KeyMoveRecord,
+    OperatorBatchLoad,
+    ShuffleRecord,
+)
 from balancedstream.report.charts import (
     BatchAxis,
     batch_time_figure,
     executor_colours,
     executor_load_figure,
+    hot_keys_figure,
     placement_over,
 )
 from balancedstream.report.page import render_page
@@ -316,6 +324,72 @@ def test_shuffles_are_told_by_how_their_batches_were_routed(empty_history):
     assert ["round robin" in row and "1.60" in row for row in rows] == [True, False]
     assert ["estimated costs" in row and "1.10" in row for row in rows] == [False, True]
     assert "after batch 5: estimated costs, for the estimates were off by 10 %" in page
+
+
+def run_with_a_hot_key(history: History, keys: int = 2, batches: int = 12) -> History:
+    """Keys of partition 0, the last of which goes to partition 1 with batch 6."""
+    leaver = f'"<k{keys - 1}>"'
+    for number in range(batches):
+        load = OperatorBatchLoad(0, "keys", (3.0, 1.0), ("0", "1"), 1.5, 1.5)
+        history.add_batch(BatchRecord("q", number, 1.7e9 + number, 3_000, 10, None, 2, (load,)))
+        history.add_key_samples(
+            KeySample("q", 0, f'"<k{key}>"', int(key == keys - 1 and number >= 6), number, 1.0)
+            for key in range(keys)
+        )
+        if number == 4:
+            history.add_key_move(KeyMoveRecord("q", 0, leaver, 0, 1, 1.7e9 + 4, "two hot keys", 4))
+        if number == 6:
+            history.settle_key_move("q", leaver, settled_s=1.7e9 + 6, settled_batch=6)
+    return history
+
+
+def test_a_hot_key_is_seen_to_leave_its_partition_at_a_batch(empty_history):
+    history = run_with_a_hot_key(empty_history())
+    (query,) = records_by_query(history)
+    axis = BatchAxis(query.batches, history.run.started_s)
+    figure = hot_keys_figure(query, 0, axis)
+    assert figure is not None
+    assert [label for _, label in figure.legend[:2]] == ['"<k0>"', '"<k1>"']
+    stays, leaves = (
+        [float(y) for y in re.findall(r"[ML][\d.]+ ([\d.]+)", path)]
+        for path in re.findall(r'<path d="(M[^"]*)" class="line s[01]"/>', figure.svg)[1::2]
+    )
+    assert len(set(stays)) == 1
+    assert [y > leaves[0] for y in leaves] == [False] * 12 + [True] * 12
+    assert "1 key moved with batch 6: &quot;&lt;k1&gt;&quot;: partition 0 to 1. two hot keys" in (
+        figure.svg
+    )
+    assert "1 s in partition 1 on executor 1 (25 % of all)" in figure.svg
+
+
+def test_keys_that_moved_are_listed_and_part_before_from_after(empty_history):
+    history = run_with_a_hot_key(empty_history())
+    page = page_of(history)
+    assert "Moves of keys, one by one (all)" in page
+    assert "&quot;&lt;k1&gt;&quot;" in page
+    assert "0 moves of a state partition and 1 of a key, without a restart" in page
+    (query,) = records_by_query(history)
+    assert [batch.batch for batch in query.before] == [1, 2, 3, 4]
+    assert [batch.batch for batch in query.after] == [7, 8, 9, 10, 11]
+    check_drawings(outline(page))
+
+
+def test_of_many_keys_the_hottest_are_drawn(empty_history):
+    history = run_with_a_hot_key(empty_history(), keys=30, batches=2_500)
+    (query,) = records_by_query(history)
+    axis = BatchAxis(query.batches, history.run.started_s)
+    figure = hot_keys_figure(query, 0, axis)
+    assert figure is not None
+    assert "Shown: the 8 hottest of 30 keys" in figure.caption
+    page = page_of(history)
+    assert len(page) < 700_000
+    check_drawings(outline(page))
+
+
+def test_a_run_without_balanced_keys_does_not_mention_them(simulate, scenario):
+    page = page_of(simulate(scenario()))
+    assert "Hot keys" not in page
+    assert "Moves of keys" not in page
 
 
 def test_a_run_without_shuffles_does_not_mention_them(simulate, scenario):

@@ -12,6 +12,7 @@ from balancedstream.history import (
     BatchRecord,
     DecisionRecord,
     History,
+    KeyMoveRecord,
     MoveRecord,
     OperatorBatchLoad,
     RestartRecord,
@@ -175,7 +176,7 @@ def test_the_json_is_strict_and_has_what_others_rely_on(empty_history):
     "described",
     [
         RunSummary, QuerySummary, Window, OperatorSummary,
-        MoveRecord, ScaleRecord, DecisionRecord, RestartRecord,
+        MoveRecord, KeyMoveRecord, ScaleRecord, DecisionRecord, RestartRecord,
     ],
 )  # fmt: skip
 def test_the_reference_lists_each_field_of_the_report_and_no_other(described):

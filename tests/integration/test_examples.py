@@ -1,0 +1,138 @@
+"""The examples on small input: what each stream leaves equals a recomputation without Spark."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+EXAMPLES = Path(__file__).parents[2] / "examples"
+FLIGHTS, WORDS, TEXTS = (EXAMPLES / n for n in ("01-flights", "02-hot-keys", "03-texts"))
+DAYS = "5"  # into a week-end: some stations fall silent
+AS_A_WRAPPER_RUNS_IT = (
+    "import runpy, sys; sys.argv = sys.argv[1:]; runpy.run_path(sys.argv[0], run_name='__main__')"
+)
+
+pytestmark = pytest.mark.integration
+
+
+def run(
+    *command: str | Path, master: str = "--master local[2]", partitions: int = 4
+) -> subprocess.CompletedProcess[str]:
+    """Run a command in a fresh Python that finds its master where a user puts it."""
+    conf = {
+        "spark.sql.shuffle.partitions": str(partitions),
+        "spark.ui.enabled": "false",
+        "spark.ui.showConsoleProgress": "false",
+    }
+    options = " ".join(f"--conf {name}={value}" for name, value in conf.items())
+    environment = os.environ | {
+        "PYSPARK_PYTHON": sys.executable,
+        "PYSPARK_SUBMIT_ARGS": f"{master} {options} pyspark-shell",
+    }
+    return subprocess.run(
+        [sys.executable, *map(str, command)],
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=300,
+        check=False,
+    )
+
+
+def succeeds(*command: str | Path, **where: Any) -> str:
+    finished = run(*command, **where)
+    assert finished.returncode == 0, finished.stdout + finished.stderr
+    return finished.stdout
+
+
+def test_flights_results_equal_a_batch_recomputation_across_a_crash_between_sink_and_commit(
+    tmp_path: Path,
+) -> None:
+    everything, so_far, output = tmp_path / "everything", tmp_path / "so-far", tmp_path / "output"
+    app = FLIGHTS / "app.py"
+    check = (FLIGHTS / "check.py", output, "--days", DAYS)
+    succeeds(FLIGHTS / "replay.py", everything, "--files", "3", "--days", DAYS)
+    so_far.mkdir()
+    *first, last = sorted(everything.iterdir())
+    for path in first:
+        shutil.copy2(path, so_far)  # with its modification time, the source's order
+
+    succeeds("-c", AS_A_WRAPPER_RUNS_IT, app, so_far, output)
+    half_way = run(*check)
+    assert half_way.returncode == 1
+    assert half_way.stdout.startswith("DIFFERENT")
+
+    for query in ("stations", "hours"):
+        commits = sorted((output / "checkpoints" / query / "commits").glob("[0-9]*"), key=by_number)
+        commits[-1].unlink()
+        (commits[-1].parent / f".{commits[-1].name}.crc").unlink(missing_ok=True)
+        sorted((output / query).glob("batch-*"))[-1].write_text('{"half": "a batch"}\n')
+    shutil.copy2(last, so_far)
+    succeeds(app, so_far, output)
+    assert succeeds(*check).startswith("EQUAL")
+
+    a_batch = output / "hours" / "batch-000001.jsonl"
+    a_batch.write_text(a_batch.read_text().replace('"flights":', '"flights":1', 1))
+    changed = run(*check)
+    assert changed.returncode == 1
+    assert "1 are missing and 1 are unexpected" in changed.stdout
+
+
+def by_number(path: Path) -> int:
+    return int(path.name)
+
+
+def test_words_have_the_same_results_wherever_keys_go(tmp_path: Path) -> None:
+    words, output, policy = tmp_path / "words", tmp_path / "output", tmp_path / "policy.yaml"
+    succeeds(WORDS / "collect.py", words, "--files", "6", "--words", "3000")
+    policy.write_text("balance: {act_above: 1.0, stop_at: 1.0}\nwindow: {batches: 1}\n")
+    how = ("--local", "2", "--policy", policy, "--report", tmp_path)
+    app = (WORDS / "app.py", words, output)
+    succeeds("-m", "balancedstream.cli", "run", *how, *app, master="", partitions=3)
+    assert succeeds(WORDS / "check.py", words, output).startswith("EQUAL")
+    assert {key["key"] for key in read_records(tmp_path / "history.jsonl", "key")} >= {'"the"'}
+
+    *_, a_batch = (file for file in sorted((output / "words").iterdir()) if file.stat().st_size)
+    a_batch.write_text(a_batch.read_text().replace('"uses":', '"uses":1', 1))
+    changed = run(WORDS / "check.py", words, output)
+    assert changed.returncode == 1
+    assert "1 are missing and 1 are unexpected" in changed.stdout
+
+
+def test_texts_are_each_described_once_as_without_spark(tmp_path: Path) -> None:
+    texts, output = tmp_path / "texts", tmp_path / "output"
+    succeeds(TEXTS / "collect.py", texts, "--files", "4", "--texts", "40")
+    succeeds(TEXTS / "app.py", texts, output)
+    described = read_lines(output / "results")
+    given = read_lines(texts)
+    spec = importlib.util.spec_from_file_location("texts_app", TEXTS / "app.py")
+    assert spec is not None
+    assert spec.loader is not None
+    app = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(app)
+    columns = [column.split()[0] for column in app.RESULT_SCHEMA.split(",")]
+    expected = [
+        dict(zip(columns, (each["name"], *app.describe(each["text"])), strict=True))
+        for each in given
+    ]
+    assert len(given) == 160
+    assert described == expected
+
+
+def read_records(history: Path, kind: str) -> list[dict[str, Any]]:
+    records = map(json.loads, history.read_text().splitlines())
+    return [record for record in records if record["record"] == kind]
+
+
+def read_lines(folder: Path) -> list[dict[str, Any]]:
+    """All rows of a folder's files, by name."""
+    rows = [json.loads(line) for file in folder.glob("*.json") for line in file.open()]
+    return sorted(rows, key=lambda row: row["name"])
