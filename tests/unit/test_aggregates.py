@@ -156,9 +156,8 @@ def test_keys_keep_their_values_whatever_their_type() -> None:
 
 
 def test_a_window_is_kept_until_its_end_and_appended_once() -> None:
-    window = Row("start", "end")(
-        *map(datetime.datetime.fromisoformat, ("1970-01-01", "1970-01-01T00:01"))
-    )
+    midnight, minute = map(datetime.datetime.fromisoformat, ("1970-01-01", "1970-01-01T00:01"))
+    window = Row("start", "end")(midnight, minute)
     store = Store()
     processor = MergingProcessor(
         Aggregation(Spread()), ["user"], window=0, is_ntz=True, appends=True

@@ -48,12 +48,12 @@ def make_verifier(schema: StructType, what: str, consequence: str) -> Verify:
         consequence: what a wrong one means for the user's data, for the message.
 
     >>> from pyspark.sql.types import LongType
-    >>> verify = make_verifier(StructType().add("n", LongType()), "add()", "the batch fails")
+    >>> verify = make_verifier(StructType().add("n", LongType()), "add()", "try again")
     >>> verify((7,))
     (7,)
     >>> verify((7, 8))
     Traceback (most recent call last):
-    balancedstream.errors.InvalidInputError: add(): gave (7, 8), no tuple of n bigint; the batch fails
+    balancedstream.errors.InvalidInputError: add(): gave (7, 8), no tuple of n bigint; try again
     """
     columns = ", ".join(f"{field.name} {field.dataType.simpleString()}" for field in schema)
     fits = _make_type_verifier(schema, nullable=False)
