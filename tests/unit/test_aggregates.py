@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import datetime
 import math
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from types import SimpleNamespace
 from typing import Any
 
@@ -27,6 +26,7 @@ from balancedstream.keyed.aggregates import (
     make_fold,
 )
 from balancedstream.keyed.encoding import KeyEncoding
+from balancedstream.keyed.packing import pack_state, unpack_state
 
 ROWS = StructType().add("user", spark.StringType()).add("n", spark.LongType())
 
@@ -65,7 +65,7 @@ class Store:
         self.timers: set[int] = set()
         self.ttl_ms: int | None = None
 
-    def getValueState(self, name: str, schema: StructType, ttl_ms: int | None) -> Store:
+    def getValueState(self, name: str, schema: str, ttl_ms: int | None) -> Store:
         self.ttl_ms = ttl_ms
         return self
 
@@ -88,14 +88,15 @@ def fold(rows: Sequence[tuple[str | None, int]], aggregator: Aggregator) -> list
     run = make_fold(Aggregation(aggregator), ROWS, ["user"], encoding)
     arrow = pa.schema([("user", pa.string()), ("n", pa.int64())])
     batch = pa.RecordBatch.from_pylist([{"user": u, "n": n} for u, n in rows], schema=arrow)
-    return [row for part in run(iter([batch])) for row in part.to_pylist()]
+    found = [row for part in run(iter([batch])) for row in part.to_pylist()]
+    return [(row["user"], *unpack_state(row[STATE_COLUMN])) for row in found]
 
 
 def merge(parts: Sequence[Any], aggregator: Aggregator, store: Store, **options: Any) -> list[Any]:
     """What the stateful step says to the partial states of one key."""
     processor = MergingProcessor(Aggregation(aggregator), ["user"], **options)
     processor.init(store)
-    rows = [Row("user", STATE_COLUMN)("de", Row(*part)) for part in parts]
+    rows = [Row("user", STATE_COLUMN)("de", pack_state((part, None))) for part in parts]
     return [*processor.handleInputRows(("de",), iter(rows), SimpleNamespace())]
 
 
@@ -114,18 +115,20 @@ def test_however_rows_are_split_over_tasks_and_batches_the_state_is_that_of_all_
     parts = data.draw(st.permutations([p for task in tasks for p in fold(task, aggregator)]))
     for key in {key for key, _ in rows}:
         store = Store()
-        states = [tuple(p[STATE_COLUMN].values()) for p in parts if p["user"] == key]
+        states = [state for user, state, _ in parts if user == key]
         cut = data.draw(st.integers(0, len(states)))
         said = merge(states[:cut], aggregator, store) + merge(states[cut:], aggregator, store)
         numbers = [n for k, n in rows if k == key]
-        assert store.value == (len(numbers), max(numbers), sorted({*numbers}))
+        assert store.value is not None
+        state, _ = unpack_state(store.value[0])
+        assert state == (len(numbers), max(numbers), sorted({*numbers}))
         assert said[-1] == ("de", len(numbers), max(numbers))
         assert [*said[-1].__fields__] == ["user", "rows", "most"]
 
 
 def test_a_task_gives_one_partial_state_a_key_and_one_for_rows_without_a_key() -> None:
     parts = fold([("de", 1), (None, 2), ("de", 3), (None, 4), ("fr", 5)], Spread())
-    assert Counter(part["user"] for part in parts) == {"de": 1, "fr": 1, None: 1}
+    assert Counter(user for user, *_ in parts) == {"de": 1, "fr": 1, None: 1}
 
 
 def test_a_fold_keeps_the_order_of_rows_and_says_where_each_key_began() -> None:
@@ -151,23 +154,33 @@ def test_keys_keep_their_values_whatever_their_type() -> None:
     batch = pa.RecordBatch.from_pydict({"share": [0.0, math.nan, -0.0, math.nan, None, 1.5]})
     (part,) = run(iter([batch.slice(0, 0), batch]))
     keys = [repr(key) for key in part.column("share").to_pylist()]
-    rows = [state["rows"] for state in part.column(STATE_COLUMN).to_pylist()]
+    rows = [unpack_state(state)[0][0] for state in part.column(STATE_COLUMN).to_pylist()]
     assert dict(zip(keys, rows, strict=True)) == {"0.0": 2, "nan": 2, "None": 1, "1.5": 1}
 
 
-def test_a_window_is_kept_until_its_end_and_appended_once() -> None:
-    midnight, minute = map(datetime.datetime.fromisoformat, ("1970-01-01", "1970-01-01T00:01"))
-    window = Row("start", "end")(midnight, minute)
-    store = Store()
-    processor = MergingProcessor(
-        Aggregation(Spread()), ["user"], window=0, is_ntz=True, appends=True
+@pytest.mark.parametrize("zone", [None, "UTC", "Asia/Tokyo"])
+def test_a_window_is_kept_until_its_end_and_appended_once(zone: str | None) -> None:
+    times = pa.timestamp("us", zone)
+    span = pa.struct([("start", times), ("end", times)])
+    of_time = spark.TimestampType() if zone else spark.TimestampNTZType()
+    of_window = StructType().add("start", of_time).add("end", of_time)
+    schema = StructType().add("window", of_window).add("n", spark.LongType())
+    minute = pa.array([0, 60_000_000], pa.int64()).cast(times).to_pylist()
+    window = dict(zip(("start", "end"), minute, strict=True))
+    batch = pa.RecordBatch.from_arrays(
+        [pa.array([window, window], span), pa.array([7, 5])], names=["window", "n"]
     )
+    encoding = KeyEncoding(StructType([schema["window"]]))
+    run = make_fold(Aggregation(Spread()), schema, ["window"], encoding, "window")
+    ((part,),) = (made.to_pylist() for made in run(iter([batch])))
+
+    store = Store()
+    processor = MergingProcessor(Aggregation(Spread()), ["window"], appends=True)
     processor.init(store)
-    rows = [Row("user", STATE_COLUMN)(window, Row(2, 7, [7]))]
-    assert [*processor.handleInputRows((window,), iter(rows), SimpleNamespace())] == []
+    rows = iter([Row(*part)(*part.values())])
+    assert [*processor.handleInputRows((window,), rows, SimpleNamespace())] == []
     assert store.timers == {59_999}
-    fire: Iterator[Any] = processor.handleExpiredTimer((window,), None, None)
-    assert [*fire] == [(window, 2, 7)]
+    assert [*processor.handleExpiredTimer((window,), None, None)] == [(window, 2, 7)]
     assert store.value is None
     assert [*processor.handleExpiredTimer((window,), None, None)] == []
 

@@ -12,14 +12,13 @@ that bounds the memory whatever the number of keys.
 
 from __future__ import annotations
 
-import datetime
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import pyarrow as pa
 from pyspark.sql import Row
-from pyspark.sql.conversion import ArrowTableToRowsConversion, LocalDataToArrowConversion
+from pyspark.sql.conversion import ArrowTableToRowsConversion
 from pyspark.sql.streaming import StatefulProcessor, StatefulProcessorHandle
 from pyspark.sql.streaming.stateful_processor import ExpiredTimerInfo, TimerValues
 from pyspark.sql.types import StructType
@@ -27,6 +26,7 @@ from pyspark.sql.types import StructType
 from balancedstream.engine.schemas import make_verifier, parse_columns
 from balancedstream.errors import InvalidInputError
 from balancedstream.keyed.encoding import KeyEncoding
+from balancedstream.keyed.packing import pack_state, unpack_state
 
 STATE_COLUMN = "balancedstream_state"
 
@@ -107,12 +107,36 @@ class Aggregation:
         make_verifier(self.state, f"{name}.zero()", "nothing was started")(aggregator.zero())
 
     def verify_state(self, method: str) -> Callable[[Any], State]:
-        """What lets through what a method gives, where it is a state.
+        """What lets through what a method gave, where it is a state.
 
         Raises:
             InvalidInputError: when called with what is none; the batch fails then.
         """
         return make_verifier(self.state, self._name(method), NOT_COMMITTED)
+
+    def make_packer(self, method: str) -> Callable[[Any, int | None], bytes]:
+        """What packs a state that a method gave, with the end of its window.
+
+        A state travels, and is kept, as bytes: what Spark's Python API gives back for a struct, a
+        map or a time is not in every case what it was given.
+
+        Raises:
+            InvalidInputError: when called with what is no state; the batch fails then.
+        """
+        name = self._name(method)
+        verify = self.verify_state(method)
+
+        def pack(state: Any, end_ms: int | None) -> bytes:
+            packed = pack_state((verify(state), end_ms))
+            if packed is None:
+                message = (
+                    f"{name}: gave {state!r:.200}, with a value that cannot be kept; "
+                    f"{NOT_COMMITTED}: use plain values, and times in UTC or without a time zone"
+                )
+                raise InvalidInputError(message)
+            return packed
+
+        return pack
 
     def verify_output(self) -> Callable[[Any], tuple[Any, ...]]:
         """The same for results."""
@@ -147,7 +171,11 @@ def fold_rows(
 
 
 def make_fold(
-    aggregation: Aggregation, schema: StructType, keys: Sequence[str], encoding: KeyEncoding
+    aggregation: Aggregation,
+    schema: StructType,
+    keys: Sequence[str],
+    encoding: KeyEncoding,
+    window: str | None = None,
 ) -> Callable[[Iterator[Any]], Iterator[Any]]:
     """The function for `mapInArrow` that makes partial states of rows.
 
@@ -156,30 +184,39 @@ def make_fold(
         schema: of the rows.
         keys: the key's columns.
         encoding: of the keys.
+        window: the key's column that is a window.
 
     Returns:
-        What gives, for each Arrow batch, the columns of the key and the state of its rows.
+        What gives, for each Arrow batch, the columns of the key and its rows' packed state.
     """
 
     def fold(batches: Iterator[Any]) -> Iterator[Any]:
-        verify = aggregation.verify_state("add")
-        column = StructType().add(STATE_COLUMN, aggregation.state)
+        pack = aggregation.make_packer("add")
         for batch in batches:
             if not batch.num_rows:
                 continue
             rows = ArrowTableToRowsConversion.convert(pa.Table.from_batches([batch]), schema)
             columns = [batch.column(schema.names.index(key)) for key in keys]
             folded = [*fold_rows(aggregation.aggregator, encoding.freeze_columns(columns), rows)]
-            states = LocalDataToArrowConversion.convert(
-                [(verify(state),) for _, state in folded], column, use_large_var_types=False
-            )
             first = pa.array([position for position, _ in folded])
+            columns = [column.take(first) for column in columns]
+            ends_ms = (
+                [None] * len(folded) if window is None else _find_ends_ms(columns, keys, window)
+            )
+            parts = [
+                pack(state, end_ms) for (_, state), end_ms in zip(folded, ends_ms, strict=True)
+            ]
             yield pa.RecordBatch.from_arrays(
-                [*(c.take(first) for c in columns), *states.combine_chunks().to_batches()[0]],
-                names=[*keys, STATE_COLUMN],
+                [*columns, pa.array(parts, pa.binary())], names=[*keys, STATE_COLUMN]
             )
 
     return fold
+
+
+def _find_ends_ms(columns: Sequence[Any], keys: Sequence[str], window: str) -> list[int | None]:
+    ends = columns[keys.index(window)].field("end")
+    exact_us = ends.cast(pa.timestamp("us", ends.type.tz)).cast(pa.int64())
+    return [None if end_us is None else end_us // 1000 for end_us in exact_us.to_pylist()]
 
 
 class MergingProcessor(StatefulProcessor):
@@ -189,9 +226,6 @@ class MergingProcessor(StatefulProcessor):
         aggregation: the user's.
         keys: the key's columns.
         ttl_ms: how long a state is kept after its last change; None for ever.
-        window: position of the key's column that is a window; its state goes when the watermark
-            passes its end.
-        is_ntz: whether the window's times have no time zone.
         appends: whether the result is given once, when the window is over.
     """
 
@@ -201,43 +235,39 @@ class MergingProcessor(StatefulProcessor):
         keys: Sequence[str],
         *,
         ttl_ms: int | None = None,
-        window: int | None = None,
-        is_ntz: bool = False,
         appends: bool = False,
     ) -> None:
         self._aggregation = aggregation
         self._columns = [*keys, *aggregation.output.names]
         self._ttl_ms = ttl_ms
-        self._window = window
-        self._is_ntz = is_ntz
         self._appends = appends
 
     def init(self, handle: StatefulProcessorHandle) -> None:
         """Called by Spark once a task."""
         self._handle = handle
-        self._state = handle.getValueState("state", self._aggregation.state, self._ttl_ms)
+        self._state = handle.getValueState("state", "packed BINARY", self._ttl_ms)
         self._verify = self._aggregation.verify_state("merge")
+        self._pack = self._aggregation.make_packer("merge")
         self._verify_output = self._aggregation.verify_output()
 
     def handleInputRows(
         self, key: Any, rows: Iterator[Row], timerValues: TimerValues
     ) -> Iterator[Row]:
         """Takes the partial states of one key in."""
-        kept = self._state.get()
-        state = None if kept is None else tuple(kept)
+        state = self._read_state()
+        end_ms = None
         for row in rows:
-            part = tuple(row[-1])
-            if state is None:
-                state = part
-            else:
-                state = self._verify(self._aggregation.aggregator.merge(state, part))
+            part, end_ms = unpack_state(row[-1])
+            if state is not None:
+                part = self._verify(self._aggregation.aggregator.merge(state, part))
+            state = part
         if state is None:
             return
-        self._state.update(state)
-        if self._window is not None:
+        self._state.update((self._pack(state, end_ms),))
+        if end_ms is not None:
             # Spark fires what is before the watermark, and a window is over when the watermark is
             # at its end.
-            self._handle.registerTimer(self._find_end_ms(key[self._window]) - 1)
+            self._handle.registerTimer(end_ms - 1)
         if not self._appends:
             yield self._make_result(key, state)
 
@@ -245,22 +275,24 @@ class MergingProcessor(StatefulProcessor):
         self, key: Any, timerValues: TimerValues, expiredTimerInfo: ExpiredTimerInfo
     ) -> Iterator[Row]:
         """The window is over."""
-        state = self._state.get()
+        state = self._read_state()
         if state is None:
             return
         self._state.clear()
         if self._appends:
-            yield self._make_result(key, tuple(state))
+            yield self._make_result(key, state)
 
     def close(self) -> None:
         """Nothing is left to do."""
+
+    def _read_state(self) -> State | None:
+        kept = self._state.get()
+        if kept is None:
+            return None
+        state: State = unpack_state(kept[0])[0]
+        return state
 
     def _make_result(self, key: Any, state: State) -> Row:
         result = self._verify_output(self._aggregation.aggregator.finish(state))
         made: Row = Row(*self._columns)(*key, *result)
         return made
-
-    def _find_end_ms(self, window: Any) -> int:
-        end = window["end"]
-        exact_s: float = (end.replace(tzinfo=datetime.UTC) if self._is_ntz else end).timestamp()
-        return round(exact_s * 1000)

@@ -10,7 +10,14 @@ from typing import Any, Literal
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as sf
 from pyspark.sql.streaming import StatefulProcessor
-from pyspark.sql.types import BooleanType, IntegerType, StructType, TimestampNTZType, TimestampType
+from pyspark.sql.types import (
+    BinaryType,
+    BooleanType,
+    IntegerType,
+    StructType,
+    TimestampNTZType,
+    TimestampType,
+)
 
 from balancedstream.engine.checkpoints import publish_checkpoints
 from balancedstream.errors import InvalidInputError
@@ -199,22 +206,19 @@ class BalancedFrame:
             aggregation,
             self._keys,
             ttl_ms=None if ttl_s is None else round(ttl_s * 1000),
-            window=None if window is None else self._keys.index(window),
-            is_ntz=window is not None
-            and isinstance(self._frame.schema[window].dataType["end"].dataType, TimestampNTZType),
             appends=outputMode == "append",
         )
         partial = copy.copy(self)
-        partial._frame = self._fold(aggregation)
+        partial._frame = self._fold(aggregation, window)
         time_mode = "eventTime" if window else "processingTime" if ttl_s is not None else "none"
         schema = StructType([*self._key_schema(), *aggregation.output])
         return partial.transformWithState(processor, schema, outputMode, time_mode)
 
-    def _fold(self, aggregation: Aggregation) -> DataFrame:
+    def _fold(self, aggregation: Aggregation, window: str | None) -> DataFrame:
         """Partial states instead of rows."""
         # The key's columns keep their metadata: by it Spark finds rows that are late.
-        schema = self._key_schema().add(STATE_COLUMN, aggregation.state)
-        fold = make_fold(aggregation, self._frame.schema, self._keys, self._encoding)
+        schema = self._key_schema().add(STATE_COLUMN, BinaryType())
+        fold = make_fold(aggregation, self._frame.schema, self._keys, self._encoding, window)
         return self._frame.mapInArrow(fold, schema)
 
     def _key_schema(self) -> StructType:
