@@ -540,6 +540,30 @@ def tabulate_shuffle(results: Sequence[Result]) -> Iterator[str]:
     yield from table(["target", "measured", "met"], targets)
 
 
+def tabulate_split_key(results: Sequence[Result]) -> Iterator[str]:
+    arms = {"vanilla": "whole", "balanced": "whole", "aggregate": "split"}
+    rows = []
+    for arm, bound in arms.items():
+        batch_s = [settled_batch_s(r, arm) for r in results]
+        own_s = [settled_batch_s(r, "vanilla") for r in results]
+        rows.append(
+            [
+                arm,
+                spread(batch_s),
+                spread(ours / own for ours, own in zip(batch_s, own_s, strict=True)),
+                spread(r["measured"]["bound_s"][bound] for r in results),
+            ]
+        )
+    header = ["", "batch (s)", "÷ vanilla", "of it waiting, at the least (s)"]
+    yield from table(header, rows)
+
+
+def settled_batch_s(result: Result, arm: str) -> float:
+    """The median of the last batches."""
+    batch_s: list[float] = result["measured"][arm]["batch_s"]
+    return median(batch_s[-result["settings"]["measured_batches"] :])
+
+
 TABLES: dict[str, Callable[[Sequence[Result]], Iterator[str]]] = {
     "placement": tabulate_placement,
     "migration": tabulate_migration,
@@ -549,6 +573,7 @@ TABLES: dict[str, Callable[[Sequence[Result]], Iterator[str]]] = {
     "operator_load": tabulate_operator_load,
     "shuffle_simulated": tabulate_shuffle_simulated,
     "shuffle": tabulate_shuffle,
+    "split_key": tabulate_split_key,
 }
 
 if __name__ == "__main__":

@@ -6,10 +6,11 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from balancedstream.attaching import Attachment, attach
-    from balancedstream.keyed import BalancedFrame, balanced, read_state
+    from balancedstream.keyed import Aggregator, BalancedFrame, balanced, read_state
     from balancedstream.shuffling.shuffles import Shuffle, shuffle
 
 __all__ = [
+    "Aggregator",
     "Attachment",
     "BalancedFrame",
     "Shuffle",
@@ -27,7 +28,7 @@ def __getattr__(name: str) -> Any:
         from balancedstream import attaching  # noqa: PLC0415
 
         return getattr(attaching, name)
-    if name in {"BalancedFrame", "balanced", "read_state"}:
+    if name in {"Aggregator", "BalancedFrame", "balanced", "read_state"}:
         from balancedstream import keyed  # noqa: PLC0415
 
         return getattr(keyed, name)

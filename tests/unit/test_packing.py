@@ -23,7 +23,7 @@ def test_values_of_all_kinds_are_packed_and_unpacked_alike() -> None:
     now = datetime.datetime(2024, 1, 2, 3, 4, 5, 6, tzinfo=datetime.UTC)
     content = (
         {
-            "value": (1, "de", b"x", None, True, 0.5, Decimal("1.20")),
+            "value": (1, "de", b"x", bytearray(b"y"), None, True, 0.5, Decimal("1.20")),
             "list": [(now,), (now.date(),), (datetime.timedelta(seconds=3),)],
             "map": [((Row(a=1, b=[Row(c={"k": 2})]),), (now.time(),))],
         },

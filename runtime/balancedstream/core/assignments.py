@@ -450,7 +450,8 @@ def _describe(stuck: Sequence[KeyLoad], scene: _Scene) -> str:
     others = f", nor {len(stuck) - 1} more like it" if len(stuck) > 1 else ""
     return (
         f"key {stuck[0].key} alone carries {100 * share:.0f} % of the busy time, {alone:.2f} x the "
-        f"mean of an executor, and no assignment can split it{others}"
+        f"mean of an executor, and no assignment can split it{others}: "
+        "balanced(...).aggregate can, where its state can be merged"
     )
 
 

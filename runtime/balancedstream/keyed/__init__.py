@@ -3,7 +3,8 @@
 How it works, and what it is credited to, is told in `core.epochs`.
 """
 
+from balancedstream.keyed.aggregates import Aggregator
 from balancedstream.keyed.frames import BalancedFrame, balanced
 from balancedstream.keyed.reading import read_state
 
-__all__ = ["BalancedFrame", "balanced", "read_state"]
+__all__ = ["Aggregator", "BalancedFrame", "balanced", "read_state"]

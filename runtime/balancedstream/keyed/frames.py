@@ -2,16 +2,32 @@
 
 from __future__ import annotations
 
+import copy
+import math
 import warnings
-from typing import Any
+from typing import Any, Literal
 
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as sf
 from pyspark.sql.streaming import StatefulProcessor
-from pyspark.sql.types import BooleanType, IntegerType, StructType
+from pyspark.sql.types import (
+    BinaryType,
+    BooleanType,
+    IntegerType,
+    StructType,
+    TimestampNTZType,
+    TimestampType,
+)
 
 from balancedstream.engine.checkpoints import publish_checkpoints
 from balancedstream.errors import InvalidInputError
+from balancedstream.keyed.aggregates import (
+    STATE_COLUMN,
+    Aggregation,
+    Aggregator,
+    MergingProcessor,
+    make_fold,
+)
 from balancedstream.keyed.control import KeyControl
 from balancedstream.keyed.encoding import KeyEncoding
 from balancedstream.keyed.functions import Function, MovableFunction
@@ -27,6 +43,9 @@ from balancedstream.keyed.routing import route_by
 from balancedstream.keyed.source import SOURCE, ControlSource
 
 DEFAULT_NAME = "keys"
+
+DELAY = "spark.watermarkDelayMs"
+"""By this entry of a column's metadata Spark knows which one its watermark is of."""
 
 
 class BalancedFrame:
@@ -130,6 +149,116 @@ class BalancedFrame:
         applied: DataFrame = grouped.applyInPandasWithState(run, *modes)
         return applied
 
+    def aggregate(
+        self,
+        aggregator: Aggregator,
+        outputMode: Literal["update", "append"] = "update",
+        *,
+        ttl_s: float | None = None,
+        window: str | None = None,
+    ) -> DataFrame:
+        """Aggregates by key, with the work on one hot key split over all tasks that read its rows.
+
+        The expensive step, `Aggregator.add`, runs before the shuffle, in the tasks that read the
+        rows; behind it few partial states a key are merged. So the work of a key is split as evenly
+        as its rows are over the input's partitions. A Kafka topic that is partitioned by this very
+        key has all rows of a key in one of them: `repartition` the DataFrame first.
+
+        Keys are hashed and moved as with `transformWithState`. A row counts once, also where a task
+        or a batch is run again: partial states are part of Spark's batch.
+
+        Args:
+            aggregator: whose states can be merged in any order and grouping.
+            outputMode: "update" gives, in each batch, a row for each key that had rows. "append"
+                gives a row for each key once, when its window is over.
+            ttl_s: a key that had no row for so many seconds of processing time is forgotten. By
+                default, and without a window, keys are kept for ever.
+            window: that column of the key which `pyspark.sql.functions.window` made, of a time with
+                a watermark. As in Spark's own aggregation by window, a window's state is kept until
+                the watermark passes its end, and rows that come later are dropped.
+
+        Returns:
+            The columns of the key, then those of `Aggregator.output_schema`.
+
+        Raises:
+            InvalidInputError: the DataFrame is no stream, or an argument cannot be used; the
+                message names it. What a method of the aggregator gives is checked as it comes: what
+                does not fit its schema fails the batch with this error, and no state is changed.
+        """
+        self._check_stream()
+        aggregation = Aggregation(aggregator)
+        self._check_output_names(aggregation)
+        if outputMode not in {"update", "append"}:
+            message = f"outputMode: must be update or append, not {outputMode!r:.80}"
+            raise InvalidInputError(message)
+        if outputMode == "append" and window is None:
+            message = (
+                "outputMode: append gives what never changes again, and without a window every "
+                "result may; nothing was started: name a window, or use update"
+            )
+            raise InvalidInputError(message)
+        if ttl_s is not None and not 0.001 <= ttl_s < math.inf:
+            message = f"ttl_s: must be a number of seconds, 0.001 or more, not {ttl_s}"
+            raise InvalidInputError(message)
+        if window is not None:
+            self._check_window(window, ttl_s)
+        processor = MergingProcessor(
+            aggregation,
+            self._keys,
+            ttl_ms=None if ttl_s is None else round(ttl_s * 1000),
+            appends=outputMode == "append",
+        )
+        partial = copy.copy(self)
+        partial._frame = self._fold(aggregation, window)
+        time_mode = "eventTime" if window else "processingTime" if ttl_s is not None else "none"
+        schema = StructType([*self._key_schema(), *aggregation.output])
+        return partial.transformWithState(processor, schema, outputMode, time_mode)
+
+    def _fold(self, aggregation: Aggregation, window: str | None) -> DataFrame:
+        """Partial states instead of rows."""
+        # The key's columns keep their metadata: by it Spark finds rows that are late.
+        schema = self._key_schema().add(STATE_COLUMN, BinaryType())
+        fold = make_fold(aggregation, self._frame.schema, self._keys, self._encoding, window)
+        return self._frame.mapInArrow(fold, schema)
+
+    def _key_schema(self) -> StructType:
+        return StructType([self._frame.schema[key] for key in self._keys])
+
+    def _check_output_names(self, aggregation: Aggregation) -> None:
+        for column in aggregation.output.names:
+            if column in self._keys:
+                message = (
+                    f"{type(aggregation.aggregator).__name__}.output_schema: its column {column!r} "
+                    "is one of the key, which comes by itself; nothing was started: leave it out"
+                )
+                raise InvalidInputError(message)
+
+    def _check_window(self, window: str, ttl_s: float | None) -> None:
+        if ttl_s is not None:
+            message = (
+                "ttl_s: Spark counts a time to live in processing time only, and a window ends in "
+                "event time; nothing was started: name one of them"
+            )
+            raise InvalidInputError(message)
+        if window not in self._keys:
+            message = (
+                f"window: {window!r} is no column of the key, which is {', '.join(self._keys)}; "
+                "nothing was started: group by the window, too"
+            )
+            raise InvalidInputError(message)
+        column = self._frame.schema[window]
+        fields = column.dataType.fieldNames() if isinstance(column.dataType, StructType) else []
+        is_window = "end" in fields and isinstance(
+            column.dataType["end"].dataType, TimestampType | TimestampNTZType
+        )
+        if not is_window or DELAY not in column.metadata:
+            message = (
+                f"window: the column {window!r} is no window with a watermark; nothing was "
+                "started: make it by df.withWatermark(time, delay) and, after that, "
+                "pyspark.sql.functions.window(time, length)"
+            )
+            raise InvalidInputError(message)
+
     def _check_stream(self) -> None:
         if not self._frame.isStreaming:
             message = (
@@ -230,7 +359,7 @@ def balanced(df: DataFrame, *keys: str, name: str = DEFAULT_NAME) -> BalancedFra
         name: of the operator; each one of a query needs its own, the same at every start.
 
     Returns:
-        What has `transformWithState` and its like, as Spark's `GroupedData` has.
+        What has `transformWithState` and its like, as Spark's `GroupedData` has, and `aggregate`.
 
     Raises:
         InvalidInputError: no key column, one that is not there, or a column with a hidden name.
@@ -245,7 +374,7 @@ def balanced(df: DataFrame, *keys: str, name: str = DEFAULT_NAME) -> BalancedFra
                 "started"
             )
             raise InvalidInputError(message)
-    for hidden in (ROUTE_COLUMN, CONTROL_COLUMN):
+    for hidden in (ROUTE_COLUMN, CONTROL_COLUMN, STATE_COLUMN):
         if hidden in df.columns:
             message = f"df: its column {hidden} has a name that is needed; rename the column"
             raise InvalidInputError(message)

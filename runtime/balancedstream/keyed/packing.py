@@ -12,6 +12,9 @@ from typing import Any
 
 from balancedstream.errors import CheckpointError
 
+PROTOCOL = 5
+"""The first that knows a bytearray, which is what Spark gives for a binary value."""
+
 _KNOWN = {
     ("datetime", "date"),
     ("datetime", "datetime"),
@@ -40,7 +43,7 @@ def pack_state(content: Any) -> bytes | None:
     >>> unpack_state(pack_state(({"total": (7,)}, [1000])))
     ({'total': (7,)}, [1000])
     """
-    packed = pickle.dumps(content)
+    packed = pickle.dumps(content, protocol=PROTOCOL)
     try:
         unpack_state(packed)
     except CheckpointError:

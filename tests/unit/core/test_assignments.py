@@ -263,7 +263,7 @@ def test_a_key_above_the_mean_executor_stays_and_the_others_leave_it_alone() -> 
     assert decision.imbalance_after == pytest.approx(decision.bound)
     assert decision.reason.endswith(
         "key de alone carries 60 % of the busy time, 1.20 x the mean of an executor, "
-        "and no assignment can split it"
+        "and no assignment can split it: balanced(...).aggregate can, where its state can be merged"
     )
 
 
@@ -273,7 +273,8 @@ def test_a_key_that_no_move_can_help_is_named_all_the_same() -> None:
     assert decision.moves == ()
     assert decision.reason == (
         "no key moves: imbalance 1.80 is within 1.05 x the bound 1.80; key de alone carries 90 % "
-        "of the busy time, 1.80 x the mean of an executor, and no assignment can split it"
+        "of the busy time, 1.80 x the mean of an executor, and no assignment can split it: "
+        "balanced(...).aggregate can, where its state can be merged"
     )
 
 

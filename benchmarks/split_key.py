@@ -1,0 +1,173 @@
+"""One key with most of the rows, on two executors: kept whole, reassigned, and split.
+
+The same rows go through the same work, which waits for each row, in three arms: Spark's own
+`groupBy(...).transformWithState`; `balanced(...).transformWithState`, which can move the key and
+not split it; and `balanced(...).aggregate`, which does the work where the rows are.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from harness import (
+    Benchmark,
+    Case,
+    MeasuringEngine,
+    alternate,
+    balancing,
+    draw_uniform,
+    open_session,
+    prepare,
+    read_rows,
+    remove_folder,
+    run,
+    start_query,
+    watching,
+)
+from hot_keys import Waiter
+from pyspark.sql import DataFrame, Row, SparkSession
+from pyspark.sql import functions as F  # noqa: N812
+
+from balancedstream.engine.session import LocalExecutors
+from balancedstream.keyed import Aggregator, balanced
+
+EXECUTORS = 2
+ARMS = ("vanilla", "balanced", "aggregate")
+
+
+@dataclass(frozen=True)
+class Load:
+    """What all arms get.
+
+    Attributes:
+        partitions: eight state partitions an executor.
+        hot_share: how much of the rows the one key has.
+        keys: distinct other keys.
+        rows_per_batch: rows in every batch, in two input partitions.
+        wait_ms: how long the work on each row waits.
+        batches: in each arm.
+        measured_batches: the last ones, which are compared.
+    """
+
+    partitions: int = 8 * EXECUTORS
+    hot_share: float = 0.6
+    keys: int = 200
+    rows_per_batch: int = 400
+    wait_ms: int = 10
+    batches: int = 12
+    measured_batches: int = 4
+
+
+WARM_UP_BATCHES = 2
+SMOKE = Load(rows_per_batch=150, batches=4, measured_batches=1)
+
+
+class Counter(Aggregator):  # type: ignore[misc]
+    """The same work as `Waiter`'s: counts the rows of a key, and waits for each."""
+
+    state_schema = "rows LONG"
+    output_schema = "rows LONG"
+
+    def __init__(self, wait_s: float) -> None:
+        self._wait_s = wait_s
+
+    def zero(self) -> tuple[Any, ...]:
+        return (0,)
+
+    def add(self, state: tuple[Any, ...], rows: Sequence[Row]) -> tuple[Any, ...]:
+        for _ in rows:
+            time.sleep(self._wait_s)
+        return (state[0] + len(rows),)
+
+    def merge(self, left: tuple[Any, ...], right: tuple[Any, ...]) -> tuple[Any, ...]:
+        return (left[0] + right[0],)
+
+    def finish(self, state: tuple[Any, ...]) -> tuple[Any, ...]:
+        return state
+
+
+def main() -> None:
+    with prepare("split_key", __doc__ or "") as benchmark:
+        load = SMOKE if benchmark.smoke else Load()
+        cases: list[Case] = [{"repetition": repetition} for repetition in benchmark.repetitions]
+        missing = benchmark.find_missing(cases)
+        if missing:
+            measure_all(benchmark, load, missing)
+
+
+def measure_all(benchmark: Benchmark, load: Load, cases: Sequence[Case]) -> None:
+    with open_session(benchmark, LocalExecutors(EXECUTORS, EXECUTORS)) as spark:
+        bench = Bench(benchmark.work, spark, load)
+        with watching(bench.engine):
+            bench.run_arm("vanilla", 0, WARM_UP_BATCHES)
+        for case in cases:
+            benchmark.record(spark, case, asdict(load), bench.measure(int(case["repetition"])))
+
+
+class Bench:
+    """A session in which one query after the other is measured."""
+
+    def __init__(self, work: Path, spark: SparkSession, load: Load) -> None:
+        self._work = work
+        self._spark = spark
+        self._load = load
+        self.engine = MeasuringEngine(spark)
+
+    def measure(self, repetition: int) -> dict[str, Any]:
+        """The same rows in each arm."""
+        order = alternate(repetition, *ARMS)
+        arms: dict[str, Any] = {}
+        for arm in order:
+            loop = watching(self.engine) if arm == "vanilla" else balancing(self.engine)
+            with loop:
+                arms[arm] = self.run_arm(arm, repetition, self._load.batches)
+        return {"order": order, "bound_s": find_bound_s(self._load), **arms}
+
+    def run_arm(self, arm: str, repetition: int, batches: int) -> dict[str, Any]:
+        """Runs one query from its beginning; gives one figure a batch of each kind."""
+        self.engine.forget_events()
+        name = f"{arm}-{repetition}"
+        checkpoint = self._work / name
+        remove_folder(checkpoint)
+        query = start_query(self._count(arm, self._draw_rows(repetition)), name, checkpoint)
+        try:
+            finished = self.engine.await_batches(query, batches)[:batches]
+        finally:
+            query.stop()
+        return {
+            "batch_s": [event.sample.duration_s for event in finished],
+            "rows": [event.sample.input_rows for event in finished],
+        }
+
+    def _count(self, arm: str, rows: DataFrame) -> DataFrame:
+        wait_s = self._load.wait_ms / 1000
+        if arm == "aggregate":
+            return balanced(rows, "key").aggregate(Counter(wait_s))
+        grouped: Any = balanced(rows, "key") if arm == "balanced" else rows.groupBy("key")
+        states: DataFrame = grouped.transformWithState(
+            Waiter(wait_s), "key LONG, rows LONG", "update", "none"
+        )
+        return states
+
+    def _draw_rows(self, seed: int) -> DataFrame:
+        """Rows with a `key`; the seed also decides which partitions keys fall into."""
+        load = self._load
+        drawn = draw_uniform(seed)
+        others = F.floor(drawn * 1_000_000) % load.keys + 1_000_000
+        key = F.when(drawn < load.hot_share, 1000 * seed).otherwise(others)
+        return read_rows(self._spark, load.rows_per_batch).select(key.cast("long").alias("key"))
+
+
+def find_bound_s(load: Load) -> dict[str, float]:
+    """The waiting that no batch can do without: with the key on one executor, and split."""
+    work_s = load.rows_per_batch * load.wait_ms / 1000
+    whole_s = work_s * max(load.hot_share, 1 / EXECUTORS)
+    return {"whole": whole_s, "split": work_s / EXECUTORS}
+
+
+if __name__ == "__main__":
+    run(main)

@@ -1,0 +1,73 @@
+"""Schemas that a user writes, and values that are to fit them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from pyspark.errors import PySparkException
+from pyspark.sql.types import DataType, StructType, _make_type_verifier
+
+from balancedstream.errors import InvalidInputError
+
+Verify = Callable[[Any], tuple[Any, ...]]
+
+
+def parse_columns(schema: StructType | str, what: str) -> StructType:
+    """The columns that a schema names.
+
+    Args:
+        schema: a `StructType`, or text such as `n LONG, names ARRAY<STRING>`.
+        what: the user's name of it.
+
+    Raises:
+        InvalidInputError: it is no schema, or has no columns.
+    """
+    try:
+        parsed = DataType.fromDDL(schema) if isinstance(schema, str) else schema
+    except PySparkException as problem:
+        message = (
+            f"{what}: Spark cannot read {schema!r:.200} ({problem!s:.200}); nothing was started"
+        )
+        raise InvalidInputError(message) from problem
+    if not isinstance(parsed, StructType) or not len(parsed):
+        message = (
+            f"{what}: must name columns with their types, as in 'n LONG, total DOUBLE', and is "
+            f"{schema!r:.200}; nothing was started"
+        )
+        raise InvalidInputError(message)
+    return parsed
+
+
+def make_verifier(schema: StructType, what: str, consequence: str) -> Verify:
+    """A function that lets tuples of these columns pass, and names all else.
+
+    Args:
+        schema: the columns.
+        what: whose values they are, for the message.
+        consequence: what a wrong one means for the user's data, for the message.
+
+    >>> from pyspark.sql.types import LongType
+    >>> verify = make_verifier(StructType().add("n", LongType()), "add()", "try again")
+    >>> verify((7,))
+    (7,)
+    >>> verify((7, 8))
+    Traceback (most recent call last):
+    balancedstream.errors.InvalidInputError: add(): gave (7, 8), no tuple of n bigint; try again
+    """
+    columns = ", ".join(f"{field.name} {field.dataType.simpleString()}" for field in schema)
+    fits = _make_type_verifier(schema, nullable=False)
+
+    def verify(value: Any) -> tuple[Any, ...]:
+        problem = ""
+        if isinstance(value, tuple) and len(value) == len(schema):
+            try:
+                fits(tuple(value))
+            except (PySparkException, TypeError, ValueError) as refused:
+                problem = f" ({refused!s:.200})"
+            else:
+                return tuple(value)
+        message = f"{what}: gave {value!r:.200}, no tuple of {columns}{problem}; {consequence}"
+        raise InvalidInputError(message)
+
+    return verify
