@@ -10,7 +10,7 @@ demo: $(VENV)/.ready
 	@$(BIN)/python examples/01-flights/demo.py --report $(REPORT)
 
 test: lint
-	@$(BIN)/python -m pytest runtime/balancedstream operator tests/unit tests/integration
+	@$(BIN)/python -m pytest -n 2 --dist loadfile runtime/balancedstream operator tests/unit tests/integration
 
 # On the cluster of KUBECONFIG, on kind where Docker runs, or on tests/cluster where root and Go are.
 e2e: $(VENV)/.ready

@@ -491,9 +491,10 @@ class Supervisor:
         advice, reasons = [], []
         if policy.balance.mode == "advise":
             for key, balance in decision.balance.items():
-                if balance.moves:
-                    advice.append((key, balance.moves))
-                    reasons.append(f"would move: {balance.reason}")
+                if decision.moves_any(key):
+                    keys = decision.keys.get(key)
+                    advice.append((key, (keys.moves if keys else (), balance.moves)))
+                    reasons.append(f"would move: {decision.say_why(key)}")
         desired = int(report.recall("desiredExecutors", policy.scaling.min_executors))
         if policy.scaling.mode == "advise" and decision.scaling.executors != desired:
             advice.append((("", 0), (decision.scaling.executors,)))  # type: ignore[arg-type]

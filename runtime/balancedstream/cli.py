@@ -125,10 +125,13 @@ def _explain(arguments: argparse.Namespace) -> int:
     print(f"executors: {executors}")
     for (query, operator), balance in sorted(decision.balance.items()):
         load = decision.loads[query, operator]
-        print(f"\nquery {query}, operator {operator}: {balance.reason}")
+        print(f"\nquery {query}, operator {operator}: {decision.say_why((query, operator))}")
         for executor, busy_s in sorted(load.executor_busy_s.items()):
             held = sorted(p for p, e in load.placement.items() if e == executor)
             print(f"  executor {executor}: {busy_s:.3f} s a batch, partitions {held}")
+        assignment = decision.keys.get((query, operator))
+        for way in assignment.moves if assignment else ():
+            print(f"  move key {way.key}: partition {way.source} -> {way.target}")
         for move in balance.moves:
             busy_s = load.busy_s.get(move.partition, 0.0)
             state_bytes = load.state_bytes.get(move.partition, 0)

@@ -95,8 +95,12 @@ class Rekeyer:
         return {name for name, query in self._queries.items() if query.under_way}
 
     def samples(self, query: str) -> tuple[KeySample, ...]:
-        """The hot keys of a query's last batch; none where its keys stay."""
-        return self._queries[query].samples if query in self._queries else ()
+        """The hot keys of a query's last batch that can move; none where its keys stay."""
+        found = self._queries.get(query)
+        if found is None:
+            return ()
+        stuck = {key for key, _ in found.given_up}
+        return tuple(sample for sample in found.samples if sample.key not in stuck)
 
     def check(self, plan: Plan) -> None:
         """Refuses routes that cannot be; nothing changes.

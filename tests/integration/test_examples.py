@@ -134,5 +134,6 @@ def read_records(history: Path, kind: str) -> list[dict[str, Any]]:
 
 def read_lines(folder: Path) -> list[dict[str, Any]]:
     """All rows of a folder's files, by name."""
-    rows = [json.loads(line) for file in folder.glob("*.json") for line in file.open()]
+    texts = [file.read_text("utf-8") for file in folder.glob("*.json")]
+    rows = [json.loads(line) for text in texts for line in text.splitlines()]
     return sorted(rows, key=lambda row: row["name"])

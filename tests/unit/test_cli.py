@@ -12,7 +12,7 @@ import yaml
 
 from balancedstream.cli import main
 from balancedstream.core.decisions import Observation
-from balancedstream.core.observations import TaskSample
+from balancedstream.core.observations import KeySample, TaskSample
 from balancedstream.core.policy import Policy, parse, to_mapping
 
 
@@ -154,6 +154,22 @@ def test_a_recorded_observation_is_explained(
     said = capsys.readouterr().out
     assert "query q, operator 0: 1 move: imbalance 2.00 → 1.00 (bound 1.00)" in said
     assert "move partition 0 (4.000 s, 1,000 bytes of state): a -> b" in said
+
+
+def test_the_moves_of_keys_are_explained_too(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    busy_s = {0: 7.0, 1: 0.5, 2: 0.5}
+    executors = {0: "a", 1: "b", 2: "b"}
+    tasks = tuple(
+        TaskSample("q", 0, p, 1, executors[p], s, 10, 1000, 9.0) for p, s in busy_s.items()
+    )
+    keys = tuple(KeySample("q", 0, k, 0, 1, s) for k, s in {'"de"': 4.0, '"fr"': 3.0}.items())
+    observation = Observation(10.0, {"a": 1, "b": 1}, tasks, keys=keys)
+    assert main(["explain", str(record(tmp_path / "seen.json", observation))]) == 0
+    said = capsys.readouterr().out
+    assert "query q, operator 0: 1 key move: imbalance 1.75 → 1.00" in said
+    assert 'move key "fr": partition 0 -> 1' in said
 
 
 @pytest.mark.parametrize(

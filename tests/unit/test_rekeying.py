@@ -159,6 +159,8 @@ def test_keys_that_do_not_come_are_given_up_and_not_asked_again(stream: Stream) 
     assert dropped.dropped_reason == "their state was not handed over in 10 batches"
     stream.plan((DE, 2))
     assert stream.wish() == Wish()
+    stream.run_batch(Epoch(), {DE: (5, 2.0), FR: (1, 1.0)})
+    assert [s.key for s in stream.rekeyer.samples("q")] == [FR], "the other can go nowhere"
 
 
 def test_what_was_given_up_is_not_asked_for_when_the_query_begins_again(stream: Stream) -> None:
