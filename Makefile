@@ -9,8 +9,10 @@ OLDEST_SPARK := 4.2.0
 demo: $(VENV)/.ready
 	@$(BIN)/python examples/01-flights/demo.py --report $(REPORT)
 
+# Files side by side, the long ones first: on two cores Spark's tests wait for much else than these.
 test: lint
-	@$(BIN)/python -m pytest -n 2 --dist loadfile runtime/balancedstream operator tests/unit tests/integration
+	@$(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder \
+	  tests/integration tests/unit operator runtime/balancedstream
 
 # On the cluster of KUBECONFIG, on kind where Docker runs, or on tests/cluster where root and Go are.
 e2e: $(VENV)/.ready
