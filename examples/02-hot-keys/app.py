@@ -120,11 +120,10 @@ def main() -> None:
         .outputMode("update")
         .option("checkpointLocation", str(args.output.resolve() / "checkpoint"))
         .foreachBatch(write_batches(args.output / "words"))
+        .trigger(availableNow=True)
         .start()
     )
-    # Not `availableNow`: that settles at the start which keys may move.
-    query.processAllAvailable()
-    query.stop()
+    query.awaitTermination()
     spark.stop()
 
 

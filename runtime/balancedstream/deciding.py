@@ -57,6 +57,8 @@ class Decider:
             self._tasks.extend(event.tasks)
         self._warm.add(event.query)
         self._keys.extend(self._realizer.keys.samples(event.query))
+        stuck = self._realizer.keys.stuck(event.query)
+        self._keys = [k for k in self._keys if k.query != event.query or k.key not in stuck]
         self._forget_before(event.query, self._realizer.keys.last_arrival(event.query))
         self._prune(now_s)
         if executors:
@@ -107,7 +109,11 @@ class Decider:
             {key: b.reason for key, b in decision.balance.items() if b.moves},
             str(scaling.verdict),
             scaling.reason,
-            {key[0]: a.reason for key, a in decision.keys.items() if a.moves},
+            {
+                key[0]: self._hide_keys(a.reason, key, decision)
+                for key, a in decision.keys.items()
+                if a.moves
+            },
         )
         if len(plan.executors) != observation.asked:
             self._last_scaled_s = now_s
@@ -143,10 +149,17 @@ class Decider:
             kind = "move" if mode == "auto" else "hold"
         elif balance.unsplittable is not None or (keys and keys.unsplittable):
             kind = "unsplittable"
-        reason = decision.say_why(key)
+        reason = self._hide_keys(decision.say_why(key), key, decision)
         if mode != "auto":
             reason = f"{mode}: {reason}"
         self._journal.add_balance(key, kind, reason, balance)
+
+    def _hide_keys(self, reason: str, key: OperatorKey, decision: Decision) -> str:
+        """The reason with keys named as metrics may name them."""
+        assignment = decision.keys.get(key)
+        for text in assignment.unsplittable if assignment else ():
+            reason = reason.replace(f"key {text} ", f"key {self._journal.name_key(text)} ")
+        return reason
 
     def _tell_scaling(self, scaling: ScalingDecision, asked: int) -> None:
         policy = self._policy.scaling

@@ -34,7 +34,7 @@ RECENT_MEASUREMENTS = 1_000_000
 """Partition measurements kept with the latest batches, about 32 bytes each."""
 
 KEPT_MOVES = 10_000
-KEPT_KEY_MOVES = 1_000
+KEPT_KEY_MOVES = 10_000
 KEPT_KEY_SAMPLES = 20_000
 KEPT_DECISIONS = 1_000
 KEPT_SCALES = 1_000

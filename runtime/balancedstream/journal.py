@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sized
+from collections.abc import Callable, Iterable, Mapping, Set, Sized
 from dataclasses import replace
 
 from balancedstream.core.handoffs import LoadCost
@@ -156,11 +156,15 @@ class Journal:
         if self._exporter:
             self._exporter.on_move()
 
-    def add_hot_keys(self, query: str, operator: int, keys: tuple[KeySample, ...]) -> None:
-        """The hottest keys of a balanced operator's last batch."""
-        self._history.add_key_samples(replace(s, key=self._name(s.key)) for s in keys)
+    def add_hot_keys(
+        self, query: str, operator: int, keys: tuple[KeySample, ...], stuck: Set[str]
+    ) -> None:
+        """The hottest keys of a balanced operator's last batch; those that are stuck stay."""
+        self._history.add_key_samples(replace(s, key=self.name_key(s.key)) for s in keys)
         if self._exporter:
-            self._exporter.on_hot_keys(query, operator, keys)
+            # Whoever decides by the metrics shall not decide on those again.
+            movable = tuple(sample for sample in keys if sample.key not in stuck)
+            self._exporter.on_hot_keys(query, operator, movable)
 
     def add_keys_under_way(self, query: str, count: int, last_arrival: int | None) -> None:
         """How many keys are not yet where they shall be, and when the last ones came."""
@@ -183,7 +187,7 @@ class Journal:
                 KeyMoveRecord(
                     query=query,
                     operator=operator,
-                    key=self._name(name),
+                    key=self.name_key(name),
                     source=source,
                     target=target,
                     decided_s=self._clock(),
@@ -198,20 +202,20 @@ class Journal:
         """Keys stay where they are."""
         for key in keys:
             self._history.drop_key_move(
-                query, self._name(key), dropped_s=self._clock(), reason=reason
+                query, self.name_key(key), dropped_s=self._clock(), reason=reason
             )
 
     def settle_key_move(self, query: str, key: str, batch: int) -> None:
         """A key is in its new state partition, with its state."""
         self._history.settle_key_move(
-            query, self._name(key), settled_s=self._clock(), settled_batch=batch
+            query, self.name_key(key), settled_s=self._clock(), settled_batch=batch
         )
         self._view.note(f"{query}: key {key} is there, since batch {batch}")
         if self._exporter:
             self._exporter.on_key_move_settled()
 
-    def _name(self, key: str) -> str:
-        """How the history has a key: hashed unless metrics may show it."""
+    def name_key(self, key: str) -> str:
+        """How a key is told of: hashed unless metrics may show it."""
         plain = self._exporter is None or self._exporter.key_naming == "plain"
         return key if plain else str(name_key(key, "hashed"))
 

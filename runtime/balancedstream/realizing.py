@@ -23,9 +23,6 @@ from balancedstream.errors import BalancedStreamError
 from balancedstream.journal import Journal
 from balancedstream.rekeying import Rekeyer
 
-KEY_BATCHES = 3
-"""Keys need a batch to be asked for and one to arrive, and one may be under way already."""
-
 SETTLE_BATCHES = 5
 """A move whose task is not on its target after so many batches is given up, with the reason."""
 
@@ -287,9 +284,10 @@ class Realizer:
         from_batch = self._when(key[0], plan, last_batch)
         if from_batch is None and left == {move.partition: move.target for move in moves}:
             return
-        if from_batch is None and key[0] in self._rekeyer.settling():
+        coming_batches = self._rekeyer.coming_batches(key[0])
+        if from_batch is None and coming_batches:
             # The placement is for the loads that the keys lead to: they go first.
-            from_batch = last_batch + KEY_BATCHES
+            from_batch = last_batch + coming_batches
         for partition, target in left.items():
             if owners.get(partition) != target:
                 self._journal.drop_move(key, partition, f"withdrawn by plan {plan.epoch}")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
@@ -19,6 +20,9 @@ OPERATORS = ("TransformWithState", "FlatMapGroupsInPandasWithState")
 
 HOTTEST = 20
 """So many keys a batch are told of: the ones that matter for balance."""
+
+SWITCH_BATCHES = 3
+"""A key needs a batch to be asked for and one to arrive, and one may be under way already."""
 
 PATIENCE_BATCHES = 10
 """A key whose state does not come in so many batches is left where it is, with the reason."""
@@ -95,12 +99,18 @@ class Rekeyer:
         return {name for name, query in self._queries.items() if query.under_way}
 
     def samples(self, query: str) -> tuple[KeySample, ...]:
-        """The hot keys of a query's last batch that can move; none where its keys stay."""
-        found = self._queries.get(query)
-        if found is None:
-            return ()
-        stuck = {key for key, _ in found.given_up}
-        return tuple(sample for sample in found.samples if sample.key not in stuck)
+        """The hot keys of a query's last batch; none where its keys stay."""
+        return self._queries[query].samples if query in self._queries else ()
+
+    def stuck(self, query: str) -> set[str]:
+        """Keys of a query that were given up: whatever they cost, they cannot go elsewhere."""
+        given_up = self._queries[query].given_up if query in self._queries else ()
+        return {key for key, _ in given_up}
+
+    def coming_batches(self, query: str) -> int:
+        """In how many batches all keys that are under way will have arrived, if all goes well."""
+        count = len(self._queries[query].under_way) if query in self._queries else 0
+        return SWITCH_BATCHES - 1 + math.ceil(count / self._share) if count else 0
 
     def check(self, plan: Plan) -> None:
         """Refuses routes that cannot be; nothing changes.
@@ -154,7 +164,7 @@ class Rekeyer:
             for key, partition, busy_s in control.take_hot_keys(batch, HOTTEST)
         )
         query.handoffs = control.take_handoffs(batch)
-        self._journal.add_hot_keys(name, operator.id, query.samples)
+        self._journal.add_hot_keys(name, operator.id, query.samples, self.stuck(name))
         try:
             epoch = control.read_epoch(batch)
         except (OSError, BalancedStreamError) as error:
@@ -165,6 +175,8 @@ class Rekeyer:
         query.epoch = epoch
         if begins:
             self._adopt(query, control, epoch)
+        # A key that the plan knows hashed only can be told from others once it is hot.
+        if begins or any(r.query == name and r.key.startswith(HASHED) for r in self._planned):
             self._want(name, query)
         for key, route in list(query.under_way.items()):
             if epoch.route_of(key) == route:
@@ -201,6 +213,9 @@ class Rekeyer:
     def end_query(self, query: str) -> None:
         """A query is over; its keys stay where its checkpoint has them."""
         forget_controls(query)
+        if query in self._queries:
+            waiting = self._queries[query].under_way
+            self._journal.drop_key_moves(query, waiting, "the query ended")
         # Should it begin again: what was given up is not asked for until a new plan comes.
         self._planned = _list_routes(self._find_planned())
         self._queries.pop(query, None)
@@ -229,12 +244,12 @@ class Rekeyer:
             return
         try:
             routes = control.find_routes(partition_of, query.partitions)
+            control.want(
+                Wish(routes, "hybrid", share=self._share, effective_batch=self._effective_batch)
+            )
         except BalancedStreamError as error:
             self._journal.note(f"{name}: its keys stay where they are: {error}")
             return
-        control.want(
-            Wish(routes, "hybrid", share=self._share, effective_batch=self._effective_batch)
-        )
         before = query.wanted
         keys = partition_of.keys() | before.keys()
         changed = {key for key in keys if partition_of.get(key) != before.get(key)}

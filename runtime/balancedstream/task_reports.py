@@ -7,10 +7,13 @@ task that failed reports nothing.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable
 from typing import Any
 
 from pyspark import AccumulatorParam
+
+log = logging.getLogger(__name__)
 
 
 class ReportParam(AccumulatorParam[tuple[Any, ...]]):  # type: ignore[misc]
@@ -38,5 +41,9 @@ class ReportParam(AccumulatorParam[tuple[Any, ...]]):  # type: ignore[misc]
         if self._take is None:
             return (*value1, *value2)
         for report in value2:
-            self._take(report)
+            try:
+                self._take(report)
+            except Exception:
+                # An error would end the one connection that all accumulators come by.
+                log.exception("the report of a task is lost; the stream's results are not affected")
         return ()

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import math
+import time
 from collections import Counter
 from collections.abc import Sequence
+from datetime import UTC, datetime
 from types import SimpleNamespace
 from typing import Any
 
@@ -14,7 +16,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from pyspark.sql import Row
 from pyspark.sql import types as spark
-from pyspark.sql.types import StructType
+from pyspark.sql.types import StructField, StructType
 
 from balancedstream.errors import InvalidInputError
 from balancedstream.keyed.aggregates import (
@@ -26,7 +28,6 @@ from balancedstream.keyed.aggregates import (
     make_fold,
 )
 from balancedstream.keyed.encoding import KeyEncoding
-from balancedstream.keyed.packing import pack_state, unpack_state
 
 ROWS = StructType().add("user", spark.StringType()).add("n", spark.LongType())
 
@@ -55,6 +56,9 @@ class Spread(Aggregator):
 
     def finish(self, state: tuple[Any, ...]) -> tuple[Any, ...]:
         return state[:2]
+
+
+SPREAD = Aggregation(Spread())
 
 
 class Store:
@@ -89,14 +93,15 @@ def fold(rows: Sequence[tuple[str | None, int]], aggregator: Aggregator) -> list
     arrow = pa.schema([("user", pa.string()), ("n", pa.int64())])
     batch = pa.RecordBatch.from_pylist([{"user": u, "n": n} for u, n in rows], schema=arrow)
     found = [row for part in run(iter([batch])) for row in part.to_pylist()]
-    return [(row["user"], *unpack_state(row[STATE_COLUMN])) for row in found]
+    return [(row["user"], *SPREAD.unpack(row[STATE_COLUMN])) for row in found]
 
 
 def merge(parts: Sequence[Any], aggregator: Aggregator, store: Store, **options: Any) -> list[Any]:
     """What the stateful step says to the partial states of one key."""
     processor = MergingProcessor(Aggregation(aggregator), ["user"], **options)
     processor.init(store)
-    rows = [Row("user", STATE_COLUMN)("de", pack_state((part, None))) for part in parts]
+    pack = SPREAD.make_packer("add")
+    rows = [Row("user", STATE_COLUMN)("de", pack(part, None)) for part in parts]
     return [*processor.handleInputRows(("de",), iter(rows), SimpleNamespace())]
 
 
@@ -120,7 +125,7 @@ def test_however_rows_are_split_over_tasks_and_batches_the_state_is_that_of_all_
         said = merge(states[:cut], aggregator, store) + merge(states[cut:], aggregator, store)
         numbers = [n for k, n in rows if k == key]
         assert store.value is not None
-        state, _ = unpack_state(store.value[0])
+        state, _ = SPREAD.unpack(store.value[0])
         assert state == (len(numbers), max(numbers), sorted({*numbers}))
         assert said[-1] == ("de", len(numbers), max(numbers))
         assert [*said[-1].__fields__] == ["user", "rows", "most"]
@@ -154,7 +159,7 @@ def test_keys_keep_their_values_whatever_their_type() -> None:
     batch = pa.RecordBatch.from_pydict({"share": [0.0, math.nan, -0.0, math.nan, None, 1.5]})
     (part,) = run(iter([batch.slice(0, 0), batch]))
     keys = [repr(key) for key in part.column("share").to_pylist()]
-    rows = [unpack_state(state)[0][0] for state in part.column(STATE_COLUMN).to_pylist()]
+    rows = [SPREAD.unpack(state)[0][0] for state in part.column(STATE_COLUMN).to_pylist()]
     assert dict(zip(keys, rows, strict=True)) == {"0.0": 2, "nan": 2, "None": 1, "1.5": 1}
 
 
@@ -183,6 +188,54 @@ def test_a_window_is_kept_until_its_end_and_appended_once(zone: str | None) -> N
     assert [*processor.handleExpiredTimer((window,), None, None)] == [(window, 2, 7)]
     assert store.value is None
     assert [*processor.handleExpiredTimer((window,), None, None)] == []
+
+
+class Latest(Spread):
+    state_schema = StructType().add("at", spark.TimestampType())
+    output_schema = state_schema
+
+    def zero(self) -> tuple[Any, ...]:
+        return (None,)
+
+    def add(self, state: tuple[Any, ...], rows: Sequence[Row]) -> tuple[Any, ...]:
+        inner = [row.visit["times"][0] for row in rows]
+        assert inner == [row.at for row in rows]
+        return (max(inner),)
+
+
+@pytest.mark.parametrize("zone", ["UTC", "Asia/Tokyo"])
+def test_times_are_in_utc_whatever_zone_the_session_and_the_machine_are_in(
+    zone: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TZ", "America/New_York")
+    time.tzset()
+    try:
+        moment = datetime(2026, 3, 1, 12, 30, tzinfo=UTC)
+        of_visit = StructType().add("times", spark.ArrayType(spark.TimestampType()))
+        schema = StructType().add("user", spark.StringType()).add("at", spark.TimestampType())
+        schema.add("visit", of_visit)
+        times = pa.timestamp("us", zone)
+        visit = pa.struct([("times", pa.list_(times))])
+        arrow = pa.schema([("user", pa.string()), ("at", times), ("visit", visit)])
+        row = {"user": "de", "at": moment, "visit": {"times": [moment]}}
+        batch = pa.RecordBatch.from_pylist([row], schema=arrow)
+        aggregation = Aggregation(Latest())
+        run = make_fold(aggregation, schema, ["user"], KeyEncoding(StructType([schema["user"]])))
+        ((part,),) = (made.to_pylist() for made in run(iter([batch])))
+        assert aggregation.unpack(part[STATE_COLUMN])[0] == (moment,)
+    finally:
+        monkeypatch.undo()
+        time.tzset()
+
+
+def test_state_that_was_kept_with_other_columns_is_refused() -> None:
+    store = Store()
+    merge([(1, 1, [1])], Spread(), store)
+    first, *others = Spread.state_schema
+    renamed = StructType([StructField("n", first.dataType), *others])
+    changed = type("Changed", (Spread,), {"state_schema": renamed})()
+    with pytest.raises(InvalidInputError, match=r"^Changed.state_schema: .*with other columns"):
+        merge([(1, 2, [2])], changed, store)
 
 
 def test_a_time_to_live_is_sparks_own() -> None:

@@ -14,9 +14,10 @@ from balancedstream.engine.events import BatchFinished, StatefulOperator
 from balancedstream.errors import PlanConflictError, StalePlanError
 from balancedstream.history import History, RunInfo
 from balancedstream.journal import Journal
-from balancedstream.realizing import KEY_BATCHES, SETTLE_BATCHES, Realizer, Why
+from balancedstream.realizing import SETTLE_BATCHES, Realizer, Why
 
 KEY = ("q", 0)
+KEY_BATCHES = 3
 OPERATOR = StatefulOperator((0,), "StateStoreSave", 4)
 SPREAD = {0: "a", 1: "a", 2: "b", 3: "b"}
 WHY = Why({KEY: "a is hot"}, "capacity", "all are hot")
@@ -165,7 +166,7 @@ def test_a_prepared_plan_is_handed_to_the_engine_for_its_batch() -> None:
 
 def test_partitions_wait_for_the_keys_of_their_plan(monkeypatch: pytest.MonkeyPatch) -> None:
     scene = Scene("a", "b")
-    monkeypatch.setattr(scene.realizer.keys, "settling", lambda: {"q"})
+    monkeypatch.setattr(scene.realizer.keys, "coming_batches", lambda query: KEY_BATCHES)
     scene.apply(make_plan(1, (0, 1, 1, 1)))
     assert (scene.engine.placed, scene.engine.from_batches) == ([{1: "b"}], [KEY_BATCHES])
     for number in range(1, KEY_BATCHES + SETTLE_BATCHES - 1):

@@ -25,7 +25,7 @@ from balancedstream.keyed.control import KeyControl
 from balancedstream.keyed.encoding import KeyEncoding
 from balancedstream.keyed.mailbox import Mailbox
 from balancedstream.keyed.storage import Home, describe_offset
-from balancedstream.rekeying import PATIENCE_BATCHES, Rekeyer
+from balancedstream.rekeying import PATIENCE_BATCHES, SWITCH_BATCHES, Rekeyer
 
 PARTITIONS = 6
 SHARE = 7
@@ -48,7 +48,8 @@ class Stream:
         self.folder = folder
         self.view: Any = Notes()
         self.history = History(RunInfo("test", 0.0, 2, "4.3.0", "3.11"))
-        self.rekeyer = Rekeyer(Journal(self.history, self.view, None, lambda: 0.0))
+        self.exporter = Exporter()
+        self.rekeyer = Rekeyer(Journal(self.history, self.view, self.exporter, lambda: 0.0))
         context: Any = SimpleNamespace(accumulator=lambda value, param: None)
         encoding = KeyEncoding(StructType().add("user", StringType()))
         self.control = KeyControl(context, "keys", encoding)
@@ -141,7 +142,7 @@ def test_the_history_has_keys_hashed_where_metrics_may_not_show_them(tmp_path: P
     view: Any = Notes()
     journal = Journal(history, view, Exporter(hot_keys="hashed"), lambda: 7.0)
     hashed = name_key(DE, "hashed")
-    journal.add_hot_keys("q", 0, (KeySample("q", 0, DE, 5, 1, 2.0),))
+    journal.add_hot_keys("q", 0, (KeySample("q", 0, DE, 5, 1, 2.0),), set())
     journal.begin_key_moves(("q", 0), {DE: (5, 2)}, "two hot keys", 1)
     journal.settle_key_move("q", DE, 3)
     assert [sample.key for sample in history.key_samples] == [hashed]
@@ -160,7 +161,14 @@ def test_keys_that_do_not_come_are_given_up_and_not_asked_again(stream: Stream) 
     stream.plan((DE, 2))
     assert stream.wish() == Wish()
     stream.run_batch(Epoch(), {DE: (5, 2.0), FR: (1, 1.0)})
-    assert [s.key for s in stream.rekeyer.samples("q")] == [FR], "the other can go nowhere"
+    assert stream.rekeyer.stuck("q") == {DE}
+    shown = [
+        sample.labels["key"]
+        for family in stream.exporter.collect()
+        for sample in family.samples
+        if sample.name == "balancedstream_hot_key_busy_seconds"
+    ]
+    assert shown == [FR], "whoever decides by the metrics shall not count on the other"
 
 
 def test_what_was_given_up_is_not_asked_for_when_the_query_begins_again(stream: Stream) -> None:
@@ -194,6 +202,24 @@ def test_after_a_restart_keys_stay_where_the_checkpoint_has_them(tmp_path: Path)
     assert stream.wish() is None
     stream.plan((FR, 3))
     assert stream.wish() == Wish({DE: at, FR: stream.route(FR, 3)}, "hybrid", SHARE)
+
+
+def test_a_hashed_key_is_found_once_it_is_hot(stream: Stream) -> None:
+    late = '"nl"'
+    stream.plan((str(name_key(late, "hashed")), 2))
+    assert stream.wish() is None
+    stream.run_batch(Epoch(), {late: (4, 2.0)})
+    assert stream.wish() == Wish({late: stream.route(late, 2)}, "hybrid", SHARE)
+
+
+def test_keys_under_way_come_in_shares_and_the_history_knows_when_the_query_ended(
+    stream: Stream,
+) -> None:
+    assert stream.rekeyer.coming_batches("q") == 0
+    stream.plan(*((f'"u{n}"', 2) for n in range(SHARE + 1)))
+    assert stream.rekeyer.coming_batches("q") == SWITCH_BATCHES + 1
+    stream.rekeyer.end_query("q")
+    assert {move.dropped_reason for move in stream.history.key_moves} == {"the query ended"}
 
 
 def test_a_plan_may_speak_of_keys_that_it_only_knows_hashed(stream: Stream) -> None:

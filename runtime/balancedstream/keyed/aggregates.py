@@ -12,6 +12,7 @@ that bounds the memory whatever the number of keys.
 
 from __future__ import annotations
 
+import zlib
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
@@ -21,7 +22,14 @@ from pyspark.sql import Row
 from pyspark.sql.conversion import ArrowTableToRowsConversion
 from pyspark.sql.streaming import StatefulProcessor, StatefulProcessorHandle
 from pyspark.sql.streaming.stateful_processor import ExpiredTimerInfo, TimerValues
-from pyspark.sql.types import StructType
+from pyspark.sql.types import (
+    ArrayType,
+    MapType,
+    StructField,
+    StructType,
+    TimestampNTZType,
+    TimestampType,
+)
 
 from balancedstream.engine.schemas import make_verifier, parse_columns
 from balancedstream.errors import InvalidInputError
@@ -62,7 +70,7 @@ class Aggregator(ABC):
 
         Args:
             state: what `zero` gives.
-            rows: one or more, with all columns of the DataFrame.
+            rows: one or more, with all columns of the DataFrame; times are in UTC.
         """
 
     @abstractmethod
@@ -114,6 +122,28 @@ class Aggregation:
         """
         return make_verifier(self.state, self._name(method), NOT_COMMITTED)
 
+    @property
+    def _mark(self) -> str:
+        """Tells states of these columns from those of others."""
+        return f"{zlib.crc32(self.state.simpleString().encode()):08x}"
+
+    def unpack(self, packed: bytes) -> tuple[State, int | None]:
+        """A packed state, and the end of its window.
+
+        Raises:
+            InvalidInputError: it was kept with other columns.
+        """
+        mark, state, end_ms = unpack_state(packed)
+        if mark != self._mark:
+            message = (
+                f"{type(self.aggregator).__name__}.state_schema: is "
+                f"{self.state.simpleString():.200}, and the checkpoint has states with other "
+                f"columns; {NOT_COMMITTED}: give it the columns that it had, or begin with a new "
+                "checkpoint"
+            )
+            raise InvalidInputError(message)
+        return state, end_ms
+
     def make_packer(self, method: str) -> Callable[[Any, int | None], bytes]:
         """What packs a state that a method gave, with the end of its window.
 
@@ -124,10 +154,10 @@ class Aggregation:
             InvalidInputError: when called with what is no state; the batch fails then.
         """
         name = self._name(method)
-        verify = self.verify_state(method)
+        verify, mark = self.verify_state(method), self._mark
 
         def pack(state: Any, end_ms: int | None) -> bytes:
-            packed = pack_state((verify(state), end_ms))
+            packed = pack_state((mark, verify(state), end_ms))
             if packed is None:
                 message = (
                     f"{name}: gave {state!r:.200}, with a value that cannot be kept; "
@@ -192,10 +222,11 @@ def make_fold(
 
     def fold(batches: Iterator[Any]) -> Iterator[Any]:
         pack = aggregation.make_packer("add")
+        as_given = _leave_times(schema)
         for batch in batches:
             if not batch.num_rows:
                 continue
-            rows = ArrowTableToRowsConversion.convert(pa.Table.from_batches([batch]), schema)
+            rows = ArrowTableToRowsConversion.convert(_to_utc(batch), as_given)
             columns = [batch.column(schema.names.index(key)) for key in keys]
             folded = [*fold_rows(aggregation.aggregator, encoding.freeze_columns(columns), rows)]
             first = pa.array([position for position, _ in folded])
@@ -216,7 +247,46 @@ def make_fold(
 def _find_ends_ms(columns: Sequence[Any], keys: Sequence[str], window: str) -> list[int | None]:
     ends = columns[keys.index(window)].field("end")
     exact_us = ends.cast(pa.timestamp("us", ends.type.tz)).cast(pa.int64())
-    return [None if end_us is None else end_us // 1000 for end_us in exact_us.to_pylist()]
+    # Rounded up: until then its rows are not late.
+    return [None if end_us is None else -(-end_us // 1000) for end_us in exact_us.to_pylist()]
+
+
+def _to_utc(batch: Any) -> Any:
+    """A table whose times are in UTC, as Spark's own stateful processors are given them."""
+    table = pa.Table.from_batches([batch])
+    return table.cast(pa.schema([_field_to_utc(field) for field in table.schema]))
+
+
+def _field_to_utc(field: Any) -> Any:
+    kind = field.type
+    if pa.types.is_timestamp(kind) and kind.tz:
+        # By this name Arrow gives Python's own time zone, which can be packed.
+        return field.with_type(pa.timestamp(kind.unit, "+00:00"))
+    if pa.types.is_struct(kind):
+        return field.with_type(pa.struct([_field_to_utc(inner) for inner in kind]))
+    if pa.types.is_list(kind):
+        return field.with_type(pa.list_(_field_to_utc(kind.value_field)))
+    if pa.types.is_map(kind):
+        inner = _field_to_utc(kind.key_field), _field_to_utc(kind.item_field)
+        return field.with_type(pa.map_(*inner))
+    return field
+
+
+def _leave_times(kind: Any) -> Any:
+    """The same type, but that Spark leaves a time as Arrow has it, instead of making it local."""
+    match kind:
+        case TimestampType():
+            return TimestampNTZType()
+        case StructType():
+            fields = (StructField(f.name, _leave_times(f.dataType), f.nullable) for f in kind)
+            return StructType([*fields])
+        case ArrayType():
+            return ArrayType(_leave_times(kind.elementType), kind.containsNull)
+        case MapType():
+            ends = _leave_times(kind.keyType), _leave_times(kind.valueType)
+            return MapType(*ends, kind.valueContainsNull)
+        case _:
+            return kind
 
 
 class MergingProcessor(StatefulProcessor):
@@ -257,7 +327,7 @@ class MergingProcessor(StatefulProcessor):
         state = self._read_state()
         end_ms = None
         for row in rows:
-            part, end_ms = unpack_state(row[-1])
+            part, end_ms = self._aggregation.unpack(row[-1])
             if state is not None:
                 part = self._verify(self._aggregation.aggregator.merge(state, part))
             state = part
@@ -287,10 +357,7 @@ class MergingProcessor(StatefulProcessor):
 
     def _read_state(self) -> State | None:
         kept = self._state.get()
-        if kept is None:
-            return None
-        state: State = unpack_state(kept[0])[0]
-        return state
+        return None if kept is None else self._aggregation.unpack(kept[0])[0]
 
     def _make_result(self, key: Any, state: State) -> Row:
         result = self._verify_output(self._aggregation.aggregator.finish(state))

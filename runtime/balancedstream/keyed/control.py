@@ -161,7 +161,6 @@ class KeyControl:
 
     def _begin(self, report: Report) -> None:
         """A query began, or began again: what was written down before is not of its state."""
-        self._run_id = report["run"]
         self._checkpoint = report["checkpoint"]
         self._exports = ()
         self._hot.clear()
@@ -170,6 +169,8 @@ class KeyControl:
         self._mailbox.write_exports(())
         self._mailbox.write_checkpoint(self._checkpoint)
         _controls[report["query"], self.name] = self
+        # Last: what failed above is tried again with the next report.
+        self._run_id = report["run"]
 
 
 _controls: dict[tuple[str, str], KeyControl] = {}

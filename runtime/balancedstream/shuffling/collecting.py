@@ -117,15 +117,11 @@ class Reports(ReportParam):
         super().__init__(self._collect)
 
     def _collect(self, report: Report) -> None:
-        try:
-            collector = self._collectors.get(report.folder)
-            if collector is None:
-                collector = Collector(Path(report.folder), _tell_watchers)
-                self._collectors[report.folder] = collector
-            collector.add(report)
-        except Exception:
-            # Spark waits here: an error would reach neither the user nor the next batch.
-            log.exception("%s: nothing is learnt from batch %d", report.shuffle, report.batch)
+        collector = self._collectors.get(report.folder)
+        if collector is None:
+            collector = Collector(Path(report.folder), _tell_watchers)
+            self._collectors[report.folder] = collector
+        collector.add(report)
 
 
 _accumulators: dict[str, Accumulator[tuple[Report, ...]]] = {}
