@@ -28,10 +28,10 @@ from pyspark.sql import DataFrame, Row, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
 from pyspark.sql.streaming import StatefulProcessor, StatefulProcessorHandle
 
+from balancedstream import BalancedFrame, balanced
 from balancedstream.core.epochs import HANDOFF_STRATEGIES, Wish
 from balancedstream.core.routes import Primitive, partition_of
 from balancedstream.engine.session import LocalExecutors
-from balancedstream.keyed import BalancedFrame, balanced
 from balancedstream.keyed.control import KeyControl
 
 EXECUTORS = 2

@@ -35,9 +35,9 @@ from pyspark.sql import DataFrame, Row, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
 from pyspark.sql.streaming import StatefulProcessor, StatefulProcessorHandle
 
+from balancedstream import balanced
 from balancedstream.core.routes import Primitive, partition_of, spark_hash
 from balancedstream.engine.session import LocalExecutors
-from balancedstream.keyed import balanced
 
 PAIR = "pair"
 KINDS = (PAIR, "1.2", "1.5")

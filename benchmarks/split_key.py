@@ -32,8 +32,8 @@ from hot_keys import Waiter
 from pyspark.sql import DataFrame, Row, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
 
+from balancedstream import Aggregator, balanced
 from balancedstream.engine.session import LocalExecutors
-from balancedstream.keyed import Aggregator, balanced
 
 EXECUTORS = 2
 ARMS = ("vanilla", "balanced", "aggregate")

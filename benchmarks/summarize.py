@@ -28,6 +28,9 @@ BUDGET_S = 1.0
 FAIR_SHARE = 0.8
 """A new executor that is busy for so much of the mean carries its share."""
 
+HYBRID_OVER_EAGER, ROUTING_OVERHEAD, KEYS_NEAR_BOUND = 0.5, 1.10, 1.05
+"""The targets of key assignment: longest batch, batch time where nothing moves, imbalance."""
+
 NEAR_KNOWING, NEAR_ROUND_ROBIN, SMALL_ERROR = 1.05, 1.02, 0.20
 """The targets of the cost-aware shuffle: batch time over that of the two, and the error."""
 
@@ -540,6 +543,115 @@ def tabulate_shuffle(results: Sequence[Result]) -> Iterator[str]:
     yield from table(["target", "measured", "met"], targets)
 
 
+def tabulate_handoff(results: Sequence[Result]) -> Iterator[str]:
+    """The arms of a repetition are compared with each other."""
+    arms: dict[str, list[Result]] = {}
+    for result in sorted(results, key=lambda r: int(r["case"]["repetition"])):
+        arms.setdefault(str(result["case"]["arm"]), []).append(result)
+    rows = []
+    for arm in ("eager", "lazy", "hybrid"):
+        runs = arms[arm]
+        keys = runs[0]["settings"]["keys"]
+        done = [batches_until_moved(run, keys) for run in runs]
+        rows.append(
+            [
+                arm,
+                spread(steady_batch_s(run) for run in runs),
+                spread(longest_moving_s(run) for run in runs),
+                spread(longest_moving_s(run) / steady_batch_s(run) for run in runs),
+                spread((run["measured"]["moved"][-1] for run in runs), decimals=0),
+                "never" if None in done else spread(done, decimals=0),
+            ]
+        )
+    yield from table(
+        [
+            "handoff",
+            "steady batch (s)",
+            "longest batch (s)",
+            "longest ÷ steady",
+            "keys moved",
+            "batches until all have",
+        ],
+        rows,
+    )
+    yield ""
+    paired = [
+        longest_moving_s(hybrid) / longest_moving_s(eager)
+        for hybrid, eager in zip(arms["hybrid"], arms["eager"], strict=True)
+    ]
+    overhead = [
+        steady_batch_s(unmoved) / steady_batch_s(plain)
+        for unmoved, plain in zip(arms["unmoved"], arms["plain"], strict=True)
+    ]
+    yield from table(
+        ["target", "measured", "met"],
+        [
+            [
+                "hybrid's longest batch well below eager's (half)",
+                spread(paired),
+                say_whether(median(paired) <= HYBRID_OVER_EAGER),
+            ],
+            [
+                "no key moved: batch ≤ 1.10 x Spark's own",
+                spread(overhead),
+                say_whether(median(overhead) <= ROUTING_OVERHEAD),
+            ],
+        ],
+    )
+
+
+def steady_batch_s(result: Result) -> float:
+    """The median of the batches before anything moves, and behind those that make the keys."""
+    settings = result["settings"]
+    filling = -(-settings["keys"] // settings["rows_per_batch"])
+    batch_s: list[float] = result["measured"]["batch_s"]
+    return median(batch_s[filling : filling + settings["steady_batches"]])
+
+
+def longest_moving_s(result: Result) -> float:
+    """The longest batch from the first that could know of the wish."""
+    batch_s: list[float] = result["measured"]["batch_s"]
+    return max(batch_s[-result["settings"]["moving_batches"] :])
+
+
+def batches_until_moved(result: Result, keys: int) -> float | None:
+    """How many batches after the wish all keys had moved."""
+    moved: list[int] = result["measured"]["moved"][-result["settings"]["moving_batches"] :]
+    return next((float(n) for n, count in enumerate(moved, 1) if count == keys), None)
+
+
+def tabulate_hot_keys(results: Sequence[Result]) -> Iterator[str]:
+    rows, targets = [], []
+    for kind in dict.fromkeys(str(r["case"]["keys"]) for r in results):
+        runs = [r for r in results if str(r["case"]["keys"]) == kind]
+        for arm in ("vanilla", "placement", "routes"):
+            imbalance = [
+                median(r["measured"][arm]["imbalance"][-r["settings"]["measured_batches"] :])
+                for r in runs
+            ]
+            batch_s = [settled_batch_s(r, arm) for r in runs]
+            own_s = [settled_batch_s(r, "vanilla") for r in runs]
+            bound = [r["measured"]["bound"] for r in runs]
+            over = [found / least for found, least in zip(imbalance, bound, strict=True)]
+            rows.append(
+                [
+                    "two in one partition" if kind == "pair" else f"Zipf {kind}",
+                    arm,
+                    spread(imbalance),
+                    spread(bound),
+                    spread(batch_s),
+                    spread(ours / own for ours, own in zip(batch_s, own_s, strict=True)),
+                ]
+            )
+            if arm == "routes":
+                text = f"imbalance ≤ 1.05 x its bound: {rows[-1][0]}"
+                targets.append([text, spread(over), say_whether(median(over) <= KEYS_NEAR_BOUND)])
+    header = ["keys", "", "imbalance", "its bound", "batch (s)", "÷ vanilla"]
+    yield from table(header, rows)
+    yield ""
+    yield from table(["target", "measured", "met"], targets)
+
+
 def tabulate_split_key(results: Sequence[Result]) -> Iterator[str]:
     arms = {"vanilla": "whole", "balanced": "whole", "aggregate": "split"}
     rows = []
@@ -573,6 +685,8 @@ TABLES: dict[str, Callable[[Sequence[Result]], Iterator[str]]] = {
     "operator_load": tabulate_operator_load,
     "shuffle_simulated": tabulate_shuffle_simulated,
     "shuffle": tabulate_shuffle,
+    "handoff": tabulate_handoff,
+    "hot_keys": tabulate_hot_keys,
     "split_key": tabulate_split_key,
 }
 

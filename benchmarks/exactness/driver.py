@@ -30,8 +30,8 @@ from pyspark.sql.streaming import StreamingQuery
 from schedules import Action, draw_schedule
 from sessions import open_disturbed, open_plain
 
+from balancedstream import balanced, read_state
 from balancedstream.engine import Engine
-from balancedstream.keyed import balanced, read_state
 
 PARTITIONS = 4
 QUERY_TIMEOUT_S = 240.0

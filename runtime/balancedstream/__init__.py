@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from balancedstream.attaching import Attachment, attach
-    from balancedstream.keyed import Aggregator, BalancedFrame, balanced, read_state
+    from balancedstream.keyed.aggregates import Aggregator
+    from balancedstream.keyed.frames import BalancedFrame, balanced
+    from balancedstream.keyed.reading import read_state
     from balancedstream.shuffling.shuffles import Shuffle, shuffle
 
 __all__ = [
@@ -22,19 +25,21 @@ __all__ = [
 __version__ = "0.1.0"
 
 
+_HOMES = {
+    "Aggregator": "keyed.aggregates",
+    "Attachment": "attaching",
+    "BalancedFrame": "keyed.frames",
+    "Shuffle": "shuffling.shuffles",
+    "attach": "attaching",
+    "balanced": "keyed.frames",
+    "read_state": "keyed.reading",
+    "shuffle": "shuffling.shuffles",
+}
+
+
 def __getattr__(name: str) -> Any:
     # The core is imported where there is no Spark: what needs Spark is loaded when it is asked for.
-    if name in {"Attachment", "attach"}:
-        from balancedstream import attaching  # noqa: PLC0415
-
-        return getattr(attaching, name)
-    if name in {"Aggregator", "BalancedFrame", "balanced", "read_state"}:
-        from balancedstream import keyed  # noqa: PLC0415
-
-        return getattr(keyed, name)
-    if name in {"Shuffle", "shuffle"}:
-        from balancedstream.shuffling import shuffles  # noqa: PLC0415
-
-        return getattr(shuffles, name)
+    if name in _HOMES:
+        return getattr(import_module(f"balancedstream.{_HOMES[name]}"), name)
     message = f"module {__name__!r} has no attribute {name!r}"
     raise AttributeError(message)

@@ -1,4 +1,4 @@
-"""What Spark calls things that the tasks of a streaming query look for."""
+"""What Spark calls things that the tasks of a streaming query look for, and what we add to them."""
 
 from __future__ import annotations
 
@@ -7,6 +7,12 @@ from pathlib import Path
 
 BATCH_PROPERTY = "streaming.sql.batchId"
 """Local property that Spark's StreamExecution gives to the tasks of a micro-batch: its number."""
+
+CHECKPOINT_PROPERTY = "balancedstream.checkpoint"
+"""The same for where the query's checkpoint is; `engine.checkpoints` sets it."""
+
+QUERY_PROPERTY = "balancedstream.query"
+"""And for the query's name."""
 
 _PATH = re.compile(r"((?P<scheme>[a-zA-Z][-+.a-zA-Z0-9]*):)?(//[^/]*)?(?P<path>/.*)")
 

@@ -16,9 +16,9 @@ from pyspark.sql import DataFrame, Row, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
 from pyspark.sql.streaming.query import StreamingQuery
 
+from balancedstream import Aggregator, balanced, read_state
 from balancedstream.core.epochs import Wish
 from balancedstream.errors import InvalidInputError
-from balancedstream.keyed import Aggregator, balanced, read_state
 
 pytestmark = pytest.mark.integration
 

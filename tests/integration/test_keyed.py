@@ -21,9 +21,9 @@ from pyspark.sql import functions as F  # noqa: N812
 from pyspark.sql.streaming.query import StreamingQuery
 from pyspark.sql.streaming.stateful_processor import StatefulProcessor
 
+from balancedstream import BalancedFrame, balanced, read_state
 from balancedstream.core.epochs import Wish
 from balancedstream.errors import InvalidInputError, PlanTooLargeError
-from balancedstream.keyed import BalancedFrame, balanced, read_state
 from balancedstream.keyed.control import KeyControl
 
 pytestmark = pytest.mark.integration

@@ -8,10 +8,7 @@ from typing import Any
 from pyspark.sql import SparkSession
 
 from balancedstream.engine.listener import compile_class
-
-CHECKPOINT_PROPERTY = "balancedstream.checkpoint"
-QUERY_PROPERTY = "balancedstream.query"
-"""The local properties that the tasks read: where the checkpoint is, and the query's label."""
+from balancedstream.spark_names import CHECKPOINT_PROPERTY, QUERY_PROPERTY
 
 _told: weakref.WeakSet[SparkSession] = weakref.WeakSet()
 

@@ -16,9 +16,13 @@ from typing import Any
 from pyspark import TaskContext
 
 from balancedstream.core.epochs import Epoch, parse_epoch
-from balancedstream.engine.checkpoints import CHECKPOINT_PROPERTY, QUERY_PROPERTY
 from balancedstream.errors import CheckpointError
-from balancedstream.spark_names import BATCH_PROPERTY, find_folder
+from balancedstream.spark_names import (
+    BATCH_PROPERTY,
+    CHECKPOINT_PROPERTY,
+    QUERY_PROPERTY,
+    find_folder,
+)
 
 RUN_PROPERTY = "spark.jobGroup.id"
 

@@ -22,8 +22,7 @@ import pandas as pd
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
 
-from balancedstream import shuffle
-from balancedstream.keyed import balanced
+from balancedstream import balanced, shuffle
 
 if TYPE_CHECKING:
     from pyspark.sql.streaming.state import GroupState
