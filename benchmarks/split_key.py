@@ -13,6 +13,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+import hot_keys
 from harness import (
     Benchmark,
     Case,
@@ -28,12 +29,15 @@ from harness import (
     start_query,
     watching,
 )
-from hot_keys import Waiter
+from pyspark.cloudpickle import register_pickle_by_value
 from pyspark.sql import DataFrame, Row, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
 
 from balancedstream import Aggregator, balanced
 from balancedstream.engine.session import LocalExecutors
+
+# Executors have no folder of benchmarks to import its processor from.
+register_pickle_by_value(hot_keys)
 
 EXECUTORS = 2
 ARMS = ("vanilla", "balanced", "aggregate")
@@ -149,7 +153,7 @@ class Bench:
             return balanced(rows, "key").aggregate(Counter(wait_s))
         grouped: Any = balanced(rows, "key") if arm == "balanced" else rows.groupBy("key")
         states: DataFrame = grouped.transformWithState(
-            Waiter(wait_s), "key LONG, rows LONG", "update", "none"
+            hot_keys.Waiter(wait_s), "key LONG, rows LONG", "update", "none"
         )
         return states
 
