@@ -12,9 +12,9 @@ import threading
 from collections import deque
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, fields, replace
-from itertools import chain
+from itertools import chain, count
 from operator import itemgetter
-from typing import Any, Literal
+from typing import Any, Generic, Literal, TypeVar
 
 from balancedstream.core.observations import KeySample
 from balancedstream.errors import InvalidInputError
@@ -178,6 +178,11 @@ class MoveRecord:
     dropped_s: float | None = None
     dropped_reason: str | None = None
 
+    @property
+    def place(self) -> tuple[str, int, int]:
+        """What moves: query, operator and partition. One move of it is under way at most."""
+        return self.query, self.operator, self.partition
+
     def under_way(self) -> bool:
         """Returns whether the move has neither settled nor been dropped."""
         return self.settled_s is None and self.dropped_s is None
@@ -217,6 +222,11 @@ class KeyMoveRecord:
     settled_batch: int | None = None
     dropped_s: float | None = None
     dropped_reason: str | None = None
+
+    @property
+    def place(self) -> tuple[str, str]:
+        """What moves: query and key. One move of it is under way at most."""
+        return self.query, self.key
 
     def under_way(self) -> bool:
         """Returns whether the move has neither settled nor been dropped."""
@@ -436,15 +446,49 @@ class _BatchStore:
         self._plain.append((number, oldest.without_partitions()))
 
 
+_Move = TypeVar("_Move", MoveRecord, KeyMoveRecord)
+
+
+class _MoveLedger(Generic[_Move]):
+    """The latest moves of one kind, and which of them are under way."""
+
+    def __init__(self, kept: int) -> None:
+        self._kept = kept
+        self._numbers = count()
+        self._moves: dict[int, _Move] = {}  # by number, oldest first
+        self._under_way: dict[tuple[str | int, ...], int] = {}  # place to number of its move
+
+    def add(self, move: _Move) -> None:
+        number = next(self._numbers)
+        self._moves[number] = move
+        if move.under_way():
+            self._under_way[move.place] = number
+        if len(self._moves) > self._kept:
+            oldest = self._moves.pop(next(iter(self._moves)))
+            if oldest.under_way():
+                del self._under_way[oldest.place]
+
+    def end(self, place: tuple[str | int, ...], **outcome: Any) -> _Move | None:
+        """Writes the outcome into the move of a place; None if none was under way."""
+        number = self._under_way.pop(place, None)
+        if number is None:
+            return None
+        ended = self._moves[number] = replace(self._moves[number], **outcome)
+        return ended
+
+    def records(self) -> tuple[_Move, ...]:
+        return tuple(self._moves.values())
+
+
 class History:
     """What happened in one run; every method may be called from any thread.
 
     Kept are each query's first 200 batches, the latest 20,000 batches of all queries, the latest
-    10,000 moves, the latest 20,000 measurements of hot keys, and the latest 1,000 moves of keys,
-    decisions, scale actions, restarts and shuffled batches, for the 100 queries heard of last.
-    Loads per partition are the bulk: 1.2 million of them are kept;
-    beyond that the older batches keep their imbalance and bound only. All this together takes about
-    50 MB, which a small job never reaches. Counters are exact throughout.
+    10,000 moves of partitions and of keys each, the latest 20,000 measurements of hot keys, and the
+    latest 1,000 decisions, scale actions, restarts and shuffled batches, for the 100 queries heard
+    of last. Loads per partition are the bulk: 1.2 million of them are kept; beyond that the older
+    batches keep their imbalance and bound only. All this together takes about 50 MB, which a small
+    job never reaches. Counters are exact throughout.
 
     Args:
         run: where and with what the run takes place.
@@ -456,10 +500,8 @@ class History:
         self._totals = RunTotals()
         self._queries: dict[str, QueryTotals] = {}
         self._store = _BatchStore()
-        self._moves: dict[int, MoveRecord] = {}  # by ordinal, oldest first
-        self._under_way: dict[tuple[str, int, int], int] = {}  # partition to ordinal of its move
-        self._key_moves: dict[int, KeyMoveRecord] = {}  # by ordinal, oldest first
-        self._keys_under_way: dict[tuple[str, str], int] = {}  # query and key to ordinal
+        self._moves: _MoveLedger[MoveRecord] = _MoveLedger(KEPT_MOVES)
+        self._key_moves: _MoveLedger[KeyMoveRecord] = _MoveLedger(KEPT_KEY_MOVES)
         self._key_samples: deque[KeySample] = deque(maxlen=KEPT_KEY_SAMPLES)
         self._scales: deque[ScaleRecord] = deque(maxlen=KEPT_SCALES)
         self._decisions: deque[DecisionRecord] = deque(maxlen=KEPT_DECISIONS)
@@ -483,29 +525,16 @@ class History:
     def add_move(self, record: MoveRecord) -> None:
         """Appends a move that was decided; an older one of that partition is then dropped."""
         with self._lock:
-            self._drop(
-                (record.query, record.operator, record.partition),
-                record.decided_s,
-                "a newer move of the same partition was decided",
-            )
-            query = self._query(record.query)
-            if query.first_move_after_batch is None:
-                query.first_move_after_batch = record.decided_after_batch
+            why = "a newer move of the same partition was decided"
+            self._drop(record.place, record.decided_s, why)
+            query = self._moved_query(record)
             query.moves += 1
             query.moves_settled += record.settled_s is not None
             query.moves_dropped += record.dropped_s is not None
             self._totals.moves += 1
             self._totals.moves_settled += record.settled_s is not None
             self._totals.moves_dropped += record.dropped_s is not None
-            self._moves[self._totals.moves] = record
-            if record.under_way():
-                self._under_way[record.query, record.operator, record.partition] = (
-                    self._totals.moves
-                )
-            if len(self._moves) > KEPT_MOVES:
-                oldest = self._moves.pop(next(iter(self._moves)))
-                if oldest.under_way():
-                    del self._under_way[oldest.query, oldest.operator, oldest.partition]
+            self._moves.add(record)
 
     def settle_move(
         self, query: str, operator: int, partition: int, *, settled_s: float, load_s: float | None
@@ -523,13 +552,11 @@ class History:
             The settled move; None if no move of that partition was under way.
         """
         with self._lock:
-            number = self._under_way.pop((query, operator, partition), None)
-            if number is None:
-                return None
-            settled = replace(self._moves[number], settled_s=settled_s, load_s=load_s)
-            self._moves[number] = settled
-            self._query(query).moves_settled += 1
-            self._totals.moves_settled += 1
+            place = query, operator, partition
+            settled = self._moves.end(place, settled_s=settled_s, load_s=load_s)
+            if settled is not None:
+                self._query(query).moves_settled += 1
+                self._totals.moves_settled += 1
             return settled
 
     def drop_move(
@@ -558,25 +585,14 @@ class History:
     def add_key_move(self, record: KeyMoveRecord) -> None:
         """Appends a move of a key that was decided; an older one of that key is then dropped."""
         with self._lock:
-            self._drop_key(
-                (record.query, record.key),
-                record.decided_s,
-                "a newer move of the same key was decided",
-            )
-            query = self._query(record.query)
-            if query.first_move_after_batch is None:
-                query.first_move_after_batch = record.decided_after_batch
+            why = "a newer move of the same key was decided"
+            self._key_moves.end(record.place, dropped_s=record.decided_s, dropped_reason=why)
+            query = self._moved_query(record)
             query.key_moves += 1
             query.key_moves_settled += record.settled_s is not None
             self._totals.key_moves += 1
             self._totals.key_moves_settled += record.settled_s is not None
-            self._key_moves[self._totals.key_moves] = record
-            if record.under_way():
-                self._keys_under_way[record.query, record.key] = self._totals.key_moves
-            if len(self._key_moves) > KEPT_KEY_MOVES:
-                oldest = self._key_moves.pop(next(iter(self._key_moves)))
-                if oldest.under_way():
-                    del self._keys_under_way[oldest.query, oldest.key]
+            self._key_moves.add(record)
 
     def settle_key_move(
         self, query: str, key: str, *, settled_s: float, settled_batch: int
@@ -593,15 +609,12 @@ class History:
             The settled move; None if no move of that key was under way.
         """
         with self._lock:
-            number = self._keys_under_way.pop((query, key), None)
-            if number is None:
-                return None
-            settled = replace(
-                self._key_moves[number], settled_s=settled_s, settled_batch=settled_batch
+            settled = self._key_moves.end(
+                (query, key), settled_s=settled_s, settled_batch=settled_batch
             )
-            self._key_moves[number] = settled
-            self._query(query).key_moves_settled += 1
-            self._totals.key_moves_settled += 1
+            if settled is not None:
+                self._query(query).key_moves_settled += 1
+                self._totals.key_moves_settled += 1
             return settled
 
     def drop_key_move(
@@ -619,7 +632,7 @@ class History:
             The dropped move; None if no move of that key was under way.
         """
         with self._lock:
-            return self._drop_key((query, key), dropped_s, reason)
+            return self._key_moves.end((query, key), dropped_s=dropped_s, dropped_reason=reason)
 
     def add_scale(self, record: ScaleRecord) -> None:
         """Appends a change of the number of executors."""
@@ -681,13 +694,13 @@ class History:
     def moves(self) -> tuple[MoveRecord, ...]:
         """The moves kept, in order of decision."""
         with self._lock:
-            return tuple(self._moves.values())
+            return self._moves.records()
 
     @property
     def key_moves(self) -> tuple[KeyMoveRecord, ...]:
         """The moves of keys kept, in order of decision."""
         with self._lock:
-            return tuple(self._key_moves.values())
+            return self._key_moves.records()
 
     @property
     def key_samples(self) -> tuple[KeySample, ...]:
@@ -773,7 +786,7 @@ class History:
                 "was read, the stream and its data are not affected. Use a complete history.jsonl."
             )
             raise InvalidInputError(msg)
-        history._restore_counters(totals)
+        history._totals = totals
         return history
 
     def _query(self, name: str) -> QueryTotals:
@@ -786,26 +799,20 @@ class History:
             query = self._queries[name] = QueryTotals(name, last_seen=self._totals.batches)
         return query
 
-    def _drop(
-        self, partition: tuple[str, int, int], dropped_s: float, reason: str
-    ) -> MoveRecord | None:
-        number = self._under_way.pop(partition, None)
-        if number is None:
-            return None
-        dropped = replace(self._moves[number], dropped_s=dropped_s, dropped_reason=reason)
-        self._moves[number] = dropped
-        self._query(dropped.query).moves_dropped += 1
-        self._totals.moves_dropped += 1
-        return dropped
+    def _moved_query(self, move: MoveRecord | KeyMoveRecord) -> QueryTotals:
+        """The counters of a query that has a new move, which may be its first."""
+        query = self._query(move.query)
+        if query.first_move_after_batch is None:
+            query.first_move_after_batch = move.decided_after_batch
+        return query
 
-    def _drop_key(
-        self, place: tuple[str, str], dropped_s: float, reason: str
-    ) -> KeyMoveRecord | None:
-        number = self._keys_under_way.pop(place, None)
-        if number is None:
-            return None
-        dropped = replace(self._key_moves[number], dropped_s=dropped_s, dropped_reason=reason)
-        self._key_moves[number] = dropped
+    def _drop(
+        self, place: tuple[str, int, int], dropped_s: float, reason: str
+    ) -> MoveRecord | None:
+        dropped = self._moves.end(place, dropped_s=dropped_s, dropped_reason=reason)
+        if dropped is not None:
+            self._query(dropped.query).moves_dropped += 1
+            self._totals.moves_dropped += 1
         return dropped
 
     def _restore(self, record: Any) -> None:
@@ -814,11 +821,11 @@ class History:
             self._totals.batches += 1
             self._store.add(self._totals.batches, record)
         elif isinstance(record, MoveRecord):
-            self._moves[len(self._moves)] = record
+            self._moves.add(record)
         elif isinstance(record, KeySample):
             self._key_samples.append(record)
         elif isinstance(record, KeyMoveRecord):
-            self._key_moves[len(self._key_moves)] = record
+            self._key_moves.add(record)
         elif isinstance(record, ScaleRecord):
             self._scales.append(record)
         elif isinstance(record, DecisionRecord):
@@ -829,25 +836,6 @@ class History:
             self._shuffles.append(record)
         elif isinstance(record, QueryTotals):
             self._queries[record.query] = record
-
-    def _restore_counters(self, totals: RunTotals) -> None:
-        # ordinals go on where they stopped, so that what is added next stays last
-        moves = self._moves.values()
-        self._moves = dict(enumerate(moves, start=totals.moves - len(moves) + 1))
-        self._under_way = {
-            (move.query, move.operator, move.partition): number
-            for number, move in self._moves.items()
-            if move.under_way()
-        }
-        key_moves = self._key_moves.values()
-        first = totals.key_moves - len(key_moves) + 1
-        self._key_moves = dict(enumerate(key_moves, start=first))
-        self._keys_under_way = {
-            (move.query, move.key): number
-            for number, move in self._key_moves.items()
-            if move.under_way()
-        }
-        self._totals = totals
 
 
 _RECORDS: dict[str, type[Any]] = {

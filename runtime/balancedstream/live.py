@@ -329,7 +329,7 @@ class LiveView:
     def on_move(self, record: MoveRecord) -> None:
         """Shows the move for as long as it is under way."""
         with self._lock:
-            partition = record.query, record.operator, record.partition
+            partition = record.place
             if record.under_way():
                 self._moves += partition not in self._under_way
                 self._under_way[partition] = record
