@@ -439,7 +439,6 @@ def _moves_table(summary: RunSummary) -> str:
     columns = [("time", "time"), ("", "query"), ("number", "operator"), ("number", "partition"),
                ("", "executor"), ("", "outcome"), ("number", "state loaded in"),
                ("reason", "reason")]  # fmt: skip
-    shown = summary.move_list[-SHOWN_MOVES:]
     rows = [
         (
             format_elapsed(move.decided_s - summary.started_s),
@@ -451,14 +450,9 @@ def _moves_table(summary: RunSummary) -> str:
             format_duration(move.load_s) if move.load_s is not None else "",
             clean(move.reason),
         )
-        for move in reversed(shown)
+        for move in reversed(summary.move_list[-SHOWN_MOVES:])
     ]
-    of_all = f"last {len(shown):,} of {summary.moves:,}" if len(shown) < summary.moves else "all"
-    return element(
-        "details",
-        element("summary", f"Moves, one by one ({of_all})"),
-        _table(columns, rows),
-    )
+    return _one_by_one("Moves", columns, rows, summary.moves)
 
 
 def _key_moves_table(summary: RunSummary) -> str:
@@ -467,7 +461,6 @@ def _key_moves_table(summary: RunSummary) -> str:
     columns = [("time", "time"), ("", "query"), ("number", "operator"), ("reason", "key"),
                ("number", "partition"), ("number", "with batch"), ("", "outcome"),
                ("reason", "reason")]  # fmt: skip
-    shown = summary.key_move_list[-SHOWN_MOVES:]
     rows = [
         (
             format_elapsed(move.decided_s - summary.started_s),
@@ -479,13 +472,19 @@ def _key_moves_table(summary: RunSummary) -> str:
             clean(_outcome(move)),
             clean(move.reason),
         )
-        for move in reversed(shown)
+        for move in reversed(summary.key_move_list[-SHOWN_MOVES:])
     ]
-    count = summary.key_moves
-    of_all = f"last {len(shown):,} of {count:,}" if len(shown) < count else "all"
+    return _one_by_one("Moves of keys", columns, rows, summary.key_moves)
+
+
+def _one_by_one(
+    title: str, columns: Sequence[tuple[str, str]], rows: Sequence[Sequence[str]], count: int
+) -> str:
+    """Writes a folded table of the latest moves, of so many in all."""
+    of_all = f"last {len(rows):,} of {count:,}" if len(rows) < count else "all"
     return element(
         "details",
-        element("summary", f"Moves of keys, one by one ({of_all})"),
+        element("summary", f"{title}, one by one ({of_all})"),
         _table(columns, rows),
     )
 

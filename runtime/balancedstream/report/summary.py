@@ -6,9 +6,11 @@ Every field is described in `docs/reference/report.md`; a test keeps the two in 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import median
+from typing import TypeVar
 
 from balancedstream.core.observations import KeySample
 from balancedstream.history import (
@@ -243,29 +245,19 @@ def records_by_query(history: History) -> tuple[QueryRecords, ...]:
     Returns:
         One entry for each query that finished a batch.
     """
-    batches: dict[str, list[BatchRecord]] = {}
-    for batch in history.batches:
-        batches.setdefault(batch.query, []).append(batch)
-    moves: dict[str, list[MoveRecord]] = {}
-    for move in history.moves:
-        moves.setdefault(move.query, []).append(move)
-    key_moves: dict[str, list[KeyMoveRecord]] = {}
-    for key_move in history.key_moves:
-        key_moves.setdefault(key_move.query, []).append(key_move)
-    key_samples: dict[str, list[KeySample]] = {}
-    for sample in history.key_samples:
-        key_samples.setdefault(sample.query, []).append(sample)
+    batches, moves = _by_query(history.batches), _by_query(history.moves)
+    key_moves, key_samples = _by_query(history.key_moves), _by_query(history.key_samples)
     records = [
         QueryRecords(
             totals=totals,
             batches=tuple(batches[totals.query]),
-            moves=tuple(moves.get(totals.query, ())),
-            key_moves=tuple(key_moves.get(totals.query, ())),
-            key_samples=tuple(key_samples.get(totals.query, ())),
+            moves=tuple(moves[totals.query]),
+            key_moves=tuple(key_moves[totals.query]),
+            key_samples=tuple(key_samples[totals.query]),
             before=batches_before(batches[totals.query], totals.first_move_after_batch),
             after=batches_after(
                 batches[totals.query],
-                [*moves.get(totals.query, ()), *key_moves.get(totals.query, ())],
+                [*moves[totals.query], *key_moves[totals.query]],
                 totals.first_move_after_batch,
             ),
         )
@@ -273,6 +265,16 @@ def records_by_query(history: History) -> tuple[QueryRecords, ...]:
         if totals.query in batches
     ]
     return tuple(sorted(records, key=lambda query: -query.totals.busy_s()))
+
+
+_Record = TypeVar("_Record", BatchRecord, MoveRecord, KeyMoveRecord, KeySample)
+
+
+def _by_query(records: Iterable[_Record]) -> defaultdict[str, list[_Record]]:
+    found: defaultdict[str, list[_Record]] = defaultdict(list)
+    for record in records:
+        found[record.query].append(record)
+    return found
 
 
 def summarize(history: History, notes: Sequence[str] = ()) -> RunSummary:
