@@ -13,6 +13,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
 from statistics import median
+from typing import TypeVar
 
 from balancedstream.core.handoffs import LoadCost
 from balancedstream.core.observations import BatchSample, KeySample, TaskSample
@@ -58,6 +59,8 @@ STALE_SCRAPES = 3
 """So many scrapes may be missing before the newest one counts as old."""
 
 STALE_LEAST_S = 10.0
+
+_Number = TypeVar("_Number", int, float)
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,9 +153,12 @@ def measure(
     scraped_s, instance = max((s.samples[-1][0], _instance(s)) for s in all_series)
     mine = _by_name(s for s in all_series if _instance(s) == instance)
     _check_fresh(mine, scraped_s, now_s)
+    current = _by_name(
+        s for series in mine.values() for s in series if s.samples[-1][0] == scraped_s
+    )
     partitions = _by_name(s for s in partition_series if _instance(s) == instance)
     steps = _find_steps(mine)
-    arrivals = _newest_by_query(mine["last_key_arrival_batch"], scraped_s)
+    arrivals = _newest_by("query", current["last_key_arrival_batch"], int)
     # Partitions cost something else once keys have come to others; a step may span both.
     level: dict[str, list[_Step]] = defaultdict(list)
     for step in steps:
@@ -160,28 +166,23 @@ def measure(
             level[step.query].append(step)
     return Measurement(
         scraped_s=scraped_s,
-        epoch=int(_newest(mine["plan_epoch"], scraped_s, default=0.0)),
-        executors={
-            s.labels["executor"]: int(s.samples[-1][1])
-            for s in mine["executor_cores"]
-            if s.samples[-1][0] == scraped_s
-        },
+        epoch=int(_newest(current["plan_epoch"], default=0.0)),
+        executors=_newest_by("executor", current["executor_cores"], int),
         tasks=tuple(_sample_tasks(partitions, level)),
         batches=tuple(_sample_batches(mine, steps)),
-        last_batches=_newest_by_query(mine["last_batch_id"], scraped_s),
+        last_batches=_newest_by("query", current["last_batch_id"], int),
         under_way={
             (s.labels["query"], int(s.labels["operator"])): int(s.samples[-1][1])
-            for s in mine["moves_under_way"]
-            if s.samples[-1][0] == scraped_s
+            for s in current["moves_under_way"]
         },
         load_cost=LoadCost(
-            _newest(mine["move_fixed_seconds"], scraped_s, LoadCost().fixed_s),
-            _newest(mine["move_bytes_per_second"], scraped_s, LoadCost().bytes_per_s),
-            _newest(mine["move_key_seconds"], scraped_s, LoadCost().key_s),
+            _newest(current["move_fixed_seconds"], LoadCost().fixed_s),
+            _newest(current["move_bytes_per_second"], LoadCost().bytes_per_s),
+            _newest(current["move_key_seconds"], LoadCost().key_s),
         ),
         keys=tuple(_sample_keys(partitions, level)),
-        keys_under_way=_newest_by_query(mine["keys_under_way"], scraped_s),
-        shuffles=tuple(_sample_shuffles(mine, scraped_s)),
+        keys_under_way=_newest_by("query", current["keys_under_way"], int),
+        shuffles=tuple(_sample_shuffles(current)),
     )
 
 
@@ -207,17 +208,13 @@ def _by_name(all_series: Iterable[Series]) -> dict[str, list[Series]]:
     return found
 
 
-def _newest(all_series: Sequence[Series], scraped_s: float, default: float) -> float:
-    return next((s.samples[-1][1] for s in all_series if s.samples[-1][0] == scraped_s), default)
+def _newest(all_series: Sequence[Series], default: float) -> float:
+    return all_series[0].samples[-1][1] if all_series else default
 
 
-def _newest_by_query(all_series: Sequence[Series], scraped_s: float) -> dict[str, int]:
-    """What the newest scrape says of each query."""
-    return {
-        s.labels["query"]: int(s.samples[-1][1])
-        for s in all_series
-        if s.samples[-1][0] == scraped_s
-    }
+def _newest_by(label: str, all_series: Sequence[Series], kind: type[_Number]) -> dict[str, _Number]:
+    """The newest value for each query, executor or shuffle: for whatever the label names."""
+    return {s.labels[label]: kind(s.samples[-1][1]) for s in all_series}
 
 
 def _check_fresh(mine: Mapping[str, Sequence[Series]], scraped_s: float, now_s: float) -> None:
@@ -362,15 +359,9 @@ def _sample_keys(
                 )
 
 
-def _sample_shuffles(
-    mine: Mapping[str, Sequence[Series]], scraped_s: float
-) -> Iterable[ShuffleSample]:
+def _sample_shuffles(current: Mapping[str, Sequence[Series]]) -> Iterable[ShuffleSample]:
     trusted, untrusted_batches, errors, equal_errors = (
-        {
-            s.labels["shuffle"]: s.samples[-1][1]
-            for s in mine.get(name, ())
-            if s.samples[-1][0] == scraped_s
-        }
+        _newest_by("shuffle", current.get(name, ()), float)
         for name in (
             "shuffle_trusted",
             "shuffle_untrusted_batches",
