@@ -492,8 +492,7 @@ class Supervisor:
         if policy.balance.mode == "advise":
             for key, balance in decision.balance.items():
                 if decision.moves_any(key):
-                    keys = decision.keys.get(key)
-                    advice.append((key, (keys.moves if keys else (), balance.moves)))
+                    advice.append((key, (decision.key_moves(key), balance.moves)))
                     reasons.append(f"would move: {decision.say_why(key)}")
         desired = int(report.recall("desiredExecutors", policy.scaling.min_executors))
         if policy.scaling.mode == "advise" and decision.scaling.executors != desired:

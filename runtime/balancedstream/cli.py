@@ -129,8 +129,7 @@ def _explain(arguments: argparse.Namespace) -> int:
         for executor, busy_s in sorted(load.executor_busy_s.items()):
             held = sorted(p for p, e in load.placement.items() if e == executor)
             print(f"  executor {executor}: {busy_s:.3f} s a batch, partitions {held}")
-        assignment = decision.keys.get((query, operator))
-        for way in assignment.moves if assignment else ():
+        for way in decision.key_moves((query, operator)):
             print(f"  move key {way.key}: partition {way.source} -> {way.target}")
         for move in balance.moves:
             busy_s = load.busy_s.get(move.partition, 0.0)

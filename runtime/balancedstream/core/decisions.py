@@ -7,7 +7,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields
 from typing import Any, TypeVar
 
-from balancedstream.core.assignments import AssignmentDecision, KeyLoad, assign, measure_keys
+from balancedstream.core.assignments import (
+    AssignmentDecision,
+    KeyLoad,
+    KeyMove,
+    assign,
+    measure_keys,
+)
 from balancedstream.core.handoffs import LoadCost
 from balancedstream.core.hotspots import BalanceDecision, diminish
 from balancedstream.core.loads import OperatorLoad, measure
@@ -79,6 +85,16 @@ class Decision:
     keys: Mapping[tuple[str, int], AssignmentDecision] = field(default_factory=dict)
     key_loads: Mapping[tuple[str, int], Sequence[KeyLoad]] = field(default_factory=dict)
 
+    def key_moves(self, operator: tuple[str, int]) -> tuple[KeyMove, ...]:
+        """Which keys of an operator go to another state partition; none where keys cannot.
+
+        >>> tasks = tuple(TaskSample("q", 0, p, 1, "a", 1.0, 5, 0, 9.0) for p in range(4))
+        >>> decide(Observation(10.0, {"a": 1}, tasks), Policy()).key_moves(("q", 0))
+        ()
+        """
+        assignment = self.keys.get(operator)
+        return assignment.moves if assignment else ()
+
     def moves_any(self, operator: tuple[str, int]) -> bool:
         """Whether it moves a partition or a key of an operator, which is in `balance`.
 
@@ -86,8 +102,7 @@ class Decision:
         >>> decide(Observation(10.0, {"a": 1}, tasks), Policy()).moves_any(("q", 0))
         False
         """
-        assignment = self.keys.get(operator)
-        return bool(self.balance[operator].moves or (assignment and assignment.moves))
+        return bool(self.balance[operator].moves or self.key_moves(operator))
 
     def say_why(self, operator: tuple[str, int]) -> str:
         """The reason: on an operator's keys, where they can be moved, and on its partitions.
