@@ -176,7 +176,7 @@ class Rekeyer:
         if begins:
             self._adopt(query, control, epoch)
         # A key that the plan knows hashed only can be told from others once it is hot.
-        if begins or any(r.query == name and r.key.startswith(HASHED) for r in self._planned):
+        if begins or name in self._find_hashed():
             self._want(name, query)
         for key, route in list(query.under_way.items()):
             if epoch.route_of(key) == route:
@@ -220,9 +220,14 @@ class Rekeyer:
         self._planned = _list_routes(self._find_planned())
         self._queries.pop(query, None)
 
+    def _find_hashed(self) -> set[str]:
+        """Queries of which the plan knows keys by their hash only."""
+        return {route.query for route in self._planned if route.key.startswith(HASHED)}
+
     def _find_planned(self) -> dict[tuple[str, str], int]:
         """(query, key) to partition: the routes of the plan in force, but for what was given up."""
-        names = {name: query.names() for name, query in self._queries.items()}
+        hashed = self._find_hashed()
+        names = {name: query.names() for name, query in self._queries.items() if name in hashed}
         places: dict[tuple[str, str], int] = {}
         for route in self._planned:
             key = names.get(route.query, {}).get(route.key, route.key)
