@@ -17,6 +17,7 @@ from pyspark import Accumulator, TaskContext
 from pyspark.sql.streaming.state import GroupState, GroupStateTimeout
 from pyspark.sql.types import TimestampType
 
+from balancedstream.core.epochs import Arrival
 from balancedstream.keyed.encoding import KeyEncoding
 from balancedstream.keyed.processors import Rows, StripFrames
 from balancedstream.keyed.storage import BatchContext
@@ -122,19 +123,13 @@ class MovableFunction:
             state.remove()
             return
         else:
-            yield from self._run(task, text, values, frames, state)
+            taken_ms = _take_over(task, arrival, state)
+            yield from self._run(task, text, values, frames, state, taken_ms)
         task.sketch.update(text.encode(), time.perf_counter() - started_s)
 
-    def _run(self, task: KeyTask, text: str, values: Any, frames: Rows, state: GroupState) -> Rows:
-        def take_in(content: tuple[Any, int]) -> int:
-            held, timeout_ms = content
-            if held is not None:
-                state.update(held)
-            return timeout_ms
-
-        arrival = task.arrivals.get(text)
-        found_ms = task.take_over(arrival.piece, take_in) if arrival is not None else None
-        taken_ms = GroupState.NO_TIMESTAMP if found_ms is None else found_ms
+    def _run(
+        self, task: KeyTask, text: str, values: Any, frames: Rows, state: GroupState, taken_ms: int
+    ) -> Rows:
         every = iter(frames)
         beginning = next(every)
         data = self._strip(itertools.chain((beginning,), every))
@@ -183,3 +178,16 @@ class MovableFunction:
             self._task = _LateTask(BatchContext(self._name))
             self._reports.add((self._task,))
         return self._task
+
+
+def _take_over(task: KeyTask, arrival: Arrival | None, state: GroupState) -> int:
+    """Takes in the state of a key that arrives; returns the timeout with it, -1 for none."""
+
+    def take_in(content: tuple[Any, int]) -> int:
+        held, timeout_ms = content
+        if held is not None:
+            state.update(held)
+        return timeout_ms
+
+    found_ms = task.take_over(arrival.piece, take_in) if arrival is not None else None
+    return GroupState.NO_TIMESTAMP if found_ms is None else found_ms
