@@ -9,22 +9,18 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
-from pathlib import Path
 from typing import Any
 
 from harness import (
+    Bench,
     Case,
-    MeasuringEngine,
-    await_that,
     open_session,
     prepare,
     read_rows,
-    remove_folder,
     run,
-    start_query,
     watching,
 )
-from pyspark.sql import DataFrame, Row, SparkSession
+from pyspark.sql import DataFrame, Row
 from pyspark.sql import functions as F  # noqa: N812
 from pyspark.sql.streaming import StatefulProcessor, StatefulProcessorHandle
 
@@ -102,28 +98,18 @@ def main() -> None:
             return
         settings = {"spark.sql.shuffle.partitions": str(load.partitions)}
         with open_session(benchmark, LocalExecutors(EXECUTORS, EXECUTORS), settings) as spark:
-            bench = Bench(benchmark.work, spark, load)
+            bench = HandoffBench(benchmark.work, spark, load)
             for case in missing:
                 measured = bench.measure(str(case["arm"]), int(case["repetition"]))
                 benchmark.record(spark, case, asdict(load), measured)
 
 
-class Bench:
-    """A session in which one query after the other is measured."""
-
-    def __init__(self, work: Path, spark: SparkSession, load: Load) -> None:
-        self._work = work
-        self._spark = spark
-        self._load = load
-        self._engine = MeasuringEngine(spark)
+class HandoffBench(Bench[Load]):
+    """Measures one arm at a time."""
 
     def measure(self, arm: str, repetition: int) -> dict[str, Any]:
         """Seconds of every batch, and how many keys had moved after it."""
         load = self._load
-        name = f"{arm}-{repetition}"
-        checkpoint = self._work / name
-        remove_folder(checkpoint)
-        self._engine.forget_events()
         grouped: Any = self._draw_rows().groupBy("key")
         control: KeyControl | None = None
         if arm != "plain":
@@ -136,15 +122,14 @@ class Bench:
         moves = control is not None and arm in HANDOFF_STRATEGIES
         count = before + (load.moving_batches if moves else load.steady_batches)
         with watching(self._engine):
-            query = start_query(states, name, checkpoint)
+            query = self.start(states, f"{arm}-{repetition}")
             try:
                 self._engine.await_batches(query, before)
                 if moves and control is not None:
                     control.want(Wish(self._route_all(control), arm, share=load.share))  # type: ignore[arg-type]
-                await_that(lambda: len(self._engine.batches(name)) >= count, query)
+                finished = self._engine.await_batches(query, count)[:count]
             finally:
                 query.stop()
-        finished = self._engine.batches(name)[:count]
         moved = [self._count_moved(control, e.sample.batch) for e in finished] if moves else []
         return {
             "batch_s": [event.sample.duration_s for event in finished],
