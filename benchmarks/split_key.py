@@ -23,6 +23,7 @@ from harness import (
     read_rows,
     run,
 )
+from hot_keys import EXECUTORS
 from pyspark.cloudpickle import register_pickle_by_value
 from pyspark.sql import DataFrame, Row
 from pyspark.sql import functions as F  # noqa: N812
@@ -33,31 +34,18 @@ from balancedstream.engine.session import LocalExecutors
 # Executors have no folder of benchmarks to import its processor from.
 register_pickle_by_value(hot_keys)
 
-EXECUTORS = 2
 ARMS = ("vanilla", "balanced", "aggregate")
 
 
 @dataclass(frozen=True)
-class Load:
-    """What all arms get.
+class Load(hot_keys.Load):
+    """What all arms get; `keys` are those besides the hot one, rows come in two input partitions.
 
     Attributes:
-        partitions: eight state partitions an executor.
         hot_share: how much of the rows the one key has.
-        keys: distinct other keys.
-        rows_per_batch: rows in every batch, in two input partitions.
-        wait_ms: how long the work on each row waits.
-        batches: in each arm.
-        measured_batches: the last ones, which are compared.
     """
 
-    partitions: int = 8 * EXECUTORS
     hot_share: float = 0.6
-    keys: int = 200
-    rows_per_batch: int = 400
-    wait_ms: int = 10
-    batches: int = 12
-    measured_batches: int = 4
 
 
 WARM_UP_BATCHES = 2
