@@ -14,6 +14,7 @@ from typing import Any
 from harness import (
     Bench,
     Case,
+    alternate,
     open_session,
     prepare,
     read_rows,
@@ -64,6 +65,7 @@ class Load:
         return -(-self.keys // self.rows_per_batch)
 
 
+WARM_UP_BATCHES = 2
 SMOKE = Load(keys=1_000, warm_keys=100, rows_per_batch=500, share=200, moving_batches=8)
 
 
@@ -91,7 +93,7 @@ def main() -> None:
         cases: list[Case] = [
             {"arm": arm, "repetition": repetition}
             for repetition in benchmark.repetitions
-            for arm in ARMS
+            for arm in alternate(repetition, *ARMS)
         ]
         missing = benchmark.find_missing(cases)
         if not missing:
@@ -99,6 +101,8 @@ def main() -> None:
         settings = {"spark.sql.shuffle.partitions": str(load.partitions)}
         with open_session(benchmark, LocalExecutors(EXECUTORS, EXECUTORS), settings) as spark:
             bench = HandoffBench(benchmark.work, spark, load)
+            states, _ = bench.keep_texts("unmoved")
+            bench.warm_up(states, WARM_UP_BATCHES)
             for case in missing:
                 measured = bench.measure(str(case["arm"]), int(case["repetition"]))
                 benchmark.record(spark, case, asdict(load), measured)
@@ -110,14 +114,7 @@ class HandoffBench(Bench[Load]):
     def measure(self, arm: str, repetition: int) -> dict[str, Any]:
         """Seconds of every batch, and how many keys had moved after it."""
         load = self._load
-        grouped: Any = self._draw_rows().groupBy("key")
-        control: KeyControl | None = None
-        if arm != "plain":
-            frame: BalancedFrame = balanced(self._draw_rows(), "key")
-            grouped, control = frame, frame.control
-        states = grouped.transformWithState(
-            Keeper(load.state_bytes), "key LONG, rows LONG", "update", "none"
-        )
+        states, control = self.keep_texts(arm)
         before = load.filling_batches + load.steady_batches
         moves = control is not None and arm in HANDOFF_STRATEGIES
         count = before + (load.moving_batches if moves else load.steady_batches)
@@ -136,6 +133,18 @@ class HandoffBench(Bench[Load]):
             "rows": [event.sample.input_rows for event in finished],
             "moved": moved,
         }
+
+    def keep_texts(self, arm: str) -> tuple[DataFrame, KeyControl | None]:
+        """The query of an arm, and what moves its keys; None for Spark's own."""
+        grouped: Any = self._draw_rows().groupBy("key")
+        control: KeyControl | None = None
+        if arm != "plain":
+            frame: BalancedFrame = balanced(self._draw_rows(), "key")
+            grouped, control = frame, frame.control
+        states = grouped.transformWithState(
+            Keeper(self._load.state_bytes), "key LONG, rows LONG", "update", "none"
+        )
+        return states, control
 
     def _draw_rows(self) -> DataFrame:
         """At first each key once, then warm keys only."""
