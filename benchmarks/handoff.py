@@ -9,22 +9,19 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
-from pathlib import Path
 from typing import Any
 
 from harness import (
+    Bench,
     Case,
-    MeasuringEngine,
-    await_that,
+    alternate,
     open_session,
     prepare,
     read_rows,
-    remove_folder,
     run,
-    start_query,
     watching,
 )
-from pyspark.sql import DataFrame, Row, SparkSession
+from pyspark.sql import DataFrame, Row
 from pyspark.sql import functions as F  # noqa: N812
 from pyspark.sql.streaming import StatefulProcessor, StatefulProcessorHandle
 
@@ -68,6 +65,7 @@ class Load:
         return -(-self.keys // self.rows_per_batch)
 
 
+WARM_UP_BATCHES = 2
 SMOKE = Load(keys=1_000, warm_keys=100, rows_per_batch=500, share=200, moving_batches=8)
 
 
@@ -95,62 +93,58 @@ def main() -> None:
         cases: list[Case] = [
             {"arm": arm, "repetition": repetition}
             for repetition in benchmark.repetitions
-            for arm in ARMS
+            for arm in alternate(repetition, *ARMS)
         ]
         missing = benchmark.find_missing(cases)
         if not missing:
             return
         settings = {"spark.sql.shuffle.partitions": str(load.partitions)}
         with open_session(benchmark, LocalExecutors(EXECUTORS, EXECUTORS), settings) as spark:
-            bench = Bench(benchmark.work, spark, load)
+            bench = HandoffBench(benchmark.work, spark, load)
+            states, _ = bench.keep_texts("unmoved")
+            bench.warm_up(states, WARM_UP_BATCHES)
             for case in missing:
                 measured = bench.measure(str(case["arm"]), int(case["repetition"]))
                 benchmark.record(spark, case, asdict(load), measured)
 
 
-class Bench:
-    """A session in which one query after the other is measured."""
-
-    def __init__(self, work: Path, spark: SparkSession, load: Load) -> None:
-        self._work = work
-        self._spark = spark
-        self._load = load
-        self._engine = MeasuringEngine(spark)
+class HandoffBench(Bench[Load]):
+    """Measures one arm at a time."""
 
     def measure(self, arm: str, repetition: int) -> dict[str, Any]:
         """Seconds of every batch, and how many keys had moved after it."""
         load = self._load
-        name = f"{arm}-{repetition}"
-        checkpoint = self._work / name
-        remove_folder(checkpoint)
-        self._engine.forget_events()
-        grouped: Any = self._draw_rows().groupBy("key")
-        control: KeyControl | None = None
-        if arm != "plain":
-            frame: BalancedFrame = balanced(self._draw_rows(), "key")
-            grouped, control = frame, frame.control
-        states = grouped.transformWithState(
-            Keeper(load.state_bytes), "key LONG, rows LONG", "update", "none"
-        )
+        states, control = self.keep_texts(arm)
         before = load.filling_batches + load.steady_batches
         moves = control is not None and arm in HANDOFF_STRATEGIES
         count = before + (load.moving_batches if moves else load.steady_batches)
         with watching(self._engine):
-            query = start_query(states, name, checkpoint)
+            query = self.start(states, f"{arm}-{repetition}")
             try:
                 self._engine.await_batches(query, before)
                 if moves and control is not None:
                     control.want(Wish(self._route_all(control), arm, share=load.share))  # type: ignore[arg-type]
-                await_that(lambda: len(self._engine.batches(name)) >= count, query)
+                finished = self._engine.await_batches(query, count)[:count]
             finally:
                 query.stop()
-        finished = self._engine.batches(name)[:count]
         moved = [self._count_moved(control, e.sample.batch) for e in finished] if moves else []
         return {
             "batch_s": [event.sample.duration_s for event in finished],
             "rows": [event.sample.input_rows for event in finished],
             "moved": moved,
         }
+
+    def keep_texts(self, arm: str) -> tuple[DataFrame, KeyControl | None]:
+        """The query of an arm, and what moves its keys; None for Spark's own."""
+        grouped: Any = self._draw_rows().groupBy("key")
+        control: KeyControl | None = None
+        if arm != "plain":
+            frame: BalancedFrame = balanced(self._draw_rows(), "key")
+            grouped, control = frame, frame.control
+        states = grouped.transformWithState(
+            Keeper(self._load.state_bytes), "key LONG, rows LONG", "update", "none"
+        )
+        return states, control
 
     def _draw_rows(self) -> DataFrame:
         """At first each key once, then warm keys only."""

@@ -21,7 +21,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Generic, TypeVar
 
 import pyspark
 from pyspark.sql import Column, DataFrame, SparkSession
@@ -56,6 +56,7 @@ PATIENCE_S = 300.0
 """A query that does not finish the batches asked for in this time has failed."""
 
 Case = Mapping[str, str | int | float]
+LoadT = TypeVar("LoadT")
 
 
 class MeasurementError(Exception):
@@ -390,6 +391,64 @@ def alternate(repetition: int, *arms: str) -> tuple[str, ...]:
 
 def remove_folder(folder: Path) -> None:
     shutil.rmtree(folder, ignore_errors=True)
+
+
+class Bench(Generic[LoadT]):
+    """A session in which one query after the other is measured.
+
+    Each benchmark derives its own, which says what the queries of its arms do.
+    """
+
+    def __init__(self, work: Path, spark: SparkSession, load: LoadT) -> None:
+        self._work = work
+        self._spark = spark
+        self._load = load
+        self._engine = MeasuringEngine(spark)
+
+    def warm_up(self, states: DataFrame, batches: int) -> None:
+        """The first query of a session is slow, whatever it does."""
+        with watching(self._engine):
+            self.run_query(states, "warm-up", batches)
+
+    def run_in_turns(
+        self, repetition: int, arms: Sequence[str], run_arm: Callable[[str], dict[str, Any]]
+    ) -> tuple[dict[str, dict[str, Any]], dict[str, int]]:
+        """Runs the arms, `vanilla` with Spark alone and the others balanced.
+
+        Returns:
+            What `run_arm` measured in each arm, in the order in which they ran, and how many
+            moves were decided in each balanced one.
+        """
+        measured: dict[str, dict[str, Any]] = {}
+        moves: dict[str, int] = {}
+        for arm in alternate(repetition, *arms):
+            if arm == "vanilla":
+                with watching(self._engine):
+                    measured[arm] = run_arm(arm)
+            else:
+                with balancing(self._engine) as history:
+                    measured[arm] = run_arm(arm)
+                moves[arm] = history.totals.moves
+        return measured, moves
+
+    def run_query(self, states: DataFrame, name: str, batches: int) -> list[BatchFinished]:
+        """Runs a query from its beginning and gives its first batches.
+
+        Raises:
+            MeasurementError: the query failed, or takes too long.
+        """
+        query = self.start(states, name)
+        try:
+            return self._engine.await_batches(query, batches)[:batches]
+        finally:
+            query.stop()
+
+    def start(self, states: DataFrame, name: str) -> StreamingQuery:
+        """Starts a query from its beginning, and forgets the events of those before it."""
+        self._engine.forget_events()
+        checkpoint = self._work / name
+        remove_folder(checkpoint)
+        return start_query(states, name, checkpoint)
 
 
 def run(main: Callable[[], None]) -> None:

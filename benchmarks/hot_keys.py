@@ -12,26 +12,20 @@ import time
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from itertools import count
-from pathlib import Path
 from typing import Any
 
 from harness import (
+    Bench,
     Case,
-    MeasuringEngine,
-    alternate,
-    balancing,
     draw_uniform,
     measure_balance,
     open_session,
     prepare,
     read_rows,
-    remove_folder,
     run,
-    start_query,
-    watching,
 )
 from placement import draw_rank
-from pyspark.sql import DataFrame, Row, SparkSession
+from pyspark.sql import DataFrame, Row
 from pyspark.sql import functions as F  # noqa: N812
 from pyspark.sql.streaming import StatefulProcessor, StatefulProcessorHandle
 
@@ -105,59 +99,44 @@ def main() -> None:
         if not missing:
             return
         with open_session(benchmark, LocalExecutors(EXECUTORS, EXECUTORS)) as spark:
-            bench = Bench(benchmark.work, spark, load)
-            with watching(bench.engine):
-                bench.run_arm("vanilla", PAIR, 0, WARM_UP_BATCHES)
+            bench = HotKeysBench(benchmark.work, spark, load)
+            bench.warm_up(bench.count_rows("vanilla", PAIR, 0), WARM_UP_BATCHES)
             for case in missing:
                 measured = bench.measure(str(case["keys"]), int(case["repetition"]))
                 benchmark.record(spark, case, asdict(load), measured)
 
 
-class Bench:
-    """A session in which one query after the other is measured."""
-
-    def __init__(self, work: Path, spark: SparkSession, load: Load) -> None:
-        self._work = work
-        self._spark = spark
-        self._load = load
-        self.engine = MeasuringEngine(spark)
+class HotKeysBench(Bench[Load]):
+    """Measures the arms beside each other, one kind of keys at a time."""
 
     def measure(self, kind: str, repetition: int) -> dict[str, Any]:
         """The same rows in each arm."""
-        order = alternate(repetition, *ARMS)
-        arms: dict[str, Any] = {}
-        for arm in order:
-            if arm == "vanilla":
-                with watching(self.engine):
-                    arms[arm] = self.run_arm(arm, kind, repetition, self._load.batches)
-            else:
-                with balancing(self.engine) as history:
-                    arms[arm] = self.run_arm(arm, kind, repetition, self._load.batches)
-                arms[arm]["moves"] = history.totals.moves
-        return {"order": order, "bound": find_bound(kind, self._load), **arms}
-
-    def run_arm(self, arm: str, kind: str, repetition: int, batches: int) -> dict[str, Any]:
-        """Runs one query from its beginning; gives one figure a batch of each kind."""
-        self.engine.forget_events()
-        name = f"{arm}-{kind.replace('.', '')}-{repetition}"
-        checkpoint = self._work / name
-        remove_folder(checkpoint)
-        rows = self._draw_rows(kind, repetition)
-        grouped: Any = balanced(rows, "key") if arm == "routes" else rows.groupBy("key")
-        states = grouped.transformWithState(
-            Waiter(self._load.wait_ms / 1000), "key LONG, rows LONG", "update", "none"
+        arms, moves = self.run_in_turns(
+            repetition, ARMS, lambda arm: self._run_arm(arm, kind, repetition)
         )
-        query = start_query(states, name, checkpoint)
-        try:
-            finished = self.engine.await_batches(query, batches)[:batches]
-        finally:
-            query.stop()
-        balance = [measure_balance(event, self.engine.executors()) for event in finished]
+        for arm, moved in moves.items():
+            arms[arm]["moves"] = moved
+        return {"order": list(arms), "bound": find_bound(kind, self._load), **arms}
+
+    def _run_arm(self, arm: str, kind: str, repetition: int) -> dict[str, Any]:
+        """Runs one query from its beginning; gives one figure a batch of each kind."""
+        name = f"{arm}-{kind.replace('.', '')}-{repetition}"
+        finished = self.run_query(self.count_rows(arm, kind, repetition), name, self._load.batches)
+        balance = [measure_balance(event, self._engine.executors()) for event in finished]
         return {
             "batch_s": [event.sample.duration_s for event in finished],
             "imbalance": [round(decision.imbalance_before, 4) for decision in balance],
             "rows": [event.sample.input_rows for event in finished],
         }
+
+    def count_rows(self, arm: str, kind: str, seed: int) -> DataFrame:
+        """The rows of each key so far, counted by an arm's processor."""
+        rows = self._draw_rows(kind, seed)
+        grouped: Any = balanced(rows, "key") if arm == "routes" else rows.groupBy("key")
+        states: DataFrame = grouped.transformWithState(
+            Waiter(self._load.wait_ms / 1000), "key LONG, rows LONG", "update", "none"
+        )
+        return states
 
     def _draw_rows(self, kind: str, seed: int) -> DataFrame:
         """Rows with a `key`; the seed also decides which partitions keys fall into."""

@@ -9,12 +9,11 @@ from __future__ import annotations
 
 from dataclasses import asdict, dataclass
 from itertools import accumulate
-from pathlib import Path
 from typing import Any
 
 from harness import (
+    Bench,
     Case,
-    MeasuringEngine,
     alternate,
     await_progress,
     balancing,
@@ -24,13 +23,10 @@ from harness import (
     open_session,
     prepare,
     read_rows,
-    remove_folder,
     run,
-    start_query,
     wait_per_row,
-    watching,
 )
-from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F  # noqa: N812
 from pyspark.sql.streaming import StreamingQuery
 
@@ -38,6 +34,7 @@ from balancedstream.engine.session import LocalExecutors
 
 EXPONENTS = (0.0, 0.8, 1.0, 1.2, 1.5)
 EXECUTORS = 4
+ARMS = ("vanilla", "balanced")
 
 
 @dataclass(frozen=True)
@@ -86,8 +83,8 @@ def main() -> None:
         if not missing:
             return
         with open_session(benchmark, LocalExecutors(EXECUTORS, EXECUTORS)) as spark:
-            bench = Bench(benchmark.work, spark, load)
-            bench.warm_up()
+            bench = PlacementBench(benchmark.work, spark, load)
+            bench.warm_up(bench.count_rows(0.0, 0), WARM_UP_BATCHES)
             for case in missing:
                 repetition = int(case["repetition"])
                 if "idle" in case:
@@ -97,35 +94,17 @@ def main() -> None:
                 benchmark.record(spark, case, asdict(load), measured)
 
 
-class Bench:
-    """A session in which one query after the other is measured."""
-
-    def __init__(self, work: Path, spark: SparkSession, load: Load) -> None:
-        self._work = work
-        self._spark = spark
-        self._load = load
-        self._engine = MeasuringEngine(spark)
-
-    def warm_up(self) -> None:
-        """The first query of a session is slow, whatever it does."""
-        with watching(self._engine):
-            self._run_arm("warm-up", self._skewed_rows(0.0, 0), WARM_UP_BATCHES)
+class PlacementBench(Bench[Load]):
+    """Measures Spark alone beside Spark balanced, and what being attached costs."""
 
     def measure_pair(self, s: float, repetition: int) -> dict[str, Any]:
         """The same rows with Spark alone and balanced; every other time the other way round."""
-        rows = self._skewed_rows(s, repetition)
-        order = alternate(repetition, "vanilla", "balanced")
-        arms: dict[str, Any] = {}
-        for arm in order:
-            name = f"{arm}-{s}-{repetition}"
-            if arm == "vanilla":
-                with watching(self._engine):
-                    arms[arm] = self._run_arm(name, rows, self._load.batches)
-            else:
-                with balancing(self._engine) as history:
-                    arms[arm] = self._run_arm(name, rows, self._load.batches)
-                arms[arm]["moves"] = history.totals.moves
-        return {"order": order, **arms}
+        arms, moves = self.run_in_turns(
+            repetition, ARMS, lambda arm: self._run_arm(arm, s, repetition)
+        )
+        for arm, moved in moves.items():
+            arms[arm]["moves"] = moved
+        return {"order": list(arms), **arms}
 
     def measure_idle(self, repetition: int) -> dict[str, Any]:
         """Batch times of one query over uniform keys, with us and without, in alternating blocks.
@@ -138,7 +117,7 @@ class Bench:
         batch_s: dict[str, list[float]] = {"attached": [], "alone": []}
         moves = 0
         context.removeSparkListener(listener)
-        query = self._start(f"idle-{repetition}", self._skewed_rows(0.0, repetition))
+        query = self.start(self.count_rows(0.0, repetition), f"idle-{repetition}")
         try:
             take_batches(query, self._load.uniform_batches)
             there_and_back = alternate(repetition, "attached", "alone")
@@ -156,14 +135,10 @@ class Bench:
             context.addSparkListener(listener)
         return {**batch_s, "moves": moves}
 
-    def _run_arm(self, name: str, rows: DataFrame, batches: int) -> dict[str, Any]:
+    def _run_arm(self, arm: str, s: float, repetition: int) -> dict[str, Any]:
         """Runs one query from its beginning; gives one figure a batch of each kind."""
-        self._engine.forget_events()
-        query = self._start(name, rows)
-        try:
-            finished = self._engine.await_batches(query, batches)[:batches]
-        finally:
-            query.stop()
+        states = self.count_rows(s, repetition)
+        finished = self.run_query(states, f"{arm}-{s}-{repetition}", self._load.batches)
         balance = [measure_balance(event, self._engine.executors()) for event in finished]
         return {
             "batch_s": [event.sample.duration_s for event in finished],
@@ -173,13 +148,12 @@ class Bench:
             "handoffs": [event.handoffs for event in finished],
         }
 
-    def _start(self, name: str, rows: DataFrame) -> StreamingQuery:
-        checkpoint = self._work / name
-        remove_folder(checkpoint)
-        states = count_keys(wait_per_row(rows, self._load.partitions, self._load.wait_ms))
-        return start_query(states, name, checkpoint)
+    def count_rows(self, s: float, seed: int) -> DataFrame:
+        """The rows of each key so far, after a wait for each row."""
+        rows = self._draw_rows(s, seed)
+        return count_keys(wait_per_row(rows, self._load.partitions, self._load.wait_ms))
 
-    def _skewed_rows(self, s: float, seed: int) -> DataFrame:
+    def _draw_rows(self, s: float, seed: int) -> DataFrame:
         """Rows with a `key`: uniform at first, then Zipf-distributed, then with others hot.
 
         The seed also decides which partition a key falls into, so that no repetition is like

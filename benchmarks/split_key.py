@@ -10,27 +10,22 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
-from pathlib import Path
 from typing import Any
 
 import hot_keys
 from harness import (
+    Bench,
     Benchmark,
     Case,
-    MeasuringEngine,
-    alternate,
-    balancing,
     draw_uniform,
     open_session,
     prepare,
     read_rows,
-    remove_folder,
     run,
-    start_query,
-    watching,
 )
+from hot_keys import EXECUTORS
 from pyspark.cloudpickle import register_pickle_by_value
-from pyspark.sql import DataFrame, Row, SparkSession
+from pyspark.sql import DataFrame, Row
 from pyspark.sql import functions as F  # noqa: N812
 
 from balancedstream import Aggregator, balanced
@@ -39,31 +34,18 @@ from balancedstream.engine.session import LocalExecutors
 # Executors have no folder of benchmarks to import its processor from.
 register_pickle_by_value(hot_keys)
 
-EXECUTORS = 2
 ARMS = ("vanilla", "balanced", "aggregate")
 
 
 @dataclass(frozen=True)
-class Load:
-    """What all arms get.
+class Load(hot_keys.Load):
+    """What all arms get; `keys` are those besides the hot one, rows come in two input partitions.
 
     Attributes:
-        partitions: eight state partitions an executor.
         hot_share: how much of the rows the one key has.
-        keys: distinct other keys.
-        rows_per_batch: rows in every batch, in two input partitions.
-        wait_ms: how long the work on each row waits.
-        batches: in each arm.
-        measured_batches: the last ones, which are compared.
     """
 
-    partitions: int = 8 * EXECUTORS
     hot_share: float = 0.6
-    keys: int = 200
-    rows_per_batch: int = 400
-    wait_ms: int = 10
-    batches: int = 12
-    measured_batches: int = 4
 
 
 WARM_UP_BATCHES = 2
@@ -105,49 +87,32 @@ def main() -> None:
 
 def measure_all(benchmark: Benchmark, load: Load, cases: Sequence[Case]) -> None:
     with open_session(benchmark, LocalExecutors(EXECUTORS, EXECUTORS)) as spark:
-        bench = Bench(benchmark.work, spark, load)
-        with watching(bench.engine):
-            bench.run_arm("vanilla", 0, WARM_UP_BATCHES)
+        bench = SplitKeyBench(benchmark.work, spark, load)
+        bench.warm_up(bench.count_rows("vanilla", 0), WARM_UP_BATCHES)
         for case in cases:
             benchmark.record(spark, case, asdict(load), bench.measure(int(case["repetition"])))
 
 
-class Bench:
-    """A session in which one query after the other is measured."""
-
-    def __init__(self, work: Path, spark: SparkSession, load: Load) -> None:
-        self._work = work
-        self._spark = spark
-        self._load = load
-        self.engine = MeasuringEngine(spark)
+class SplitKeyBench(Bench[Load]):
+    """Measures the arms beside each other."""
 
     def measure(self, repetition: int) -> dict[str, Any]:
         """The same rows in each arm."""
-        order = alternate(repetition, *ARMS)
-        arms: dict[str, Any] = {}
-        for arm in order:
-            loop = watching(self.engine) if arm == "vanilla" else balancing(self.engine)
-            with loop:
-                arms[arm] = self.run_arm(arm, repetition, self._load.batches)
-        return {"order": order, "bound_s": find_bound_s(self._load), **arms}
+        arms, _ = self.run_in_turns(repetition, ARMS, lambda arm: self._run_arm(arm, repetition))
+        return {"order": list(arms), "bound_s": find_bound_s(self._load), **arms}
 
-    def run_arm(self, arm: str, repetition: int, batches: int) -> dict[str, Any]:
+    def _run_arm(self, arm: str, repetition: int) -> dict[str, Any]:
         """Runs one query from its beginning; gives one figure a batch of each kind."""
-        self.engine.forget_events()
-        name = f"{arm}-{repetition}"
-        checkpoint = self._work / name
-        remove_folder(checkpoint)
-        query = start_query(self._count(arm, self._draw_rows(repetition)), name, checkpoint)
-        try:
-            finished = self.engine.await_batches(query, batches)[:batches]
-        finally:
-            query.stop()
+        states = self.count_rows(arm, repetition)
+        finished = self.run_query(states, f"{arm}-{repetition}", self._load.batches)
         return {
             "batch_s": [event.sample.duration_s for event in finished],
             "rows": [event.sample.input_rows for event in finished],
         }
 
-    def _count(self, arm: str, rows: DataFrame) -> DataFrame:
+    def count_rows(self, arm: str, seed: int) -> DataFrame:
+        """The rows of each key so far, counted as an arm does it."""
+        rows = self._draw_rows(seed)
         wait_s = self._load.wait_ms / 1000
         if arm == "aggregate":
             return balanced(rows, "key").aggregate(Counter(wait_s))

@@ -551,8 +551,7 @@ def tabulate_handoff(results: Sequence[Result]) -> Iterator[str]:
     rows = []
     for arm in ("eager", "lazy", "hybrid"):
         runs = arms[arm]
-        keys = runs[0]["settings"]["keys"]
-        done = [batches_until_moved(run, keys) for run in runs]
+        done = [batches_until_moved(run) for run in runs]
         rows.append(
             [
                 arm,
@@ -614,10 +613,11 @@ def longest_moving_s(result: Result) -> float:
     return max(batch_s[-result["settings"]["moving_batches"] :])
 
 
-def batches_until_moved(result: Result, keys: int) -> float | None:
-    """How many batches after the wish all keys had moved."""
-    moved: list[int] = result["measured"]["moved"][-result["settings"]["moving_batches"] :]
-    return next((float(n) for n, count in enumerate(moved, 1) if count == keys), None)
+def batches_until_moved(result: Result) -> float | None:
+    """How many batches after the wish all keys had moved; None where they never had."""
+    settings = result["settings"]
+    moved: list[int] = result["measured"]["moved"][-settings["moving_batches"] :]
+    return next((float(n) for n, count in enumerate(moved, 1) if count == settings["keys"]), None)
 
 
 def tabulate_hot_keys(results: Sequence[Result]) -> Iterator[str]:
