@@ -12,8 +12,10 @@ from balancedstream.engine.settings import (
     FILE_MANAGER,
     LOCALITY_WAIT,
     LOCALITY_WAIT_PROCESS,
+    PIPELINED_UDFS,
     PROVIDER,
     SHUFFLE_PARTITIONS,
+    UNIX_SOCKETS,
     UNLOAD_ON_COMMIT,
     DynamicAllocationError,
     tune,
@@ -60,6 +62,11 @@ def test_an_object_store_does_not_get_the_file_manager_that_renames(
 ) -> None:
     added, _ = tune({CHECKPOINT_LOCATION: location}, executors=None)
     assert (FILE_MANAGER in added) is ours
+
+
+def test_workers_are_reached_over_unix_sockets_unless_the_user_pipelines_python_functions() -> None:
+    assert tune({PIPELINED_UDFS: "false"}, executors=None)[0][UNIX_SOCKETS] == "true"
+    assert UNIX_SOCKETS not in tune({PIPELINED_UDFS: "true"}, executors=None)[0]
 
 
 def test_a_locality_wait_of_the_user_is_left_alone() -> None:
