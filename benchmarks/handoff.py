@@ -2,13 +2,14 @@
 
 A stateful query has 10,000 keys with 1 KB of state each, of which most are cold. After some steady
 batches every key shall go to the next partition. Besides, the same query without any move is timed
-with and without `balanced(...)`: that is what routing costs.
+with and without `balanced(...)`: that is what routing costs, in short batches and in longer ones
+with ten times the rows.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from harness import (
@@ -28,12 +29,13 @@ from pyspark.sql.streaming import StatefulProcessor, StatefulProcessorHandle
 from balancedstream import BalancedFrame, balanced
 from balancedstream.core.epochs import HANDOFF_STRATEGIES, Wish
 from balancedstream.core.routes import Primitive, partition_of
+from balancedstream.engine.events import BatchFinished
 from balancedstream.engine.session import LocalExecutors
 from balancedstream.keyed.control import KeyControl
 
 EXECUTORS = 2
 KEY = Primitive("long")
-ARMS = (*HANDOFF_STRATEGIES, "unmoved", "plain")
+IDLE_ARMS = ("unmoved", "plain")
 
 
 @dataclass(frozen=True)
@@ -49,6 +51,7 @@ class Load:
         share: keys a batch under hybrid handoff.
         steady_batches: measured before the moves begin.
         moving_batches: measured from then on.
+        idle_batches: measured where no key moves.
     """
 
     partitions: int = 8
@@ -59,14 +62,18 @@ class Load:
     share: int = 500
     steady_batches: int = 5
     moving_batches: int = 26
+    idle_batches: int = 12
 
     @property
     def filling_batches(self) -> int:
         return -(-self.keys // self.rows_per_batch)
 
 
-WARM_UP_BATCHES = 2
-SMOKE = Load(keys=1_000, warm_keys=100, rows_per_batch=500, share=200, moving_batches=8)
+WARM_UP_BATCHES = 5
+MORE_ROWS = 10
+SMOKE = Load(
+    keys=1_000, warm_keys=100, rows_per_batch=500, share=200, moving_batches=8, idle_batches=3
+)
 
 
 class Keeper(StatefulProcessor):  # type: ignore[misc]
@@ -90,22 +97,28 @@ class Keeper(StatefulProcessor):  # type: ignore[misc]
 def main() -> None:
     with prepare("handoff", __doc__ or "") as benchmark:
         load = SMOKE if benchmark.smoke else Load()
+        longer = replace(load, rows_per_batch=load.rows_per_batch * MORE_ROWS)
+        loads = {each.rows_per_batch: each for each in (load, longer)}
+        arms = {load: (*HANDOFF_STRATEGIES, *IDLE_ARMS), longer: IDLE_ARMS}
         cases: list[Case] = [
-            {"arm": arm, "repetition": repetition}
+            {"arm": arm, "rows_per_batch": each.rows_per_batch, "repetition": repetition}
             for repetition in benchmark.repetitions
-            for arm in alternate(repetition, *ARMS)
+            for each in arms
+            for arm in alternate(repetition, *arms[each])
         ]
         missing = benchmark.find_missing(cases)
         if not missing:
             return
         settings = {"spark.sql.shuffle.partitions": str(load.partitions)}
         with open_session(benchmark, LocalExecutors(EXECUTORS, EXECUTORS), settings) as spark:
-            bench = HandoffBench(benchmark.work, spark, load)
+            benches = {rows: HandoffBench(benchmark.work, spark, loads[rows]) for rows in loads}
+            bench = benches[load.rows_per_batch]
             states, _ = bench.keep_texts("unmoved")
             bench.warm_up(states, WARM_UP_BATCHES)
             for case in missing:
-                measured = bench.measure(str(case["arm"]), int(case["repetition"]))
-                benchmark.record(spark, case, asdict(load), measured)
+                rows = int(case["rows_per_batch"])
+                measured = benches[rows].measure(str(case["arm"]), int(case["repetition"]))
+                benchmark.record(spark, case, asdict(loads[rows]), measured)
 
 
 class HandoffBench(Bench[Load]):
@@ -115,24 +128,33 @@ class HandoffBench(Bench[Load]):
         """Seconds of every batch, and how many keys had moved after it."""
         load = self._load
         states, control = self.keep_texts(arm)
-        before = load.filling_batches + load.steady_batches
-        moves = control is not None and arm in HANDOFF_STRATEGIES
-        count = before + (load.moving_batches if moves else load.steady_batches)
         with watching(self._engine):
-            query = self.start(states, f"{arm}-{repetition}")
-            try:
-                self._engine.await_batches(query, before)
-                if moves and control is not None:
-                    control.want(Wish(self._route_all(control), arm, share=load.share))  # type: ignore[arg-type]
-                finished = self._engine.await_batches(query, count)[:count]
-            finally:
-                query.stop()
-        moved = [self._count_moved(control, e.sample.batch) for e in finished] if moves else []
+            if control is None or arm in IDLE_ARMS:
+                count = load.filling_batches + load.idle_batches
+                finished, moved = self.run_query(states, f"{arm}-{repetition}", count), []
+            else:
+                finished = self._run_moving(states, control, arm, repetition)
+                moved = [self._count_moved(control, event.sample.batch) for event in finished]
         return {
             "batch_s": [event.sample.duration_s for event in finished],
             "rows": [event.sample.input_rows for event in finished],
             "moved": moved,
         }
+
+    def _run_moving(
+        self, states: DataFrame, control: KeyControl, arm: str, repetition: int
+    ) -> list[BatchFinished]:
+        """All keys shall move once the steady batches are over."""
+        load = self._load
+        before = load.filling_batches + load.steady_batches
+        count = before + load.moving_batches
+        query = self.start(states, f"{arm}-{repetition}")
+        try:
+            self._engine.await_batches(query, before)
+            control.want(Wish(self._route_all(control), arm, share=load.share))  # type: ignore[arg-type]
+            return self._engine.await_batches(query, count)[:count]
+        finally:
+            query.stop()
 
     def keep_texts(self, arm: str) -> tuple[DataFrame, KeyControl | None]:
         """The query of an arm, and what moves its keys; None for Spark's own."""
@@ -165,8 +187,8 @@ class HandoffBench(Bench[Load]):
             partitions,
         )
 
-    def _count_moved(self, control: KeyControl | None, batch: int) -> int:
-        return len(control.read_epoch(batch).routes) if control else 0
+    def _count_moved(self, control: KeyControl, batch: int) -> int:
+        return len(control.read_epoch(batch).routes)
 
 
 if __name__ == "__main__":

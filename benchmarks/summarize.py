@@ -545,12 +545,14 @@ def tabulate_shuffle(results: Sequence[Result]) -> Iterator[str]:
 
 def tabulate_handoff(results: Sequence[Result]) -> Iterator[str]:
     """The arms of a repetition are compared with each other."""
-    arms: dict[str, list[Result]] = {}
+    arms: dict[tuple[str, int], list[Result]] = {}
     for result in sorted(results, key=lambda r: int(r["case"]["repetition"])):
-        arms.setdefault(str(result["case"]["arm"]), []).append(result)
+        case = result["case"]
+        arms.setdefault((str(case["arm"]), int(case["rows_per_batch"])), []).append(result)
+    fewest, *_, most = sorted({rows for _, rows in arms})
     rows = []
     for arm in ("eager", "lazy", "hybrid"):
-        runs = arms[arm]
+        runs = arms[arm, fewest]
         done = [batches_until_moved(run) for run in runs]
         rows.append(
             [
@@ -574,37 +576,53 @@ def tabulate_handoff(results: Sequence[Result]) -> Iterator[str]:
         rows,
     )
     yield ""
-    paired = [
-        longest_moving_s(hybrid) / longest_moving_s(eager)
-        for hybrid, eager in zip(arms["hybrid"], arms["eager"], strict=True)
-    ]
-    overhead = [
-        steady_batch_s(unmoved) / steady_batch_s(plain)
-        for unmoved, plain in zip(arms["unmoved"], arms["plain"], strict=True)
-    ]
-    yield from table(
-        ["target", "measured", "met"],
+    overheads, rows = {}, []
+    for count in (fewest, most):
+        plain, unmoved = arms["plain", count], arms["unmoved", count]
+        pairs = zip(unmoved, plain, strict=True)
+        overheads[count] = [idle_batch_s(ours) / idle_batch_s(own) for ours, own in pairs]
+        batches = (spread(idle_batch_s(run) for run in runs) for runs in (plain, unmoved))
+        rows.append([f"{count:,}", *batches, spread(overheads[count])])
+    header = ["no key moved: rows a batch", "Spark's own (s)", "`balanced` (s)", "ratio"]
+    yield from table(header, rows)
+    yield ""
+    pairs = zip(arms["hybrid", fewest], arms["eager", fewest], strict=True)
+    paired = [longest_moving_s(hybrid) / longest_moving_s(eager) for hybrid, eager in pairs]
+    rows = [
         [
+            "hybrid's longest batch well below eager's (half)",
+            spread(paired),
+            say_whether(median(paired) <= HYBRID_OVER_EAGER),
+        ]
+    ]
+    for count, overhead in overheads.items():
+        rows.append(
             [
-                "hybrid's longest batch well below eager's (half)",
-                spread(paired),
-                say_whether(median(paired) <= HYBRID_OVER_EAGER),
-            ],
-            [
-                "no key moved: batch ≤ 1.10 x Spark's own",
+                f"no key moved: batch ≤ 1.10 x Spark's own, {count:,} rows a batch",
                 spread(overhead),
                 say_whether(median(overhead) <= ROUTING_OVERHEAD),
-            ],
-        ],
-    )
+            ]
+        )
+    yield from table(["target", "measured", "met"], rows)
 
 
 def steady_batch_s(result: Result) -> float:
     """The median of the batches before anything moves, and behind those that make the keys."""
+    batch_s = find_filled_s(result)
+    return median(batch_s[: result["settings"]["steady_batches"]])
+
+
+def idle_batch_s(result: Result) -> float:
+    """The median of all batches behind those that make the keys."""
+    return median(find_filled_s(result))
+
+
+def find_filled_s(result: Result) -> list[float]:
+    """The batches behind those that make the keys."""
     settings = result["settings"]
     filling = -(-settings["keys"] // settings["rows_per_batch"])
     batch_s: list[float] = result["measured"]["batch_s"]
-    return median(batch_s[filling : filling + settings["steady_batches"]])
+    return batch_s[filling:]
 
 
 def longest_moving_s(result: Result) -> float:
