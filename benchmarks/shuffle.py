@@ -5,9 +5,9 @@ call to an outside service would. Round robin is Spark's own `repartition`. The 
 the same UDF as ours: random follows from a hash of the row, and all-knowing is given true costs for
 what is known.
 
-`--overhead` prints what measuring adds to a function that does nothing. `--simulate` does without
-Spark, see `shuffle_simulation.py`. A line of its results is one case with
-all its repetitions, for a run takes half a second.
+`--overhead` times what measuring adds to a function that does nothing. `--simulate` does without
+Spark, see `shuffle_simulation.py`: a line of its results is one case with all its repetitions, for
+a run takes half a second.
 """
 
 from __future__ import annotations
@@ -87,9 +87,19 @@ class Load:
     most_ms: int = 64
 
 
+PIECES = 10_000
+"""What measuring costs is timed with so many pieces."""
+
 SMOKE_LOAD = Load(rows_per_batch=100, batches=2, warm_up_batches=3)
 ARMS = ("round robin", "random", "all-knowing", "ours")
-SPARK_CASES = ((0.0, "independent"), (1.0, "independent"), (2.0, "independent"), (1.0, "constant"))
+SPARK_CASES = (
+    (0.0, "independent"),
+    (1.0, "independent"),
+    (2.0, "independent"),
+    (1.0, "constant"),
+    (1.0, "frequent dear"),
+    (1.5, "frequent cheap"),
+)
 
 
 @dataclass(frozen=True)
@@ -180,8 +190,13 @@ class Bench:
         levels = self._load.most_ms - self._load.least_ms + 1
         if case["costs"] == "constant":
             return [(self._load.least_ms + self._load.most_ms) // 2] * ITEMS
-        chance = np.random.default_rng(int(case["repetition"]))
-        return (self._load.least_ms + chance.permutation(ITEMS) % levels).tolist()
+        # Item 0 is the most frequent one.
+        rank = np.arange(ITEMS)
+        if case["costs"] == "independent":
+            rank = np.random.default_rng(int(case["repetition"])).permutation(ITEMS)
+        elif case["costs"] == "frequent dear":
+            rank = rank[::-1]
+        return (self._load.least_ms + rank * levels // ITEMS).tolist()
 
     def _draw_rows(self, case: Case) -> DataFrame:
         """Rows whose items follow Zipf's law, drawn through its cumulated weights."""
@@ -276,13 +291,14 @@ def simulate_all() -> None:
 
 
 def measure_overhead() -> None:
-    """What measuring costs for a piece, where the function does nothing: as `shuffle.md` has it."""
-    rows = 10_000
+    """What measuring costs for a piece of one row, where the function does nothing."""
+    file = REPOSITORY / "benchmarks" / "results" / "shuffle_overhead.jsonl"
+    benchmark = Benchmark("shuffle, overhead", file.parent, file, smoke=False, code=describe_code())
     chance = np.random.default_rng(1)
     columns = {
-        "item": chance.integers(0, 2**60, rows),
-        "number": np.arange(rows),
-        "text": [f"text {n}" for n in range(rows)],
+        "item": chance.integers(0, 2**60, PIECES),
+        "number": np.arange(PIECES),
+        "text": [f"text {n}" for n in range(PIECES)],
     }
     frame = pd.DataFrame(columns)
     batch = pa.RecordBatch.from_pandas(frame)
@@ -292,17 +308,17 @@ def measure_overhead() -> None:
         "Arrow": lambda: cut_arrow(batch, "item"),
         "rows": lambda: pieces,
     }
-    for way, cut in ways.items():
-        took_us = []
-        for _ in range(6):
-            meter = FunctionMeter[Any, Any](way, None, CostSketch(0.001, 0.1, seed=0))
+    cases: list[Case] = [{"way": way, "repetition": n} for way in ways for n in range(1, 6)]
+    for case in benchmark.find_missing(cases):
+        # The first pass is slower, whatever it does.
+        for _ in range(2):
+            meter = FunctionMeter[Any, Any]("f", None, CostSketch(0.001, 0.1, seed=0))
             began_s = time.perf_counter()
-            for _ in meter.run(iter, (cut() for _ in range(1))):
+            for _ in meter.run(iter, (ways[str(case["way"])]() for _ in range(1))):
                 pass
             meter.summarize(0)
-            took_us.append((time.perf_counter() - began_s) / rows * 1e6)
-        took_us = sorted(took_us[1:])
-        print(f"{way}: {median(took_us):.1f} [{took_us[0]:.1f} to {took_us[-1]:.1f}] µs a piece")
+            piece_us = (time.perf_counter() - began_s) / PIECES * 1e6
+        benchmark.record(None, case, {"pieces": PIECES}, {"piece_us": round(piece_us, 2)})
 
 
 def main() -> None:

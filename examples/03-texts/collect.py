@@ -1,7 +1,7 @@
 """Writes the texts that a Python installation holds into a folder, as a streaming source.
 
 Sources, documentation and package descriptions of the standard library and of installed packages:
-texts by thousands of people, from one line to half a megabyte.
+texts from one line to half a megabyte.
 """
 
 from __future__ import annotations

@@ -11,6 +11,7 @@ import textwrap
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -36,7 +37,11 @@ cloudpickle.register_pickle_by_value(sys.modules[__name__])
 ROWS = 400
 DEAR_S = 0.004
 MAP_TASKS = 6
-CHECKSUM = "spark.sql.shuffle.orderIndependentChecksum.enabled"
+CHECKSUMS = (
+    "spark.sql.shuffle.orderIndependentChecksum.enabled",
+    "spark.sql.shuffle.orderIndependentChecksum.enableFullRetryOnMismatch",
+)
+"""Either of the two has Spark compute checksums."""
 
 
 @pytest.fixture
@@ -129,13 +134,18 @@ def parent_of(pid: int) -> int:
 
 
 def note_map_tasks(folder: Path) -> Callable[[Iterator[Any]], Iterator[Any]]:
-    """An input that writes down which of its tasks ran, and on which executor."""
+    """An input that writes down which of its tasks ran, and on which executor.
+
+    Each attempt gives its rows in an order of its own, as rows from a shuffle come.
+    """
 
     def echo(frames: Iterator[Any]) -> Iterator[Any]:
         context = TaskContext.get()
         executor = parent_of(os.getppid())
-        (folder / f"{context.partitionId()}-{context.taskAttemptId()}-{executor}").touch()
-        yield from frames
+        attempt = context.taskAttemptId()
+        (folder / f"{context.partitionId()}-{attempt}-{executor}").touch()
+        for frame in frames:
+            yield frame.sample(frac=1, random_state=attempt)
 
     return echo
 
@@ -175,7 +185,6 @@ def test_no_row_is_lost_or_doubled_when_map_output_is_lost_after_a_partition_has
     costs, maps, reduces = (tmp_path / name for name in ("costs", "maps", "reduces"))
     maps.mkdir()
     reduces.mkdir()
-    # Behind a shuffle: a task that is run again reads its rows in another order.
     df = (
         texts(spark)
         .repartition(MAP_TASKS)
@@ -192,8 +201,9 @@ def test_no_row_is_lost_or_doubled_when_map_output_is_lost_after_a_partition_has
     run()
     run()
     # Spark's own guard would fail the job where a second attempt routes otherwise; rows shall tell.
-    spark.conf.set(CHECKSUM, "false")
-    request.addfinalizer(lambda: spark.conf.unset(CHECKSUM))
+    for checksum in CHECKSUMS:
+        spark.conf.set(checksum, "false")
+        request.addfinalizer(partial(spark.conf.unset, checksum))
     (reduces / "killed").unlink()
     (reduces / "ended").unlink()
     for file in maps.iterdir():
@@ -204,6 +214,41 @@ def test_no_row_is_lost_or_doubled_when_map_output_is_lost_after_a_partition_has
     ran_on_victim = [file.name for file in maps.iterdir() if file.name.endswith(f"-{victim}")]
     assert ran_on_victim
     assert len(list(maps.iterdir())) > MAP_TASKS
+
+
+def follow(slow: Path) -> Callable[[Iterator[Any]], Iterator[Any]]:
+    """Rows with their executor; the one that the file names is three times slower."""
+
+    def work(frames: Iterator[Any]) -> Iterator[Any]:
+        executor = parent_of(os.getppid())
+        is_slow = slow.exists() and slow.read_text() == str(executor)
+        for frame in frames:
+            time.sleep(DEAR_S * len(frame) * (3 if is_slow else 1))
+            yield frame[["id"]].assign(executor=executor)
+
+    return work
+
+
+def test_an_executor_that_has_become_slow_gets_fewer_rows_where_partitions_are_many(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    df, slow = texts(spark), tmp_path / "slow"
+
+    def count_by_executor() -> Counter[int]:
+        shuffled = balancedstream.shuffle(
+            df, cost_key="kind", partitions=12, folder=str(tmp_path / "costs")
+        )
+        rows = shuffled.mapInPandas(follow(slow), "id long, executor long").collect()
+        assert sorted(row.id for row in rows) == list(range(ROWS))
+        return Counter(row.executor for row in rows)
+
+    count_by_executor()
+    equal = count_by_executor()
+    assert len(equal) == 3
+    victim = next(iter(equal))
+    slow.write_text(str(victim))
+    # A third before; a seventh would be just.
+    assert count_by_executor()[victim] < ROWS / 4
 
 
 def fail_once(folder: Path) -> Callable[[Row], Row]:
@@ -390,6 +435,11 @@ def test_bad_input_is_refused_at_once_by_its_field(
 ) -> None:
     with pytest.raises(InvalidInputError, match=f"^{field}: "):
         balancedstream.shuffle(texts(spark), **({"cost_key": "kind", "partitions": 2} | arguments))
+
+
+def test_a_cost_key_that_is_no_column_is_refused_by_its_field(spark: SparkSession) -> None:
+    with pytest.raises(InvalidInputError, match=r"^cost_key: must be .*not None"):
+        balancedstream.shuffle(texts(spark), cost_key=None, partitions=2)  # type: ignore[arg-type]
 
 
 def test_an_expression_of_a_column_that_is_absent_is_refused_by_its_field(

@@ -168,20 +168,23 @@ def learn_costs(before: LearntCosts | None, batch: int, tasks: Sequence[TaskCost
             batch, 1, None, sketch, trusted=False, reason="no batch was foretold yet"
         )
     judged_s = fsum(task.judged_s for task in tasks)
-    if sketch.records < LEAST_RECORDS or not judged_s:
-        sketch.merge(before.newer)
-        return replace(before, batch=batch, newer=sketch, error=None, equal_error=None)
-    error = fsum(task.error_s for task in tasks) / judged_s
-    equal_error = fsum(task.equal_error_s for task in tasks) / judged_s
     untold_s = fsum(task.untold_s for task in tasks)
     real_s = fsum(task.real_s for task in tasks)
-    if untold_s > real_s:
+    is_untold = untold_s > real_s
+    if sketch.records < LEAST_RECORDS or not (judged_s or is_untold):
+        sketch.merge(before.newer)
+        return replace(before, batch=batch, newer=sketch, error=None, equal_error=None)
+    if is_untold:
         trusted = False
+        # What no estimate can tell of is missed by all of them, as a part of all cost.
+        error = equal_error = untold_s / (untold_s + real_s)
         reason = (
             f"the function took {untold_s:.1f} s of {untold_s + real_s:.1f} s after it had read "
             "all its input, so whose cost that was is not known"
         )
     else:
+        error = fsum(task.error_s for task in tasks) / judged_s
+        equal_error = fsum(task.equal_error_s for task in tasks) / judged_s
         gain = 1.0 if before.trusted else NEEDED_GAIN
         # Where all cost the same there is nothing to gain, and round robin cannot be wrong.
         trusted = error <= gain * equal_error and (before.trusted or equal_error > 0)

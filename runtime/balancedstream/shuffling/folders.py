@@ -10,8 +10,9 @@ is routed by the newest version made from an earlier batch, when the first of it
   the finished copy to that name, which the file system allows to one task only; all others, and all
   attempts later, read what is there. Nothing depends on tasks seeing new files of the folder at the
   same time, which shared storage does not promise.
-- The driver removes a pin with the batch after the next one. By then the batch is committed, for
-  Spark runs one at a time; an attempt that still runs can no longer change anything.
+- The driver removes the pin of a batch when it writes the version of the third one after it. By
+  then the batch is committed, for Spark runs one at a time; an attempt that still runs can no
+  longer change anything.
 
 So a batch that is run again after the driver was restarted finds its pin as well. A DataFrame that
 is no stream is one batch, and its tasks are given the version with the function itself.

@@ -196,6 +196,9 @@ def _find_key(df: DataFrame, cost_key: str | Column) -> Column:
             message = f"cost_key: there is no column {cost_key!r} among {', '.join(df.columns)}"
             raise InvalidInputError(message)
         cost_key = df[_quote(cost_key)]
+    if not isinstance(cost_key, Column):
+        message = f"cost_key: must be the name of a column or a Column, not {cost_key!r:.80}"
+        raise InvalidInputError(message)
     try:
         df.select(F.xxhash64(cost_key))
     except AnalysisException as error:

@@ -80,6 +80,8 @@ def test_a_function_that_works_after_it_has_read_everything_is_not_trusted() -> 
     learnt = learn_costs(trusted_costs(), 2, [task(0.0, 0.5, untold_s=2.0)])
     assert not learnt.trusted
     assert "2.0 s of 3.0 s" in learnt.reason
+    # What cannot be told is missed by any estimate: whoever watches the error sees it.
+    assert learnt.error == learnt.equal_error == pytest.approx(2 / 3)
 
 
 def test_the_errors_of_all_tasks_are_judged_together() -> None:

@@ -155,6 +155,23 @@ def test_counts_exceed_the_truth_by_epsilon_of_all_records_for_few_items(
     assert beyond <= sketch.delta * len(over)
 
 
+@settings(max_examples=40, deadline=None)
+@given(seeds, st.sampled_from([0.0, 0.5, 1.0, 2.0]), st.integers(0, 1000))
+def test_an_estimate_is_off_by_what_an_items_share_leaves_to_the_others_for_few_items(
+    seed: int, exponent: float, drawn: int
+) -> None:
+    chance = random.Random(drawn)
+    cost_s = {b"%d" % n: chance.uniform(0.001, 0.064) for n in range(300)}
+    seen = zipf_items(drawn, exponent, distinct=300, count=1000)
+    sketch = sketch_of([(item, cost_s[item]) for item in seen], seed=seed)
+    counts = Counter(seen)
+    beyond = 0
+    for item, count in counts.items():
+        left = sketch.epsilon / (count / len(seen) + sketch.epsilon)
+        beyond += abs(sketch.estimate(item) - cost_s[item]) > left * 0.063 + 1e-9
+    assert beyond <= sketch.delta * len(counts)
+
+
 @pytest.mark.parametrize("exponent", [0.0, 0.5, 1.0, 2.0, 3.0])
 def test_estimates_of_all_but_the_lightest_records_are_mostly_within_20_percent(
     exponent: float,
