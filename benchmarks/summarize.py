@@ -564,9 +564,10 @@ def tabulate_handoff(results: Sequence[Result]) -> Iterator[str]:
     """The arms of a repetition are compared with each other."""
     arms: dict[tuple[str, int], list[Result]] = {}
     for result in sorted(results, key=lambda r: int(r["case"]["repetition"])):
-        case = result["case"]
-        arms.setdefault((str(case["arm"]), int(case["rows_per_batch"])), []).append(result)
-    fewest, *_, most = sorted({rows for _, rows in arms})
+        place = str(result["case"]["arm"]), int(result["settings"]["rows_per_batch"])
+        arms.setdefault(place, []).append(result)
+    sizes = sorted({count for _, count in arms})
+    fewest = sizes[0]
     rows = []
     for arm in ("eager", "lazy", "hybrid"):
         runs = arms[arm, fewest]
@@ -594,7 +595,7 @@ def tabulate_handoff(results: Sequence[Result]) -> Iterator[str]:
     )
     yield ""
     overheads, rows = {}, []
-    for count in (fewest, most):
+    for count in sizes:
         plain, unmoved = arms["plain", count], arms["unmoved", count]
         pairs = zip(unmoved, plain, strict=True)
         overheads[count] = [idle_batch_s(ours) / idle_batch_s(own) for ours, own in pairs]

@@ -217,13 +217,13 @@ def test_no_row_is_lost_or_doubled_when_map_output_is_lost_after_a_partition_has
 
 
 def follow(slow: Path) -> Callable[[Iterator[Any]], Iterator[Any]]:
-    """Rows with their executor; the one that the file names is three times slower."""
+    """Rows with their executor; the one that the file names is six times slower."""
 
     def work(frames: Iterator[Any]) -> Iterator[Any]:
         executor = parent_of(os.getppid())
         is_slow = slow.exists() and slow.read_text() == str(executor)
         for frame in frames:
-            time.sleep(DEAR_S * len(frame) * (3 if is_slow else 1))
+            time.sleep(DEAR_S * len(frame) * (6 if is_slow else 1))
             yield frame[["id"]].assign(executor=executor)
 
     return work
@@ -247,7 +247,7 @@ def test_an_executor_that_has_become_slow_gets_fewer_rows_where_partitions_are_m
     assert len(equal) == 3
     victim = next(iter(equal))
     slow.write_text(str(victim))
-    # A third before; a seventh would be just.
+    # A third before; a thirteenth would be just, and a partition is a twelfth.
     assert count_by_executor()[victim] < ROWS / 4
 
 
