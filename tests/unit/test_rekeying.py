@@ -119,6 +119,16 @@ def test_a_key_is_under_way_until_its_epoch_has_it_where_it_shall_be(stream: Str
     assert stream.view.notes[-1] == 'q: key "de" is there, since batch 2'
 
 
+def test_the_hottest_keys_are_asked_for_first_and_those_of_unknown_load_last(
+    stream: Stream,
+) -> None:
+    stream.run_batch(Epoch(), {'"y"': (4, 1.0), '"z"': (4, 2.0)})
+    stream.plan(*((f'"{name}"', 2) for name in "abyz"))
+    wish = stream.wish()
+    assert wish is not None
+    assert [*wish.routes] == ['"z"', '"y"', '"a"', '"b"']
+
+
 def test_the_history_has_each_hot_key_and_where_it_went(stream: Stream) -> None:
     stream.plan((DE, 2))
     (begun,) = stream.history.key_moves
