@@ -147,7 +147,7 @@ def test_the_history_has_each_hot_key_and_where_it_went(stream: Stream) -> None:
     assert (back.source, back.target, back.decided_after_batch) == (2, 4, 2)
 
 
-def test_the_history_has_keys_hashed_where_metrics_may_not_show_them(tmp_path: Path) -> None:
+def test_history_and_notes_have_keys_hashed_where_metrics_may_not_show_them() -> None:
     history = History(RunInfo("test", 0.0, 2, "4.3.0", "3.11"))
     view: Any = Notes()
     journal = Journal(history, view, Exporter(hot_keys="hashed"), lambda: 7.0)
@@ -157,6 +157,10 @@ def test_the_history_has_keys_hashed_where_metrics_may_not_show_them(tmp_path: P
     journal.settle_key_move("q", DE, 3)
     assert [sample.key for sample in history.key_samples] == [hashed]
     assert [(move.key, move.settled_batch) for move in history.key_moves] == [(hashed, 3)]
+    assert view.notes == [
+        f"q: keys change their state partition: {hashed} to 2",
+        f"q: key {hashed} is there, since batch 3",
+    ]
 
 
 def test_keys_that_do_not_come_are_given_up_and_not_asked_again(stream: Stream) -> None:
