@@ -129,6 +129,22 @@ def test_the_hottest_keys_are_asked_for_first_and_those_of_unknown_load_last(
     assert [*wish.routes] == ['"z"', '"y"', '"a"', '"b"']
 
 
+def test_a_key_that_is_prepared_for_a_batch_waits_for_it_and_can_be_withdrawn(
+    stream: Stream,
+) -> None:
+    far = 3 * PATIENCE_BATCHES
+    routes = (Route("q", DE, 2),)
+    stream.rekeyer.apply(Plan(1, (), {}, "fluid", routes, effective_batch=far), SHARE, {})
+    assert stream.wish() == Wish({DE: stream.route(DE, 2)}, "hybrid", SHARE, far)
+    for _ in range(PATIENCE_BATCHES + 1):
+        stream.run_batch(Epoch())
+    assert (stream.rekeyer.settling(), stream.rekeyer.stuck("q")) == ({"q"}, set())
+    stream.rekeyer.apply(Plan(2, (), {}, "fluid"), SHARE, {})
+    assert stream.wish() == Wish({}, "hybrid", SHARE)
+    stream.run_batch(Epoch())
+    assert (stream.rekeyer.settling(), stream.rekeyer.last_arrival("q")) == (set(), -1)
+
+
 def test_the_history_has_each_hot_key_and_where_it_went(stream: Stream) -> None:
     stream.plan((DE, 2))
     (begun,) = stream.history.key_moves
