@@ -61,6 +61,7 @@ class ControlReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         # Whoever ran before with this mailbox may have had another checkpoint.
         self._before = self._mailbox.read_version()
         self._idle: tuple[Any, ...] | None = None
+        self._cleaned = -1
         self._asked: Wish | None = None
         self._vain = 0
         self._followed: Wish | None = None
@@ -85,12 +86,15 @@ class ControlReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         batch = home.find_next_batch()
         epoch = home.read_epoch(start["table"])
         new = advance_epoch(epoch, self._relax(wish), exports, batch)
+        if batch > self._cleaned:
+            # Without a new epoch, too: behind the last move comes none.
+            self._cleaned = batch
+            home.remove_outdated(batch)
         if new is epoch:
             first = wish.effective_batch if wish else None
             self._idle = seen if first is None or batch + 1 >= first else None
             return start
         self._vain = 0 if new.arrivals else self._vain + bool(new.asked)
-        home.remove_outdated(batch)
         return describe_offset(self._name, home.write_epoch(new), new.number)
 
     def _read_wish(self) -> Wish | None:
