@@ -11,9 +11,10 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable
 from pyspark.sql.types import StructType
 
 from balancedstream.core.epochs import Epoch, Export, Wish
+from balancedstream.errors import CheckpointError
 from balancedstream.keyed.mailbox import Mailbox
 from balancedstream.keyed.source import ControlReader
-from balancedstream.keyed.storage import Home
+from balancedstream.keyed.storage import Home, describe_offset
 
 Offset = dict[str, Any]
 KEY = '"a"'
@@ -95,3 +96,27 @@ def test_a_stream_that_is_at_rest_is_cleaned_up_once_a_batch(
     stream.run_batch()
     stream.ask()
     assert cleaned == [0, 1]
+
+
+@pytest.mark.parametrize(
+    "offset",
+    [{"clicks": {"0": 17, "1": 4}}, {"logOffset": 3}, 17, describe_offset("users", "", 0)],
+    ids=["Kafka", "files", "rate", "an operator of another name"],
+)
+def test_a_checkpoint_with_another_source_in_its_place_is_refused_before_a_row_is_processed(
+    stream: Stream, offset: Any
+) -> None:
+    with pytest.raises(CheckpointError, match=r"of the name 'keys'; no row was processed"):
+        stream.reader.latestOffset(offset, ReadAllAvailable())
+    with pytest.raises(CheckpointError, match="no row was processed"):
+        stream.reader.partitions(offset, offset)
+
+
+def test_it_is_refused_in_the_first_batch_too_when_no_task_has_told_where_the_checkpoint_is(
+    tmp_path: Path,
+) -> None:
+    reader = ControlReader(StructType().add("route", "integer"), "keys", tmp_path)
+    with pytest.raises(CheckpointError, match="no row was processed"):
+        reader.latestOffset({"clicks": {"0": 17}}, ReadAllAvailable())
+    start = reader.initialOffset()
+    assert reader.latestOffset(start, ReadAllAvailable()) == start
