@@ -180,7 +180,7 @@ class Journal:
     ) -> None:
         """Keys go from one state partition to another."""
         query, operator = key
-        told = ", ".join(f"{name} to {target}" for name, (_, target) in ways.items())
+        told = ", ".join(f"{self.name_key(name)} to {target}" for name, (_, target) in ways.items())
         self._view.note(f"{query}: keys change their state partition: {told}")
         for name, (source, target) in ways.items():
             self._history.add_key_move(
@@ -210,7 +210,7 @@ class Journal:
         self._history.settle_key_move(
             query, self.name_key(key), settled_s=self._clock(), settled_batch=batch
         )
-        self._view.note(f"{query}: key {key} is there, since batch {batch}")
+        self._view.note(f"{query}: key {self.name_key(key)} is there, since batch {batch}")
         if self._exporter:
             self._exporter.on_key_move_settled()
 

@@ -247,8 +247,13 @@ class Rekeyer:
         }
         if control is None or query.epoch is None or query.wanted == partition_of:
             return
+        busy_s = {hot.key: hot.busy_s for hot in query.samples}
+        # Hybrid handoff asks for keys in this order.
+        hottest_first = sorted(partition_of, key=lambda key: -busy_s.get(key, 0.0))
         try:
-            routes = control.find_routes(partition_of, query.partitions)
+            routes = control.find_routes(
+                {key: partition_of[key] for key in hottest_first}, query.partitions
+            )
             control.want(
                 Wish(routes, "hybrid", share=self._share, effective_batch=self._effective_batch)
             )

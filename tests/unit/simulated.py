@@ -348,11 +348,11 @@ class Query:
             Whether there was.
         """
         planned = self.plan(wish)
+        self._home.remove_outdated(self.batch)
         if planned is self.epoch and not keys:
             return False
         if planned is not self.epoch:
             self._check_plan(planned, wish)
-            self._home.remove_outdated(self.batch)
         # A batch is run with what the offset log says.
         self.epoch = parse_epoch(planned.to_json())
         before = copy.deepcopy(self._owners)

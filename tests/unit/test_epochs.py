@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from simulated import NO_REPORT, PARTITIONS, Luck, Query
+from simulated import NO_REPORT, PARTITIONS, Luck, Query, find_partition
 
 from balancedstream.core.epochs import (
     HANDOFF_STRATEGIES,
@@ -315,6 +315,16 @@ def test_hybrid_handoff_asks_for_the_hottest_keys_first() -> None:
     epoch = advance_epoch(Epoch(), wish, (), 0)
     assert (epoch.asked, epoch.touched) == (('"c"', '"a"'), ('"c"', '"a"', '"b"'))
     assert epoch.most == 2
+
+
+def test_of_keys_that_rows_touch_each_task_hands_over_a_share() -> None:
+    query = Query()
+    wish = Wish({quote(key): 4 for key in KEYS}, "hybrid", share=1)
+    query.advance(wish, KEYS)
+    query.advance(wish, KEYS)
+    left = [find_partition((0, key)) for key in KEYS if quote(key) in query.epoch.arrivals]
+    assert sorted(left) == sorted({find_partition((0, key)) for key in KEYS})
+    assert len(left) > 1
 
 
 def test_a_run_of_losses_only_delays_the_handoff() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import subprocess
 import sys
 from collections import Counter
 from pathlib import Path
@@ -15,6 +16,7 @@ sys.path.append(str(Path(__file__).parents[2] / "benchmarks" / "exactness"))
 import answers
 import inputs
 import kinds
+import outcomes
 from comparison import check_timers, find_difference, summarize
 from schedules import draw_schedule
 
@@ -201,3 +203,33 @@ def test_the_batches_of_a_run_are_read_from_its_offset_logs(tmp_path: Path) -> N
     assert answers.read_cuts("join", tmp_path) == {
         "join": {"orders": [0, 2], "payments": [0, 1, 2]}
     }
+
+
+@pytest.mark.parametrize(
+    ("changed", "marked"),
+    [
+        ("runtime/balancedstream/keyed/source.py", True),
+        ("runtime/balancedstream/core/epochs.py", True),
+        ("runtime/balancedstream/rekeying.py", True),
+        ("benchmarks/exactness/run.py", True),
+        ("docs/exactness.md", False),
+    ],
+)
+def test_an_outcome_names_its_commit_and_says_whether_the_code_under_test_differs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, changed: str, marked: bool
+) -> None:
+    def git(*arguments: str) -> None:
+        who = ("-c", "user.name=a", "-c", "user.email=a@example.org")
+        command = ["git", "-C", str(tmp_path), *who, *arguments]
+        subprocess.run(command, check=True)
+
+    file = tmp_path / changed
+    file.parent.mkdir(parents=True)
+    file.write_text("before")
+    git("init", "--quiet")
+    git("add", ".")
+    git("commit", "--quiet", "--message=first")
+    monkeypatch.setattr(outcomes, "REPOSITORY", tmp_path)
+    assert not outcomes.read_commit().endswith("-dirty")
+    file.write_text("after")
+    assert outcomes.read_commit().endswith("-dirty") is marked

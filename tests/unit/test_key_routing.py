@@ -28,6 +28,8 @@ class Worker:
         self.checkpoint = checkpoint
         self.home = Home(str(checkpoint), "keys")
         (checkpoint / "offsets").mkdir(parents=True)
+        # While there is one, whoever makes another is given the same.
+        monkeypatch.setattr(TaskContext, "_taskContext", None)
         self._context: Any = TaskContext()
         monkeypatch.setattr(TaskContext, "_taskContext", self._context)
 

@@ -119,6 +119,32 @@ def test_a_key_is_under_way_until_its_epoch_has_it_where_it_shall_be(stream: Str
     assert stream.view.notes[-1] == 'q: key "de" is there, since batch 2'
 
 
+def test_the_hottest_keys_are_asked_for_first_and_those_of_unknown_load_last(
+    stream: Stream,
+) -> None:
+    stream.run_batch(Epoch(), {'"y"': (4, 1.0), '"z"': (4, 2.0)})
+    stream.plan(*((f'"{name}"', 2) for name in "abyz"))
+    wish = stream.wish()
+    assert wish is not None
+    assert [*wish.routes] == ['"z"', '"y"', '"a"', '"b"']
+
+
+def test_a_key_that_is_prepared_for_a_batch_waits_for_it_and_can_be_withdrawn(
+    stream: Stream,
+) -> None:
+    far = 3 * PATIENCE_BATCHES
+    routes = (Route("q", DE, 2),)
+    stream.rekeyer.apply(Plan(1, (), {}, "fluid", routes, effective_batch=far), SHARE, {})
+    assert stream.wish() == Wish({DE: stream.route(DE, 2)}, "hybrid", SHARE, far)
+    for _ in range(PATIENCE_BATCHES + 1):
+        stream.run_batch(Epoch())
+    assert (stream.rekeyer.settling(), stream.rekeyer.stuck("q")) == ({"q"}, set())
+    stream.rekeyer.apply(Plan(2, (), {}, "fluid"), SHARE, {})
+    assert stream.wish() == Wish({}, "hybrid", SHARE)
+    stream.run_batch(Epoch())
+    assert (stream.rekeyer.settling(), stream.rekeyer.last_arrival("q")) == (set(), -1)
+
+
 def test_the_history_has_each_hot_key_and_where_it_went(stream: Stream) -> None:
     stream.plan((DE, 2))
     (begun,) = stream.history.key_moves
@@ -137,7 +163,7 @@ def test_the_history_has_each_hot_key_and_where_it_went(stream: Stream) -> None:
     assert (back.source, back.target, back.decided_after_batch) == (2, 4, 2)
 
 
-def test_the_history_has_keys_hashed_where_metrics_may_not_show_them(tmp_path: Path) -> None:
+def test_history_and_notes_have_keys_hashed_where_metrics_may_not_show_them() -> None:
     history = History(RunInfo("test", 0.0, 2, "4.3.0", "3.11"))
     view: Any = Notes()
     journal = Journal(history, view, Exporter(hot_keys="hashed"), lambda: 7.0)
@@ -147,6 +173,10 @@ def test_the_history_has_keys_hashed_where_metrics_may_not_show_them(tmp_path: P
     journal.settle_key_move("q", DE, 3)
     assert [sample.key for sample in history.key_samples] == [hashed]
     assert [(move.key, move.settled_batch) for move in history.key_moves] == [(hashed, 3)]
+    assert view.notes == [
+        f"q: keys change their state partition: {hashed} to 2",
+        f"q: key {hashed} is there, since batch 3",
+    ]
 
 
 def test_keys_that_do_not_come_are_given_up_and_not_asked_again(stream: Stream) -> None:

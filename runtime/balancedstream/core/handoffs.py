@@ -91,7 +91,10 @@ def learn_key_cost(cost: LoadCost, keys: int, spent_s: float) -> LoadCost:
 def fit_keys(cost: LoadCost, budget_s: float) -> int:
     """How many keys may go in one micro-batch, 1 at least.
 
-    A task that hands over so many takes over as many in the worst case.
+    One task may hand over so many and take over as many, and stays within the budget. So it is for
+    keys that are asked for, of which there are so many in all tasks together. Of keys that a record
+    touches each task hands over so many at most: where those of several tasks go to one partition,
+    it takes over more in that batch than the budget has room for.
 
     Args:
         cost: of a key.

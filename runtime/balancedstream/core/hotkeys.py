@@ -1,9 +1,10 @@
 """Which keys are hot, in bounded memory: the Space-Saving sketch, weighed by cost.
 
-Space-Saving is Metwally, Agrawal and El Abbadi's (ICDT 2005); that summaries of it can be merged
-without losing the bound is shown by Agarwal et al. (Mergeable Summaries, PODS 2012). Weighing a
-record by what it cost, rather than counting it, is our own design: a key is hot by the time that it
-takes.
+Space-Saving is Metwally, Agrawal and El Abbadi's (ICDT 2005). Weighing a record by what it cost,
+rather than counting it, is our own design: a key is hot by the time that it takes. Each task has a
+sketch of its own, and a key is in one task's partition: what tasks report is put together as it is,
+within the bounds of each. Merging sketches would add to a key's error what every other one might
+have missed.
 
 Field libraries (`frequent_strings_sketch` of Apache DataSketches, on PyPI as `datasketches`) are
 native code that every executor would need; the core runs on the standard library alone.
@@ -43,7 +44,7 @@ class HotKey:
 class HotKeySketch:
     """The heaviest keys of a stream of keys with weights, in a bounded number of counters.
 
-    With W the sum of all weights so far, updated and merged, whatever their order:
+    With W the sum of all weights so far, whatever their order:
 
     - for each key that it holds, `least <= true weight <= most` and `error <= epsilon * W`;
     - a key that it does not hold weighs at most `untracked_most`, which is `<= epsilon * W`;
@@ -117,40 +118,6 @@ class HotKeySketch:
             _, lightest = heapq.heappop(self._heap)
             del self._most[lightest], self._error[lightest]
         self._hold(key, error + weight, error)
-
-    def merge(self, other: HotKeySketch) -> HotKeySketch:
-        """The sketch of both streams together; neither of the two changes.
-
-        It does not matter which of the two is which. Of three or more, another order may give
-        other numbers, within the same bounds.
-
-        Raises:
-            InvalidInputError: they differ in epsilon.
-
-        >>> first, second = HotKeySketch(0.5), HotKeySketch(0.5)
-        >>> first.update(b"de", 3.0)
-        >>> second.update(b"de", 1.0)
-        >>> first.merge(second).top(1)
-        [HotKey(key=b'de', most=4.0, error=0.0)]
-        """
-        if other.epsilon != self.epsilon:
-            message = f"epsilon: must be {self.epsilon} in both sketches, not {other.epsilon}"
-            raise InvalidInputError(message)
-        merged = HotKeySketch(self.epsilon)
-        merged.total = self.total + other.total
-        # A key that one of them does not hold may have been dropped there, with so much weight.
-        missed, missed_by_other = self.untracked_most, other.untracked_most
-        both = [
-            HotKey(
-                key,
-                self._most.get(key, missed) + other._most.get(key, missed_by_other),
-                self._error.get(key, missed) + other._error.get(key, missed_by_other),
-            )
-            for key in self._most.keys() | other._most.keys()
-        ]
-        for entry in sorted(both, key=_heaviest_first)[: merged.capacity]:
-            merged._hold(entry.key, entry.most, entry.error)
-        return merged
 
     def top(self, count: int) -> list[HotKey]:
         """The heaviest keys by `most`, heaviest first; fewer where it holds fewer.

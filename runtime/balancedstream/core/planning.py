@@ -39,7 +39,8 @@ def propose(
         policy: that it was made with.
         wanted: operators whose last moves are still under way, with the executor that each moving
             partition shall go to; they get no new moves.
-        routes: of the plan before; a key that was given one keeps it until it gets another.
+        routes: of the plan before; a key that was given one keeps it until it gets another, or
+            until a plan has no room for more and the key is no longer hot.
         settling: queries whose keys are on their way; they get no new routes.
 
     >>> from balancedstream.core.observations import TaskSample
@@ -69,8 +70,9 @@ def propose(
         if policy.balance.mode == "auto" and key[0] not in settling and key not in wanted:
             acts = acts or bool(assignment.moves)
             partition_of |= {(key[0], move.key): move.target for move in assignment.moves}
-    # A plan has room for so many; those that have had a place for longest go home.
-    partition_of = dict([*partition_of.items()][-MAX_ROUTES:])
+    # A plan has room for so many; those of unknown load, which are no longer hot, go home first.
+    hot = {(key[0], load.key) for key, loads in decision.key_loads.items() for load in loads}
+    places = sorted(partition_of, key=hot.__contains__)[-MAX_ROUTES:]
     placement = {}
     for key, load in decision.loads.items():
         owners = dict(load.placement)
@@ -92,7 +94,7 @@ def propose(
         executors,
         placement,
         spread.strategy,
-        routes=tuple(Route(*key, partition) for key, partition in partition_of.items()),
+        routes=tuple(Route(*place, partition_of[place]) for place in places),
         batch_size=spread.batch_size,
         budget_s=spread.budget_s,
     )

@@ -13,6 +13,7 @@ from pyspark.sql.streaming import StatefulProcessor
 from pyspark.sql.types import (
     BinaryType,
     BooleanType,
+    DataType,
     IntegerType,
     StructType,
     TimestampNTZType,
@@ -31,6 +32,7 @@ from balancedstream.keyed.aggregates import (
 from balancedstream.keyed.control import KeyControl
 from balancedstream.keyed.encoding import KeyEncoding
 from balancedstream.keyed.functions import Function, MovableFunction
+from balancedstream.keyed.packing import check_packable
 from balancedstream.keyed.processors import (
     CONTROL_COLUMN,
     ROUTE_COLUMN,
@@ -125,7 +127,8 @@ class BalancedFrame:
         """As `GroupedData.applyInPandasWithState`; the function is the same one.
 
         Raises:
-            InvalidInputError: the DataFrame is no stream.
+            InvalidInputError: the DataFrame is no stream, or the state has a field of a type whose
+                values cannot be handed over; the message names it.
         """
         self._check_stream()
         self._stay_if_pandas_changes_keys("applyInPandasWithState")
@@ -133,6 +136,10 @@ class BalancedFrame:
         if self.control is None:
             plain: DataFrame = self._frame.groupBy(*self._keys).applyInPandasWithState(func, *modes)
             return plain
+        is_text = isinstance(stateStructType, str)
+        state = DataType.fromDDL(stateStructType) if is_text else stateStructType
+        if isinstance(state, StructType):
+            check_packable("stateStructType", state)
         movable = MovableFunction(
             func,
             self._name,

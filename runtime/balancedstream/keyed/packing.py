@@ -10,7 +10,17 @@ import io
 import pickle
 from typing import Any
 
-from balancedstream.errors import CheckpointError
+from pyspark.sql.types import (
+    ArrayType,
+    DataType,
+    MapType,
+    SpatialType,
+    StructType,
+    UserDefinedType,
+    VariantType,
+)
+
+from balancedstream.errors import CheckpointError, InvalidInputError
 
 PROTOCOL = 5
 """The first that knows a bytearray, which is what Spark gives for a binary value."""
@@ -25,6 +35,9 @@ _KNOWN = {
     ("pyspark.sql.types", "Row"),
     ("pyspark.sql.types", "_create_row"),
 }
+
+_UNKNOWN = VariantType, SpatialType, UserDefinedType
+"""Values of these types are objects of classes that are not among the known ones."""
 
 
 class _Unpickler(pickle.Unpickler):
@@ -65,3 +78,41 @@ def unpack_state(packed: bytes) -> Any:
             "no state is lost: look who else writes to the checkpoint's storage"
         )
         raise CheckpointError(message) from problem
+
+
+def check_packable(what: str, schema: StructType) -> None:
+    """Refuses state that could not be taken in elsewhere, by its schema and so before any data.
+
+    Args:
+        what: the user's name of the state.
+        schema: of its values.
+
+    Raises:
+        InvalidInputError: values of one of its fields cannot be packed; the message names it.
+
+    >>> check_packable("state variable 'seen'", StructType().add("at", VariantType()))
+    Traceback (most recent call last):
+    balancedstream.errors.InvalidInputError: state variable 'seen': its field at is of type \
+variant, and values of such a type cannot be handed over, so no key could change its state \
+partition; no row was processed: keep them as text or as binary, or group without balanced(...)
+    """
+    for field in schema:
+        if _holds_unknown(field.dataType):
+            message = (
+                f"{what}: its field {field.name} is of type {field.dataType.simpleString()}, and "
+                "values of such a type cannot be handed over, so no key could change its state "
+                "partition; no row was processed: keep them as text or as binary, or group "
+                "without balanced(...)"
+            )
+            raise InvalidInputError(message)
+
+
+def _holds_unknown(of_type: DataType) -> bool:
+    match of_type:
+        case StructType():
+            return any(_holds_unknown(field.dataType) for field in of_type)
+        case ArrayType():
+            return _holds_unknown(of_type.elementType)
+        case MapType():
+            return _holds_unknown(of_type.keyType) or _holds_unknown(of_type.valueType)
+    return isinstance(of_type, _UNKNOWN)

@@ -57,7 +57,11 @@ class MovableProcessor(StatefulProcessor):
         self._strip = strip
 
     def init(self, handle: StatefulProcessorHandle) -> None:
-        """Called by Spark once a task, and in the driver to learn of the state variables."""
+        """Called by Spark once a task, and in the driver to learn of the state variables.
+
+        Raises:
+            InvalidInputError: one of them cannot be handed over; no row was processed.
+        """
         self._clock = Clock()
         self._handle: Any = RecordingHandle(handle, self._clock)
         self._task: KeyTask | None = None
@@ -66,6 +70,8 @@ class MovableProcessor(StatefulProcessor):
         if TaskContext.get() is not None:
             self._task = KeyTask(BatchContext(self._name))
         self._processor.init(self._handle)
+        if self._task is None:
+            self._handle.check_variables()
 
     def handleInputRows(self, key: Any, rows: Rows, timerValues: TimerValues) -> Rows:
         """The user's rows of one key; before them its state comes, after them it goes."""

@@ -16,9 +16,10 @@ from pyspark.sql.streaming.datasource import ReadLimit, SupportsTriggerAvailable
 from pyspark.sql.types import StructType
 
 from balancedstream.core.epochs import Epoch, Wish, advance_epoch
+from balancedstream.errors import CheckpointError
 from balancedstream.keyed.encoding import KeyEncoding
 from balancedstream.keyed.mailbox import Mailbox
-from balancedstream.keyed.storage import BatchContext, Home, describe_offset
+from balancedstream.keyed.storage import MARK, BatchContext, Home, describe_offset
 
 SOURCE = "balancedstream"
 
@@ -61,6 +62,7 @@ class ControlReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         # Whoever ran before with this mailbox may have had another checkpoint.
         self._before = self._mailbox.read_version()
         self._idle: tuple[Any, ...] | None = None
+        self._cleaned = -1
         self._asked: Wish | None = None
         self._vain = 0
         self._followed: Wish | None = None
@@ -71,7 +73,13 @@ class ControlReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return describe_offset(self._name, "", 0)
 
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:
-        """The epoch of the batch that is planned now; Spark asks before each one."""
+        """The epoch of the batch that is planned now; Spark asks before each one.
+
+        Raises:
+            CheckpointError: the checkpoint is that of a query that was not balanced, or had a
+                balanced operator of another name in this place.
+        """
+        self._check(start)
         checkpoint = self._mailbox.read_checkpoint()
         if checkpoint is None or self._mailbox.read_version() == self._before:
             return start
@@ -85,13 +93,27 @@ class ControlReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         batch = home.find_next_batch()
         epoch = home.read_epoch(start["table"])
         new = advance_epoch(epoch, self._relax(wish), exports, batch)
+        if batch > self._cleaned:
+            # Without a new epoch, too: behind the last move comes none.
+            self._cleaned = batch
+            home.remove_outdated(batch)
         if new is epoch:
             first = wish.effective_batch if wish else None
             self._idle = seen if first is None or batch + 1 >= first else None
             return start
         self._vain = 0 if new.arrivals else self._vain + bool(new.asked)
-        home.remove_outdated(batch)
         return describe_offset(self._name, home.write_epoch(new), new.number)
+
+    def _check(self, offset: Any) -> None:
+        """Spark tells sources apart by their place in the offset log, and counts them only."""
+        if not isinstance(offset, dict) or offset.get(MARK) != self._name:
+            message = (
+                f"the checkpoint has {offset!r:.200} where it should have the epoch of a "
+                f"balanced(...) of the name {self._name!r}; no row was processed: start the query "
+                "as it was when it wrote this checkpoint, with each balanced(...) under its name "
+                "and in its place, or give it a new checkpoint"
+            )
+            raise CheckpointError(message)
 
     def _read_wish(self) -> Wish | None:
         wish = self._mailbox.read_wish()
@@ -119,7 +141,13 @@ class ControlReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._changes_left = MOST_CHANGES
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
-        """One, for a new epoch."""
+        """One, for a new epoch.
+
+        Raises:
+            CheckpointError: as `latestOffset`, where a query that was not balanced ended within a
+                batch.
+        """
+        self._check(end)
         return [InputPartition(end["table"])] if start != end else []
 
     def read(self, partition: InputPartition) -> Iterator[tuple[Any, ...]]:

@@ -19,6 +19,7 @@ from pyspark.sql.streaming.stateful_processor import (
 from pyspark.sql.types import LongType, StructType
 
 from balancedstream.errors import InvalidInputError
+from balancedstream.keyed.packing import check_packable
 
 EXPIRY_FIELD = "balancedstream_expires_ms"
 
@@ -230,9 +231,32 @@ class RecordingHandle:
         self._handle = handle
         self._clock = clock
         self.variables: dict[str, Variable] = {}
+        self._schemas: dict[str, tuple[StructType | str, ...]] = {}
 
     def __getattr__(self, name: str) -> Any:
-        return getattr(self._handle, name)
+        found = getattr(self._handle, name)
+        if name.startswith("get") and name.endswith("State"):
+            message = (
+                f"{name}: balanced(...) does not know this kind of state variable, and when a key "
+                "changes its state partition, what such a one holds would not; no row was "
+                "processed: use value, list or map state, or group without balanced(...)"
+            )
+            raise InvalidInputError(message)
+        return found
+
+    def check_variables(self) -> None:
+        """Refuses variables that cannot be handed over; to be asked in the driver, before any data.
+
+        Raises:
+            InvalidInputError: the message names the variable and its field.
+        """
+        # Only Spark's JVM can read a schema that is text, and the driver's worker has it here.
+        client = self._handle._statefulProcessorApiClient
+        for name, schemas in self._schemas.items():
+            for schema in schemas:
+                is_text = isinstance(schema, str)
+                columns = client._parse_string_schema(schema) if is_text else schema
+                check_packable(f"state variable {name!r}", columns)
 
     def getValueState(
         self,
@@ -244,6 +268,7 @@ class RecordingHandle:
         stored = schema if ttlDurationMs is None else _add_expiry(stateName, schema)
         state = self._handle.getValueState(stateName, stored, ttlDurationMs)
         self.variables[stateName] = Value(state)
+        self._schemas[stateName] = (schema,)
         if ttlDurationMs is None:
             return state
         return ExpiringValue(state, ttlDurationMs, self._clock)
@@ -258,6 +283,7 @@ class RecordingHandle:
         stored = schema if ttlDurationMs is None else _add_expiry(stateName, schema)
         state = self._handle.getListState(stateName, stored, ttlDurationMs)
         self.variables[stateName] = Values(state)
+        self._schemas[stateName] = (schema,)
         if ttlDurationMs is None:
             return state
         return ExpiringValues(state, ttlDurationMs, self._clock)
@@ -273,6 +299,7 @@ class RecordingHandle:
         stored = valueSchema if ttlDurationMs is None else _add_expiry(stateName, valueSchema)
         state = self._handle.getMapState(stateName, userKeySchema, stored, ttlDurationMs)
         self.variables[stateName] = Entries(state)
+        self._schemas[stateName] = (userKeySchema, valueSchema)
         if ttlDurationMs is None:
             return state
         return ExpiringEntries(state, ttlDurationMs, self._clock)
@@ -281,6 +308,7 @@ class RecordingHandle:
         """As Spark's."""
         self._handle.deleteIfExists(stateName)
         self.variables.pop(stateName, None)
+        self._schemas.pop(stateName, None)
 
 
 def _add_expiry(variable: str, schema: StructType | str) -> StructType | str:

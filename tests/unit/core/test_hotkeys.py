@@ -29,11 +29,10 @@ def sketch_of(stream: Iterable[tuple[bytes, float]], epsilon: float) -> HotKeySk
     return sketch
 
 
-def weigh(*streams: Stream) -> Counter[bytes]:
+def weigh(stream: Stream) -> Counter[bytes]:
     truth: Counter[bytes] = Counter()
-    for stream in streams:
-        for key, weight in stream:
-            truth[key] += weight
+    for key, weight in stream:
+        truth[key] += weight
     return truth
 
 
@@ -54,29 +53,6 @@ def assert_bounds_hold(sketch: HotKeySketch, truth: Counter[bytes]) -> None:
 @given(streams, epsilons)
 def test_every_key_is_within_the_bounds(stream: Stream, epsilon: float) -> None:
     assert_bounds_hold(sketch_of(stream, epsilon), weigh(stream))
-
-
-@given(st.lists(streams, min_size=1, max_size=6), streams, epsilons)
-def test_merging_and_then_going_on_keeps_the_bounds(
-    parts: list[Stream], later: Stream, epsilon: float
-) -> None:
-    merged = HotKeySketch(epsilon)
-    for count, part in enumerate(parts, 1):
-        merged = merged.merge(sketch_of(part, epsilon))
-        assert_bounds_hold(merged, weigh(*parts[:count]))
-    for key, weight in later:
-        merged.update(key, weight)
-    assert_bounds_hold(merged, weigh(*parts, later))
-
-
-@given(streams, streams, epsilons)
-def test_merging_changes_neither_and_does_not_ask_which_is_which(
-    left: Stream, right: Stream, epsilon: float
-) -> None:
-    first, second = sketch_of(left, epsilon), sketch_of(right, epsilon)
-    assert first.merge(second) == second.merge(first)
-    assert first == sketch_of(left, epsilon)
-    assert second == sketch_of(right, epsilon)
 
 
 @given(streams, streams, epsilons)
@@ -143,11 +119,6 @@ def test_an_epsilon_that_bounds_nothing_is_refused(epsilon: float) -> None:
 def test_a_weight_that_is_none_is_refused(weight: float) -> None:
     with pytest.raises(InvalidInputError, match=r"^weight:"):
         HotKeySketch(0.1).update(b"a", weight)
-
-
-def test_sketches_of_another_epsilon_are_not_merged() -> None:
-    with pytest.raises(InvalidInputError, match=r"^epsilon:"):
-        HotKeySketch(0.1).merge(HotKeySketch(0.2))
 
 
 def test_a_negative_count_is_refused() -> None:

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from balancedstream.core.decisions import Decision, Observation, decide
-from balancedstream.core.observations import TaskSample
-from balancedstream.core.plan import Plan
+from balancedstream.core.observations import KeySample, TaskSample
+from balancedstream.core.plan import MAX_ROUTES, Plan, Route
 from balancedstream.core.planning import propose
 from balancedstream.core.policy import BalancePolicy, Policy, ScalingPolicy
 from balancedstream.core.scaling import ScalingDecision, Verdict
@@ -105,3 +105,20 @@ def test_moves_under_way_stay_in_the_plan_and_get_no_company() -> None:
 
 def test_executors_do_not_scale_without_a_limit() -> None:
     assert plan_for(observe(EVEN, "a", "b", "c"), Policy(), count=5) is None
+
+
+def test_where_a_plan_has_no_room_for_more_keys_those_that_are_no_longer_hot_go_home() -> None:
+    busy_s = (8.0, 1.0, 1.0, 1.0)
+    tasks = tuple(
+        TaskSample("q", 0, p, 1, "ab"[p % 2], s, 10, 100, 9.0) for p, s in enumerate(busy_s)
+    )
+    stays, goes = (KeySample("q", 0, key, 0, 1, s) for key, s in (('"a"', 4.0), ('"b"', 3.5)))
+    observation = Observation(10.0, {"a": 1, "b": 1}, tasks, keys=(stays, goes))
+    decision = decide(observation, Policy())
+    assert [move.key for move in decision.key_moves(KEY)] == [goes.key]
+    cold = [Route("q", f'"c{n:04}"', 2) for n in range(MAX_ROUTES)]
+    routes = [Route("q", stays.key, 0), *cold]
+    plan = propose(7, observation, decision, Policy(), routes=routes)
+    assert plan is not None
+    (moved,) = decision.key_moves(KEY)
+    assert plan.routes == (routes[0], Route("q", goes.key, moved.target), *cold[2:])
