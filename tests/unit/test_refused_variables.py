@@ -1,19 +1,18 @@
-"""State that could not be handed over is refused in the driver, before any data."""
+"""State that could not be handed over is refused before any row."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import pytest
 from pyspark.sql import types as spark
-from pyspark.sql.streaming import StatefulProcessor, StatefulProcessorHandle
+from pyspark.sql.streaming import StatefulProcessorHandle
 from pyspark.sql.types import StructType
 
 from balancedstream.errors import InvalidInputError
-from balancedstream.keyed.encoding import KeyEncoding
 from balancedstream.keyed.packing import check_packable
-from balancedstream.keyed.processors import MovableProcessor, StripRows
+from balancedstream.keyed.variables import Clock, RecordingHandle
 
 
 class Pair(spark.UserDefinedType):
@@ -50,26 +49,12 @@ class Handle(StatefulProcessorHandle):
         return object()
 
 
-class Processor(StatefulProcessor):
-    def __init__(self, ask: Callable[[Any], object]) -> None:
-        self._ask = ask
-
-    def init(self, handle: StatefulProcessorHandle) -> None:
-        self._ask(handle)
-
-    def handleInputRows(self, key: Any, rows: Iterator[Any], timerValues: Any) -> Iterator[Any]:
-        return rows
-
-
 def begin(ask: Callable[[Any], object]) -> None:
-    """Spark learns in the driver which state variables the processor asks for."""
-    encoding = KeyEncoding(StructType().add("user", "string"))
-    reports: Any = None
-    processor = MovableProcessor(
-        Processor(ask), "keys", encoding, "none", reports, StripRows(("user",))
-    )
+    """A processor asks for its state variables, in a task."""
     client: Any = Client()
-    processor.init(Handle(client))
+    handle = RecordingHandle(Handle(client), Clock())
+    ask(handle)
+    handle.check_variables()
 
 
 FINE = "n long"

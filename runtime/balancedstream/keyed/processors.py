@@ -70,7 +70,7 @@ class MovableProcessor(StatefulProcessor):
         if TaskContext.get() is not None:
             self._task = KeyTask(BatchContext(self._name))
         self._processor.init(self._handle)
-        if self._task is None:
+        if self._task is not None:
             self._handle.check_variables()
 
     def handleInputRows(self, key: Any, rows: Rows, timerValues: TimerValues) -> Rows:

@@ -216,6 +216,10 @@ class ExpiringEntries:
         self._state.clear()
 
 
+# Variables with their schemas that this Python worker knows to be fine.
+_checked: set[tuple[str, StructType | str]] = set()
+
+
 class RecordingHandle:
     """The handle that a processor is given: Spark's, which also knows what was asked of it.
 
@@ -232,31 +236,39 @@ class RecordingHandle:
         self._clock = clock
         self.variables: dict[str, Variable] = {}
         self._schemas: dict[str, tuple[StructType | str, ...]] = {}
+        self._unknown: list[str] = []
 
     def __getattr__(self, name: str) -> Any:
         found = getattr(self._handle, name)
         if name.startswith("get") and name.endswith("State"):
-            message = (
-                f"{name}: balanced(...) does not know this kind of state variable, and when a key "
-                "changes its state partition, what such a one holds would not; no row was "
-                "processed: use value, list or map state, or group without balanced(...)"
-            )
-            raise InvalidInputError(message)
+            self._unknown.append(name)
         return found
 
     def check_variables(self) -> None:
-        """Refuses variables that cannot be handed over; to be asked in the driver, before any data.
+        """Refuses variables that cannot be handed over; to be asked in a task, before any row.
+
+        Spark asks for variables in the driver, too, but of an error there it tells nobody.
 
         Raises:
             InvalidInputError: the message names the variable and its field.
         """
-        # Only Spark's JVM can read a schema that is text, and the driver's worker has it here.
+        for asked in self._unknown:
+            message = (
+                f"{asked}: balanced(...) does not know this kind of state variable, and when a key "
+                "changes its state partition, what such a one holds would not; no row was "
+                "processed: use value, list or map state, or group without balanced(...)"
+            )
+            raise InvalidInputError(message)
         client = self._handle._statefulProcessorApiClient
         for name, schemas in self._schemas.items():
             for schema in schemas:
+                if (name, schema) in _checked:
+                    continue
+                # Only Spark's JVM can read a schema that is text.
                 is_text = isinstance(schema, str)
                 columns = client._parse_string_schema(schema) if is_text else schema
                 check_packable(f"state variable {name!r}", columns)
+                _checked.add((name, schema))
 
     def getValueState(
         self,
