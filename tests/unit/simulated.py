@@ -98,6 +98,9 @@ class ListState:
     def appendValue(self, value: tuple[int]) -> None:
         self.handle.held.values.append(value)
 
+    def appendList(self, values: list[tuple[int]]) -> None:
+        self.handle.held.values += values
+
     def clear(self) -> None:
         self.handle.held.values = []
 
@@ -114,6 +117,9 @@ class MapState:
 
     def updateValue(self, key: tuple[int], value: tuple[int]) -> None:
         self.handle.held.entries[key] = value
+
+    def removeKey(self, key: tuple[int]) -> None:
+        self.handle.held.entries.pop(key, None)
 
     def clear(self) -> None:
         self.handle.held.entries = {}
