@@ -382,7 +382,7 @@ def test_pandas_processors_and_initial_state_move_too(
 
 
 def test_time_to_live_is_kept_to_the_millisecond_and_timers_fire_once_at_their_time(
-    begin: Callable[..., Run],
+    spark: SparkSession, begin: Callable[..., Run], tmp_path: Path
 ) -> None:
     run = begin(lambda frame: frame.transformWithState(Lives(), LIFE, "update", "processingTime"))
     moves = 0
@@ -412,6 +412,24 @@ def test_time_to_live_is_kept_to_the_millisecond_and_timers_fire_once_at_their_t
     moved = {row.user for row in run.rows for other in run.rows if row.user == other.user
              and row.partition != other.partition}  # fmt: skip
     assert moved == {f"u{n}" for n in range(USERS // 2)}
+
+    def read(variable: str, *, flat: bool = True) -> DataFrame:
+        options = {"stateVarName": variable, "flattenCollectionTypes": flat}
+        state = read_state(spark, str(tmp_path / "checkpoint"), **options)
+        assert "balancedstream" not in state.schema.json()
+        return state
+
+    values = [row.value for row in read("born").collect()]
+    values += [value for row in read("births", flat=False).collect() for value in row.list_value]
+    entries = read("known", flat=False).collect()
+    values += [value for row in entries for value in row.map_value.values()]
+    assert len(values) >= 3 * USERS // 2
+    # Also of those that moved, and that Spark therefore keeps for longer.
+    assert all(value.ttlExpirationMs == value.value.ms + TTL_MS for value in values)
+    assert [*read("births").columns, *read("known").columns] == [
+        *("key", "list_element", "partition_id"),
+        *("key", "user_map_key", "user_map_value", "partition_id"),
+    ]
 
 
 def test_the_state_of_the_attempt_that_counts_moves_also_where_no_two_attempts_agree(
