@@ -489,10 +489,27 @@ def test_what_cannot_be_balanced_is_refused_with_the_field_named(
 
 
 def test_keys_of_a_type_with_another_hash_are_never_moved_and_the_job_runs(
-    stream: Callable[[int], DataFrame],
+    spark: SparkSession, stream: Callable[[int], DataFrame], tmp_path: Path
 ) -> None:
-    rows = users(stream(ROWS)).select(F.expr("collate(user, 'UNICODE_CI')").alias("user"), "n")
-    with pytest.warns(UserWarning, match="another collation"):
-        frame = balanced(rows, "user")
+    collated = F.expr("collate(user, 'UNICODE')").alias("user")
+    initial = spark.createDataFrame([("u2", 1000)], "user string, n long").select(collated, "n")
+    with pytest.warns(UserWarning, match="another collation") as warned:
+        frame = balanced(users(stream(ROWS)).select(collated, "n"), "user")
+    assert len(warned) == 1
+    counted = frame.transformWithState(
+        Ledger(), SEEN, "update", "none", initialState=balanced(initial, "user")
+    )
     assert frame.control is None
-    assert count(frame).isStreaming
+    rows: list[Row] = []
+    query = (
+        counted.writeStream.outputMode("update")
+        .foreachBatch(lambda batch, _: rows.extend(batch.collect()))
+        .option("checkpointLocation", str(tmp_path / "checkpoint"))
+        .start()
+    )
+    while not rows and query.isActive:
+        time.sleep(0.1)
+    query.stop()
+    assert {row.user: row.total for row in rows if not row.batch} == {
+        f"u{n}": ROWS // USERS + (1000 if n == 2 else 0) for n in range(USERS)
+    }
