@@ -230,10 +230,12 @@ def begin(stream: Callable[[int], DataFrame], tmp_path: Path) -> Iterator[Callab
     def start(
         transform: Callable[[BalancedFrame], DataFrame],
         *,
+        data: DataFrame | None = None,
         where: str = "true",
         checkpoint: str = "checkpoint",
     ) -> Run:
-        frame = balanced(users(stream(ROWS)).where(where), "user")
+        given = users(stream(ROWS)).where(where) if data is None else data
+        frame = balanced(given, "user")
         assert frame.control is not None
         rows: list[Row] = []
         writer = transform(frame).writeStream.queryName(f"keyed-{len(runs)}")
@@ -249,6 +251,14 @@ def begin(stream: Callable[[int], DataFrame], tmp_path: Path) -> Iterator[Callab
     yield start
     for run in runs:
         run.query.stop()
+
+
+def find_partitions(spark: SparkSession, folder: Path) -> dict[str, int]:
+    """Where each user's state is."""
+    raw = spark.read.format("statestore").option("stateVarName", "total")
+    found = raw.load(str(folder / "checkpoint")).collect()
+    assert len(found) == USERS
+    return {row.key["user"]: row.partition_id for row in found}
 
 
 def count(frame: BalancedFrame, processor: type[Ledger] = Ledger) -> DataFrame:
@@ -308,12 +318,6 @@ def test_lazy_handoff_leaves_untouched_keys_where_they_are_and_hybrid_brings_the
     # After the third batch the odd users are cold.
     rows = f"n < {3 * ROWS} OR n % 2 = 0"
 
-    def find() -> dict[str, int]:
-        raw = spark.read.format("statestore").option("stateVarName", "total")
-        found = raw.load(str(tmp_path / "checkpoint")).collect()
-        assert len(found) == USERS
-        return {row.key["user"]: row.partition_id for row in found}
-
     run = begin(count, where=rows)
     run.wait_batches(4)
     before = {row.user: row.partition for row in run.rows}
@@ -322,15 +326,41 @@ def test_lazy_handoff_leaves_untouched_keys_where_they_are_and_hybrid_brings_the
     run.wait_batches(4)
     run.query.stop()
     cold = {user for user in before if int(user[1:]) % 2}
-    assert find() == {user: (before if user in cold else targets)[user] for user in before}
+    assert find_partitions(spark, tmp_path) == {
+        user: (before if user in cold else targets)[user] for user in before
+    }
 
     again = begin(count, where=rows)
     again.wait_batches(1)
     again.move(targets, strategy="hybrid", share=1)
     again.wait_batches(7)
     again.query.stop()
-    assert find() == targets
+    assert find_partitions(spark, tmp_path) == targets
     check_ledgers([row for row in unique(run.rows + again.rows) if row.user not in cold])
+
+
+def test_keys_move_in_batches_of_their_own_while_no_data_comes(
+    begin: Callable[..., Run], spark: SparkSession, tmp_path: Path
+) -> None:
+    lines = [f'{{"user": "u{n % USERS}", "n": {n}}}' for n in range(ROWS)]
+    (tmp_path / "data").mkdir()
+    (tmp_path / "data" / "0.json").write_text("\n".join(lines))
+    data = spark.readStream.schema("user string, n long").json(str(tmp_path / "data"))
+    run = begin(count, data=data)
+    run.wait_batches(1)
+    targets = {row.user: (row.partition + 1) % PARTITIONS for row in run.rows}
+    run.move(targets, strategy="hybrid", share=USERS // 2)
+    # One asks, and each share takes one to arrive.
+    logs = tmp_path / "checkpoint" / "offsets"
+    run.wait(lambda _: (tmp_path / "checkpoint" / "commits" / "3").exists())
+    run.query.stop()
+    check_ledgers(run.rows)
+    assert run.last_batch == 0
+    offsets = [(logs / str(batch)).read_text().splitlines()[2:] for batch in range(4)]
+    assert len({data for data, _ in offsets}) == 1
+    assert len({epoch for _, epoch in offsets}) == 4
+    assert find_partitions(spark, tmp_path) == targets
+    assert not (logs / "4").exists()
 
 
 def test_a_restarted_query_goes_on_with_its_keys_where_they_were(
