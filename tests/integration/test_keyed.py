@@ -157,6 +157,21 @@ class Dice(Ledger):
             raise RuntimeError(message)
 
 
+HELD = "user string, n long, old_ms long, partition int, batch long"
+FOR_LONG_MS = 3_600_000
+
+
+def hold(key: Any, frames: Iterator[pd.DataFrame], state: Any) -> Iterator[pd.DataFrame]:
+    """Sets a timeout and then only looks; for u0 it goes on to set it."""
+    rows = sum(len(frame) for frame in frames)
+    if not state.exists or key[0] == "u0":
+        state.update((rows + (state.get[0] if state.exists else 0),))
+        state.setTimeoutDuration(FOR_LONG_MS)
+    partition, batch = where()
+    said = {"user": key[0], "n": state.get[0], "old_ms": state.oldTimeoutTimestamp}
+    yield pd.DataFrame([said | {"partition": partition, "batch": batch}])
+
+
 @dataclass
 class Run:
     """A running query: what it said so far, row by row."""
@@ -460,6 +475,28 @@ def test_time_to_live_is_kept_to_the_millisecond_and_timers_fire_once_at_their_t
         *("key", "list_element", "partition_id"),
         *("key", "user_map_key", "user_map_value", "partition_id"),
     ]
+
+
+def test_spark_tells_no_function_of_a_timeout_that_stands_so_such_a_key_stays(
+    spark: SparkSession, begin: Callable[..., Run], tmp_path: Path
+) -> None:
+    modes = HELD, "n long", "update", "ProcessingTimeTimeout"
+    run = begin(lambda frame: frame.applyInPandasWithState(hold, *modes))
+    run.wait_batches(1)
+    home = {row.user: row.partition for row in run.rows}
+    run.move({user: (home[user] + 1) % PARTITIONS for user in ("u0", "u1")})
+    run.wait(lambda _: run.partitions()["u0"][-1] != home["u0"])
+    run.wait_batches(1)
+    run.query.stop()
+    per_batch = ROWS // USERS
+    for row in run.rows:
+        assert row.n == per_batch * (row.batch + 1 if row.user == "u0" else 1), row
+        assert row.user == "u0" or row.partition == home[row.user]
+    # Were it told here, such a key could be moved with its timeout.
+    assert {row.old_ms for row in run.rows} == {-1}
+    held = read_state(spark, str(tmp_path / "checkpoint")).collect()
+    assert len(held) == USERS
+    assert all(row.value.timeoutTimestamp > FOR_LONG_MS for row in held)
 
 
 def test_the_state_of_the_attempt_that_counts_moves_also_where_no_two_attempts_agree(
