@@ -8,6 +8,8 @@ import time
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from decimal import Decimal
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -48,6 +50,20 @@ def where() -> tuple[int, int]:
     return task.partitionId(), int(task.getLocalProperty("streaming.sql.batchId"))
 
 
+WIDE = (
+    "cost decimal(20,4), day date, at timestamp, local timestamp_ntz, blob binary, ratio double, "
+    "place struct<x: int, name: string>, counts map<string, int>, tags array<string>"
+)
+
+
+def make_wide(number: int) -> tuple[Any, ...]:
+    """Values of many types that depend on a number."""
+    at = datetime(1969, 12, 31, 12, 30, 0, 123456) + timedelta(days=number)  # noqa: DTZ001
+    cost = Decimal("12345678901234.5678") + number
+    place, counts = (number, "é"), {"a": number, "b": None}
+    return (cost, at.date(), at, at, bytearray(b"\0x"), -0.5, place, counts, ["a", None])
+
+
 class Ledger(StatefulProcessor):
     """Keeps what a key has seen in all three kinds of state, and says all of it each time."""
 
@@ -55,11 +71,15 @@ class Ledger(StatefulProcessor):
         self.total = handle.getValueState("total", "n long")
         self.items = handle.getListState("items", "n long")
         self.firsts = handle.getMapState("firsts", "batch long", "n long")
+        self.wide = handle.getValueState("wide", WIDE)
 
     def add(self, values: list[int]) -> Row:
         partition, batch = where()
-        total = (self.total.get() or (0,))[0] + len(values)
+        before = (self.total.get() or (0,))[0]
+        total = before + len(values)
         self.total.update((total,))
+        assert self.wide.get() == (make_wide(before) if self.items.exists() else None)
+        self.wide.update(make_wide(total))
         self.items.appendList([(value,) for value in sorted(values)])
         self.firsts.updateValue((batch,), (min(values),))
         firsts = sorted((k[0], v[0]) for k, v in self.firsts.iterator())
