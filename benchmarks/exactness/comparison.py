@@ -103,3 +103,14 @@ def summarize(happened: Sequence[Happened]) -> dict[str, int]:
         "driver_restarts": counts["kill-driver"],
         "failed_tasks": counts["failed-task"],
     }
+
+
+def summarize_reassignments(happened: Sequence[Happened]) -> dict[str, Any]:
+    """How keys were wanted elsewhere, and at which steps of a handoff the driver was killed."""
+    lines = [line for line in happened if line["what"] == "reassign"]
+    return {
+        "reassignments": dict(Counter(line["strategy"] for line in lines if line["keys"])),
+        "withdrawn": sum(1 for line in lines if not line["keys"]),
+        "prepared_ahead": sum(1 for line in lines if line["ahead"]),
+        "steps_killed": [line["step"] for line in happened if line["what"] == "kill-driver"],
+    }

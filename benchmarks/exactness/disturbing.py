@@ -2,7 +2,8 @@
 
 The log has one JSON line a happening, `what` naming it: `batch` (`query`, `batch`, `handoffs`,
 `ran_on` as [operator, partition, executor]), `move` (`query`, `operator`, `targets` as [partition,
-executor]), `retire`, `retired`, `added`, `kill-executor`, `kill-driver`, `failed-task`, `skipped`.
+executor]), `reassign` (`keys` as their number, `strategy`, `ahead`), `retire`, `retired`, `added`,
+`kill-executor`, `kill-driver` (`step`), `failed-task`, `skipped`.
 """
 
 from __future__ import annotations
@@ -177,7 +178,12 @@ class Disturber:
                 effective_batch=last_batch + 1 + action.ahead if action.ahead else None,
             )
             keyed.control.want(wish)
-            self._write("reassign", keys=len(partitions_of), strategy=action.strategy)
+            self._write(
+                "reassign",
+                keys=len(partitions_of),
+                strategy=action.strategy,
+                ahead=action.ahead,
+            )
 
     def _retire(self, action: Action) -> None:
         live = self._list_live()

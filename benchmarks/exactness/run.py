@@ -30,7 +30,7 @@ from typing import Any
 import answers
 import inputs
 import kinds
-from comparison import summarize
+from comparison import summarize, summarize_reassignments
 from outcomes import read_commit, read_lines, write_outcome
 
 from balancedstream.engine.session import remove_work_folder
@@ -172,8 +172,12 @@ class Harness:
     def _judge(self, schedule: Schedule, error: str | None) -> bool:
         """Compares a schedule's answer with the undisturbed one and writes its outcome down."""
         folder = self._folder(schedule)
-        happened = summarize(read_lines(folder / "happened.jsonl"))
-        happened["keys_moved"] = answers.count_moved_keys(schedule.kind, folder)
+        log = read_lines(folder / "happened.jsonl")
+        happened: dict[str, Any] = {**summarize(log)}
+        reassigns = any(query.reassigned for query in kinds.KINDS[schedule.kind].values())
+        if reassigns:
+            happened["keys_moved"] = answers.count_moved_keys(schedule.kind, folder)
+            happened |= summarize_reassignments(log)
         merged = False
         difference = error
         outcome = "failed"
@@ -184,7 +188,6 @@ class Harness:
             outcome = "different" if difference else "equal"
             if not difference and not happened["settled"]:
                 outcome, difference = "unmoved", "no partition ran where it was wanted"
-            reassigns = any(query.reassigned for query in kinds.KINDS[schedule.kind].values())
             if not difference and reassigns and not happened["keys_moved"]:
                 outcome, difference = "unmoved", "no key changed its state partition"
         line = {

@@ -8,6 +8,8 @@ import time
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from decimal import Decimal
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -48,6 +50,20 @@ def where() -> tuple[int, int]:
     return task.partitionId(), int(task.getLocalProperty("streaming.sql.batchId"))
 
 
+WIDE = (
+    "cost decimal(20,4), day date, at timestamp, local timestamp_ntz, blob binary, ratio double, "
+    "place struct<x: int, name: string>, counts map<string, int>, tags array<string>"
+)
+
+
+def make_wide(number: int) -> tuple[Any, ...]:
+    """Values of many types that depend on a number."""
+    at = datetime(1969, 12, 31, 12, 30, 0, 123456) + timedelta(days=number)  # noqa: DTZ001
+    cost = Decimal("12345678901234.5678") + number
+    place, counts = (number, "é"), {"a": number, "b": None}
+    return (cost, at.date(), at, at, bytearray(b"\0x"), -0.5, place, counts, ["a", None])
+
+
 class Ledger(StatefulProcessor):
     """Keeps what a key has seen in all three kinds of state, and says all of it each time."""
 
@@ -55,11 +71,15 @@ class Ledger(StatefulProcessor):
         self.total = handle.getValueState("total", "n long")
         self.items = handle.getListState("items", "n long")
         self.firsts = handle.getMapState("firsts", "batch long", "n long")
+        self.wide = handle.getValueState("wide", WIDE)
 
     def add(self, values: list[int]) -> Row:
         partition, batch = where()
-        total = (self.total.get() or (0,))[0] + len(values)
+        before = (self.total.get() or (0,))[0]
+        total = before + len(values)
         self.total.update((total,))
+        assert self.wide.get() == (make_wide(before) if self.items.exists() else None)
+        self.wide.update(make_wide(total))
         self.items.appendList([(value,) for value in sorted(values)])
         self.firsts.updateValue((batch,), (min(values),))
         firsts = sorted((k[0], v[0]) for k, v in self.firsts.iterator())
@@ -157,6 +177,21 @@ class Dice(Ledger):
             raise RuntimeError(message)
 
 
+HELD = "user string, n long, old_ms long, partition int, batch long"
+FOR_LONG_MS = 3_600_000
+
+
+def hold(key: Any, frames: Iterator[pd.DataFrame], state: Any) -> Iterator[pd.DataFrame]:
+    """Sets a timeout and then only looks; for u0 it goes on to set it."""
+    rows = sum(len(frame) for frame in frames)
+    if not state.exists or key[0] == "u0":
+        state.update((rows + (state.get[0] if state.exists else 0),))
+        state.setTimeoutDuration(FOR_LONG_MS)
+    partition, batch = where()
+    said = {"user": key[0], "n": state.get[0], "old_ms": state.oldTimeoutTimestamp}
+    yield pd.DataFrame([said | {"partition": partition, "batch": batch}])
+
+
 @dataclass
 class Run:
     """A running query: what it said so far, row by row."""
@@ -230,10 +265,12 @@ def begin(stream: Callable[[int], DataFrame], tmp_path: Path) -> Iterator[Callab
     def start(
         transform: Callable[[BalancedFrame], DataFrame],
         *,
+        data: DataFrame | None = None,
         where: str = "true",
         checkpoint: str = "checkpoint",
     ) -> Run:
-        frame = balanced(users(stream(ROWS)).where(where), "user")
+        given = users(stream(ROWS)).where(where) if data is None else data
+        frame = balanced(given, "user")
         assert frame.control is not None
         rows: list[Row] = []
         writer = transform(frame).writeStream.queryName(f"keyed-{len(runs)}")
@@ -249,6 +286,14 @@ def begin(stream: Callable[[int], DataFrame], tmp_path: Path) -> Iterator[Callab
     yield start
     for run in runs:
         run.query.stop()
+
+
+def find_partitions(spark: SparkSession, folder: Path) -> dict[str, int]:
+    """Where each user's state is."""
+    raw = spark.read.format("statestore").option("stateVarName", "total")
+    found = raw.load(str(folder / "checkpoint")).collect()
+    assert len(found) == USERS
+    return {row.key["user"]: row.partition_id for row in found}
 
 
 def count(frame: BalancedFrame, processor: type[Ledger] = Ledger) -> DataFrame:
@@ -308,12 +353,6 @@ def test_lazy_handoff_leaves_untouched_keys_where_they_are_and_hybrid_brings_the
     # After the third batch the odd users are cold.
     rows = f"n < {3 * ROWS} OR n % 2 = 0"
 
-    def find() -> dict[str, int]:
-        raw = spark.read.format("statestore").option("stateVarName", "total")
-        found = raw.load(str(tmp_path / "checkpoint")).collect()
-        assert len(found) == USERS
-        return {row.key["user"]: row.partition_id for row in found}
-
     run = begin(count, where=rows)
     run.wait_batches(4)
     before = {row.user: row.partition for row in run.rows}
@@ -322,15 +361,41 @@ def test_lazy_handoff_leaves_untouched_keys_where_they_are_and_hybrid_brings_the
     run.wait_batches(4)
     run.query.stop()
     cold = {user for user in before if int(user[1:]) % 2}
-    assert find() == {user: (before if user in cold else targets)[user] for user in before}
+    assert find_partitions(spark, tmp_path) == {
+        user: (before if user in cold else targets)[user] for user in before
+    }
 
     again = begin(count, where=rows)
     again.wait_batches(1)
     again.move(targets, strategy="hybrid", share=1)
     again.wait_batches(7)
     again.query.stop()
-    assert find() == targets
+    assert find_partitions(spark, tmp_path) == targets
     check_ledgers([row for row in unique(run.rows + again.rows) if row.user not in cold])
+
+
+def test_keys_move_in_batches_of_their_own_while_no_data_comes(
+    begin: Callable[..., Run], spark: SparkSession, tmp_path: Path
+) -> None:
+    lines = [f'{{"user": "u{n % USERS}", "n": {n}}}' for n in range(ROWS)]
+    (tmp_path / "data").mkdir()
+    (tmp_path / "data" / "0.json").write_text("\n".join(lines))
+    data = spark.readStream.schema("user string, n long").json(str(tmp_path / "data"))
+    run = begin(count, data=data)
+    run.wait_batches(1)
+    targets = {row.user: (row.partition + 1) % PARTITIONS for row in run.rows}
+    run.move(targets, strategy="hybrid", share=USERS // 2)
+    # One asks, and each share takes one to arrive.
+    logs = tmp_path / "checkpoint" / "offsets"
+    run.wait(lambda _: (tmp_path / "checkpoint" / "commits" / "3").exists())
+    run.query.stop()
+    check_ledgers(run.rows)
+    assert run.last_batch == 0
+    offsets = [(logs / str(batch)).read_text().splitlines()[2:] for batch in range(4)]
+    assert len({data for data, _ in offsets}) == 1
+    assert len({epoch for _, epoch in offsets}) == 4
+    assert find_partitions(spark, tmp_path) == targets
+    assert not (logs / "4").exists()
 
 
 def test_a_restarted_query_goes_on_with_its_keys_where_they_were(
@@ -382,7 +447,7 @@ def test_pandas_processors_and_initial_state_move_too(
 
 
 def test_time_to_live_is_kept_to_the_millisecond_and_timers_fire_once_at_their_time(
-    begin: Callable[..., Run],
+    spark: SparkSession, begin: Callable[..., Run], tmp_path: Path
 ) -> None:
     run = begin(lambda frame: frame.transformWithState(Lives(), LIFE, "update", "processingTime"))
     moves = 0
@@ -412,6 +477,46 @@ def test_time_to_live_is_kept_to_the_millisecond_and_timers_fire_once_at_their_t
     moved = {row.user for row in run.rows for other in run.rows if row.user == other.user
              and row.partition != other.partition}  # fmt: skip
     assert moved == {f"u{n}" for n in range(USERS // 2)}
+
+    def read(variable: str, *, flat: bool = True) -> DataFrame:
+        options = {"stateVarName": variable, "flattenCollectionTypes": flat}
+        state = read_state(spark, str(tmp_path / "checkpoint"), **options)
+        assert "balancedstream" not in state.schema.json()
+        return state
+
+    values = [row.value for row in read("born").collect()]
+    values += [value for row in read("births", flat=False).collect() for value in row.list_value]
+    entries = read("known", flat=False).collect()
+    values += [value for row in entries for value in row.map_value.values()]
+    assert len(values) >= 3 * USERS // 2
+    # Also of those that moved, and that Spark therefore keeps for longer.
+    assert all(value.ttlExpirationMs == value.value.ms + TTL_MS for value in values)
+    assert [*read("births").columns, *read("known").columns] == [
+        *("key", "list_element", "partition_id"),
+        *("key", "user_map_key", "user_map_value", "partition_id"),
+    ]
+
+
+def test_spark_tells_no_function_of_a_timeout_that_stands_so_such_a_key_stays(
+    spark: SparkSession, begin: Callable[..., Run], tmp_path: Path
+) -> None:
+    modes = HELD, "n long", "update", "ProcessingTimeTimeout"
+    run = begin(lambda frame: frame.applyInPandasWithState(hold, *modes))
+    run.wait_batches(1)
+    home = {row.user: row.partition for row in run.rows}
+    run.move({user: (home[user] + 1) % PARTITIONS for user in ("u0", "u1")})
+    run.wait(lambda _: run.partitions()["u0"][-1] != home["u0"])
+    run.wait_batches(1)
+    run.query.stop()
+    per_batch = ROWS // USERS
+    for row in run.rows:
+        assert row.n == per_batch * (row.batch + 1 if row.user == "u0" else 1), row
+        assert row.user == "u0" or row.partition == home[row.user]
+    # Were it told here, such a key could be moved with its timeout.
+    assert {row.old_ms for row in run.rows} == {-1}
+    held = read_state(spark, str(tmp_path / "checkpoint")).collect()
+    assert len(held) == USERS
+    assert all(row.value.timeoutTimestamp > FOR_LONG_MS for row in held)
 
 
 def test_the_state_of_the_attempt_that_counts_moves_also_where_no_two_attempts_agree(
@@ -471,10 +576,27 @@ def test_what_cannot_be_balanced_is_refused_with_the_field_named(
 
 
 def test_keys_of_a_type_with_another_hash_are_never_moved_and_the_job_runs(
-    stream: Callable[[int], DataFrame],
+    spark: SparkSession, stream: Callable[[int], DataFrame], tmp_path: Path
 ) -> None:
-    rows = users(stream(ROWS)).select(F.expr("collate(user, 'UNICODE_CI')").alias("user"), "n")
-    with pytest.warns(UserWarning, match="another collation"):
-        frame = balanced(rows, "user")
+    collated = F.expr("collate(user, 'UNICODE')").alias("user")
+    initial = spark.createDataFrame([("u2", 1000)], "user string, n long").select(collated, "n")
+    with pytest.warns(UserWarning, match="another collation") as warned:
+        frame = balanced(users(stream(ROWS)).select(collated, "n"), "user")
+    assert len(warned) == 1
+    counted = frame.transformWithState(
+        Ledger(), SEEN, "update", "none", initialState=balanced(initial, "user")
+    )
     assert frame.control is None
-    assert count(frame).isStreaming
+    rows: list[Row] = []
+    query = (
+        counted.writeStream.outputMode("update")
+        .foreachBatch(lambda batch, _: rows.extend(batch.collect()))
+        .option("checkpointLocation", str(tmp_path / "checkpoint"))
+        .start()
+    )
+    while not rows and query.isActive:
+        time.sleep(0.1)
+    query.stop()
+    assert {row.user: row.total for row in rows if not row.batch} == {
+        f"u{n}": ROWS // USERS + (1000 if n == 2 else 0) for n in range(USERS)
+    }

@@ -98,6 +98,9 @@ class ListState:
     def appendValue(self, value: tuple[int]) -> None:
         self.handle.held.values.append(value)
 
+    def appendList(self, values: list[tuple[int]]) -> None:
+        self.handle.held.values += values
+
     def clear(self) -> None:
         self.handle.held.values = []
 
@@ -114,6 +117,9 @@ class MapState:
 
     def updateValue(self, key: tuple[int], value: tuple[int]) -> None:
         self.handle.held.entries[key] = value
+
+    def removeKey(self, key: tuple[int]) -> None:
+        self.handle.held.entries.pop(key, None)
 
     def clear(self) -> None:
         self.handle.held.entries = {}
@@ -302,12 +308,15 @@ class Luck:
         lost: partitions whose report does not arrive; every one if the driver is started anew.
         doubled: partitions that report another file too.
         first: whether that is the first of the two.
+        zombie: whether one more attempt at it, which no one waits for, sees other rows and writes
+            its state down after the one that counts.
     """
 
     failures: int = 0
     lost: frozenset[int] = frozenset()
     doubled: frozenset[int] = frozenset()
     first: bool = False
+    zombie: bool = False
 
 
 GOOD_LUCK = Luck()
@@ -330,6 +339,7 @@ class Query:
         self._home = Home()
         self._owners: dict[Owner, Held] = {}
         self._exports: list[Export] = []
+        self._reported: set[str] = set()
         self._taken: set[tuple[str, int]] = set()
         self._undisturbed: dict[Owner, Held] = {}
 
@@ -370,6 +380,9 @@ class Query:
         for key in keys:
             self.records[key] = self.records.get(key, 0) + 1
         self._check_owners()
+        if luck.zombie:
+            rows = [*keys, *keys, "a"]
+            _run(before, self._home, self.epoch, self.batch, attempt + 1, rows, self._one_by_one)
         self.batch += 1
         return True
 
@@ -383,6 +396,7 @@ class Query:
                 other = Export(self.batch, export.partition, "other", dict(export.pieces))
                 told.insert(0 if luck.first else 1, other)
             self._exports += told
+            self._reported |= {one.file for one in told}
 
     def _check_plan(self, planned: Epoch, wish: Wish | None) -> None:
         assert planned.number == self.epoch.number + 1
@@ -394,6 +408,8 @@ class Query:
             if planned.route_of(key) != self.epoch.route_of(key)
         }
         assert moved == set(planned.arrivals), "routes change with their state and only so"
+        taken = {arrival.piece.file for arrival in planned.arrivals.values()}
+        assert taken <= self._reported, "only what was reported is taken in"
         first = wish.effective_batch if wish else None
         assert not moved or first is None or self.batch >= first
 

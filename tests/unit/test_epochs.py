@@ -41,8 +41,8 @@ routes = st.dictionaries(texts, st.integers(0, 4))
 batches_of_keys = st.lists(st.sampled_from(KEYS), max_size=6)
 parts = st.frozensets(st.integers(0, PARTITIONS - 1))
 nobody: st.SearchStrategy[frozenset[int]] = st.just(frozenset())
-lucks = st.builds(Luck, st.integers(0, 2), nobody | parts, nobody | parts, st.booleans())
 seldom = st.integers(0, 7).map(lambda number: number == 7)
+lucks = st.builds(Luck, st.integers(0, 2), nobody | parts, nobody | parts, st.booleans(), seldom)
 strategies: st.SearchStrategy[HandoffStrategy] = st.sampled_from(["eager", "lazy", "hybrid"])
 soon = st.builds(Wish, routes, strategies, st.integers(1, 3))
 
@@ -261,6 +261,15 @@ def test_a_partition_that_reported_two_files_is_asked_again(first: bool) -> None
     assert query.epoch.routes == {}
     query.advance(MOVED, KEYS)
     assert query.epoch.routes == MOVED.routes
+
+
+def test_a_zombie_that_writes_its_state_down_last_is_not_believed() -> None:
+    query = Query()
+    for wish in (MOVED, Wish()):
+        query.advance(wish, KEYS, Luck(zombie=True))
+        query.advance(wish, KEYS, Luck(zombie=True))
+        assert query.epoch.routes == wish.routes
+    assert query.records == dict.fromkeys(KEYS, 4)
 
 
 def test_the_same_report_told_twice_is_one_report() -> None:

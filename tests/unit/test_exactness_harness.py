@@ -17,7 +17,7 @@ import answers
 import inputs
 import kinds
 import outcomes
-from comparison import check_timers, find_difference, summarize
+from comparison import check_timers, find_difference, summarize, summarize_reassignments
 from schedules import draw_schedule
 
 PARTITIONS = 4
@@ -172,6 +172,20 @@ def test_a_move_has_settled_once_the_partition_ran_where_it_was_wanted() -> None
         ]
     )
     assert (counts["moves"], counts["settled"], counts["batches"]) == (3, 1, 5)
+
+
+def test_an_outcome_says_how_keys_were_wanted_elsewhere_and_where_the_driver_died() -> None:
+    def reassign(keys: int, strategy: str, ahead: int) -> dict[str, Any]:
+        return {"what": "reassign", "keys": keys, "strategy": strategy, "ahead": ahead}
+
+    killed = {"what": "kill-driver", "last_batch": {"q": 3}, "step": "switch-planned"}
+    wanted = [reassign(2, "lazy", 1), reassign(4, "eager", 0), reassign(1, "lazy", 0)]
+    assert summarize_reassignments([*wanted, reassign(0, "hybrid", 2), killed]) == {
+        "reassignments": {"lazy": 2, "eager": 1},
+        "withdrawn": 1,
+        "prepared_ahead": 2,
+        "steps_killed": ["switch-planned"],
+    }
 
 
 def test_files_that_a_restart_took_together_are_written_as_one(tmp_path: Path) -> None:

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from pyspark.sql.streaming.datasource import ReadAllAvailable
 from pyspark.sql.types import StructType
 
-from balancedstream.core.epochs import Arrival, Epoch, Export, Piece, Wish
+from balancedstream.core.epochs import Arrival, Epoch, Export, Piece, Wish, advance_epoch
 from balancedstream.errors import CheckpointError
 from balancedstream.keyed.mailbox import Mailbox
 from balancedstream.keyed.source import MOST_CHANGES, ControlReader
@@ -123,6 +123,18 @@ def test_state_is_read_as_it_was_written(
 def test_attempts_of_one_number_never_share_a_file(home: Home, tmp_path: Path) -> None:
     assert hand_over(home, 7) != hand_over(home, 7)
     assert len(list_files(tmp_path, "handoffs")) == 2
+
+
+def test_what_a_zombie_writes_last_is_not_what_the_next_batch_takes_in(home: Home) -> None:
+    accepted, zombie = home.open_handoff(7, 0, 1), home.open_handoff(7, 0, 1)
+    accepted.add('"a"', b"state")
+    accepted.close()
+    export = Export(7, 0, accepted.file, accepted.pieces)
+    table = home.write_epoch(advance_epoch(Epoch(), Wish({'"a"': 3}), (export,), 8))
+    zombie.add('"a"', b"other")
+    zombie.close()
+    piece = home.read_epoch(table).arrivals['"a"'].piece
+    assert home.read_handoff(piece.file, piece.offset, piece.state_bytes) == b"state"
 
 
 def test_state_that_ends_too_soon_is_refused(home: Home) -> None:

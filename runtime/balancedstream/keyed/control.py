@@ -29,7 +29,8 @@ KEPT_BATCHES = 10
 """What is known of so many batches waits for whoever asks; without a controller nobody does."""
 
 HOTTEST_OF_TASK = 10
-"""A key that is not among a task's first ten cannot make its partition hot."""
+"""A key that is not among a task's first ten has less than a tenth of the task's time: alone it
+cannot make its partition hot."""
 
 
 class KeyControl:

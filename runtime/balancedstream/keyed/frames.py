@@ -63,9 +63,11 @@ class BalancedFrame:
         self._name = name
         self._encoding = KeyEncoding(StructType([frame.schema[key] for key in keys]))
         self.control: KeyControl | None = None
+        if not frame.isStreaming:
+            return
         if self._encoding.problem:
             warnings.warn(f"balanced: {self._encoding.problem}", stacklevel=3)
-        elif frame.isStreaming:
+        else:
             self.control = KeyControl(frame.sparkSession.sparkContext, name, self._encoding)
 
     def transformWithState(

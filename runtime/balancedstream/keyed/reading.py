@@ -4,18 +4,22 @@ from __future__ import annotations
 
 from typing import Any
 
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as sf
-from pyspark.sql.types import StructType
+from pyspark.sql.types import ArrayType, DataType, MapType, StructType
 
 from balancedstream.keyed.processors import ROUTE_COLUMN
 from balancedstream.keyed.variables import EXPIRY_FIELD
+
+VALUE_FIELD, END_FIELD = "value", "ttlExpirationMs"
+"""What Spark makes of a value with a time to live (`getValueSchemaWithTTL`)."""
 
 
 def read_state(spark: SparkSession, checkpoint: str, **options: Any) -> DataFrame:
     """Spark's own state reader (`format("statestore")`), without what is hidden from users.
 
-    A value whose time to live is over may still be there: Spark cleans it up later.
+    A value whose time to live is over may still be there, for Spark cleans it up later; its
+    `ttlExpirationMs` tells.
 
     Args:
         spark: a session.
@@ -23,13 +27,31 @@ def read_state(spark: SparkSession, checkpoint: str, **options: Any) -> DataFram
         options: of Spark's reader, such as `stateVarName` or `operatorId`.
 
     Returns:
-        What Spark gives, without the route in `key` and the expiry in `value`.
+        What Spark gives, without the route in `key` and the hidden column of values that have a
+        time to live; `ttlExpirationMs` is as it would be if no key had moved.
     """
     frame = spark.read.format("statestore").options(**options).load(checkpoint)
     for field in frame.schema:
-        if not isinstance(field.dataType, StructType):
-            continue
-        hidden = [n for n in (ROUTE_COLUMN, EXPIRY_FIELD) if n in field.dataType.fieldNames()]
-        if hidden:
-            frame = frame.withColumn(field.name, sf.col(field.name).dropFields(*hidden))
+        as_json = field.dataType.json()
+        if ROUTE_COLUMN in as_json or EXPIRY_FIELD in as_json:
+            frame = frame.withColumn(field.name, _unveil(sf.col(field.name), field.dataType))
     return frame
+
+
+def _unveil(column: Column, of_type: DataType) -> Column:
+    """A column as it would be without us: the key, a value, a list or map of values."""
+    if isinstance(of_type, ArrayType):
+        return sf.transform(column, lambda value: _unveil(value, of_type.elementType))
+    if isinstance(of_type, MapType):
+        return sf.transform_values(column, lambda _, value: _unveil(value, of_type.valueType))
+    if not isinstance(of_type, StructType):
+        return column
+    if ROUTE_COLUMN in of_type.fieldNames():
+        return column.dropFields(ROUTE_COLUMN)
+    if of_type.fieldNames() != [VALUE_FIELD, END_FIELD]:
+        return column
+    value = column.getField(VALUE_FIELD)
+    # Spark's own end is later where the value was taken in at another place.
+    return column.withField(END_FIELD, value.getField(EXPIRY_FIELD)).withField(
+        VALUE_FIELD, value.dropFields(EXPIRY_FIELD)
+    )

@@ -223,6 +223,8 @@ _checked: set[tuple[str, StructType | str]] = set()
 class RecordingHandle:
     """The handle that a processor is given: Spark's, which also knows what was asked of it.
 
+    As for Spark, a time to live of 0 is none (`StatefulProcessorHandleImpl`).
+
     Args:
         handle: Spark's own, which answers all that is not answered here.
         clock: of the running batch.
@@ -277,11 +279,11 @@ class RecordingHandle:
         ttlDurationMs: int | None = None,
     ) -> ValueState | ExpiringValue:
         """As Spark's."""
-        stored = schema if ttlDurationMs is None else _add_expiry(stateName, schema)
+        stored = _add_expiry(stateName, schema) if ttlDurationMs else schema
         state = self._handle.getValueState(stateName, stored, ttlDurationMs)
         self.variables[stateName] = Value(state)
         self._schemas[stateName] = (schema,)
-        if ttlDurationMs is None:
+        if not ttlDurationMs:
             return state
         return ExpiringValue(state, ttlDurationMs, self._clock)
 
@@ -292,11 +294,11 @@ class RecordingHandle:
         ttlDurationMs: int | None = None,
     ) -> ListState | ExpiringValues:
         """As Spark's."""
-        stored = schema if ttlDurationMs is None else _add_expiry(stateName, schema)
+        stored = _add_expiry(stateName, schema) if ttlDurationMs else schema
         state = self._handle.getListState(stateName, stored, ttlDurationMs)
         self.variables[stateName] = Values(state)
         self._schemas[stateName] = (schema,)
-        if ttlDurationMs is None:
+        if not ttlDurationMs:
             return state
         return ExpiringValues(state, ttlDurationMs, self._clock)
 
@@ -308,11 +310,11 @@ class RecordingHandle:
         ttlDurationMs: int | None = None,
     ) -> MapState | ExpiringEntries:
         """As Spark's."""
-        stored = valueSchema if ttlDurationMs is None else _add_expiry(stateName, valueSchema)
+        stored = _add_expiry(stateName, valueSchema) if ttlDurationMs else valueSchema
         state = self._handle.getMapState(stateName, userKeySchema, stored, ttlDurationMs)
         self.variables[stateName] = Entries(state)
         self._schemas[stateName] = (userKeySchema, valueSchema)
-        if ttlDurationMs is None:
+        if not ttlDurationMs:
             return state
         return ExpiringEntries(state, ttlDurationMs, self._clock)
 
