@@ -13,7 +13,7 @@ from typing import Any
 from unittest import mock
 
 from pyspark.sql import Row
-from pyspark.sql.types import StringType, StructType
+from pyspark.sql.types import IntegerType, StringType, StructField, StructType
 
 from balancedstream.core.epochs import Epoch, Export, Wish, advance_epoch, parse_epoch
 from balancedstream.core.routes import Primitive, partition_of
@@ -47,6 +47,12 @@ class Handle:
     def __init__(self, owners: dict[Owner, Held]) -> None:
         self._owners = owners
         self.owner: Owner = (0, "")
+        self._statefulProcessorApiClient = self
+
+    def _parse_string_schema(self, schema: str) -> StructType:
+        """Each field here is an INT; Spark asks its JVM."""
+        fields = (field.split()[0] for field in schema.split(","))
+        return StructType([StructField(name, IntegerType()) for name in fields])
 
     @property
     def held(self) -> Held:
