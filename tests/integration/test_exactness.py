@@ -1,6 +1,6 @@
 """Moves, scaling, killed executors and restarted drivers leave no trace in any answer.
 
-One schedule of each of three operator kinds and two NEXMark queries, with a fresh seed, printed.
+One schedule of each of three operator kinds and a NEXMark query, with a fresh seed, printed.
 `benchmarks/exactness/run.py --kind KIND --seeds SEED` runs a schedule of this test again.
 """
 
@@ -72,8 +72,6 @@ def test_operators_of_any_kind_are_exact_under_a_random_schedule(seed: int, tmp_
 
 @pytest.mark.skipif(not NEXMARK.exists(), reason=f"the NEXMark fixture is not in {NEXMARK}")
 def test_nexmark_answers_are_known_and_right_under_random_moves(seed: int, tmp_path: Path) -> None:
-    queries = sorted(random.Random(seed).sample(["q5", "q8", "q20", "q101"], 2))
-    outcomes = run_program("nexmark.py", tmp_path / "outcomes.jsonl", "--seed", str(seed), *queries)
-    assert [(line["query"], line["outcome"]) for line in outcomes] == [
-        (query, "equal") for query in queries
-    ]
+    query = random.Random(seed).choice(["q5", "q8", "q20", "q101"])
+    outcomes = run_program("nexmark.py", tmp_path / "outcomes.jsonl", "--seed", str(seed), query)
+    assert [(line["query"], line["outcome"]) for line in outcomes] == [(query, "equal")]
