@@ -97,37 +97,36 @@ class Keeper(StatefulProcessor):  # type: ignore[misc]
 def main() -> None:
     with prepare("handoff", __doc__ or "") as benchmark:
         load = SMOKE if benchmark.smoke else Load()
-        longer = replace(load, rows_per_batch=load.rows_per_batch * MORE_ROWS)
-        loads = {each.rows_per_batch: each for each in (load, longer)}
-        arms = {load: (*HANDOFF_STRATEGIES, *IDLE_ARMS), longer: IDLE_ARMS}
+        arms = {
+            load.rows_per_batch: (*HANDOFF_STRATEGIES, *IDLE_ARMS),
+            load.rows_per_batch * MORE_ROWS: IDLE_ARMS,
+        }
         cases: list[Case] = [
-            {"arm": arm, "rows_per_batch": each.rows_per_batch, "repetition": repetition}
+            {"arm": arm, "rows_per_batch": rows, "repetition": repetition}
             for repetition in benchmark.repetitions
-            for each in arms
-            for arm in alternate(repetition, *arms[each])
+            for rows in arms
+            for arm in alternate(repetition, *arms[rows])
         ]
         missing = benchmark.find_missing(cases)
         if not missing:
             return
         settings = {"spark.sql.shuffle.partitions": str(load.partitions)}
         with open_session(benchmark, LocalExecutors(EXECUTORS, EXECUTORS), settings) as spark:
-            benches = {rows: HandoffBench(benchmark.work, spark, loads[rows]) for rows in loads}
-            bench = benches[load.rows_per_batch]
-            states, _ = bench.keep_texts("unmoved")
+            bench = HandoffBench(benchmark.work, spark, load)
+            states, _ = bench.keep_texts("unmoved", load)
             bench.warm_up(states, WARM_UP_BATCHES)
             for case in missing:
-                rows = int(case["rows_per_batch"])
-                measured = benches[rows].measure(str(case["arm"]), int(case["repetition"]))
-                benchmark.record(spark, case, asdict(loads[rows]), measured)
+                own = replace(load, rows_per_batch=int(case["rows_per_batch"]))
+                measured = bench.measure(str(case["arm"]), own, int(case["repetition"]))
+                benchmark.record(spark, case, asdict(own), measured)
 
 
 class HandoffBench(Bench[Load]):
-    """Measures one arm at a time."""
+    """Measures one arm at a time, with its own number of rows a batch."""
 
-    def measure(self, arm: str, repetition: int) -> dict[str, Any]:
+    def measure(self, arm: str, load: Load, repetition: int) -> dict[str, Any]:
         """Seconds of every batch, and how many keys had moved after it."""
-        load = self._load
-        states, control = self.keep_texts(arm)
+        states, control = self.keep_texts(arm, load)
         with watching(self._engine):
             if control is None or arm in IDLE_ARMS:
                 count = load.filling_batches + load.idle_batches
@@ -156,24 +155,25 @@ class HandoffBench(Bench[Load]):
         finally:
             query.stop()
 
-    def keep_texts(self, arm: str) -> tuple[DataFrame, KeyControl | None]:
+    def keep_texts(self, arm: str, load: Load) -> tuple[DataFrame, KeyControl | None]:
         """The query of an arm, and what moves its keys; None for Spark's own."""
-        grouped: Any = self._draw_rows().groupBy("key")
+        rows = self._draw_rows(load)
+        grouped: Any = rows.groupBy("key")
         control: KeyControl | None = None
         if arm != "plain":
-            frame: BalancedFrame = balanced(self._draw_rows(), "key")
+            frame: BalancedFrame = balanced(rows, "key")
             grouped, control = frame, frame.control
         states = grouped.transformWithState(
-            Keeper(self._load.state_bytes), "key LONG, rows LONG", "update", "none"
+            Keeper(load.state_bytes), "key LONG, rows LONG", "update", "none"
         )
         return states, control
 
-    def _draw_rows(self) -> DataFrame:
+    def _draw_rows(self, load: Load) -> DataFrame:
         """At first each key once, then warm keys only."""
-        rows = read_rows(self._spark, self._load.rows_per_batch)
-        warm = F.pmod(F.xxhash64("value"), F.lit(self._load.warm_keys))
+        rows = read_rows(self._spark, load.rows_per_batch)
+        warm = F.pmod(F.xxhash64("value"), F.lit(load.warm_keys))
         return rows.select(
-            F.when(F.col("value") < self._load.keys, F.col("value")).otherwise(warm).alias("key")
+            F.when(F.col("value") < load.keys, F.col("value")).otherwise(warm).alias("key")
         )
 
     def _route_all(self, control: KeyControl) -> dict[str, int]:

@@ -254,11 +254,11 @@ class RecordingHandle:
         Raises:
             InvalidInputError: the message names the variable and its field.
         """
-        for asked in self._unknown:
+        if self._unknown:
             message = (
-                f"{asked}: balanced(...) does not know this kind of state variable, and when a key "
-                "changes its state partition, what such a one holds would not; no row was "
-                "processed: use value, list or map state, or group without balanced(...)"
+                f"{self._unknown[0]}: balanced(...) does not know this kind of state variable, and "
+                "when a key changes its state partition, what such a one holds would not; no row "
+                "was processed: use value, list or map state, or group without balanced(...)"
             )
             raise InvalidInputError(message)
         client = self._handle._statefulProcessorApiClient
