@@ -166,7 +166,7 @@ def find_bound(kind: str, load: Load) -> float:
     """The least imbalance of executors, busiest over mean, where no key can be split."""
     if kind == PAIR:
         return max(1.0, EXECUTORS / 3)
-    weights = [rank ** -float(kind) for rank in range(1, load.keys + 1)]
+    weights: list[float] = [rank ** -float(kind) for rank in range(1, load.keys + 1)]
     return max(1.0, EXECUTORS * weights[0] / sum(weights))
 
 

@@ -295,7 +295,7 @@ def measure_overhead() -> None:
     file = REPOSITORY / "benchmarks" / "results" / "shuffle_overhead.jsonl"
     benchmark = Benchmark("shuffle, overhead", file.parent, file, smoke=False, code=describe_code())
     chance = np.random.default_rng(1)
-    columns = {
+    columns: dict[str, Any] = {
         "item": chance.integers(0, 2**60, PIECES),
         "number": np.arange(PIECES),
         "text": [f"text {n}" for n in range(PIECES)],

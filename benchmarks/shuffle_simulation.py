@@ -125,7 +125,7 @@ class Chance(RoundRobin):
         self._chance = np.random.default_rng(seed)
 
     def route(self, batch: int) -> Items:
-        return self._chance.integers(0, self.partitions, self._load.items.shape[1])
+        return self._chance.integers(self.partitions, size=self._load.items.shape[1:])
 
 
 class AllKnowing(RoundRobin):

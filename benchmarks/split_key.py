@@ -52,7 +52,7 @@ WARM_UP_BATCHES = 2
 SMOKE = Load(rows_per_batch=150, batches=4, measured_batches=1)
 
 
-class Counter(Aggregator):  # type: ignore[misc]
+class Counter(Aggregator):
     """The same work as `Waiter`'s: counts the rows of a key, and waits for each."""
 
     state_schema = "rows LONG"
