@@ -157,6 +157,20 @@ class Lives(StatefulProcessor):
         pass
 
 
+class PandasLives(Lives):
+    def handleInputRows(self, key: Any, rows: Any, timerValues: Any) -> Iterator[Any]:
+        yield to_frame(super().handleInputRows(key, rows, timerValues))
+
+    def handleExpiredTimer(
+        self, key: Any, timerValues: Any, expiredTimerInfo: Any
+    ) -> Iterator[Any]:
+        yield to_frame(super().handleExpiredTimer(key, timerValues, expiredTimerInfo))
+
+
+def to_frame(rows: Iterator[Row]) -> pd.DataFrame:
+    return pd.DataFrame([row.asDict() for row in rows])
+
+
 class Dice(Ledger):
     """Draws numbers that no second attempt draws again; its first attempt at a task fails late."""
 
@@ -446,10 +460,22 @@ def test_pandas_processors_and_initial_state_move_too(
         assert row.total == 2 * (row.batch + 1) + (1000 if row.user == "u2" else 0)
 
 
+def live(frame: BalancedFrame) -> DataFrame:
+    return frame.transformWithState(Lives(), LIFE, "update", "processingTime")
+
+
+def live_in_pandas(frame: BalancedFrame) -> DataFrame:
+    return frame.transformWithStateInPandas(PandasLives(), LIFE, "update", "processingTime")
+
+
+@pytest.mark.parametrize("transform", [live, live_in_pandas])
 def test_time_to_live_is_kept_to_the_millisecond_and_timers_fire_once_at_their_time(
-    spark: SparkSession, begin: Callable[..., Run], tmp_path: Path
+    transform: Callable[[BalancedFrame], DataFrame],
+    spark: SparkSession,
+    begin: Callable[..., Run],
+    tmp_path: Path,
 ) -> None:
-    run = begin(lambda frame: frame.transformWithState(Lives(), LIFE, "update", "processingTime"))
+    run = begin(transform)
     moves = 0
     while moves < 8 or run.rows[-1].batch_ms - run.rows[0].batch_ms < 3 * TTL_MS:
         seen = len(run.rows)
