@@ -5,7 +5,8 @@ how well it can be compressed. That takes the longer the longer the text is, and
 more than a factor of a thousand.
 
 `--shuffle by-cost` spreads the texts of a micro-batch by what they are expected to cost,
-`--shuffle round-robin` as Spark does. Everything else is the same, the results too.
+`--shuffle round-robin` as Spark does. Everything else is the same, the results too. Given both,
+one query runs after the other, over the same texts.
 
 Run it with `python app.py INPUT OUTPUT`, `spark-submit app.py INPUT OUTPUT` or
 `balancedstream run app.py INPUT OUTPUT`. `collect.py` fills INPUT.
@@ -20,7 +21,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pandas as pd
-from pyspark.sql import SparkSession
+from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 import balancedstream
@@ -31,6 +32,7 @@ RESULT_SCHEMA = """
     top_trigram STRING, compressed_bytes BIGINT
 """
 CLASSES_PER_DOUBLING = 4
+WAYS = ("by-cost", "round-robin")
 
 
 def describe(text: str) -> tuple[int, int, int, float, str, int]:
@@ -55,11 +57,25 @@ def describe_texts(frames: Iterator[pd.DataFrame]) -> Iterator[pd.DataFrame]:
         yield described
 
 
+def spread(texts: DataFrame, way: str, partitions: int, folder: Path) -> DataFrame:
+    """The texts of a micro-batch in so many partitions; what they cost is learnt in `folder`."""
+    if way == "round-robin":
+        return texts.repartition(partitions)
+    length = F.greatest(F.length("text"), F.lit(1))
+    return balancedstream.shuffle(
+        texts,
+        # Texts of like length cost alike; few classes are learnt soon.
+        cost_key=F.floor(CLASSES_PER_DOUBLING * F.log2(length)),
+        partitions=partitions,
+        folder=str(folder),
+    )
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("input", type=Path, help="folder of texts, one micro-batch a file")
-    parser.add_argument("output", type=Path, help="folder for results and the checkpoint")
-    parser.add_argument("--shuffle", choices=["by-cost", "round-robin"], default="by-cost")
+    parser.add_argument("output", type=Path, help="folder for a folder of each way's results")
+    parser.add_argument("--shuffle", nargs="+", choices=WAYS, default=["by-cost"], metavar="WAY")
     parser.add_argument("--partitions", type=int, default=2, help="one for each executor")
     args = parser.parse_args()
 
@@ -69,30 +85,23 @@ def main() -> None:
         .option("maxFilesPerTrigger", 1)
         .json(str(args.input.resolve()))
     )
-    if args.shuffle == "by-cost":
-        length = F.greatest(F.length("text"), F.lit(1))
-        shuffled = balancedstream.shuffle(
-            texts,
-            # Texts of like length cost alike; few classes are learnt soon.
-            cost_key=F.floor(CLASSES_PER_DOUBLING * F.log2(length)),
-            partitions=args.partitions,
-            folder=str(args.output.resolve() / "costs"),
+    for way in args.shuffle:
+        output = args.output.resolve() / way
+        query = (
+            spread(texts, way, args.partitions, output / "costs")
+            .mapInPandas(describe_texts, RESULT_SCHEMA)
+            .writeStream.queryName(way)
+            .format("json")
+            .option("checkpointLocation", str(output / "checkpoint"))
+            .trigger(availableNow=True)
+            .start(str(output / "results"))
         )
-    else:
-        shuffled = texts.repartition(args.partitions)
-    query = (
-        shuffled.mapInPandas(describe_texts, RESULT_SCHEMA)
-        .writeStream.queryName("texts")
-        .format("json")
-        .option("checkpointLocation", str(args.output.resolve() / "checkpoint"))
-        .trigger(availableNow=True)
-        .start(str(args.output.resolve() / "results"))
-    )
-    query.awaitTermination()
-    for batch in query.recentProgress:
-        if batch["numInputRows"]:
-            seconds = batch["durationMs"]["triggerExecution"] / 1000
-            print(f"batch {batch['batchId']}: {batch['numInputRows']} texts in {seconds:.2f} s")
+        query.awaitTermination()
+        for batch in query.recentProgress:
+            if batch["numInputRows"]:
+                seconds = batch["durationMs"]["triggerExecution"] / 1000
+                number, count = batch["batchId"], batch["numInputRows"]
+                print(f"{way}, batch {number}: {count} texts in {seconds:.2f} s")
 
 
 if __name__ == "__main__":

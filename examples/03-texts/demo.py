@@ -1,7 +1,8 @@
 """The texts, shuffled round robin and by cost, on two executors; the results are compared.
 
-Runs `app.py` under `balancedstream run` in alternation, prints the batch times side by side, and
-leaves a report of each run.
+Runs `app.py` under `balancedstream run`, which shuffles the same texts both ways, one after the
+other and every other time the other way round; prints the batch times side by side, and leaves a
+report that has both.
 """
 
 from __future__ import annotations
@@ -38,21 +39,22 @@ def main() -> int:
         command = [sys.executable, HERE / "collect.py", texts]
         run([*command, "--files", str(args.files), "--texts", str(args.texts)])
         for repetition in range(args.repetitions):
-            for arm in ARMS if repetition % 2 else ARMS[::-1]:
-                output = Path(work) / f"{arm}-{repetition}"
-                print(f"\n== {arm}, run {repetition + 1} of {args.repetitions}", flush=True)
-                told = run(
-                    [
-                        *(sys.executable, "-m", "balancedstream.cli", "run"),
-                        *("--local", f"{EXECUTORS}:{EXECUTORS}", "--report", args.report / arm),
-                        *(HERE / "app.py", texts, output, "--shuffle", arm),
-                    ]
-                )
-                seconds = [float(each) for each in re.findall(r"texts in ([\d.]+) s", told)]
-                batch_s[arm].append(median(seconds[WARM_UP_BATCHES:]))
-                results.append(read_results(output / "results"))
-    print_gain(batch_s, json.loads((args.report / "by-cost" / "report.json").read_text()))
-    print(f"\nLook at it: {(args.report / 'by-cost' / 'report.html').resolve().as_uri()}")
+            print(f"\n== run {repetition + 1} of {args.repetitions}", flush=True)
+            output = Path(work) / str(repetition)
+            order = ARMS if repetition % 2 else ARMS[::-1]
+            told = run(
+                [
+                    *(sys.executable, "-m", "balancedstream.cli", "run"),
+                    *("--local", f"{EXECUTORS}:{EXECUTORS}", "--report", args.report),
+                    *(HERE / "app.py", texts, output, "--shuffle", *order),
+                ]
+            )
+            for arm in ARMS:
+                took = re.findall(rf"{arm}, batch \d+: \d+ texts in ([\d.]+) s", told)
+                batch_s[arm].append(median(map(float, took[WARM_UP_BATCHES:])))
+                results.append(read_results(output / arm / "results"))
+    print_gain(batch_s, json.loads((args.report / "report.json").read_text()))
+    print(f"\nLook at it: {(args.report / 'report.html').resolve().as_uri()}")
     is_same = all(result == results[0] for result in results)
     print(f"{'EQUAL' if is_same else 'DIFFERENT'}: {len(results[0]):,} rows in each run")
     return 0 if is_same else 1

@@ -111,8 +111,9 @@ def test_words_have_the_same_results_wherever_keys_go(tmp_path: Path) -> None:
 def test_texts_are_each_described_once_as_without_spark(tmp_path: Path) -> None:
     texts, output = tmp_path / "texts", tmp_path / "output"
     succeeds(TEXTS / "collect.py", texts, "--files", "4", "--texts", "40")
-    succeeds(TEXTS / "app.py", texts, output)
-    described = read_lines(output / "results")
+    succeeds(TEXTS / "app.py", texts, output, "--shuffle", "by-cost", "round-robin")
+    described = read_lines(output / "by-cost" / "results")
+    assert described == read_lines(output / "round-robin" / "results")
     given = read_lines(texts)
     spec = importlib.util.spec_from_file_location("texts_app", TEXTS / "app.py")
     assert spec is not None

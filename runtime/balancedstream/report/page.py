@@ -116,6 +116,8 @@ def _sentence(summary: RunSummary) -> str:
     if summary.batches == 0:
         return "No micro-batch finished in this run, so there is nothing to report."
     if summary.moves == summary.key_moves == 0:
+        if not any(query.operators for query in summary.queries):
+            return "Nothing was moved, for there is no state to move."
         least = f", {format_ratio(summary.bound)} being the least that could be reached"
         return (
             f"Nothing was moved: imbalance was {format_ratio(summary.imbalance_before)}"

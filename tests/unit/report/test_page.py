@@ -149,6 +149,19 @@ def test_a_run_without_moves_says_so(simulate, scenario):
     assert "all batches (batches 1 to 59)" in page
 
 
+def test_stateless_queries_are_beside_each_other_and_have_nothing_to_move(empty_history):
+    history = empty_history()
+    for number in range(6):
+        for query, duration_ms in (("round-robin", 500), ("by-cost", 400)):
+            history.add_batch(BatchRecord(query, number, 1000.0, duration_ms, 10, None, 2, ()))
+    page = page_of(history)
+    assert "Nothing was moved, for there is no state to move." in page
+    cells = [text.strip() for text in outline(page).text]
+    for query, shown in (("round-robin", "500 ms"), ("by-cost", "400 ms")):
+        assert f"Query {query}" in cells
+        assert shown in cells
+
+
 def test_the_placement_is_the_mean_load_where_the_partitions_ended(simulate, scenario):
     history = simulate(scenario(zipf=0.5))
     (query,) = records_by_query(history)
