@@ -5,10 +5,15 @@ from __future__ import annotations
 import datetime
 import os
 import pickle
+import time
+from collections.abc import Callable, Iterator
 from decimal import Decimal
 
 import pytest
+from hypothesis import HealthCheck, example, given, settings
+from hypothesis import strategies as st
 from pyspark.sql import Row
+from pyspark.sql.types import TimestampNTZType, TimestampType
 
 from balancedstream.errors import CheckpointError
 from balancedstream.keyed.packing import pack_state, unpack_state
@@ -45,3 +50,56 @@ def test_half_a_state_is_refused() -> None:
     assert packed is not None
     with pytest.raises(CheckpointError, match="no state is lost"):
         unpack_state(packed[:-3])
+
+
+@pytest.fixture
+def travel(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[str], None]]:
+    """Sets the time zone of this process."""
+
+    def go(zone: str) -> None:
+        monkeypatch.setenv("TZ", zone)
+        time.tzset()
+
+    yield go
+    monkeypatch.undo()
+    time.tzset()
+
+
+ZONES = st.sampled_from(["UTC", "Europe/Berlin", "America/New_York", "Australia/Lord_Howe"])
+TWICE_US = 1_792_888_200_123_456
+"""2026-10-25, half past two in Berlin, for the first time; an hour later for the second."""
+
+YEAR_US = 366 * 86_400_000_000
+
+
+@given(
+    st.integers(-1_900 * YEAR_US, 7_000 * YEAR_US), ZONES, ZONES, st.sampled_from([Row, list, dict])
+)
+@example(TWICE_US, "Europe/Berlin", "Europe/Berlin", Row)
+@example(TWICE_US + 3_600_000_000, "Europe/Berlin", "Europe/Berlin", list)
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
+def test_a_timestamp_stays_the_instant_and_one_without_a_zone_what_clocks_show(
+    travel: Callable[[str], None], at_us: int, source: str, target: str, kind: type
+) -> None:
+    travel(source)
+    instant, clock = TimestampType().fromInternal(at_us), TimestampNTZType().fromInternal(at_us)
+    nested = {Row: Row(at=instant), list: [instant], dict: {instant: instant}}[kind]
+    packed = pack_state(({"v": (instant, clock, nested)}, []), as_instants=True)
+    travel(target)
+    assert packed is not None
+    taken = unpack_state(packed)[0]["v"]
+    assert TimestampType().toInternal(taken[0]) == at_us
+    assert TimestampNTZType().toInternal(taken[1]) == at_us
+    assert TimestampType().toInternal(next(iter(taken[2]))) == at_us
+
+
+@pytest.mark.parametrize("zone", ["Europe/Berlin", "America/New_York"])
+@pytest.mark.parametrize("clock", [datetime.datetime.min, datetime.datetime.max])  # noqa: DTZ901
+def test_the_ends_of_the_calendar_are_packed(
+    travel: Callable[[str], None], zone: str, clock: datetime.datetime
+) -> None:
+    travel(zone)
+    packed = pack_state(clock, as_instants=True)
+    assert packed is not None
+    number = TimestampNTZType().toInternal(clock)
+    assert TimestampNTZType().toInternal(unpack_state(packed)) == number

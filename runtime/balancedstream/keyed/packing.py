@@ -6,6 +6,7 @@ is read. So only what the values of Spark's types are made of is taken in.
 
 from __future__ import annotations
 
+import datetime
 import io
 import pickle
 from typing import Any
@@ -50,13 +51,39 @@ class _Unpickler(pickle.Unpickler):
         raise pickle.UnpicklingError(message)
 
 
-def pack_state(content: Any) -> bytes | None:
+class _InstantPickler(pickle.Pickler):
+    """Gives times without a zone the one of this machine, as it was then.
+
+    Of Spark's types, a timestamp so remains the instant that it is: in an executor whose machine
+    has another zone, and in the hour that comes twice when clocks are put back. A timestamp_ntz
+    remains what clocks show. For both see `toInternal` in `pyspark.sql.types`.
+    """
+
+    def reducer_override(self, value: Any) -> Any:
+        """Called for every value that is not of a type of `builtins`."""
+        if type(value) is datetime.datetime and value.tzinfo is None:
+            try:
+                return value.astimezone().__reduce_ex__(PROTOCOL)
+            except (OverflowError, ValueError):
+                # On the first or last day of the calendar, when no clock was put back.
+                return NotImplemented
+        return NotImplemented
+
+
+def pack_state(content: Any, *, as_instants: bool = False) -> bytes | None:
     """What a key has, as bytes; None if it holds values of a type that is not taken in elsewhere.
+
+    Args:
+        content: made of what Spark's types are in Python.
+        as_instants: give times a zone; for values that are Spark's again before a user sees them.
 
     >>> unpack_state(pack_state(({"total": (7,)}, [1000])))
     ({'total': (7,)}, [1000])
     """
-    packed = pickle.dumps(content, protocol=PROTOCOL)
+    file = io.BytesIO()
+    pickler = _InstantPickler if as_instants else pickle.Pickler
+    pickler(file, protocol=PROTOCOL).dump(content)
+    packed = file.getvalue()
     try:
         unpack_state(packed)
     except CheckpointError:

@@ -150,7 +150,7 @@ class MovableProcessor(StatefulProcessor):
             timers_ms = [t for t in self._list_timers() if t != fired_ms]
             return (held, timers_ms) if held or timers_ms else None
 
-        self._running_task().hand_over(text, read)
+        self._running_task().hand_over(text, read, as_instants=True)
 
     def _take_in(self, content: tuple[dict[str, Any], list[int]]) -> None:
         held, timers_ms = content

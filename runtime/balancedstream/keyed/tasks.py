@@ -50,12 +50,13 @@ class KeyTask:
         """Whether a key's state is to be handed over at the end of this batch."""
         return key in self._asked or (has_rows and key in self._touched)
 
-    def hand_over(self, key: str, read: Callable[[], Any]) -> None:
+    def hand_over(self, key: str, read: Callable[[], Any], *, as_instants: bool = False) -> None:
         """Writes a key's state down for its new owner, unless the task did so for enough keys.
 
         Args:
             key: as text.
             read: gives the state, None for nothing; it is not called in vain.
+            as_instants: see `pack_state`.
         """
         started_s = time.perf_counter()
         context = self._context
@@ -67,7 +68,7 @@ class KeyTask:
         if most is not None and len(pieces) >= most and key not in pieces:
             return
         content = read()
-        packed = b"" if content is None else pack_state(content)
+        packed = b"" if content is None else pack_state(content, as_instants=as_instants)
         if packed is not None:
             self._writer.add(key, packed)
         self._handoff_s += time.perf_counter() - started_s
