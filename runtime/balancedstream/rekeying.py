@@ -265,10 +265,12 @@ class Rekeyer:
         changed = {key for key in keys if partition_of.get(key) != before.get(key)}
         query.wanted = partition_of
         query.progress = max(query.last_batch, (self._effective_batch or 0) - 1)
+        epoch, encoding, partitions = query.epoch, control.encoding, query.partitions
+        stay = {key for key in changed if epoch.route_of(key) == routes.get(key, 0)}
+        go = changed - stay
         left = query.under_way
         still = {key: route for key, route in left.items() if routes.get(key, 0) == route}
-        query.under_way = still | {key: routes.get(key, 0) for key in changed}
-        epoch, encoding, partitions = query.epoch, control.encoding, query.partitions
+        query.under_way = still | {key: routes.get(key, 0) for key in go}
 
         def find_way(key: str) -> tuple[int, int]:
             source, target = epoch.route_of(key), routes.get(key, 0)
@@ -277,12 +279,14 @@ class Rekeyer:
                 encoding.find_partition(key, target, partitions),
             )
 
-        self._journal.begin_key_moves(
-            (name, query.operator),
-            {key: find_way(key) for key in sorted(changed)},
-            self._reasons.get(name, ""),
-            query.last_batch,
-        )
+        self._journal.drop_key_moves(name, stay, "it was withdrawn before the key had moved")
+        if go:
+            self._journal.begin_key_moves(
+                (name, query.operator),
+                {key: find_way(key) for key in sorted(go)},
+                self._reasons.get(name, ""),
+                query.last_batch,
+            )
 
     def _find_control(self, query: str) -> KeyControl | None:
         """The one balanced operator of a query: of several, which load is whose is unknown."""

@@ -141,6 +141,8 @@ def test_a_key_that_is_prepared_for_a_batch_waits_for_it_and_can_be_withdrawn(
     assert (stream.rekeyer.settling(), stream.rekeyer.stuck("q")) == ({"q"}, set())
     stream.rekeyer.apply(Plan(2, (), {}, "fluid"), SHARE, {})
     assert stream.wish() == Wish({}, "hybrid", SHARE)
+    (withdrawn,) = stream.history.key_moves
+    assert withdrawn.dropped_reason == "it was withdrawn before the key had moved"
     stream.run_batch(Epoch())
     assert (stream.rekeyer.settling(), stream.rekeyer.last_arrival("q")) == (set(), -1)
 
@@ -246,8 +248,12 @@ def test_keys_under_way_come_in_shares_and_the_history_knows_when_the_query_ende
     stream: Stream,
 ) -> None:
     assert stream.rekeyer.coming_batches("q") == 0
-    stream.plan(*((f'"u{n}"', 2) for n in range(SHARE + 1)))
+    keys = [f'"u{n}"' for n in range(SHARE + 5)]
+    away = [key for key in keys if stream.route(key, 2)]
+    at_home = [key for key in keys if not stream.route(key, 2)]
+    stream.plan(*((key, 2) for key in (*away[: SHARE + 1], *at_home)))
     assert stream.rekeyer.coming_batches("q") == SWITCH_BATCHES + 1
+    assert {move.key for move in stream.history.key_moves} == {*away[: SHARE + 1]}
     stream.rekeyer.end_query("q")
     assert {move.dropped_reason for move in stream.history.key_moves} == {"the query ended"}
 
