@@ -128,11 +128,13 @@ class HandoffBench(Bench[Load]):
         """Seconds of every batch, and how many keys had moved after it."""
         states, control = self.keep_texts(arm, load)
         with watching(self._engine):
+            # A name of its own: executors may write to a folder yet when its query is over.
+            query = f"{arm}-{load.rows_per_batch}-{repetition}"
             if control is None or arm in IDLE_ARMS:
                 count = load.filling_batches + load.idle_batches
-                finished, moved = self.run_query(states, f"{arm}-{repetition}", count), []
+                finished, moved = self.run_query(states, query, count), []
             else:
-                finished = self._run_moving(states, control, arm, repetition)
+                finished = self._run_moving(states, control, arm, query)
                 moved = [self._count_moved(control, event.sample.batch) for event in finished]
         return {
             "batch_s": [event.sample.duration_s for event in finished],
@@ -141,13 +143,13 @@ class HandoffBench(Bench[Load]):
         }
 
     def _run_moving(
-        self, states: DataFrame, control: KeyControl, arm: str, repetition: int
+        self, states: DataFrame, control: KeyControl, arm: str, name: str
     ) -> list[BatchFinished]:
         """All keys shall move once the steady batches are over."""
         load = self._load
         before = load.filling_batches + load.steady_batches
         count = before + load.moving_batches
-        query = self.start(states, f"{arm}-{repetition}")
+        query = self.start(states, name)
         try:
             self._engine.await_batches(query, before)
             control.want(Wish(self._route_all(control), arm, share=load.share))  # type: ignore[arg-type]
