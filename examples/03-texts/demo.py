@@ -46,7 +46,7 @@ def main() -> int:
                 [
                     *(sys.executable, "-m", "balancedstream.cli", "run"),
                     *("--local", f"{EXECUTORS}:{EXECUTORS}", "--report", args.report),
-                    *(HERE / "app.py", texts, output, "--shuffle", *order),
+                    *(HERE / "app.py", texts, output, "--warm-up", "--shuffle", *order),
                 ]
             )
             for arm in ARMS:
