@@ -171,6 +171,9 @@ def _tuned_conf(
     cores = user.get("spark.executor.cores", "1")
     added["spark.master"] = f"local-cluster[{local.most},{cores},{memory_mib}]"
     added["spark.executor.memory"] = f"{memory_mib}m"
+    if "spark.deploy.appIdPattern" not in user:
+        # Spark numbers applications by the second, and the one that ends removes its work folder.
+        added["spark.deploy.appIdPattern"] = f"app-%s-%04d-{os.getpid()}"
     return added
 
 
