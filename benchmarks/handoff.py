@@ -128,8 +128,7 @@ class HandoffBench(Bench[Load]):
         """Seconds of every batch, and how many keys had moved after it."""
         states, control = self.keep_texts(arm, load)
         with watching(self._engine):
-            # A name of its own: executors may write to a folder yet when its query is over.
-            query = f"{arm}-{load.rows_per_batch}-{repetition}"
+            query = f"{arm}-{repetition}"
             if control is None or arm in IDLE_ARMS:
                 count = load.filling_batches + load.idle_batches
                 finished, moved = self.run_query(states, query, count), []

@@ -22,10 +22,10 @@ from harness import (
     balancing,
     count_keys,
     draw_uniform,
+    make_folder,
     open_session,
     prepare,
     read_rows,
-    remove_folder,
     run,
     start_query,
     wait_per_row,
@@ -137,12 +137,10 @@ class Bench:
 
     def _start(self, arm: str) -> StreamingQuery:
         load = self._load
-        checkpoint = self._work / arm
-        remove_folder(checkpoint)
         key = F.floor(draw_uniform(0) * load.keys).alias("key")
         rows = read_rows(self._spark, load.rows_per_batch).select(key)
         waiting = wait_per_row(rows, load.partitions, load.wait_ms)
-        return start_query(count_keys(waiting), arm, checkpoint)
+        return start_query(count_keys(waiting), arm, make_folder(self._work, arm))
 
     def _grow(self, query: StreamingQuery) -> dict[str, int]:
         load = self._load
