@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import math
-import time
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
 from types import SimpleNamespace
 from typing import Any
@@ -205,27 +204,22 @@ class Latest(Spread):
 
 @pytest.mark.parametrize("zone", ["UTC", "Asia/Tokyo"])
 def test_times_are_in_utc_whatever_zone_the_session_and_the_machine_are_in(
-    zone: str, monkeypatch: pytest.MonkeyPatch
+    zone: str, travel: Callable[[str], None]
 ) -> None:
-    monkeypatch.setenv("TZ", "America/New_York")
-    time.tzset()
-    try:
-        moment = datetime(2026, 3, 1, 12, 30, tzinfo=UTC)
-        of_visit = StructType().add("times", spark.ArrayType(spark.TimestampType()))
-        schema = StructType().add("user", spark.StringType()).add("at", spark.TimestampType())
-        schema.add("visit", of_visit)
-        times = pa.timestamp("us", zone)
-        visit = pa.struct([("times", pa.list_(times))])
-        arrow = pa.schema([("user", pa.string()), ("at", times), ("visit", visit)])
-        row = {"user": "de", "at": moment, "visit": {"times": [moment]}}
-        batch = pa.RecordBatch.from_pylist([row], schema=arrow)
-        aggregation = Aggregation(Latest())
-        run = make_fold(aggregation, schema, ["user"], KeyEncoding(StructType([schema["user"]])))
-        ((part,),) = (made.to_pylist() for made in run(iter([batch])))
-        assert aggregation.unpack(part[STATE_COLUMN])[0] == (moment,)
-    finally:
-        monkeypatch.undo()
-        time.tzset()
+    travel("America/New_York")
+    moment = datetime(2026, 3, 1, 12, 30, tzinfo=UTC)
+    of_visit = StructType().add("times", spark.ArrayType(spark.TimestampType()))
+    schema = StructType().add("user", spark.StringType()).add("at", spark.TimestampType())
+    schema.add("visit", of_visit)
+    times = pa.timestamp("us", zone)
+    visit = pa.struct([("times", pa.list_(times))])
+    arrow = pa.schema([("user", pa.string()), ("at", times), ("visit", visit)])
+    row = {"user": "de", "at": moment, "visit": {"times": [moment]}}
+    batch = pa.RecordBatch.from_pylist([row], schema=arrow)
+    aggregation = Aggregation(Latest())
+    run = make_fold(aggregation, schema, ["user"], KeyEncoding(StructType([schema["user"]])))
+    ((part,),) = (made.to_pylist() for made in run(iter([batch])))
+    assert aggregation.unpack(part[STATE_COLUMN])[0] == (moment,)
 
 
 def test_state_that_was_kept_with_other_columns_is_refused() -> None:

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import datetime
 import math
-import time
-from collections.abc import Iterator
+from collections.abc import Callable
 from decimal import Decimal
 from typing import Any
 
@@ -109,13 +108,11 @@ COLUMN = pytest.mark.parametrize("name", COLUMNS)
 
 
 @pytest.fixture(params=["UTC", "Europe/Berlin"])
-def zone(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
+def zone(request: pytest.FixtureRequest, travel: Callable[[str], None]) -> str:
     """The time zone of this process."""
-    monkeypatch.setenv("TZ", request.param)
-    time.tzset()
-    yield request.param
-    monkeypatch.undo()
-    time.tzset()
+    travel(request.param)
+    name: str = request.param
+    return name
 
 
 def encode(*of_types: spark.DataType) -> KeyEncoding:

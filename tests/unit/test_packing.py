@@ -5,8 +5,7 @@ from __future__ import annotations
 import datetime
 import os
 import pickle
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from decimal import Decimal
 
 import pytest
@@ -50,19 +49,6 @@ def test_half_a_state_is_refused() -> None:
     assert packed is not None
     with pytest.raises(CheckpointError, match="no state is lost"):
         unpack_state(packed[:-3])
-
-
-@pytest.fixture
-def travel(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[str], None]]:
-    """Sets the time zone of this process."""
-
-    def go(zone: str) -> None:
-        monkeypatch.setenv("TZ", zone)
-        time.tzset()
-
-    yield go
-    monkeypatch.undo()
-    time.tzset()
 
 
 ZONES = st.sampled_from(["UTC", "Europe/Berlin", "America/New_York", "Australia/Lord_Howe"])
