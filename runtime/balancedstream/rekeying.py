@@ -266,27 +266,24 @@ class Rekeyer:
         query.wanted = partition_of
         query.progress = max(query.last_batch, (self._effective_batch or 0) - 1)
         epoch, encoding, partitions = query.epoch, control.encoding, query.partitions
-        stay = {key for key in changed if epoch.route_of(key) == routes.get(key, 0)}
-        go = changed - stay
+        ways = {key: (epoch.route_of(key), routes.get(key, 0)) for key in sorted(changed)}
+        go = {key: way for key, way in ways.items() if way[0] != way[1]}
         left = query.under_way
         still = {key: route for key, route in left.items() if routes.get(key, 0) == route}
-        query.under_way = still | {key: routes.get(key, 0) for key in go}
-
-        def find_way(key: str) -> tuple[int, int]:
-            source, target = epoch.route_of(key), routes.get(key, 0)
-            return (
-                encoding.find_partition(key, source, partitions),
-                encoding.find_partition(key, target, partitions),
-            )
-
+        query.under_way = still | {key: target for key, (_, target) in go.items()}
+        stay = ways.keys() - go.keys()
         self._journal.drop_key_moves(name, stay, "it was withdrawn before the key had moved")
         if go:
-            self._journal.begin_key_moves(
-                (name, query.operator),
-                {key: find_way(key) for key in sorted(go)},
-                self._reasons.get(name, ""),
-                query.last_batch,
-            )
+            places = {
+                key: (
+                    encoding.find_partition(key, source, partitions),
+                    encoding.find_partition(key, target, partitions),
+                )
+                for key, (source, target) in go.items()
+            }
+            reason = self._reasons.get(name, "")
+            operator = name, query.operator
+            self._journal.begin_key_moves(operator, places, reason, query.last_batch)
 
     def _find_control(self, query: str) -> KeyControl | None:
         """The one balanced operator of a query: of several, which load is whose is unknown."""

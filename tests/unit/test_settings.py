@@ -1,9 +1,11 @@
 from __future__ import annotations
 
+import os
+
 import pytest
 
 from balancedstream.engine.java import parse_java_version
-from balancedstream.engine.session import LocalExecutors
+from balancedstream.engine.session import LocalExecutors, describe_cluster
 from balancedstream.engine.settings import (
     CHANGELOG,
     CHECKPOINT_FORMAT,
@@ -77,6 +79,14 @@ def test_a_locality_wait_of_the_user_is_left_alone() -> None:
 
 def test_unloading_on_commit_is_warned_of() -> None:
     assert "no placement can last" in tune({UNLOAD_ON_COMMIT: "true"}, executors=None)[1][0]
+
+
+def test_applications_that_begin_in_the_same_second_differ_by_their_process() -> None:
+    added = describe_cluster({"spark.executor.cores": "2"}, LocalExecutors(1, 3))
+    assert added["spark.deploy.appIdPattern"].endswith(f"-{os.getpid()}")
+    assert added["spark.master"] == "local-cluster[3,2,1024]"
+    own = {"spark.deploy.appIdPattern": "mine-%s-%04d"}
+    assert "spark.deploy.appIdPattern" not in describe_cluster(own, LocalExecutors(1, 3))
 
 
 def test_one_number_of_executors_is_both_least_and_most() -> None:

@@ -167,14 +167,26 @@ def _tuned_conf(
         raise InvalidInputError(message)
     if "spark.master" in own:
         warn(f"master {master} of the script is replaced by {local.most} executor processes")
+    return added | describe_cluster(user, local)
+
+
+def describe_cluster(user: Mapping[str, str], local: LocalExecutors) -> dict[str, str]:
+    """The settings of a session whose executors are processes of this machine.
+
+    Args:
+        user: settings of the user, by name.
+        local: how many executors.
+    """
     memory_mib = _parse_mib(user.get("spark.executor.memory", f"{EXECUTOR_MEMORY_MIB}m"))
     cores = user.get("spark.executor.cores", "1")
-    added["spark.master"] = f"local-cluster[{local.most},{cores},{memory_mib}]"
-    added["spark.executor.memory"] = f"{memory_mib}m"
+    settings = {
+        "spark.master": f"local-cluster[{local.most},{cores},{memory_mib}]",
+        "spark.executor.memory": f"{memory_mib}m",
+    }
     if "spark.deploy.appIdPattern" not in user:
         # Spark numbers applications by the second, and the one that ends removes its work folder.
-        added["spark.deploy.appIdPattern"] = f"app-%s-%04d-{os.getpid()}"
-    return added
+        settings["spark.deploy.appIdPattern"] = f"app-%s-%04d-{os.getpid()}"
+    return settings
 
 
 def _parse_mib(size: str) -> int:
