@@ -336,12 +336,12 @@ class SilentView:
     def close(self) -> None: ...
 
 
-def read_rows(spark: SparkSession, rows_per_batch: int) -> DataFrame:
+def read_rows(spark: SparkSession, rows_per_batch: int, input_partitions: int = 2) -> DataFrame:
     """Rows with a `value` that counts from 0, the same number in each batch, without a pause."""
     return (
         spark.readStream.format("rate-micro-batch")
         .option("rowsPerBatch", rows_per_batch)
-        .option("numPartitions", 2)
+        .option("numPartitions", input_partitions)
         .load()
     )
 

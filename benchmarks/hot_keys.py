@@ -1,4 +1,4 @@
-"""Hot keys on two executors: Spark alone, placement alone, and placement with keys reassigned.
+"""Hot keys on four executors: Spark alone, placement alone, and placement with keys reassigned.
 
 The same rows go through the same stateful processor, which waits for each row, in three arms: Spark
 alone; balanced, with keys that stay where Spark hashes them; and `balanced(...)`, whose keys can be
@@ -35,7 +35,7 @@ from balancedstream.engine.session import LocalExecutors
 
 PAIR = "pair"
 KINDS = (PAIR, "1.2", "1.5")
-EXECUTORS = 2
+EXECUTORS = 4
 ARMS = ("vanilla", "placement", "routes")
 KEY = Primitive("long")
 
@@ -56,7 +56,7 @@ class Load:
     partitions: int = 8 * EXECUTORS
     keys: int = 200
     rows_per_batch: int = 400
-    wait_ms: int = 10
+    wait_ms: int = 20
     batches: int = 12
     measured_batches: int = 4
 

@@ -1,4 +1,4 @@
-"""One key with most of the rows, on two executors: kept whole, reassigned, and split.
+"""One key with most of the rows, on four executors: kept whole, reassigned, and split.
 
 The same rows go through the same work, which waits for each row, in three arms: Spark's own
 `groupBy(...).transformWithState`; `balanced(...).transformWithState`, which can move the key and
@@ -39,7 +39,7 @@ ARMS = ("vanilla", "balanced", "aggregate")
 
 @dataclass(frozen=True)
 class Load(hot_keys.Load):
-    """What all arms get; `keys` are those besides the hot one, rows come in two input partitions.
+    """What all arms get; `keys` are those besides the hot one.
 
     Attributes:
         hot_share: how much of the rows the one key has.
@@ -128,7 +128,9 @@ class SplitKeyBench(Bench[Load]):
         drawn = draw_uniform(seed)
         others = F.floor(drawn * 1_000_000) % load.keys + 1_000_000
         key = F.when(drawn < load.hot_share, 1000 * seed).otherwise(others)
-        return read_rows(self._spark, load.rows_per_batch).select(key.cast("long").alias("key"))
+        # `aggregate` does the work in the tasks that read the rows.
+        rows = read_rows(self._spark, load.rows_per_batch, input_partitions=EXECUTORS)
+        return rows.select(key.cast("long").alias("key"))
 
 
 def find_bound_s(load: Load) -> dict[str, float]:
