@@ -31,6 +31,7 @@ from pyspark.sql.streaming import StatefulProcessor, StatefulProcessorHandle
 
 from balancedstream import balanced
 from balancedstream.core.routes import Primitive, partition_of, spark_hash
+from balancedstream.engine.events import BatchFinished
 from balancedstream.engine.session import LocalExecutors
 
 PAIR = "pair"
@@ -116,7 +117,7 @@ class HotKeysBench(Bench[Load]):
         )
         for arm, moved in moves.items():
             arms[arm]["moves"] = moved
-        return {"order": list(arms), "bound": find_bound(kind, self._load), **arms}
+        return {"order": list(arms), "hottest_key_s": find_hottest_s(kind, self._load), **arms}
 
     def _run_arm(self, arm: str, kind: str, repetition: int) -> dict[str, Any]:
         """Runs one query from its beginning; gives one figure a batch of each kind."""
@@ -126,8 +127,14 @@ class HotKeysBench(Bench[Load]):
         return {
             "batch_s": [event.sample.duration_s for event in finished],
             "imbalance": [round(decision.imbalance_before, 4) for decision in balance],
+            "mean_busy_s": [round(self._find_mean_busy_s(event), 3) for event in finished],
             "rows": [event.sample.input_rows for event in finished],
         }
+
+    def _find_mean_busy_s(self, event: BatchFinished) -> float:
+        """What each executor would have been busy for if all had been alike, loading left out."""
+        busy_s = sum(max(0.0, task.busy_s - task.load_s) for task in event.tasks)
+        return busy_s / len(self._engine.executors())
 
     def count_rows(self, arm: str, kind: str, seed: int) -> DataFrame:
         """The rows of each key so far, counted by an arm's processor."""
@@ -162,12 +169,13 @@ def find_pair(seed: int, partitions: int) -> tuple[int, int]:
     return first, next(key for key in count(first + 1) if places(key) == places(first))
 
 
-def find_bound(kind: str, load: Load) -> float:
-    """The least imbalance of executors, busiest over mean, where no key can be split."""
-    if kind == PAIR:
-        return max(1.0, EXECUTORS / 3)
-    weights: list[float] = [rank ** -float(kind) for rank in range(1, load.keys + 1)]
-    return max(1.0, EXECUTORS * weights[0] / sum(weights))
+def find_hottest_s(kind: str, load: Load) -> float:
+    """What the hottest key's rows wait in a batch: no executor that has it can be done sooner."""
+    share = 1 / 3
+    if kind != PAIR:
+        weights: list[float] = [rank ** -float(kind) for rank in range(1, load.keys + 1)]
+        share = weights[0] / sum(weights)
+    return share * load.rows_per_batch * load.wait_ms / 1000
 
 
 if __name__ == "__main__":

@@ -661,13 +661,13 @@ def tabulate_hot_keys(results: Sequence[Result]) -> Iterator[str]:
     for kind in dict.fromkeys(str(r["case"]["keys"]) for r in results):
         runs = [r for r in results if str(r["case"]["keys"]) == kind]
         for arm in ("vanilla", "placement", "routes"):
-            imbalance = [
-                median(r["measured"][arm]["imbalance"][-r["settings"]["measured_batches"] :])
+            imbalance = [settle(r, arm, "imbalance") for r in runs]
+            batch_s = [settle(r, arm, "batch_s") for r in runs]
+            own_s = [settle(r, "vanilla", "batch_s") for r in runs]
+            bound = [
+                max(1.0, r["measured"]["hottest_key_s"] / settle(r, arm, "mean_busy_s"))
                 for r in runs
             ]
-            batch_s = [settled_batch_s(r, arm) for r in runs]
-            own_s = [settled_batch_s(r, "vanilla") for r in runs]
-            bound = [r["measured"]["bound"] for r in runs]
             over = [found / least for found, least in zip(imbalance, bound, strict=True)]
             rows.append(
                 [
@@ -692,8 +692,8 @@ def tabulate_split_key(results: Sequence[Result]) -> Iterator[str]:
     arms = {"vanilla": "whole", "balanced": "whole", "aggregate": "split"}
     rows = []
     for arm, bound in arms.items():
-        batch_s = [settled_batch_s(r, arm) for r in results]
-        own_s = [settled_batch_s(r, "vanilla") for r in results]
+        batch_s = [settle(r, arm, "batch_s") for r in results]
+        own_s = [settle(r, "vanilla", "batch_s") for r in results]
         rows.append(
             [
                 arm,
@@ -706,10 +706,10 @@ def tabulate_split_key(results: Sequence[Result]) -> Iterator[str]:
     yield from table(header, rows)
 
 
-def settled_batch_s(result: Result, arm: str) -> float:
+def settle(result: Result, arm: str, figure: str) -> float:
     """The median of the last batches."""
-    batch_s: list[float] = result["measured"][arm]["batch_s"]
-    return median(batch_s[-result["settings"]["measured_batches"] :])
+    figures: list[float] = result["measured"][arm][figure]
+    return median(figures[-result["settings"]["measured_batches"] :])
 
 
 TABLES: dict[str, Callable[[Sequence[Result]], Iterator[str]]] = {
