@@ -213,9 +213,10 @@ class Bench:
 
 
 def wait_for_rows(batches: Iterator[Any], cost_ms: list[int]) -> Iterator[Any]:
-    """The function: it takes for each row what the row's item costs."""
+    """The function: it waits for each row as long as the row's item costs."""
     for batch in batches:
-        time.sleep(sum(cost_ms[item] for item in batch.column("item").to_pylist()) / 1000)
+        for item in batch.column("item").to_pylist():
+            time.sleep(cost_ms[item] / 1000)
         yield batch
 
 

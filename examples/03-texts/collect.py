@@ -1,7 +1,7 @@
 """Writes the texts that a Python installation holds into a folder, as a streaming source.
 
 Sources, documentation and package descriptions of the standard library and of installed packages:
-texts from one line to half a megabyte.
+texts from one line to 200,000 bytes.
 """
 
 from __future__ import annotations
@@ -15,14 +15,14 @@ from pathlib import Path
 
 SUFFIXES = {".md", ".py", ".pyi", ".rst", ".txt"}
 DESCRIPTION = "METADATA"
-MOST_BYTES = 500_000
+MOST_BYTES = 200_000
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("folder", type=Path, help="for the texts; must not exist")
     parser.add_argument("--files", type=int, default=12, help="micro-batches")
-    parser.add_argument("--texts", type=int, default=600, help="texts in each of them")
+    parser.add_argument("--texts", type=int, default=60, help="texts in each of them")
     parser.add_argument("--seed", type=int, default=1, help="which of the texts, in which order")
     args = parser.parse_args()
     names = sorted(find_texts())

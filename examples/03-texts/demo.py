@@ -29,7 +29,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--report", type=Path, default=Path("texts-report"), metavar="DIR")
     parser.add_argument("--files", type=int, default=12, help="micro-batches")
-    parser.add_argument("--texts", type=int, default=600, help="texts in each of them")
+    parser.add_argument("--texts", type=int, default=60, help="texts in each of them")
     parser.add_argument("--repetitions", type=int, default=6, help="an even number is fair")
     args = parser.parse_args()
     batch_s: dict[str, list[float]] = {arm: [] for arm in ARMS}

@@ -11,6 +11,7 @@ import textwrap
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -28,6 +29,7 @@ from balancedstream.errors import InvalidInputError
 from balancedstream.history import ShuffleRecord
 from balancedstream.shuffling.collecting import watch
 from balancedstream.shuffling.folders import CostFolder
+from balancedstream.shuffling.marking import mark_rows
 
 pytestmark = pytest.mark.integration
 
@@ -104,6 +106,43 @@ def test_rows_of_every_type_come_out_as_they_went_in(spark: SparkSession) -> Non
     assert collected(shuffled.map(echo_row, df.schema)) == expected
 
 
+LOOK_ALIKES: dict[str, list[Any]] = {
+    "s string": ["x", ""],
+    "t string": ["x"],
+    "c string collate UTF8_LCASE": ["a", "A"],
+    "d double": [0.0, -0.0, float("nan")],
+    "f float": [0.0, -0.0],
+    "b binary": [b"", b"x"],
+    "a array<int>": [[], [None], [1], [1, None], [None, 1]],
+    "l array<array<string>>": [[], [[]], [["x"], []], [[], ["x"]], [None, ["x"]]],
+    "m map<string, int>": [{}, {"k": None}, {"k": 1}],
+    "r struct<x: int, map: string>": [(None, None), (1, None), (None, "1")],
+    "n array<struct<x: string, y: string>>": [[None], [("x", None)], [(None, "x")]],
+}
+
+
+def test_rows_that_differ_at_all_are_told_apart(spark: SparkSession) -> None:
+    # Each row has one value, the others are null.
+    columns = list(LOOK_ALIKES)
+    rows: list[list[Any]] = [[None] * len(columns)]
+    for at, column in enumerate(columns):
+        for value in LOOK_ALIKES[column]:
+            rows.append([None] * len(columns))
+            rows[-1][at] = value
+    df = spark.createDataFrame(rows, ", ".join(columns))
+    marks = mark_rows([(df[field.name], field.dataType) for field in df.schema])
+    for mark in marks:
+        assert len({row[0] for row in df.select(mark).collect()}) == len(rows)
+
+
+def test_variants_that_differ_are_told_apart(spark: SparkSession) -> None:
+    texts = [None, "null", "1", "{}", '{"a": null}', '{"a": 1}', "[]"]
+    df = spark.createDataFrame([(text,) for text in texts], "text string")
+    variants = df.select(F.parse_json("text").alias("v"))
+    for mark in mark_rows([(variants["v"], variants.schema["v"].dataType)]):
+        assert len({row[0] for row in variants.select(mark).collect()}) == len(texts)
+
+
 def test_each_partition_is_one_task_and_an_empty_one_is_no_trouble(spark: SparkSession) -> None:
     df = texts(spark).where("id < 2")
     shuffled = balancedstream.shuffle(df, cost_key="kind", partitions=5)
@@ -150,30 +189,44 @@ def note_map_tasks(folder: Path) -> Callable[[Iterator[Any]], Iterator[Any]]:
     return echo
 
 
-def kill_own_executor(folder: Path) -> Callable[[Iterator[Any]], Iterator[Any]]:
-    """Once partition 0 has ended, partition 1 kills the executor that it runs on."""
-    ended, killed = folder / "ended", folder / "killed"
+def await_that(condition: Callable[[], bool]) -> None:
+    deadline_s = time.monotonic() + 60
+    while not condition():
+        assert time.monotonic() < deadline_s
+        time.sleep(0.02)
 
-    def await_that(file: Path) -> None:
-        deadline_s = time.monotonic() + 60
-        while not file.exists():
-            assert time.monotonic() < deadline_s
-            time.sleep(0.02)
+
+def kill_own_executor(folder: Path) -> Callable[[Iterator[Any]], Iterator[Any]]:
+    """Once Spark has seen partition 0 end, partition 1 kills the executor that it runs on."""
+    worked, ended, killed = (folder / name for name in ("worked", "ended", "killed"))
 
     def echo(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         partition = TaskContext.get().partitionId()
         yield from echo_arrow(batches)
         if partition == 0:
-            ended.touch()
+            worked.touch()
         elif not killed.exists():
-            await_that(ended)
+            await_that(ended.exists)
             if partition == 1:
                 executor = parent_of(os.getppid())
                 killed.write_text(str(executor))
                 os.kill(executor, signal.SIGKILL)
-            await_that(killed)
+            await_that(killed.exists)
 
     return echo
+
+
+def tell_when_a_partition_has_ended(spark: SparkSession, folder: Path) -> None:
+    """All others wait, so it is partition 0."""
+    tracker = spark.sparkContext.statusTracker()
+
+    def count_ended() -> int:
+        stages = map(tracker.getStageInfo, tracker.getActiveStageIds())
+        return sum(stage.numCompletedTasks for stage in stages if stage)
+
+    await_that((folder / "worked").exists)
+    await_that(lambda: count_ended() == 1)
+    (folder / "ended").touch()
 
 
 def test_no_row_is_lost_or_doubled_when_map_output_is_lost_after_a_partition_has_ended(
@@ -205,10 +258,14 @@ def test_no_row_is_lost_or_doubled_when_map_output_is_lost_after_a_partition_has
         spark.conf.set(checksum, "false")
         request.addfinalizer(partial(spark.conf.unset, checksum))
     (reduces / "killed").unlink()
-    (reduces / "ended").unlink()
+    (reduces / "worked").unlink()
     for file in maps.iterdir():
         file.unlink()
-    assert sorted(row.id for row in run()) == list(range(ROWS))
+    with ThreadPoolExecutor(1) as watcher:
+        watched = watcher.submit(tell_when_a_partition_has_ended, spark, reduces)
+        rows = run()
+        watched.result()
+    assert sorted(row.id for row in rows) == list(range(ROWS))
     assert told[-1].by_estimates
     victim = (reduces / "killed").read_text()
     ran_on_victim = [file.name for file in maps.iterdir() if file.name.endswith(f"-{victim}")]
@@ -217,38 +274,44 @@ def test_no_row_is_lost_or_doubled_when_map_output_is_lost_after_a_partition_has
 
 
 def follow(slow: Path) -> Callable[[Iterator[Any]], Iterator[Any]]:
-    """Rows with their executor; the one that the file names is six times slower."""
+    """Rows with their executor and work; the executor that the file names is six times slower."""
 
     def work(frames: Iterator[Any]) -> Iterator[Any]:
         executor = parent_of(os.getppid())
         is_slow = slow.exists() and slow.read_text() == str(executor)
         for frame in frames:
-            time.sleep(DEAR_S * len(frame) * (6 if is_slow else 1))
-            yield frame[["id"]].assign(executor=executor)
+            work = frame["kind"].map({"long": 10, "short": 1})
+            time.sleep(DEAR_S / 4 * work.sum() * (6 if is_slow else 1))
+            yield frame[["id"]].assign(executor=executor, work=work)
 
     return work
 
 
-def test_an_executor_that_has_become_slow_gets_fewer_rows_where_partitions_are_many(
-    spark: SparkSession, tmp_path: Path
+def test_an_executor_that_has_become_slow_gets_less_work_where_partitions_are_many(
+    spark: SparkSession, told: list[ShuffleRecord], tmp_path: Path
 ) -> None:
     df, slow = texts(spark), tmp_path / "slow"
 
-    def count_by_executor() -> Counter[int]:
+    def find_work() -> Counter[int]:
         shuffled = balancedstream.shuffle(
             df, cost_key="kind", partitions=12, folder=str(tmp_path / "costs")
         )
-        rows = shuffled.mapInPandas(follow(slow), "id long, executor long").collect()
+        work: Counter[int] = Counter()
+        rows = shuffled.mapInPandas(follow(slow), "id long, executor long, work long").collect()
         assert sorted(row.id for row in rows) == list(range(ROWS))
-        return Counter(row.executor for row in rows)
+        for row in rows:
+            work[row.executor] += row.work
+        return work
 
-    count_by_executor()
-    equal = count_by_executor()
+    find_work()
+    find_work()
+    equal = find_work()
     assert len(equal) == 3
     victim = next(iter(equal))
     slow.write_text(str(victim))
     # A third before; a thirteenth would be just, and a partition is a twelfth.
-    assert count_by_executor()[victim] < ROWS / 4
+    assert find_work()[victim] < equal.total() / 4
+    assert [batch.by_estimates for batch in told] == [False, False, True, True]
 
 
 def fail_once(folder: Path) -> Callable[[Row], Row]:
@@ -294,6 +357,33 @@ def test_the_functions_own_error_is_shown_and_nothing_is_learnt_from_the_batch(
         shuffled.mapInPandas(fail_always, df.schema).collect()
     assert not told
     assert CostFolder(tmp_path / "fail_always-by-kind").newest() is None
+
+
+def find_long(row: Row) -> Row:
+    return next(row for _ in range(1) if row["kind"] == "long")
+
+
+def test_a_stopiteration_that_escapes_the_function_is_an_error_and_no_end_of_the_rows(
+    spark: SparkSession,
+) -> None:
+    df = texts(spark)
+    shuffled = balancedstream.shuffle(df, cost_key="kind", partitions=3)
+    with pytest.raises(Exception, match="StopIteration"):
+        shuffled.map(find_long, df.schema).collect()
+
+
+def echo_after(seconds: float, row: Row) -> Row:
+    time.sleep(seconds)
+    return row
+
+
+def test_a_partial_function_has_the_name_of_the_function(
+    spark: SparkSession, told: list[ShuffleRecord]
+) -> None:
+    df = texts(spark)
+    shuffled = balancedstream.shuffle(df, cost_key="kind", partitions=3)
+    shuffled.map(partial(partial(echo_after), 0.0), df.schema).collect()
+    assert told[-1].shuffle == "echo_after-by-kind"
 
 
 def read_back(spark: SparkSession, folder: Path) -> list[int]:
@@ -435,6 +525,12 @@ def test_bad_input_is_refused_at_once_by_its_field(
 ) -> None:
     with pytest.raises(InvalidInputError, match=f"^{field}: "):
         balancedstream.shuffle(texts(spark), **({"cost_key": "kind", "partitions": 2} | arguments))
+
+
+def test_columns_that_spark_cannot_tell_apart_are_refused(spark: SparkSession) -> None:
+    twice = texts(spark).select("id", "kind", F.lit(1).alias("Kind"))
+    with pytest.raises(InvalidInputError, match=r"^df: .*'kind', or more than one"):
+        balancedstream.shuffle(twice, cost_key="id", partitions=2)
 
 
 def test_a_cost_key_that_is_no_column_is_refused_by_its_field(spark: SparkSession) -> None:

@@ -15,7 +15,7 @@ from __future__ import annotations
 import json
 import zlib
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from functools import cached_property
 from math import fsum
 from typing import Final
@@ -24,15 +24,15 @@ from balancedstream.core.sketches import CostSketch
 from balancedstream.errors import InvalidInputError
 
 GENERATION_BATCHES: Final = 16
-"""Micro-batches after which a new sketch is begun: costs are known from the last 16 to 32."""
+"""Judged batches after which a new sketch is begun: what is known is from the last 17 to 32."""
 
 NEEDED_GAIN: Final = 0.9
 """Estimates are trusted once their error is at most so much of that of equal costs, and are trusted
 until it is greater: between the two, what was decided stays."""
 
 LEAST_RECORDS: Final = 64
-"""Records that a micro-batch must have for its estimates to be judged by it; of fewer, chance alone
-may be off by any amount."""
+"""Records that estimates are judged by at least; of fewer, chance alone may be off by any amount.
+Where micro-batches are smaller, several are judged together."""
 
 _MAGIC = b"BSC1"
 
@@ -64,19 +64,53 @@ class TaskCosts:
     equal_error_s: float = 0.0
 
 
+@dataclass(frozen=True, slots=True)
+class Evidence:
+    """What estimates are judged by: sums over tasks, see `TaskCosts`.
+
+    Attributes:
+        records: that were measured.
+        real_s: what they cost.
+        untold_s: what nobody can tell whose cost it is.
+        judged_s: cost of the records that are judged.
+        error_s: of the estimates.
+        equal_error_s: of equal costs.
+    """
+
+    records: int = 0
+    real_s: float = 0.0
+    untold_s: float = 0.0
+    judged_s: float = 0.0
+    error_s: float = 0.0
+    equal_error_s: float = 0.0
+
+    def add(self, tasks: Sequence[TaskCosts]) -> Evidence:
+        """With what these tasks have measured."""
+        return Evidence(
+            records=self.records + sum(task.sketch.records for task in tasks),
+            real_s=self.real_s + fsum(task.real_s for task in tasks),
+            untold_s=self.untold_s + fsum(task.untold_s for task in tasks),
+            judged_s=self.judged_s + fsum(task.judged_s for task in tasks),
+            error_s=self.error_s + fsum(task.error_s for task in tasks),
+            equal_error_s=self.equal_error_s + fsum(task.equal_error_s for task in tasks),
+        )
+
+
 @dataclass(frozen=True)
 class LearntCosts:
     """What is known after a micro-batch.
 
     Attributes:
         batch: the newest that is in it.
-        batches: how many the newer sketch has seen.
+        batches: how often estimates were judged since the newer sketch was begun.
         older: the sketch of the generation before; None where there was none.
         newer: the sketch that is being filled.
         trusted: whether records are routed by it; else by round robin.
         reason: why, as a sentence without its stop.
-        error: of the estimates in this batch, as a part of all cost; None where nothing was judged.
+        error: of the estimates as they were judged after this batch, as a part of all cost; None
+            where they were not.
         equal_error: the same if all records were taken to cost the same.
+        unjudged: what was measured since they were judged last.
     """
 
     batch: int
@@ -87,6 +121,7 @@ class LearntCosts:
     reason: str
     error: float | None = None
     equal_error: float | None = None
+    unjudged: Evidence = Evidence()
 
     @cached_property
     def estimates(self) -> CostSketch:
@@ -108,6 +143,7 @@ class LearntCosts:
             "reason": self.reason,
             "error": self.error,
             "equal_error": self.equal_error,
+            "unjudged": asdict(self.unjudged),
             "newer_bytes": len(sketches[0]),
         }
         return b"\n".join([_MAGIC, json.dumps(header).encode(), b"".join(sketches)])
@@ -129,7 +165,8 @@ class LearntCosts:
                 CostSketch.from_bytes(zlib.decompress(part)) if part else None
                 for part in (sketches[:end], sketches[end:])
             )
-            return cls(newer=newer, older=older, **fields)  # type: ignore[arg-type]
+            unjudged = Evidence(**fields.pop("unjudged"))
+            return cls(newer=newer, older=older, unjudged=unjudged, **fields)  # type: ignore[arg-type]
         except (ValueError, KeyError, TypeError, zlib.error) as error:
             message = f"data: these are no learnt costs, or they were damaged ({error})"
             raise InvalidInputError(message) from error
@@ -138,9 +175,9 @@ class LearntCosts:
 def learn_costs(before: LearntCosts | None, batch: int, tasks: Sequence[TaskCosts]) -> LearntCosts:
     """Learn from a micro-batch, and decide whether the next one is routed by what is known.
 
-    Estimates are judged by a batch that is not in them yet, so the first two batches go round robin
-    whatever they cost. Where trusted estimates have become worse than none, everything is forgotten
-    but this batch: costs have changed.
+    Estimates are judged by batches that were not in them yet, so the first two batches go round
+    robin whatever they cost, and more of them where they are small. Where trusted estimates have
+    become worse than none, everything is forgotten but this batch: costs have changed.
 
     Args:
         before: what was known when the batch was routed; None at the beginning. Where its sketches
@@ -167,24 +204,25 @@ def learn_costs(before: LearntCosts | None, batch: int, tasks: Sequence[TaskCost
         return LearntCosts(
             batch, 1, None, sketch, trusted=False, reason="no batch was foretold yet"
         )
-    judged_s = fsum(task.judged_s for task in tasks)
-    untold_s = fsum(task.untold_s for task in tasks)
-    real_s = fsum(task.real_s for task in tasks)
-    is_untold = untold_s > real_s
-    if sketch.records < LEAST_RECORDS or not (judged_s or is_untold):
+    evidence = before.unjudged.add(tasks)
+    is_untold = evidence.untold_s > evidence.real_s
+    if evidence.records < LEAST_RECORDS or not (evidence.judged_s or is_untold):
         sketch.merge(before.newer)
-        return replace(before, batch=batch, newer=sketch, error=None, equal_error=None)
+        return replace(
+            before, batch=batch, newer=sketch, error=None, equal_error=None, unjudged=evidence
+        )
     if is_untold:
         trusted = False
+        all_s = evidence.untold_s + evidence.real_s
         # What no estimate can tell of is missed by all of them, as a part of all cost.
-        error = equal_error = untold_s / (untold_s + real_s)
+        error = equal_error = evidence.untold_s / all_s
         reason = (
-            f"the function took {untold_s:.1f} s of {untold_s + real_s:.1f} s after it had read "
+            f"the function took {evidence.untold_s:.1f} s of {all_s:.1f} s after it had read "
             "all its input, so whose cost that was is not known"
         )
     else:
-        error = fsum(task.error_s for task in tasks) / judged_s
-        equal_error = fsum(task.equal_error_s for task in tasks) / judged_s
+        error = evidence.error_s / evidence.judged_s
+        equal_error = evidence.equal_error_s / evidence.judged_s
         gain = 1.0 if before.trusted else NEEDED_GAIN
         # Where all cost the same there is nothing to gain, and round robin cannot be wrong.
         trusted = error <= gain * equal_error and (before.trusted or equal_error > 0)

@@ -26,6 +26,9 @@ from balancedstream.task_reports import ReportParam
 
 log = logging.getLogger(__name__)
 
+UNFINISHED_RUNS = 4
+"""Runs of a batch whose reports are kept: those that reported last. A failed one is never whole."""
+
 
 @dataclass(frozen=True, slots=True)
 class Report:
@@ -34,6 +37,7 @@ class Report:
     Attributes:
         folder: of the versions.
         shuffle: its name, for people.
+        plan: which DataFrame it is of: what was begun and failed reports beside what came after it.
         batch: number of the batch.
         partitions: how many will report.
         task: compressed `TaskCosts`; a sketch is mostly empty.
@@ -41,15 +45,18 @@ class Report:
 
     folder: str
     shuffle: str
+    plan: str
     batch: int
     partitions: int
     task: bytes
 
     @classmethod
-    def of(cls, costs: BatchCosts, shuffle: str, partitions: int, task: TaskCosts) -> Report:
+    def of(
+        cls, costs: BatchCosts, shuffle: str, plan: str, partitions: int, task: TaskCosts
+    ) -> Report:
         """Pack what was measured."""
         data = zlib.compress(pickle.dumps(task), 1)
-        return cls(costs.folder, shuffle, costs.batch, partitions, data)
+        return cls(costs.folder, shuffle, plan, costs.batch, partitions, data)
 
 
 class Collector:
@@ -58,27 +65,30 @@ class Collector:
     def __init__(self, folder: Path, on_batch: Callable[[ShuffleRecord], None]) -> None:
         self._folder = CostFolder(folder)
         self._on_batch = on_batch
-        self._batch = -1
-        self._tasks: dict[int, TaskCosts] = {}
+        # By plan and batch: what each partition's task has measured.
+        self._unfinished: dict[tuple[str, int], dict[int, TaskCosts]] = {}
 
     def add(self, report: Report) -> None:
         """Take a task's report; with the last one of a batch, publish a version."""
-        if report.batch != self._batch:
-            self._batch = report.batch
-            self._tasks = {}
         # A batch that is run again, or a second action on it, teaches nothing new.
         if self._folder.has(report.batch):
             return
+        run = report.plan, report.batch
+        tasks = self._unfinished.pop(run, {})
         # It comes from our own tasks, through Spark.
         task: TaskCosts = pickle.loads(zlib.decompress(report.task))  # noqa: S301
-        self._tasks[task.partition] = task
-        if len(self._tasks) < report.partitions:
+        tasks[task.partition] = task
+        if len(tasks) < report.partitions:
+            self._unfinished[run] = tasks
+            while len(self._unfinished) > UNFINISHED_RUNS:
+                del self._unfinished[next(iter(self._unfinished))]
             return
-        tasks = [self._tasks[partition] for partition in sorted(self._tasks)]
+        self._unfinished.clear()
         before = self._folder.newest(report.batch)
-        learnt = learn_costs(before, report.batch, tasks)
+        in_order = [tasks[partition] for partition in sorted(tasks)]
+        learnt = learn_costs(before, report.batch, in_order)
         self._folder.publish(learnt)
-        self._tell(report, tasks, before, learnt)
+        self._tell(report, in_order, before, learnt)
 
     def _tell(
         self,

@@ -77,9 +77,21 @@ class PinnedCosts:
     name: str
 
     def find(self) -> BatchCosts:
-        """Read the batch's pin."""
+        """Read the batch's pin.
+
+        Raises:
+            InvalidInputError: the task does not know of which query and batch it is.
+        """
         context = TaskContext.get()
         query, batch = (context.getLocalProperty(p) for p in (QUERY_PROPERTY, BATCH_PROPERTY))
+        if query is None or batch is None:
+            message = (
+                f"shuffle {self.name}: its task knows no micro-batch, so it was started by a "
+                "thread of foreachBatch that has not inherited Spark's local properties. The batch "
+                "fails and no row is lost. Start the thread's work through "
+                "pyspark.inheritable_thread_target."
+            )
+            raise InvalidInputError(message)
         folder = str(Path(self.root) / query / self.name)
         return BatchCosts(folder, int(batch), _read_pin(folder, int(batch)))
 

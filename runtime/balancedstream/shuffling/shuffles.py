@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import re
 import tempfile
+import uuid
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from functools import cache, partial
+from numbers import Integral
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +18,7 @@ from pyspark.errors import AnalysisException
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F  # noqa: N812
 from pyspark.sql.conversion import ArrowTableToRowsConversion, LocalDataToArrowConversion
-from pyspark.sql.types import DataType, IntegerType, MapType, StructType, VariantType
+from pyspark.sql.types import DataType, IntegerType, StructType
 
 from balancedstream.core.sketches import CostSketch
 from balancedstream.errors import InvalidInputError
@@ -28,6 +30,12 @@ from balancedstream.shuffling.folders import (
     PinnedCosts,
     find_root,
 )
+from balancedstream.shuffling.joining import (
+    ARROW,
+    join_outputs,
+    make_pandas_form,
+)
+from balancedstream.shuffling.marking import mark_rows
 from balancedstream.shuffling.routing import make_router
 from balancedstream.shuffling.timing import FunctionMeter, Piece, cut_arrow, cut_pandas
 
@@ -42,8 +50,8 @@ FOLDER = "_shuffle"
 ITEM = "__balancedstream_item"
 ROUTE = "__balancedstream_route"
 
-ROWS_PER_OUTPUT = 10_000
-"""Rows of an Arrow batch that `map` gives; Spark's own batches are as large."""
+MAPPED_ROWS = 1_000
+"""So many rows of `map` are given to Spark at once: enough for one to cost next to nothing."""
 
 
 def shuffle(
@@ -82,13 +90,16 @@ def shuffle(
     Raises:
         InvalidInputError: an argument cannot be used; the message names it.
     """
-    if isinstance(partitions, bool) or not isinstance(partitions, int) or partitions < 1:
+    is_whole = isinstance(partitions, Integral) and not isinstance(partitions, bool)
+    if not is_whole or partitions < 1:
         message = f"partitions: must be a whole number, 1 or more, not {partitions}"
         raise InvalidInputError(message)
     CostSketch(epsilon, delta, seed=SEED)
+    for name in df.columns:
+        _find_column("df", df, name)
     key = _find_key(df, cost_key)
     root = find_root(folder) if folder else _find_default_root(df)
-    return Shuffle(df, key, str(cost_key), partitions, root, epsilon, delta)
+    return Shuffle(df, key, str(cost_key), int(partitions), root, epsilon, delta)
 
 
 @dataclass(frozen=True)
@@ -99,7 +110,8 @@ class Shuffle:
     hold rows of one cost key each, for it is the time for a piece that is measured. A function that
     reads all its input before it works cannot be measured; rows then go round robin.
 
-    What a function costs is learnt by its name and the cost key, and anew with each checkpoint.
+    What a function costs is learnt by its name and the cost key, and anew with each checkpoint: two
+    functions of a query that are shuffled by one key each need a name of their own.
     """
 
     _df: DataFrame
@@ -115,7 +127,10 @@ class Shuffle:
     ) -> DataFrame:
         """Run a function over pandas DataFrames, as `DataFrame.mapInPandas` does."""
         name, source = self._prepare(function)
-        measured = self._measure(name, source, partial(cut_pandas, item_column=ITEM), function)
+        cut = partial(cut_pandas, item_column=ITEM)
+        measured = self._measure(
+            name, source, cut, function, partial(join_outputs, form=make_pandas_form())
+        )
         return self._route(source).mapInPandas(measured, schema)
 
     def mapInArrow(  # noqa: N802 - Spark's name
@@ -123,7 +138,8 @@ class Shuffle:
     ) -> DataFrame:
         """Run a function over Arrow RecordBatches, as `DataFrame.mapInArrow` does."""
         name, source = self._prepare(function)
-        measured = self._measure(name, source, partial(cut_arrow, item_column=ITEM), function)
+        cut = partial(cut_arrow, item_column=ITEM)
+        measured = self._measure(name, source, cut, function, partial(join_outputs, form=ARROW))
         return self._route(source).mapInArrow(measured, schema)
 
     def map(self, function: Callable[[Any], Any], schema: StructType | str) -> DataFrame:
@@ -134,16 +150,15 @@ class Shuffle:
             name,
             source,
             partial(_cut_rows, schema=self._df.schema),
-            lambda rows: map(function, rows),
+            partial(_map_rows, function=function),
+            partial(_batch_rows, schema=fields),
         )
-
-        def map_batches(batches: Iterator[Any]) -> Iterator[Any]:
-            return _batch_rows(measured(batches), fields)
-
-        return self._route(source).mapInArrow(map_batches, schema)
+        return self._route(source).mapInArrow(measured, schema)
 
     def _prepare(self, function: Callable[..., Any]) -> tuple[str, CostSource]:
         """The shuffle's name, and where its tasks find what is known."""
+        while isinstance(function, partial):
+            function = function.func
         qualified = getattr(function, "__qualname__", type(function).__qualname__)
         name = re.sub(r"[^\w.-]+", "-", f"{qualified} by {self._key_name}").strip("-")[:100]
         if self._df.isStreaming:
@@ -159,11 +174,9 @@ class Shuffle:
         route = F.arrow_udf(make_router(source, self._partitions), IntegerType())
         # What it answers depends on the other rows: the optimizer must not compute it elsewhere.
         route = route.asNondeterministic()
-        columns = [
-            _make_hashable(self._df, field.name, field.dataType) for field in self._df.schema
-        ]
+        fields = self._df.schema
+        marks = mark_rows([(self._df[_quote(field.name)], field.dataType) for field in fields])
         with_item = self._df.withColumn(ITEM, F.xxhash64(self._key))
-        marks = F.xxhash64(*columns), F.xxhash64(F.lit(1), *columns)
         routed = with_item.withColumn(ROUTE, route(ITEM, *marks))
         return routed.repartitionById(self._partitions, ROUTE).drop(ROUTE)
 
@@ -173,29 +186,31 @@ class Shuffle:
         source: CostSource,
         cut: Callable[..., list[Piece[Any]]],
         function: Callable[[Iterator[Any]], Iterable[Any]],
+        join: Callable[[Iterator[Any]], Iterator[Any]],
     ) -> Callable[[Iterator[Any]], Iterator[Any]]:
-        """The function as the tasks run it: measured, and reported at its end."""
+        """The function as the tasks run it: measured, and reported at its end.
+
+        Pieces are small, so its outputs are joined outside of what is measured.
+        """
         reports = find_accumulator(self._df.sparkSession.sparkContext)
         partitions, epsilon, delta = self._partitions, self._epsilon, self._delta
+        plan = uuid.uuid4().hex
 
         def measured(inputs: Iterator[Any]) -> Iterator[Any]:
             costs = source.find()
             sketch = CostSketch(epsilon, delta, seed=SEED)
             meter = FunctionMeter[Any, Any](name, costs.learnt, sketch)
             pieces = (cut(batch, first_alone=meter.is_cold()) for batch in inputs)
-            yield from meter.run(function, pieces)
+            yield from join(meter.run(function, pieces))
             task = meter.summarize(TaskContext.get().partitionId())
-            reports.add((Report.of(costs, name, partitions, task),))
+            reports.add((Report.of(costs, name, plan, partitions, task),))
 
         return measured
 
 
 def _find_key(df: DataFrame, cost_key: str | Column) -> Column:
     if isinstance(cost_key, str):
-        if cost_key not in df.columns:
-            message = f"cost_key: there is no column {cost_key!r} among {', '.join(df.columns)}"
-            raise InvalidInputError(message)
-        cost_key = df[_quote(cost_key)]
+        cost_key = _find_column("cost_key", df, cost_key)
     if not isinstance(cost_key, Column):
         message = f"cost_key: must be the name of a column or a Column, not {cost_key!r:.80}"
         raise InvalidInputError(message)
@@ -205,6 +220,15 @@ def _find_key(df: DataFrame, cost_key: str | Column) -> Column:
         message = f"cost_key: {str(error).partition(chr(10))[0]}"
         raise InvalidInputError(message) from error
     return cost_key
+
+
+def _find_column(field: str, df: DataFrame, name: str) -> Column:
+    try:
+        return df[_quote(name)]
+    except AnalysisException as error:
+        known = ", ".join(df.columns)
+        message = f"{field}: there is no column {name!r}, or more than one, among {known}"
+        raise InvalidInputError(message) from error
 
 
 def _find_default_root(df: DataFrame) -> Path:
@@ -231,16 +255,6 @@ def _process_directory() -> tempfile.TemporaryDirectory[str]:
     return tempfile.TemporaryDirectory(prefix="balancedstream-shuffle-")
 
 
-def _make_hashable(df: DataFrame, name: str, data_type: DataType) -> Column:
-    """The column as Spark can hash it: it refuses maps and variants, at any depth."""
-    column = df[_quote(name)]
-    text = data_type.json()
-    is_refused = any(
-        f'"{refused}"' in text for refused in (MapType.typeName(), VariantType.typeName())
-    )
-    return F.to_json(F.struct(column)) if is_refused else column
-
-
 def _quote(name: str) -> str:
     return "`" + name.replace("`", "``") + "`"
 
@@ -253,11 +267,17 @@ def _cut_rows(batch: Any, schema: StructType, *, first_alone: bool) -> list[Piec
     return [Piece(item, 1, row) for item, row in zip(items, rows, strict=True)]
 
 
+def _map_rows(rows: Iterator[Any], function: Callable[[Any], Any]) -> Iterator[Any]:
+    # In `map`, a StopIteration that escapes the function would pass for the end of the rows.
+    for row in rows:
+        yield function(row)
+
+
 def _batch_rows(rows: Iterator[Any], schema: StructType) -> Iterator[Any]:
     batch: list[Any] = []
     for row in rows:
         batch.append(row)
-        if len(batch) == ROWS_PER_OUTPUT:
+        if len(batch) == MAPPED_ROWS:
             yield from _to_arrow(batch, schema)
             batch = []
     if batch:

@@ -92,12 +92,33 @@ def test_the_errors_of_all_tasks_are_judged_together() -> None:
     assert learnt.trusted
 
 
+def few_of(item: bytes = b"new", records: int = LEAST_RECORDS // 2) -> CostSketch:
+    return sketch_of(5.0, item=item, records=records)
+
+
 def test_a_batch_of_few_records_decides_nothing_and_is_learnt_all_the_same() -> None:
-    few = sketch_of(5.0, item=b"new", records=LEAST_RECORDS - 1)
+    few = few_of(records=LEAST_RECORDS - 1)
     learnt = learn_costs(trusted_costs(), 2, [task(0.9, 0.1, sketch=few)])
     assert learnt.trusted
+    assert learnt.error is None
     assert learnt.batch == 2
     assert learnt.estimates.count(b"new") == LEAST_RECORDS - 1
+
+
+def test_small_batches_are_judged_together_once_they_are_enough() -> None:
+    learnt = learn_costs(None, 0, [task(0.0, 0.5, sketch=few_of())])
+    trusted, errors = [], []
+    for batch, error_s in enumerate([0.1, 0.3, 0.9, 0.9], start=1):
+        learnt = learn_costs(learnt, batch, [task(error_s, 0.5, sketch=few_of())])
+        trusted.append(learnt.trusted)
+        errors.append(learnt.error)
+    assert trusted == [False, True, True, False]
+    assert errors == [None, pytest.approx(0.2), None, pytest.approx(0.9)]
+
+
+def test_what_was_not_judged_yet_is_still_known_after_a_restart() -> None:
+    learnt = learn_costs(trusted_costs(), 2, [task(0.9, 0.1, sketch=few_of())])
+    assert LearntCosts.from_bytes(learnt.to_bytes()).unjudged == learnt.unjudged
 
 
 def test_costs_are_forgotten_after_two_generations() -> None:

@@ -11,15 +11,17 @@ import pytest
 from balancedstream.core.costs import TaskCosts
 from balancedstream.core.sketches import CostSketch
 from balancedstream.history import ShuffleRecord
-from balancedstream.shuffling.collecting import Collector, Report, Reports, watch
+from balancedstream.shuffling.collecting import UNFINISHED_RUNS, Collector, Report, Reports, watch
 from balancedstream.shuffling.folders import BatchCosts, CostFolder
 
 
-def report(folder: Path, batch: int, partition: int, *, error_s: float = 0.0) -> Report:
+def report(
+    folder: Path, batch: int, partition: int, *, error_s: float = 0.0, plan: str = "plan"
+) -> Report:
     sketch = CostSketch(0.05, 0.1, seed=7)
     sketch.update(b"text", 1.0, records=64)
     task = TaskCosts(partition, sketch, 1.0, 2.0, 0.0, 1.0, error_s, 0.5)
-    return Report.of(BatchCosts(str(folder), batch, None), "classify", 2, task)
+    return Report.of(BatchCosts(str(folder), batch, None), "classify", plan, 2, task)
 
 
 def collect(collector: Collector, folder: Path, batch: int, *, error_s: float = 0.0) -> None:
@@ -47,6 +49,25 @@ def test_what_a_batch_that_was_not_finished_has_reported_is_dropped(tmp_path: Pa
     newest = CostFolder(tmp_path).newest()
     assert newest
     assert (newest.batch, newest.newer.records) == (1, 128)
+
+
+def test_reports_of_a_run_that_failed_and_of_the_next_one_do_not_mix(tmp_path: Path) -> None:
+    collector = Collector(tmp_path, lambda batch: None)
+    collector.add(report(tmp_path, 0, 0, plan="failed"))
+    collector.add(report(tmp_path, 0, 1, plan="repaired"))
+    assert CostFolder(tmp_path).newest() is None
+    collector.add(report(tmp_path, 0, 0, plan="repaired"))
+    assert CostFolder(tmp_path).newest() is not None
+
+
+def test_of_runs_that_are_never_finished_only_the_last_ones_are_kept(tmp_path: Path) -> None:
+    collector = Collector(tmp_path, lambda batch: None)
+    for plan in range(UNFINISHED_RUNS + 1):
+        collector.add(report(tmp_path, 0, 0, plan=str(plan)))
+    collector.add(report(tmp_path, 0, 1, plan="0"))
+    assert CostFolder(tmp_path).newest() is None
+    collector.add(report(tmp_path, 0, 1, plan=str(UNFINISHED_RUNS)))
+    assert CostFolder(tmp_path).newest() is not None
 
 
 def test_a_batch_that_is_run_twice_is_learnt_once(tmp_path: Path) -> None:

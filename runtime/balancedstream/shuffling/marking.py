@@ -1,0 +1,59 @@
+"""What tells the rows of a DataFrame apart, for Spark to hash.
+
+Spark's hash functions skip nulls, wherever they are, and take some values for equal that are not:
+`('x', null)` and `(null, 'x')`, `[1]` and `[1, null]`, 0.0 and -0.0, 'a' and 'A' under a collation.
+Two rows that look the same to the router could change places between two attempts of a task.
+"""
+
+from __future__ import annotations
+
+from pyspark.sql import Column
+from pyspark.sql import functions as F  # noqa: N812
+from pyspark.sql.types import (
+    ArrayType,
+    DataType,
+    DoubleType,
+    FloatType,
+    MapType,
+    StringType,
+    StructType,
+    VariantType,
+)
+
+
+def mark_rows(columns: list[tuple[Column, DataType]]) -> tuple[Column, Column]:
+    """Two independent hashes of 64 bits each over all that the columns hold.
+
+    Args:
+        columns: with their types; at least one.
+
+    Returns:
+        Never null, and as good as never equal for rows that differ.
+    """
+    parts = [part for column, data_type in columns for part in _list_parts(column, data_type)]
+    return F.xxhash64(*parts), F.xxhash64(F.lit(1), *parts)
+
+
+def _list_parts(column: Column, data_type: DataType) -> list[Column]:
+    """Columns that Spark can hash, and that are equal only where this one is."""
+    parts = [column.isNull()]
+    match data_type:
+        case StructType():
+            for field in data_type:
+                parts += _list_parts(column.getField(field.name), field.dataType)
+        case ArrayType():
+            element = data_type.elementType
+            parts.append(F.transform(column, lambda each: F.xxhash64(*_list_parts(each, element))))
+        case MapType():
+            entry = StructType().add("key", data_type.keyType).add("value", data_type.valueType)
+            parts += _list_parts(F.map_entries(column), ArrayType(entry))
+        case VariantType():
+            parts.append(F.to_json(column))
+        case StringType():
+            # The bytes, whatever its collation takes for equal.
+            parts.append(column.cast("binary"))
+        case FloatType() | DoubleType():
+            parts += [column, F.when(column == 0, column.cast("string"))]
+        case _:
+            parts.append(column)
+    return parts
