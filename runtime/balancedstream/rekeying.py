@@ -11,7 +11,7 @@ from balancedstream.core.keys import HASHED, name_key
 from balancedstream.core.observations import KeySample
 from balancedstream.core.plan import Plan, Route
 from balancedstream.engine.events import BatchFinished, StatefulOperator
-from balancedstream.errors import BalancedStreamError
+from balancedstream.errors import BalancedStreamError, InvalidInputError
 from balancedstream.journal import Journal
 from balancedstream.keyed.control import KeyControl, find_controls, forget_controls
 
@@ -42,7 +42,8 @@ class _Query:
         adopted: key to partition, as the checkpoint had them when that counted last.
         wanted: key to partition, as its `KeyControl` was told.
         under_way: key to route, of keys that are not yet where they shall be.
-        given_up: (key, partition) that did not come and is not asked for again.
+        fixed: those of the hot keys that can never be moved, as rows without a key.
+        given_up: (key, partition) that did not come or cannot be, and is not asked for again.
         last_arrival: the last batch in which keys changed their partition; None for none.
         progress: the last batch in which a key arrived, or could not yet have done so.
     """
@@ -56,6 +57,7 @@ class _Query:
     adopted: dict[str, int] = field(default_factory=dict)
     wanted: dict[str, int] = field(default_factory=dict)
     under_way: dict[str, int] = field(default_factory=dict)
+    fixed: set[str] = field(default_factory=set)
     given_up: set[tuple[str, int]] = field(default_factory=set)
     last_arrival: int | None = None
     progress: int = -1
@@ -103,9 +105,11 @@ class Rekeyer:
         return self._queries[query].samples if query in self._queries else ()
 
     def stuck(self, query: str) -> set[str]:
-        """Keys of a query that were given up: whatever they cost, they cannot go elsewhere."""
-        given_up = self._queries[query].given_up if query in self._queries else ()
-        return {key for key, _ in given_up}
+        """Keys of a query that cannot go elsewhere, whatever they cost, or were given up."""
+        if query not in self._queries:
+            return set()
+        known = self._queries[query]
+        return {key for key, _ in known.given_up} | known.fixed
 
     def coming_batches(self, query: str) -> int:
         """In how many batches all keys that are under way will have arrived, if all goes well."""
@@ -116,12 +120,19 @@ class Rekeyer:
         """Refuses routes that cannot be; nothing changes.
 
         Raises:
-            InvalidInputError: a key that is none of its query's; the message names it.
+            InvalidInputError: a key that is none of its query's, or a partition that this does not
+                have; the message names it.
         """
         for route in plan.routes:
-            control = self._find_control(route.query)
+            control, query = self._find_control(route.query), self._queries.get(route.query)
             if control is not None and not route.key.startswith(HASHED):
                 control.encoding.spell(route.key)
+            if query is not None and route.partition >= query.partitions:
+                message = (
+                    f"routes: key {route.key} shall go to partition {route.partition}, and "
+                    f"{route.query} has {query.partitions}, counted from 0; nothing changed"
+                )
+                raise InvalidInputError(message)
 
     def handoffs(self, query: str) -> tuple[int, float]:
         """How many keys came or went in a query's last batch, and the seconds that it took."""
@@ -163,6 +174,7 @@ class Rekeyer:
             KeySample(name, operator.id, key, partition, batch, busy_s)
             for key, partition, busy_s in control.take_hot_keys(batch, HOTTEST)
         )
+        query.fixed = {hot.key for hot in query.samples if not control.encoding.can_move(hot.key)}
         query.handoffs = control.take_handoffs(batch)
         self._journal.add_hot_keys(name, operator.id, query.samples, self.stuck(name))
         try:
@@ -250,10 +262,17 @@ class Rekeyer:
         busy_s = {hot.key: hot.busy_s for hot in query.samples}
         # Hybrid handoff asks for keys in this order.
         hottest_first = sorted(partition_of, key=lambda key: -busy_s.get(key, 0.0))
+        routes: dict[str, int] = {}
+        for key in hottest_first:
+            place = key, partition_of[key]
+            try:
+                routes |= control.find_routes(dict([place]), query.partitions)
+            except InvalidInputError as error:
+                # It was planned before anybody knew the query; the others are none the worse.
+                query.given_up.add(place)
+                del partition_of[key]
+                self._journal.note(f"{name}: key {key} stays: {error}")
         try:
-            routes = control.find_routes(
-                {key: partition_of[key] for key in hottest_first}, query.partitions
-            )
             control.want(
                 Wish(routes, "hybrid", share=self._share, effective_batch=self._effective_batch)
             )

@@ -93,10 +93,13 @@ def by_number(path: Path) -> int:
 def test_words_have_the_same_results_wherever_keys_go(tmp_path: Path) -> None:
     words, output, policy = tmp_path / "words", tmp_path / "output", tmp_path / "policy.yaml"
     succeeds(WORDS / "collect.py", words, "--files", "6", "--words", "12000")
-    policy.write_text("balance: {act_above: 1.0, stop_at: 1.0}\nwindow: {batches: 1}\n")
+    # Any words that two partitions can exchange: which ones are hot depends on the installation.
+    policy.write_text(
+        "balance: {act_above: 1.0, stop_at: 1.0, min_gain: 0.001}\nwindow: {batches: 1}\n"
+    )
     how = ("--local", "2", "--policy", policy, "--report", tmp_path)
     app = (WORDS / "app.py", words, output)
-    succeeds("-m", "balancedstream.cli", "run", *how, *app, master="", partitions=3)
+    succeeds("-m", "balancedstream.cli", "run", *how, *app, master="", partitions=2)
     assert succeeds(WORDS / "check.py", words, output).startswith("EQUAL")
     moves = read_records(tmp_path / "history.jsonl", "key_move")
     assert [move for move in moves if move["settled_batch"] is not None], moves

@@ -105,10 +105,28 @@ class Ledger(StatefulProcessor):
         pass
 
 
+LARGE = 2**53 + 1
+"""No float is this whole number."""
+
+
+def with_large(frame: DataFrame) -> DataFrame:
+    columns = {"large": F.col("n") + LARGE, "even": F.col("n") % 2 == 0}
+    return frame.withColumns(columns).withColumn("small", F.lit(7).cast("byte"))
+
+
+def check_large(frames: list[pd.DataFrame]) -> None:
+    """In pandas, values are as they are where nothing moves."""
+    for frame in frames:
+        assert [t.kind for t in frame.dtypes] == ["O", "i", "i", "b", "i"]
+        assert (frame["large"] - LARGE == frame["n"]).all()
+        assert (~frame["even"] == (frame["n"] % 2 == 1)).all()
+        assert (frame["small"] == 7).all()
+
+
 class PandasLedger(Ledger):
     def handleInputRows(self, key: Any, rows: Any, timerValues: Any) -> Iterator[Any]:
         frames = [*rows]
-        assert all([*frame.columns] == ["user", "n"] for frame in frames)
+        check_large(frames)
         row = self.add([int(n) for frame in frames for n in frame["n"]])
         yield pd.DataFrame([{"user": key[0], **row.asDict()}])
 
@@ -197,7 +215,9 @@ FOR_LONG_MS = 3_600_000
 
 def hold(key: Any, frames: Iterator[pd.DataFrame], state: Any) -> Iterator[pd.DataFrame]:
     """Sets a timeout and then only looks; for u0 it goes on to set it."""
-    rows = sum(len(frame) for frame in frames)
+    seen = [*frames]
+    check_large(seen)
+    rows = sum(map(len, seen))
     if not state.exists or key[0] == "u0":
         state.update((rows + (state.get[0] if state.exists else 0),))
         state.setTimeoutDuration(FOR_LONG_MS)
@@ -211,6 +231,7 @@ class Run:
     """A running query: what it said so far, row by row."""
 
     query: StreamingQuery
+    frame: BalancedFrame
     control: KeyControl
     rows: list[Row] = field(default_factory=list)
 
@@ -294,7 +315,7 @@ def begin(stream: Callable[[int], DataFrame], tmp_path: Path) -> Iterator[Callab
             .option("checkpointLocation", str(tmp_path / checkpoint))
             .start()
         )
-        runs.append(Run(query, frame.control, rows))
+        runs.append(Run(query, frame, frame.control, rows))
         return runs[-1]
 
     yield start
@@ -349,11 +370,13 @@ def test_a_plan_for_a_later_batch_is_in_force_from_exactly_there_or_withdrawn_be
     run.wait_batches(1)
     before = {row.user: row.partition for row in run.rows}
     targets = {user: (p + 1) % PARTITIONS for user, p in before.items()}
-    withdrawn = run.last_batch + 40
+    withdrawn = run.last_batch + 12
     run.move(targets, effective_batch=withdrawn)
+    run.wait_batches(2)
     first = run.last_batch + 4
     run.move({"u0": targets["u0"], "u5": targets["u5"]}, effective_batch=first)
-    run.wait(lambda _: run.last_batch >= first + 2)
+    assert run.last_batch < withdrawn - 4
+    run.wait(lambda _: run.last_batch >= withdrawn + 1)
     run.query.stop()
     check_ledgers(run.rows)
     for row in run.rows:
@@ -431,7 +454,7 @@ def test_a_restarted_query_goes_on_with_its_keys_where_they_were(
 
 
 def test_pandas_processors_and_initial_state_move_too(
-    spark: SparkSession, begin: Callable[..., Run]
+    spark: SparkSession, stream: Callable[[int], DataFrame], begin: Callable[..., Run]
 ) -> None:
     def pandas(frame: BalancedFrame) -> DataFrame:
         return frame.transformWithStateInPandas(PandasLedger(), SEEN, "update", "none")
@@ -442,7 +465,7 @@ def test_pandas_processors_and_initial_state_move_too(
             Ledger(), SEEN, "update", "none", initialState=balanced(initial, "user")
         )
 
-    run = begin(pandas)
+    run = begin(pandas, data=with_large(users(stream(ROWS))))
     run.wait_batches(1)
     target = (run.partitions()["u2"][-1] + 1) % PARTITIONS
     run.move({"u2": target})
@@ -524,10 +547,14 @@ def test_time_to_live_is_kept_to_the_millisecond_and_timers_fire_once_at_their_t
 
 
 def test_spark_tells_no_function_of_a_timeout_that_stands_so_such_a_key_stays(
-    spark: SparkSession, begin: Callable[..., Run], tmp_path: Path
+    spark: SparkSession,
+    stream: Callable[[int], DataFrame],
+    begin: Callable[..., Run],
+    tmp_path: Path,
 ) -> None:
     modes = HELD, "n long", "update", "ProcessingTimeTimeout"
-    run = begin(lambda frame: frame.applyInPandasWithState(hold, *modes))
+    data = with_large(users(stream(ROWS)))
+    run = begin(lambda frame: frame.applyInPandasWithState(hold, *modes), data=data)
     run.wait_batches(1)
     home = {row.user: row.partition for row in run.rows}
     run.move({user: (home[user] + 1) % PARTITIONS for user in ("u0", "u1")})
@@ -560,6 +587,30 @@ def test_the_state_of_the_attempt_that_counts_moves_also_where_no_two_attempts_a
         for before, after in pairwise(said):
             assert after[: len(before)] == before
     assert all(len(set(seen)) >= 3 for seen in run.partitions().values())
+
+
+def test_one_balanced_frame_is_refused_to_a_second_query_and_serves_the_next_one(
+    begin: Callable[..., Run], tmp_path: Path
+) -> None:
+    run = begin(count)
+
+    def start_again(checkpoint: str) -> StreamingQuery:
+        transformed = count(run.frame)
+        location = str(tmp_path / checkpoint)
+        writer = transformed.writeStream.outputMode("update").format("noop")
+        return writer.option("checkpointLocation", location).start()
+
+    run.wait_batches(1)
+    with pytest.raises(StreamingQueryException, match=r"has the same balanced\(\.\.\.\)"):
+        start_again("second").awaitTermination(60)
+    run.wait_batches(1)
+    run.query.stop()
+    later = start_again("second")
+    deadline_s = time.monotonic() + 60
+    while later.lastProgress is None and time.monotonic() < deadline_s:
+        time.sleep(0.1)
+    assert later.isActive
+    later.stop()
 
 
 def test_what_cannot_be_balanced_is_refused_with_the_field_named(

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import sys
 from pathlib import Path
+from subprocess import PIPE, Popen
 from typing import Any
 
 import pytest
@@ -11,7 +13,8 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable
 from pyspark.sql.types import StructType
 
 from balancedstream.core.epochs import Epoch, Export, Wish
-from balancedstream.errors import CheckpointError
+from balancedstream.errors import CheckpointError, InvalidInputError
+from balancedstream.keyed import mailbox
 from balancedstream.keyed.mailbox import Mailbox
 from balancedstream.keyed.source import ControlReader
 from balancedstream.keyed.storage import Home, describe_offset
@@ -120,3 +123,33 @@ def test_it_is_refused_in_the_first_batch_too_when_no_task_has_told_where_the_ch
         reader.latestOffset({"clicks": {"0": 17}}, ReadAllAvailable())
     start = reader.initialOffset()
     assert reader.latestOffset(start, ReadAllAvailable()) == start
+
+
+CLAIM = """
+import sys
+from pathlib import Path
+from balancedstream.keyed.mailbox import Mailbox
+print(Mailbox(Path(sys.argv[1])).claim(), flush=True)
+sys.stdin.read()
+"""
+
+
+def test_two_queries_with_one_mailbox_do_not_both_plan(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = tmp_path / "other"
+    folder.mkdir()
+    command = [sys.executable, "-c", CLAIM, str(folder)]
+    with Popen(command, stdin=PIPE, stdout=PIPE, text=True) as first:
+        assert first.stdout is not None
+        assert first.stdout.readline() == "True\n"
+        second = ControlReader(StructType().add("route", "integer"), "keys", folder)
+        offset = second.initialOffset()
+        monkeypatch.setattr(mailbox, "CLAIM_TIMEOUT_S", 0.1)
+        with pytest.raises(InvalidInputError, match="another query that runs has the same"):
+            second.latestOffset(offset, ReadAllAvailable())
+        with pytest.raises(InvalidInputError, match="another query that runs has the same"):
+            second.partitions(offset, offset)
+    # It has ended.
+    assert second.latestOffset(offset, ReadAllAvailable()) == offset
+    assert second.latestOffset(offset, ReadAllAvailable()) == offset

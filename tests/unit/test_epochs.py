@@ -326,6 +326,17 @@ def test_hybrid_handoff_asks_for_the_hottest_keys_first() -> None:
     assert epoch.most == 2
 
 
+def test_keys_that_never_hand_anything_over_do_not_hold_up_the_others() -> None:
+    stuck, willing = ['"a"', '"b"'], ['"c"', '"d"', '"e"', '"f"']
+    wish = Wish(dict.fromkeys([*stuck, *willing], 3), "hybrid", len(stuck))
+    epoch = Epoch()
+    for batch in range(7):
+        pieces = {key: (0, 9) for key in epoch.asked if key in willing}
+        exports = (Export(batch - 1, 0, str(batch), pieces),) if pieces else ()
+        epoch = advance_epoch(epoch, wish, exports, batch)
+    assert sorted(epoch.routes) == willing
+
+
 def test_of_keys_that_rows_touch_each_task_hands_over_a_share() -> None:
     query = Query()
     wish = Wish({quote(key): 4 for key in KEYS}, "hybrid", share=1)

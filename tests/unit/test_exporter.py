@@ -20,6 +20,7 @@ from prometheus_client.openmetrics.parser import text_string_to_metric_families 
 from prometheus_client.parser import text_string_to_metric_families as parse_text
 
 from balancedstream.core.handoffs import LoadCost
+from balancedstream.core.keys import KeyNaming
 from balancedstream.core.observations import BatchSample, KeySample, TaskSample
 from balancedstream.errors import BalancedStreamError, InvalidInputError, PortInUseError
 from balancedstream.exporter import (
@@ -879,6 +880,22 @@ def test_where_promtool_is_missing_a_laptop_skips_and_ci_fails(
     monkeypatch.setenv("CI", ci)
     with pytest.raises(outcome, match="promtool is not installed; it comes with Prometheus"):
         find_promtool()
+
+
+@pytest.mark.parametrize(
+    ("naming", "shown"),
+    [("plain", {'"de"'}), ("hashed", {"#fa20977256dfdd5a"}), ("off", set())],
+)
+def test_hot_keys_are_shown_as_they_are_or_hashed_or_not_at_all(
+    naming: KeyNaming, shown: set[str]
+) -> None:
+    exporter = Exporter(hot_keys=naming)
+    exporter.on_batch(batch_of(), [task_of(0)], {"0": 1})
+    exporter.on_hot_keys("q", 0, (KeySample("q", 0, '"de"', 0, 1, 0.5),))
+    samples = [sample for family in exporter.collect() for sample in family.samples]
+    hot = [s for s in samples if s.name == "balancedstream_hot_key_busy_seconds"]
+    assert {sample.labels["key"] for sample in hot} == shown
+    assert naming == "plain" or not any('"de"' in str(sample.labels) for sample in samples)
 
 
 def test_the_document_lists_every_metric_and_nothing_else() -> None:

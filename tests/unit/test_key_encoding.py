@@ -255,6 +255,20 @@ def test_a_row_without_a_key_is_never_moved() -> None:
         encode(spark.StringType()).read("null")
 
 
+def test_a_key_with_nan_in_a_column_is_never_moved_for_pandas_has_nan_for_null() -> None:
+    encoding = encode(spark.StringType(), spark.FloatType())
+    (row,) = pd.DataFrame({"land": ["de"], "share": pd.array([None], "float32")}).itertuples(
+        index=False
+    )
+    assert encoding.write(row) == '["de","NaN"]'
+    with pytest.raises(InvalidInputError, match="NaN is never moved"):
+        encoding.spell('["de","NaN"]')
+    movable = {
+        text: encoding.can_move(text) for text in ('["de","NaN"]', '["de",0.5]', '["NaN",1.0]')
+    }
+    assert movable == {'["de","NaN"]': False, '["de",0.5]': True, '["NaN",1.0]': True}
+
+
 def test_a_key_of_several_columns_may_have_nulls() -> None:
     encoding = encode(spark.StringType(), spark.LongType())
     assert encoding.read("[null,null]") == (None, None)

@@ -269,6 +269,35 @@ def test_a_key_that_is_none_of_the_query_is_refused_by_its_name(stream: Stream) 
     assert stream.wish() is None
 
 
+def test_a_partition_that_is_not_there_is_refused_by_the_key(stream: Stream) -> None:
+    with pytest.raises(InvalidInputError, match='key "de" shall go to partition 6, and q has 6'):
+        stream.plan((DE, PARTITIONS))
+    assert stream.wish() is None
+
+
+def test_of_what_was_planned_before_the_query_was_known_only_what_cannot_be_is_left_out(
+    tmp_path: Path,
+) -> None:
+    stream = Stream(tmp_path)
+    stream.rekeyer.end_query("q")
+    stream.plan((DE, PARTITIONS), (FR, 2), ("null", 3))
+    stream.run_batch(Epoch())
+    assert stream.wish() == Wish({FR: stream.route(FR, 2)}, "hybrid", SHARE)
+    assert stream.view.notes == [
+        'q: key "de" stays: partition: must be an integer from 0 to 5, not 6',
+        "q: key null stays: key null: rows without a key are never moved; nothing changed",
+        'q: keys change their state partition: "fr" to 2',
+    ]
+    stream.run_batch(Epoch())
+    assert len(stream.view.notes) == 3
+
+
+def test_rows_without_a_key_are_known_to_stay_however_hot_they_are(stream: Stream) -> None:
+    stream.run_batch(Epoch(), {"null": (0, 9.0), DE: (5, 2.0)})
+    assert [hot.key for hot in stream.rekeyer.samples("q")] == ["null", DE]
+    assert stream.rekeyer.stuck("q") == {"null"}
+
+
 def test_of_a_partition_that_two_attempts_reported_no_state_counts(stream: Stream) -> None:
     report = {
         "query": "q", "run": "r", "checkpoint": str(stream.folder), "batch": 1, "partition": 0,

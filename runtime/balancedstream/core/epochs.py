@@ -206,10 +206,12 @@ def advance_epoch(epoch: Epoch, wish: Wish | None, exports: Iterable[Export], ba
             arrivals[key] = Arrival(source, piece)
             routes[key] = target
     routes = {key: route for key, route in routes.items() if route}
-    pending: Sequence[str] = ()
+    pending: list[str] = []
     # What is written down at the end of this batch is for the next one.
     if first is None or batch + 1 >= first:
         pending = [key for key, target in targets.items() if routes.get(key, 0) != target]
+    # What was asked for in vain gives way: it shall not hold up the others.
+    pending.sort(key=frozenset(epoch.asked).__contains__)
     asked, touched = _ask(pending, wish)
     if not arrivals and not asked and touched == epoch.touched and not epoch.asked:
         return epoch

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime
+import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -14,7 +15,6 @@ from pyspark.sql.types import (
     DoubleType,
     FloatType,
     IntegralType,
-    StringType,
     StructType,
     TimestampType,
 )
@@ -90,13 +90,22 @@ class KeyEncoding:
         """A key that shall be moved, in the form that `write` gives it.
 
         Raises:
-            InvalidInputError: as `read`; or it is NaN, which pandas cannot tell from null.
+            InvalidInputError: as `read`; or a column of it is NaN, which pandas cannot tell from
+                null.
         """
-        spelled = self.write(self.read(text))
-        if spelled == '"NaN"' and self._alone and not isinstance(self._types[0], StringType):
+        values = self.read(text)
+        if any(isinstance(value, float) and math.isnan(value) for value in values):
             message = f"key {text}: NaN is never moved; nothing changed"
             raise InvalidInputError(message)
-        return spelled
+        return self.write(values)
+
+    def can_move(self, text: str) -> bool:
+        """Whether a key that a task has written may be moved: it is not null, and has no NaN."""
+        try:
+            self.spell(text)
+        except InvalidInputError:
+            return False
+        return True
 
     def find_route(self, text: str, partition: int, partitions: int) -> int:
         """The smallest route that brings a key to a state partition.

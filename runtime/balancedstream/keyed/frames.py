@@ -7,7 +7,7 @@ import math
 import warnings
 from typing import Any, Literal
 
-from pyspark.sql import DataFrame
+from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as sf
 from pyspark.sql.streaming import StatefulProcessor
 from pyspark.sql.types import (
@@ -15,6 +15,7 @@ from pyspark.sql.types import (
     BooleanType,
     DataType,
     IntegerType,
+    IntegralType,
     StructType,
     TimestampNTZType,
     TimestampType,
@@ -345,7 +346,7 @@ class BalancedFrame:
         columns = [
             sf.col(f"`{field.name}`")
             if field.name in schema.fieldNames()
-            else sf.lit(None).cast(field.dataType).alias(field.name)
+            else _fill(field.dataType).alias(field.name)
             for field in self._frame.schema
         ]
         asked = rows.select(
@@ -357,6 +358,15 @@ class BalancedFrame:
         """Every key where the stream begins with it: initial state is Spark's first batch's."""
         hidden = {ROUTE_COLUMN: sf.lit(0), CONTROL_COLUMN: sf.lit(False)}
         return self._frame.withColumns(hidden).groupBy(ROUTE_COLUMN, *self._keys)
+
+
+def _fill(data_type: DataType) -> Column:
+    """What control rows have in the user's columns: null, so that no watermark comes of them.
+
+    But pandas makes floats of whole numbers, and objects of booleans, where a null is among them.
+    """
+    has_no_null = isinstance(data_type, IntegralType | BooleanType)
+    return sf.lit(0 if has_no_null else None).cast(data_type)
 
 
 def balanced(df: DataFrame, *keys: str, name: str = DEFAULT_NAME) -> BalancedFrame:

@@ -7,6 +7,7 @@ is written.
 
 from __future__ import annotations
 
+import fcntl
 import json
 import os
 import time
@@ -15,6 +16,9 @@ from pathlib import Path
 from typing import Any
 
 from balancedstream.core.epochs import Export, Wish, parse_wish
+
+CLAIM_TIMEOUT_S = 10.0
+"""The process of a query that was stopped or failed ends soon after it."""
 
 
 class Mailbox:
@@ -25,10 +29,33 @@ class Mailbox:
     """
 
     def __init__(self, folder: Path) -> None:
+        self._lock = folder / "lock"
         self._checkpoint = folder / "checkpoint"
         self._wish = folder / "wish.json"
         self._exports = folder / "exports.json"
         self._read: dict[Path, tuple[tuple[int, int], Any]] = {}
+
+    def claim(self) -> bool:
+        """Have no other process plan by this folder as long as this one runs.
+
+        Returns:
+            False where another one goes on.
+        """
+        if self._lock in _claimed:
+            return True
+        lock = os.open(self._lock, os.O_RDWR | os.O_CREAT)
+        deadline_s = time.monotonic() + CLAIM_TIMEOUT_S
+        while True:
+            try:
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                if time.monotonic() > deadline_s:
+                    os.close(lock)
+                    return False
+                time.sleep(0.05)
+            else:
+                _claimed[self._lock] = lock
+                return True
 
     def write_checkpoint(self, checkpoint: str) -> None:
         """Where the query's checkpoint is."""
@@ -70,6 +97,10 @@ class Mailbox:
         if path not in self._read or self._read[path][0] != version:
             self._read[path] = version, parse(path.read_text("utf-8"))
         return self._read[path][1]
+
+
+# Descriptors, held until the process ends: a reader, which travels to tasks, could not hold them.
+_claimed: dict[Path, int] = {}
 
 
 def _write_whole(path: Path, content: bytes) -> None:

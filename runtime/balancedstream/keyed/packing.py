@@ -56,17 +56,21 @@ class _InstantPickler(pickle.Pickler):
 
     Of Spark's types, a timestamp so remains the instant that it is: in an executor whose machine
     has another zone, and in the hour that comes twice when clocks are put back. A timestamp_ntz
-    remains what clocks show. For both see `toInternal` in `pyspark.sql.types`.
+    remains what clocks show, in the hour that they leave out too. For both see `toInternal` in
+    `pyspark.sql.types`.
     """
 
     def reducer_override(self, value: Any) -> Any:
         """Called for every value that is not of a type of `builtins`."""
         if type(value) is datetime.datetime and value.tzinfo is None:
             try:
-                return value.astimezone().__reduce_ex__(PROTOCOL)
+                instant = value.astimezone()
             except (OverflowError, ValueError):
                 # On the first or last day of the calendar, when no clock was put back.
                 return NotImplemented
+            # In the hour that clocks leave out there are no instants.
+            if instant.replace(tzinfo=None) == value:
+                return instant.__reduce_ex__(PROTOCOL)
         return NotImplemented
 
 

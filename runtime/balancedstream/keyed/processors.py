@@ -184,7 +184,7 @@ class StripRows:
     """Makes the user's rows of Spark's.
 
     Args:
-        columns: the user's, which come first; the last one of the hidden ones says what is control.
+        columns: the user's. After them come the two hidden ones: the route, and what is control.
     """
 
     def __init__(self, columns: tuple[str, ...]) -> None:
@@ -193,8 +193,9 @@ class StripRows:
     def __call__(self, rows: Rows) -> Rows:
         """Without control rows and hidden columns."""
         make = Row(*self._columns)
-        count = len(self._columns)
-        return (make(*row[:count]) for row in rows if not row[-1])
+        for *cells, _, is_control in rows:
+            if not is_control:
+                yield make(*cells)
 
 
 class StripFrames:

@@ -16,7 +16,7 @@ from pyspark.sql.streaming.datasource import ReadLimit, SupportsTriggerAvailable
 from pyspark.sql.types import StructType
 
 from balancedstream.core.epochs import Epoch, Wish, advance_epoch
-from balancedstream.errors import CheckpointError
+from balancedstream.errors import CheckpointError, InvalidInputError
 from balancedstream.keyed.encoding import KeyEncoding
 from balancedstream.keyed.mailbox import Mailbox
 from balancedstream.keyed.storage import MARK, BatchContext, Home, describe_offset
@@ -78,8 +78,10 @@ class ControlReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         Raises:
             CheckpointError: the checkpoint is that of a query that was not balanced, or had a
                 balanced operator of another name in this place.
+            InvalidInputError: another query runs with the same `balanced(...)`.
         """
         self._check(start)
+        self._claim()
         checkpoint = self._mailbox.read_checkpoint()
         if checkpoint is None or self._mailbox.read_version() == self._before:
             return start
@@ -115,6 +117,15 @@ class ControlReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             )
             raise CheckpointError(message)
 
+    def _claim(self) -> None:
+        """Two queries would each plan by what the tasks of both have handed over."""
+        if not self._mailbox.claim():
+            message = (
+                "another query that runs has the same balanced(...); this one did not start, and "
+                "no row was processed: call balanced(...) anew for each query"
+            )
+            raise InvalidInputError(message)
+
     def _read_wish(self) -> Wish | None:
         wish = self._mailbox.read_wish()
         if self._changes_left is not None and wish != self._followed:
@@ -146,8 +157,10 @@ class ControlReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         Raises:
             CheckpointError: as `latestOffset`, where a query that was not balanced ended within a
                 batch.
+            InvalidInputError: as `latestOffset`.
         """
         self._check(end)
+        self._claim()
         return [InputPartition(end["table"])] if start != end else []
 
     def read(self, partition: InputPartition) -> Iterator[tuple[Any, ...]]:
