@@ -55,6 +55,7 @@ from balancedstream.engine.session import LocalExecutors
 from balancedstream.history import ShuffleRecord
 from balancedstream.shuffling.collecting import watch
 from balancedstream.shuffling.folders import BatchCosts
+from balancedstream.shuffling.joining import ARROW, join_outputs, make_pandas_form
 from balancedstream.shuffling.routing import make_router, name_items
 from balancedstream.shuffling.timing import FunctionMeter, Piece, cut_arrow, cut_pandas
 
@@ -292,7 +293,7 @@ def simulate_all() -> None:
 
 
 def measure_overhead() -> None:
-    """What measuring costs for a piece of one row, where the function does nothing."""
+    """What a piece of one row costs to cut, measure and join, where the function does nothing."""
     file = REPOSITORY / "benchmarks" / "results" / "shuffle_overhead.jsonl"
     benchmark = Benchmark("shuffle, overhead", file.parent, file, smoke=False, code=describe_code())
     chance = np.random.default_rng(1)
@@ -304,10 +305,13 @@ def measure_overhead() -> None:
     frame = pd.DataFrame(columns)
     batch = pa.RecordBatch.from_pandas(frame)
     pieces = [Piece(item, 1, None) for item in columns["item"]]
-    ways: dict[str, Callable[[], list[Piece[Any]]]] = {
-        "pandas": lambda: cut_pandas(frame, "item"),
-        "Arrow": lambda: cut_arrow(batch, "item"),
-        "rows": lambda: pieces,
+    ways: dict[str, tuple[Callable[[], list[Piece[Any]]], Callable[[Any], Iterator[Any]]]] = {
+        "pandas": (
+            lambda: cut_pandas(frame, "item"),
+            partial(join_outputs, form=make_pandas_form()),
+        ),
+        "Arrow": (lambda: cut_arrow(batch, "item"), partial(join_outputs, form=ARROW)),
+        "rows": (lambda: pieces, iter),
     }
     cases: list[Case] = [{"way": way, "repetition": n} for way in ways for n in range(1, 6)]
     for case in benchmark.find_missing(cases):
@@ -315,7 +319,8 @@ def measure_overhead() -> None:
         for _ in range(2):
             meter = FunctionMeter[Any, Any]("f", None, CostSketch(0.001, 0.1, seed=0))
             began_s = time.perf_counter()
-            for _ in meter.run(iter, (ways[str(case["way"])]() for _ in range(1))):
+            cut, join = ways[str(case["way"])]
+            for _ in join(meter.run(iter, (cut() for _ in range(1)))):
                 pass
             meter.summarize(0)
             piece_us = (time.perf_counter() - began_s) / PIECES * 1e6

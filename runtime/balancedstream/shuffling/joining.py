@@ -6,6 +6,7 @@ large one does, a millisecond or more in pandas, and that is more than measuring
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
@@ -18,6 +19,9 @@ ROWS_PER_OUTPUT = 10_000
 BYTES_PER_OUTPUT = 4 * 2**20
 """Once so many bytes are held, they are given to Spark: a function may have chosen small outputs
 because its rows are large."""
+
+FIXED_KINDS = set("biufmM")
+"""Booleans, numbers and times: eight bytes a cell at most."""
 
 PLAIN_CELLS = {
     *("boolean", "bytes", "date", "datetime", "datetime64", "decimal", "empty", "floating"),
@@ -33,24 +37,21 @@ class Form:
     Attributes:
         kind: their class. What is of another goes to Spark as it is, which may refuse it.
         describe: what two of them must have in common so that nothing but their number changes
-            when they are put together; None for one that cannot be held.
-        size_bytes: what one holds.
+            when they are put together, and how many bytes one holds; None if it cannot be held.
         copy: makes one that shares no memory with the function, which may use that memory again for
             its next output.
         join: puts them together; there is at least one.
     """
 
     kind: type
-    describe: Callable[[Any], Any]
-    size_bytes: Callable[[Any], int]
+    describe: Callable[[Any], tuple[Any, int] | None]
     copy: Callable[[Any], Any]
     join: Callable[[list[Any]], Any]
 
 
 ARROW = Form(
     kind=pa.RecordBatch,
-    describe=lambda batch: batch.schema,
-    size_bytes=lambda batch: batch.nbytes,
+    describe=lambda batch: (batch.schema, batch.nbytes),
     # Of a single batch, Arrow makes no copy.
     copy=lambda batch: pa.concat_batches([batch, batch.slice(0, 0)]),
     join=pa.concat_batches,
@@ -62,18 +63,23 @@ def make_pandas_form() -> Form:
     # Only who uses pandas waits for its import.
     import pandas as pd  # noqa: PLC0415
 
-    def describe(frame: pd.DataFrame) -> list[tuple[Any, Any]] | None:
+    def describe(frame: pd.DataFrame) -> tuple[Any, int] | None:
+        size_bytes = 0
         for at, dtype in enumerate(frame.dtypes):
+            if dtype.kind in FIXED_KINDS:
+                size_bytes += 8 * len(frame)
+                continue
+            cells = frame.iloc[:, at].to_numpy()
             # A list or an array may be filled again, and copying a frame does not copy it.
-            if dtype.kind == "O" and pd.api.types.infer_dtype(frame.iloc[:, at]) not in PLAIN_CELLS:
+            if pd.api.types.infer_dtype(cells) not in PLAIN_CELLS:
                 return None
+            size_bytes += sum(map(sys.getsizeof, cells))
         # Integers that are put together with floats would become floats.
-        return list(frame.dtypes.items())
+        return list(frame.dtypes.items()), size_bytes
 
     return Form(
         kind=pd.DataFrame,
         describe=describe,
-        size_bytes=lambda frame: int(frame.memory_usage(deep=True).sum()),
         copy=lambda frame: frame.copy(),
         join=lambda frames: pd.concat(frames, ignore_index=True),
     )
@@ -91,22 +97,26 @@ def join_outputs(outputs: Iterable[Any], form: Form) -> Iterator[Any]:
         together, or the next one is not like them; others are given on as they are.
     """
     held: list[Any] = []
-    held_are: Any = None
+    held_likeness: Any = None
     rows = size_bytes = 0
     for output in outputs:
-        is_a = form.describe(output) if type(output) is form.kind else None
-        size = 0 if is_a is None else form.size_bytes(output)
-        is_small = is_a is not None and len(output) < ROWS_PER_OUTPUT and size < BYTES_PER_OUTPUT
-        if held and not (is_small and is_a == held_are):
+        described = form.describe(output) if type(output) is form.kind else None
+        likeness, output_bytes = described or (None, 0)
+        is_small = (
+            described is not None
+            and len(output) < ROWS_PER_OUTPUT
+            and output_bytes < BYTES_PER_OUTPUT
+        )
+        if held and not (is_small and likeness == held_likeness):
             yield form.join(held)
             held, rows, size_bytes = [], 0, 0
         if not is_small:
             yield output
             continue
         held.append(form.copy(output))
-        held_are = is_a
+        held_likeness = likeness
         rows += len(output)
-        size_bytes += size
+        size_bytes += output_bytes
         if rows >= ROWS_PER_OUTPUT or size_bytes >= BYTES_PER_OUTPUT:
             yield form.join(held)
             held, rows, size_bytes = [], 0, 0

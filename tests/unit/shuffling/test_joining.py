@@ -67,6 +67,13 @@ def test_large_rows_are_not_held(form: Form) -> None:
     assert [len(output) for output in join_outputs([large] * 3, form)] == [1, 1, 1]
 
 
+def test_large_texts_are_not_held_however_pandas_keeps_them() -> None:
+    text = "x" * BYTES_PER_OUTPUT
+    for dtype in ("object", "string", pd.ArrowDtype(pa.string())):
+        large = pd.DataFrame({"n": pd.Series([text], dtype=dtype)})
+        assert [len(output) for output in join_outputs([large] * 3, PANDAS)] == [1, 1, 1]
+
+
 @FORMS
 def test_an_output_is_given_before_more_is_asked_for_once_enough_is_held(form: Form) -> None:
     asked = []
