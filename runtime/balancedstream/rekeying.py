@@ -126,7 +126,9 @@ class Rekeyer:
         for route in plan.routes:
             control, query = self._find_control(route.query), self._queries.get(route.query)
             if control is not None and not route.key.startswith(HASHED):
-                control.encoding.spell(route.key)
+                key = control.encoding.spell(route.key)
+                if query is None or query.adopted.get(key) != route.partition:
+                    control.encoding.check_movable(key)
             if query is not None and route.partition >= query.partitions:
                 message = (
                     f"routes: key {route.key} shall go to partition {route.partition}, and "
@@ -264,14 +266,21 @@ class Rekeyer:
         hottest_first = sorted(partition_of, key=lambda key: -busy_s.get(key, 0.0))
         routes: dict[str, int] = {}
         for key in hottest_first:
-            place = key, partition_of[key]
+            partition = partition_of[key]
             try:
-                routes |= control.find_routes(dict([place]), query.partitions)
+                if query.adopted.get(key) != partition:
+                    control.encoding.check_movable(key)
+                routes |= control.find_routes({key: partition}, query.partitions)
             except InvalidInputError as error:
                 # It was planned before anybody knew the query; the others are none the worse.
-                query.given_up.add(place)
+                query.given_up.add((key, partition))
+                shown = self._journal.name_key(key)
+                why = str(error).replace(key, shown)
+                self._journal.note(f"{name}: key {shown} stays: {why}")
                 del partition_of[key]
-                self._journal.note(f"{name}: key {key} stays: {error}")
+                if key in query.adopted:
+                    partition_of[key] = query.adopted[key]
+                    routes[key] = query.epoch.route_of(key)
         try:
             control.want(
                 Wish(routes, "hybrid", share=self._share, effective_batch=self._effective_batch)

@@ -118,6 +118,8 @@ LOOK_ALIKES: dict[str, list[Any]] = {
     "m map<string, int>": [{}, {"k": None}, {"k": 1}],
     "r struct<x: int, map: string>": [(None, None), (1, None), (None, "1")],
     "n array<struct<x: string, y: string>>": [[None], [("x", None)], [(None, "x")]],
+    "q struct<`a.b`: string, `A.B`: string>": [(None, "x"), ("x", None)],
+    "p map<struct<x: int>, array<int>>": [{(1,): [None]}, {(1,): []}],
 }
 
 
@@ -136,11 +138,13 @@ def test_rows_that_differ_at_all_are_told_apart(spark: SparkSession) -> None:
 
 
 def test_variants_that_differ_are_told_apart(spark: SparkSession) -> None:
-    texts = [None, "null", "1", "{}", '{"a": null}', '{"a": 1}', "[]"]
+    texts = [None, "null", "1", "{}", '{"a": null}', '{"a": 1}', "[]", '"2020-01-01"', "1.5"]
     df = spark.createDataFrame([(text,) for text in texts], "text string")
-    variants = df.select(F.parse_json("text").alias("v"))
+    parsed = df.select(F.parse_json("text").alias("v"))
+    typed = spark.range(1).selectExpr("inline(array(struct(date'2020-01-01' :: variant AS v)))")
+    variants = parsed.union(typed)
     for mark in mark_rows([(variants["v"], variants.schema["v"].dataType)]):
-        assert len({row[0] for row in variants.select(mark).collect()}) == len(texts)
+        assert len({row[0] for row in variants.select(mark).collect()}) == len(texts) + 1
 
 
 def test_each_partition_is_one_task_and_an_empty_one_is_no_trouble(spark: SparkSession) -> None:

@@ -326,11 +326,16 @@ def test_hybrid_handoff_asks_for_the_hottest_keys_first() -> None:
     assert epoch.most == 2
 
 
-def test_keys_that_never_hand_anything_over_do_not_hold_up_the_others() -> None:
-    stuck, willing = ['"a"', '"b"'], ['"c"', '"d"', '"e"', '"f"']
-    wish = Wish(dict.fromkeys([*stuck, *willing], 3), "hybrid", len(stuck))
+@given(st.integers(0, 6), st.integers(1, 6), st.integers(1, 4))
+def test_keys_that_never_hand_anything_over_do_not_hold_up_the_others(
+    stuck_count: int, willing_count: int, share: int
+) -> None:
+    stuck = [f'"s{number}"' for number in range(stuck_count)]
+    willing = [f'"w{number}"' for number in range(willing_count)]
+    wish = Wish(dict.fromkeys([*stuck, *willing], 3), "hybrid", share)
     epoch = Epoch()
-    for batch in range(7):
+    # Each that comes may have to wait until all others had their turn.
+    for batch in range(1 + willing_count * (stuck_count + willing_count)):
         pieces = {key: (0, 9) for key in epoch.asked if key in willing}
         exports = (Export(batch - 1, 0, str(batch), pieces),) if pieces else ()
         epoch = advance_epoch(epoch, wish, exports, batch)

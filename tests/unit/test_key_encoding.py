@@ -262,11 +262,18 @@ def test_a_key_with_nan_in_a_column_is_never_moved_for_pandas_has_nan_for_null()
     )
     assert encoding.write(row) == '["de","NaN"]'
     with pytest.raises(InvalidInputError, match="NaN is never moved"):
-        encoding.spell('["de","NaN"]')
+        encoding.check_movable('["de","NaN"]')
     movable = {
         text: encoding.can_move(text) for text in ('["de","NaN"]', '["de",0.5]', '["NaN",1.0]')
     }
     assert movable == {'["de","NaN"]': False, '["de",0.5]': True, '["NaN",1.0]': True}
+
+
+def test_arrays_of_numpy_are_the_keys_that_lists_are() -> None:
+    encoding = encode(spark.ArrayType(spark.ArrayType(spark.LongType())))
+    nested = np.empty(2, object)
+    nested[:] = [np.array([1, 2]), np.array([3])]
+    assert encoding.write((nested,)) == encoding.write(([[1, 2], [3]],)) == "[[1,2],[3]]"
 
 
 def test_a_key_of_several_columns_may_have_nulls() -> None:

@@ -9,7 +9,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from pyspark.sql.types import StringType, StructType
+from pyspark.sql.types import DataType, DoubleType, StringType, StructField, StructType
 
 from balancedstream.core.epochs import Arrival, Epoch, Piece, Wish
 from balancedstream.core.hotkeys import HotKeySketch
@@ -44,14 +44,16 @@ class Notes:
 class Stream:
     """One balanced query whose batches are made by hand."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, *key_types: DataType) -> None:
         self.folder = folder
         self.view: Any = Notes()
         self.history = History(RunInfo("test", 0.0, 2, "4.3.0", "3.11"))
         self.exporter = Exporter()
         self.rekeyer = Rekeyer(Journal(self.history, self.view, self.exporter, lambda: 0.0))
         context: Any = SimpleNamespace(accumulator=lambda value, param: None)
-        encoding = KeyEncoding(StructType().add("user", StringType()))
+        types = key_types or (StringType(),)
+        fields = [StructField(f"k{at}", of_type) for at, of_type in enumerate(types)]
+        encoding = KeyEncoding(StructType(fields))
         self.control = KeyControl(context, "keys", encoding)
         self.batch = -1
         self.run_id = "r"
@@ -290,6 +292,23 @@ def test_of_what_was_planned_before_the_query_was_known_only_what_cannot_be_is_l
     ]
     stream.run_batch(Epoch())
     assert len(stream.view.notes) == 3
+
+
+def test_a_key_that_may_not_move_stays_where_its_checkpoint_has_it(tmp_path: Path) -> None:
+    stream = Stream(tmp_path, StringType(), DoubleType())
+    never, free = '["de","NaN"]', '["fr",0.5]'
+    place = 3
+    route = stream.route(never, place)
+    stream.run_batch(Epoch(routes={never: route}), {never: (place, 9.0), free: (1, 1.0)})
+    assert stream.rekeyer.stuck("q") == {never}
+    adopted = [(kept.key, kept.partition) for kept in stream.rekeyer.routes]
+    assert adopted == [(never, place)]
+    stream.plan(*adopted, (free, 2))
+    wish = Wish({free: stream.route(free, 2), never: route}, "hybrid", SHARE)
+    assert stream.wish() == wish
+    with pytest.raises(InvalidInputError, match="NaN is never moved"):
+        stream.plan((never, place + 1))
+    assert stream.wish() == wish
 
 
 def test_rows_without_a_key_are_known_to_stay_however_hot_they_are(stream: Stream) -> None:

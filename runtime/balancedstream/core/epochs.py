@@ -210,9 +210,7 @@ def advance_epoch(epoch: Epoch, wish: Wish | None, exports: Iterable[Export], ba
     # What is written down at the end of this batch is for the next one.
     if first is None or batch + 1 >= first:
         pending = [key for key, target in targets.items() if routes.get(key, 0) != target]
-    # What was asked for in vain gives way: it shall not hold up the others.
-    pending.sort(key=frozenset(epoch.asked).__contains__)
-    asked, touched = _ask(pending, wish)
+    asked, touched = _ask(pending, wish, epoch)
     if not arrivals and not asked and touched == epoch.touched and not epoch.asked:
         return epoch
     return Epoch(
@@ -226,13 +224,20 @@ def advance_epoch(epoch: Epoch, wish: Wish | None, exports: Iterable[Export], ba
     )
 
 
-def _ask(pending: Sequence[str], wish: Wish) -> tuple[tuple[str, ...], tuple[str, ...]]:
+def _ask(
+    pending: Sequence[str], wish: Wish, before: Epoch
+) -> tuple[tuple[str, ...], tuple[str, ...]]:
     """Which keys are asked for in any case, and which if a record of theirs comes."""
     if wish.strategy == "eager":
         return tuple(pending), ()
     if wish.strategy == "lazy":
         return (), tuple(pending)
-    return tuple(pending[: wish.share]), tuple(pending)
+    first = 0
+    if not frozenset(before.asked).isdisjoint(pending):
+        # Keys that are asked for in vain shall not hold up the others: all have their turn.
+        first = before.number * wish.share % len(pending)
+    in_turn = [*pending[first:], *pending[:first]]
+    return tuple(in_turn[: wish.share]), tuple(pending)
 
 
 def _accept(exports: Iterable[Export], batch: int) -> dict[str, Piece]:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import fcntl
 import json
+import logging
 import os
 import time
 from collections.abc import Callable
@@ -16,6 +17,8 @@ from pathlib import Path
 from typing import Any
 
 from balancedstream.core.epochs import Export, Wish, parse_wish
+
+log = logging.getLogger(__name__)
 
 CLAIM_TIMEOUT_S = 10.0
 """The process of a query that was stopped or failed ends soon after it."""
@@ -53,9 +56,12 @@ class Mailbox:
                     os.close(lock)
                     return False
                 time.sleep(0.05)
-            else:
-                _claimed[self._lock] = lock
-                return True
+                continue
+            except OSError:
+                # This file system knows no locks, and nobody needs one who runs a single query.
+                log.warning("%s cannot be locked: run each balanced(...) in one query", self._lock)
+            _claimed[self._lock] = lock
+            return True
 
     def write_checkpoint(self, checkpoint: str) -> None:
         """Where the query's checkpoint is."""

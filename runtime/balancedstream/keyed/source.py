@@ -121,8 +121,9 @@ class ControlReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """Two queries would each plan by what the tasks of both have handed over."""
         if not self._mailbox.claim():
             message = (
-                "another query that runs has the same balanced(...); this one did not start, and "
-                "no row was processed: call balanced(...) anew for each query"
+                "another query that runs, or another operator of this one, has the same "
+                "balanced(...); this query did not start, and no row was processed: call "
+                "balanced(...) anew for each, and within one query give each a name of its own"
             )
             raise InvalidInputError(message)
 

@@ -39,6 +39,7 @@ class Report:
         shuffle: its name, for people.
         plan: which DataFrame it is of: what was begun and failed reports beside what came after it.
         batch: number of the batch.
+        partition: that the task ran.
         partitions: how many will report.
         task: compressed `TaskCosts`; a sketch is mostly empty.
     """
@@ -47,6 +48,7 @@ class Report:
     shuffle: str
     plan: str
     batch: int
+    partition: int
     partitions: int
     task: bytes
 
@@ -56,7 +58,7 @@ class Report:
     ) -> Report:
         """Pack what was measured."""
         data = zlib.compress(pickle.dumps(task), 1)
-        return cls(costs.folder, shuffle, plan, costs.batch, partitions, data)
+        return cls(costs.folder, shuffle, plan, costs.batch, task.partition, partitions, data)
 
 
 class Collector:
@@ -65,8 +67,8 @@ class Collector:
     def __init__(self, folder: Path, on_batch: Callable[[ShuffleRecord], None]) -> None:
         self._folder = CostFolder(folder)
         self._on_batch = on_batch
-        # By plan and batch: what each partition's task has measured.
-        self._unfinished: dict[tuple[str, int], dict[int, TaskCosts]] = {}
+        # By plan and batch: what each partition's task has measured, compressed.
+        self._unfinished: dict[tuple[str, int], dict[int, bytes]] = {}
 
     def add(self, report: Report) -> None:
         """Take a task's report; with the last one of a batch, publish a version."""
@@ -74,21 +76,19 @@ class Collector:
         if self._folder.has(report.batch):
             return
         run = report.plan, report.batch
-        tasks = self._unfinished.pop(run, {})
-        # It comes from our own tasks, through Spark.
-        task: TaskCosts = pickle.loads(zlib.decompress(report.task))  # noqa: S301
-        tasks[task.partition] = task
-        if len(tasks) < report.partitions:
-            self._unfinished[run] = tasks
+        reported = self._unfinished.pop(run, {})
+        reported[report.partition] = report.task
+        if len(reported) < report.partitions:
+            self._unfinished[run] = reported
             while len(self._unfinished) > UNFINISHED_RUNS:
                 del self._unfinished[next(iter(self._unfinished))]
             return
         self._unfinished.clear()
         before = self._folder.newest(report.batch)
-        in_order = [tasks[partition] for partition in sorted(tasks)]
-        learnt = learn_costs(before, report.batch, in_order)
+        tasks = [_unpack(reported[partition]) for partition in sorted(reported)]
+        learnt = learn_costs(before, report.batch, tasks)
         self._folder.publish(learnt)
-        self._tell(report, in_order, before, learnt)
+        self._tell(report, tasks, before, learnt)
 
     def _tell(
         self,
@@ -117,6 +117,12 @@ class Collector:
                 reason=learnt.reason,
             )
         )
+
+
+def _unpack(task: bytes) -> TaskCosts:
+    # It comes from our own tasks, through Spark.
+    unpacked: TaskCosts = pickle.loads(zlib.decompress(task))  # noqa: S301
+    return unpacked
 
 
 class Reports(ReportParam):

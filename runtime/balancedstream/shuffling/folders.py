@@ -20,6 +20,7 @@ is no stream is one batch, and its tasks are given the version with the function
 
 from __future__ import annotations
 
+import logging
 import re
 import uuid
 from collections.abc import Iterator
@@ -34,6 +35,8 @@ from pyspark import TaskContext
 from balancedstream.core.costs import LearntCosts
 from balancedstream.errors import InvalidInputError, SharedFolderError
 from balancedstream.spark_names import BATCH_PROPERTY, find_folder
+
+log = logging.getLogger(__name__)
 
 KEPT_BATCHES = 3
 """So many of the last versions and pins stay: the one in use, and those of the last two batches."""
@@ -129,11 +132,7 @@ class CostFolder:
     def newest(self, before: int | None = None) -> LearntCosts | None:
         """The newest version made from a batch before this one; None for none."""
         batches = [b for b in self._list("after") if before is None or b < before]
-        return (
-            LearntCosts.from_bytes(self._file("after", max(batches)).read_bytes())
-            if batches
-            else None
-        )
+        return _read(self._file("after", max(batches)).read_bytes()) if batches else None
 
     def has(self, batch: int) -> bool:
         """Whether a version was made from this batch."""
@@ -225,5 +224,10 @@ def _read_pin(folder: str, batch: int) -> LearntCosts | None:
 
 
 @lru_cache(maxsize=4)
-def _read(data: bytes) -> LearntCosts:
-    return LearntCosts.from_bytes(data)
+def _read(data: bytes) -> LearntCosts | None:
+    try:
+        return LearntCosts.from_bytes(data)
+    except InvalidInputError as error:
+        # It is only a hint, and the same file says the same to all tasks and attempts.
+        log.warning("what was learnt of costs cannot be read, and is learnt anew: %s", error)
+        return None

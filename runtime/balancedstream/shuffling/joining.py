@@ -20,6 +20,9 @@ BYTES_PER_OUTPUT = 4 * 2**20
 """Once so many bytes are held, they are given to Spark: a function may have chosen small outputs
 because its rows are large."""
 
+OUTPUTS_HELD = 1_000
+"""No more are held, however small: an empty pandas DataFrame has 4 KB."""
+
 FIXED_KINDS = set("biufmM")
 """Booleans, numbers and times: eight bytes a cell at most."""
 
@@ -43,7 +46,7 @@ class Form:
         join: puts them together; there is at least one.
     """
 
-    kind: type
+    kind: type[Any]
     describe: Callable[[Any], tuple[Any, int] | None]
     copy: Callable[[Any], Any]
     join: Callable[[list[Any]], Any]
@@ -65,17 +68,20 @@ def make_pandas_form() -> Form:
 
     def describe(frame: pd.DataFrame) -> tuple[Any, int] | None:
         size_bytes = 0
+        # Python objects are of one kind each, for Spark may convert one kind and refuse two.
+        kinds = []
         for at, dtype in enumerate(frame.dtypes):
             if dtype.kind in FIXED_KINDS:
                 size_bytes += 8 * len(frame)
                 continue
             cells = frame.iloc[:, at].to_numpy()
             # A list or an array may be filled again, and copying a frame does not copy it.
-            if pd.api.types.infer_dtype(cells) not in PLAIN_CELLS:
+            kinds.append(pd.api.types.infer_dtype(cells))
+            if kinds[-1] not in PLAIN_CELLS:
                 return None
             size_bytes += sum(map(sys.getsizeof, cells))
         # Integers that are put together with floats would become floats.
-        return list(frame.dtypes.items()), size_bytes
+        return (list(frame.dtypes.items()), kinds), size_bytes
 
     return Form(
         kind=pd.DataFrame,
@@ -93,20 +99,17 @@ def join_outputs(outputs: Iterable[Any], form: Form) -> Iterator[Any]:
         form: of its outputs.
 
     Returns:
-        Small outputs are held until they are `ROWS_PER_OUTPUT` rows or `BYTES_PER_OUTPUT` bytes
-        together, or the next one is not like them; others are given on as they are.
+        Small outputs are held until they are `ROWS_PER_OUTPUT` rows, `BYTES_PER_OUTPUT` bytes or
+        `OUTPUTS_HELD` together, or the next one is not like them; others are given on as they are.
     """
     held: list[Any] = []
     held_likeness: Any = None
     rows = size_bytes = 0
     for output in outputs:
-        described = form.describe(output) if type(output) is form.kind else None
+        may_be_held = type(output) is form.kind and len(output) < ROWS_PER_OUTPUT
+        described = form.describe(output) if may_be_held else None
         likeness, output_bytes = described or (None, 0)
-        is_small = (
-            described is not None
-            and len(output) < ROWS_PER_OUTPUT
-            and output_bytes < BYTES_PER_OUTPUT
-        )
+        is_small = described is not None and output_bytes < BYTES_PER_OUTPUT
         if held and not (is_small and likeness == held_likeness):
             yield form.join(held)
             held, rows, size_bytes = [], 0, 0
@@ -117,7 +120,8 @@ def join_outputs(outputs: Iterable[Any], form: Form) -> Iterator[Any]:
         held_likeness = likeness
         rows += len(output)
         size_bytes += output_bytes
-        if rows >= ROWS_PER_OUTPUT or size_bytes >= BYTES_PER_OUTPUT:
+        is_enough = rows >= ROWS_PER_OUTPUT or size_bytes >= BYTES_PER_OUTPUT
+        if is_enough or len(held) >= OUTPUTS_HELD:
             yield form.join(held)
             held, rows, size_bytes = [], 0, 0
     if held:

@@ -30,25 +30,36 @@ def mark_rows(columns: list[tuple[Column, DataType]]) -> tuple[Column, Column]:
     Returns:
         Never null, and as good as never equal for rows that differ.
     """
-    parts = [part for column, data_type in columns for part in _list_parts(column, data_type)]
-    return F.xxhash64(*parts), F.xxhash64(F.lit(1), *parts)
+    first, second = (_hash_all(columns, salt) for salt in (0, 1))
+    return first, second
 
 
-def _list_parts(column: Column, data_type: DataType) -> list[Column]:
+def _hash_all(columns: list[tuple[Column, DataType]], salt: int) -> Column:
+    parts = [part for column, data_type in columns for part in _list_parts(column, data_type, salt)]
+    return F.xxhash64(F.lit(salt), *parts)
+
+
+def _list_parts(column: Column, data_type: DataType, salt: int) -> list[Column]:
     """Columns that Spark can hash, and that are equal only where this one is."""
     parts = [column.isNull()]
     match data_type:
         case StructType():
-            for field in data_type:
-                parts += _list_parts(column.getField(field.name), field.dataType)
+            # Fields may have names that Spark does not tell apart.
+            places = StructType()
+            for at, field in enumerate(data_type):
+                places.add(str(at), field.dataType)
+            by_place = column.cast(places)
+            for field in places:
+                parts += _list_parts(by_place.getField(field.name), field.dataType, salt)
         case ArrayType():
             element = data_type.elementType
-            parts.append(F.transform(column, lambda each: F.xxhash64(*_list_parts(each, element))))
+            parts.append(F.transform(column, lambda each: _hash_all([(each, element)], salt)))
         case MapType():
             entry = StructType().add("key", data_type.keyType).add("value", data_type.valueType)
-            parts += _list_parts(F.map_entries(column), ArrayType(entry))
+            parts += _list_parts(F.map_entries(column), ArrayType(entry), salt)
         case VariantType():
-            parts.append(F.to_json(column))
+            # As JSON, a date is the text that it looks like.
+            parts += [F.to_json(column), F.schema_of_variant(column)]
         case StringType():
             # The bytes, whatever its collation takes for equal.
             parts.append(column.cast("binary"))

@@ -227,7 +227,10 @@ def _find_column(field: str, df: DataFrame, name: str) -> Column:
         return df[_quote(name)]
     except AnalysisException as error:
         known = ", ".join(df.columns)
-        message = f"{field}: there is no column {name!r}, or more than one, among {known}"
+        message = (
+            f"{field}: there is no column {name!r}, or more than one, among {known}; nothing was "
+            "started: name one that is there, or rename those that are alike"
+        )
         raise InvalidInputError(message) from error
 
 

@@ -71,6 +71,20 @@ def test_only_the_last_versions_and_pins_are_kept(tmp_path: Path) -> None:
     assert sorted(file.name for file in tmp_path.iterdir()) == kept
 
 
+def test_what_another_version_has_written_is_no_hint_and_no_error(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    (tmp_path / "after-1").write_bytes(b"of another version")
+    (tmp_path / "pinned-7").write_bytes(b"torn")
+    folder = CostFolder(tmp_path)
+    assert folder.newest() is None
+    assert folder.pin(7) is None
+    assert "learnt anew" in caplog.text
+    assert folder.pin(2) is None
+    folder.publish(version(2))
+    assert batch_of(folder.pin(3)) == 2
+
+
 def test_a_folder_that_cannot_be_written_is_named_with_what_to_do(tmp_path: Path) -> None:
     file = tmp_path / "file"
     file.write_text("no folder")

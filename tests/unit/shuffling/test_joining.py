@@ -17,6 +17,7 @@ from hypothesis import strategies as st
 from balancedstream.shuffling.joining import (
     ARROW,
     BYTES_PER_OUTPUT,
+    OUTPUTS_HELD,
     ROWS_PER_OUTPUT,
     Form,
     join_outputs,
@@ -126,10 +127,25 @@ def test_lists_and_arrays_in_cells_are_not_held_for_the_function_may_fill_them_a
 
 def test_texts_with_nulls_and_numbers_that_are_objects_are_joined() -> None:
     outputs = [
-        pd.DataFrame({"n": [None, "a"], "m": [None, None], "d": [Decimal(1), None]}),
+        pd.DataFrame({"n": [None, "a"], "m": [None, b"y"], "d": [Decimal(1), None]}),
         pd.DataFrame({"n": ["b", "c"], "m": [b"x", None], "d": [None, Decimal(2)]}),
     ]
     assert list_values(join_outputs(outputs, PANDAS)) == [[None, "a", "b", "c"]]
+
+
+def test_objects_of_different_kinds_stay_apart_for_spark_converts_either_and_not_both() -> None:
+    outputs = [
+        pd.DataFrame({"n": pd.Series(values, dtype="object")}) for values in (["1", None], [3, 4])
+    ]
+    assert list_values(join_outputs(outputs, PANDAS)) == [["1", None], [3, 4]]
+
+
+@FORMS
+def test_only_so_many_outputs_are_held_though_they_are_empty(form: Form) -> None:
+    empty = make(form, n=np.zeros(0))
+    outputs = iter([empty] * (2 * OUTPUTS_HELD))
+    next(join_outputs(outputs, form))
+    assert len([*outputs]) == OUTPUTS_HELD
 
 
 @FORMS
