@@ -26,7 +26,7 @@ import balancedstream
 
 TEXT_SCHEMA = "name STRING, text STRING"
 RESULT_SCHEMA = "name STRING, length BIGINT, words BIGINT, keywords STRING"
-CLASSES_PER_DOUBLING = 4
+CLASSES_PER_DOUBLING = 2
 WAYS = ("by-cost", "round-robin")
 
 

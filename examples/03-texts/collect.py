@@ -21,8 +21,8 @@ MOST_BYTES = 200_000
 def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("folder", type=Path, help="for the texts; must not exist")
-    parser.add_argument("--files", type=int, default=12, help="micro-batches")
-    parser.add_argument("--texts", type=int, default=60, help="texts in each of them")
+    parser.add_argument("--files", type=int, default=8, help="micro-batches")
+    parser.add_argument("--texts", type=int, default=200, help="texts in each of them")
     parser.add_argument("--seed", type=int, default=1, help="which of the texts, in which order")
     args = parser.parse_args()
     names = sorted(find_texts())

@@ -28,9 +28,9 @@ def main() -> int:
     """Runs the demo; returns 0 when all results are the same."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--report", type=Path, default=Path("texts-report"), metavar="DIR")
-    parser.add_argument("--files", type=int, default=12, help="micro-batches")
-    parser.add_argument("--texts", type=int, default=60, help="texts in each of them")
-    parser.add_argument("--repetitions", type=int, default=6, help="an even number is fair")
+    parser.add_argument("--files", type=int, default=8, help="micro-batches")
+    parser.add_argument("--texts", type=int, default=200, help="texts in each of them")
+    parser.add_argument("--repetitions", type=int, default=4, help="an even number is fair")
     args = parser.parse_args()
     batch_s: dict[str, list[float]] = {arm: [] for arm in ARMS}
     results: list[list[str]] = []
