@@ -370,12 +370,12 @@ def test_a_plan_for_a_later_batch_is_in_force_from_exactly_there_or_withdrawn_be
     run.wait_batches(1)
     before = {row.user: row.partition for row in run.rows}
     targets = {user: (p + 1) % PARTITIONS for user, p in before.items()}
-    withdrawn = run.last_batch + 12
+    withdrawn = run.last_batch + 6
     run.move(targets, effective_batch=withdrawn)
-    run.wait_batches(2)
-    first = run.last_batch + 4
+    run.wait_batches(1)
+    first = run.last_batch + 3
     run.move({"u0": targets["u0"], "u5": targets["u5"]}, effective_batch=first)
-    assert run.last_batch < withdrawn - 4
+    assert run.last_batch < withdrawn - 2
     run.wait(lambda _: run.last_batch >= withdrawn + 1)
     run.query.stop()
     check_ledgers(run.rows)

@@ -20,7 +20,7 @@ from balancedstream.core.epochs import Export, Wish, parse_wish
 
 log = logging.getLogger(__name__)
 
-CLAIM_TIMEOUT_S = 10.0
+CLAIM_TIMEOUT_S = 5.0
 """The process of a query that was stopped or failed ends soon after it."""
 
 
