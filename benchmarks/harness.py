@@ -379,7 +379,7 @@ def count_keys(rows: DataFrame) -> DataFrame:
 
 def measure_balance(event: BatchFinished, executors: Mapping[str, int]) -> BalanceDecision:
     """Imbalance of a batch and its bound, loading of state excluded, as the controller sees it."""
-    busy_s = {task.partition: max(0.0, task.busy_s - task.load_s) for task in event.tasks}
+    busy_s = {task.partition: task.work_s for task in event.tasks}
     placement = {task.partition: task.executor for task in event.tasks}
     return diminish(busy_s, placement, executors, PLACE_ONLY)
 

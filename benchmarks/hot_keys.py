@@ -133,8 +133,7 @@ class HotKeysBench(Bench[Load]):
 
     def _find_mean_busy_s(self, event: BatchFinished) -> float:
         """What each executor would have been busy for if all had been alike, loading left out."""
-        busy_s = sum(max(0.0, task.busy_s - task.load_s) for task in event.tasks)
-        return busy_s / len(self._engine.executors())
+        return sum(task.work_s for task in event.tasks) / len(self._engine.executors())
 
     def count_rows(self, arm: str, kind: str, seed: int) -> DataFrame:
         """The rows of each key so far, counted by an arm's processor."""

@@ -213,7 +213,7 @@ def _summarize(event: BatchFinished, executors: dict[str, int]) -> BatchRecord:
         of_operator = tasks.get(operator.id, {})
         if not of_operator:
             continue
-        busy_s = {p: max(0.0, t.busy_s - t.load_s) for p, t in of_operator.items()}
+        busy_s = {p: t.work_s for p, t in of_operator.items()}
         seen = dict.fromkeys((t.executor for t in of_operator.values()), 1)
         measured = diminish(
             busy_s,

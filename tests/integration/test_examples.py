@@ -113,7 +113,7 @@ def test_words_have_the_same_results_wherever_keys_go(tmp_path: Path) -> None:
 
 def test_texts_are_each_described_once_as_without_spark(tmp_path: Path) -> None:
     texts, output = tmp_path / "texts", tmp_path / "output"
-    succeeds(TEXTS / "collect.py", texts, "--files", "4", "--texts", "20")
+    succeeds(TEXTS / "collect.py", texts, "--files", "4", "--texts", "40")
     succeeds(TEXTS / "app.py", texts, output, "--shuffle", "by-cost", "round-robin")
     described = read_lines(output / "by-cost" / "results")
     assert described == read_lines(output / "round-robin" / "results")
@@ -128,7 +128,7 @@ def test_texts_are_each_described_once_as_without_spark(tmp_path: Path) -> None:
         dict(zip(columns, (each["name"], *app.describe(each["text"])), strict=True))
         for each in given
     ]
-    assert len(given) == 80
+    assert len(given) == 160
     assert described == expected
 
 

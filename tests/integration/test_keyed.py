@@ -117,6 +117,7 @@ def with_large(frame: DataFrame) -> DataFrame:
 def check_large(frames: list[pd.DataFrame]) -> None:
     """In pandas, values are as they are where nothing moves."""
     for frame in frames:
+        assert [*frame.columns] == ["user", "n", "large", "even", "small"]
         assert [t.kind for t in frame.dtypes] == ["O", "i", "i", "b", "i"]
         assert (frame["large"] - LARGE == frame["n"]).all()
         assert (~frame["even"] == (frame["n"] % 2 == 1)).all()

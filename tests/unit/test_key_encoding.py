@@ -263,6 +263,9 @@ def test_a_key_with_nan_in_a_column_is_never_moved_for_pandas_has_nan_for_null()
     assert encoding.write(row) == '["de","NaN"]'
     with pytest.raises(InvalidInputError, match="NaN is never moved"):
         encoding.check_movable('["de","NaN"]')
+    assert encoding.spell('["de","NaN"]') == '["de","NaN"]'
+    with pytest.raises(InvalidInputError, match="NaN is never moved"):
+        encode(spark.FloatType()).spell('"NaN"')
     movable = {
         text: encoding.can_move(text) for text in ('["de","NaN"]', '["de",0.5]', '["NaN",1.0]')
     }

@@ -139,7 +139,7 @@ def _operator_load(
 ) -> OperatorLoad:
     """Sum up one operator; `by_partition` is sorted by partition, each list oldest first."""
     busy_s = {
-        partition: sum(max(0.0, task.busy_s - task.load_s) for task in tasks) / len(tasks)
+        partition: sum(task.work_s for task in tasks) / len(tasks)
         for partition, tasks in by_partition.items()
     }
     placement = {partition: tasks[-1].executor for partition, tasks in by_partition.items()}

@@ -37,6 +37,15 @@ class TaskSample:
     finished_s: float
     load_s: float = 0.0
 
+    @property
+    def work_s(self) -> float:
+        """The part of `busy_s` that a move does not add to: without the loading of state.
+
+        >>> TaskSample("q", 0, 0, 1, "a", 2.0, 9, 0, 0.0, load_s=0.5).work_s
+        1.5
+        """
+        return max(0.0, self.busy_s - self.load_s)
+
 
 @dataclass(frozen=True, slots=True)
 class BatchSample:

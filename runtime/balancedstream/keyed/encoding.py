@@ -90,9 +90,13 @@ class KeyEncoding:
         """A key that shall be moved, in the form that `write` gives it.
 
         Raises:
-            InvalidInputError: as `read`.
+            InvalidInputError: as `read`; or it is NaN. One of several columns may be: an earlier
+                epoch may have the key where it is.
         """
-        return self.write(self.read(text))
+        values = self.read(text)
+        if self._alone:
+            _refuse_nan(text, values)
+        return self.write(values)
 
     def check_movable(self, text: str) -> None:
         """Refuses keys that shall stay where they are.
@@ -101,9 +105,7 @@ class KeyEncoding:
             InvalidInputError: as `read`; or a column of it is NaN, which pandas cannot tell from
                 null.
         """
-        if any(isinstance(value, float) and math.isnan(value) for value in self.read(text)):
-            message = f"key {text}: NaN is never moved; nothing changed"
-            raise InvalidInputError(message)
+        _refuse_nan(text, self.read(text))
 
     def can_move(self, text: str) -> bool:
         """Whether a key that a task has written may be moved."""
@@ -155,6 +157,12 @@ class KeyEncoding:
         if self._alone:
             return _internalize(values[0], self._types[0])
         return tuple(_internalize(v, t) for t, v in zip(self._types, values, strict=True))
+
+
+def _refuse_nan(text: str, values: Sequence[Any]) -> None:
+    if any(isinstance(value, float) and math.isnan(value) for value in values):
+        message = f"key {text}: NaN is never moved; nothing changed"
+        raise InvalidInputError(message)
 
 
 def _internalize(value: Any, of_type: DataType) -> Any:

@@ -80,7 +80,7 @@ class Collector:
         reported[report.partition] = report.task
         if len(reported) < report.partitions:
             self._unfinished[run] = reported
-            while len(self._unfinished) > UNFINISHED_RUNS:
+            if len(self._unfinished) > UNFINISHED_RUNS:
                 del self._unfinished[next(iter(self._unfinished))]
             return
         self._unfinished.clear()

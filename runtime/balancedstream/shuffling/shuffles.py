@@ -30,11 +30,7 @@ from balancedstream.shuffling.folders import (
     PinnedCosts,
     find_root,
 )
-from balancedstream.shuffling.joining import (
-    ARROW,
-    join_outputs,
-    make_pandas_form,
-)
+from balancedstream.shuffling.joining import ARROW, join_outputs, make_pandas_form
 from balancedstream.shuffling.marking import mark_rows
 from balancedstream.shuffling.routing import make_router
 from balancedstream.shuffling.timing import FunctionMeter, Piece, cut_arrow, cut_pandas
