@@ -55,4 +55,4 @@ $(VENV)/.ready: pyproject.toml constraints.txt
 	@touch $@
 
 clean:
-	rm -rf $(VENV) .venv-oldest demo-report .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
+	rm -rf $(VENV) .venv-oldest *-report .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache

@@ -557,7 +557,7 @@ def tabulate_shuffle_overhead(results: Sequence[Result]) -> Iterator[str]:
     for way in dict.fromkeys(str(r["case"]["way"]) for r in results):
         runs = [r for r in results if r["case"]["way"] == way]
         rows.append([way, spread((r["measured"]["piece_us"] for r in runs), decimals=1)])
-    yield from table(["pieces of", "each of them (µs)"], rows)
+    yield from table(["pieces of", "measuring one of them (µs)"], rows)
 
 
 def tabulate_handoff(results: Sequence[Result]) -> Iterator[str]:

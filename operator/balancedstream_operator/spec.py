@@ -226,7 +226,7 @@ class StreamSpec:
     partitions: Annotated[
         int | None,
         Number(
-            "State partitions; if left out, at least eight for each of executors.max. "
+            "State partitions; if left out, at least eight for each core of executors.max. "
             "Fixed once the stream exists.",
             1,
             10_000,

@@ -150,10 +150,6 @@ class Engine:
         self.drain(executor)
         self._listener.retire(executor)
 
-    def kill_executor(self, executor: str) -> None:
-        """Stops an executor at once; the cluster manager replaces it while fewer than wanted."""
-        self._context.killAndReplaceExecutor(executor)
-
     def set_locality_wait_s(self, wait_s: float) -> None:
         """How long a task waits for the executor that holds its state, from the next stage on.
 
