@@ -41,6 +41,7 @@ class _Query:
         epoch: the last one that could be read; None before the first.
         adopted: key to partition, as the checkpoint had them when that counted last.
         wanted: key to partition, as its `KeyControl` was told.
+        told: all that it was told with that; None before the first time in this run.
         under_way: key to route, of keys that are not yet where they shall be.
         fixed: those of the hot keys that can never be moved, as rows without a key.
         given_up: (key, partition) that did not come or cannot be, and is not asked for again.
@@ -56,6 +57,7 @@ class _Query:
     epoch: Epoch | None = None
     adopted: dict[str, int] = field(default_factory=dict)
     wanted: dict[str, int] = field(default_factory=dict)
+    told: tuple[dict[str, int], int, int | None] | None = None
     under_way: dict[str, int] = field(default_factory=dict)
     fixed: set[str] = field(default_factory=set)
     given_up: set[tuple[str, int]] = field(default_factory=set)
@@ -152,7 +154,13 @@ class Rekeyer:
         self._share = share
         self._reasons = reasons
         self._effective_batch = plan.effective_batch
+        named = self._find_planned()
         for name, query in self._queries.items():
+            # A plan that routes keys of a query has all that shall have a route, or are hot.
+            if any(of_query == name for of_query, _ in named):
+                kept = {key for of_query, key in named if of_query == name}
+                kept |= {hot.key for hot in query.samples}
+                query.adopted = {key: p for key, p in query.adopted.items() if key in kept}
             self._want(name, query)
 
     def last_arrival(self, query: str) -> int:
@@ -208,6 +216,7 @@ class Rekeyer:
         query.given_up |= {(key, wanted[key]) for key in waiting if key in wanted}
         query.under_way = {}
         control.want(Wish(epoch.routes))
+        query.told = None
         self._adopt(query, control, epoch)
         why = f"their state was not handed over in {PATIENCE_BATCHES} batches"
         self._journal.drop_key_moves(name, waiting, why)
@@ -259,8 +268,10 @@ class Rekeyer:
             # A hashed key that is neither hot nor reassigned is where Spark's hash has it.
             if route.query == name and not route.key.startswith(HASHED)
         }
-        if control is None or query.epoch is None or query.wanted == partition_of:
+        tells = partition_of, self._share, self._effective_batch
+        if control is None or query.epoch is None or query.told == tells:
             return
+        query.told = tells
         busy_s = {hot.key: hot.busy_s for hot in query.samples}
         # Hybrid handoff asks for keys in this order.
         hottest_first = sorted(partition_of, key=lambda key: -busy_s.get(key, 0.0))

@@ -14,6 +14,9 @@ CHECKPOINT_PROPERTY = "balancedstream.checkpoint"
 QUERY_PROPERTY = "balancedstream.query"
 """And for the query's name."""
 
+RUN_PROPERTY = "balancedstream.run"
+"""And for what tells this start of the query from others: Spark's job group may be the user's."""
+
 _PATH = re.compile(r"((?P<scheme>[a-zA-Z][-+.a-zA-Z0-9]*):)?(//[^/]*)?(?P<path>/.*)")
 
 

@@ -6,7 +6,7 @@ import random
 import sys
 import time
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from decimal import Decimal
@@ -98,8 +98,8 @@ class Ledger(StatefulProcessor):
         yield Row(user=key[0], **self.add([row.n for row in seen]).asDict())
 
     def handleInitialState(self, key: Any, initialState: Row, timerValues: Any) -> None:
-        assert [*initialState.__fields__] == ["user", "n"]
-        self.total.update((initialState.n,))
+        assert [*initialState.__fields__] == ["total", "user", "since"]
+        self.total.update((initialState.total,))
 
     def close(self) -> None:
         pass
@@ -130,6 +130,10 @@ class PandasLedger(Ledger):
         check_large(frames)
         row = self.add([int(n) for frame in frames for n in frame["n"]])
         yield pd.DataFrame([{"user": key[0], **row.asDict()}])
+
+    def handleInitialState(self, key: Any, initialState: Any, timerValues: Any) -> None:
+        assert [*initialState.columns] == ["total", "user", "since"]
+        self.total.update((int(initialState["total"].sum()),))
 
 
 class Lives(StatefulProcessor):
@@ -273,8 +277,9 @@ def users(frame: DataFrame) -> DataFrame:
     return frame.select(name.alias("user"), F.col("value").alias("n"))
 
 
-def check_ledgers(rows: list[Row]) -> None:
+def check_ledgers(rows: list[Row], totals_before: Mapping[str, int] | None = None) -> None:
     """Every row says what one that was never moved would have said."""
+    before = totals_before or {}
     seen: defaultdict[str, list[int]] = defaultdict(list)
     firsts: defaultdict[str, list[tuple[int, int]]] = defaultdict(list)
     for row in sorted(rows, key=lambda row: row.batch):
@@ -282,7 +287,8 @@ def check_ledgers(rows: list[Row]) -> None:
         new = [row.batch * ROWS + number, row.batch * ROWS + number + USERS]
         seen[row.user] += new
         firsts[row.user].append((row.batch, new[0]))
-        assert (row.total, row.items) == (len(seen[row.user]), seen[row.user]), row
+        assert row.total == before.get(row.user, 0) + len(seen[row.user]), row
+        assert row.items == seen[row.user], row
         assert row.firsts == str(firsts[row.user]), row
     batches = max(row.batch for row in rows) + 1
     assert Counter(row.user for row in rows) == dict.fromkeys(seen, batches)
@@ -457,31 +463,25 @@ def test_a_restarted_query_goes_on_with_its_keys_where_they_were(
 def test_pandas_processors_and_initial_state_move_too(
     spark: SparkSession, stream: Callable[[int], DataFrame], begin: Callable[..., Run]
 ) -> None:
+    # Its columns are its own, in an order of its own.
+    begins = spark.createDataFrame([(1000, "u2", "May")], "total long, user string, since string")
+    initial = balanced(begins, "user")
+
     def pandas(frame: BalancedFrame) -> DataFrame:
-        return frame.transformWithStateInPandas(PandasLedger(), SEEN, "update", "none")
+        modes = SEEN, "update", "none"
+        return frame.transformWithStateInPandas(PandasLedger(), *modes, initialState=initial)
 
-    def with_initial_state(frame: BalancedFrame) -> DataFrame:
-        initial = spark.createDataFrame([("u2", 1000)], "user string, n long")
-        return frame.transformWithState(
-            Ledger(), SEEN, "update", "none", initialState=balanced(initial, "user")
-        )
+    def rows(frame: BalancedFrame) -> DataFrame:
+        return frame.transformWithState(Ledger(), SEEN, "update", "none", initialState=initial)
 
-    run = begin(pandas, data=with_large(users(stream(ROWS))))
-    run.wait_batches(1)
-    target = (run.partitions()["u2"][-1] + 1) % PARTITIONS
-    run.move({"u2": target})
-    run.wait(lambda _: run.partitions()["u2"][-1] == target)
-    run.query.stop()
-    check_ledgers(run.rows)
-
-    other = begin(with_initial_state, checkpoint="initial")
-    other.wait_batches(1)
-    target = (other.partitions()["u2"][-1] + 1) % PARTITIONS
-    other.move({"u2": target})
-    other.wait(lambda _: other.partitions()["u2"][-1] == target)
-    other.query.stop()
-    for row in other.rows:
-        assert row.total == 2 * (row.batch + 1) + (1000 if row.user == "u2" else 0)
+    for transform, data in ((pandas, with_large(users(stream(ROWS)))), (rows, None)):
+        run = begin(transform, data=data, checkpoint=transform.__name__)
+        run.wait_batches(1)
+        target = (run.partitions()["u2"][-1] + 1) % PARTITIONS
+        run.move({"u2": target})
+        run.wait(lambda _, run=run, to=target: run.partitions()["u2"][-1] == to)
+        run.query.stop()
+        check_ledgers(run.rows, {"u2": 1000})
 
 
 def live(frame: BalancedFrame) -> DataFrame:
@@ -653,11 +653,29 @@ def test_what_cannot_be_balanced_is_refused_with_the_field_named(
         begin(count, checkpoint="plain").wait_batches(1)
 
 
+def test_keys_with_the_time_of_the_watermark_are_never_moved(
+    stream: Callable[[int], DataFrame],
+) -> None:
+    at = F.timestamp_seconds("n").alias("at")
+    timed = users(stream(ROWS)).select("user", "n", at).withWatermark("at", "3 seconds")
+    modes = SEEN, "update"
+    for key in ("at", "window"):
+        frame = balanced(timed.withColumn("window", F.window("at", "1 minute")), "user", key)
+        with pytest.warns(UserWarning, match="keys with the time of the watermark are not moved"):
+            assert not is_movable(frame.transformWithState(Ledger(), *modes, "eventTime"))
+        assert is_movable(frame.transformWithState(Ledger(), *modes, "processingTime"))
+
+
+def is_movable(transformed: DataFrame) -> bool:
+    return "balancedstream_route" in transformed._jdf.queryExecution().logical().toString()
+
+
 def test_keys_of_a_type_with_another_hash_are_never_moved_and_the_job_runs(
     spark: SparkSession, stream: Callable[[int], DataFrame], tmp_path: Path
 ) -> None:
     collated = F.expr("collate(user, 'UNICODE')").alias("user")
-    initial = spark.createDataFrame([("u2", 1000)], "user string, n long").select(collated, "n")
+    begins = spark.createDataFrame([(1000, "u2", "May")], "total long, user string, since string")
+    initial = begins.select("total", collated, "since")
     with pytest.warns(UserWarning, match="another collation") as warned:
         frame = balanced(users(stream(ROWS)).select(collated, "n"), "user")
     assert len(warned) == 1

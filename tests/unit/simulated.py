@@ -262,6 +262,7 @@ class Task:
             "ProcessingTime",
             mock.Mock(add=self._reports.extend),
             StripRows(("key",)),
+            StripRows(("key",)),
         )
         with (
             mock.patch.object(processors, "TaskContext"),

@@ -26,6 +26,7 @@ from balancedstream.core.epochs import (
     parse_epoch,
     parse_wish,
 )
+from balancedstream.core.routes import MAX_ROUTE
 from balancedstream.errors import InvalidInputError
 
 KEYS = ("a", "b", "c", "d", "e")
@@ -376,7 +377,7 @@ epochs = st.builds(
 )
 wishes = st.builds(
     Wish,
-    st.dictionaries(names, numbers),
+    st.dictionaries(names, st.integers(0, MAX_ROUTE)),
     st.sampled_from(HANDOFF_STRATEGIES),
     st.integers(1, 2**40),
     st.none() | numbers,
@@ -391,6 +392,12 @@ def test_epochs_and_wishes_are_read_as_they_were_written(epoch: Epoch, wish: Wis
     assert parse_wish(wish.to_json()) == wish
     assert [*parse_wish(wish.to_json()).routes] == [*wish.routes]
     assert "\n" not in epoch.to_json() + wish.to_json()
+
+
+@pytest.mark.parametrize("route", [-1, MAX_ROUTE + 1, "3", True, 1.5, None])
+def test_a_route_that_no_row_can_have_is_refused_with_its_key(route: Any) -> None:
+    with pytest.raises(InvalidInputError, match='routes: key "de" must have a whole number'):
+        Wish({'"fr"': 1, '"de"': route})
 
 
 @pytest.mark.parametrize(

@@ -272,6 +272,33 @@ def test_a_key_with_nan_in_a_column_is_never_moved_for_pandas_has_nan_for_null()
     assert movable == {'["de","NaN"]': False, '["de",0.5]': True, '["NaN",1.0]': True}
 
 
+def test_a_key_with_a_zero_of_a_float_is_never_moved_for_python_has_one_and_spark_two() -> None:
+    whole = encode(spark.StringType(), spark.LongType())
+    assert whole.can_move('["de",0]')
+    alone, pair = encode(spark.DoubleType()), encode(spark.StringType(), spark.FloatType())
+    deep = encode(spark.ArrayType(PAIR_TYPE))
+    zeros = (alone, "0.0"), (alone, "-0.0"), (pair, '["de",0]'), (deep, '[["de",0.5],["fr",-0.0]]')
+    for encoding, text in zeros:
+        with pytest.raises(InvalidInputError, match=r"is never moved, for 0\.0 and -0\.0"):
+            encoding.spell(text)
+        assert not encoding.can_move(text)
+    assert deep.can_move('[["de",0.5]]')
+
+
+def test_a_struct_of_pandas_is_the_key_that_a_row_is_also_with_arrays_in_it() -> None:
+    inner = StructType().add("days", spark.ArrayType(spark.IntegerType()))
+    encoding = encode(StructType().add("parts", inner).add("n", spark.LongType()))
+    given = {"parts": {"days": np.array([1, 2], np.int32)}, "n": np.int64(3)}
+    assert encoding.write((given,)) == encoding.write((((((1, 2),), 3)),)) == "[[[1,2]],3]"
+
+
+def test_only_a_key_with_a_timestamp_is_another_one_in_pandas() -> None:
+    named = StructType().add("timestamp", spark.StringType(), metadata={"a": "timestamp"})
+    assert not KeyEncoding(named.add("local", spark.TimestampNTZType())).changes_in_pandas
+    for of_type in (spark.TimestampType(), DEEP_TYPE, spark.ArrayType(DEEP_TYPE)):
+        assert encode(spark.StringType(), of_type).changes_in_pandas
+
+
 def test_arrays_of_numpy_are_the_keys_that_lists_are() -> None:
     encoding = encode(spark.ArrayType(spark.ArrayType(spark.LongType())))
     nested = np.empty(2, object)

@@ -12,11 +12,10 @@ from pyspark import TaskContext, cloudpickle
 from pyspark.sql.types import StringType, StructType
 
 from balancedstream.core.epochs import Epoch
-from balancedstream.engine.checkpoints import CHECKPOINT_PROPERTY
 from balancedstream.keyed import routing
 from balancedstream.keyed.encoding import KeyEncoding
-from balancedstream.keyed.storage import RUN_PROPERTY, Home, describe_offset
-from balancedstream.spark_names import BATCH_PROPERTY
+from balancedstream.keyed.storage import Home, describe_offset
+from balancedstream.spark_names import BATCH_PROPERTY, CHECKPOINT_PROPERTY, RUN_PROPERTY
 
 ENCODING = KeyEncoding(StructType().add("user", StringType()))
 
@@ -42,7 +41,7 @@ class Worker:
         self._context._localProperties = {
             CHECKPOINT_PROPERTY: str(self.checkpoint),
             BATCH_PROPERTY: str(batch),
-            RUN_PROPERTY: str(self.checkpoint),
+            RUN_PROPERTY: "run",
         }
         # Spark gives each task a function of its own.
         route = cloudpickle.loads(cloudpickle.dumps(routing._make_router("keys", ENCODING)))

@@ -32,6 +32,9 @@ SHARE = 7
 OPERATOR = StatefulOperator((0,), "TransformWithStateInPySpark", PARTITIONS)
 DE, FR = '"de"', '"fr"'
 
+NOTHING = Wish({}, "hybrid", share=1)
+"""What is wanted of the keys of a query that has begun before there is a plan."""
+
 
 class Notes:
     def __init__(self) -> None:
@@ -80,8 +83,9 @@ class Stream:
         sample = BatchSample("q", self.batch, 0.0, 1.0, 1)
         self.rekeyer.finish_batch(BatchFinished("q", sample, (), (OPERATOR,), 0))
 
-    def plan(self, *routes: tuple[str, int]) -> None:
-        plan = Plan(1, (), {}, "fluid", routes=tuple(Route("q", *route) for route in routes))
+    def plan(self, *routes: tuple[str, int], effective_batch: int | None = None) -> None:
+        named = tuple(Route("q", *route) for route in routes)
+        plan = Plan(1, (), {}, "fluid", routes=named, effective_batch=effective_batch)
         self.rekeyer.check(plan)
         self.rekeyer.apply(plan, SHARE, {"q": "two hot keys"})
 
@@ -187,13 +191,13 @@ def test_keys_that_do_not_come_are_given_up_and_not_asked_again(stream: Stream) 
     stream.plan((DE, 2))
     for number in range(PATIENCE_BATCHES):
         stream.run_batch(Epoch(number + 1, number + 1, asked=(DE,)))
-    assert stream.wish() == Wish()
+    assert stream.wish().routes == {}
     assert stream.rekeyer.settling() == set()
     assert "1 keys stay where they are" in stream.view.notes[-1]
     (dropped,) = stream.history.key_moves
     assert dropped.dropped_reason == "their state was not handed over in 10 batches"
     stream.plan((DE, 2))
-    assert stream.wish() == Wish()
+    assert stream.wish().routes == {}
     stream.run_batch(Epoch(), {DE: (5, 2.0), FR: (1, 1.0)})
     assert stream.rekeyer.stuck("q") == {DE}
     shown = [
@@ -214,7 +218,7 @@ def test_what_was_given_up_is_not_asked_for_when_the_query_begins_again(stream: 
     stream.run_id = "r2"
     stream.run_batch(Epoch(PATIENCE_BATCHES + 1, 0, at))
     assert stream.rekeyer.routes == (Route("q", FR, 3),)
-    assert (stream.wish(), stream.rekeyer.settling()) == (Wish(at), set())
+    assert (stream.wish().routes, stream.rekeyer.settling()) == (at, set())
 
 
 def test_what_a_plan_wants_of_a_query_that_begins_later_counts_more_than_its_checkpoint(
@@ -233,15 +237,58 @@ def test_after_a_restart_keys_stay_where_the_checkpoint_has_them(tmp_path: Path)
     at = stream.route(DE, 2)
     stream.run_batch(Epoch(7, 0, {DE: at}))
     assert stream.rekeyer.routes == (Route("q", DE, 2),)
-    assert stream.wish() is None
+    assert stream.wish() == Wish({DE: at}, "hybrid", share=1)
+    stream.plan()
+    assert stream.wish() == Wish({DE: at}, "hybrid", SHARE)
+
+
+def test_a_plan_that_routes_keys_sends_those_home_that_it_leaves_out_unless_they_are_hot(
+    tmp_path: Path,
+) -> None:
+    stream = Stream(tmp_path)
+    cold, target = '"nl"', stream.route(FR, 3)
+    at = {DE: stream.route(DE, 2), cold: stream.route(cold, 1)}
+    stream.run_batch(Epoch(7, 0, at), {DE: (2, 2.0)})
     stream.plan((FR, 3))
-    assert stream.wish() == Wish({DE: at, FR: stream.route(FR, 3)}, "hybrid", SHARE)
+    assert stream.wish() == Wish({DE: at[DE], FR: target}, "hybrid", SHARE)
+    assert stream.rekeyer.settling() == {"q"}
+
+
+def test_a_newer_plan_changes_when_keys_arrive_and_how_many_at_once(stream: Stream) -> None:
+    routes = {DE: stream.route(DE, 2)}
+    stream.plan((DE, 2), effective_batch=100)
+    assert stream.wish() == Wish(routes, "hybrid", SHARE, effective_batch=100)
+    stream.plan((DE, 2))
+    assert stream.wish() == Wish(routes, "hybrid", SHARE)
+    (move,) = stream.history.key_moves
+    assert not move.dropped_reason
+
+
+def test_what_was_wanted_of_a_run_before_is_not_wanted_of_the_next_one(stream: Stream) -> None:
+    stream.plan((DE, 2))
+    stream.rekeyer.end_query("q")
+    stream.plan()
+    stream.run_id = "r2"
+    stream.run_batch(Epoch())
+    assert stream.wish() == Wish({}, "hybrid", SHARE)
+
+
+def test_a_query_that_begins_before_the_end_of_its_last_run_is_told_keeps_its_keys_in_hand(
+    stream: Stream,
+) -> None:
+    stream.run_id = "r2"
+    stream.run_batch(Epoch(), {DE: (5, 2.0)})
+    stream.rekeyer.end_query("q")
+    stream.run_batch(Epoch(), {DE: (5, 2.0)})
+    assert [hot.key for hot in stream.rekeyer.samples("q")] == [DE]
+    stream.plan((DE, 2))
+    assert stream.rekeyer.settling() == {"q"}
 
 
 def test_a_hashed_key_is_found_once_it_is_hot(stream: Stream) -> None:
     late = '"nl"'
     stream.plan((str(name_key(late, "hashed")), 2))
-    assert stream.wish() is None
+    assert stream.wish() == Wish({}, "hybrid", SHARE)
     stream.run_batch(Epoch(), {late: (4, 2.0)})
     assert stream.wish() == Wish({late: stream.route(late, 2)}, "hybrid", SHARE)
 
@@ -268,13 +315,13 @@ def test_a_plan_may_speak_of_keys_that_it_only_knows_hashed(stream: Stream) -> N
 def test_a_key_that_is_none_of_the_query_is_refused_by_its_name(stream: Stream) -> None:
     with pytest.raises(InvalidInputError, match="key de: is no key of this stream"):
         stream.plan(("de", 2))
-    assert stream.wish() is None
+    assert stream.wish() == NOTHING
 
 
 def test_a_partition_that_is_not_there_is_refused_by_the_key(stream: Stream) -> None:
     with pytest.raises(InvalidInputError, match='key "de" shall go to partition 6, and q has 6'):
         stream.plan((DE, PARTITIONS))
-    assert stream.wish() is None
+    assert stream.wish() == NOTHING
 
 
 def test_of_what_was_planned_before_the_query_was_known_only_what_cannot_be_is_left_out(

@@ -110,10 +110,16 @@ def test_what_moves_lives_as_long_as_if_it_had_stayed(
     assert other.see() == (((7,), [(7,), (8,)], {(1,): (7,)}) if lives else NOTHING)
 
 
-def test_what_is_over_stays_hidden_where_it_is_taken(place: Place) -> None:
+def test_what_is_over_does_not_move(place: Place) -> None:
     fill(place)
+    place.clock.now_ms = END_MS - 1
+    place.values.appendValue((9,))
+    place.entries.updateValue((2,), (9,))
     place.clock.now_ms = END_MS
-    assert place.move().see() == NOTHING
+    assert place.move().see() == place.see() == (None, [(9,)], {(2,): (9,)})
+    written = {name: variable.write() for name, variable in place.handle.variables.items()}
+    assert written["value"] is None
+    assert [len(written[name]) for name in ("values", "entries")] == [1, 1]
 
 
 @pytest.mark.parametrize("now_ms", [END_MS - 1, END_MS])
@@ -232,17 +238,20 @@ class Remembering:
         self._value = handle.getValueState("value", "n INT", TTL_MS)
 
     def handleInitialState(self, key: Any, initialState: Any, timerValues: Any) -> None:
-        self._value.update((initialState.n,))
+        self._value.update((initialState.total,))
 
     def handleInputRows(self, key: Any, rows: Any, timerValues: Any) -> Any:
         yield self._value.get()
 
 
 @AROUND_THE_END
-def test_initial_state_lives_from_the_batch_that_it_came_in(now_ms: int, lives: bool) -> None:
+def test_initial_state_has_columns_of_its_own_and_lives_from_the_batch_that_it_came_in(
+    now_ms: int, lives: bool
+) -> None:
     remembering: Any = Remembering()
-    strip = StripRows(("key", "n"))
-    movable = MovableProcessor(remembering, "keys", ENCODING, "ProcessingTime", mock.Mock(), strip)
+    strips = StripRows(("key", "n")), StripRows(("total", "key", "since"))
+    modes = ENCODING, "ProcessingTime", mock.Mock()
+    movable = MovableProcessor(remembering, "keys", *modes, *strips)
     context = mock.Mock(epoch=mock.Mock(arrivals={}, asked=(), touched=()))
     timers: Any = Timers(BORN_MS)
     later: Any = Timers(now_ms)
@@ -251,6 +260,6 @@ def test_initial_state_lives_from_the_batch_that_it_came_in(now_ms: int, lives: 
         mock.patch.object(processors, "BatchContext", return_value=context),
     ):
         movable.init(Handle({}))  # type: ignore[arg-type]
-    movable.handleInitialState((0, "a"), Row("a", 7, 0, False), timers)
+    movable.handleInitialState((0, "a"), Row(7, "a", "May", 0, False), timers)
     rows = iter([Row("a", 1, 0, False)])
     assert [*movable.handleInputRows((0, "a"), rows, later)] == [(7,) if lives else None]

@@ -24,6 +24,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal, get_args
 
+from balancedstream.core.routes import MAX_ROUTE
 from balancedstream.errors import InvalidInputError
 
 HandoffStrategy = Literal["eager", "lazy", "hybrid"]
@@ -120,7 +121,7 @@ class Wish:
         effective_batch: first micro-batch that any key is at its new place; None for soon.
 
     Raises:
-        InvalidInputError: an unknown strategy, or a share below 1.
+        InvalidInputError: an unknown strategy, a share below 1, or a route that is none.
     """
 
     routes: Mapping[str, int] = field(default_factory=dict)
@@ -136,6 +137,14 @@ class Wish:
         if self.share < 1:
             message = f"share: must be 1 or more keys a batch, not {self.share}"
             raise InvalidInputError(message)
+        for key, route in self.routes.items():
+            # An epoch with another one would fail its batch for ever.
+            if type(route) is not int or not 0 <= route <= MAX_ROUTE:
+                message = (
+                    f"routes: key {key:.80} must have a whole number from 0 to {MAX_ROUTE}, not "
+                    f"{route!r:.80}; nothing changed"
+                )
+                raise InvalidInputError(message)
 
     def to_json(self) -> str:
         """One line of text that `parse_wish` reads back.

@@ -8,7 +8,7 @@ from typing import Any
 from pyspark.sql import SparkSession
 
 from balancedstream.engine.listener import compile_class
-from balancedstream.spark_names import CHECKPOINT_PROPERTY, QUERY_PROPERTY
+from balancedstream.spark_names import CHECKPOINT_PROPERTY, QUERY_PROPERTY, RUN_PROPERTY
 
 _told: weakref.WeakSet[SparkSession] = weakref.WeakSet()
 
@@ -22,6 +22,7 @@ def publish_checkpoints(spark: SparkSession) -> None:
     if spark in _told:
         return
     session: Any = spark._jsparkSession
-    listener = compile_class(spark, "CheckpointNamer", session, CHECKPOINT_PROPERTY, QUERY_PROPERTY)
+    properties = CHECKPOINT_PROPERTY, QUERY_PROPERTY, RUN_PROPERTY
+    listener = compile_class(spark, "CheckpointNamer", session, *properties)
     session.streams().addListener(listener)
     _told.add(spark)

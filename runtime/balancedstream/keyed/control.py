@@ -130,6 +130,8 @@ class KeyControl:
         with self._lock:
             if report["run"] != self._run_id:
                 self._begin(report)
+            # Each time: that its former run is over may be told after this one has begun.
+            _controls[report["query"], self.name] = self
             batch, partition = report["batch"], report["partition"]
             self._forget_before(batch - KEPT_BATCHES)
             hot = self._hot.setdefault(batch, {})
@@ -169,7 +171,6 @@ class KeyControl:
         self._attempts.clear()
         self._mailbox.write_exports(())
         self._mailbox.write_checkpoint(self._checkpoint)
-        _controls[report["query"], self.name] = self
         # Last: what failed above is tried again with the next report.
         self._run_id = report["run"]
 

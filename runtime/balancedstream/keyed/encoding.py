@@ -58,7 +58,7 @@ class KeyEncoding:
         unlike = FloatType, DoubleType, ArrayType, StructType
         self._plain = not any(isinstance(column, unlike) for column in self._types)
         self._alone = len(self._types) == 1
-        self.changes_in_pandas = '"timestamp"' in schema.json()
+        self.changes_in_pandas = any(map(_holds_timestamp, self._types))
         if isinstance(parsed, StructKey):
             # A key of one column is hashed like its column, and a person writes it as such.
             self._key_type = parsed.fields[0][1] if self._alone else parsed
@@ -90,22 +90,25 @@ class KeyEncoding:
         """A key that shall be moved, in the form that `write` gives it.
 
         Raises:
-            InvalidInputError: as `read`; or it is NaN. One of several columns may be: an earlier
-                epoch may have the key where it is.
+            InvalidInputError: as `read`; or it holds a zero of a float; or it is NaN. One of
+                several columns may be: an earlier epoch may have the key where it is.
         """
         values = self.read(text)
         if self._alone:
             _refuse_nan(text, values)
+        _refuse_zero(text, values)
         return self.write(values)
 
     def check_movable(self, text: str) -> None:
         """Refuses keys that shall stay where they are.
 
         Raises:
-            InvalidInputError: as `read`; or a column of it is NaN, which pandas cannot tell from
+            InvalidInputError: as `spell`; or a column of it is NaN, which pandas cannot tell from
                 null.
         """
-        _refuse_nan(text, self.read(text))
+        values = self.read(text)
+        _refuse_nan(text, values)
+        _refuse_zero(text, values)
 
     def can_move(self, text: str) -> bool:
         """Whether a key that a task has written may be moved."""
@@ -159,15 +162,41 @@ class KeyEncoding:
         return tuple(_internalize(v, t) for t, v in zip(self._types, values, strict=True))
 
 
+def _holds_timestamp(data_type: DataType) -> bool:
+    match data_type:
+        case StructType():
+            return any(_holds_timestamp(field.dataType) for field in data_type)
+        case ArrayType():
+            return _holds_timestamp(data_type.elementType)
+        case _:
+            return isinstance(data_type, TimestampType)
+
+
 def _refuse_nan(text: str, values: Sequence[Any]) -> None:
     if any(isinstance(value, float) and math.isnan(value) for value in values):
         message = f"key {text}: NaN is never moved; nothing changed"
         raise InvalidInputError(message)
 
 
+def _refuse_zero(text: str, values: Sequence[Any]) -> None:
+    # PySpark hands the rows of both zeros to one call, under the key of the first.
+    if any(map(_holds_zero, values)):
+        message = (
+            f"key {text}: 0.0 of a float or double is never moved, for 0.0 and -0.0 are one key to "
+            "Python and two in Spark's state; nothing changed"
+        )
+        raise InvalidInputError(message)
+
+
+def _holds_zero(value: Any) -> bool:
+    if isinstance(value, list | tuple):
+        return any(map(_holds_zero, value))
+    return isinstance(value, float) and not value
+
+
 def _internalize(value: Any, of_type: DataType) -> Any:
     """A value as `toInternal` makes it, also of what pandas makes of a column with nulls."""
-    if isinstance(value, np.generic | np.ndarray):
+    if isinstance(value, np.generic | np.ndarray | dict):
         value = _to_python(value)
     if isinstance(of_type, FloatType | DoubleType):
         return value
@@ -189,9 +218,11 @@ def _internalize(value: Any, of_type: DataType) -> Any:
 
 
 def _to_python(value: Any) -> Any:
-    """Of numbers and arrays of numpy; an array may hold others."""
+    """Of numbers and arrays of numpy; an array, or a struct, may hold others."""
     if isinstance(value, np.ndarray):
         return [_to_python(each) for each in value]
+    if isinstance(value, dict):
+        return {name: _to_python(each) for name, each in value.items()}
     return value.item() if isinstance(value, np.generic) else value
 
 

@@ -10,6 +10,7 @@ from typing import Any, Literal
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as sf
 from pyspark.sql.streaming import StatefulProcessor
+from pyspark.sql.streaming.state import GroupStateTimeout
 from pyspark.sql.types import (
     BinaryType,
     BooleanType,
@@ -134,9 +135,10 @@ class BalancedFrame:
                 values cannot be handed over; the message names it.
         """
         self._check_stream()
-        self._stay_if_pandas_changes_keys("applyInPandasWithState")
         modes = (outputStructType, stateStructType, outputMode, timeoutConf)
-        if self.control is None:
+        by_event_time = timeoutConf == GroupStateTimeout.EventTimeTimeout
+        control = self._find_control("applyInPandasWithState", by_event_time=by_event_time)
+        if control is None:
             plain: DataFrame = self._frame.groupBy(*self._keys).applyInPandasWithState(func, *modes)
             return plain
         is_text = isinstance(stateStructType, str)
@@ -148,14 +150,14 @@ class BalancedFrame:
             self._name,
             self._encoding,
             timeoutConf,
-            self.control.reports,
+            control.reports,
             StripFrames(tuple(self._frame.columns)),
         )
 
         def run(key: Any, frames: Rows, state: Any) -> Rows:
             yield from movable(key, frames, state)
 
-        grouped = self._unite(self.control).groupBy(ROUTE_COLUMN, *self._keys)
+        grouped = self._unite(control).groupBy(ROUTE_COLUMN, *self._keys)
         applied: DataFrame = grouped.applyInPandasWithState(run, *modes)
         return applied
 
@@ -174,7 +176,8 @@ class BalancedFrame:
         as its rows are over the input's partitions. A Kafka topic that is partitioned by this very
         key has all rows of a key in one of them: `repartition` the DataFrame first.
 
-        Keys are hashed and moved as with `transformWithState`. A row counts once, also where a task
+        Keys are hashed and moved as with `transformWithState`; those of a window stay, for they are
+        over soon, and the work on them is split already. A row counts once, also where a task
         or a batch is run again: partial states are part of Spark's batch.
 
         Args:
@@ -220,6 +223,9 @@ class BalancedFrame:
         )
         partial = copy.copy(self)
         partial._frame = self._fold(aggregation, window)
+        if window is not None:
+            # Control rows would be late, as data is, once the window is over.
+            partial.control = None
         time_mode = "eventTime" if window else "processingTime" if ttl_s is not None else "none"
         schema = StructType([*self._key_schema(), *aggregation.output])
         return partial.transformWithState(processor, schema, outputMode, time_mode)
@@ -277,14 +283,23 @@ class BalancedFrame:
             )
             raise InvalidInputError(message)
 
-    def _stay_if_pandas_changes_keys(self, method: str) -> None:
-        if self._encoding.changes_in_pandas and self.control is not None:
-            warnings.warn(
-                f"balanced: keys with a timestamp are not moved under {method}, for pandas knows "
-                "them in another time zone; use transformWithState, or another key",
-                stacklevel=4,
+    def _find_control(self, method: str, *, by_event_time: bool) -> KeyControl | None:
+        """The hand on the keys, where this method's can be moved."""
+        why = ""
+        if "Pandas" in method and self._encoding.changes_in_pandas:
+            why = (
+                f"keys with a timestamp are not moved under {method}, for pandas knows them in "
+                "another time zone; use transformWithState, or another key"
             )
-            self.control = None
+        elif by_event_time and any(DELAY in self._frame.schema[key].metadata for key in self._keys):
+            why = (
+                "keys with the time of the watermark are not moved: once it has passed them, Spark "
+                "drops what would say that they shall; group by another key, or by another time"
+            )
+        if not why or self.control is None:
+            return self.control
+        warnings.warn(f"balanced: {why}", stacklevel=4)
+        return None
 
     def _transform(
         self,
@@ -301,9 +316,8 @@ class BalancedFrame:
                 f"{', '.join(self._keys)}; nothing was started: give both the same key"
             )
             raise InvalidInputError(message)
-        if method.endswith("Pandas"):
-            self._stay_if_pandas_changes_keys(method)
-        if self.control is None:
+        control = self._find_control(method, by_event_time=modes[2].lower() == "eventtime")
+        if control is None:
             grouped: Any = self._frame.groupBy(*self._keys)
             begins = initial._frame.groupBy(*self._keys) if initial else None
         else:
@@ -313,10 +327,11 @@ class BalancedFrame:
                 self._name,
                 self._encoding,
                 modes[2],
-                self.control.reports,
+                control.reports,
                 strip(tuple(self._frame.columns)),
+                strip(tuple((initial or self)._frame.columns)),
             )
-            grouped = self._unite(self.control).groupBy(ROUTE_COLUMN, *self._keys)
+            grouped = self._unite(control).groupBy(ROUTE_COLUMN, *self._keys)
             begins = initial._group_as_found() if initial else None
         transform = getattr(grouped, method)
         transformed: DataFrame = transform(processor, *modes, begins, event_time)

@@ -38,6 +38,7 @@ class MovableProcessor(StatefulProcessor):
         time_mode: as Spark is given it.
         reports: goes to the driver.
         strip: makes the user's rows of Spark's, without control rows and hidden columns.
+        strip_initial: the same for rows of initial state, which may have other columns.
     """
 
     def __init__(
@@ -48,6 +49,7 @@ class MovableProcessor(StatefulProcessor):
         time_mode: str,
         reports: Accumulator[tuple[Report, ...]],
         strip: Callable[[Rows], Rows],
+        strip_initial: Callable[[Rows], Rows],
     ) -> None:
         self._processor = processor
         self._name = name
@@ -55,6 +57,7 @@ class MovableProcessor(StatefulProcessor):
         self._time_mode = time_mode.lower()
         self._reports = reports
         self._strip = strip
+        self._strip_initial = strip_initial
 
     def init(self, handle: StatefulProcessorHandle) -> None:
         """Called by Spark once a task, and in the driver to learn of the state variables.
@@ -120,7 +123,7 @@ class MovableProcessor(StatefulProcessor):
     def handleInitialState(self, key: Any, initialState: Any, timerValues: TimerValues) -> None:
         """The user's initial state of one key."""
         self._clock.now_ms = timerValues.getCurrentProcessingTimeInMs()
-        for initial in self._strip(iter((initialState,))):
+        for initial in self._strip_initial(iter((initialState,))):
             self._processor.handleInitialState(tuple(key)[1:], initial, timerValues)
 
     def close(self) -> None:

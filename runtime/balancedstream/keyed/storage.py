@@ -21,10 +21,9 @@ from balancedstream.spark_names import (
     BATCH_PROPERTY,
     CHECKPOINT_PROPERTY,
     QUERY_PROPERTY,
+    RUN_PROPERTY,
     find_folder,
 )
-
-RUN_PROPERTY = "spark.jobGroup.id"
 
 MARK = "balancedstream"
 """Field of the control source's offset that holds the operator's name."""
@@ -201,7 +200,7 @@ class BatchContext:
 
     def _read_epoch_once(self, name: str) -> tuple[str, Epoch]:
         """A worker that runs several tasks of a batch reads the epoch once."""
-        key = self.run_id, name, self.batch
+        key = self.checkpoint, self.run_id, name, self.batch
         if key not in _epochs:
             _epochs.clear()
             table = self.home.find_epoch_of(self.batch)
@@ -209,7 +208,7 @@ class BatchContext:
         return _epochs[key]
 
 
-_epochs: dict[tuple[str, str, int], tuple[str, Epoch]] = {}
+_epochs: dict[tuple[str, str, str, int], tuple[str, Epoch]] = {}
 
 
 def write_durably(path: Path, content: bytes) -> None:

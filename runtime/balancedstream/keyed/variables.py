@@ -7,7 +7,7 @@ time to live, begun anew at each place, only cleans up.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any, Protocol
 
 from pyspark.sql.streaming.stateful_processor import (
@@ -45,16 +45,32 @@ class Variable(Protocol):
         """Holds nothing."""
 
 
+class Life:
+    """Which values of a variable are not over: all, where it has no time to live.
+
+    Args:
+        clock: of a variable with a time to live, whose values end with when they are over.
+    """
+
+    def __init__(self, clock: Clock | None) -> None:
+        self._clock = clock
+
+    def has(self, value: Sequence[Any]) -> bool:
+        """Whether a value still counts; one that does not would only begin a new life elsewhere."""
+        return self._clock is None or value[-1] > self._clock.now_ms
+
+
 class Value:
     """A `ValueState`."""
 
-    def __init__(self, state: ValueState) -> None:
+    def __init__(self, state: ValueState, life: Life) -> None:
         self._state = state
+        self._life = life
 
     def write(self) -> Row | None:
         """The value."""
         value = self._state.get()
-        return None if value is None else tuple(value)
+        return None if value is None or not self._life.has(value) else tuple(value)
 
     def take(self, content: Row) -> None:
         """Sets it."""
@@ -68,12 +84,13 @@ class Value:
 class Values:
     """A `ListState`."""
 
-    def __init__(self, state: ListState) -> None:
+    def __init__(self, state: ListState, life: Life) -> None:
         self._state = state
+        self._life = life
 
     def write(self) -> list[Row] | None:
         """The values in their order."""
-        return [tuple(value) for value in self._state.get()] or None
+        return [tuple(value) for value in self._state.get() if self._life.has(value)] or None
 
     def take(self, content: list[Row]) -> None:
         """Sets them."""
@@ -87,12 +104,14 @@ class Values:
 class Entries:
     """A `MapState`."""
 
-    def __init__(self, state: MapState) -> None:
+    def __init__(self, state: MapState, life: Life) -> None:
         self._state = state
+        self._life = life
 
     def write(self) -> list[tuple[Row, Row]] | None:
         """The entries."""
-        return [(tuple(key), tuple(value)) for key, value in self._state.iterator()] or None
+        entries = self._state.iterator()
+        return [(tuple(key), tuple(v)) for key, v in entries if self._life.has(v)] or None
 
     def take(self, content: list[tuple[Row, Row]]) -> None:
         """Sets them."""
@@ -281,7 +300,7 @@ class RecordingHandle:
         """As Spark's."""
         stored = _add_expiry(stateName, schema) if ttlDurationMs else schema
         state = self._handle.getValueState(stateName, stored, ttlDurationMs)
-        self.variables[stateName] = Value(state)
+        self.variables[stateName] = Value(state, self._find_life(ttlDurationMs))
         self._schemas[stateName] = (schema,)
         if not ttlDurationMs:
             return state
@@ -296,7 +315,7 @@ class RecordingHandle:
         """As Spark's."""
         stored = _add_expiry(stateName, schema) if ttlDurationMs else schema
         state = self._handle.getListState(stateName, stored, ttlDurationMs)
-        self.variables[stateName] = Values(state)
+        self.variables[stateName] = Values(state, self._find_life(ttlDurationMs))
         self._schemas[stateName] = (schema,)
         if not ttlDurationMs:
             return state
@@ -312,11 +331,14 @@ class RecordingHandle:
         """As Spark's."""
         stored = _add_expiry(stateName, valueSchema) if ttlDurationMs else valueSchema
         state = self._handle.getMapState(stateName, userKeySchema, stored, ttlDurationMs)
-        self.variables[stateName] = Entries(state)
+        self.variables[stateName] = Entries(state, self._find_life(ttlDurationMs))
         self._schemas[stateName] = (userKeySchema, valueSchema)
         if not ttlDurationMs:
             return state
         return ExpiringEntries(state, ttlDurationMs, self._clock)
+
+    def _find_life(self, ttl_ms: int | None) -> Life:
+        return Life(self._clock if ttl_ms else None)
 
     def deleteIfExists(self, stateName: str) -> None:
         """As Spark's."""
