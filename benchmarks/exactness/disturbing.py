@@ -16,7 +16,7 @@ import signal
 import threading
 import time
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -45,12 +45,12 @@ class Keyed:
     Attributes:
         control: the driver's hand on them.
         checkpoint: of its query.
-        key_step: keys are the multiples of it.
+        name_key: how a plan names the key of a number.
     """
 
     control: KeyControl
     checkpoint: Path
-    key_step: int
+    name_key: Callable[[int], str]
 
 
 class Disturber:
@@ -168,7 +168,7 @@ class Disturber:
 
     def _reassign(self, action: Action) -> None:
         for keyed in self._keyed:
-            partitions_of = {str(key * keyed.key_step): p for key, p in action.keys}
+            partitions_of = {keyed.name_key(key): p for key, p in action.keys}
             (partitions,) = {len(ran_on) for ran_on in self._ran_on.values()}
             last_batch = max(self._last_batch.values())
             wish = Wish(

@@ -132,7 +132,7 @@ def _start(
             .option("checkpointLocation", str(folder / "checkpoint"))
             .foreachBatch(write_batches(folder / "batches"))
         )
-        if query.trigger == "processing-time":
+        if query.trigger != "available-now":
             writer = writer.trigger(processingTime="200 milliseconds")
         elif query.reassigned and keyed is not None:
             # What is wanted after its start is not for a run that ends with what is there now.
@@ -144,12 +144,20 @@ def _start(
 
 
 def _group_by(query: kinds.Query, checkpoint: Path, keyed: list[Keyed] | None) -> kinds.Group:
-    def group(rows: DataFrame, key: str) -> Any:
+    def group(rows: DataFrame, *columns: str) -> Any:
         if keyed is None or not query.reassigned:
-            return rows.groupBy(key)
-        frame = balanced(rows, key)
-        assert frame.control is not None  # noqa: S101 - whole numbers can be moved
-        keyed.append(Keyed(frame.control, checkpoint, query.key_step))
+            return rows.groupBy(*columns)
+        frame = balanced(rows, *columns)
+        control = frame.control
+        # Initial state has none: it comes where Spark's hash says.
+        if control is not None:
+            keyed.append(
+                Keyed(
+                    control,
+                    checkpoint,
+                    lambda number: control.encoding.write(query.name_key(number)),
+                )
+            )
         return frame
 
     return group
@@ -190,8 +198,8 @@ def _await(queries: Mapping[str, StreamingQuery], run: Mapping[str, Any]) -> Non
             if time.monotonic() > deadline_s:
                 message = f"query {name} did not end within {QUERY_TIMEOUT_S} s: {query.status}"
                 raise HungError(message)
-            if definition.reassigned and not endless:
-                idle_s = idle_s + 1 if _is_idle(folder / "checkpoint") else 0
+            if definition.trigger == "until-read" or (definition.reassigned and not endless):
+                idle_s = idle_s + 1 if _is_idle(definition, folder / "checkpoint") else 0
                 if idle_s == IDLE_S:
                     query.stop()
             if not endless:
@@ -204,15 +212,17 @@ def _await(queries: Mapping[str, StreamingQuery], run: Mapping[str, Any]) -> Non
                 query.stop()
 
 
-def _is_idle(checkpoint: Path) -> bool:
-    """Whether all files were read, and no batch is under way."""
+def _is_idle(query: kinds.Query, checkpoint: Path) -> bool:
+    """Whether all files were read, and no batch is under way that has still something to do."""
     batches = {
         kind: max((int(p.name) for p in (checkpoint / kind).glob("[0-9]*")), default=-1)
         for kind in ("offsets", "commits")
     }
-    if batches["commits"] < max(0, batches["offsets"]):
+    # One in processing time is always under way, to clean up what is over.
+    last = batches["commits" if query.trigger == "until-read" else "offsets"]
+    if batches["commits"] < max(0, last):
         return False
-    _, _, files, *_ = (checkpoint / "offsets" / str(batches["offsets"])).read_text().splitlines()
+    _, _, files, *_ = (checkpoint / "offsets" / str(last)).read_text().splitlines()
     return bool(json.loads(files)["logOffset"] == inputs.FILES - 1)
 
 
@@ -225,11 +235,20 @@ def _read_state(spark: SparkSession, run: Mapping[str, Any]) -> None:
             rows = read_state(spark, str(folder / "checkpoint"), **options)
             if query.reassigned:
                 rows = rows.drop("partition_id")
+            rows = _drop_ends(rows)
             # Not as JSON: Spark's writer trips over the hidden column of a join's rows.
             columns = rows.select([rows[c].cast("string") for c in rows.columns])
             label = json.dumps(options)
             lines += [f"{label} {row.asDict()}\n" for row in columns.collect()]
         (folder / "state.txt").write_text("".join(lines))
+
+
+def _drop_ends(rows: DataFrame) -> DataFrame:
+    """State without the ends of times to live, which follow the wall clock."""
+    for field in rows.schema:
+        if "ttlExpirationMs" in field.dataType.simpleString():
+            rows = rows.withColumn(field.name, F.col(field.name).dropFields("ttlExpirationMs"))
+    return rows
 
 
 def _say(says: str, **values: Any) -> None:

@@ -7,8 +7,11 @@ value, so it imports nothing of its neighbours.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from datetime import UTC, date, datetime, timedelta
+from decimal import Decimal
 from typing import Any, Literal
 
 import pandas as pd
@@ -17,11 +20,15 @@ from pyspark.sql import functions as F  # noqa: N812
 from pyspark.sql.streaming import StatefulProcessor, StatefulProcessorHandle
 from pyspark.sql.streaming.state import GroupState, GroupStateTimeout
 
+from balancedstream import Aggregator
+
 Read = Callable[[str], DataFrame]
 """Gives the stream of a table, with `at` watermarked."""
 
-Group = Callable[[DataFrame, str], Any]
-"""Groups a stream by a column: as Spark does it, or so that its keys can be reassigned."""
+Group = Callable[..., Any]
+"""Groups rows by columns: as Spark does it, or so that a stream's keys can be reassigned."""
+
+Key = tuple[Any, ...]
 
 IDLE_MS = 45_000
 """Event time without a row after which a key is closed."""
@@ -37,6 +44,20 @@ TIMER_ROUNDS = 2
 RUNNING_SCHEMA = "key BIGINT, event STRING, rows BIGINT, total BIGINT, last_ms BIGINT"
 TIMER_SCHEMA = "key BIGINT, event STRING, round BIGINT, due_ms BIGINT, batch_ms BIGINT"
 
+LIVES_MS = 3_600_000
+"""A time to live that no run is long enough to see the end of."""
+
+INITIAL_ROWS = 1_000
+"""What every third key begins with."""
+
+FIRST = datetime(2024, 1, 1, tzinfo=UTC)
+WIDE_KEY = "name STRING, level DOUBLE, since TIMESTAMP"
+WIDE_STATE = (
+    "rows BIGINT, most DECIMAL(20, 2), last TIMESTAMP, local TIMESTAMP_NTZ, day DATE, seal BINARY"
+)
+WIDE_SCHEMA = f"{WIDE_KEY}, {WIDE_STATE}, first BIGINT, recent STRING, minutes STRING"
+WIDE_ROW = Row(*(column.split()[0] for column in re.sub(r"\(.*?\)", "", WIDE_SCHEMA).split(", ")))
+
 
 @dataclass(frozen=True)
 class Query:
@@ -47,19 +68,20 @@ class Query:
         tables: that it reads, in the order in which Spark logs their offsets.
         output_mode: of Spark.
         states: options of Spark's state reader, one mapping for each thing to read.
-        trigger: of Spark; the default reads all files, one a batch, and ends.
+        trigger: of Spark; the default reads all files, one a batch, and ends. Spark never ends a
+            query in processing time by itself: `until-read` does so when it has read all.
         reassigned: whether keys change their state partition in a disturbed run; an undisturbed
             one is Spark's alone.
-        key_step: keys are the multiples of it, from 0 on.
+        name_key: the columns of the key of a number.
     """
 
     build: Callable[[Read, Group], DataFrame]
     tables: tuple[str, ...]
     output_mode: Literal["append", "update"]
     states: tuple[Mapping[str, str], ...]
-    trigger: Literal["available-now", "processing-time"] = "available-now"
+    trigger: Literal["available-now", "until-read", "processing-time"] = "available-now"
     reassigned: bool = False
-    key_step: int = 1
+    name_key: Callable[[int], Key] = lambda number: (number,)
 
 
 def aggregate(read: Read, group: Group) -> DataFrame:
@@ -151,6 +173,49 @@ def set_timers(read: Read, group: Group) -> DataFrame:
         outputStructType=TIMER_SCHEMA,
         outputMode="Update",
         timeMode="ProcessingTime",
+    )
+
+
+def transform_wide(read: Read, group: Group) -> DataFrame:
+    """`transformWithState` of wide keys and state, with initial state and times to live."""
+    orders = read("orders")
+    number = F.col("key").cast("int")
+    rows = orders.select(
+        F.format_string("Schlüssel %d", F.floor(number / 2)).alias("name"),
+        F.when(number % 4 == 0, F.lit(-0.0))
+        .when(number % 4 == 1, F.lit(0.0))
+        .otherwise(number / 8)
+        .alias("level"),
+        (F.lit(FIRST) + F.make_dt_interval(hours=number)).alias("since"),
+        "value",
+        "at",
+    )
+    initial = orders.sparkSession.createDataFrame(
+        [(*name_wide_key(number), number) for number in range(0, 40, 3)], f"{WIDE_KEY}, number INT"
+    )
+    columns = ("name", "level", "since")
+    return group(rows, *columns).transformWithState(
+        statefulProcessor=WideAccounts(),
+        outputStructType=WIDE_SCHEMA,
+        outputMode="Update",
+        timeMode="ProcessingTime",
+        initialState=group(initial, *columns),
+    )
+
+
+def name_wide_key(number: int) -> Key:
+    """Neighbours differ in nothing but the zero's sign, or the number, and the hour."""
+    level = (-0.0, 0.0)[number % 4] if number % 4 < 2 else number / 8
+    return f"Schlüssel {number // 2}", level, FIRST + timedelta(hours=number)
+
+
+def split_work(read: Read, group: Group) -> DataFrame:
+    """Spark's aggregation, or `balanced(...).aggregate` that gives the same."""
+    grouped = group(read("orders").select("key", "value", "at"), "key")
+    if hasattr(grouped, "aggregate"):
+        return grouped.aggregate(Totals())
+    return grouped.agg(
+        F.count("*").alias("rows"), F.sum("value").alias("total"), F.max("at").alias("last")
     )
 
 
@@ -270,6 +335,69 @@ class Alarms(StatefulProcessor):  # type: ignore[misc]
         pass
 
 
+class WideAccounts(StatefulProcessor):  # type: ignore[misc]
+    """Keeps values of many types, and says all of them each time."""
+
+    def init(self, handle: StatefulProcessorHandle) -> None:
+        self.wide = handle.getValueState("wide", WIDE_STATE)
+        self.first = handle.getValueState("first", "value BIGINT", LIVES_MS)
+        self.recent = handle.getListState("recent", "value BIGINT", LIVES_MS)
+        self.minutes = handle.getMapState("minutes", "at TIMESTAMP", "rows BIGINT", LIVES_MS)
+
+    def handleInitialState(self, key: Any, initialState: Row, timerValues: Any) -> None:  # noqa: N802, N803
+        self.wide.update(_make_wide(INITIAL_ROWS, Decimal(initialState.number), FIRST))
+
+    def handleInputRows(self, key: Any, rows: Iterator[Row], timerValues: Any) -> Iterator[Row]:  # noqa: N802, N803
+        new = sorted((row.at.astimezone(UTC), row.value) for row in rows)
+        before, most, last, *_ = self.wide.get() or (0, Decimal(0), FIRST)
+        values = [value for _, value in new]
+        last = max(last.astimezone(UTC), *(at for at, _ in new))
+        self.wide.update(_make_wide(before + len(new), max(most, *map(Decimal, values)), last))
+        if not self.first.exists():
+            self.first.update((min(values),))
+        self.recent.appendList([(value,) for value in sorted(values)])
+        for at, _ in new:
+            minute = (at.replace(second=0, microsecond=0),)
+            seen = (self.minutes.getValue(minute) or (0,))[0]
+            self.minutes.updateValue(minute, (seen + 1,))
+        yield WIDE_ROW(
+            *key,
+            *self.wide.get(),
+            *self.first.get(),
+            str([value for (value,) in self.recent.get()]),
+            str(sorted((str(at.astimezone(UTC)), n) for (at,), (n,) in self.minutes.iterator())),
+        )
+
+    def close(self) -> None:
+        pass
+
+
+def _make_wide(rows: int, most: Decimal, last: datetime) -> tuple[Any, ...]:
+    local = last.replace(tzinfo=None)
+    return rows, most, last, local, date(2024, 1, 1 + rows % 31), bytes([0, rows % 256])
+
+
+class Totals(Aggregator):
+    """Rows, sum and the last time."""
+
+    state_schema = "rows BIGINT, total BIGINT, last TIMESTAMP"
+    output_schema = state_schema
+
+    def zero(self) -> tuple[Any, ...]:
+        return 0, 0, FIRST
+
+    def add(self, state: tuple[Any, ...], rows: Sequence[Row]) -> tuple[Any, ...]:
+        count, total, last = state
+        total += sum(row.value for row in rows)
+        return count + len(rows), total, max(last, *(row.at for row in rows))
+
+    def merge(self, left: tuple[Any, ...], right: tuple[Any, ...]) -> tuple[Any, ...]:
+        return left[0] + right[0], left[1] + right[1], max(left[2], right[2])
+
+    def finish(self, state: tuple[Any, ...]) -> tuple[Any, ...]:
+        return state
+
+
 def count_running(
     key: tuple[int], frames: Iterator[pd.DataFrame], state: GroupState
 ) -> Iterator[pd.DataFrame]:
@@ -323,7 +451,7 @@ ALARMS = Query(
     "update",
     ({"readRegisteredTimers": "true"},),
     trigger="processing-time",
-    key_step=TIMER_KEYS_EVERY,
+    name_key=lambda number: (number * TIMER_KEYS_EVERY,),
 )
 
 KINDS: dict[str, dict[str, Query]] = {
@@ -356,6 +484,22 @@ KINDS: dict[str, dict[str, Query]] = {
     "several-queries": {"aggregation": AGGREGATION, "join": JOIN},
     "reassigned-keys-apply": {
         "accounts": Query(apply_in_pandas, ("orders",), "update", ({},), reassigned=True)
+    },
+    "reassigned-keys-wide": {
+        "accounts": Query(
+            transform_wide,
+            ("orders",),
+            "update",
+            tuple({"stateVarName": name} for name in ("wide", "first", "recent", "minutes")),
+            trigger="until-read",
+            reassigned=True,
+            # Zeros stay where they are.
+            name_key=lambda number: name_wide_key(number | 2),
+        )
+    },
+    "reassigned-keys-aggregate": {
+        # Spark's own aggregation, which it is compared with, keeps another state.
+        "totals": Query(split_work, ("orders",), "update", (), reassigned=True)
     },
     "processing-time-timers": {"alarms": ALARMS},
     "reassigned-keys-timers": {"alarms": replace(ALARMS, reassigned=True)},
