@@ -215,11 +215,14 @@ class Rekeyer:
         waiting, wanted = list(query.under_way), query.wanted
         query.given_up |= {(key, wanted[key]) for key in waiting if key in wanted}
         query.under_way = {}
-        control.want(Wish(epoch.routes))
         query.told = None
         self._adopt(query, control, epoch)
         why = f"their state was not handed over in {PATIENCE_BATCHES} batches"
         self._journal.drop_key_moves(name, waiting, why)
+        try:
+            control.want(Wish(epoch.routes))
+        except BalancedStreamError as error:
+            self._journal.note(f"{name}: its keys go on being asked for: {error}")
         self._journal.note(
             f"{name}: {len(waiting)} keys stay where they are, for {why}; no state is lost. A "
             "batch that Spark runs twice (foreachBatch with several actions and no persist()) "

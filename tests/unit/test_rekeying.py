@@ -209,6 +209,18 @@ def test_keys_that_do_not_come_are_given_up_and_not_asked_again(stream: Stream) 
     assert shown == [FR], "whoever decides by the metrics shall not count on the other"
 
 
+def test_where_keys_can_not_even_be_given_up_that_is_told_and_the_query_is_looked_after(
+    stream: Stream, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stream.plan((DE, 2))
+    monkeypatch.setattr("balancedstream.keyed.control.MOST_KEYS", 0)
+    at = {FR: stream.route(FR, 3)}
+    for number in range(PATIENCE_BATCHES):
+        stream.run_batch(Epoch(number + 1, number + 1, at, asked=(DE,)))
+    assert "its keys go on being asked for" in stream.view.notes[-2]
+    assert stream.rekeyer.stuck("q") == {DE}
+
+
 def test_what_was_given_up_is_not_asked_for_when_the_query_begins_again(stream: Stream) -> None:
     stream.plan((DE, 2), (FR, 3))
     at = {FR: stream.route(FR, 3)}
