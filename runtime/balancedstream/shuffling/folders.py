@@ -201,7 +201,7 @@ class CostFolder:
 
 
 def find_root(folder: str) -> Path:
-    """The folder as a path.
+    """The folder as an absolute path; a relative one is below the driver's working directory.
 
     Raises:
         InvalidInputError: it is on storage that is no file system of the machine.
@@ -209,8 +209,9 @@ def find_root(folder: str) -> Path:
     >>> find_root("file:///checkpoints/_shuffle").as_posix()
     '/checkpoints/_shuffle'
     """
-    # One that is named without a scheme may be relative.
-    found = find_folder(folder) if ":" in folder else Path(folder)
+    # One that is named without a scheme may be relative, as Spark's checkpoints may. Executors have
+    # working directories of their own.
+    found = find_folder(folder) if ":" in folder else Path(folder).absolute()
     if found is None:
         message = f"folder: must be on a file system that all executors mount, not at {folder}"
         raise InvalidInputError(message)

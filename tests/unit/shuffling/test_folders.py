@@ -103,8 +103,14 @@ def test_a_folder_on_object_storage_is_refused_by_its_field() -> None:
         ("file:///a/b c", "/a/b c"),
         ("file:/a/b%20c", "/a/b%20c"),
         ("/a/b:c", "/a/b:c"),
-        ("a/b", "a/b"),
     ],
 )
 def test_a_folder_is_found_by_each_of_its_names(name: str, path: str) -> None:
     assert find_root(name) == Path(path)
+
+
+def test_a_relative_folder_is_the_drivers_own_for_every_process(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert find_root("a/b") == tmp_path / "a" / "b"
