@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import tempfile
 import uuid
 from collections.abc import Callable, Iterable, Iterator
@@ -32,6 +31,7 @@ from balancedstream.shuffling.folders import (
 )
 from balancedstream.shuffling.joining import ARROW, join_outputs, make_pandas_form
 from balancedstream.shuffling.marking import mark_rows
+from balancedstream.shuffling.naming import name_shuffle
 from balancedstream.shuffling.routing import make_router
 from balancedstream.shuffling.timing import FunctionMeter, Piece, cut_arrow, cut_pandas
 
@@ -153,10 +153,7 @@ class Shuffle:
 
     def _prepare(self, function: Callable[..., Any]) -> tuple[str, CostSource]:
         """The shuffle's name, and where its tasks find what is known."""
-        while isinstance(function, partial):
-            function = function.func
-        qualified = getattr(function, "__qualname__", type(function).__qualname__)
-        name = re.sub(r"[^\w.-]+", "-", f"{qualified} by {self._key_name}").strip("-")[:100]
+        name = name_shuffle(function, self._key_name)
         if self._df.isStreaming:
             return name, PinnedCosts(str(self._root), name)
         folder = self._root / name
