@@ -15,6 +15,7 @@ from __future__ import annotations
 import json
 import zlib
 from collections.abc import Sequence
+from copy import copy
 from dataclasses import asdict, dataclass, replace
 from functools import cached_property
 from math import fsum
@@ -242,7 +243,7 @@ def learn_costs(before: LearntCosts | None, batch: int, tasks: Sequence[TaskCost
 
 
 def _merge(sketches: Sequence[CostSketch]) -> CostSketch:
-    merged = CostSketch.from_bytes(sketches[0].to_bytes())
+    merged = copy(sketches[0])
     for sketch in sketches[1:]:
         merged.merge(sketch)
     return merged

@@ -278,21 +278,7 @@ class CostSketch:
         >>> CostSketch.from_bytes(sketch.to_bytes()).estimate(b"text")
         0.002
         """
-        if len(data) < HEADER_BYTES or not data.startswith(_MAGIC):
-            message = "data: this is no cost sketch"
-            raise InvalidInputError(message)
-        _, epsilon, delta, seed, records, cost_ns = _HEADER.unpack_from(data)
-        sketch = cls(epsilon, delta, seed=seed)
-        matrix_bytes = 8 * sketch.rows * sketch.columns
-        expected = HEADER_BYTES + 2 * matrix_bytes
-        if len(data) != expected:
-            message = f"data: a cost sketch of this shape has {expected} bytes, not {len(data)}"
-            raise InvalidInputError(message)
-        middle = HEADER_BYTES + matrix_bytes
-        sketch._counts = _from_little_endian(data[HEADER_BYTES:middle])
-        sketch._costs_ns = _from_little_endian(data[middle:])
-        sketch.records = records
-        sketch._cost_ns = cost_ns
+        sketch = _restore(data)
         sketch._check_sums()
         return sketch
 
@@ -307,8 +293,26 @@ class CostSketch:
 
 
 def _restore(data: bytes) -> CostSketch:
-    # Not the class method itself: what sends functions to executors would send its code along.
-    return CostSketch.from_bytes(data)
+    """What pickle calls: sums are not checked, for what was pickled is a sketch and undamaged.
+
+    No method: what sends functions to executors would send the code of the class along.
+    """
+    if len(data) < HEADER_BYTES or not data.startswith(_MAGIC):
+        message = "data: this is no cost sketch"
+        raise InvalidInputError(message)
+    _, epsilon, delta, seed, records, cost_ns = _HEADER.unpack_from(data)
+    sketch = CostSketch(epsilon, delta, seed=seed)
+    matrix_bytes = 8 * sketch.rows * sketch.columns
+    expected = HEADER_BYTES + 2 * matrix_bytes
+    if len(data) != expected:
+        message = f"data: a cost sketch of this shape has {expected} bytes, not {len(data)}"
+        raise InvalidInputError(message)
+    middle = HEADER_BYTES + matrix_bytes
+    sketch._counts = _from_little_endian(data[HEADER_BYTES:middle])
+    sketch._costs_ns = _from_little_endian(data[middle:])
+    sketch.records = records
+    sketch._cost_ns = cost_ns
+    return sketch
 
 
 def measure_change(before: Sequence[float], after: Sequence[float]) -> float:
