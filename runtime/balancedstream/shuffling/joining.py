@@ -9,9 +9,12 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
+from itertools import islice
 from typing import Any
 
 import pyarrow as pa
+from pyspark.sql.conversion import LocalDataToArrowConversion
+from pyspark.sql.types import StructType
 
 ROWS_PER_OUTPUT = 10_000
 """Once so many rows are held, they are given to Spark, whose own batches are as large."""
@@ -22,6 +25,10 @@ because its rows are large."""
 
 OUTPUTS_HELD = 1_000
 """No more are held, however small: an empty pandas DataFrame has 4 KB."""
+
+ROWS_CONVERTED = 100
+"""Rows of `map` are made an Arrow batch by so many: enough for one to cost little, and few enough
+to be held though they are large."""
 
 FIXED_KINDS = set("biufmM")
 """Booleans, numbers and times: eight bytes a cell at most."""
@@ -126,3 +133,19 @@ def join_outputs(outputs: Iterable[Any], form: Form) -> Iterator[Any]:
             held, rows, size_bytes = [], 0, 0
     if held:
         yield form.join(held)
+
+
+def join_rows(rows: Iterable[Any], schema: StructType) -> Iterator[Any]:
+    """Give rows as Arrow batches, as `join_outputs` gives Arrow batches.
+
+    Args:
+        rows: of a function: a `Row`, tuple or dict each.
+        schema: of the batches.
+    """
+    return join_outputs(_convert(iter(rows), schema), ARROW)
+
+
+def _convert(rows: Iterator[Any], schema: StructType) -> Iterator[Any]:
+    while few := list(islice(rows, ROWS_CONVERTED)):
+        table = LocalDataToArrowConversion.convert(few, schema, use_large_var_types=False)
+        yield from table.to_batches()

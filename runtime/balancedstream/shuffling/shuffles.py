@@ -16,7 +16,7 @@ from pyspark import TaskContext
 from pyspark.errors import AnalysisException
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F  # noqa: N812
-from pyspark.sql.conversion import ArrowTableToRowsConversion, LocalDataToArrowConversion
+from pyspark.sql.conversion import ArrowTableToRowsConversion
 from pyspark.sql.types import DataType, IntegerType, StructType
 
 from balancedstream.core.sketches import CostSketch
@@ -29,7 +29,7 @@ from balancedstream.shuffling.folders import (
     PinnedCosts,
     find_root,
 )
-from balancedstream.shuffling.joining import ARROW, join_outputs, make_pandas_form
+from balancedstream.shuffling.joining import ARROW, join_outputs, join_rows, make_pandas_form
 from balancedstream.shuffling.marking import mark_rows
 from balancedstream.shuffling.naming import name_shuffle
 from balancedstream.shuffling.routing import make_router
@@ -45,9 +45,6 @@ FOLDER = "_shuffle"
 
 ITEM = "__balancedstream_item"
 ROUTE = "__balancedstream_route"
-
-MAPPED_ROWS = 1_000
-"""So many rows of `map` are given to Spark at once: enough for one to cost next to nothing."""
 
 
 def shuffle(
@@ -147,7 +144,7 @@ class Shuffle:
             source,
             partial(_cut_rows, schema=self._df.schema),
             partial(_map_rows, function=function),
-            partial(_batch_rows, schema=fields),
+            partial(join_rows, schema=fields),
         )
         return self._route(source).mapInArrow(measured, schema)
 
@@ -267,20 +264,3 @@ def _map_rows(rows: Iterator[Any], function: Callable[[Any], Any]) -> Iterator[A
     # In `map`, a StopIteration that escapes the function would pass for the end of the rows.
     for row in rows:
         yield function(row)
-
-
-def _batch_rows(rows: Iterator[Any], schema: StructType) -> Iterator[Any]:
-    batch: list[Any] = []
-    for row in rows:
-        batch.append(row)
-        if len(batch) == MAPPED_ROWS:
-            yield from _to_arrow(batch, schema)
-            batch = []
-    if batch:
-        yield from _to_arrow(batch, schema)
-
-
-def _to_arrow(rows: list[Any], schema: StructType) -> Iterator[Any]:
-    yield from LocalDataToArrowConversion.convert(
-        rows, schema, use_large_var_types=False
-    ).to_batches()

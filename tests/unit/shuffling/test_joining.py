@@ -13,14 +13,17 @@ import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from pyspark.sql.types import StringType, StructType
 
 from balancedstream.shuffling.joining import (
     ARROW,
     BYTES_PER_OUTPUT,
     OUTPUTS_HELD,
+    ROWS_CONVERTED,
     ROWS_PER_OUTPUT,
     Form,
     join_outputs,
+    join_rows,
     make_pandas_form,
 )
 
@@ -176,3 +179,25 @@ def test_an_error_of_the_function_passes_through_as_it_is() -> None:
 
     with pytest.raises(ZeroDivisionError):
         list(join_outputs(work(), PANDAS))
+
+
+TEXT = StructType().add("text", StringType())
+
+
+def test_small_rows_are_given_as_one_batch_with_all_of_them_in_order() -> None:
+    texts = [str(n) for n in range(2 * ROWS_CONVERTED + 1)]
+    (batch,) = join_rows(((text,) for text in texts), TEXT)
+    assert batch.column("text").to_pylist() == texts
+
+
+def test_large_rows_are_given_before_many_are_asked_for() -> None:
+    asked = 0
+
+    def work() -> Iterator[dict[str, str]]:
+        nonlocal asked
+        while True:
+            asked += 1
+            yield {"text": "x" * (BYTES_PER_OUTPUT // 10)}
+
+    next(join_rows(work(), TEXT))
+    assert asked <= ROWS_CONVERTED
