@@ -78,7 +78,7 @@ def shuffle(
         delta: of the sketches.
 
     Returns:
-        What takes the function.
+        What takes the function, which should work on its input piece by piece.
 
     Raises:
         InvalidInputError: an argument cannot be used; the message names it.
@@ -101,7 +101,9 @@ class Shuffle:
 
     Its methods are named and behave as Spark's own. But the function sees pieces of its input that
     hold rows of one cost key each, for it is the time for a piece that is measured. A function that
-    reads all its input before it works cannot be measured; rows then go round robin.
+    reads all its input before it works cannot be measured; rows then go round robin. One that
+    collects several pieces before it works on them, as mini-batches for a model, is measured
+    wrongly: let it work piece by piece, and cut mini-batches from each.
 
     What a function costs is learnt by its name and the cost key, and anew with each checkpoint: two
     functions of a query that are shuffled by one key each need a name of their own.
