@@ -5,6 +5,7 @@ from __future__ import annotations
 import datetime
 import os
 import signal
+import struct
 import subprocess
 import sys
 import textwrap
@@ -22,6 +23,7 @@ from pyspark import TaskContext, cloudpickle
 from pyspark.sql import DataFrame, Row, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
 from pyspark.sql.streaming.query import StreamingQuery
+from pyspark.sql.types import Geography, Geometry
 
 import balancedstream
 from balancedstream.core.costs import LearntCosts
@@ -106,6 +108,7 @@ def test_rows_of_every_type_come_out_as_they_went_in(spark: SparkSession) -> Non
     assert collected(shuffled.map(echo_row, df.schema)) == expected
 
 
+POINT, OTHER_POINT = (struct.pack("<bidd", 1, 1, 1.0, y) for y in (2.0, 3.0))
 LOOK_ALIKES: dict[str, list[Any]] = {
     "s string": ["x", ""],
     "t string": ["x"],
@@ -120,6 +123,8 @@ LOOK_ALIKES: dict[str, list[Any]] = {
     "n array<struct<x: string, y: string>>": [[None], [("x", None)], [(None, "x")]],
     "q struct<`a.b`: string, `A.B`: string>": [(None, "x"), ("x", None)],
     "p map<struct<x: int>, array<int>>": [{(1,): [None]}, {(1,): []}],
+    "g geometry(any)": [Geometry(POINT, 0), Geometry(POINT, 4326), Geometry(OTHER_POINT, 0)],
+    "h geography(any)": [Geography(POINT, 4326), Geography(OTHER_POINT, 4326)],
 }
 
 
@@ -540,6 +545,12 @@ def test_columns_that_spark_cannot_tell_apart_are_refused(spark: SparkSession) -
 def test_a_cost_key_that_is_no_column_is_refused_by_its_field(spark: SparkSession) -> None:
     with pytest.raises(InvalidInputError, match=r"^cost_key: must be .*not None"):
         balancedstream.shuffle(texts(spark), cost_key=None, partitions=2)  # type: ignore[arg-type]
+
+
+def test_a_cost_key_that_spark_cannot_hash_is_refused_by_its_field(spark: SparkSession) -> None:
+    point = F.st_geomfromwkb(F.unhex(F.lit(POINT.hex())))
+    with pytest.raises(InvalidInputError, match=r"^cost_key: .*geometry"):
+        balancedstream.shuffle(texts(spark), cost_key=point, partitions=2)
 
 
 def test_an_expression_of_a_column_that_is_absent_is_refused_by_its_field(

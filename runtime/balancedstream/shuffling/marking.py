@@ -3,6 +3,10 @@
 Spark's hash functions skip nulls, wherever they are, and take some values for equal that are not:
 `('x', null)` and `(null, 'x')`, `[1]` and `[1, null]`, 0.0 and -0.0, 'a' and 'A' under a collation.
 Two rows that look the same to the router could change places between two attempts of a task.
+
+Two kinds of values are not told apart wholly. Spark SQL cannot take a user-defined type to pieces,
+so within it Spark's own hash has to do. And within a variant, an array of different types is an
+ARRAY<VARIANT> to Spark, of whose elements only the JSON is seen: a date is the text it looks like.
 """
 
 from __future__ import annotations
@@ -14,6 +18,8 @@ from pyspark.sql.types import (
     DataType,
     DoubleType,
     FloatType,
+    GeographyType,
+    GeometryType,
     MapType,
     StringType,
     StructType,
@@ -28,7 +34,8 @@ def mark_rows(columns: list[tuple[Column, DataType]]) -> tuple[Column, Column]:
         columns: with their types; at least one.
 
     Returns:
-        Never null, and as good as never equal for rows that differ.
+        Never null, and as good as never equal for rows that differ, but for the two kinds of values
+        above.
     """
     first, second = (_hash_all(columns, salt) for salt in (0, 1))
     return first, second
@@ -40,7 +47,7 @@ def _hash_all(columns: list[tuple[Column, DataType]], salt: int) -> Column:
 
 
 def _list_parts(column: Column, data_type: DataType, salt: int) -> list[Column]:
-    """Columns that Spark can hash, and that are equal only where this one is."""
+    """Columns that Spark can hash, and that together are equal only where this one is."""
     parts = [column.isNull()]
     match data_type:
         case StructType():
@@ -60,6 +67,8 @@ def _list_parts(column: Column, data_type: DataType, salt: int) -> list[Column]:
         case VariantType():
             # As JSON, a date is the text that it looks like.
             parts += [F.to_json(column), F.schema_of_variant(column)]
+        case GeometryType() | GeographyType():
+            parts += [F.st_asbinary(column), F.st_srid(column)]
         case StringType():
             # The bytes, whatever its collation takes for equal.
             parts.append(column.cast("binary"))

@@ -17,7 +17,7 @@ from pyspark.errors import AnalysisException
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F  # noqa: N812
 from pyspark.sql.conversion import ArrowTableToRowsConversion
-from pyspark.sql.types import DataType, IntegerType, StructType
+from pyspark.sql.types import DataType, GeographyType, GeometryType, IntegerType, StructType
 
 from balancedstream.core.sketches import CostSketch
 from balancedstream.errors import InvalidInputError
@@ -208,9 +208,17 @@ def _find_key(df: DataFrame, cost_key: str | Column) -> Column:
         raise InvalidInputError(message)
     try:
         df.select(F.xxhash64(cost_key))
+        fields = df.select(cost_key).schema
     except AnalysisException as error:
         message = f"cost_key: {str(error).partition(chr(10))[0]}"
         raise InvalidInputError(message) from error
+    if any(isinstance(field.dataType, GeometryType | GeographyType) for field in fields):
+        # Spark itself says so only when the batch runs.
+        message = (
+            "cost_key: Spark cannot hash a geometry or geography; take a measure of it, such as "
+            "octet_length(st_asbinary(...)) in classes"
+        )
+        raise InvalidInputError(message)
     return cost_key
 
 
