@@ -298,7 +298,7 @@ class ShuffleRecord:
 
     Attributes:
         at_s: when its last task had ended, seconds since the Unix epoch.
-        shuffle: the function's name and the cost key.
+        shuffle: the function's name and the cost key; numbered where queries share them.
         batch: number of the micro-batch.
         records: rows whose costs were learnt from it.
         by_estimates: whether it was routed by estimated costs; else by round robin.

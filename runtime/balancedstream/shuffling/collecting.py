@@ -13,6 +13,7 @@ import logging
 import pickle
 import time
 import zlib
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -36,7 +37,7 @@ class Report:
 
     Attributes:
         folder: of the versions.
-        shuffle: its name, for people.
+        shuffle: its name.
         plan: which DataFrame it is of: what was begun and failed reports beside what came after it.
         batch: number of the batch.
         partition: that the task ran.
@@ -62,9 +63,16 @@ class Report:
 
 
 class Collector:
-    """Makes versions of one folder."""
+    """Makes versions of one folder.
 
-    def __init__(self, folder: Path, on_batch: Callable[[ShuffleRecord], None]) -> None:
+    Args:
+        name: of the shuffle, for people.
+        folder: of the versions.
+        on_batch: is told of each batch that was learnt from.
+    """
+
+    def __init__(self, name: str, folder: Path, on_batch: Callable[[ShuffleRecord], None]) -> None:
+        self._name = name
         self._folder = CostFolder(folder)
         self._on_batch = on_batch
         # By plan and batch: what each partition's task has measured, compressed.
@@ -101,11 +109,11 @@ class Collector:
         if learnt.trusted != was_trusted:
             way = "estimated costs" if learnt.trusted else "round robin"
             say = log.info if learnt.trusted else log.warning
-            say("%s: %s from batch %d on: %s", report.shuffle, way, learnt.batch + 1, learnt.reason)
+            say("%s: %s from batch %d on: %s", self._name, way, learnt.batch + 1, learnt.reason)
         self._on_batch(
             ShuffleRecord(
                 at_s=time.time(),
-                shuffle=report.shuffle,
+                shuffle=self._name,
                 batch=report.batch,
                 records=sum(task.sketch.records for task in tasks),
                 by_estimates=was_trusted,
@@ -126,18 +134,30 @@ def _unpack(task: bytes) -> TaskCosts:
 
 
 class Reports(ReportParam):
-    """The reports of all shuffles; in the driver, each goes to the collector of its folder."""
+    """The reports of all shuffles; in the driver, each goes to the collector of its folder.
+
+    Queries may shuffle with functions of one name by one key. Each has a folder, and a name that it
+    is shown by: the second that reports is `classify-by-kind (2)`.
+    """
 
     def __init__(self) -> None:
         self._collectors: dict[str, Collector] = {}
+        self._named: Counter[str] = Counter()
         super().__init__(self._collect)
 
     def _collect(self, report: Report) -> None:
         collector = self._collectors.get(report.folder)
         if collector is None:
-            collector = Collector(Path(report.folder), _tell_watchers)
+            name = self._name(report.shuffle)
+            collector = Collector(name, Path(report.folder), _tell_watchers)
             self._collectors[report.folder] = collector
         collector.add(report)
+
+    def _name(self, shuffle: str) -> str:
+        """Number what another folder is called already; no name of a shuffle has brackets."""
+        self._named[shuffle] += 1
+        number = self._named[shuffle]
+        return shuffle if number == 1 else f"{shuffle} ({number})"
 
 
 _accumulators: dict[str, Accumulator[tuple[Report, ...]]] = {}

@@ -31,7 +31,7 @@ def collect(collector: Collector, folder: Path, batch: int, *, error_s: float = 
 
 def test_a_version_is_there_once_all_partitions_have_reported(tmp_path: Path) -> None:
     told: list[ShuffleRecord] = []
-    collector = Collector(tmp_path, told.append)
+    collector = Collector("classify", tmp_path, told.append)
     collector.add(report(tmp_path, 0, 1))
     collector.add(report(tmp_path, 0, 1))
     assert CostFolder(tmp_path).newest() is None
@@ -43,7 +43,7 @@ def test_a_version_is_there_once_all_partitions_have_reported(tmp_path: Path) ->
 
 
 def test_what_a_batch_that_was_not_finished_has_reported_is_dropped(tmp_path: Path) -> None:
-    collector = Collector(tmp_path, lambda batch: None)
+    collector = Collector("classify", tmp_path, lambda batch: None)
     collector.add(report(tmp_path, 0, 0))
     collect(collector, tmp_path, 1)
     newest = CostFolder(tmp_path).newest()
@@ -52,7 +52,7 @@ def test_what_a_batch_that_was_not_finished_has_reported_is_dropped(tmp_path: Pa
 
 
 def test_reports_of_a_run_that_failed_and_of_the_next_one_do_not_mix(tmp_path: Path) -> None:
-    collector = Collector(tmp_path, lambda batch: None)
+    collector = Collector("classify", tmp_path, lambda batch: None)
     collector.add(report(tmp_path, 0, 0, plan="failed"))
     collector.add(report(tmp_path, 0, 1, plan="repaired"))
     assert CostFolder(tmp_path).newest() is None
@@ -61,7 +61,7 @@ def test_reports_of_a_run_that_failed_and_of_the_next_one_do_not_mix(tmp_path: P
 
 
 def test_of_runs_that_are_never_finished_only_the_last_ones_are_kept(tmp_path: Path) -> None:
-    collector = Collector(tmp_path, lambda batch: None)
+    collector = Collector("classify", tmp_path, lambda batch: None)
     for plan in range(UNFINISHED_RUNS + 1):
         collector.add(report(tmp_path, 0, 0, plan=str(plan)))
     collector.add(report(tmp_path, 0, 1, plan="0"))
@@ -72,15 +72,15 @@ def test_of_runs_that_are_never_finished_only_the_last_ones_are_kept(tmp_path: P
 
 def test_a_batch_that_is_run_twice_is_learnt_once(tmp_path: Path) -> None:
     told: list[ShuffleRecord] = []
-    collect(Collector(tmp_path, told.append), tmp_path, 0)
+    collect(Collector("classify", tmp_path, told.append), tmp_path, 0)
     # The driver was restarted.
-    collect(Collector(tmp_path, told.append), tmp_path, 0)
+    collect(Collector("classify", tmp_path, told.append), tmp_path, 0)
     assert len(told) == 1
 
 
 def test_a_restarted_driver_goes_on_with_what_was_learnt(tmp_path: Path) -> None:
-    collect(Collector(tmp_path, lambda batch: None), tmp_path, 0)
-    collect(Collector(tmp_path, lambda batch: None), tmp_path, 1)
+    collect(Collector("classify", tmp_path, lambda batch: None), tmp_path, 0)
+    collect(Collector("classify", tmp_path, lambda batch: None), tmp_path, 1)
     newest = CostFolder(tmp_path).newest()
     assert newest
     assert newest.trusted
@@ -90,7 +90,7 @@ def test_a_restarted_driver_goes_on_with_what_was_learnt(tmp_path: Path) -> None
 def test_falling_back_to_round_robin_is_a_warning_with_its_reason(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    collector = Collector(tmp_path, lambda batch: None)
+    collector = Collector("classify", tmp_path, lambda batch: None)
     with caplog.at_level(logging.INFO):
         for batch, error_s in enumerate((0.0, 0.1, 0.1, 0.6)):
             collect(collector, tmp_path, batch, error_s=error_s)
@@ -121,6 +121,18 @@ def test_in_a_task_reports_are_gathered_and_in_the_driver_they_are_handed_on(
     stop()
     driver.addInPlace((), (report(tmp_path, 1, 0), report(tmp_path, 1, 1)))
     assert [batch.batch for batch in told] == [0]
+
+
+def test_shuffles_of_one_name_in_two_folders_are_told_apart_by_a_number(tmp_path: Path) -> None:
+    told: list[ShuffleRecord] = []
+    stop = watch(told.append)
+    driver = Reports()
+    for batch in range(2):
+        for query in ("one", "other"):
+            folder = tmp_path / query
+            driver.addInPlace((), (report(folder, batch, 0), report(folder, batch, 1)))
+    stop()
+    assert [record.shuffle for record in told] == ["classify", "classify (2)"] * 2
 
 
 def test_an_error_in_the_driver_is_logged_and_stops_no_job(
