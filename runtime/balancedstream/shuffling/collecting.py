@@ -80,9 +80,6 @@ class Collector:
 
     def add(self, report: Report) -> None:
         """Take a task's report; with the last one of a batch, publish a version."""
-        # A batch that is run again, or a second action on it, teaches nothing new.
-        if self._folder.has(report.batch):
-            return
         run = report.plan, report.batch
         reported = self._unfinished.pop(run, {})
         reported[report.partition] = report.task
@@ -90,6 +87,9 @@ class Collector:
             self._unfinished[run] = reported
             if len(self._unfinished) > UNFINISHED_RUNS:
                 del self._unfinished[next(iter(self._unfinished))]
+            return
+        # A batch that is run again, or a second action on it, teaches nothing new.
+        if self._folder.has_seen(report.batch):
             return
         self._unfinished.clear()
         before = self._folder.newest(report.batch)

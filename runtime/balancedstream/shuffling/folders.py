@@ -134,9 +134,16 @@ class CostFolder:
         batches = [b for b in self._list("after") if before is None or b < before]
         return _read(self._file("after", max(batches)).read_bytes()) if batches else None
 
-    def has(self, batch: int) -> bool:
-        """Whether a version was made from this batch."""
-        return self._file("after", batch).exists()
+    def has_seen(self, batch: int) -> bool:
+        """Whether a version was made from this batch, be it removed by now.
+
+        A DataFrame that is no stream may be run again at any time. A stream that has gone back to
+        an older checkpoint has new batches with numbers that were: those are pinned.
+        """
+        if self._file("after", batch).exists():
+            return True
+        is_behind = any(newer > batch for newer in self._list("after"))
+        return is_behind and not self._file("pinned", batch).exists()
 
     def publish(self, learnt: LearntCosts) -> None:
         """Add a version, and remove those that no batch will ask for again.

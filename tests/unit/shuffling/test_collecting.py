@@ -12,7 +12,7 @@ from balancedstream.core.costs import TaskCosts
 from balancedstream.core.sketches import CostSketch
 from balancedstream.history import ShuffleRecord
 from balancedstream.shuffling.collecting import UNFINISHED_RUNS, Collector, Report, Reports, watch
-from balancedstream.shuffling.folders import BatchCosts, CostFolder
+from balancedstream.shuffling.folders import KEPT_BATCHES, BatchCosts, CostFolder
 
 
 def report(
@@ -76,6 +76,27 @@ def test_a_batch_that_is_run_twice_is_learnt_once(tmp_path: Path) -> None:
     # The driver was restarted.
     collect(Collector("classify", tmp_path, told.append), tmp_path, 0)
     assert len(told) == 1
+
+
+def test_a_dataframe_that_is_run_again_after_many_others_is_neither_learnt_nor_told(
+    tmp_path: Path,
+) -> None:
+    told: list[ShuffleRecord] = []
+    collector = Collector("classify", tmp_path, told.append)
+    for batch in (*range(KEPT_BATCHES + 3), 0, 2):
+        collect(collector, tmp_path, batch)
+    assert [record.batch for record in told] == [*range(KEPT_BATCHES + 3)]
+
+
+def test_a_stream_whose_checkpoint_was_put_back_learns_from_the_batches_that_follow(
+    tmp_path: Path,
+) -> None:
+    told: list[ShuffleRecord] = []
+    collector = Collector("classify", tmp_path, told.append)
+    for batch in (*range(KEPT_BATCHES + 3), 0, 1):
+        CostFolder(tmp_path).pin(batch)
+        collect(collector, tmp_path, batch)
+    assert [record.batch for record in told] == [*range(KEPT_BATCHES + 3), 0, 1]
 
 
 def test_a_restarted_driver_goes_on_with_what_was_learnt(tmp_path: Path) -> None:
