@@ -91,7 +91,6 @@ class Collector:
         # A batch that is run again, or a second action on it, teaches nothing new.
         if self._folder.has_seen(report.batch):
             return
-        self._unfinished.clear()
         before = self._folder.newest(report.batch)
         tasks = [_unpack(reported[partition]) for partition in sorted(reported)]
         learnt = learn_costs(before, report.batch, tasks)

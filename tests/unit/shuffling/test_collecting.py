@@ -42,15 +42,6 @@ def test_a_version_is_there_once_all_partitions_have_reported(tmp_path: Path) ->
     assert [(b.batch, b.estimated_s, b.real_s) for b in told] == [(0, (1.0, 1.0), (2.0, 2.0))]
 
 
-def test_what_a_batch_that_was_not_finished_has_reported_is_dropped(tmp_path: Path) -> None:
-    collector = Collector("classify", tmp_path, lambda batch: None)
-    collector.add(report(tmp_path, 0, 0))
-    collect(collector, tmp_path, 1)
-    newest = CostFolder(tmp_path).newest()
-    assert newest
-    assert (newest.batch, newest.newer.records) == (1, 128)
-
-
 def test_reports_of_a_run_that_failed_and_of_the_next_one_do_not_mix(tmp_path: Path) -> None:
     collector = Collector("classify", tmp_path, lambda batch: None)
     collector.add(report(tmp_path, 0, 0, plan="failed"))
