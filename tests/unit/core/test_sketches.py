@@ -172,6 +172,22 @@ def test_an_estimate_is_off_by_what_an_items_share_leaves_to_the_others_for_few_
     assert beyond <= sketch.delta * len(counts)
 
 
+def test_an_item_shares_a_cell_with_a_frequent_one_in_every_row_as_rarely_as_rows_allow() -> None:
+    # The worst that can be: nineteen items have nearly all records, each more than epsilon of them.
+    rare = [b"rare %d" % n for n in range(12)]
+    over = far_off = 0
+    for seed in range(200):
+        sketch = CostSketch(0.05, 0.1, seed=seed)
+        for n in range(19):
+            sketch.update(b"%d" % n, 52 * 0.064, records=52)
+        for item in rare:
+            sketch.update(item, 0.001)
+        over += sum(sketch.count(item) - 1 > 0.05 * 1000 for item in rare)
+        far_off += sum(sketch.estimate(item) > 0.5 * 0.064 for item in rare)
+    # The textbook's bound for four rows. It is 21 of 2,400; with three rows it would be 70.
+    assert 0 < over == far_off < math.exp(-4) * 200 * len(rare)
+
+
 @pytest.mark.parametrize("exponent", [0.0, 0.5, 1.0, 2.0, 3.0])
 def test_estimates_of_all_but_the_lightest_records_are_mostly_within_20_percent(
     exponent: float,
