@@ -454,6 +454,33 @@ def test_a_stream_is_learnt_from_batch_to_batch_and_a_failed_batch_is_routed_as_
     assert values == list(range(len(values)))
 
 
+def test_the_other_two_methods_run_on_streams_and_in_one_query(
+    spark: SparkSession,
+    stream: Callable[[int], DataFrame],
+    told: list[ShuffleRecord],
+    tmp_path: Path,
+) -> None:
+    rows = stream(40).select("value", F.lit("short").alias("kind"))
+    spread = partial(
+        balancedstream.shuffle, cost_key="value", partitions=2, folder=str(tmp_path / "costs")
+    )
+    echoed = spread(spread(rows).mapInArrow(echo_arrow, rows.schema)).map(echo_row, rows.schema)
+    query = (
+        echoed.writeStream.format("parquet")
+        .option("checkpointLocation", str(tmp_path / "checkpoint"))
+        .start(str(tmp_path / "output"))
+    )
+    await_that(lambda: len(told) >= 4)
+    query.stop()
+    names = ["echo_arrow-by-value", "echo_row-by-value"]
+    assert [(batch.shuffle, batch.batch) for batch in told[:4]] == [
+        (name, batch) for batch in range(2) for name in names
+    ]
+    values = read_back(spark, tmp_path / "output")
+    assert len(values) >= 40
+    assert values == list(range(len(values)))
+
+
 APP = textwrap.dedent(
     """
     import os, sys, time
