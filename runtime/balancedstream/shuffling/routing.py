@@ -105,7 +105,8 @@ def make_router(
     """The body of the UDF that routes the rows of a task.
 
     It reads the whole input before it answers. Spark keeps the rows meanwhile and spills them to
-    disk where they are many; here are 24 bytes of each.
+    disk where they are many. Here each takes about 140 bytes while it is routed by estimates, and
+    half of that round robin.
 
     Args:
         source: finds what is known.
