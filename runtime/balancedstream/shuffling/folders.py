@@ -41,6 +41,9 @@ log = logging.getLogger(__name__)
 KEPT_BATCHES = 3
 """So many of the last versions and pins stay: the one in use, and those of the last two batches."""
 
+ABANDONED_S = 3600.0
+"""A task that writes its file takes a moment; one so old is of a task that was killed."""
+
 QUERY_PROPERTY = "sql.streaming.queryId"
 """Local property that Spark's StreamExecution gives to the tasks of a micro-batch."""
 
@@ -152,7 +155,10 @@ class CostFolder:
             SharedFolderError: the folder cannot be written.
         """
         with self._explaining(), self._written(learnt.to_bytes()) as complete:
+            # The clock of the storage, which is that of the other files.
+            now_s = complete.stat().st_mtime
             complete.replace(self._file("after", learnt.batch))
+        self._remove_abandoned(now_s)
         for kind in ("after", "pinned"):
             for batch in self._list(kind):
                 if batch <= learnt.batch - KEPT_BATCHES:
@@ -182,6 +188,13 @@ class CostFolder:
         names = re.compile(rf"{kind}-(\d+)")
         found = (names.fullmatch(file.name) for file in self._path.glob(f"{kind}-*"))
         return [int(match[1]) for match in found if match]
+
+    def _remove_abandoned(self, now_s: float) -> None:
+        for file in self._path.glob("." + "[0-9a-f]" * 32):
+            # Its task may be just removing it.
+            with suppress(FileNotFoundError):
+                if file.stat().st_mtime < now_s - ABANDONED_S:
+                    file.unlink()
 
     @contextmanager
     def _written(self, data: bytes) -> Iterator[Path]:

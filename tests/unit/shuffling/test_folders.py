@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -10,7 +11,7 @@ import pytest
 from balancedstream.core.costs import LearntCosts
 from balancedstream.core.sketches import CostSketch
 from balancedstream.errors import InvalidInputError, SharedFolderError
-from balancedstream.shuffling.folders import CostFolder, find_root
+from balancedstream.shuffling.folders import ABANDONED_S, CostFolder, find_root
 
 
 def version(batch: int, reason: str = "") -> LearntCosts:
@@ -69,6 +70,18 @@ def test_only_the_last_versions_and_pins_are_kept(tmp_path: Path) -> None:
         folder.publish(version(batch))
     kept = [f"{kind}-{batch}" for kind in ("after", "pinned") for batch in (17, 18, 19)]
     assert sorted(file.name for file in tmp_path.iterdir()) == kept
+
+
+def test_what_a_killed_task_has_left_is_removed_and_what_a_task_is_writing_is_not(
+    tmp_path: Path,
+) -> None:
+    left, written, foreign = (tmp_path / f".{name}" for name in ("0" * 32, "f" * 32, "nfs0001"))
+    for file in (left, written, foreign):
+        file.touch()
+    for file in (left, foreign):
+        os.utime(file, (0, file.stat().st_mtime - ABANDONED_S - 60))
+    CostFolder(tmp_path).publish(version(1))
+    assert {*tmp_path.iterdir()} == {written, foreign, tmp_path / "after-1"}
 
 
 def test_what_another_version_has_written_is_no_hint_and_no_error(
