@@ -199,7 +199,7 @@ def _await(queries: Mapping[str, StreamingQuery], run: Mapping[str, Any]) -> Non
                 message = f"query {name} did not end within {QUERY_TIMEOUT_S} s: {query.status}"
                 raise HungError(message)
             if definition.trigger == "until-read" or (definition.reassigned and not endless):
-                idle_s = idle_s + 1 if _is_idle(definition, folder / "checkpoint") else 0
+                idle_s = idle_s + 1 if _is_idle(definition, run, name) else 0
                 if idle_s == IDLE_S:
                     query.stop()
             if not endless:
@@ -212,8 +212,9 @@ def _await(queries: Mapping[str, StreamingQuery], run: Mapping[str, Any]) -> Non
                 query.stop()
 
 
-def _is_idle(query: kinds.Query, checkpoint: Path) -> bool:
+def _is_idle(query: kinds.Query, run: Mapping[str, Any], name: str) -> bool:
     """Whether all files were read, and no batch is under way that has still something to do."""
+    checkpoint = Path(run["folder"]) / name / "checkpoint"
     batches = {
         kind: max((int(p.name) for p in (checkpoint / kind).glob("[0-9]*")), default=-1)
         for kind in ("offsets", "commits")
@@ -222,8 +223,10 @@ def _is_idle(query: kinds.Query, checkpoint: Path) -> bool:
     last = batches["commits" if query.trigger == "until-read" else "offsets"]
     if batches["commits"] < max(0, last):
         return False
-    _, _, files, *_ = (checkpoint / "offsets" / str(last)).read_text().splitlines()
-    return bool(json.loads(files)["logOffset"] == inputs.FILES - 1)
+    _, _, read, *_ = (checkpoint / "offsets" / str(last)).read_text().splitlines()
+    # Fewer where files were made one.
+    files = sum(1 for _ in (Path(run["inputs"]) / name / query.tables[0]).glob("part-*"))
+    return bool(json.loads(read)["logOffset"] == files - 1)
 
 
 def _read_state(spark: SparkSession, run: Mapping[str, Any]) -> None:

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from balancedstream.core.epochs import Epoch, Wish
 from balancedstream.core.keys import HASHED, name_key
 from balancedstream.core.observations import KeySample
-from balancedstream.core.plan import Plan, Route
+from balancedstream.core.plan import MAX_ROUTES, Plan, Route
 from balancedstream.engine.events import BatchFinished, StatefulOperator
 from balancedstream.errors import BalancedStreamError, InvalidInputError
 from balancedstream.journal import Journal
@@ -86,6 +86,8 @@ class Rekeyer:
         self._reasons: Mapping[str, str] = {}
         self._queries: dict[str, _Query] = {}
         self._noted: set[str] = set()
+        # Queries that were told something: a next run of theirs finds it there.
+        self._told: set[str] = set()
 
     @property
     def routes(self) -> tuple[Route, ...]:
@@ -156,10 +158,9 @@ class Rekeyer:
         self._effective_batch = plan.effective_batch
         named = self._find_planned()
         for name, query in self._queries.items():
-            # A plan that routes keys of a query has all that shall have a route, or are hot.
-            if any(of_query == name for of_query, _ in named):
-                kept = {key for of_query, key in named if of_query == name}
-                kept |= {hot.key for hot in query.samples}
+            # Only a plan that has no room for more leaves out what it knows of.
+            if len(plan.routes) >= MAX_ROUTES:
+                kept = {key for of_query, key in named if of_query == name} | self.stuck(name)
                 query.adopted = {key: p for key, p in query.adopted.items() if key in kept}
             self._want(name, query)
 
@@ -221,7 +222,7 @@ class Rekeyer:
         self._journal.drop_key_moves(name, waiting, why)
         try:
             control.want(Wish(epoch.routes))
-        except BalancedStreamError as error:
+        except (OSError, BalancedStreamError) as error:
             self._journal.note(f"{name}: its keys go on being asked for: {error}")
         self._journal.note(
             f"{name}: {len(waiting)} keys stay where they are, for {why}; no state is lost. A "
@@ -274,7 +275,9 @@ class Rekeyer:
         tells = partition_of, self._share, self._effective_batch
         if control is None or query.epoch is None or query.told == tells:
             return
-        query.told = tells
+        if query.told is None and name not in self._told and query.wanted == partition_of:
+            # Nobody but, perhaps, a person has said anything so far.
+            return
         busy_s = {hot.key: hot.busy_s for hot in query.samples}
         # Hybrid handoff asks for keys in this order.
         hottest_first = sorted(partition_of, key=lambda key: -busy_s.get(key, 0.0))
@@ -282,9 +285,13 @@ class Rekeyer:
         for key in hottest_first:
             partition = partition_of[key]
             try:
-                if query.adopted.get(key) != partition:
-                    control.encoding.check_movable(key)
-                routes |= control.find_routes({key: partition}, query.partitions)
+                route = query.epoch.route_of(key)
+                encoding, partitions = control.encoding, query.partitions
+                if route and encoding.find_partition(key, route, partitions) == partition:
+                    # It is there already, also where it may not be moved.
+                    routes[key] = route
+                else:
+                    routes |= control.find_routes({key: partition}, partitions)
             except InvalidInputError as error:
                 # It was planned before anybody knew the query; the others are none the worse.
                 query.given_up.add((key, partition))
@@ -299,9 +306,11 @@ class Rekeyer:
             control.want(
                 Wish(routes, "hybrid", share=self._share, effective_batch=self._effective_batch)
             )
-        except BalancedStreamError as error:
+        except (OSError, BalancedStreamError) as error:
             self._journal.note(f"{name}: its keys stay where they are: {error}")
             return
+        query.told = tells
+        self._told.add(name)
         before = query.wanted
         keys = partition_of.keys() | before.keys()
         changed = {key for key in keys if partition_of.get(key) != before.get(key)}

@@ -315,10 +315,16 @@ def begin(stream: Callable[[int], DataFrame], tmp_path: Path) -> Iterator[Callab
         frame = balanced(given, "user")
         assert frame.control is not None
         rows: list[Row] = []
+
+        def keep(batch: DataFrame, number: int) -> None:
+            # As people do who look for their jobs in Spark's UI.
+            batch.sparkSession.sparkContext.setJobGroup(f"batch {number}", "a job of mine")
+            rows.extend(batch.collect())
+
         writer = transform(frame).writeStream.queryName(f"keyed-{len(runs)}")
         query = (
             writer.outputMode("update")
-            .foreachBatch(lambda batch, _: rows.extend(batch.collect()))
+            .foreachBatch(keep)
             .option("checkpointLocation", str(tmp_path / checkpoint))
             .start()
         )

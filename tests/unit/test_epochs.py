@@ -408,7 +408,9 @@ def test_what_is_no_epoch_is_refused(text: str) -> None:
         parse_epoch(text)
 
 
-@pytest.mark.parametrize("text", ["", "{", "[]", '{"to":1}', '{"share":0}', '{"share":"a"}'])
+@pytest.mark.parametrize(
+    "text", ["", "{", "[]", '{"routes":[1]}', '{"to":1}', '{"share":0}', '{"share":"a"}']
+)
 def test_what_is_no_wish_is_refused(text: str) -> None:
     with pytest.raises(InvalidInputError, match="wish: is not as it was written"):
         parse_wish(text)

@@ -32,9 +32,6 @@ SHARE = 7
 OPERATOR = StatefulOperator((0,), "TransformWithStateInPySpark", PARTITIONS)
 DE, FR = '"de"', '"fr"'
 
-NOTHING = Wish({}, "hybrid", share=1)
-"""What is wanted of the keys of a query that has begun before there is a plan."""
-
 
 class Notes:
     def __init__(self) -> None:
@@ -196,8 +193,9 @@ def test_keys_that_do_not_come_are_given_up_and_not_asked_again(stream: Stream) 
     assert "1 keys stay where they are" in stream.view.notes[-1]
     (dropped,) = stream.history.key_moves
     assert dropped.dropped_reason == "their state was not handed over in 10 batches"
+    stream.control.want(Wish({FR: 1}))
     stream.plan((DE, 2))
-    assert stream.wish().routes == {}
+    assert stream.wish() == Wish({}, "hybrid", SHARE), "a plan is told anew after that"
     stream.run_batch(Epoch(), {DE: (5, 2.0), FR: (1, 1.0)})
     assert stream.rekeyer.stuck("q") == {DE}
     shown = [
@@ -249,21 +247,35 @@ def test_after_a_restart_keys_stay_where_the_checkpoint_has_them(tmp_path: Path)
     at = stream.route(DE, 2)
     stream.run_batch(Epoch(7, 0, {DE: at}))
     assert stream.rekeyer.routes == (Route("q", DE, 2),)
-    assert stream.wish() == Wish({DE: at}, "hybrid", share=1)
-    stream.plan()
-    assert stream.wish() == Wish({DE: at}, "hybrid", SHARE)
+    assert stream.wish() is None
+    stream.plan((FR, 3))
+    assert stream.wish() == Wish({DE: at, FR: stream.route(FR, 3)}, "hybrid", SHARE)
 
 
-def test_a_plan_that_routes_keys_sends_those_home_that_it_leaves_out_unless_they_are_hot(
-    tmp_path: Path,
+def test_a_plan_that_has_no_room_for_more_sends_those_keys_home_that_it_leaves_out(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr("balancedstream.rekeying.MAX_ROUTES", 2)
     stream = Stream(tmp_path)
     cold, target = '"nl"', stream.route(FR, 3)
     at = {DE: stream.route(DE, 2), cold: stream.route(cold, 1)}
-    stream.run_batch(Epoch(7, 0, at), {DE: (2, 2.0)})
+    stream.run_batch(Epoch(7, 0, at))
     stream.plan((FR, 3))
+    assert stream.wish() == Wish({**at, FR: target}, "hybrid", SHARE)
+    stream.plan((DE, 2), (FR, 3))
     assert stream.wish() == Wish({DE: at[DE], FR: target}, "hybrid", SHARE)
-    assert stream.rekeyer.settling() == {"q"}
+    assert stream.rekeyer.routes == (Route("q", DE, 2), Route("q", FR, 3))
+
+
+def test_what_a_person_wants_holds_until_a_plan_routes_keys(tmp_path: Path) -> None:
+    stream = Stream(tmp_path)
+    by_hand = Wish({FR: stream.route(FR, 3)})
+    stream.control.want(by_hand)
+    stream.run_batch(Epoch())
+    stream.plan()
+    assert stream.wish() == by_hand
+    stream.plan((DE, 2))
+    assert stream.wish() == Wish({DE: stream.route(DE, 2)}, "hybrid", SHARE)
 
 
 def test_a_newer_plan_changes_when_keys_arrive_and_how_many_at_once(stream: Stream) -> None:
@@ -300,7 +312,7 @@ def test_a_query_that_begins_before_the_end_of_its_last_run_is_told_keeps_its_ke
 def test_a_hashed_key_is_found_once_it_is_hot(stream: Stream) -> None:
     late = '"nl"'
     stream.plan((str(name_key(late, "hashed")), 2))
-    assert stream.wish() == Wish({}, "hybrid", SHARE)
+    assert stream.wish() is None
     stream.run_batch(Epoch(), {late: (4, 2.0)})
     assert stream.wish() == Wish({late: stream.route(late, 2)}, "hybrid", SHARE)
 
@@ -327,13 +339,13 @@ def test_a_plan_may_speak_of_keys_that_it_only_knows_hashed(stream: Stream) -> N
 def test_a_key_that_is_none_of_the_query_is_refused_by_its_name(stream: Stream) -> None:
     with pytest.raises(InvalidInputError, match="key de: is no key of this stream"):
         stream.plan(("de", 2))
-    assert stream.wish() == NOTHING
+    assert stream.wish() is None
 
 
 def test_a_partition_that_is_not_there_is_refused_by_the_key(stream: Stream) -> None:
     with pytest.raises(InvalidInputError, match='key "de" shall go to partition 6, and q has 6'):
         stream.plan((DE, PARTITIONS))
-    assert stream.wish() == NOTHING
+    assert stream.wish() is None
 
 
 def test_of_what_was_planned_before_the_query_was_known_only_what_cannot_be_is_left_out(
@@ -353,11 +365,19 @@ def test_of_what_was_planned_before_the_query_was_known_only_what_cannot_be_is_l
     assert len(stream.view.notes) == 3
 
 
-def test_a_key_that_may_not_move_stays_where_its_checkpoint_has_it(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("never", "why"),
+    [('["de","NaN"]', "NaN is never moved"), ('["de",0.0]', "a float or double is never moved")],
+)
+def test_a_key_that_may_not_move_stays_where_its_checkpoint_has_it(
+    tmp_path: Path, never: str, why: str
+) -> None:
     stream = Stream(tmp_path, StringType(), DoubleType())
-    never, free = '["de","NaN"]', '["fr",0.5]'
+    free = '["fr",0.5]'
     place = 3
     route = stream.route(never, place)
+    with pytest.raises(InvalidInputError, match=why):
+        stream.control.find_routes({never: place}, PARTITIONS)
     stream.run_batch(Epoch(routes={never: route}), {never: (place, 9.0), free: (1, 1.0)})
     assert stream.rekeyer.stuck("q") == {never}
     adopted = [(kept.key, kept.partition) for kept in stream.rekeyer.routes]
@@ -365,7 +385,7 @@ def test_a_key_that_may_not_move_stays_where_its_checkpoint_has_it(tmp_path: Pat
     stream.plan(*adopted, (free, 2))
     wish = Wish({free: stream.route(free, 2), never: route}, "hybrid", SHARE)
     assert stream.wish() == wish
-    with pytest.raises(InvalidInputError, match="NaN is never moved"):
+    with pytest.raises(InvalidInputError, match=why):
         stream.plan((never, place + 1))
     assert stream.wish() == wish
 

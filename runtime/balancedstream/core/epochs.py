@@ -141,7 +141,7 @@ class Wish:
             # An epoch with another one would fail its batch for ever.
             if type(route) is not int or not 0 <= route <= MAX_ROUTE:
                 message = (
-                    f"routes: key {key:.80} must have a whole number from 0 to {MAX_ROUTE}, not "
+                    f"routes: key {key!s:.80} must have a whole number from 0 to {MAX_ROUTE}, not "
                     f"{route!r:.80}; nothing changed"
                 )
                 raise InvalidInputError(message)
@@ -290,6 +290,6 @@ def parse_wish(text: str | bytes) -> Wish:
     """
     try:
         return Wish(**json.loads(text))
-    except (ValueError, TypeError) as problem:
+    except (ValueError, TypeError, AttributeError) as problem:
         message = f"wish: is not as it was written ({problem})"
         raise InvalidInputError(message) from problem

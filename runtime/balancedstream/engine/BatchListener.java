@@ -98,6 +98,7 @@ public final class BatchListener extends SparkListener {
   private final StateStoreCoordinatorRef coordinator;
   private final SchedulerBackend backend;
   private final LinkedBlockingQueue events = new LinkedBlockingQueue();
+  private final Map runs = new HashMap();            // query id -> run id
   private final Map stages = new HashMap();          // stage id -> StageOfBatch
   private final Map metrics = new HashMap();         // accumulator id -> Metric
   private final Map metricsOfExecution = new HashMap(); // SQL execution id -> List of accumulator ids
@@ -199,7 +200,9 @@ public final class BatchListener extends SparkListener {
   public synchronized void onJobStart(SparkListenerJobStart e) {
     if (e.properties() == null) return;
     String batch = e.properties().getProperty("streaming.sql.batchId");
-    String runId = e.properties().getProperty("spark.jobGroup.id");
+    String runId = (String) runs.get(e.properties().getProperty("sql.streaming.queryId"));
+    // Of a query that began before this listener, only the job group tells, which is also the user's.
+    if (runId == null) runId = e.properties().getProperty("spark.jobGroup.id");
     if (batch == null || runId == null) return;
     Iterator it = CollectionConverters.asJava(e.stageInfos()).iterator();
     while (it.hasNext()) {
@@ -280,6 +283,7 @@ public final class BatchListener extends SparkListener {
     } else if (e instanceof StreamingQueryListener.QueryStartedEvent) {
       StreamingQueryListener.QueryStartedEvent started =
           (StreamingQueryListener.QueryStartedEvent) e;
+      runs.put(started.id().toString(), started.runId().toString());
       emit("{\"event\":\"query_started\",\"run\":\"" + started.runId() + "\",\"id\":\""
           + started.id() + "\",\"name\":" + quote(started.name()) + "}");
     } else if (e instanceof StreamingQueryListener.QueryProgressEvent) {
@@ -288,6 +292,7 @@ public final class BatchListener extends SparkListener {
       StreamingQueryListener.QueryTerminatedEvent ended =
           (StreamingQueryListener.QueryTerminatedEvent) e;
       String runId = ended.runId().toString();
+      runs.values().remove(runId);
       operators.remove(runId);
       tasks.remove(runId);
       lastExecutor.remove(runId);

@@ -94,8 +94,10 @@ class KeyControl:
             partitions: how many there are.
 
         Raises:
-            InvalidInputError: a key that is none of this operator.
+            InvalidInputError: a key that is none of this operator, or can never be moved.
         """
+        for key in partitions_of:
+            self.encoding.check_movable(key)
         return {
             key: self.encoding.find_route(key, partition, partitions)
             for key, partition in partitions_of.items()

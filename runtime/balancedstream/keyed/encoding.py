@@ -90,21 +90,20 @@ class KeyEncoding:
         """A key that shall be moved, in the form that `write` gives it.
 
         Raises:
-            InvalidInputError: as `read`; or it holds a zero of a float; or it is NaN. One of
-                several columns may be: an earlier epoch may have the key where it is.
+            InvalidInputError: as `read`; or it is NaN. One of several columns may be: an earlier
+                epoch may have the key where it is.
         """
         values = self.read(text)
         if self._alone:
             _refuse_nan(text, values)
-        _refuse_zero(text, values)
         return self.write(values)
 
     def check_movable(self, text: str) -> None:
         """Refuses keys that shall stay where they are.
 
         Raises:
-            InvalidInputError: as `spell`; or a column of it is NaN, which pandas cannot tell from
-                null.
+            InvalidInputError: as `read`; or a column of it is NaN, which pandas cannot tell from
+                null, or holds a zero of a float.
         """
         values = self.read(text)
         _refuse_nan(text, values)

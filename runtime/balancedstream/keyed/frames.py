@@ -56,7 +56,8 @@ class BalancedFrame:
     """A DataFrame grouped by a key whose hot values can be reassigned; made by `balanced`.
 
     Attributes:
-        control: the driver's hand on its keys; None where keys of this type are never moved.
+        control: the driver's hand on its keys; None where they are never moved, for their type or
+            for what was called.
     """
 
     def __init__(self, frame: DataFrame, keys: tuple[str, ...], name: str) -> None:
@@ -221,11 +222,11 @@ class BalancedFrame:
             ttl_ms=None if ttl_s is None else round(ttl_s * 1000),
             appends=outputMode == "append",
         )
-        partial = copy.copy(self)
-        partial._frame = self._fold(aggregation, window)
         if window is not None:
             # Control rows would be late, as data is, once the window is over.
-            partial.control = None
+            self.control = None
+        partial = copy.copy(self)
+        partial._frame = self._fold(aggregation, window)
         time_mode = "eventTime" if window else "processingTime" if ttl_s is not None else "none"
         schema = StructType([*self._key_schema(), *aggregation.output])
         return partial.transformWithState(processor, schema, outputMode, time_mode)
@@ -299,6 +300,7 @@ class BalancedFrame:
         if not why or self.control is None:
             return self.control
         warnings.warn(f"balanced: {why}", stacklevel=4)
+        self.control = None
         return None
 
     def _transform(

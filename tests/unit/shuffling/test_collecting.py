@@ -51,6 +51,15 @@ def test_reports_of_a_run_that_failed_and_of_the_next_one_do_not_mix(tmp_path: P
     assert CostFolder(tmp_path).newest() is not None
 
 
+def test_a_run_that_is_whole_leaves_the_reports_of_another_one(tmp_path: Path) -> None:
+    told: list[ShuffleRecord] = []
+    collector = Collector("classify", tmp_path, told.append)
+    collector.add(report(tmp_path, 1, 0, plan="slow"))
+    collect(collector, tmp_path, 0)
+    collector.add(report(tmp_path, 1, 1, plan="slow"))
+    assert [record.batch for record in told] == [0, 1]
+
+
 def test_of_runs_that_are_never_finished_only_the_last_ones_are_kept(tmp_path: Path) -> None:
     collector = Collector("classify", tmp_path, lambda batch: None)
     for plan in range(UNFINISHED_RUNS + 1):
