@@ -576,8 +576,9 @@ def test_a_cost_key_that_is_no_column_is_refused_by_its_field(spark: SparkSessio
 
 def test_a_cost_key_that_spark_cannot_hash_is_refused_by_its_field(spark: SparkSession) -> None:
     point = F.st_geomfromwkb(F.unhex(F.lit(POINT.hex())))
-    with pytest.raises(InvalidInputError, match=r"^cost_key: .*geometry"):
-        balancedstream.shuffle(texts(spark), cost_key=point, partitions=2)
+    for cost_key in (point, F.array(F.struct(point))):
+        with pytest.raises(InvalidInputError, match=r"^cost_key: .*geometry"):
+            balancedstream.shuffle(texts(spark), cost_key=cost_key, partitions=2)
 
 
 def test_an_expression_of_a_column_that_is_absent_is_refused_by_its_field(
