@@ -33,12 +33,13 @@ unit: $(VENV)/.ready
 integration: $(VENV)/.ready
 	@$(BIN)/python -m pytest tests/integration
 
-# The oldest Spark that is supported, in an environment of its own: the engine's tests.
+# The oldest Spark that is supported, in an environment of its own: the engine's tests, and a key moves.
 oldest-spark: $(VENV)/.ready
 	@$(BIN)/python -m venv .venv-oldest
 	@sed 's/^pyspark==.*/pyspark==$(OLDEST_SPARK)/' constraints.txt > .venv-oldest/constraints.txt
 	@.venv-oldest/bin/python -m pip install --quiet --disable-pip-version-check -c .venv-oldest/constraints.txt -e '.[dev,e2e,examples,kubernetes,operator]'
-	@.venv-oldest/bin/python -m pytest tests/integration/test_engine.py
+	@.venv-oldest/bin/python -m pytest tests/integration/test_engine.py \
+	  tests/integration/test_keyed.py::test_a_key_moves_with_its_whole_state_and_no_other_key_changes_its_partition
 
 $(VENV)/.ready: pyproject.toml constraints.txt
 	@set -eu; \
