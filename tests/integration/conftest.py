@@ -64,20 +64,16 @@ def stream(spark: SparkSession) -> Callable[[int], DataFrame]:
 
 
 @pytest.fixture
-def start(
-    engine: Engine, tmp_path: Path
-) -> Iterator[Callable[[DataFrame, str, str], StreamingQuery]]:
+def start(engine: Engine, tmp_path: Path) -> Iterator[Callable[..., StreamingQuery]]:
     """Starts a query that throws its output away; stops it when the test ends."""
     queries: list[StreamingQuery] = []
 
-    def begin(frame: DataFrame, name: str, mode: str) -> StreamingQuery:
-        query = (
-            frame.writeStream.queryName(name)
-            .outputMode(mode)
-            .format("noop")
-            .option("checkpointLocation", str(tmp_path / name))
-            .start()
-        )
+    def begin(
+        frame: DataFrame, name: str, mode: str, *, in_own_jobs: bool = False
+    ) -> StreamingQuery:
+        writer = frame.writeStream.queryName(name).outputMode(mode)
+        writer = writer.foreachBatch(write_in_own_job) if in_own_jobs else writer.format("noop")
+        query = writer.option("checkpointLocation", str(tmp_path / name)).start()
         queries.append(query)
         return query
 
@@ -86,6 +82,12 @@ def start(
         query.stop()
     while engine.wait(0.5):
         pass
+
+
+def write_in_own_job(rows: DataFrame, batch: int) -> None:
+    """As people do who look for their jobs in Spark's UI."""
+    rows.sparkSession.sparkContext.setJobGroup(f"batch {batch}", "a job of mine")
+    rows.write.format("noop").mode("append").save()
 
 
 def next_batch(engine: Engine, query: str, timeout_s: float = 90.0) -> BatchFinished:

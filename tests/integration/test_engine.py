@@ -32,7 +32,7 @@ pytestmark = pytest.mark.integration
 # The executors cannot import test modules: functions travel with their code.
 cloudpickle.register_pickle_by_value(sys.modules[__name__])
 
-Start = Callable[[DataFrame, str, str], StreamingQuery]
+Start = Callable[..., StreamingQuery]
 Stream = Callable[[int], DataFrame]
 Batches = Callable[[str], BatchFinished]
 
@@ -180,7 +180,7 @@ def test_operators_in_the_same_tasks_count_as_one(
 def test_a_placement_prepared_for_a_batch_is_in_force_exactly_from_there(
     stream: Stream, start: Start, batches: Batches, engine: Engine
 ) -> None:
-    start(aggregate(stream), "prepared", "update")
+    start(aggregate(stream), "prepared", "update", in_own_jobs=True)
     batches("prepared")
     first, second, *_ = sorted(engine.executors())
     engine.place("prepared", 0, dict.fromkeys(range(6), first))

@@ -48,7 +48,7 @@ def scrape(exporter: Exporter) -> dict[str, dict[tuple[str, ...], float]]:
 def test_after_every_batch_a_scrape_agrees_with_the_progress_that_spark_reports(
     engine: Engine,
     stream: Callable[[int], DataFrame],
-    start: Callable[[DataFrame, str, str], StreamingQuery],
+    start: Callable[..., StreamingQuery],
     batches: Callable[[str], BatchFinished],
 ) -> None:
     exporter = Exporter()
