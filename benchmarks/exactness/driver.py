@@ -32,6 +32,7 @@ from sessions import open_disturbed, open_plain
 
 from balancedstream import balanced, read_state
 from balancedstream.engine import Engine
+from balancedstream.keyed.reading import END_FIELD
 
 PARTITIONS = 4
 QUERY_TIMEOUT_S = 240.0
@@ -249,8 +250,8 @@ def _read_state(spark: SparkSession, run: Mapping[str, Any]) -> None:
 def _drop_ends(rows: DataFrame) -> DataFrame:
     """State without the ends of times to live, which follow the wall clock."""
     for field in rows.schema:
-        if "ttlExpirationMs" in field.dataType.simpleString():
-            rows = rows.withColumn(field.name, F.col(field.name).dropFields("ttlExpirationMs"))
+        if END_FIELD in field.dataType.simpleString():
+            rows = rows.withColumn(field.name, F.col(field.name).dropFields(END_FIELD))
     return rows
 
 

@@ -7,7 +7,6 @@ value, so it imports nothing of its neighbours.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, date, datetime, timedelta
@@ -56,7 +55,11 @@ WIDE_STATE = (
     "rows BIGINT, most DECIMAL(20, 2), last TIMESTAMP, local TIMESTAMP_NTZ, day DATE, seal BINARY"
 )
 WIDE_SCHEMA = f"{WIDE_KEY}, {WIDE_STATE}, first BIGINT, recent STRING, minutes STRING"
-WIDE_ROW = Row(*(column.split()[0] for column in re.sub(r"\(.*?\)", "", WIDE_SCHEMA).split(", ")))
+WIDE_ROW = Row(
+    *("name", "level", "since"),
+    *("rows", "most", "last", "local", "day", "seal"),
+    *("first", "recent", "minutes"),
+)
 
 
 @dataclass(frozen=True)
@@ -214,9 +217,7 @@ def split_work(read: Read, group: Group) -> DataFrame:
     grouped = group(read("orders").select("key", "value", "at"), "key")
     if hasattr(grouped, "aggregate"):
         return grouped.aggregate(Totals())
-    return grouped.agg(
-        F.count("*").alias("rows"), F.sum("value").alias("total"), F.max("at").alias("last")
-    )
+    return aggregate(read, group)
 
 
 def _group_millis(rows: DataFrame, group: Group) -> Any:

@@ -156,13 +156,17 @@ class Rekeyer:
         self._share = share
         self._reasons = reasons
         self._effective_batch = plan.effective_batch
-        named = self._find_planned()
+        if len(plan.routes) >= MAX_ROUTES:
+            self._send_home()
         for name, query in self._queries.items():
-            # Only a plan that has no room for more leaves out what it knows of.
-            if len(plan.routes) >= MAX_ROUTES:
-                kept = {key for of_query, key in named if of_query == name} | self.stuck(name)
-                query.adopted = {key: p for key, p in query.adopted.items() if key in kept}
             self._want(name, query)
+
+    def _send_home(self) -> None:
+        """Of adopted keys: only a plan that has no room for more leaves out what it knows of."""
+        planned = self._find_planned()
+        for name, query in self._queries.items():
+            kept = {key for of_query, key in planned if of_query == name} | self.stuck(name)
+            query.adopted = {key: p for key, p in query.adopted.items() if key in kept}
 
     def last_arrival(self, query: str) -> int:
         """The last batch in which keys changed their partition; what was measured before is void.
@@ -278,6 +282,7 @@ class Rekeyer:
         if query.told is None and name not in self._told and query.wanted == partition_of:
             # Nobody but, perhaps, a person has said anything so far.
             return
+        epoch, encoding, partitions = query.epoch, control.encoding, query.partitions
         busy_s = {hot.key: hot.busy_s for hot in query.samples}
         # Hybrid handoff asks for keys in this order.
         hottest_first = sorted(partition_of, key=lambda key: -busy_s.get(key, 0.0))
@@ -285,8 +290,7 @@ class Rekeyer:
         for key in hottest_first:
             partition = partition_of[key]
             try:
-                route = query.epoch.route_of(key)
-                encoding, partitions = control.encoding, query.partitions
+                route = epoch.route_of(key)
                 if route and encoding.find_partition(key, route, partitions) == partition:
                     # It is there already, also where it may not be moved.
                     routes[key] = route
@@ -301,7 +305,7 @@ class Rekeyer:
                 del partition_of[key]
                 if key in query.adopted:
                     partition_of[key] = query.adopted[key]
-                    routes[key] = query.epoch.route_of(key)
+                    routes[key] = epoch.route_of(key)
         try:
             control.want(
                 Wish(routes, "hybrid", share=self._share, effective_batch=self._effective_batch)
@@ -316,7 +320,6 @@ class Rekeyer:
         changed = {key for key in keys if partition_of.get(key) != before.get(key)}
         query.wanted = partition_of
         query.progress = max(query.last_batch, (self._effective_batch or 0) - 1)
-        epoch, encoding, partitions = query.epoch, control.encoding, query.partitions
         ways = {key: (epoch.route_of(key), routes.get(key, 0)) for key in sorted(changed)}
         go = {key: way for key, way in ways.items() if way[0] != way[1]}
         left = query.under_way

@@ -188,7 +188,7 @@ def test_keys_that_do_not_come_are_given_up_and_not_asked_again(stream: Stream) 
     stream.plan((DE, 2))
     for number in range(PATIENCE_BATCHES):
         stream.run_batch(Epoch(number + 1, number + 1, asked=(DE,)))
-    assert stream.wish().routes == {}
+    assert stream.wish() == Wish()
     assert stream.rekeyer.settling() == set()
     assert "1 keys stay where they are" in stream.view.notes[-1]
     (dropped,) = stream.history.key_moves
@@ -228,7 +228,8 @@ def test_what_was_given_up_is_not_asked_for_when_the_query_begins_again(stream: 
     stream.run_id = "r2"
     stream.run_batch(Epoch(PATIENCE_BATCHES + 1, 0, at))
     assert stream.rekeyer.routes == (Route("q", FR, 3),)
-    assert (stream.wish().routes, stream.rekeyer.settling()) == (at, set())
+    assert stream.wish() == Wish(at, "hybrid", SHARE)
+    assert stream.rekeyer.settling() == set()
 
 
 def test_what_a_plan_wants_of_a_query_that_begins_later_counts_more_than_its_checkpoint(

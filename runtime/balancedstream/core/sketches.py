@@ -266,8 +266,8 @@ class CostSketch:
     def __reduce__(self) -> tuple[Callable[[bytes], CostSketch], tuple[bytes]]:
         return _restore, (self.to_bytes(),)
 
-    @classmethod
-    def from_bytes(cls, data: bytes) -> CostSketch:
+    @staticmethod
+    def from_bytes(data: bytes) -> CostSketch:
         """Read what `to_bytes` has written.
 
         Raises:

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 from pyspark.errors import PySparkException
-from pyspark.sql.types import DataType, StructType, _make_type_verifier
+from pyspark.sql.types import ArrayType, DataType, MapType, StructType, _make_type_verifier
 
 from balancedstream.errors import InvalidInputError
 
@@ -37,6 +37,25 @@ def parse_columns(schema: StructType | str, what: str) -> StructType:
         )
         raise InvalidInputError(message)
     return parsed
+
+
+def holds_type(data_type: DataType, wanted: type[DataType] | tuple[type[DataType], ...]) -> bool:
+    """Whether a type is one of these, or has one of them somewhere inside.
+
+    >>> from pyspark.sql.types import DateType, LongType
+    >>> nested = StructType().add("days", ArrayType(DateType()))
+    >>> holds_type(nested, DateType), holds_type(nested, LongType)
+    (True, False)
+    """
+    match data_type:
+        case StructType():
+            return any(holds_type(field.dataType, wanted) for field in data_type)
+        case ArrayType():
+            return holds_type(data_type.elementType, wanted)
+        case MapType():
+            inner = data_type.keyType, data_type.valueType
+            return any(holds_type(each, wanted) for each in inner)
+    return isinstance(data_type, wanted)
 
 
 def make_verifier(schema: StructType, what: str, consequence: str) -> Verify:

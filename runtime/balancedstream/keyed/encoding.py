@@ -27,6 +27,7 @@ from balancedstream.core.routes import (
     parse_key_type,
     partition_of,
 )
+from balancedstream.engine.schemas import holds_type
 from balancedstream.errors import InvalidInputError
 
 EXACT = 2**53
@@ -58,7 +59,7 @@ class KeyEncoding:
         unlike = FloatType, DoubleType, ArrayType, StructType
         self._plain = not any(isinstance(column, unlike) for column in self._types)
         self._alone = len(self._types) == 1
-        self.changes_in_pandas = any(map(_holds_timestamp, self._types))
+        self.changes_in_pandas = holds_type(schema, TimestampType)
         if isinstance(parsed, StructKey):
             # A key of one column is hashed like its column, and a person writes it as such.
             self._key_type = parsed.fields[0][1] if self._alone else parsed
@@ -159,16 +160,6 @@ class KeyEncoding:
         if self._alone:
             return _internalize(values[0], self._types[0])
         return tuple(_internalize(v, t) for t, v in zip(self._types, values, strict=True))
-
-
-def _holds_timestamp(data_type: DataType) -> bool:
-    match data_type:
-        case StructType():
-            return any(_holds_timestamp(field.dataType) for field in data_type)
-        case ArrayType():
-            return _holds_timestamp(data_type.elementType)
-        case _:
-            return isinstance(data_type, TimestampType)
 
 
 def _refuse_nan(text: str, values: Sequence[Any]) -> None:

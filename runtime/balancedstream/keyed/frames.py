@@ -138,8 +138,8 @@ class BalancedFrame:
         self._check_stream()
         modes = (outputStructType, stateStructType, outputMode, timeoutConf)
         by_event_time = timeoutConf == GroupStateTimeout.EventTimeTimeout
-        control = self._find_control("applyInPandasWithState", by_event_time=by_event_time)
-        if control is None:
+        self._let_keys_stay("applyInPandasWithState", by_event_time=by_event_time)
+        if self.control is None:
             plain: DataFrame = self._frame.groupBy(*self._keys).applyInPandasWithState(func, *modes)
             return plain
         is_text = isinstance(stateStructType, str)
@@ -151,14 +151,14 @@ class BalancedFrame:
             self._name,
             self._encoding,
             timeoutConf,
-            control.reports,
+            self.control.reports,
             StripFrames(tuple(self._frame.columns)),
         )
 
         def run(key: Any, frames: Rows, state: Any) -> Rows:
             yield from movable(key, frames, state)
 
-        grouped = self._unite(control).groupBy(ROUTE_COLUMN, *self._keys)
+        grouped = self._unite(self.control).groupBy(ROUTE_COLUMN, *self._keys)
         applied: DataFrame = grouped.applyInPandasWithState(run, *modes)
         return applied
 
@@ -284,9 +284,10 @@ class BalancedFrame:
             )
             raise InvalidInputError(message)
 
-    def _find_control(self, method: str, *, by_event_time: bool) -> KeyControl | None:
-        """The hand on the keys, where this method's can be moved."""
-        why = ""
+    def _let_keys_stay(self, method: str, *, by_event_time: bool) -> None:
+        """Takes the hand off keys that can be moved in themselves, but not under this method."""
+        if self.control is None:
+            return
         if "Pandas" in method and self._encoding.changes_in_pandas:
             why = (
                 f"keys with a timestamp are not moved under {method}, for pandas knows them in "
@@ -297,11 +298,10 @@ class BalancedFrame:
                 "keys with the time of the watermark are not moved: once it has passed them, Spark "
                 "drops what would say that they shall; group by another key, or by another time"
             )
-        if not why or self.control is None:
-            return self.control
+        else:
+            return
         warnings.warn(f"balanced: {why}", stacklevel=4)
         self.control = None
-        return None
 
     def _transform(
         self,
@@ -318,8 +318,8 @@ class BalancedFrame:
                 f"{', '.join(self._keys)}; nothing was started: give both the same key"
             )
             raise InvalidInputError(message)
-        control = self._find_control(method, by_event_time=modes[2].lower() == "eventtime")
-        if control is None:
+        self._let_keys_stay(method, by_event_time=modes[2].lower() == "eventtime")
+        if self.control is None:
             grouped: Any = self._frame.groupBy(*self._keys)
             begins = initial._frame.groupBy(*self._keys) if initial else None
         else:
@@ -329,11 +329,11 @@ class BalancedFrame:
                 self._name,
                 self._encoding,
                 modes[2],
-                control.reports,
+                self.control.reports,
                 strip(tuple(self._frame.columns)),
                 strip(tuple((initial or self)._frame.columns)),
             )
-            grouped = self._unite(control).groupBy(ROUTE_COLUMN, *self._keys)
+            grouped = self._unite(self.control).groupBy(ROUTE_COLUMN, *self._keys)
             begins = initial._group_as_found() if initial else None
         transform = getattr(grouped, method)
         transformed: DataFrame = transform(processor, *modes, begins, event_time)

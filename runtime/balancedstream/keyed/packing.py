@@ -12,15 +12,13 @@ import pickle
 from typing import Any
 
 from pyspark.sql.types import (
-    ArrayType,
-    DataType,
-    MapType,
     SpatialType,
     StructType,
     UserDefinedType,
     VariantType,
 )
 
+from balancedstream.engine.schemas import holds_type
 from balancedstream.errors import CheckpointError, InvalidInputError
 
 PROTOCOL = 5
@@ -128,7 +126,7 @@ variant, and values of such a type cannot be handed over, so no key could change
 partition; no row was processed: keep them as text or as binary, or group without balanced(...)
     """
     for field in schema:
-        if _holds_unknown(field.dataType):
+        if holds_type(field.dataType, _UNKNOWN):
             message = (
                 f"{what}: its field {field.name} is of type {field.dataType.simpleString()}, and "
                 "values of such a type cannot be handed over, so no key could change its state "
@@ -136,14 +134,3 @@ partition; no row was processed: keep them as text or as binary, or group withou
                 "without balanced(...)"
             )
             raise InvalidInputError(message)
-
-
-def _holds_unknown(of_type: DataType) -> bool:
-    match of_type:
-        case StructType():
-            return any(_holds_unknown(field.dataType) for field in of_type)
-        case ArrayType():
-            return _holds_unknown(of_type.elementType)
-        case MapType():
-            return _holds_unknown(of_type.keyType) or _holds_unknown(of_type.valueType)
-    return isinstance(of_type, _UNKNOWN)

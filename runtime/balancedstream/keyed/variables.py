@@ -7,7 +7,7 @@ time to live, begun anew at each place, only cleans up.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Protocol
 
 from pyspark.sql.streaming.stateful_processor import (
@@ -25,11 +25,18 @@ EXPIRY_FIELD = "balancedstream_expires_ms"
 
 Row = tuple[Any, ...]
 
+IsOver = Callable[[Sequence[Any]], bool]
+
 
 class Clock:
     """The processing time of the running batch, by which Spark measures time to live."""
 
     now_ms = -1
+
+    def is_over(self, stored: Sequence[Any]) -> bool:
+        """Whether a value with a time to live is: its last column says when."""
+        over: bool = stored[-1] <= self.now_ms
+        return over
 
 
 class Variable(Protocol):
@@ -45,32 +52,17 @@ class Variable(Protocol):
         """Holds nothing."""
 
 
-class Life:
-    """Which values of a variable are not over: all, where it has no time to live.
-
-    Args:
-        clock: of a variable with a time to live, whose values end with when they are over.
-    """
-
-    def __init__(self, clock: Clock | None) -> None:
-        self._clock = clock
-
-    def has(self, value: Sequence[Any]) -> bool:
-        """Whether a value still counts; one that does not would only begin a new life elsewhere."""
-        return self._clock is None or value[-1] > self._clock.now_ms
-
-
 class Value:
     """A `ValueState`."""
 
-    def __init__(self, state: ValueState, life: Life) -> None:
+    def __init__(self, state: ValueState, is_over: IsOver) -> None:
         self._state = state
-        self._life = life
+        self._is_over = is_over
 
     def write(self) -> Row | None:
         """The value."""
         value = self._state.get()
-        return None if value is None or not self._life.has(value) else tuple(value)
+        return None if value is None or self._is_over(value) else tuple(value)
 
     def take(self, content: Row) -> None:
         """Sets it."""
@@ -84,13 +76,13 @@ class Value:
 class Values:
     """A `ListState`."""
 
-    def __init__(self, state: ListState, life: Life) -> None:
+    def __init__(self, state: ListState, is_over: IsOver) -> None:
         self._state = state
-        self._life = life
+        self._is_over = is_over
 
     def write(self) -> list[Row] | None:
         """The values in their order."""
-        return [tuple(value) for value in self._state.get() if self._life.has(value)] or None
+        return [tuple(value) for value in self._state.get() if not self._is_over(value)] or None
 
     def take(self, content: list[Row]) -> None:
         """Sets them."""
@@ -104,14 +96,14 @@ class Values:
 class Entries:
     """A `MapState`."""
 
-    def __init__(self, state: MapState, life: Life) -> None:
+    def __init__(self, state: MapState, is_over: IsOver) -> None:
         self._state = state
-        self._life = life
+        self._is_over = is_over
 
     def write(self) -> list[tuple[Row, Row]] | None:
         """The entries."""
         entries = self._state.iterator()
-        return [(tuple(key), tuple(v)) for key, v in entries if self._life.has(v)] or None
+        return [(tuple(key), tuple(v)) for key, v in entries if not self._is_over(v)] or None
 
     def take(self, content: list[tuple[Row, Row]]) -> None:
         """Sets them."""
@@ -138,7 +130,7 @@ class ExpiringValue:
     def get(self) -> Row | None:
         """The value, None where there is none or it is over."""
         row = self._state.get()
-        return None if row is None or row[-1] <= self._clock.now_ms else tuple(row[:-1])
+        return None if row is None or self._clock.is_over(row) else tuple(row[:-1])
 
     def update(self, newValue: Row) -> None:
         """Sets the value, which lives from now on."""
@@ -163,7 +155,7 @@ class ExpiringValues:
 
     def get(self) -> Iterator[Row]:
         """Those that are not over, in their order."""
-        return (tuple(row[:-1]) for row in self._state.get() if row[-1] > self._clock.now_ms)
+        return (tuple(row[:-1]) for row in self._state.get() if not self._clock.is_over(row))
 
     def put(self, newState: list[Row]) -> None:
         """Replaces them all."""
@@ -200,7 +192,7 @@ class ExpiringEntries:
     def getValue(self, key: Row) -> Row | None:
         """The value of a key, None where there is none or it is over."""
         row = self._state.getValue(key)
-        return None if row is None or row[-1] <= self._clock.now_ms else tuple(row[:-1])
+        return None if row is None or self._clock.is_over(row) else tuple(row[:-1])
 
     def containsKey(self, key: Row) -> bool:
         """Whether there is such an entry that is not over."""
@@ -215,7 +207,7 @@ class ExpiringEntries:
         return (
             (tuple(key), tuple(row[:-1]))
             for key, row in self._state.iterator()
-            if row[-1] > self._clock.now_ms
+            if not self._clock.is_over(row)
         )
 
     def keys(self) -> Iterator[Row]:
@@ -300,7 +292,7 @@ class RecordingHandle:
         """As Spark's."""
         stored = _add_expiry(stateName, schema) if ttlDurationMs else schema
         state = self._handle.getValueState(stateName, stored, ttlDurationMs)
-        self.variables[stateName] = Value(state, self._find_life(ttlDurationMs))
+        self.variables[stateName] = Value(state, self._choose_rule(ttlDurationMs))
         self._schemas[stateName] = (schema,)
         if not ttlDurationMs:
             return state
@@ -315,7 +307,7 @@ class RecordingHandle:
         """As Spark's."""
         stored = _add_expiry(stateName, schema) if ttlDurationMs else schema
         state = self._handle.getListState(stateName, stored, ttlDurationMs)
-        self.variables[stateName] = Values(state, self._find_life(ttlDurationMs))
+        self.variables[stateName] = Values(state, self._choose_rule(ttlDurationMs))
         self._schemas[stateName] = (schema,)
         if not ttlDurationMs:
             return state
@@ -331,14 +323,15 @@ class RecordingHandle:
         """As Spark's."""
         stored = _add_expiry(stateName, valueSchema) if ttlDurationMs else valueSchema
         state = self._handle.getMapState(stateName, userKeySchema, stored, ttlDurationMs)
-        self.variables[stateName] = Entries(state, self._find_life(ttlDurationMs))
+        self.variables[stateName] = Entries(state, self._choose_rule(ttlDurationMs))
         self._schemas[stateName] = (userKeySchema, valueSchema)
         if not ttlDurationMs:
             return state
         return ExpiringEntries(state, ttlDurationMs, self._clock)
 
-    def _find_life(self, ttl_ms: int | None) -> Life:
-        return Life(self._clock if ttl_ms else None)
+    def _choose_rule(self, ttl_ms: int | None) -> IsOver:
+        """What is over stays behind: elsewhere Spark would only let it begin a new life."""
+        return self._clock.is_over if ttl_ms else lambda _: False
 
     def deleteIfExists(self, stateName: str) -> None:
         """As Spark's."""

@@ -41,17 +41,6 @@ def mark_rows(columns: list[tuple[Column, DataType]]) -> tuple[Column, Column]:
     return first, second
 
 
-def holds_geometry(data_type: DataType) -> bool:
-    """Whether Spark's own hash functions cannot take it, and say so only when a batch runs."""
-    match data_type:
-        case StructType():
-            return any(holds_geometry(field.dataType) for field in data_type)
-        case ArrayType():
-            return holds_geometry(data_type.elementType)
-        case _:
-            return isinstance(data_type, GeometryType | GeographyType)
-
-
 def _hash_all(columns: list[tuple[Column, DataType]], salt: int) -> Column:
     parts = [part for column, data_type in columns for part in _list_parts(column, data_type, salt)]
     return F.xxhash64(F.lit(salt), *parts)

@@ -17,9 +17,10 @@ from pyspark.errors import AnalysisException
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F  # noqa: N812
 from pyspark.sql.conversion import ArrowTableToRowsConversion
-from pyspark.sql.types import DataType, IntegerType, StructType
+from pyspark.sql.types import DataType, GeographyType, GeometryType, IntegerType, StructType
 
 from balancedstream.core.sketches import CostSketch
+from balancedstream.engine.schemas import holds_type
 from balancedstream.errors import InvalidInputError
 from balancedstream.shuffling.collecting import Report, find_accumulator
 from balancedstream.shuffling.folders import (
@@ -30,7 +31,7 @@ from balancedstream.shuffling.folders import (
     find_root,
 )
 from balancedstream.shuffling.joining import ARROW, join_outputs, join_rows, make_pandas_form
-from balancedstream.shuffling.marking import holds_geometry, mark_rows
+from balancedstream.shuffling.marking import mark_rows
 from balancedstream.shuffling.naming import name_shuffle
 from balancedstream.shuffling.routing import make_router
 from balancedstream.shuffling.timing import FunctionMeter, Piece, cut_arrow, cut_pandas
@@ -212,7 +213,7 @@ def _find_key(df: DataFrame, cost_key: str | Column) -> Column:
     except AnalysisException as error:
         message = f"cost_key: {str(error).partition(chr(10))[0]}"
         raise InvalidInputError(message) from error
-    if holds_geometry(fields):
+    if holds_type(fields, (GeometryType, GeographyType)):
         # Spark itself says so only when the batch runs.
         message = (
             "cost_key: Spark cannot hash a geometry or geography; take a measure of it, such as "
