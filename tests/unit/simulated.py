@@ -261,8 +261,8 @@ class Task:
             ENCODING,
             "ProcessingTime",
             mock.Mock(add=self._reports.extend),
-            StripRows(("key",)),
-            StripRows(("key",)),
+            StripRows(StructType().add("key", StringType()), ("key",)),
+            StripRows(StructType().add("key", StringType()), ("key",)),
         )
         with (
             mock.patch.object(processors, "TaskContext"),
@@ -270,10 +270,10 @@ class Task:
         ):
             self._processor.init(self._handle)
 
-    def take_rows(self, owner: Owner, rows: Sequence[bool]) -> None:
-        """Spark gives the processor rows of an owner; it is said which are control rows."""
+    def take_rows(self, owner: Owner, count: int) -> None:
+        """Spark gives the processor rows of an owner, of which one may be a control row."""
         route, key = self._handle.owner = owner
-        given = iter([Row(key, route, control) for control in rows])
+        given = iter([Row(key, route)] * count)
         self.outputs += self._processor.handleInputRows((route, key), given, self._timers)
 
     def finish(self) -> Export | None:
@@ -458,9 +458,9 @@ def _run(
         for owner in dict.fromkeys((*data, *control)):
             if find_partition(owner) != partition:
                 continue
-            rows = [False] * data.count(owner) + [True] * control.count(owner)
-            for call in [[row] for row in rows] if one_by_one else [rows]:
-                task.take_rows(owner, call)
+            rows = data.count(owner) + control.count(owner)
+            for count in [1] * rows if one_by_one else [rows]:
+                task.take_rows(owner, count)
         export = task.finish()
         outputs += task.outputs
         exports += [export] if export else []

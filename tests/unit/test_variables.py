@@ -8,7 +8,7 @@ from unittest import mock
 
 import pytest
 from pyspark.sql import Row
-from pyspark.sql.types import LongType, StructType
+from pyspark.sql.types import DateType, LongType, StringType, StructType
 from simulated import ENCODING, Handle, ListState, MapState, Timers, ValueState
 
 from balancedstream.errors import InvalidInputError
@@ -249,7 +249,11 @@ def test_initial_state_has_columns_of_its_own_and_lives_from_the_batch_that_it_c
     now_ms: int, lives: bool
 ) -> None:
     remembering: Any = Remembering()
-    strips = StripRows(("key", "n")), StripRows(("total", "key", "since"))
+    columns = StructType().add("key", StringType()).add("n", LongType())
+    initial = (
+        StructType().add("total", LongType()).add("key", StringType()).add("since", DateType())
+    )
+    strips = StripRows(columns, ("key",)), StripRows(initial, ("key",))
     modes = ENCODING, "ProcessingTime", mock.Mock()
     movable = MovableProcessor(remembering, "keys", *modes, *strips)
     context = mock.Mock(epoch=mock.Mock(arrivals={}, asked=(), touched=()))
@@ -260,6 +264,6 @@ def test_initial_state_has_columns_of_its_own_and_lives_from_the_batch_that_it_c
         mock.patch.object(processors, "BatchContext", return_value=context),
     ):
         movable.init(Handle({}))  # type: ignore[arg-type]
-    movable.handleInitialState((0, "a"), Row(7, "a", "May", 0, False), timers)
-    rows = iter([Row("a", 1, 0, False)])
+    movable.handleInitialState((0, "a"), Row(7, "a", None, 0, False), timers)
+    rows = iter([Row("a", 1, 0)])
     assert [*movable.handleInputRows((0, "a"), rows, later)] == [(7,) if lives else None]

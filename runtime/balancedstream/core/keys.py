@@ -30,6 +30,8 @@ KeyNaming = Literal["plain", "hashed", "off"]
 HASHED = "#"
 """Begins the name of a key that is told of hashed; no key's text does."""
 
+_encode = json.JSONEncoder(separators=(",", ":"), ensure_ascii=False).encode
+
 _SPECIAL = {"NaN": math.nan, "Infinity": math.inf, "-Infinity": -math.inf}
 
 
@@ -46,7 +48,7 @@ def write_key(value: object, key_type: KeyType) -> str:
     >>> write_key((19000, -0.0), columns)
     '[19000,0.0]'
     """
-    return json.dumps(_write(value, key_type), separators=(",", ":"), ensure_ascii=False)
+    return _encode(_write(value, key_type))
 
 
 def read_key(text: str, key_type: KeyType) -> object:

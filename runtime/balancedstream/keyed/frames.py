@@ -7,16 +7,14 @@ import math
 import warnings
 from typing import Any, Literal
 
-from pyspark.sql import Column, DataFrame
+from pyspark.sql import DataFrame
 from pyspark.sql import functions as sf
 from pyspark.sql.streaming import StatefulProcessor
 from pyspark.sql.streaming.state import GroupStateTimeout
 from pyspark.sql.types import (
     BinaryType,
-    BooleanType,
     DataType,
     IntegerType,
-    IntegralType,
     StructType,
     TimestampNTZType,
     TimestampType,
@@ -40,8 +38,10 @@ from balancedstream.keyed.processors import (
     ROUTE_COLUMN,
     MovableProcessor,
     Rows,
+    Strip,
     StripFrames,
     StripRows,
+    fill_control,
 )
 from balancedstream.keyed.routing import route_by
 from balancedstream.keyed.source import SOURCE, ControlSource
@@ -152,13 +152,14 @@ class BalancedFrame:
             self._encoding,
             timeoutConf,
             self.control.reports,
-            StripFrames(tuple(self._frame.columns)),
+            StripFrames(self._frame.columns),
         )
 
         def run(key: Any, frames: Rows, state: Any) -> Rows:
             yield from movable(key, frames, state)
 
-        grouped = self._unite(self.control).groupBy(ROUTE_COLUMN, *self._keys)
+        united = self._unite(self.control, is_marked=True)
+        grouped = united.groupBy(ROUTE_COLUMN, *self._keys)
         applied: DataFrame = grouped.applyInPandasWithState(run, *modes)
         return applied
 
@@ -323,33 +324,40 @@ class BalancedFrame:
             grouped: Any = self._frame.groupBy(*self._keys)
             begins = initial._frame.groupBy(*self._keys) if initial else None
         else:
-            strip = StripFrames if method.endswith("Pandas") else StripRows
+            in_pandas = method.endswith("Pandas")
             processor = MovableProcessor(
                 processor,
                 self._name,
                 self._encoding,
                 modes[2],
                 self.control.reports,
-                strip(tuple(self._frame.columns)),
-                strip(tuple((initial or self)._frame.columns)),
+                self._make_strip(in_pandas=in_pandas),
+                (initial or self)._make_strip(in_pandas=in_pandas),
             )
-            grouped = self._unite(self.control).groupBy(ROUTE_COLUMN, *self._keys)
+            united = self._unite(self.control, is_marked=in_pandas)
+            grouped = united.groupBy(ROUTE_COLUMN, *self._keys)
             begins = initial._group_as_found() if initial else None
         transform = getattr(grouped, method)
         transformed: DataFrame = transform(processor, *modes, begins, event_time)
         return transformed
 
-    def _unite(self, control: KeyControl) -> DataFrame:
-        """The data first, so that it alone says what the watermark is; then the control rows."""
+    def _make_strip(self, *, in_pandas: bool) -> Strip:
+        if in_pandas:
+            return StripFrames(self._frame.columns)
+        return StripRows(self._frame.schema, self._keys)
+
+    def _unite(self, control: KeyControl, *, is_marked: bool) -> DataFrame:
+        """The data first, so that it alone says what the watermark is; then the control rows.
+
+        Args:
+            control: what says which keys move.
+            is_marked: whether a column tells which of both a row is.
+        """
         spark = self._frame.sparkSession
         publish_checkpoints(spark)
         spark.dataSource.register(ControlSource)
-        data = self._frame.withColumns(
-            {
-                ROUTE_COLUMN: route_by(self._keys, self._name, self._encoding),
-                CONTROL_COLUMN: sf.lit(False),
-            }
-        )
+        route = route_by(self._keys, self._name, self._encoding)
+        data = self._frame.withColumn(ROUTE_COLUMN, route)
         schema = StructType().add(ROUTE_COLUMN, IntegerType())
         for key in self._keys:
             schema.add(self._frame.schema[key].name, self._frame.schema[key].dataType)
@@ -363,27 +371,19 @@ class BalancedFrame:
         columns = [
             sf.col(f"`{field.name}`")
             if field.name in schema.fieldNames()
-            else _fill(field.dataType).alias(field.name)
+            else sf.lit(fill_control(field.dataType)).cast(field.dataType).alias(field.name)
             for field in self._frame.schema
         ]
-        asked = rows.select(
-            *columns, ROUTE_COLUMN, sf.lit(True).cast(BooleanType()).alias(CONTROL_COLUMN)
-        )
+        asked = rows.select(*columns, ROUTE_COLUMN)
+        if is_marked:
+            data = data.withColumn(CONTROL_COLUMN, sf.lit(False))
+            asked = asked.withColumn(CONTROL_COLUMN, sf.lit(True))
         return data.union(asked)
 
     def _group_as_found(self) -> Any:
         """Every key where the stream begins with it: initial state is Spark's first batch's."""
         hidden = {ROUTE_COLUMN: sf.lit(0), CONTROL_COLUMN: sf.lit(False)}
         return self._frame.withColumns(hidden).groupBy(ROUTE_COLUMN, *self._keys)
-
-
-def _fill(data_type: DataType) -> Column:
-    """What control rows have in the user's columns: null, so that no watermark comes of them.
-
-    But pandas makes floats of whole numbers, and objects of booleans, where a null is among them.
-    """
-    has_no_null = isinstance(data_type, IntegralType | BooleanType)
-    return sf.lit(0 if has_no_null else None).cast(data_type)
 
 
 def balanced(df: DataFrame, *keys: str, name: str = DEFAULT_NAME) -> BalancedFrame:

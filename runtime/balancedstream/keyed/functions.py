@@ -132,7 +132,7 @@ class MovableFunction:
     ) -> Rows:
         every = iter(frames)
         beginning = next(every)
-        data = self._strip(itertools.chain((beginning,), every))
+        data = self._strip(itertools.chain((beginning,), every), text, task.awaited)
         first = next(data, None)
         seen = SeenState(state, timed_out=False)
         if first is not None:

@@ -9,14 +9,16 @@ from __future__ import annotations
 
 import itertools
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from pyspark import Accumulator, TaskContext
 from pyspark.sql import Row
 from pyspark.sql.streaming import StatefulProcessor, StatefulProcessorHandle
 from pyspark.sql.streaming.stateful_processor import ExpiredTimerInfo, TimerValues
+from pyspark.sql.types import BooleanType, DataType, IntegralType, StructType
 
+from balancedstream.engine.rows import name_columns
 from balancedstream.keyed.encoding import KeyEncoding
 from balancedstream.keyed.storage import BatchContext
 from balancedstream.keyed.tasks import KeyTask, Report
@@ -26,6 +28,18 @@ CONTROL_COLUMN = "balancedstream_control"
 ROUTE_COLUMN = "balancedstream_route"
 
 Rows = Iterator[Any]
+
+Strip = Callable[[Rows, str, set[str]], Rows]
+"""Makes the user's rows of Spark's.
+
+Args:
+    rows: of one key.
+    key: as text.
+    awaited: keys among whose rows a control row is to come yet; the one that came is taken out.
+
+Returns:
+    Rows without control rows and hidden columns.
+"""
 
 
 class MovableProcessor(StatefulProcessor):
@@ -37,7 +51,7 @@ class MovableProcessor(StatefulProcessor):
         encoding: of its keys.
         time_mode: as Spark is given it.
         reports: goes to the driver.
-        strip: makes the user's rows of Spark's, without control rows and hidden columns.
+        strip: makes the user's rows of Spark's.
         strip_initial: the same for rows of initial state, which may have other columns.
     """
 
@@ -48,8 +62,8 @@ class MovableProcessor(StatefulProcessor):
         encoding: KeyEncoding,
         time_mode: str,
         reports: Accumulator[tuple[Report, ...]],
-        strip: Callable[[Rows], Rows],
-        strip_initial: Callable[[Rows], Rows],
+        strip: Strip,
+        strip_initial: Strip,
     ) -> None:
         self._processor = processor
         self._name = name
@@ -91,7 +105,7 @@ class MovableProcessor(StatefulProcessor):
         if arrival is not None and text not in self._taken:
             self._taken.add(text)
             task.take_over(arrival.piece, self._take_in)
-        rows = self._strip(rows)
+        rows = self._strip(rows, text, task.awaited)
         first = next(rows, None)
         if first is not None:
             rows = itertools.chain((first,), rows)
@@ -123,7 +137,7 @@ class MovableProcessor(StatefulProcessor):
     def handleInitialState(self, key: Any, initialState: Any, timerValues: TimerValues) -> None:
         """The user's initial state of one key."""
         self._clock.now_ms = timerValues.getCurrentProcessingTimeInMs()
-        for initial in self._strip_initial(iter((initialState,))):
+        for initial in self._strip_initial(iter((initialState,)), "", set()):
             self._processor.handleInitialState(tuple(key)[1:], initial, timerValues)
 
     def close(self) -> None:
@@ -183,36 +197,66 @@ class MovableProcessor(StatefulProcessor):
         return now_ms
 
 
+def fill_control(data_type: DataType) -> int | None:
+    """What control rows have in the user's columns: null, so that no watermark comes of them.
+
+    But pandas makes floats of whole numbers, and objects of booleans, where a null is among them.
+    """
+    return 0 if isinstance(data_type, IntegralType | BooleanType) else None
+
+
 class StripRows:
-    """Makes the user's rows of Spark's.
+    """A `Strip` of rows, whose last column is hidden: the route.
+
+    PySpark makes a Python object of each cell of each row, one by one: a column that marks control
+    rows would cost more than all else that is done for a row. An epoch says among which key's rows
+    there is a control row, and what it has in its columns is known. A row of the user's that has
+    the same is the same: then it does not matter which of them is taken out.
 
     Args:
-        columns: the user's. After them come the two hidden ones: the route, and what is control.
+        schema: the user's columns.
+        keys: those of the key.
     """
 
-    def __init__(self, columns: tuple[str, ...]) -> None:
-        self._columns = columns
+    def __init__(self, schema: StructType, keys: Sequence[str]) -> None:
+        self._columns = tuple(schema.names)
+        self._fills = [
+            (place, fill_control(field.dataType))
+            for place, field in enumerate(schema)
+            if field.name not in keys
+        ]
 
-    def __call__(self, rows: Rows) -> Rows:
-        """Without control rows and hidden columns."""
-        make = Row(*self._columns)
-        for *cells, _, is_control in rows:
-            if not is_control:
-                yield make(*cells)
+    def __call__(self, rows: Rows, key: str, awaited: set[str]) -> Rows:
+        """See `Strip`."""
+        cut = map(name_columns(self._columns), rows)
+        return self._drop_control(cut, key, awaited) if key in awaited else cut
+
+    def _drop_control(self, rows: Rows, key: str, awaited: set[str]) -> Rows:
+        for row in rows:
+            if key in awaited and self._is_control(row):
+                awaited.remove(key)
+            else:
+                yield row
+
+    def _is_control(self, row: Row) -> bool:
+        return all(
+            row[place] is None if fill is None else row[place] == fill
+            for place, fill in self._fills
+        )
 
 
 class StripFrames:
-    """The same for pandas.
+    """A `Strip` of frames of pandas, where a column tells which rows are control rows.
 
     Args:
         columns: the user's.
     """
 
-    def __init__(self, columns: tuple[str, ...]) -> None:
+    def __init__(self, columns: Sequence[str]) -> None:
         self._columns = [*columns]
 
-    def __call__(self, frames: Rows) -> Rows:
-        """Without control rows, hidden columns, and what is then empty."""
+    def __call__(self, frames: Rows, key: str, awaited: set[str]) -> Rows:
+        """See `Strip`; without frames that are then empty, too."""
         return (data for data in map(self.cut, frames) if len(data))
 
     def cut(self, frame: Any) -> Any:

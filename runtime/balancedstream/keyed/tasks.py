@@ -30,6 +30,7 @@ class KeyTask:
 
     Attributes:
         arrivals: keys that change their owner in this batch.
+        awaited: keys among whose rows a control row is to come yet.
         sketch: seconds that each key took.
     """
 
@@ -40,6 +41,7 @@ class KeyTask:
         now = epoch.batch == context.batch
         self.arrivals = epoch.arrivals if now else {}
         self._asked = frozenset(epoch.asked if now else ())
+        self.awaited = {*self.arrivals, *self._asked}
         self._touched = frozenset(epoch.touched)
         self.sketch = HotKeySketch(EPSILON)
         self._writer: HandoffWriter | None = None

@@ -1,0 +1,66 @@
+"""A processor is given the user's rows alone, and each of them."""
+
+from __future__ import annotations
+
+import copy
+from typing import Any
+
+import pytest
+from pyspark.sql import Row
+from pyspark.sql.types import BooleanType, DoubleType, LongType, StringType, StructType
+
+from balancedstream.engine.rows import name_columns
+from balancedstream.keyed.processors import StripRows
+
+SCHEMA = (
+    StructType()
+    .add("n", LongType())
+    .add("user", StringType())
+    .add("share", DoubleType())
+    .add("paid", BooleanType())
+)
+KEY = '"de"'
+CONTROL = (0, "de", None, False, 3)
+
+
+def strip(rows: list[tuple[Any, ...]], awaited: set[str]) -> list[Row]:
+    return [*StripRows(SCHEMA, ["user"])(iter(rows), KEY, awaited)]
+
+
+def test_a_row_is_as_spark_makes_it_but_for_the_hidden_columns() -> None:
+    made = name_columns(("n", "user"))((7, "de", 3))
+    assert made == Row(n=7, user="de")
+    assert (made.n, made["user"], made[0], made[:1], "user" in made) == (7, "de", 7, (7,), True)
+    assert made.asDict() == {"n": 7, "user": "de"}
+    assert repr(made) == "Row(n=7, user='de')"
+    assert isinstance(made, Row)
+    copied = copy.copy(made)
+    assert (copied, copied.asDict()) == (made, made.asDict())
+    with pytest.raises(AttributeError):
+        _ = made.balancedstream_route
+
+
+@pytest.mark.parametrize("place", [0, 1, 2])
+def test_the_control_row_is_taken_out_wherever_it_comes(place: int) -> None:
+    data = [(1, "de", 0.5, True, 3), (2, "de", None, False, 3)]
+    awaited = {KEY, '"fr"'}
+    assert strip([*data[:place], CONTROL, *data[place:]], awaited) == [row[:-1] for row in data]
+    assert awaited == {'"fr"'}
+
+
+def test_of_rows_that_equal_a_control_row_as_many_stay_as_came() -> None:
+    awaited = {KEY}
+    assert strip([CONTROL, CONTROL, CONTROL], awaited) == [CONTROL[:-1]] * 2
+    assert strip([CONTROL], awaited) == [CONTROL[:-1]], "a second call for the same key"
+    assert strip([CONTROL], {'"fr"'}) == [CONTROL[:-1]], "no control row came for this key"
+
+
+@pytest.mark.parametrize(
+    "row",
+    [(0, "de", 0.0, False, 3), (0, "de", None, None, 3), (None, "de", None, False, 3)],
+    ids=["zero for null", "null for false", "null for zero"],
+)
+def test_a_row_that_only_resembles_a_control_row_stays(row: tuple[Any, ...]) -> None:
+    awaited = {KEY}
+    assert strip([row], awaited) == [row[:-1]]
+    assert awaited == {KEY}
