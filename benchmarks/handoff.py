@@ -2,12 +2,14 @@
 
 A stateful query has 10,000 keys with 1 KB of state each, of which most are cold. After some steady
 batches every key shall go to the next partition. Besides, the same query without any move is timed
-with and without `balanced(...)`: that is what routing costs, in short batches and in longer ones
-with ten times the rows.
+with and without `balanced(...)`: that is what routing costs. A processor that does next to nothing
+with its rows shows it best, in short batches and in longer ones with ten times the rows; beside it
+one that waits for each row, as the other benchmarks' do.
 """
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass, replace
 from typing import Any
@@ -47,6 +49,7 @@ class Load:
         keys: that have state, and shall all move.
         warm_keys: the ones that rows keep coming for.
         rows_per_batch: rows in every batch; the first ones make the keys.
+        wait_ms: how long the processor waits for each row: a call to an outside service.
         state_bytes: of each key.
         share: keys a batch under hybrid handoff.
         steady_batches: measured before the moves begin.
@@ -58,6 +61,7 @@ class Load:
     keys: int = 10_000
     warm_keys: int = 1_000
     rows_per_batch: int = 2_000
+    wait_ms: int = 0
     state_bytes: int = 1_000
     share: int = 500
     steady_batches: int = 5
@@ -71,22 +75,27 @@ class Load:
 
 WARM_UP_BATCHES = 5
 MORE_ROWS = 10
+WAIT_MS = 1
 SMOKE = Load(
     keys=1_000, warm_keys=100, rows_per_batch=500, share=200, moving_batches=8, idle_batches=3
 )
 
 
 class Keeper(StatefulProcessor):  # type: ignore[misc]
-    """Counts a key's rows and keeps a text beside the count."""
+    """Counts a key's rows, waits for each, and keeps a text beside the count."""
 
-    def __init__(self, state_bytes: int) -> None:
+    def __init__(self, state_bytes: int, wait_ms: int) -> None:
         self._text = "x" * state_bytes
+        self._wait_s = wait_ms / 1000
 
     def init(self, handle: StatefulProcessorHandle) -> None:
         self._kept = handle.getValueState("kept", "n LONG, text STRING")
 
     def handleInputRows(self, key: Any, rows: Iterator[Row], timerValues: Any) -> Iterator[Row]:  # noqa: N802, N803
-        seen = (self._kept.get() or (0,))[0] + sum(1 for _ in rows)
+        count = sum(1 for _ in rows)
+        if self._wait_s:
+            time.sleep(count * self._wait_s)
+        seen = (self._kept.get() or (0,))[0] + count
         self._kept.update((seen, self._text))
         yield Row(key=key[0], rows=seen)
 
@@ -98,14 +107,15 @@ def main() -> None:
     with prepare("handoff", __doc__ or "") as benchmark:
         load = SMOKE if benchmark.smoke else Load()
         arms = {
-            load.rows_per_batch: (*HANDOFF_STRATEGIES, *IDLE_ARMS),
-            load.rows_per_batch * MORE_ROWS: IDLE_ARMS,
+            (load.rows_per_batch, 0): (*HANDOFF_STRATEGIES, *IDLE_ARMS),
+            (load.rows_per_batch * MORE_ROWS, 0): IDLE_ARMS,
+            (load.rows_per_batch, WAIT_MS): IDLE_ARMS,
         }
         cases: list[Case] = [
-            {"arm": arm, "rows_per_batch": rows, "repetition": repetition}
+            {"arm": arm, "rows_per_batch": rows, "wait_ms": wait_ms, "repetition": repetition}
             for repetition in benchmark.repetitions
-            for rows in arms
-            for arm in alternate(repetition, *arms[rows])
+            for rows, wait_ms in arms
+            for arm in alternate(repetition, *arms[rows, wait_ms])
         ]
         missing = benchmark.find_missing(cases)
         if not missing:
@@ -116,7 +126,8 @@ def main() -> None:
             states, _ = bench.keep_texts("unmoved", load)
             bench.warm_up(states, WARM_UP_BATCHES)
             for case in missing:
-                own = replace(load, rows_per_batch=int(case["rows_per_batch"]))
+                rows, wait_ms = int(case["rows_per_batch"]), int(case["wait_ms"])
+                own = replace(load, rows_per_batch=rows, wait_ms=wait_ms)
                 measured = bench.measure(str(case["arm"]), own, int(case["repetition"]))
                 benchmark.record(spark, case, asdict(own), measured)
 
@@ -165,7 +176,7 @@ class HandoffBench(Bench[Load]):
             frame: BalancedFrame = balanced(rows, "key")
             grouped, control = frame, frame.control
         states = grouped.transformWithState(
-            Keeper(load.state_bytes), "key LONG, rows LONG", "update", "none"
+            Keeper(load.state_bytes, load.wait_ms), "key LONG, rows LONG", "update", "none"
         )
         return states, control
 

@@ -17,9 +17,9 @@ import os
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Executor, ProcessPoolExecutor
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from functools import partial
 from itertools import accumulate
 from pathlib import Path
@@ -63,6 +63,8 @@ ZIPF = (0.0, 0.5, 1.0, 1.5, 2.0, 2.5, 3.0)
 COSTS = ("independent", "frequent dear", "frequent cheap", "constant")
 CHANGED_ZIPF = (0.0, 1.0, 2.0)
 """Where an executor becomes slow, or costs shift."""
+LONG_WARM_UP: Case = {"zipf": 1.5, "costs": "frequent cheap", "slowed": 0, "warm_up_batches": 32}
+"""Where dear items are rare, it takes long until most of them were seen."""
 
 REPETITIONS = 60
 FIRST_SEED = 100
@@ -91,8 +93,9 @@ class Load:
 PIECES = 10_000
 """What measuring costs is timed with so many pieces."""
 
+LONG_LOAD = Load(batches=5, warm_up_batches=3)
 SMOKE_LOAD = Load(rows_per_batch=100, batches=2, warm_up_batches=3)
-ARMS = ("round robin", "random", "all-knowing", "ours")
+ARMS: tuple[str, ...] = ("round robin", "random", "all-knowing", "ours")
 SPARK_CASES = (
     (0.0, "independent"),
     (1.0, "independent"),
@@ -101,6 +104,9 @@ SPARK_CASES = (
     (1.0, "frequent dear"),
     (1.5, "frequent cheap"),
 )
+LONG_ARMS = ("round robin", "ours")
+LONG_CASES = ((1.0, "constant", 800), (0.0, "independent", 800), (1.5, "frequent cheap", 6400))
+"""Where routing costs more than it brings: with so many rows a batch takes about 6 s."""
 
 
 @dataclass(frozen=True)
@@ -121,10 +127,10 @@ class Bench:
         self._spark = spark
         self._load = load
 
-    def measure(self, case: Case) -> dict[str, Any]:
+    def measure(self, case: Case, arms: Sequence[str]) -> dict[str, Any]:
         """The same rows in every arm; which of them is first changes with the repetition."""
-        first = int(case["repetition"]) % len(ARMS)
-        measured: dict[str, Any] = {"order": ARMS[first:] + ARMS[:first]}
+        first = int(case["repetition"]) % len(arms)
+        measured: dict[str, Any] = {"order": [*arms[first:], *arms[:first]]}
         for arm in measured["order"]:
             measured[arm] = self._run_arm(case, arm)
         return measured
@@ -225,22 +231,28 @@ def measure_on_spark() -> None:
     with prepare("shuffle", __doc__ or "") as benchmark:
         load = SMOKE_LOAD if benchmark.smoke else Load()
         kinds = SPARK_CASES[1:2] if benchmark.smoke else SPARK_CASES
-        cases: list[Case] = [
-            {"zipf": zipf, "costs": costs, "repetition": repetition}
-            for repetition in benchmark.repetitions
-            for zipf, costs in kinds
-        ]
+        long_kinds = () if benchmark.smoke else LONG_CASES
+        cases: list[Case] = []
+        for repetition in benchmark.repetitions:
+            cases += [{"zipf": z, "costs": c, "repetition": repetition} for z, c in kinds]
+            cases += [
+                {"zipf": z, "costs": c, "rows_per_batch": rows, "repetition": repetition}
+                for z, c, rows in long_kinds
+            ]
         missing = benchmark.find_missing(cases)
         if not missing:
             return
         os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
         with open_session(benchmark, LocalExecutors(EXECUTORS, EXECUTORS)) as spark:
-            bench = Bench(benchmark, spark, load)
-            bench.warm_up()
+            Bench(benchmark, spark, load).warm_up()
             for case in missing:
-                measured = bench.measure(case)
-                benchmark.record(spark, case, asdict(load), measured)
-                batch_s = {arm: median(measured[arm]["batch_s"]) for arm in ARMS}
+                is_long = "rows_per_batch" in case
+                arms = LONG_ARMS if is_long else ARMS
+                rows = int(case.get("rows_per_batch", load.rows_per_batch))
+                own = replace(LONG_LOAD if is_long else load, rows_per_batch=rows)
+                measured = Bench(benchmark, spark, own).measure(case, arms)
+                benchmark.record(spark, case, asdict(own), measured)
+                batch_s = {arm: median(measured[arm]["batch_s"]) for arm in arms}
                 benchmark.tell(", ".join(f"{arm} {each:.2f} s" for arm, each in batch_s.items()))
 
 
@@ -250,14 +262,15 @@ def list_simulated(*, smoke: bool) -> list[Case]:
         return [{"zipf": 1.0, "costs": "independent", "slowed": slowed} for slowed in (0, 1)]
     cases: list[Case] = [{"zipf": z, "costs": c, "slowed": 0} for z in ZIPF for c in COSTS]
     cases += [{"zipf": z, "costs": "shifting", "slowed": 0} for z in CHANGED_ZIPF]
-    return cases + [{"zipf": z, "costs": "independent", "slowed": 1} for z in CHANGED_ZIPF]
+    cases += [{"zipf": z, "costs": "independent", "slowed": 1} for z in CHANGED_ZIPF]
+    return [*cases, LONG_WARM_UP]
 
 
 def simulate_cases(
     benchmark: Benchmark, setting: simulation.Setting, repetitions: int, workers: Executor
 ) -> None:
     """Simulates the cases that have no result yet."""
-    settings = asdict(setting) | {
+    settings = {
         "executors": EXECUTORS,
         "items": ITEMS,
         "repetitions": repetitions,
@@ -265,9 +278,14 @@ def simulate_cases(
     }
     seeds = range(FIRST_SEED, FIRST_SEED + repetitions)
     for case in benchmark.find_missing(list_simulated(smoke=benchmark.smoke)):
-        runs = list(workers.map(partial(simulate, case, setting), seeds))
-        measured = simulation.summarize(runs, setting)
-        benchmark.record(None, case, settings, measured)
+        own = setting
+        if "warm_up_batches" in case:
+            warm_up = int(case["warm_up_batches"])
+            more = warm_up - setting.warm_up_batches
+            own = replace(setting, warm_up_batches=warm_up, batches=setting.batches + more)
+        runs = list(workers.map(partial(simulate, case, own), seeds))
+        measured = simulation.summarize(runs, own)
+        benchmark.record(None, case, asdict(own) | settings, measured)
         benchmark.tell(simulation.describe(case, measured))
 
 

@@ -35,7 +35,7 @@ from balancedstream.shuffling.routing import estimate_costs_s, name_items, route
 EXECUTORS = 5
 ITEMS = 4096
 COST_LEVELS = 64
-PARTITIONS_PER_EXECUTOR = 4
+PARTITIONS_PER_EXECUTOR = (4, 8)
 """Where executors differ in speed: as `shuffle` advises."""
 
 SLOWED_EXECUTOR = 0
@@ -318,10 +318,11 @@ def simulate(case: Case, setting: Setting, seed: int) -> dict[str, dict[str, Any
         "ours": Ours(load, setting, seed),
     }
     if case["slowed"]:
-        finer = PARTITIONS_PER_EXECUTOR * EXECUTORS
+        for finer in PARTITIONS_PER_EXECUTOR:
+            text, partitions = f"{finer} partitions an executor", finer * EXECUTORS
+            routers[f"ours, {text}"] = Ours(load, setting, seed, partitions)
+            routers[f"round robin, {text}"] = RoundRobin(load, partitions)
         routers |= {
-            "ours, 4 partitions an executor": Ours(load, setting, seed, finer),
-            "round robin, 4 partitions an executor": RoundRobin(load, finer),
             "with paces": Paced(load, setting, seed),
             "state machine": Stream(load, setting, seed),
             "state machine without answers": Stream(load, setting, seed, deaf=True),

@@ -69,7 +69,7 @@ def shuffle(
         cost_key: the column, or an expression, that the cost follows from: a category, or a
             measure such as the length of a text in classes. The fewer distinct values, the sooner
             they are known. Null is a value like any other.
-        partitions: into how many; 1 or more. With two to four for each task that runs at once,
+        partitions: into how many; 1 or more. With four to eight for each task that runs at once,
             executors of different speed get shares accordingly: Spark gives the next partition to
             whoever is free.
         folder: where what is learnt is kept. For a stream it must be a path that the driver and
