@@ -447,9 +447,7 @@ def _run(
     one_by_one: bool,
 ) -> tuple[list[Output], list[Export]]:
     """One attempt at a batch: all of its tasks."""
-    # The control source has rows for a new epoch only.
-    looked_at = [*find_owners(epoch)] if epoch.batch == batch else []
-    control = [(route, ENCODING.read(key)[0]) for key, route in looked_at]
+    control = [(route, ENCODING.read(key)[0]) for key, route in find_owners(epoch, batch)]
     data = [(epoch.route_of(ENCODING.write((key,))), key) for key in keys]
     outputs: list[Output] = []
     exports: list[Export] = []
