@@ -447,7 +447,8 @@ def _run(
     one_by_one: bool,
 ) -> tuple[list[Output], list[Export]]:
     """One attempt at a batch: all of its tasks."""
-    control = [(route, ENCODING.read(key)[0]) for key, route in find_owners(epoch, batch)]
+    epoch = epoch.in_batch(batch)
+    control = [(route, ENCODING.read(key)[0]) for key, route in find_owners(epoch)]
     data = [(epoch.route_of(ENCODING.write((key,))), key) for key in keys]
     outputs: list[Output] = []
     exports: list[Export] = []

@@ -11,10 +11,10 @@ import pytest
 from pyspark import TaskContext, cloudpickle
 from pyspark.sql.types import StringType, StructType
 
-from balancedstream.core.epochs import Epoch
+from balancedstream.core.epochs import Arrival, Epoch, Piece
 from balancedstream.keyed import routing
 from balancedstream.keyed.encoding import KeyEncoding
-from balancedstream.keyed.storage import Home, describe_offset
+from balancedstream.keyed.storage import BatchContext, Home, describe_offset
 from balancedstream.spark_names import BATCH_PROPERTY, CHECKPOINT_PROPERTY, RUN_PROPERTY
 
 ENCODING = KeyEncoding(StructType().add("user", StringType()))
@@ -36,13 +36,17 @@ class Worker:
         offset = json.dumps(describe_offset("keys", table, 0))
         (self.checkpoint / "offsets" / str(batch)).write_text(f"v1\n{{}}\n{offset}\n")
 
-    def route(self, batch: int, *users: str | None) -> list[int]:
+    def begin(self, batch: int) -> None:
+        """A task of a batch."""
         self._context._partitionId = self._context._taskAttemptId = 0
         self._context._localProperties = {
             CHECKPOINT_PROPERTY: str(self.checkpoint),
             BATCH_PROPERTY: str(batch),
             RUN_PROPERTY: "run",
         }
+
+    def route(self, batch: int, *users: str | None) -> list[int]:
+        self.begin(batch)
         # Spark gives each task a function of its own.
         route = cloudpickle.loads(cloudpickle.dumps(routing._make_router("keys", ENCODING)))
         routes: list[int] = route(pa.array(users, pa.string())).to_pylist()
@@ -57,6 +61,21 @@ def test_keys_that_an_epoch_does_not_name_have_route_0(
     worker.plan(1, worker.home.write_epoch(Epoch(1, 1, {'"de"': 3})))
     assert worker.route(0, "de", "fr") == [0, 0]
     assert worker.route(1, "de", "fr", None) == [3, 0, 0]
+
+
+def test_a_task_is_told_who_arrives_and_who_is_asked_in_that_batch_alone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    worker = Worker(tmp_path, monkeypatch)
+    arrivals = {'"de"': Arrival(0, Piece("f", 3, 5))}
+    epoch = Epoch(2, 1, {'"de"': 3}, arrivals, asked=('"fr"',), touched=('"it"',), most=7)
+    table = worker.home.write_epoch(epoch)
+    for batch in (1, 2):
+        worker.plan(batch, table)
+    worker.begin(1)
+    assert BatchContext("keys").epoch == epoch
+    worker.begin(2)
+    assert BatchContext("keys").epoch == Epoch(2, 1, {'"de"': 3}, touched=('"it"',), most=7)
 
 
 def test_each_batch_and_each_checkpoint_is_routed_by_its_own_epoch(

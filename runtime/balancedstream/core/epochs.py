@@ -21,7 +21,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Literal, get_args
 
 from balancedstream.core.routes import MAX_ROUTE
@@ -65,7 +65,7 @@ class Epoch:
 
     Attributes:
         number: 0 for the one that every stream begins with; a later one has a higher number.
-        batch: micro-batch that it was made for; arrivals are for that batch alone.
+        batch: micro-batch that it was made for; see `in_batch`.
         routes: keys that have another route than 0, with it.
         arrivals: keys whose state changes hands in `batch`; `routes` has them at their new place.
         asked: keys whose owner hands their state over at the end of the batch.
@@ -87,6 +87,15 @@ class Epoch:
     def route_of(self, key: str) -> int:
         """The route of a key in this epoch."""
         return self.routes.get(key, 0)
+
+    def in_batch(self, batch: int) -> Epoch:
+        """What of it holds in a micro-batch: who arrives, and who is asked, in its own one alone.
+
+        >>> epoch = Epoch(3, 7, {'"de"': 2}, asked=('"fr"',), touched=('"it"',))
+        >>> epoch.in_batch(7) == epoch, epoch.in_batch(8).asked, epoch.in_batch(8).touched
+        (True, (), ('"it"',))
+        """
+        return self if batch == self.batch else replace(self, arrivals={}, asked=())
 
     def to_json(self) -> str:
         """One line of text that `parse_epoch` reads back.

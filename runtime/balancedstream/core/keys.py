@@ -30,6 +30,7 @@ KeyNaming = Literal["plain", "hashed", "off"]
 HASHED = "#"
 """Begins the name of a key that is told of hashed; no key's text does."""
 
+# `json.dumps` makes an encoder anew for each key.
 _encode = json.JSONEncoder(separators=(",", ":"), ensure_ascii=False).encode
 
 _SPECIAL = {"NaN": math.nan, "Infinity": math.inf, "-Infinity": -math.inf}

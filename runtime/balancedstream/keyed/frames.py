@@ -158,8 +158,7 @@ class BalancedFrame:
         def run(key: Any, frames: Rows, state: Any) -> Rows:
             yield from movable(key, frames, state)
 
-        united = self._unite(self.control, is_marked=True)
-        grouped = united.groupBy(ROUTE_COLUMN, *self._keys)
+        grouped = self._group_routed(self.control, is_marked=True)
         applied: DataFrame = grouped.applyInPandasWithState(run, *modes)
         return applied
 
@@ -334,8 +333,7 @@ class BalancedFrame:
                 self._make_strip(in_pandas=in_pandas),
                 (initial or self)._make_strip(in_pandas=in_pandas),
             )
-            united = self._unite(self.control, is_marked=in_pandas)
-            grouped = united.groupBy(ROUTE_COLUMN, *self._keys)
+            grouped = self._group_routed(self.control, is_marked=in_pandas)
             begins = initial._group_as_found() if initial else None
         transform = getattr(grouped, method)
         transformed: DataFrame = transform(processor, *modes, begins, event_time)
@@ -346,7 +344,7 @@ class BalancedFrame:
             return StripFrames(self._frame.columns)
         return StripRows(self._frame.schema, self._keys)
 
-    def _unite(self, control: KeyControl, *, is_marked: bool) -> DataFrame:
+    def _group_routed(self, control: KeyControl, *, is_marked: bool) -> Any:
         """The data first, so that it alone says what the watermark is; then the control rows.
 
         Args:
@@ -378,7 +376,7 @@ class BalancedFrame:
         if is_marked:
             data = data.withColumn(CONTROL_COLUMN, sf.lit(False))
             asked = asked.withColumn(CONTROL_COLUMN, sf.lit(True))
-        return data.union(asked)
+        return data.union(asked).groupBy(ROUTE_COLUMN, *self._keys)
 
     def _group_as_found(self) -> Any:
         """Every key where the stream begins with it: initial state is Spark's first batch's."""

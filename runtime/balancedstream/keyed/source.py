@@ -168,22 +168,18 @@ class ControlReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """One row for each owner that has something to do, data or none."""
         context = BatchContext(self._name)
         encoding = KeyEncoding(StructType(self._schema.fields[1:]))
-        for key, route in find_owners(context.epoch, context.batch):
+        for key, route in find_owners(context.epoch):
             yield (route, *encoding.read(key))
 
 
-def find_owners(epoch: Epoch, batch: int) -> Iterator[tuple[str, int]]:
-    """Key and route of those that have something to do in a batch, data or none.
-
-    As for `KeyTask.awaited`, that is for the batch alone that the epoch was made for.
+def find_owners(epoch: Epoch) -> Iterator[tuple[str, int]]:
+    """Key and route of those that have something to do in an epoch, data or none.
 
     >>> from balancedstream.core.epochs import Arrival, Piece
     >>> moved = Epoch(2, 5, {'"de"': 3}, {'"de"': Arrival(0, Piece("a", 0, 9))}, asked=('"fr"',))
-    >>> [*find_owners(moved, 5)], [*find_owners(moved, 6)]
-    ([('"de"', 0), ('"de"', 3), ('"fr"', 0)], [])
+    >>> [*find_owners(moved)]
+    [('"de"', 0), ('"de"', 3), ('"fr"', 0)]
     """
-    if epoch.batch != batch:
-        return
     for key, arrival in epoch.arrivals.items():
         yield key, arrival.source
         yield key, epoch.route_of(key)

@@ -174,7 +174,7 @@ class BatchContext:
 
     Attributes:
         table: file of the batch's epoch; empty for the first one.
-        epoch: that the batch runs with.
+        epoch: that the batch runs with, as it is in this batch.
 
     Raises:
         CheckpointError: no session that `balanced` knows started the query.
@@ -204,7 +204,7 @@ class BatchContext:
         if key not in _epochs:
             _epochs.clear()
             table = self.home.find_epoch_of(self.batch)
-            _epochs[key] = table, self.home.read_epoch(table)
+            _epochs[key] = table, self.home.read_epoch(table).in_batch(self.batch)
         return _epochs[key]
 
 

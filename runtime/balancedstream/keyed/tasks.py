@@ -37,10 +37,8 @@ class KeyTask:
     def __init__(self, context: BatchContext) -> None:
         self._context = context
         epoch = context.epoch
-        # Who arrives, and who is asked, was meant for one batch; who is touched, until told.
-        now = epoch.batch == context.batch
-        self.arrivals = epoch.arrivals if now else {}
-        self._asked = frozenset(epoch.asked if now else ())
+        self.arrivals = epoch.arrivals
+        self._asked = frozenset(epoch.asked)
         self.awaited = {*self.arrivals, *self._asked}
         self._touched = frozenset(epoch.touched)
         self.sketch = HotKeySketch(EPSILON)
