@@ -22,6 +22,7 @@ from harness import (
     prepare,
     read_rows,
     run,
+    use_own_workers,
     watching,
 )
 from pyspark.sql import DataFrame, Row
@@ -169,6 +170,7 @@ class HandoffBench(Bench[Load]):
 
     def keep_texts(self, arm: str, load: Load) -> tuple[DataFrame, KeyControl | None]:
         """The query of an arm, and what moves its keys; None for Spark's own."""
+        use_own_workers(self._spark, arm)
         rows = self._draw_rows(load)
         grouped: Any = rows.groupBy("key")
         control: KeyControl | None = None

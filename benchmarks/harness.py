@@ -361,6 +361,15 @@ def wait_per_row(rows: DataFrame, partitions: int, wait_ms: int) -> DataFrame:
     return rows.repartition(partitions, "key").where(waited.isNull())
 
 
+def use_own_workers(spark: SparkSession, arm: str) -> None:
+    """Gives the queries made from now on Python workers that no other arm has.
+
+    Spark keeps workers by their environment, and a balanced query has its workers collect garbage
+    faster for as long as they live. Spark's own query must not gain by it.
+    """
+    spark.sparkContext.environment["BENCHMARK_ARM"] = arm
+
+
 def start_query(states: DataFrame, name: str, checkpoint: Path) -> StreamingQuery:
     """Starts a query whose answer nobody reads."""
     return (

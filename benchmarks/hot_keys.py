@@ -23,6 +23,7 @@ from harness import (
     prepare,
     read_rows,
     run,
+    use_own_workers,
 )
 from placement import draw_rank
 from pyspark.sql import DataFrame, Row
@@ -137,6 +138,7 @@ class HotKeysBench(Bench[Load]):
 
     def count_rows(self, arm: str, kind: str, seed: int) -> DataFrame:
         """The rows of each key so far, counted by an arm's processor."""
+        use_own_workers(self._spark, arm)
         rows = self._draw_rows(kind, seed)
         grouped: Any = balanced(rows, "key") if arm == "routes" else rows.groupBy("key")
         states: DataFrame = grouped.transformWithState(

@@ -43,6 +43,7 @@ from harness import (
     remove_folder,
     run,
     start_query,
+    use_own_workers,
 )
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
@@ -63,7 +64,7 @@ ZIPF = (0.0, 0.5, 1.0, 1.5, 2.0, 2.5, 3.0)
 COSTS = ("independent", "frequent dear", "frequent cheap", "constant")
 CHANGED_ZIPF = (0.0, 1.0, 2.0)
 """Where an executor becomes slow, or costs shift."""
-LONG_WARM_UP: Case = {"zipf": 1.5, "costs": "frequent cheap", "slowed": 0, "warm_up_batches": 32}
+LONG_WARM_UP: Case = {"zipf": 1.5, "costs": "frequent cheap", "slowed": 0, "warm_up_batches": 128}
 """Where dear items are rare, it takes long until most of them were seen."""
 
 REPETITIONS = 60
@@ -141,6 +142,7 @@ class Bench:
 
     def _run_arm(self, case: Case, arm: str) -> dict[str, Any]:
         work = partial(wait_for_rows, cost_ms=self._cost_ms(case))
+        use_own_workers(self._spark, arm)
         rows = self._draw_rows(case)
         told: list[ShuffleRecord] = []
         stop = watch(told.append)
@@ -191,7 +193,7 @@ class Bench:
         cost_ms = self._cost_ms(case)
         for row, name in zip(items, names, strict=True):
             sketch.update(name, cost_ms[row["id"]] / 1000)
-        return LearntCosts(0, 1, None, sketch, trusted=True, reason="every cost is known")
+        return LearntCosts(0, 1, sketch, trusted=True, reason="every cost is known")
 
     def _cost_ms(self, case: Case) -> list[int]:
         levels = self._load.most_ms - self._load.least_ms + 1

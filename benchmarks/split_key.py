@@ -22,6 +22,7 @@ from harness import (
     prepare,
     read_rows,
     run,
+    use_own_workers,
 )
 from hot_keys import EXECUTORS
 from pyspark.cloudpickle import register_pickle_by_value
@@ -112,6 +113,7 @@ class SplitKeyBench(Bench[Load]):
 
     def count_rows(self, arm: str, seed: int) -> DataFrame:
         """The rows of each key so far, counted as an arm does it."""
+        use_own_workers(self._spark, arm)
         rows = self._draw_rows(seed)
         wait_s = self._load.wait_ms / 1000
         if arm == "aggregate":
