@@ -193,7 +193,7 @@ class Bench:
         cost_ms = self._cost_ms(case)
         for row, name in zip(items, names, strict=True):
             sketch.update(name, cost_ms[row["id"]] / 1000)
-        return LearntCosts(0, 1, sketch, trusted=True, reason="every cost is known")
+        return LearntCosts(0, 1, None, sketch, trusted=True, reason="every cost is known")
 
     def _cost_ms(self, case: Case) -> list[int]:
         levels = self._load.most_ms - self._load.least_ms + 1

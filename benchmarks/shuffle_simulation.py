@@ -178,7 +178,7 @@ class Ours(RoundRobin):
         items = self._load.items[batch]
         estimated_s = np.zeros(len(items))
         if self.learnt:
-            estimated_s = estimate_costs_s(self.learnt.sketch, items)
+            estimated_s = estimate_costs_s(self.learnt.estimates, items)
         tasks = []
         for partition in range(self.partitions):
             rows = routes == partition
@@ -378,7 +378,7 @@ def measure_error(learnt: LearntCosts | None, items: Items, costs_s: Seconds) ->
     """The median relative error of the estimates of a batch, without the cheapest rows."""
     if learnt is None:
         return 1.0
-    errors = np.abs(estimate_costs_s(learnt.sketch, items) - costs_s) / costs_s
+    errors = np.abs(estimate_costs_s(learnt.estimates, items) - costs_s) / costs_s
     dearest_last = np.argsort(costs_s, kind="stable")
     return float(np.median(errors[dearest_last[round(LIGHTEST * len(items)) :]]))
 

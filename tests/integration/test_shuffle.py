@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime
+import gc
 import os
 import signal
 import struct
@@ -175,6 +176,38 @@ def test_costs_are_learnt_from_two_batches_and_the_third_is_level(
     # All rows are estimated, by costs that were really measured.
     assert sum(last.estimated_s) > ROWS / 10 * DEAR_S
     assert max(last.estimated_s) < 1.1 * sum(last.estimated_s) / 3
+
+
+class Carried:
+    """Travels with the function that names it: each task has a class of its own."""
+
+
+def carry(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    for batch in batches:
+        Carried()
+        yield batch
+
+
+def look_around(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """How much a worker has frozen, and of how many tasks it still has something."""
+    for _ in batches:
+        frozen = gc.get_freeze_count()
+        gc.unfreeze()
+        kept = sum(type(o) is type and o.__name__ == Carried.__name__ for o in gc.get_objects())
+        yield pa.RecordBatch.from_pydict({"frozen": [frozen], "kept": [kept]})
+
+
+def test_workers_freeze_what_they_have_loaded_and_nothing_of_their_tasks(
+    spark: SparkSession,
+) -> None:
+    df = texts(spark)
+    for _ in range(8):
+        shuffled = balancedstream.shuffle(df, cost_key="kind", partitions=2)
+        shuffled.mapInArrow(carry, df.schema).collect()
+    shuffled = balancedstream.shuffle(df, cost_key="kind", partitions=1)
+    seen = shuffled.mapInArrow(look_around, "frozen long, kept long").collect()
+    assert max(row.frozen for row in seen) > 10_000
+    assert max(row.kept for row in seen) == 1
 
 
 def parent_of(pid: int) -> int:

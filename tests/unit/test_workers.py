@@ -5,61 +5,75 @@ from __future__ import annotations
 import gc
 import weakref
 from collections.abc import Iterator
+from types import SimpleNamespace
 
 import pytest
 from pyspark import TaskContext
 
 from balancedstream.engine import workers
-from balancedstream.engine.workers import FREEZING_TASKS, begin_task
+from balancedstream.engine.workers import FREEZING_TASKS, spare_loaded_modules
 
 
 @pytest.fixture(autouse=True)
 def _a_new_worker(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    monkeypatch.setattr(workers, "_begun", set())
+    monkeypatch.setattr(workers, "_ended", [])
+    monkeypatch.setattr(TaskContext, "_taskContext", None)
+    watchers = [*gc.callbacks]
     gc.unfreeze()
     yield
+    gc.callbacks[:] = watchers
     gc.unfreeze()
 
 
-def run_task(monkeypatch: pytest.MonkeyPatch, attempt: int, *, calls: int = 1) -> int:
-    """Begins a task in a fresh place; returns how many objects are frozen in it."""
-    gc.unfreeze()
-    context = TaskContext()
-    context._taskAttemptId = attempt
-    monkeypatch.setattr(TaskContext, "get", lambda: context)
-    for _ in range(calls):
-        begin_task()
-    return gc.get_freeze_count()
+class Node:
+    """Garbage in a cycle, once nobody else refers to it."""
+
+    def __init__(self) -> None:
+        self.own = self
 
 
-def test_what_is_loaded_is_frozen_at_the_beginning_of_few_tasks(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    tasks = range(1, 2 * max(FREEZING_TASKS))
-    frozen = {n for n in tasks if run_task(monkeypatch, attempt=1000 + n)}
+def run_task() -> weakref.ref[Node]:
+    """What PySpark does for a task, and for the worker after it; returns what was of the task."""
+    node = Node()
+    TaskContext._taskContext = SimpleNamespace()  # type: ignore[assignment]
+    spare_loaded_modules()
+    spare_loaded_modules()
+    # A collection within a task is none between two.
+    gc.collect()
+    TaskContext._taskContext = None
+    of_task = weakref.ref(node)
+    del node
+    gc.collect()
+    return of_task
+
+
+def test_what_is_loaded_is_frozen_after_few_tasks() -> None:
+    frozen = set()
+    for number in range(1, 2 * max(FREEZING_TASKS)):
+        gc.unfreeze()
+        run_task()
+        if gc.get_freeze_count():
+            frozen.add(number)
     assert frozen == FREEZING_TASKS
 
 
-def test_a_task_that_calls_again_is_one_task(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert not run_task(monkeypatch, attempt=7, calls=5)
-    assert run_task(monkeypatch, attempt=8)
+def test_nothing_of_a_task_is_kept() -> None:
+    of_tasks = [run_task() for _ in range(max(FREEZING_TASKS))]
+    assert gc.get_freeze_count()
+    assert all(of_task() is None for of_task in of_tasks)
+
+
+def test_garbage_that_comes_later_is_collected_as_ever() -> None:
+    run_task()
+    assert gc.get_freeze_count()
+    gone = weakref.ref(Node())
+    gc.collect()
+    assert gone() is None
 
 
 def test_outside_of_a_task_nothing_happens() -> None:
-    for _ in range(max(FREEZING_TASKS)):
-        begin_task()
-    assert not gc.get_freeze_count()
-
-
-def test_garbage_that_comes_later_is_collected_as_ever(monkeypatch: pytest.MonkeyPatch) -> None:
-    class Node:
-        own: Node
-
-    run_task(monkeypatch, attempt=1)
-    assert run_task(monkeypatch, attempt=2)
-    node = Node()
-    node.own = node
-    gone = weakref.ref(node)
-    del node
+    watchers = [*gc.callbacks]
+    spare_loaded_modules()
     gc.collect()
-    assert gone() is None
+    assert gc.callbacks == watchers
+    assert not gc.get_freeze_count()

@@ -1,8 +1,8 @@
 """What a shuffle has learnt of the costs of records, from one micro-batch to the next.
 
-A `CostSketch` holds it. Every `HALF_LIFE_BATCHES` batches it fades, so that costs which change
-slowly are followed, and items that are rare are still known. And it is said whether records shall
-be routed by it. Estimates that foretell no more than "all records cost the same",
+Two sketches of `CostSketch` hold it, an older and a newer one: a sketch cannot forget, so every
+`GENERATION_BATCHES` batches the older one is dropped and a new one begun. And it is said whether
+records shall be routed by it. Estimates that foretell no more than "all records cost the same",
 which is what round robin takes for true, are not worth following: costs may not depend on the cost
 key at all, or may have changed.
 
@@ -17,14 +17,16 @@ import zlib
 from collections.abc import Sequence
 from copy import copy
 from dataclasses import asdict, dataclass, replace
+from functools import cached_property
 from math import fsum
 from typing import Final
 
 from balancedstream.core.sketches import CostSketch
 from balancedstream.errors import InvalidInputError
 
-HALF_LIFE_BATCHES: Final = 32
-"""Judged batches after which what was learnt before them counts for half."""
+GENERATION_BATCHES: Final = 64
+"""Judged batches after which a new sketch is begun: what is known is from the last 65 to 128. Dear
+items that are rare are known by then; a cost that changes slowly is believed for as long."""
 
 NEEDED_GAIN: Final = 0.9
 """Estimates are trusted once their error is at most so much of that of equal costs, and are trusted
@@ -34,7 +36,7 @@ LEAST_RECORDS: Final = 64
 """Records that estimates are judged by at least; of fewer, chance alone may be off by any amount.
 Where micro-batches are smaller, several are judged together."""
 
-_MAGIC = b"BSC2"
+_MAGIC = b"BSC1"
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,8 +104,9 @@ class LearntCosts:
 
     Attributes:
         batch: the newest that is in it.
-        batches: how often estimates were judged since the sketch was begun or has faded.
-        sketch: of all that was measured.
+        batches: how often estimates were judged since the newer sketch was begun.
+        older: the sketch of the generation before; None where there was none.
+        newer: the sketch that is being filled.
         trusted: whether records are routed by it; else by round robin.
         reason: why, as a sentence without its stop.
         error: of the estimates as they were judged after this batch, as a part of all cost; None
@@ -114,20 +117,27 @@ class LearntCosts:
 
     batch: int
     batches: int
-    sketch: CostSketch
+    older: CostSketch | None
+    newer: CostSketch
     trusted: bool
     reason: str
     error: float | None = None
     equal_error: float | None = None
     unjudged: Evidence = Evidence()
 
+    @cached_property
+    def estimates(self) -> CostSketch:
+        """Both sketches in one, to be asked only."""
+        return self.newer if self.older is None else _merge([self.newer, self.older])
+
     def to_bytes(self) -> bytes:
-        """Write it down; what is empty in the sketch takes next to no space.
+        """Write it down; what is empty in the sketches takes next to no space.
 
         >>> learnt = learn_costs(None, 3, [TaskCosts(0, CostSketch(0.05, 0.1, seed=7))])
         >>> LearntCosts.from_bytes(learnt.to_bytes()).batch
         3
         """
+        sketches = [zlib.compress(s.to_bytes(), 1) for s in (self.newer, self.older) if s]
         header = {
             "batch": self.batch,
             "batches": self.batches,
@@ -136,9 +146,9 @@ class LearntCosts:
             "error": self.error,
             "equal_error": self.equal_error,
             "unjudged": asdict(self.unjudged),
+            "newer_bytes": len(sketches[0]),
         }
-        sketch = zlib.compress(self.sketch.to_bytes(), 1)
-        return b"\n".join([_MAGIC, json.dumps(header).encode(), sketch])
+        return b"\n".join([_MAGIC, json.dumps(header).encode(), b"".join(sketches)])
 
     @classmethod
     def from_bytes(cls, data: bytes) -> LearntCosts:
@@ -148,13 +158,17 @@ class LearntCosts:
             InvalidInputError: it is something else, or was damaged.
         """
         try:
-            magic, header, compressed = data.split(b"\n", 2)
+            magic, header, sketches = data.split(b"\n", 2)
             if magic != _MAGIC:
                 raise ValueError(magic)
             fields = json.loads(header)
-            sketch = CostSketch.from_bytes(zlib.decompress(compressed))
+            end = fields.pop("newer_bytes")
+            newer, older = (
+                CostSketch.from_bytes(zlib.decompress(part)) if part else None
+                for part in (sketches[:end], sketches[end:])
+            )
             unjudged = Evidence(**fields.pop("unjudged"))
-            return cls(sketch=sketch, unjudged=unjudged, **fields)
+            return cls(newer=newer, older=older, unjudged=unjudged, **fields)  # type: ignore[arg-type]
         except (ValueError, KeyError, TypeError, zlib.error) as error:
             message = f"data: these are no learnt costs, or they were damaged ({error})"
             raise InvalidInputError(message) from error
@@ -184,18 +198,20 @@ def learn_costs(before: LearntCosts | None, batch: int, tasks: Sequence[TaskCost
     >>> learnt.trusted, learnt.reason
     (True, 'the estimates were off by 10 %, equal costs would be by 50 %')
     >>> learnt = learn_costs(learnt, 2, measure(0.6, 0.5))
-    >>> learnt.trusted, learnt.sketch.records
+    >>> learnt.trusted, learnt.newer.records
     (False, 64)
     """
     sketch = _merge([task.sketch for task in tasks])
-    if before is None or not _hash_alike(before.sketch, sketch):
-        return LearntCosts(batch, 1, sketch, trusted=False, reason="no batch was foretold yet")
+    if before is None or not _hash_alike(before.newer, sketch):
+        return LearntCosts(
+            batch, 1, None, sketch, trusted=False, reason="no batch was foretold yet"
+        )
     evidence = before.unjudged.add(tasks)
     is_untold = evidence.untold_s > evidence.real_s
     if evidence.records < LEAST_RECORDS or not (evidence.judged_s or is_untold):
-        sketch.merge(before.sketch)
+        sketch.merge(before.newer)
         return replace(
-            before, batch=batch, sketch=sketch, error=None, equal_error=None, unjudged=evidence
+            before, batch=batch, newer=sketch, error=None, equal_error=None, unjudged=evidence
         )
     if is_untold:
         trusted = False
@@ -218,14 +234,13 @@ def learn_costs(before: LearntCosts | None, batch: int, tasks: Sequence[TaskCost
         )
     if before.trusted and not trusted:
         reason += "; all is learnt anew"
-        batches = 1
+        older, batches = None, 1
+    elif before.batches >= GENERATION_BATCHES:
+        older, batches = before.newer, 1
     else:
-        sketch.merge(before.sketch)
-        batches = before.batches + 1
-        if batches > HALF_LIFE_BATCHES:
-            sketch.fade()
-            batches = 1
-    return LearntCosts(batch, batches, sketch, trusted, reason, error, equal_error)
+        older, batches = before.older, before.batches + 1
+        sketch.merge(before.newer)
+    return LearntCosts(batch, batches, older, sketch, trusted, reason, error, equal_error)
 
 
 def _merge(sketches: Sequence[CostSketch]) -> CostSketch:

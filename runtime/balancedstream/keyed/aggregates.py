@@ -32,6 +32,7 @@ from pyspark.sql.types import (
 )
 
 from balancedstream.engine.schemas import make_verifier, parse_columns
+from balancedstream.engine.workers import spare_loaded_modules
 from balancedstream.errors import InvalidInputError
 from balancedstream.keyed.encoding import KeyEncoding
 from balancedstream.keyed.packing import pack_state, unpack_state
@@ -221,6 +222,7 @@ def make_fold(
     """
 
     def fold(batches: Iterator[Any]) -> Iterator[Any]:
+        spare_loaded_modules()
         pack = aggregation.make_packer("add")
         as_given = _leave_times(schema)
         for batch in batches:

@@ -18,7 +18,7 @@ from pyspark.sql.streaming.state import GroupState, GroupStateTimeout
 from pyspark.sql.types import TimestampType
 
 from balancedstream.core.epochs import Arrival
-from balancedstream.engine.workers import begin_task
+from balancedstream.engine.workers import spare_loaded_modules
 from balancedstream.keyed.encoding import KeyEncoding
 from balancedstream.keyed.processors import Rows, StripFrames
 from balancedstream.keyed.storage import BatchContext
@@ -175,7 +175,7 @@ class MovableFunction:
     def _find_task(self) -> _LateTask:
         attempt: Any = TaskContext.get()
         if self._task is None or self._attempt != attempt.taskAttemptId():
-            begin_task()
+            spare_loaded_modules()
             self._attempt = attempt.taskAttemptId()
             self._task = _LateTask(BatchContext(self._name))
             self._reports.add((self._task,))

@@ -19,7 +19,7 @@ from pyspark.sql.streaming.stateful_processor import ExpiredTimerInfo, TimerValu
 from pyspark.sql.types import BooleanType, DataType, IntegralType, StructType
 
 from balancedstream.engine.rows import name_columns
-from balancedstream.engine.workers import begin_task
+from balancedstream.engine.workers import spare_loaded_modules
 from balancedstream.keyed.encoding import KeyEncoding
 from balancedstream.keyed.storage import BatchContext
 from balancedstream.keyed.tasks import KeyTask, Report
@@ -86,7 +86,7 @@ class MovableProcessor(StatefulProcessor):
         self._due_ms: dict[str, set[int]] = {}
         self._taken: set[str] = set()
         if TaskContext.get() is not None:
-            begin_task()
+            spare_loaded_modules()
             self._task = KeyTask(BatchContext(self._name))
         self._processor.init(self._handle)
         if self._task is not None:

@@ -10,7 +10,7 @@ import pyarrow as pa
 from pyspark.sql import Column
 from pyspark.sql import functions as sf
 
-from balancedstream.engine.workers import begin_task
+from balancedstream.engine.workers import spare_loaded_modules
 from balancedstream.keyed.encoding import KeyEncoding
 from balancedstream.keyed.storage import BatchContext
 
@@ -32,7 +32,7 @@ def route_by(columns: Sequence[str], name: str, encoding: KeyEncoding) -> Column
 
 def _make_router(name: str, encoding: KeyEncoding) -> Any:
     def route(*keys: pa.Array) -> pa.Array:
-        begin_task()
+        spare_loaded_modules()
         context = BatchContext(name)
         if not context.epoch.routes:
             return pa.array(np.zeros(len(keys[0]), np.int32))

@@ -22,7 +22,7 @@ from pyspark import TaskContext
 from balancedstream.core.costs import LearntCosts
 from balancedstream.core.grouping import assign_greedily
 from balancedstream.core.sketches import HEADER_BYTES, CostSketch
-from balancedstream.engine.workers import begin_task
+from balancedstream.engine.workers import spare_loaded_modules
 from balancedstream.shuffling.folders import CostSource
 
 
@@ -91,7 +91,7 @@ def route_rows(
         order = own_order
         assigned: NDArray[np.int64] | list[int] = (first + np.arange(len(order))) % partitions
     else:
-        costs_s = estimate_costs_s(learnt.sketch, items[own_order])
+        costs_s = estimate_costs_s(learnt.estimates, items[own_order])
         dearest_first = np.argsort(-costs_s, kind="stable")
         order = own_order[dearest_first]
         assigned = assign_greedily(costs_s[dearest_first].tolist(), partitions, first=first)
@@ -118,7 +118,7 @@ def make_router(
     """
 
     def route(batches: Iterator[tuple[pa.Array, pa.Array, pa.Array]]) -> Iterator[pa.Array]:
-        begin_task()
+        spare_loaded_modules()
         columns = [[column.to_numpy() for column in batch] for batch in batches]
         if not columns:
             return

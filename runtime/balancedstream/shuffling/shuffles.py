@@ -21,7 +21,7 @@ from pyspark.sql.types import DataType, GeographyType, GeometryType, IntegerType
 
 from balancedstream.core.sketches import CostSketch
 from balancedstream.engine.schemas import holds_type
-from balancedstream.engine.workers import begin_task
+from balancedstream.engine.workers import spare_loaded_modules
 from balancedstream.errors import InvalidInputError
 from balancedstream.shuffling.collecting import Report, find_accumulator
 from balancedstream.shuffling.folders import (
@@ -191,7 +191,7 @@ class Shuffle:
         plan = uuid.uuid4().hex
 
         def measured(inputs: Iterator[Any]) -> Iterator[Any]:
-            begin_task()
+            spare_loaded_modules()
             costs = source.find()
             sketch = CostSketch(epsilon, delta, seed=SEED)
             meter = FunctionMeter[Any, Any](name, costs.learnt, sketch)

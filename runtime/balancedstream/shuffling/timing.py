@@ -66,7 +66,7 @@ class FunctionMeter(Generic[Part, Output]):
         clock: Callable[[], float] = time.perf_counter,
     ) -> None:
         self._name = name
-        self._estimates = learnt.sketch if learnt else None
+        self._estimates = learnt.estimates if learnt else None
         self._sketch = sketch
         self._clock = clock
         self._began_s = 0.0

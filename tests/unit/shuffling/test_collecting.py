@@ -38,7 +38,7 @@ def test_a_version_is_there_once_all_partitions_have_reported(tmp_path: Path) ->
     collector.add(report(tmp_path, 0, 0))
     newest = CostFolder(tmp_path).newest()
     assert newest
-    assert newest.sketch.records == 128
+    assert newest.newer.records == 128
     assert [(b.batch, b.estimated_s, b.real_s) for b in told] == [(0, (1.0, 1.0), (2.0, 2.0))]
 
 
@@ -105,7 +105,7 @@ def test_a_restarted_driver_goes_on_with_what_was_learnt(tmp_path: Path) -> None
     newest = CostFolder(tmp_path).newest()
     assert newest
     assert newest.trusted
-    assert newest.sketch.records == 256
+    assert newest.newer.records == 256
 
 
 def test_falling_back_to_round_robin_is_a_warning_with_its_reason(

@@ -15,7 +15,7 @@ from balancedstream.shuffling.folders import ABANDONED_S, CostFolder, find_root
 
 
 def version(batch: int, reason: str = "") -> LearntCosts:
-    return LearntCosts(batch, 1, CostSketch(0.05, 0.1, seed=7), trusted=True, reason=reason)
+    return LearntCosts(batch, 1, None, CostSketch(0.05, 0.1, seed=7), trusted=True, reason=reason)
 
 
 def batch_of(learnt: LearntCosts | None) -> int | None:

@@ -25,7 +25,7 @@ def learnt_from(costs_s: dict[int, float], *, trusted: bool = True) -> LearntCos
     sketch = CostSketch(0.001, 0.1, seed=0)
     for item, cost_s in costs_s.items():
         sketch.update(name_items(array([item]))[0], cost_s)
-    return LearntCosts(0, 1, sketch, trusted, "")
+    return LearntCosts(0, 1, None, sketch, trusted, "")
 
 
 def draw_marks(seed: int, count: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:

@@ -55,7 +55,7 @@ def know(costs_s: dict[int, float]) -> LearntCosts:
     known = sketch()
     for item, cost_s in costs_s.items():
         known.update(name(item), cost_s)
-    return LearntCosts(0, 1, known, trusted=True, reason="")
+    return LearntCosts(0, 1, None, known, trusted=True, reason="")
 
 
 def measure(costs_s: list[tuple[int, int, float]], learnt: LearntCosts | None = None) -> TaskCosts:
