@@ -18,7 +18,9 @@ from balancedstream.engine.workers import FREEZING_TASKS, spare_loaded_modules
 def _a_new_worker(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     monkeypatch.setattr(workers, "_ended", [])
     monkeypatch.setattr(TaskContext, "_taskContext", None)
+    # Other tests of this process may have run what a worker runs.
     watchers = [*gc.callbacks]
+    gc.callbacks[:] = [w for w in watchers if w is not workers._freeze_between_tasks]
     gc.unfreeze()
     yield
     gc.callbacks[:] = watchers
