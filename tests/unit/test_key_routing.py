@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import json
 from pathlib import Path
 from typing import Any
@@ -12,6 +13,7 @@ from pyspark import TaskContext, cloudpickle
 from pyspark.sql.types import StringType, StructType
 
 from balancedstream.core.epochs import Arrival, Epoch, Piece
+from balancedstream.engine import workers
 from balancedstream.keyed import routing
 from balancedstream.keyed.encoding import KeyEncoding
 from balancedstream.keyed.storage import BatchContext, Home, describe_offset
@@ -61,6 +63,19 @@ def test_keys_that_an_epoch_does_not_name_have_route_0(
     worker.plan(1, worker.home.write_epoch(Epoch(1, 1, {'"de"': 3})))
     assert worker.route(0, "de", "fr") == [0, 0]
     assert worker.route(1, "de", "fr", None) == [3, 0, 0]
+
+
+def test_a_worker_that_routes_collects_no_modules_after_its_tasks(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    watchers: list[Any] = []
+    monkeypatch.setattr(gc, "callbacks", watchers)
+    monkeypatch.setattr(workers, "_ended", [])
+    worker = Worker(tmp_path, monkeypatch)
+    worker.plan(0, "")
+    for _ in range(2):
+        worker.route(0, "de")
+    assert watchers == [workers._freeze_between_tasks]
 
 
 def test_a_task_is_told_who_arrives_and_who_is_asked_in_that_batch_alone(
