@@ -117,8 +117,8 @@ LONG_CASES = (
     (1.5, "frequent cheap", 400, SHORT_BATCHES_LOAD),
 )
 """Where routing may cost more than it brings: in longer batches, of 3 to 6 s, and in longer runs.
-With two Python functions before the shuffle an executor needs a second Python worker, and starts it
-when it first happens to run a map task: that makes one batch or other longer by half a second."""
+In its first batches a query has some that take half a second longer: probably executors start
+Python workers, of which they need two where there are two Python functions before the shuffle."""
 
 
 @dataclass(frozen=True)
