@@ -20,6 +20,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from itertools import accumulate
 from pathlib import Path
 from typing import Any, Generic, TypeVar
 
@@ -349,6 +350,30 @@ def read_rows(spark: SparkSession, rows_per_batch: int, input_partitions: int = 
 def draw_uniform(seed: int) -> Column:
     """A number in [0, 1) that is a function of `value` and the seed alone."""
     return F.pmod(F.xxhash64("value", F.lit(seed)), F.lit(2**31)) / F.lit(2**31)
+
+
+def draw_rank(drawn: Column, s: float, ranks: int) -> Column:
+    """The inverse of the cumulative Zipf distribution: rank r, from 0, has weight (r + 1) ** -s.
+
+    Drawn by Spark alone: a Python function would need a Python worker of its own on every executor,
+    which starts in the middle of what is measured.
+
+    Args:
+        drawn: uniform in [0, 1).
+        s: the exponent; 0 for equal weights.
+        ranks: how many there are.
+    """
+    weights = [rank**-s for rank in range(1, ranks + 1)]
+    total = sum(weights)
+    bounds = [below / total for below in accumulate(weights)][:-1]
+    # A text, for as many literals take Spark seconds to analyze. It is made an array once a batch.
+    table = F.split(F.lit(",".join(map(repr, bounds))), ",").cast("array<double>")
+    halves = [2**power for power in reversed(range((ranks - 1).bit_length()))]
+
+    def step(at: Column, half: Column) -> Column:
+        return F.when(F.get(table, at + half - 1) <= drawn, at + half).otherwise(at)
+
+    return F.aggregate(F.array(*map(F.lit, halves)), F.lit(0), step)
 
 
 def wait_per_row(rows: DataFrame, partitions: int, wait_ms: int) -> DataFrame:

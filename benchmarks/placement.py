@@ -8,7 +8,6 @@ that knows nothing of what follows; then a hot set appears (Zipf's law), and the
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass
-from itertools import accumulate
 from typing import Any
 
 from harness import (
@@ -18,6 +17,7 @@ from harness import (
     await_progress,
     balancing,
     count_keys,
+    draw_rank,
     draw_uniform,
     measure_balance,
     open_session,
@@ -26,7 +26,7 @@ from harness import (
     run,
     wait_per_row,
 )
-from pyspark.sql import Column, DataFrame
+from pyspark.sql import DataFrame
 from pyspark.sql import functions as F  # noqa: N812
 from pyspark.sql.streaming import StreamingQuery
 
@@ -175,14 +175,6 @@ def take_batches(query: StreamingQuery, count: int) -> list[float]:
     """Seconds of the next batches; the one under way is left out."""
     progress = await_progress(query, 1, count)
     return [batch["durationMs"]["triggerExecution"] / 1000 for batch in progress]
-
-
-def draw_rank(drawn: Column, s: float, keys: int) -> Column:
-    """The inverse of the cumulative Zipf distribution: rank r, from 0, has weight (r + 1) ** -s."""
-    weights = [rank**-s for rank in range(1, keys + 1)]
-    thresholds = [weight / sum(weights) for weight in accumulate(weights)][:-1]
-    table = F.array(*[F.lit(threshold) for threshold in thresholds])
-    return F.size(F.filter(table, lambda threshold: threshold <= drawn))
 
 
 if __name__ == "__main__":

@@ -21,7 +21,6 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Executor, ProcessPoolExecutor
 from dataclasses import asdict, dataclass, replace
 from functools import partial
-from itertools import accumulate
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -36,6 +35,7 @@ from harness import (
     Case,
     await_progress,
     describe_code,
+    draw_rank,
     draw_uniform,
     open_session,
     prepare,
@@ -97,6 +97,7 @@ PIECES = 10_000
 LONG_LOAD = Load(batches=5, warm_up_batches=3)
 LONG_RUN_LOAD = Load(batches=8, warm_up_batches=12)
 SHORT_BATCHES_LOAD = Load(batches=24, warm_up_batches=24)
+WARM_UP_LOAD = Load(rows_per_batch=4000, batches=96, warm_up_batches=0, least_ms=0, most_ms=0)
 SMOKE_LOAD = Load(rows_per_batch=100, batches=2, warm_up_batches=3)
 ARMS: tuple[str, ...] = ("round robin", "random", "all-knowing", "ours")
 SPARK_CASES = (
@@ -107,7 +108,8 @@ SPARK_CASES = (
     (1.0, "frequent dear"),
     (1.5, "frequent cheap"),
 )
-LONG_ARMS = ("round robin", "ours")
+WARM_UP: Case = {"zipf": 1.0, "costs": "constant", "repetition": 0}
+COMPARED_ARMS = ("round robin", "ours")
 LONG_CASES = (
     (1.0, "constant", 800, LONG_LOAD),
     (0.0, "independent", 800, LONG_LOAD),
@@ -116,9 +118,7 @@ LONG_CASES = (
     (0.0, "independent", 400, LONG_RUN_LOAD),
     (1.5, "frequent cheap", 400, SHORT_BATCHES_LOAD),
 )
-"""Where routing may cost more than it brings: in longer batches, of 3 to 6 s, and in longer runs.
-In its first batches a query has some that take half a second longer: probably executors start
-Python workers, of which they need two where there are two Python functions before the shuffle."""
+"""Where routing may cost more than it brings: in batches of 3 to 6 s, and in longer runs."""
 
 
 @dataclass(frozen=True)
@@ -144,14 +144,11 @@ class Bench:
         first = int(case["repetition"]) % len(arms)
         measured: dict[str, Any] = {"order": [*arms[first:], *arms[:first]]}
         for arm in measured["order"]:
-            measured[arm] = self._run_arm(case, arm)
+            measured[arm] = self.run_arm(case, arm)
         return measured
 
-    def warm_up(self) -> None:
-        """The first query of a session is slow, whatever it does."""
-        self._run_arm({"zipf": 0.0, "costs": "constant", "repetition": 0}, "round robin")
-
-    def _run_arm(self, case: Case, arm: str) -> dict[str, Any]:
+    def run_arm(self, case: Case, arm: str) -> dict[str, Any]:
+        """Runs one query from its beginning."""
         work = partial(wait_for_rows, cost_ms=self._cost_ms(case))
         use_own_workers(self._spark, arm)
         rows = self._draw_rows(case)
@@ -219,17 +216,12 @@ class Bench:
         return (self._load.least_ms + rank * levels // ITEMS).tolist()
 
     def _draw_rows(self, case: Case) -> DataFrame:
-        """Rows whose items follow Zipf's law, drawn through its cumulated weights."""
-        weights = [rank ** -float(case["zipf"]) for rank in range(1, ITEMS + 1)]
-        total = sum(weights)
-        bounds = np.array([at / total for at in accumulate(weights)][:-1])
-
-        def draw_items(uniform: pa.Array) -> pa.Array:
-            return pa.array(np.searchsorted(bounds, uniform.to_numpy(), side="right"))
-
-        draw = F.arrow_udf(draw_items, "long")
+        """Rows whose items follow Zipf's law, drawn by Spark alone."""
+        drawn = draw_uniform(int(case["repetition"]))
         rows = read_rows(self._spark, self._load.rows_per_batch).select("value")
-        return rows.withColumn("item", draw(draw_uniform(int(case["repetition"]))))
+        # Spark hashes an int unlike a long, and the all-knowing arm knows items as longs.
+        item = draw_rank(drawn, float(case["zipf"]), ITEMS).cast("long")
+        return rows.withColumn("item", item)
 
 
 def wait_for_rows(batches: Iterator[Any], cost_ms: list[int]) -> Iterator[Any]:
@@ -257,7 +249,7 @@ def measure_on_spark() -> None:
             return
         os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
         with open_session(benchmark, LocalExecutors(EXECUTORS, EXECUTORS)) as spark:
-            Bench(benchmark, spark, load).warm_up()
+            warm_up(benchmark, spark)
             for case in missing:
                 own, arms = find_load(case) or (load, ARMS)
                 measured = Bench(benchmark, spark, own).measure(case, arms)
@@ -266,11 +258,22 @@ def measure_on_spark() -> None:
                 benchmark.tell(", ".join(f"{arm} {each:.2f} s" for arm, each in batch_s.items()))
 
 
+def warm_up(benchmark: Benchmark, spark: SparkSession) -> None:
+    """Runs round robin and ours until Java has compiled both; the other arms do what ours does.
+
+    Each batch has two map tasks, on two of five executors, so it takes many batches. The first
+    queries of a session are slow, and the more so the more they do.
+    """
+    load = SMOKE_LOAD if benchmark.smoke else WARM_UP_LOAD
+    for arm in COMPARED_ARMS:
+        Bench(benchmark, spark, load).run_arm(WARM_UP, arm)
+
+
 def find_load(case: Case) -> tuple[Load, tuple[str, ...]] | None:
     """The load of one of `LONG_CASES`, and its arms; None for another case."""
     for zipf, costs, rows, load in LONG_CASES:
         if (zipf, costs, rows) == (case["zipf"], case["costs"], case.get("rows_per_batch")):
-            return replace(load, rows_per_batch=rows), LONG_ARMS
+            return replace(load, rows_per_batch=rows), COMPARED_ARMS
     return None
 
 

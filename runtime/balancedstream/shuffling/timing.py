@@ -72,7 +72,9 @@ class FunctionMeter(Generic[Part, Output]):
         self._began_s = 0.0
         # What the function has taken so far of the piece that it has, before the last pause.
         self._taken_s = 0.0
-        self._piece: tuple[int, int] | None = None
+        self._pieces: list[Piece[Part]] = []
+        # What each of these pieces took that the function is done with.
+        self._took_s = array("d")
         self._estimated_s = 0.0
         self._real_s = 0.0
         self._judged_items = array("q")
@@ -99,6 +101,8 @@ class FunctionMeter(Generic[Part, Output]):
             yield output
             self._resume()
         self._pause()
+        # It may not have asked for all of its input.
+        self._learn()
 
     def is_cold(self) -> bool:
         """Whether the function has not run in this Python worker before."""
@@ -125,36 +129,40 @@ class FunctionMeter(Generic[Part, Output]):
         )
 
     def _feed(self, inputs: Iterable[list[Piece[Part]]]) -> Iterator[Part]:
-        self._finish_piece()
+        self._pause()
+        # What the function took to prepare itself is nobody's cost.
+        self._taken_s = 0.0
         for pieces in inputs:
             items = np.array([piece.item for piece in pieces])
             rows = np.array([piece.rows for piece in pieces])
             self._estimated_s += float(self._estimate(items, rows).sum())
-            names = name_items(items)
-            for name, piece in zip(names, pieces, strict=True):
-                self._piece = piece.item, piece.rows
+            self._pieces = pieces
+            # As little as can be is done between two pieces: the function may wait or compute long,
+            # and the processor's caches have lost this code by then.
+            for piece in pieces:
                 self._resume()
                 yield piece.part
-                self._finish_piece(name)
+                self._pause()
+                self._took_s.append(self._taken_s)
+                self._taken_s = 0.0
+            self._learn()
         self._resume()
 
-    def _finish_piece(self, name: bytes = b"") -> None:
-        """The function asks for the next piece: it is done with the one it has."""
-        self._pause()
-        took_s, self._taken_s = self._taken_s, 0.0
-        if self._piece is None:
-            # It prepared itself: nobody's cost.
-            return
-        (item, rows), self._piece = self._piece, None
-        self._real_s += took_s
-        if self.is_cold():
+    def _learn(self) -> None:
+        """Take in what was measured of the pieces of one input."""
+        finished = list(zip(self._pieces, self._took_s, strict=False))
+        self._pieces, self._took_s = [], array("d")
+        self._real_s += sum(took_s for _, took_s in finished)
+        if finished and self.is_cold():
             _warm.add(self._name)
-            return
-        self._sketch.update(name, took_s, records=rows)
-        if len(self._judged_s) < JUDGED_PIECES:
-            self._judged_items.append(item)
-            self._judged_rows.append(rows)
-            self._judged_s.append(took_s)
+            del finished[0]
+        names = name_items(np.array([piece.item for piece, _ in finished], np.int64))
+        for name, (piece, took_s) in zip(names, finished, strict=True):
+            self._sketch.update(name, took_s, records=piece.rows)
+            if len(self._judged_s) < JUDGED_PIECES:
+                self._judged_items.append(piece.item)
+                self._judged_rows.append(piece.rows)
+                self._judged_s.append(took_s)
 
     def _estimate(self, items: NDArray[np.int64], rows: NDArray[np.int64]) -> NDArray[np.float64]:
         if self._estimates is None:

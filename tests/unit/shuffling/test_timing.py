@@ -137,6 +137,41 @@ def test_the_first_piece_of_a_python_worker_pays_for_imports_and_is_not_learnt_f
     assert learnt == [1, 2]
 
 
+def test_of_several_pieces_in_the_first_input_only_the_first_pays_for_imports() -> None:
+    clock = Clock()
+    meter = FunctionMeter[float, float](f"shuffle {next(_names)}", None, sketch(), clock)
+
+    def work(parts: Iterator[float]) -> Iterator[float]:
+        for part in parts:
+            clock.pass_s(part)
+            yield part
+
+    list(meter.run(work, [[Piece(1, 1, 4.0), Piece(2, 1, 6.0)], [Piece(1, 1, 8.0)]]))
+    task = meter.summarize(0)
+    assert (task.real_s, task.sketch.records) == (18.0, 2)
+    assert [task.sketch.estimate(name(item)) for item in (1, 2)] == [8.0, 6.0]
+
+
+def test_of_a_function_that_stops_early_what_it_was_done_with_is_learnt() -> None:
+    clock = Clock()
+    shuffle = f"shuffle {next(_names)}"
+    list(FunctionMeter[float, float](shuffle, None, sketch()).run(iter, [[Piece(0, 1, 0.0)]]))
+    meter = FunctionMeter[float, float](shuffle, None, sketch(), clock)
+
+    def work(parts: Iterator[float]) -> Iterator[float]:
+        for part in parts:
+            clock.pass_s(part)
+            yield part
+            if part == 6.0:
+                return
+
+    pieces = [Piece(1, 1, 4.0), Piece(2, 1, 6.0), Piece(3, 1, 9.0)]
+    assert list(meter.run(work, [pieces])) == [4.0, 6.0]
+    task = meter.summarize(0)
+    assert (task.real_s, task.untold_s, task.judged_s) == (4.0, 6.0, 4.0)
+    assert (task.sketch.records, task.sketch.estimate(name(1))) == (1, 4.0)
+
+
 def test_an_error_of_the_function_passes_through_as_it_is() -> None:
     meter = FunctionMeter[float, float]("failing", None, sketch(), Clock())
 
