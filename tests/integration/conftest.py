@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+from patience import PATIENCE_S
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
@@ -90,14 +91,14 @@ def write_in_own_job(rows: DataFrame, batch: int) -> None:
     rows.write.format("noop").mode("append").save()
 
 
-def next_batch(engine: Engine, query: str, timeout_s: float = 90.0) -> BatchFinished:
+def next_batch(engine: Engine, query: str) -> BatchFinished:
     """The query's next finished batch."""
-    deadline_s = time.monotonic() + timeout_s
+    deadline_s = time.monotonic() + PATIENCE_S
     while time.monotonic() < deadline_s:
         event = engine.wait(1.0)
         if isinstance(event, BatchFinished) and event.query == query:
             return event
-    message = f"no batch of {query} within {timeout_s:.0f} s"
+    message = f"no batch of {query} within {PATIENCE_S:.0f} s"
     raise AssertionError(message)
 
 

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from patience import PATIENCE_S
 from pyspark import TaskContext, cloudpickle
 from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame, Row, SparkSession
@@ -120,8 +121,8 @@ def begin(tmp_path: Path) -> Iterator[Callable[..., tuple[StreamingQuery, Said]]
         query.stop()
 
 
-def wait(query: StreamingQuery, done: Callable[[], object], timeout_s: float = 90.0) -> None:
-    deadline_s = time.monotonic() + timeout_s
+def wait(query: StreamingQuery, done: Callable[[], object]) -> None:
+    deadline_s = time.monotonic() + PATIENCE_S
     while not done():
         error = query.exception()
         if error:

@@ -12,6 +12,7 @@ import time
 from pathlib import Path
 
 import pytest
+from patience import PATIENCE_S
 
 pytestmark = pytest.mark.integration
 
@@ -59,7 +60,7 @@ def test_an_interrupted_run_stops_cleanly_and_writes_its_report(tmp_path: Path) 
         assert time.monotonic() < deadline_s
         time.sleep(0.2)
     os.kill(running.pid, signal.SIGINT)
-    _, said = running.communicate(timeout=120)
+    _, said = running.communicate(timeout=PATIENCE_S)
     assert running.returncode == 130
     assert "interrupted" in said
     figures = json.loads((report / "report.json").read_text())
@@ -78,7 +79,7 @@ def test_a_script_without_a_query_is_told_so(tmp_path: Path) -> None:
         print(SparkSession.builder.getOrCreate().range(5).count(), "rows")
         """,
     )
-    printed, said = start_run("--local", "1:1", job).communicate(timeout=180)
+    printed, said = start_run("--local", "1:1", job).communicate(timeout=PATIENCE_S)
     assert "5 rows" in printed
     assert "without finishing a batch of a streaming query" in said
 
@@ -93,7 +94,7 @@ def test_dynamic_allocation_is_refused_with_what_to_do(tmp_path: Path) -> None:
         """,
     )
     running = start_run("--local", "1:1", job)
-    _, said = running.communicate(timeout=120)
+    _, said = running.communicate(timeout=PATIENCE_S)
     assert running.returncode == 2
     assert "Remove the setting" in said
     assert "Traceback" not in said

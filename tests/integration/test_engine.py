@@ -13,6 +13,7 @@ from typing import Any
 
 import pandas as pd
 import pytest
+from patience import PATIENCE_S
 from pyspark import cloudpickle
 from pyspark.sql import DataFrame, Row, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
@@ -263,8 +264,8 @@ def test_a_drained_executor_leaves_without_a_failed_task_and_only_those_lost_are
     query = start(aggregate(stream), "drained", "update")
     events: list[Any] = []
 
-    def collect_until(done: Callable[[], bool], timeout_s: float = 90.0) -> None:
-        deadline_s = time.monotonic() + timeout_s
+    def collect_until(done: Callable[[], bool]) -> None:
+        deadline_s = time.monotonic() + PATIENCE_S
         while not done():
             assert time.monotonic() < deadline_s, events[-5:]
             event = engine.wait(1.0)

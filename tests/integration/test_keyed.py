@@ -16,6 +16,7 @@ from typing import Any
 
 import pandas as pd
 import pytest
+from patience import PATIENCE_S
 from pyspark import TaskContext, cloudpickle
 from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame, Row, SparkSession
@@ -244,8 +245,8 @@ class Run:
     def last_batch(self) -> int:
         return max((row.batch for row in self.rows), default=-1)
 
-    def wait(self, done: Callable[[list[Row]], object], timeout_s: float = 90.0) -> None:
-        deadline_s = time.monotonic() + timeout_s
+    def wait(self, done: Callable[[list[Row]], object]) -> None:
+        deadline_s = time.monotonic() + PATIENCE_S
         while not done(self.rows):
             error = self.query.exception()
             if error:
