@@ -79,7 +79,8 @@ class AssignmentDecision:
         imbalance_after: once all moves of keys and partitions are done.
         bound: no assignment of these keys and no placement has less imbalance.
         unsplittable: keys that exceed the mean even with the biggest executor to themselves,
-            heaviest first; they stay where they are.
+            heaviest first. Of those in a partition the heaviest stays there: wherever it goes, it
+            is too heavy. The others leave it.
         reason: the decision on keys in words and numbers; that on partitions is `balance.reason`.
     """
 
@@ -134,9 +135,9 @@ class _Scene:
         return sorted(heavy, key=lambda entry: (-entry.busy_s, entry.key))
 
     def movable(self) -> list[KeyLoad]:
-        """All other keys."""
-        limit_s = self.limit_s
-        return [entry for entry in self.keys.values() if entry.busy_s <= limit_s]
+        """All keys but the heaviest of a partition where that is too heavy for any executor."""
+        staying = {entry.partition: entry.key for entry in reversed(self.unsplittable())}
+        return [entry for entry in self.keys.values() if staying.get(entry.partition) != entry.key]
 
     def shift(self, moves: Iterable[KeyMove]) -> dict[int, float]:
         """The partitions' busy seconds once these keys have moved."""

@@ -4,6 +4,7 @@ import itertools
 import math
 import random
 from collections.abc import Mapping
+from dataclasses import replace
 
 import pytest
 from hypothesis import given, settings
@@ -140,7 +141,7 @@ def test_only_hot_keys_move_each_once_to_another_partition(scene: Scene) -> None
         assert move.source == sources[move.key]
         assert move.target in loads
         assert move.target != move.source
-        assert move.key not in decision.unsplittable
+        assert move.key not in find_staying(scene, decision)
 
 
 @settings(max_examples=60, deadline=None)
@@ -160,7 +161,14 @@ def test_the_same_values_give_the_same_decision_in_any_order(scene: Scene, seed:
         )
 
 
-def best_of_all(scene: Scene, stuck: tuple[str, ...]) -> float:
+def find_staying(scene: Scene, decision: AssignmentDecision) -> set[str]:
+    """Of the keys that are too heavy, the heaviest of each partition."""
+    sources = {entry.key: entry.partition for entry in scene[0]}
+    heaviest_last = reversed(decision.unsplittable)
+    return set({sources[key]: key for key in heaviest_last}.values())
+
+
+def best_of_all(scene: Scene, stuck: set[str]) -> float:
     """The least imbalance of all assignments of keys that can be moved and all placements."""
     keys, loads, _, executors = scene
     movable = [entry for entry in keys if entry.key not in stuck]
@@ -179,7 +187,7 @@ def best_of_all(scene: Scene, stuck: tuple[str, ...]) -> float:
 @given(scenes(most=3))
 def test_the_bound_bounds_every_assignment_and_placement(scene: Scene) -> None:
     decision = assign(*scene, NO_THRESHOLDS)
-    assert decision.bound <= best_of_all(scene, decision.unsplittable) * (1 + 1e-6)
+    assert decision.bound <= best_of_all(scene, find_staying(scene, decision)) * (1 + 1e-6)
 
 
 def test_with_few_keys_and_partitions_it_is_near_what_trying_everything_finds() -> None:
@@ -193,7 +201,7 @@ def test_with_few_keys_and_partitions_it_is_near_what_trying_everything_finds() 
             loads[entry.partition] += entry.busy_s
         scene = keys, loads, dict.fromkeys(loads, "e0"), executors
         decision = assign(*scene, NO_THRESHOLDS)
-        ratios.append(decision.imbalance_after / best_of_all(scene, decision.unsplittable))
+        ratios.append(decision.imbalance_after / best_of_all(scene, find_staying(scene, decision)))
     ratios.sort()
     assert ratios[50] == pytest.approx(1.0)
     assert ratios[90] <= 1.1
@@ -265,6 +273,25 @@ def test_a_key_above_the_mean_executor_stays_and_the_others_leave_it_alone() -> 
         "key de alone carries 60 % of the busy time, 1.20 x the mean of an executor, "
         "and no assignment can split it: balanced(...).aggregate can, where its state can be merged"
     )
+
+
+def test_two_keys_of_a_partition_that_are_both_above_the_mean_executor_are_parted() -> None:
+    keys = [KeyLoad("de", 0, 8.0), KeyLoad("fr", 0, 7.9), KeyLoad("it", 1, 0.1)]
+    loads = {0: 16.2, **dict.fromkeys(range(1, 32), 0.36)}
+    placement = {p: "abcd"[p % 4] for p in loads}
+    executors = dict.fromkeys("abcd", 1)
+    decision = assign(keys, loads, placement, executors)
+    assert decision.unsplittable == ("de", "fr")
+    assert [(move.key, move.source) for move in decision.moves] == [("fr", 0)]
+    assert decision.imbalance_before > 2.3
+    assert decision.imbalance_after == pytest.approx(1.21, abs=0.01)
+    assert decision.imbalance_after <= 1.05 * decision.bound
+
+    parted = [replace(entry, partition=decision.moves[0].target) for entry in keys[1:2]]
+    then = loads_after(decision.moves, keys, loads)
+    placed = {**placement, **{m.partition: m.target for m in decision.balance.moves}}
+    again = assign([keys[0], *parted, keys[2]], then, placed, executors)
+    assert again.moves == again.balance.moves == ()
 
 
 def test_a_key_that_no_move_can_help_is_named_all_the_same() -> None:
