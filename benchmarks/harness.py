@@ -451,24 +451,23 @@ class Bench(Generic[LoadT]):
 
     def run_in_turns(
         self, repetition: int, arms: Sequence[str], run_arm: Callable[[str], dict[str, Any]]
-    ) -> tuple[dict[str, dict[str, Any]], dict[str, int]]:
+    ) -> tuple[dict[str, dict[str, Any]], dict[str, History]]:
         """Runs the arms, `vanilla` with Spark alone and the others balanced.
 
         Returns:
-            What `run_arm` measured in each arm, in the order in which they ran, and how many
-            moves were decided in each balanced one.
+            What `run_arm` measured in each arm, in the order in which they ran, and what was
+            decided in each balanced one.
         """
         measured: dict[str, dict[str, Any]] = {}
-        moves: dict[str, int] = {}
+        histories: dict[str, History] = {}
         for arm in alternate(repetition, *arms):
             if arm == "vanilla":
                 with watching(self._engine):
                     measured[arm] = run_arm(arm)
             else:
-                with balancing(self._engine) as history:
+                with balancing(self._engine) as histories[arm]:
                     measured[arm] = run_arm(arm)
-                moves[arm] = history.totals.moves
-        return measured, moves
+        return measured, histories
 
     def run_query(self, states: DataFrame, name: str, batches: int) -> list[BatchFinished]:
         """Runs a query from its beginning and gives its first batches.

@@ -138,11 +138,16 @@ class HotKeysBench(Bench[Load]):
 
     def measure(self, kind: str, repetition: int, compared: Sequence[str]) -> dict[str, Any]:
         """The same rows in each arm."""
-        arms, moves = self.run_in_turns(
+        arms, histories = self.run_in_turns(
             repetition, compared, lambda arm: self._run_arm(arm, kind, repetition)
         )
-        for arm, moved in moves.items():
-            arms[arm]["moves"] = moved
+        for arm, history in histories.items():
+            arms[arm]["moves"] = history.totals.moves
+            arms[arm]["decided"] = [
+                {"imbalance": decision.imbalance, "bound": decision.bound, "kind": decision.kind}
+                for decision in history.decisions
+                if decision.operator is not None
+            ]
         return {"order": list(arms), "hottest_key_s": find_hottest_s(kind, self._load), **arms}
 
     def _run_arm(self, arm: str, kind: str, repetition: int) -> dict[str, Any]:

@@ -99,11 +99,11 @@ class PlacementBench(Bench[Load]):
 
     def measure_pair(self, s: float, repetition: int) -> dict[str, Any]:
         """The same rows with Spark alone and balanced; every other time the other way round."""
-        arms, moves = self.run_in_turns(
+        arms, histories = self.run_in_turns(
             repetition, ARMS, lambda arm: self._run_arm(arm, s, repetition)
         )
-        for arm, moved in moves.items():
-            arms[arm]["moves"] = moved
+        for arm, history in histories.items():
+            arms[arm]["moves"] = history.totals.moves
         return {"order": list(arms), **arms}
 
     def measure_idle(self, repetition: int) -> dict[str, Any]:
