@@ -698,7 +698,7 @@ def find_keys_bound(result: Result, arm: str) -> float:
 def find_told_over_bound(result: Result, arm: str) -> float:
     """The imbalance over its bound in the last decisions: both from what tasks and keys took."""
     decided = result["measured"][arm]["decided"][-result["settings"]["measured_batches"] :]
-    return median(each["imbalance"] / each["bound"] for each in decided)
+    return median(float(each["imbalance"] / each["bound"]) for each in decided)
 
 
 def tabulate_hot_keys(results: Sequence[Result]) -> Iterator[str]:
