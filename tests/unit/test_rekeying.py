@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from collections.abc import Mapping
 from pathlib import Path
 from types import SimpleNamespace
@@ -217,6 +218,32 @@ def test_where_keys_can_not_even_be_given_up_that_is_told_and_the_query_is_looke
         stream.run_batch(Epoch(number + 1, number + 1, at, asked=(DE,)))
     assert "its keys go on being asked for" in stream.view.notes[-2]
     assert stream.rekeyer.stuck("q") == {DE}
+
+
+def test_a_checkpoint_that_cannot_be_read_hides_where_keys_are_until_the_next_batch(
+    stream: Stream,
+) -> None:
+    stream.plan((DE, 2))
+    unplanned = BatchSample("q", 99, 0.0, 1.0, 1)
+    stream.rekeyer.finish_batch(BatchFinished("q", unplanned, (), (OPERATOR,), 0))
+    assert stream.view.notes[-1].startswith("q: where its keys are cannot be seen: ")
+    assert stream.rekeyer.settling() == {"q"}
+    at = stream.route(DE, 2)
+    stream.run_batch(Epoch(1, 1, {DE: at}, {DE: Arrival(0, Piece("f", 0, 0))}))
+    assert stream.rekeyer.settling() == set()
+
+
+def test_what_the_driver_cannot_write_down_is_told_and_comes_true_with_the_next_plan(
+    stream: Stream,
+) -> None:
+    shutil.rmtree(stream.control.folder)
+    stream.plan((DE, 2))
+    assert stream.view.notes[-1].startswith("q: its keys stay where they are: ")
+    assert (stream.rekeyer.settling(), stream.history.key_moves) == (set(), ())
+    stream.control.folder.mkdir()
+    stream.plan((DE, 2))
+    assert stream.wish() == Wish({DE: stream.route(DE, 2)}, "hybrid", SHARE)
+    assert stream.rekeyer.settling() == {"q"}
 
 
 def test_what_was_given_up_is_not_asked_for_when_the_query_begins_again(stream: Stream) -> None:
