@@ -9,7 +9,7 @@ import pytest
 from pyspark.sql import Row
 from pyspark.sql.types import BooleanType, DoubleType, LongType, StringType, StructType
 
-from balancedstream.engine.rows import name_columns
+from balancedstream.engine.rows import cut_row, name_columns
 from balancedstream.keyed.processors import StripRows
 
 SCHEMA = (
@@ -38,6 +38,14 @@ def test_a_row_is_as_spark_makes_it_but_for_the_hidden_columns() -> None:
     assert (copied, copied.asDict()) == (made, made.asDict())
     with pytest.raises(AttributeError):
         _ = made.balancedstream_route
+
+
+def test_what_is_cut_off_a_row_leaves_the_other_cells_their_names() -> None:
+    key = cut_row(Row(route=3, user="de", n=7), slice(1, None))
+    assert (key, key.user, key.n) == (("de", 7), "de", 7)
+    assert cut_row(Row(n=7, expires_ms=9), slice(-1)).asDict() == {"n": 7}
+    assert type(cut_row((3, "de"), slice(1, None))) is tuple
+    assert cut_row(Row(3, "de"), slice(1, None)) == ("de",)
 
 
 @pytest.mark.parametrize("place", [0, 1, 2])

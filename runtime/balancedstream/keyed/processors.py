@@ -18,7 +18,7 @@ from pyspark.sql.streaming import StatefulProcessor, StatefulProcessorHandle
 from pyspark.sql.streaming.stateful_processor import ExpiredTimerInfo, TimerValues
 from pyspark.sql.types import BooleanType, DataType, IntegralType, StructType
 
-from balancedstream.engine.rows import name_columns
+from balancedstream.engine.rows import cut_row, name_columns
 from balancedstream.engine.workers import spare_loaded_modules
 from balancedstream.keyed.encoding import KeyEncoding
 from balancedstream.keyed.storage import BatchContext
@@ -125,7 +125,8 @@ class MovableProcessor(StatefulProcessor):
         """A timer of the user's; after the last one that was due, the state goes."""
         started_s = time.perf_counter()
         self._clock.now_ms = timerValues.getCurrentProcessingTimeInMs()
-        values = tuple(key)[1:]
+        # A row here, where `handleInputRows` is given a tuple: Spark has kept it with the timer.
+        values = cut_row(key, slice(1, None))
         text = self._encoding.write(values)
         yield from self._processor.handleExpiredTimer(values, timerValues, expiredTimerInfo)
         fired_ms = expiredTimerInfo.getExpiryTimeInMs()

@@ -18,6 +18,7 @@ from pyspark.sql.streaming.stateful_processor import (
 )
 from pyspark.sql.types import LongType, StructType
 
+from balancedstream.engine.rows import cut_row
 from balancedstream.errors import InvalidInputError
 from balancedstream.keyed.packing import check_packable
 
@@ -192,7 +193,8 @@ class ExpiringEntries:
     def getValue(self, key: Row) -> Row | None:
         """The value of a key, None where there is none or it is over."""
         row = self._state.getValue(key)
-        return None if row is None or self._clock.is_over(row) else tuple(row[:-1])
+        # Of all that reads state, Spark gives names here alone.
+        return None if row is None or self._clock.is_over(row) else cut_row(row, slice(-1))
 
     def containsKey(self, key: Row) -> bool:
         """Whether there is such an entry that is not over."""

@@ -105,6 +105,27 @@ def test_map_tasks_that_know_nothing_of_each_other_do_not_pile_up_their_dear_row
     assert sorted(dear) == [0, 1, 2, 3]
 
 
+@given(
+    tasks=st.lists(st.lists(st.integers(0, 7), max_size=30), min_size=1, max_size=12),
+    partitions=st.integers(1, 7),
+    seed=st.integers(0, 9),
+)
+def test_with_many_map_tasks_no_partition_gets_more_than_the_mean_and_a_row_of_each(
+    tasks: list[list[int]], partitions: int, seed: int
+) -> None:
+    cost_s = {item: 2.0**item for item in range(8)}
+    learnt = learnt_from(cost_s)
+    loads_s = np.zeros(partitions)
+    bound_s = 0.0
+    for map_partition, items in enumerate(tasks):
+        marks = draw_marks(seed + map_partition, len(items))
+        routes = route_rows(learnt, array(items), marks, partitions, map_partition)
+        costs_s = [cost_s[item] for item in items]
+        loads_s += np.bincount(routes, costs_s, partitions)
+        bound_s += sum(costs_s) / partitions + max(costs_s, default=0.0)
+    assert max(loads_s) <= bound_s + 1e-9
+
+
 def test_rows_of_equal_cost_are_spread_as_round_robin_spreads_them() -> None:
     routes = route_rows(learnt_from({1: 2.0}), array([1] * 11), draw_marks(3, 11), 4, 1)
     assert sorted(Counter(routes.tolist()).values()) == [2, 3, 3, 3]
