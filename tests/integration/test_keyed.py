@@ -235,6 +235,85 @@ def hold(key: Any, frames: Iterator[pd.DataFrame], state: Any) -> Iterator[pd.Da
     yield pd.DataFrame([said | {"partition": partition, "batch": batch}])
 
 
+FAR_MS = 4_102_444_800_000
+"""A timer of the year 2100 never fires here."""
+
+SAID = "user string, step long, said string, partition int, batch long"
+
+
+class Script(StatefulProcessor):
+    """Goes through all that state variables and timers can do, step by step, and says what it sees.
+
+    Each kind of variable is there twice: without a time to live, and with a long one.
+    """
+
+    def init(self, handle: Any) -> None:
+        self.handle = handle
+        self.step = handle.getValueState("step", "n long")
+        self.kinds = [
+            (
+                handle.getValueState(f"value{ttl_ms}", "n long", ttl_ms),
+                handle.getListState(f"list{ttl_ms}", "n long", ttl_ms),
+                handle.getMapState(f"map{ttl_ms}", "k long", "n long", ttl_ms),
+            )
+            for ttl_ms in (None, FOR_LONG_MS)
+        ]
+
+    def handleInputRows(self, key: Any, rows: Iterator[Row], timerValues: Any) -> Iterator[Row]:
+        for _ in rows:
+            pass
+        step = self.step.get()[0] if self.step.exists() else 0
+        said = [sorted(self.handle.listTimers())]
+        self._set_timers(step)
+        for kind in self.kinds:
+            said += self._look(*kind)
+            self._act(step, *kind)
+            said += self._look(*kind)
+        self.step.update((step + 1,))
+        partition, batch = where()
+        yield Row(user=key[0], step=step, said=repr(said), partition=partition, batch=batch)
+
+    def _set_timers(self, step: int) -> None:
+        if step % 4 == 3:
+            self.handle.deleteTimer(FAR_MS + step - 1)
+        else:
+            self.handle.registerTimer(FAR_MS + step)
+
+    def _act(self, step: int, value: Any, values: Any, entries: Any) -> None:
+        match step % 6:
+            case 0:
+                value.update((step,))
+                values.put([(1,), (2,)])
+                entries.updateValue((1,), (step,))
+                entries.updateValue((2,), (step,))
+            case 1:
+                values.appendValue((step,))
+                values.appendList([(3,), (3,)])
+                entries.removeKey((1,))
+            case 2:
+                value.clear()
+                entries.updateValue((2,), (step,))
+            case 3:
+                values.put([(9,)])
+                entries.clear()
+            case 4:
+                values.clear()
+                value.update((step,))
+                entries.updateValue((5,), (step,))
+
+    def _look(self, value: Any, values: Any, entries: Any) -> list[Any]:
+        return [
+            (value.exists(), value.get()),
+            (values.exists(), [*values.get()]),
+            (entries.exists(), sorted(entries.iterator())),
+            (sorted(entries.keys()), sorted(entries.values())),
+            [(entries.containsKey((k,)), entries.getValue((k,))) for k in (1, 2, 5)],
+        ]
+
+    def close(self) -> None:
+        pass
+
+
 @dataclass
 class Run:
     """A running query: what it said so far, row by row."""
@@ -500,6 +579,36 @@ def test_pandas_processors_and_initial_state_move_too(
         check_ledgers(run.rows, {"u2": 1000})
 
 
+def test_state_variables_and_timers_do_what_they_do_without_balanced_while_keys_move(
+    stream: Callable[[int], DataFrame], begin: Callable[..., Run], tmp_path: Path
+) -> None:
+    modes = Script(), SAID, "update", "processingTime"
+    steps = 13
+    plain: list[Row] = []
+    query = (
+        users(stream(ROWS)).groupBy("user").transformWithState(*modes)
+        .writeStream.outputMode("update")
+        .foreachBatch(lambda batch, _: plain.extend(batch.collect()))
+        .option("checkpointLocation", str(tmp_path / "plain"))
+        .start()
+    )  # fmt: skip
+    run = begin(lambda frame: frame.transformWithState(*modes))
+    for moved in range(steps):
+        run.wait_batches(1)
+        run.move({f"u{n}": (moved + n) % PARTITIONS for n in range(USERS)})
+    run.query.stop()
+    deadline_s = time.monotonic() + PATIENCE_S
+    while len(plain) < steps * USERS and query.isActive and time.monotonic() < deadline_s:
+        time.sleep(0.1)
+    query.stop()
+    expected = {(row.user, row.step): row.said for row in plain}
+    said = {(row.user, row.step): row.said for row in run.rows if row.step < steps}
+    assert len(said) == steps * USERS
+    for place, seen in said.items():
+        assert seen == expected[place], place
+    assert all(len(set(partitions)) >= 3 for partitions in run.partitions().values())
+
+
 def live(frame: BalancedFrame) -> DataFrame:
     return frame.transformWithState(Lives(), LIFE, "update", "processingTime")
 
@@ -667,6 +776,34 @@ def test_what_cannot_be_balanced_is_refused_with_the_field_named(
     query.stop()
     with pytest.raises(StreamingQueryException, match="sources"):
         begin(count, checkpoint="plain").wait_batches(1)
+
+
+class Sealed(Ledger):
+    """Has a variable of a type that cannot be handed over, and notes the rows that it is given."""
+
+    def __init__(self, rows: Path) -> None:
+        self._rows = rows
+
+    def init(self, handle: Any) -> None:
+        super().init(handle)
+        self.sealed = handle.getListState("sealed", "n long, seen variant")
+
+    def handleInputRows(self, key: Any, rows: Iterator[Row], timerValues: Any) -> Iterator[Row]:
+        (self._rows / key[0]).touch()
+        yield from super().handleInputRows(key, rows, timerValues)
+
+
+def test_state_that_cannot_be_handed_over_is_refused_before_any_row(
+    begin: Callable[..., Run], tmp_path: Path
+) -> None:
+    seen = tmp_path / "seen"
+    seen.mkdir()
+    modes = SEEN, "update", "none"
+    run = begin(lambda frame: frame.transformWithState(Sealed(seen), *modes))
+    refused = "state variable 'sealed': its field seen is of type variant"
+    with pytest.raises(StreamingQueryException, match=refused):
+        run.wait_batches(1)
+    assert (run.rows, [*seen.iterdir()]) == ([], [])
 
 
 def test_keys_with_the_time_of_the_watermark_are_never_moved(

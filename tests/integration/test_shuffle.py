@@ -20,6 +20,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
+from patience import PATIENCE_S
 from pyspark import TaskContext, cloudpickle
 from pyspark.sql import DataFrame, Row, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
@@ -33,6 +34,7 @@ from balancedstream.history import ShuffleRecord
 from balancedstream.shuffling.collecting import watch
 from balancedstream.shuffling.folders import CostFolder
 from balancedstream.shuffling.marking import mark_rows
+from balancedstream.spark_names import BATCH_PROPERTY
 
 pytestmark = pytest.mark.integration
 
@@ -214,17 +216,29 @@ def parent_of(pid: int) -> int:
     return int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
 
 
-def note_map_tasks(folder: Path) -> Callable[[Iterator[Any]], Iterator[Any]]:
+def runs_batch(batch: int | None) -> bool:
+    """Whether this task is of that micro-batch; None for any."""
+    return batch is None or TaskContext.get().getLocalProperty(BATCH_PROPERTY) == str(batch)
+
+
+def note_map_tasks(
+    folder: Path, batch: int | None = None
+) -> Callable[[Iterator[Any]], Iterator[Any]]:
     """An input that writes down which of its tasks ran, and on which executor.
 
     Each attempt gives its rows in an order of its own, as rows from a shuffle come.
+
+    Args:
+        folder: where it is written down.
+        batch: the only micro-batch of which it is; None for any.
     """
 
     def echo(frames: Iterator[Any]) -> Iterator[Any]:
         context = TaskContext.get()
         executor = parent_of(os.getppid())
         attempt = context.taskAttemptId()
-        (folder / f"{context.partitionId()}-{attempt}-{executor}").touch()
+        if runs_batch(batch):
+            (folder / f"{context.partitionId()}-{attempt}-{executor}").touch()
         for frame in frames:
             yield frame.sample(frac=1, random_state=attempt)
 
@@ -238,13 +252,24 @@ def await_that(condition: Callable[[], bool]) -> None:
         time.sleep(0.02)
 
 
-def kill_own_executor(folder: Path) -> Callable[[Iterator[Any]], Iterator[Any]]:
-    """Once Spark has seen partition 0 end, partition 1 kills the executor that it runs on."""
+def kill_own_executor(
+    folder: Path, batch: int | None = None
+) -> Callable[[Iterator[Any]], Iterator[Any]]:
+    """Once Spark has seen partition 0 end, partition 1 kills the executor that it runs on.
+
+    Args:
+        folder: where all that happens is told.
+        batch: the only micro-batch in which it does so; None for any.
+    """
     worked, ended, killed = (folder / name for name in ("worked", "ended", "killed"))
 
     def echo(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        partition = TaskContext.get().partitionId()
+        context = TaskContext.get()
+        partition = context.partitionId()
         yield from echo_arrow(batches)
+        if not runs_batch(batch):
+            return
+        (folder / f"{partition}-{context.taskAttemptId()}").touch()
         if partition == 0:
             worked.touch()
         elif not killed.exists():
@@ -271,48 +296,113 @@ def tell_when_a_partition_has_ended(spark: SparkSession, folder: Path) -> None:
     (folder / "ended").touch()
 
 
-def test_no_row_is_lost_or_doubled_when_map_output_is_lost_after_a_partition_has_ended(
-    spark: SparkSession,
-    told: list[ShuffleRecord],
-    tmp_path: Path,
-    request: pytest.FixtureRequest,
-) -> None:
-    costs, maps, reduces = (tmp_path / name for name in ("costs", "maps", "reduces"))
-    maps.mkdir()
-    reduces.mkdir()
-    df = (
-        texts(spark)
-        .repartition(MAP_TASKS)
-        .mapInPandas(note_map_tasks(maps), "id long, kind string")
-    )
-    echo = kill_own_executor(reduces)
+class Loss:
+    """An executor that is killed between map and reduce, and what came of it."""
 
-    def run() -> list[Row]:
-        shuffled = balancedstream.shuffle(df, cost_key="kind", partitions=6, folder=str(costs))
-        rows: list[Row] = shuffled.mapInArrow(echo, df.schema).collect()
-        return rows
+    def __init__(self, spark: SparkSession, folder: Path) -> None:
+        self.maps, self.reduces = folder / "maps", folder / "reduces"
+        self._spark = spark
+        for each in (self.maps, self.reduces):
+            each.mkdir()
 
-    (reduces / "killed").touch()
-    run()
-    run()
+    def run(self, work: Callable[[], list[Row]]) -> list[int]:
+        """Run what has the executor killed; gives the numbers of the rows that came out."""
+        with ThreadPoolExecutor(1) as watcher:
+            watched = watcher.submit(tell_when_a_partition_has_ended, self._spark, self.reduces)
+            rows = work()
+            watched.result()
+        victim = (self.reduces / "killed").read_text()
+        ran_on_victim = [f.name for f in self.maps.iterdir() if f.name.endswith(f"-{victim}")]
+        assert ran_on_victim
+        assert len(list(self.maps.iterdir())) > MAP_TASKS
+        assert len(list(self.reduces.glob("0-*"))) == 1, "partition 0 has seen the first attempts"
+        assert len(list(self.reduces.glob("1-*"))) > 1
+        return sorted(row.id for row in rows)
+
+
+@pytest.fixture
+def loss(spark: SparkSession, tmp_path: Path) -> Iterator[Loss]:
     # Spark's own guard would fail the job where a second attempt routes otherwise; rows shall tell.
     for checksum in CHECKSUMS:
         spark.conf.set(checksum, "false")
-        request.addfinalizer(partial(spark.conf.unset, checksum))
-    (reduces / "killed").unlink()
-    (reduces / "worked").unlink()
-    for file in maps.iterdir():
+    yield Loss(spark, tmp_path)
+    for checksum in CHECKSUMS:
+        spark.conf.unset(checksum)
+
+
+def test_no_row_is_lost_or_doubled_when_map_output_is_lost_after_a_partition_has_ended(
+    spark: SparkSession, told: list[ShuffleRecord], tmp_path: Path, loss: Loss
+) -> None:
+    df = (
+        texts(spark)
+        .repartition(MAP_TASKS)
+        .mapInPandas(note_map_tasks(loss.maps), "id long, kind string")
+    )
+    echo = kill_own_executor(loss.reduces)
+    spread = partial(
+        balancedstream.shuffle, cost_key="kind", partitions=6, folder=str(tmp_path / "costs")
+    )
+
+    def run() -> list[Row]:
+        rows: list[Row] = spread(df).mapInArrow(echo, df.schema).collect()
+        return rows
+
+    (loss.reduces / "killed").touch()
+    run()
+    run()
+    for file in [*loss.maps.iterdir(), *loss.reduces.iterdir()]:
         file.unlink()
-    with ThreadPoolExecutor(1) as watcher:
-        watched = watcher.submit(tell_when_a_partition_has_ended, spark, reduces)
-        rows = run()
-        watched.result()
-    assert sorted(row.id for row in rows) == list(range(ROWS))
+    assert loss.run(run) == list(range(ROWS))
     assert told[-1].by_estimates
-    victim = (reduces / "killed").read_text()
-    ran_on_victim = [file.name for file in maps.iterdir() if file.name.endswith(f"-{victim}")]
-    assert ran_on_victim
-    assert len(list(maps.iterdir())) > MAP_TASKS
+
+
+def test_no_row_of_a_stream_is_lost_or_doubled_when_map_output_is_lost(
+    stream: Callable[[int], DataFrame], told: list[ShuffleRecord], tmp_path: Path, loss: Loss
+) -> None:
+    kind = F.when(F.col("value") % 10 == 0, "long").otherwise("short").alias("kind")
+    rows = stream(ROWS).select(F.col("value").alias("id"), kind)
+    note = note_map_tasks(loss.maps, batch=2)
+    noted = rows.repartition(MAP_TASKS).mapInPandas(note, rows.schema)
+    shuffled = balancedstream.shuffle(
+        noted, cost_key="kind", partitions=6, folder=str(tmp_path / "costs")
+    )
+    echoed = shuffled.mapInArrow(kill_own_executor(loss.reduces, batch=2), rows.schema)
+    seen: dict[int, list[Row]] = {}
+
+    def keep(batch: DataFrame, number: int) -> None:
+        seen[number] = batch.collect()
+
+    def run() -> list[Row]:
+        query = (
+            echoed.writeStream.foreachBatch(keep)
+            .option("checkpointLocation", str(tmp_path / "checkpoint"))
+            .start()
+        )
+        deadline_s = time.monotonic() + PATIENCE_S
+        while 3 not in seen and query.isActive and time.monotonic() < deadline_s:
+            time.sleep(0.1)
+        query.stop()
+        assert query.exception() is None
+        return [row for number in range(4) for row in seen[number]]
+
+    assert loss.run(run) == list(range(4 * ROWS))
+    by_estimates = {batch.batch: batch.by_estimates for batch in told}
+    assert by_estimates[2], "the batch in which the executor was killed"
+
+
+def route_by_place(ids: pa.Array) -> pa.Array:
+    return pa.array(range(len(ids)), pa.int32())
+
+
+def test_rows_are_lost_or_doubled_where_they_are_routed_by_their_place_in_a_map_task(
+    spark: SparkSession, loss: Loss
+) -> None:
+    df = texts(spark).repartition(MAP_TASKS)
+    noted = df.mapInPandas(note_map_tasks(loss.maps), "id long, kind string")
+    route = F.arrow_udf(route_by_place, "int").asNondeterministic()
+    routed = noted.withColumn("route", route("id") % 6).repartitionById(6, "route").drop("route")
+    echoed = routed.mapInArrow(kill_own_executor(loss.reduces), df.schema)
+    assert loss.run(echoed.collect) != list(range(ROWS)), "the tests above would not notice"
 
 
 def follow(slow: Path) -> Callable[[Iterator[Any]], Iterator[Any]]:
@@ -426,6 +516,54 @@ def test_a_partial_function_has_the_name_of_the_function(
     shuffled = balancedstream.shuffle(df, cost_key="kind", partitions=3)
     shuffled.map(partial(partial(echo_after), 0.0), df.schema).collect()
     assert told[-1].shuffle == "echo_after-by-kind"
+
+
+def test_costs_that_change_are_learnt_anew_and_rows_go_round_robin_meanwhile(
+    spark: SparkSession, told: list[ShuffleRecord], tmp_path: Path
+) -> None:
+    df, changed = texts(spark), tmp_path / "changed"
+
+    def work(frames: Iterator[Any]) -> Iterator[Any]:
+        for frame in frames:
+            is_dear = (frame["kind"].iloc[0] == "long") != changed.exists()
+            time.sleep(DEAR_S * len(frame) if is_dear else 0)
+            yield frame
+
+    def run() -> None:
+        shuffled = balancedstream.shuffle(
+            df, cost_key="kind", partitions=3, folder=str(tmp_path / "costs")
+        )
+        assert sorted(row.id for row in shuffled.mapInPandas(work, df.schema).collect()) == [
+            *range(ROWS)
+        ]
+
+    for _ in range(3):
+        run()
+    changed.touch()
+    for _ in range(3):
+        run()
+    assert [batch.by_estimates for batch in told] == [False, False, True, True, False, True]
+    assert "all is learnt anew" in told[3].reason
+
+
+def test_a_function_that_reads_all_its_input_first_cannot_be_measured_and_is_told_so(
+    spark: SparkSession, told: list[ShuffleRecord], tmp_path: Path
+) -> None:
+    df = texts(spark)
+
+    def gather(frames: Iterator[Any]) -> Iterator[Any]:
+        for frame in list(frames):
+            take_time(frame["kind"].iloc[0], len(frame))
+            yield frame
+
+    expected = collected(df)
+    for _ in range(3):
+        shuffled = balancedstream.shuffle(
+            df, cost_key="kind", partitions=3, folder=str(tmp_path / "costs")
+        )
+        assert collected(shuffled.mapInPandas(gather, df.schema)) == expected
+    assert [batch.by_estimates for batch in told] == [False] * 3
+    assert "after it had read all its input" in told[-1].reason
 
 
 def read_back(spark: SparkSession, folder: Path) -> list[int]:
