@@ -21,7 +21,7 @@ from functools import cached_property
 from math import fsum
 from typing import Final
 
-from balancedstream.core.sketches import CostSketch
+from balancedstream.core.sketches import CostSketch, restore_sketch
 from balancedstream.errors import InvalidInputError
 
 GENERATION_BATCHES: Final = 64
@@ -164,7 +164,8 @@ class LearntCosts:
             fields = json.loads(header)
             end = fields.pop("newer_bytes")
             newer, older = (
-                CostSketch.from_bytes(zlib.decompress(part)) if part else None
+                # Its compression has a checksum.
+                restore_sketch(zlib.decompress(part)) if part else None
                 for part in (sketches[:end], sketches[end:])
             )
             unjudged = Evidence(**fields.pop("unjudged"))
@@ -245,8 +246,7 @@ def learn_costs(before: LearntCosts | None, batch: int, tasks: Sequence[TaskCost
 
 def _merge(sketches: Sequence[CostSketch]) -> CostSketch:
     merged = copy(sketches[0])
-    for sketch in sketches[1:]:
-        merged.merge(sketch)
+    merged.merge(*sketches[1:])
     return merged
 
 

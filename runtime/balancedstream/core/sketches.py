@@ -208,8 +208,8 @@ class CostSketch:
         """
         return min(self._counts[cell] for cell in self.locate(item))
 
-    def merge(self, other: CostSketch) -> None:
-        """Add what another sketch has seen: the result is the sketch of both their records.
+    def merge(self, *others: CostSketch) -> None:
+        """Add what other sketches have seen: the result is the sketch of all their records.
 
         Raises:
             InvalidInputError: epsilon, delta or seed differ, so that the cells mean different
@@ -223,17 +223,20 @@ class CostSketch:
         (2, 0.003)
         """
         for field in ("epsilon", "delta", "seed"):
-            mine, its = getattr(self, field), getattr(other, field)
-            if mine != its:
-                message = f"{field}: sketches of {mine} and {its} cannot be merged"
-                raise InvalidInputError(message)
-        if self._cost_ns + other._cost_ns > _MOST_NS:
-            message = "other: merged, the costs add up to more than 292 years"
+            mine = getattr(self, field)
+            for its in (getattr(other, field) for other in others):
+                if mine != its:
+                    message = f"{field}: sketches of {mine} and {its} cannot be merged"
+                    raise InvalidInputError(message)
+        sketches = [self, *others]
+        cost_ns = sum(sketch._cost_ns for sketch in sketches)
+        if cost_ns > _MOST_NS:
+            message = "others: merged, the costs add up to more than 292 years"
             raise InvalidInputError(message)
-        self._counts = _add(self._counts, other._counts)
-        self._costs_ns = _add(self._costs_ns, other._costs_ns)
-        self.records += other.records
-        self._cost_ns += other._cost_ns
+        self._counts = _add([sketch._counts for sketch in sketches])
+        self._costs_ns = _add([sketch._costs_ns for sketch in sketches])
+        self.records = sum(sketch.records for sketch in sketches)
+        self._cost_ns = cost_ns
         self._unseen_s = None
 
     def list_means(self) -> array[float]:
@@ -264,7 +267,7 @@ class CostSketch:
         return header + _to_little_endian(self._counts) + _to_little_endian(self._costs_ns)
 
     def __reduce__(self) -> tuple[Callable[[bytes], CostSketch], tuple[bytes]]:
-        return _restore, (self.to_bytes(),)
+        return restore_sketch, (self.to_bytes(),)
 
     @staticmethod
     def from_bytes(data: bytes) -> CostSketch:
@@ -278,7 +281,7 @@ class CostSketch:
         >>> CostSketch.from_bytes(sketch.to_bytes()).estimate(b"text")
         0.002
         """
-        sketch = _restore(data)
+        sketch = restore_sketch(data)
         sketch._check_sums()
         return sketch
 
@@ -292,10 +295,14 @@ class CostSketch:
                     raise InvalidInputError(message)
 
 
-def _restore(data: bytes) -> CostSketch:
-    """What pickle calls: sums are not checked, for what was pickled is a sketch and undamaged.
+def restore_sketch(data: bytes) -> CostSketch:
+    """Read what `CostSketch.to_bytes` has written and is known to be undamaged: not checked anew.
 
-    No method: what sends functions to executors would send the code of the class along.
+    Pickle calls it. No method: what sends functions to executors would send the code of the class
+    along.
+
+    Raises:
+        InvalidInputError: it is something else.
     """
     if len(data) < HEADER_BYTES or not data.startswith(_MAGIC):
         message = "data: this is no cost sketch"
@@ -332,10 +339,10 @@ def measure_change(before: Sequence[float], after: Sequence[float]) -> float:
     return math.fsum(map(abs, map(sub, after, before))) / total if total else 0.0
 
 
-def _add(left: array[int], right: array[int]) -> array[int]:
+def _add(matrices: Sequence[array[int]]) -> array[int]:
     """Cell by cell, all at once: no sum is over 2^63 - 1, so none carries into the next cell."""
-    both = (int.from_bytes(matrix.tobytes(), sys.byteorder) for matrix in (left, right))
-    return array("q", sum(both).to_bytes(8 * len(left), sys.byteorder))
+    total = sum(int.from_bytes(matrix.tobytes(), sys.byteorder) for matrix in matrices)
+    return array("q", total.to_bytes(8 * len(matrices[0]), sys.byteorder))
 
 
 def _to_little_endian(matrix: array[int]) -> bytes:

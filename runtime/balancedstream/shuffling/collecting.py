@@ -75,6 +75,7 @@ class Collector:
         self._name = name
         self._folder = CostFolder(folder)
         self._on_batch = on_batch
+        self._newest: LearntCosts | None = None
         # By plan and batch: what each partition's task has measured, compressed.
         self._unfinished: dict[tuple[str, int], dict[int, bytes]] = {}
 
@@ -91,10 +92,11 @@ class Collector:
         # A batch that is run again, or a second action on it, teaches nothing new.
         if self._folder.has_seen(report.batch):
             return
-        before = self._folder.newest(report.batch)
+        before = self._folder.newest(report.batch, known=self._newest)
         tasks = [_unpack(reported[partition]) for partition in sorted(reported)]
         learnt = learn_costs(before, report.batch, tasks)
         self._folder.publish(learnt)
+        self._newest = learnt
         self._tell(report, tasks, before, learnt)
 
     def _tell(

@@ -132,10 +132,22 @@ class CostFolder:
     def __init__(self, path: Path) -> None:
         self._path = path
 
-    def newest(self, before: int | None = None) -> LearntCosts | None:
-        """The newest version made from a batch before this one; None for none."""
+    def newest(
+        self, before: int | None = None, *, known: LearntCosts | None = None
+    ) -> LearntCosts | None:
+        """The newest version made from a batch before this one; None for none.
+
+        Args:
+            before: the batch; None for any.
+            known: a version that was published here, and is not read again.
+        """
         batches = [b for b in self._list("after") if before is None or b < before]
-        return _read(self._file("after", max(batches)).read_bytes()) if batches else None
+        if not batches:
+            return None
+        newest = max(batches)
+        if known is not None and known.batch == newest:
+            return known
+        return _read(self._file("after", newest).read_bytes())
 
     def has_seen(self, batch: int) -> bool:
         """Whether a version was made from this batch, be it removed by now.

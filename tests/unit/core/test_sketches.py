@@ -214,17 +214,17 @@ def test_it_takes_as_much_memory_for_a_thousand_items_as_for_a_million() -> None
     assert len(sketch.to_bytes()) == len(CostSketch(0.5, 0.5, seed=7).to_bytes())
 
 
-@given(records, records, seeds)
+@given(st.lists(records, min_size=1, max_size=4), seeds)
 def test_merged_sketches_are_the_sketch_of_all_records_in_any_order(
-    ours: list[Record], theirs: list[Record], seed: int
+    parts: list[list[Record]], seed: int
 ) -> None:
-    union = sketch_of([*ours, *theirs], seed=seed).to_bytes()
-    for first, second in ((ours, theirs), (theirs, ours)):
-        sketch, other = sketch_of(first, seed=seed), sketch_of(second, seed=seed)
-        kept = other.to_bytes()
-        sketch.merge(other)
+    union = sketch_of([record for part in parts for record in part], seed=seed).to_bytes()
+    for order in (parts, parts[::-1]):
+        sketch, *others = (sketch_of(part, seed=seed) for part in order)
+        kept = [other.to_bytes() for other in others]
+        sketch.merge(*others)
         assert sketch.to_bytes() == union
-        assert other.to_bytes() == kept
+        assert [other.to_bytes() for other in others] == kept
 
 
 @pytest.mark.parametrize(

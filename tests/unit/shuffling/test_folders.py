@@ -63,6 +63,18 @@ def test_tasks_that_look_at_once_all_find_the_same(tmp_path: Path) -> None:
             assert len(race(batch)) == 1
 
 
+def test_a_version_that_is_known_is_not_read_again_as_long_as_it_is_the_newest(
+    tmp_path: Path,
+) -> None:
+    folder, known = CostFolder(tmp_path), version(1)
+    assert folder.newest(known=known) is None, "its folder was removed"
+    folder.publish(known)
+    assert folder.newest(known=known) is known
+    assert folder.newest(1, known=known) is None
+    folder.publish(version(2))
+    assert batch_of(folder.newest(known=known)) == 2
+
+
 def test_only_the_last_versions_and_pins_are_kept(tmp_path: Path) -> None:
     folder = CostFolder(tmp_path)
     for batch in range(20):
