@@ -141,10 +141,9 @@ class CostFolder:
             before: the batch; None for any.
             known: a version that was published here, and is not read again.
         """
-        batches = [b for b in self._list("after") if before is None or b < before]
-        if not batches:
+        newest = self._find_newest(before)
+        if newest is None:
             return None
-        newest = max(batches)
         if known is not None and known.batch == newest:
             return known
         return _read(self._file("after", newest).read_bytes())
@@ -185,8 +184,8 @@ class CostFolder:
         pinned = self._file("pinned", batch)
         with self._explaining():
             if not pinned.exists():
-                newest = self.newest(batch)
-                data = newest.to_bytes() if newest else b""
+                newest = self._find_newest(batch)
+                data = b"" if newest is None else self._file("after", newest).read_bytes()
                 # Where it exists by now, another task was quicker.
                 with self._written(data) as complete, suppress(FileExistsError):
                     pinned.hardlink_to(complete)
@@ -195,6 +194,10 @@ class CostFolder:
 
     def _file(self, kind: str, batch: int) -> Path:
         return self._path / f"{kind}-{batch}"
+
+    def _find_newest(self, before: int | None) -> int | None:
+        batches = (b for b in self._list("after") if before is None or b < before)
+        return max(batches, default=None)
 
     def _list(self, kind: str) -> list[int]:
         names = re.compile(rf"{kind}-(\d+)")
