@@ -583,7 +583,7 @@ def test_state_variables_and_timers_do_what_they_do_without_balanced_while_keys_
     stream: Callable[[int], DataFrame], begin: Callable[..., Run], tmp_path: Path
 ) -> None:
     modes = Script(), SAID, "update", "processingTime"
-    steps = 13
+    steps = 8
     plain: list[Row] = []
     query = (
         users(stream(ROWS)).groupBy("user").transformWithState(*modes)
@@ -776,34 +776,6 @@ def test_what_cannot_be_balanced_is_refused_with_the_field_named(
     query.stop()
     with pytest.raises(StreamingQueryException, match="sources"):
         begin(count, checkpoint="plain").wait_batches(1)
-
-
-class Sealed(Ledger):
-    """Has a variable of a type that cannot be handed over, and notes the rows that it is given."""
-
-    def __init__(self, rows: Path) -> None:
-        self._rows = rows
-
-    def init(self, handle: Any) -> None:
-        super().init(handle)
-        self.sealed = handle.getListState("sealed", "n long, seen variant")
-
-    def handleInputRows(self, key: Any, rows: Iterator[Row], timerValues: Any) -> Iterator[Row]:
-        (self._rows / key[0]).touch()
-        yield from super().handleInputRows(key, rows, timerValues)
-
-
-def test_state_that_cannot_be_handed_over_is_refused_before_any_row(
-    begin: Callable[..., Run], tmp_path: Path
-) -> None:
-    seen = tmp_path / "seen"
-    seen.mkdir()
-    modes = SEEN, "update", "none"
-    run = begin(lambda frame: frame.transformWithState(Sealed(seen), *modes))
-    refused = "state variable 'sealed': its field seen is of type variant"
-    with pytest.raises(StreamingQueryException, match=refused):
-        run.wait_batches(1)
-    assert (run.rows, [*seen.iterdir()]) == ([], [])
 
 
 def test_keys_with_the_time_of_the_watermark_are_never_moved(
