@@ -243,8 +243,9 @@ def measure_on_spark() -> None:
         load = SMOKE_LOAD if benchmark.smoke else Load()
         kinds = SPARK_CASES[1:2] if benchmark.smoke else SPARK_CASES
         long_kinds = () if benchmark.smoke else LONG_CASES
+        repetitions = benchmark.repetitions if benchmark.smoke else range(1, EVEN_REPETITIONS + 1)
         cases: list[Case] = []
-        for repetition in range(1, 1 + (1 if benchmark.smoke else EVEN_REPETITIONS)):
+        for repetition in repetitions:
             cases += [{"zipf": z, "costs": c, "repetition": repetition} for z, c in kinds]
             cases += [
                 {"zipf": z, "costs": c, "rows_per_batch": rows, "repetition": repetition}

@@ -338,13 +338,11 @@ def test_no_row_is_lost_or_doubled_when_map_output_is_lost_after_a_partition_has
         .repartition(MAP_TASKS)
         .mapInPandas(note_map_tasks(loss.maps), "id long, kind string")
     )
-    echo = kill_own_executor(loss.reduces)
-    spread = partial(
-        balancedstream.shuffle, cost_key="kind", partitions=6, folder=str(tmp_path / "costs")
-    )
+    echo, costs = kill_own_executor(loss.reduces), str(tmp_path / "costs")
 
     def run() -> list[Row]:
-        rows: list[Row] = spread(df).mapInArrow(echo, df.schema).collect()
+        shuffled = balancedstream.shuffle(df, cost_key="kind", partitions=6, folder=costs)
+        rows: list[Row] = shuffled.mapInArrow(echo, df.schema).collect()
         return rows
 
     (loss.reduces / "killed").touch()
@@ -533,9 +531,8 @@ def test_costs_that_change_are_learnt_anew_and_rows_go_round_robin_meanwhile(
         shuffled = balancedstream.shuffle(
             df, cost_key="kind", partitions=3, folder=str(tmp_path / "costs")
         )
-        assert sorted(row.id for row in shuffled.mapInPandas(work, df.schema).collect()) == [
-            *range(ROWS)
-        ]
+        rows = shuffled.mapInPandas(work, df.schema).collect()
+        assert sorted(row.id for row in rows) == list(range(ROWS))
 
     for _ in range(3):
         run()

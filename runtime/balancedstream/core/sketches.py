@@ -222,9 +222,9 @@ class CostSketch:
         >>> ours.records, ours.estimate(b"text")
         (2, 0.003)
         """
-        for field in ("epsilon", "delta", "seed"):
-            mine = getattr(self, field)
-            for its in (getattr(other, field) for other in others):
+        for other in others:
+            for field in ("epsilon", "delta", "seed"):
+                mine, its = getattr(self, field), getattr(other, field)
                 if mine != its:
                     message = f"{field}: sketches of {mine} and {its} cannot be merged"
                     raise InvalidInputError(message)
