@@ -17,6 +17,12 @@ QUERY_PROPERTY = "balancedstream.query"
 RUN_PROPERTY = "balancedstream.run"
 """And for what tells this start of the query from others: Spark's job group may be the user's."""
 
+MAILBOX_OPTION = "balancedstream.mailbox"
+"""Option of a balanced stream's control source: a folder on the driver's machine."""
+
+LOCATION_FILE = "location"
+"""Written there when the query starts: where its checkpoint is."""
+
 _PATH = re.compile(r"((?P<scheme>[a-zA-Z][-+.a-zA-Z0-9]*):)?(//[^/]*)?(?P<path>/.*)")
 
 

@@ -778,6 +778,26 @@ def test_what_cannot_be_balanced_is_refused_with_the_field_named(
         begin(count, checkpoint="plain").wait_batches(1)
 
 
+def test_a_checkpoint_that_is_not_mounted_is_refused_before_there_is_any_data(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    (tmp_path / "store").mkdir()
+    (tmp_path / "input").mkdir()
+    hadoop: Any = spark.sparkContext._jsc.hadoopConfiguration()
+    hadoop.set("fs.viewfs.mounttable.default.link./store", f"file://{tmp_path}/store")
+    rows = spark.readStream.schema("user string, n long").json(str(tmp_path / "input"))
+    query = (
+        count(balanced(rows, "user")).writeStream.format("noop")
+        .outputMode("update")
+        .option("checkpointLocation", "viewfs:///store/app")
+        .start()
+    )  # fmt: skip
+    with pytest.raises(StreamingQueryException, match=r"viewfs:/+store/app is not on a mounted"):
+        query.awaitTermination(PATIENCE_S)
+    assert query.lastProgress is None
+    assert not [*(tmp_path / "store" / "app" / "offsets").glob("[0-9]*")]
+
+
 def test_keys_with_the_time_of_the_watermark_are_never_moved(
     stream: Callable[[int], DataFrame],
 ) -> None:

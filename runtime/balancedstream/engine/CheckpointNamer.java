@@ -1,11 +1,18 @@
 package io.balancedstream;
 
+import java.io.IOException;
+import java.nio.file.Files;
+import java.nio.file.Paths;
 import org.apache.spark.sql.SparkSession;
+import org.apache.spark.sql.catalyst.plans.logical.LogicalPlan;
+import org.apache.spark.sql.catalyst.streaming.StreamingRelationV2;
+import org.apache.spark.sql.execution.streaming.runtime.StreamExecution;
 import org.apache.spark.sql.execution.streaming.runtime.StreamingQueryWrapper;
 import org.apache.spark.sql.streaming.StreamingQueryListener;
 
 /**
- * Tells every task of a streaming query its query's label, run and checkpoint, by local properties.
+ * Tells every task of a streaming query its query's label, run and checkpoint, by local properties,
+ * and the sources of a balanced one its checkpoint, by a file.
  *
  * <p>Spark calls a listener of the session on the query's own thread before the first batch is
  * planned, and each job takes the thread's local properties along.
@@ -15,22 +22,51 @@ public final class CheckpointNamer extends StreamingQueryListener {
   private final String checkpointProperty;
   private final String queryProperty;
   private final String runProperty;
+  private final String folderOption;
+  private final String file;
 
   public CheckpointNamer(
-      SparkSession session, String checkpointProperty, String queryProperty, String runProperty) {
+      SparkSession session,
+      String checkpointProperty,
+      String queryProperty,
+      String runProperty,
+      String folderOption,
+      String file) {
     this.session = session;
     this.checkpointProperty = checkpointProperty;
     this.queryProperty = queryProperty;
     this.runProperty = runProperty;
+    this.folderOption = folderOption;
+    this.file = file;
   }
 
   public void onQueryStarted(StreamingQueryListener.QueryStartedEvent event) {
-    Object query = session.streams().get(event.id());
-    String root = ((StreamingQueryWrapper) query).streamingQuery().resolvedCheckpointRoot();
+    Object wrapper = session.streams().get(event.id());
+    StreamExecution query = ((StreamingQueryWrapper) wrapper).streamingQuery();
+    String root = query.resolvedCheckpointRoot();
     String label = event.name() == null ? event.id().toString() : event.name();
     session.sparkContext().setLocalProperty(checkpointProperty, root);
     session.sparkContext().setLocalProperty(queryProperty, label);
     session.sparkContext().setLocalProperty(runProperty, event.runId().toString());
+    tellSources(query.analyzedPlan(), root);
+  }
+
+  /** Spark starts the sources after this call, so that they can refuse a checkpoint. */
+  private void tellSources(LogicalPlan plan, String root) {
+    scala.collection.Iterator leaves = plan.collectLeaves().iterator();
+    while (leaves.hasNext()) {
+      Object leaf = leaves.next();
+      if (leaf instanceof StreamingRelationV2) {
+        String folder = ((StreamingRelationV2) leaf).extraOptions().get(folderOption);
+        if (folder != null) {
+          try {
+            Files.write(Paths.get(folder, file), root.getBytes("UTF-8"));
+          } catch (IOException error) {
+            throw new RuntimeException(error);
+          }
+        }
+      }
+    }
   }
 
   public void onQueryProgress(StreamingQueryListener.QueryProgressEvent event) {}

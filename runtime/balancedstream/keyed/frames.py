@@ -45,6 +45,7 @@ from balancedstream.keyed.processors import (
 )
 from balancedstream.keyed.routing import route_by
 from balancedstream.keyed.source import SOURCE, ControlSource
+from balancedstream.spark_names import MAILBOX_OPTION
 
 DEFAULT_NAME = "keys"
 
@@ -363,7 +364,7 @@ class BalancedFrame:
             spark.readStream.format(SOURCE)
             .schema(schema)
             .option("name", self._name)
-            .option("mailbox", str(control.folder))
+            .option(MAILBOX_OPTION, str(control.folder))
             .load()
         )
         columns = [

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from balancedstream.core.epochs import Export, Wish, parse_wish
+from balancedstream.spark_names import LOCATION_FILE
 
 log = logging.getLogger(__name__)
 
@@ -33,6 +34,7 @@ class Mailbox:
 
     def __init__(self, folder: Path) -> None:
         self._lock = folder / "lock"
+        self._location = folder / LOCATION_FILE
         self._checkpoint = folder / "checkpoint"
         self._wish = folder / "wish.json"
         self._exports = folder / "exports.json"
@@ -62,6 +64,11 @@ class Mailbox:
                 log.warning("%s cannot be locked: run each balanced(...) in one query", self._lock)
             _claimed[self._lock] = lock
             return True
+
+    def read_location(self) -> str | None:
+        """Where the checkpoint of the query is that started last; None before."""
+        found: str | None = self._read_once(self._location, str)
+        return found
 
     def write_checkpoint(self, checkpoint: str) -> None:
         """Where the query's checkpoint is."""

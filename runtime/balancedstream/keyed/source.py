@@ -19,7 +19,8 @@ from balancedstream.core.epochs import Epoch, Wish, advance_epoch
 from balancedstream.errors import CheckpointError, InvalidInputError
 from balancedstream.keyed.encoding import KeyEncoding
 from balancedstream.keyed.mailbox import Mailbox
-from balancedstream.keyed.storage import MARK, BatchContext, Home, describe_offset
+from balancedstream.keyed.storage import MARK, BatchContext, Home, describe_offset, find_mounted
+from balancedstream.spark_names import MAILBOX_OPTION
 
 SOURCE = "balancedstream"
 
@@ -33,7 +34,7 @@ MOST_CHANGES = 100
 class ControlSource(DataSource):
     """Rows that make an owner look at a key: (route, the key's columns).
 
-    Options: `name` of the operator, `mailbox`, a folder.
+    Options: `name` of the operator, `MAILBOX_OPTION`, a folder.
     """
 
     @classmethod
@@ -42,8 +43,16 @@ class ControlSource(DataSource):
         return SOURCE
 
     def streamReader(self, schema: StructType) -> ControlReader:
-        """The reader."""
-        return ControlReader(schema, self.options["name"], Path(self.options["mailbox"]))
+        """The reader.
+
+        Raises:
+            CheckpointError: the checkpoint is not on a file system that is mounted.
+        """
+        folder = Path(self.options[MAILBOX_OPTION])
+        location = Mailbox(folder).read_location()
+        if location is not None:
+            find_mounted(location)
+        return ControlReader(schema, self.options["name"], folder)
 
 
 class ControlReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
