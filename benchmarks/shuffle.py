@@ -366,7 +366,7 @@ def measure_overhead() -> None:
             cut, join = ways[str(case["way"])]
             for _ in join(meter.run(iter, (cut() for _ in range(1)))):
                 pass
-            meter.summarize(0)
+            meter.summarize()
             piece_us = (time.perf_counter() - began_s) / PIECES * 1e6
         benchmark.record(None, case, {"pieces": PIECES}, {"piece_us": round(piece_us, 2)})
 

@@ -13,7 +13,7 @@ from __future__ import annotations
 import heapq
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
+from functools import partial, reduce
 from statistics import fmean, median
 from typing import Any, Protocol
 
@@ -21,7 +21,7 @@ import numpy as np
 from harness import Case
 from numpy.typing import NDArray
 
-from balancedstream.core.costs import LearntCosts, TaskCosts, learn_costs
+from balancedstream.core.costs import LearntCosts, MeasuredCosts, learn_costs
 from balancedstream.core.grouping import (
     GreedyScheduler,
     InstanceMeter,
@@ -179,15 +179,11 @@ class Ours(RoundRobin):
         estimated_s = np.zeros(len(items))
         if self.learnt:
             estimated_s = estimate_costs_s(self.learnt.estimates, items)
-        tasks = []
-        for partition in range(self.partitions):
-            rows = routes == partition
-            tasks.append(self._measure(partition, items[rows], took_s[rows], estimated_s[rows]))
-        self.learnt = learn_costs(self.learnt, batch, tasks)
+        parts = (routes == partition for partition in range(self.partitions))
+        measured = (self._measure(items[rows], took_s[rows], estimated_s[rows]) for rows in parts)
+        self.learnt = learn_costs(self.learnt, batch, reduce(MeasuredCosts.add, measured))
 
-    def _measure(
-        self, partition: int, items: Items, took_s: Seconds, estimated_s: Seconds
-    ) -> TaskCosts:
+    def _measure(self, items: Items, took_s: Seconds, estimated_s: Seconds) -> MeasuredCosts:
         sketch = CostSketch(self._setting.epsilon, self._setting.delta, seed=self._seed)
         distinct, places = np.unique(items, return_inverse=True)
         counts = np.bincount(places)
@@ -197,8 +193,7 @@ class Ours(RoundRobin):
         real_s = float(took_s.sum())
         total_s = float(estimated_s.sum())
         scaled_s = estimated_s * (real_s / total_s) if total_s else estimated_s
-        return TaskCosts(
-            partition=partition,
+        return MeasuredCosts(
             sketch=sketch,
             estimated_s=total_s,
             real_s=real_s,

@@ -14,11 +14,8 @@ from __future__ import annotations
 
 import json
 import zlib
-from collections.abc import Sequence
-from copy import copy
 from dataclasses import asdict, dataclass, replace
 from functools import cached_property
-from math import fsum
 from typing import Final
 
 from balancedstream.core.sketches import CostSketch, restore_sketch
@@ -40,23 +37,21 @@ _MAGIC = b"BSC1"
 
 
 @dataclass(frozen=True, slots=True)
-class TaskCosts:
-    """What one task, which ran one partition of a micro-batch, has measured.
+class MeasuredCosts:
+    """What a task of a micro-batch has measured, or several of them together.
 
     Attributes:
-        partition: that it ran.
-        sketch: of what its records cost.
+        sketch: of what the records cost.
         estimated_s: what they were estimated to cost before; 0 where nothing was known.
         real_s: what they cost: the time that the function took for them.
         untold_s: what the function took once it had read all its input: whose cost it is, nobody
             can tell.
         judged_s: cost of those records by which the estimates are judged.
         error_s: summed difference of these records' real and estimated costs. The estimates are
-            scaled to the task's real cost first: that an executor is slow is no error.
+            scaled to each task's real cost first: that an executor is slow is no error.
         equal_error_s: the same for estimates that are all equal.
     """
 
-    partition: int
     sketch: CostSketch
     estimated_s: float = 0.0
     real_s: float = 0.0
@@ -65,10 +60,26 @@ class TaskCosts:
     error_s: float = 0.0
     equal_error_s: float = 0.0
 
+    def add(self, other: MeasuredCosts) -> MeasuredCosts:
+        """What both have measured.
+
+        Raises:
+            InvalidInputError: their sketches cannot be merged.
+        """
+        return MeasuredCosts(
+            sketch=_merge(self.sketch, other.sketch),
+            estimated_s=self.estimated_s + other.estimated_s,
+            real_s=self.real_s + other.real_s,
+            untold_s=self.untold_s + other.untold_s,
+            judged_s=self.judged_s + other.judged_s,
+            error_s=self.error_s + other.error_s,
+            equal_error_s=self.equal_error_s + other.equal_error_s,
+        )
+
 
 @dataclass(frozen=True, slots=True)
 class Evidence:
-    """What estimates are judged by: sums over tasks, see `TaskCosts`.
+    """What estimates are judged by: sums over micro-batches, see `MeasuredCosts`.
 
     Attributes:
         records: that were measured.
@@ -86,15 +97,15 @@ class Evidence:
     error_s: float = 0.0
     equal_error_s: float = 0.0
 
-    def add(self, tasks: Sequence[TaskCosts]) -> Evidence:
-        """With what these tasks have measured."""
+    def add(self, measured: MeasuredCosts) -> Evidence:
+        """With what was measured in one more."""
         return Evidence(
-            records=self.records + sum(task.sketch.records for task in tasks),
-            real_s=self.real_s + fsum(task.real_s for task in tasks),
-            untold_s=self.untold_s + fsum(task.untold_s for task in tasks),
-            judged_s=self.judged_s + fsum(task.judged_s for task in tasks),
-            error_s=self.error_s + fsum(task.error_s for task in tasks),
-            equal_error_s=self.equal_error_s + fsum(task.equal_error_s for task in tasks),
+            records=self.records + measured.sketch.records,
+            real_s=self.real_s + measured.real_s,
+            untold_s=self.untold_s + measured.untold_s,
+            judged_s=self.judged_s + measured.judged_s,
+            error_s=self.error_s + measured.error_s,
+            equal_error_s=self.equal_error_s + measured.equal_error_s,
         )
 
 
@@ -128,12 +139,12 @@ class LearntCosts:
     @cached_property
     def estimates(self) -> CostSketch:
         """Both sketches in one, to be asked only."""
-        return self.newer if self.older is None else _merge([self.newer, self.older])
+        return self.newer if self.older is None else _merge(self.newer, self.older)
 
     def to_bytes(self) -> bytes:
         """Write it down; what is empty in the sketches takes next to no space.
 
-        >>> learnt = learn_costs(None, 3, [TaskCosts(0, CostSketch(0.05, 0.1, seed=7))])
+        >>> learnt = learn_costs(None, 3, MeasuredCosts(CostSketch(0.05, 0.1, seed=7)))
         >>> LearntCosts.from_bytes(learnt.to_bytes()).batch
         3
         """
@@ -175,7 +186,7 @@ class LearntCosts:
             raise InvalidInputError(message) from error
 
 
-def learn_costs(before: LearntCosts | None, batch: int, tasks: Sequence[TaskCosts]) -> LearntCosts:
+def learn_costs(before: LearntCosts | None, batch: int, measured: MeasuredCosts) -> LearntCosts:
     """Learn from a micro-batch, and decide whether the next one is routed by what is known.
 
     Estimates are judged by batches that were not in them yet, so the first two batches go round
@@ -186,12 +197,12 @@ def learn_costs(before: LearntCosts | None, batch: int, tasks: Sequence[TaskCost
         before: what was known when the batch was routed; None at the beginning. Where its sketches
             were of another epsilon, delta or seed, it counts for nothing.
         batch: its number.
-        tasks: what each of its tasks has measured; at least one.
+        measured: what all of its tasks have measured.
 
     >>> def measure(error_s, equal_error_s):
     ...     sketch = CostSketch(0.05, 0.1, seed=7)
     ...     sketch.update(b"long", 1.0, records=64)
-    ...     return [TaskCosts(0, sketch, 1.0, 1.0, 0.0, 1.0, error_s, equal_error_s)]
+    ...     return MeasuredCosts(sketch, 1.0, 1.0, 0.0, 1.0, error_s, equal_error_s)
     >>> learnt = learn_costs(None, 0, measure(0.0, 0.5))
     >>> learnt.trusted, learnt.reason
     (False, 'no batch was foretold yet')
@@ -202,17 +213,17 @@ def learn_costs(before: LearntCosts | None, batch: int, tasks: Sequence[TaskCost
     >>> learnt.trusted, learnt.newer.records
     (False, 64)
     """
-    sketch = _merge([task.sketch for task in tasks])
+    sketch = measured.sketch
     if before is None or not _hash_alike(before.newer, sketch):
         return LearntCosts(
             batch, 1, None, sketch, trusted=False, reason="no batch was foretold yet"
         )
-    evidence = before.unjudged.add(tasks)
+    evidence = before.unjudged.add(measured)
     is_untold = evidence.untold_s > evidence.real_s
     if evidence.records < LEAST_RECORDS or not (evidence.judged_s or is_untold):
-        sketch.merge(before.newer)
+        newer = _merge(before.newer, sketch)
         return replace(
-            before, batch=batch, newer=sketch, error=None, equal_error=None, unjudged=evidence
+            before, batch=batch, newer=newer, error=None, equal_error=None, unjudged=evidence
         )
     if is_untold:
         trusted = False
@@ -235,18 +246,17 @@ def learn_costs(before: LearntCosts | None, batch: int, tasks: Sequence[TaskCost
         )
     if before.trusted and not trusted:
         reason += "; all is learnt anew"
-        older, batches = None, 1
+        older, newer, batches = None, sketch, 1
     elif before.batches >= GENERATION_BATCHES:
-        older, batches = before.newer, 1
+        older, newer, batches = before.newer, sketch, 1
     else:
-        older, batches = before.older, before.batches + 1
-        sketch.merge(before.newer)
-    return LearntCosts(batch, batches, older, sketch, trusted, reason, error, equal_error)
+        older, newer, batches = before.older, _merge(before.newer, sketch), before.batches + 1
+    return LearntCosts(batch, batches, older, newer, trusted, reason, error, equal_error)
 
 
-def _merge(sketches: Sequence[CostSketch]) -> CostSketch:
-    merged = copy(sketches[0])
-    merged.merge(*sketches[1:])
+def _merge(one: CostSketch, other: CostSketch) -> CostSketch:
+    merged = CostSketch(one.epsilon, one.delta, seed=one.seed)
+    merged.merge(one, other)
     return merged
 
 

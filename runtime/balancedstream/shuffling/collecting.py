@@ -15,12 +15,12 @@ import time
 import zlib
 from collections import Counter
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from pyspark import Accumulator, SparkContext
 
-from balancedstream.core.costs import LearntCosts, TaskCosts, learn_costs
+from balancedstream.core.costs import LearntCosts, MeasuredCosts, learn_costs
 from balancedstream.history import ShuffleRecord
 from balancedstream.shuffling.folders import BatchCosts, CostFolder
 from balancedstream.task_reports import ReportParam
@@ -28,7 +28,7 @@ from balancedstream.task_reports import ReportParam
 log = logging.getLogger(__name__)
 
 UNFINISHED_RUNS = 4
-"""Runs of a batch whose reports are kept: those that reported last. A failed one is never whole."""
+"""Runs of a batch that are kept: those that reported last. A failed one is never whole."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +42,7 @@ class Report:
         batch: number of the batch.
         partition: that the task ran.
         partitions: how many will report.
-        task: compressed `TaskCosts`; a sketch is mostly empty.
+        measured: compressed `MeasuredCosts`; a sketch is mostly empty.
     """
 
     folder: str
@@ -51,15 +51,41 @@ class Report:
     batch: int
     partition: int
     partitions: int
-    task: bytes
+    measured: bytes
 
     @classmethod
     def of(
-        cls, costs: BatchCosts, shuffle: str, plan: str, partitions: int, task: TaskCosts
+        cls,
+        costs: BatchCosts,
+        shuffle: str,
+        plan: str,
+        place: tuple[int, int],
+        measured: MeasuredCosts,
     ) -> Report:
-        """Pack what was measured."""
-        data = zlib.compress(pickle.dumps(task), 1)
-        return cls(costs.folder, shuffle, plan, costs.batch, task.partition, partitions, data)
+        """Pack what was measured.
+
+        Args:
+            costs: what the task knows of its batch.
+            shuffle: its name.
+            plan: which DataFrame it is of.
+            place: which partition of how many.
+            measured: by the task.
+        """
+        data = zlib.compress(pickle.dumps(measured), 1)
+        return cls(costs.folder, shuffle, plan, costs.batch, *place, data)
+
+
+@dataclass(slots=True)
+class _Run:
+    """What is known of one run of a batch: the same memory whatever the number of tasks.
+
+    Attributes:
+        measured: by those that have reported.
+        loads_s: of each partition that has reported: estimated, real.
+    """
+
+    measured: MeasuredCosts
+    loads_s: dict[int, tuple[float, float]] = field(default_factory=dict)
 
 
 class Collector:
@@ -76,16 +102,25 @@ class Collector:
         self._folder = CostFolder(folder)
         self._on_batch = on_batch
         self._newest: LearntCosts | None = None
-        # By plan and batch: what each partition's task has measured, compressed.
-        self._unfinished: dict[tuple[str, int], dict[int, bytes]] = {}
+        # By plan and batch.
+        self._unfinished: dict[tuple[str, int], _Run] = {}
 
     def add(self, report: Report) -> None:
-        """Take a task's report; with the last one of a batch, publish a version."""
-        run = report.plan, report.batch
-        reported = self._unfinished.pop(run, {})
-        reported[report.partition] = report.task
-        if len(reported) < report.partitions:
-            self._unfinished[run] = reported
+        """Take a task's report; with the last one of a batch, publish a version.
+
+        Each is taken in as it comes, for Spark waits for the last one.
+        """
+        place = report.plan, report.batch
+        measured = _unpack(report.measured)
+        run = self._unfinished.pop(place, None)
+        if run is None:
+            run = _Run(measured)
+        elif report.partition not in run.loads_s:
+            run.measured = run.measured.add(measured)
+        # Of two attempts the first one counts.
+        run.loads_s.setdefault(report.partition, (measured.estimated_s, measured.real_s))
+        if len(run.loads_s) < report.partitions:
+            self._unfinished[place] = run
             if len(self._unfinished) > UNFINISHED_RUNS:
                 del self._unfinished[next(iter(self._unfinished))]
             return
@@ -93,16 +128,16 @@ class Collector:
         if self._folder.has_seen(report.batch):
             return
         before = self._folder.newest(report.batch, known=self._newest)
-        tasks = [_unpack(reported[partition]) for partition in sorted(reported)]
-        learnt = learn_costs(before, report.batch, tasks)
+        learnt = learn_costs(before, report.batch, run.measured)
         self._folder.publish(learnt)
         self._newest = learnt
-        self._tell(report, tasks, before, learnt)
+        self._tell(report.batch, run.loads_s, run.measured.sketch.records, before, learnt)
 
     def _tell(
         self,
-        report: Report,
-        tasks: list[TaskCosts],
+        batch: int,
+        loads_s: dict[int, tuple[float, float]],
+        records: int,
         before: LearntCosts | None,
         learnt: LearntCosts,
     ) -> None:
@@ -110,16 +145,17 @@ class Collector:
         if learnt.trusted != was_trusted:
             way = "estimated costs" if learnt.trusted else "round robin"
             say = log.info if learnt.trusted else log.warning
-            say("%s: %s from batch %d on: %s", self._name, way, learnt.batch + 1, learnt.reason)
+            say("%s: %s from batch %d on: %s", self._name, way, batch + 1, learnt.reason)
+        estimated_s, real_s = zip(*(loads_s[each] for each in sorted(loads_s)), strict=True)
         self._on_batch(
             ShuffleRecord(
                 at_s=time.time(),
                 shuffle=self._name,
-                batch=report.batch,
-                records=sum(task.sketch.records for task in tasks),
+                batch=batch,
+                records=records,
                 by_estimates=was_trusted,
-                estimated_s=tuple(task.estimated_s for task in tasks),
-                real_s=tuple(task.real_s for task in tasks),
+                estimated_s=estimated_s,
+                real_s=real_s,
                 error=learnt.error,
                 equal_error=learnt.equal_error,
                 trusted=learnt.trusted,
@@ -128,9 +164,9 @@ class Collector:
         )
 
 
-def _unpack(task: bytes) -> TaskCosts:
+def _unpack(measured: bytes) -> MeasuredCosts:
     # It comes from our own tasks, through Spark.
-    unpacked: TaskCosts = pickle.loads(zlib.decompress(task))  # noqa: S301
+    unpacked: MeasuredCosts = pickle.loads(zlib.decompress(measured))  # noqa: S301
     return unpacked
 
 

@@ -2,14 +2,15 @@
 
 Any routing gives the right rows, each once: what is known of costs is only a hint. What must hold
 is that all attempts of a map task route alike, in a batch that is run again too. The rule: *a batch
-is routed by the newest version made from an earlier batch, when the first of its tasks looked.*
+is routed by the newest version made from an earlier batch, when it was pinned.*
 
 - The driver writes the version of batch n, `after-<n>`, once all of that batch's tasks have
   reported. A file gets its name when it is complete and never changes.
-- The first task of batch n that looks copies the newest version before n to `pinned-<n>`. It links
-  the finished copy to that name, which the file system allows to one task only; all others, and all
-  attempts later, read what is there. Nothing depends on tasks seeing new files of the folder at the
-  same time, which shared storage does not promise.
+- With it the driver pins the next batch to it: `pinned-<n + 1>` is the same file. Where there is no
+  pin, the first task that looks copies the newest version before its batch and links the finished
+  copy to that name. The file system allows one link of a name; all others, and all attempts later,
+  read what is there. Nothing depends on tasks seeing new files of the folder at the same time,
+  which shared storage does not promise.
 - The driver removes the pin of a batch when it writes the version of the third one after it. By
   then the batch is committed, for Spark runs one at a time; an attempt that still runs can no
   longer change anything.
@@ -21,6 +22,7 @@ is no stream is one batch, and its tasks are given the version with the function
 from __future__ import annotations
 
 import logging
+import os
 import re
 import uuid
 from collections.abc import Iterator
@@ -46,6 +48,10 @@ ABANDONED_S = 3600.0
 
 QUERY_PROPERTY = "sql.streaming.queryId"
 """Local property that Spark's StreamExecution gives to the tasks of a micro-batch."""
+
+
+_NAME = re.compile(r"(?P<kind>after|pinned)-(?P<batch>\d+)")
+_DRAFT = re.compile(r"\.[0-9a-f]{32}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,7 +166,7 @@ class CostFolder:
         return is_behind and not self._file("pinned", batch).exists()
 
     def publish(self, learnt: LearntCosts) -> None:
-        """Add a version, and remove those that no batch will ask for again.
+        """Add a version, pin the next batch to it, and remove what no batch will ask for again.
 
         Raises:
             SharedFolderError: the folder cannot be written.
@@ -168,6 +174,9 @@ class CostFolder:
         with self._explaining(), self._written(learnt.to_bytes()) as complete:
             # The clock of the storage, which is that of the other files.
             now_s = complete.stat().st_mtime
+            # Tasks pin what this does not, and say so where they cannot.
+            with suppress(OSError):
+                self._file("pinned", learnt.batch + 1).hardlink_to(complete)
             complete.replace(self._file("after", learnt.batch))
         self._remove_abandoned(now_s)
         for kind in ("after", "pinned"):
@@ -200,12 +209,14 @@ class CostFolder:
         return max(batches, default=None)
 
     def _list(self, kind: str) -> list[int]:
-        names = re.compile(rf"{kind}-(\d+)")
-        found = (names.fullmatch(file.name) for file in self._path.glob(f"{kind}-*"))
-        return [int(match[1]) for match in found if match]
+        with suppress(FileNotFoundError):
+            found = (_NAME.fullmatch(name) for name in os.listdir(self._path))
+            return [int(match["batch"]) for match in found if match and match["kind"] == kind]
+        return []
 
     def _remove_abandoned(self, now_s: float) -> None:
-        for file in self._path.glob("." + "[0-9a-f]" * 32):
+        for name in filter(_DRAFT.fullmatch, os.listdir(self._path)):
+            file = self._path / name
             # Its task may be just removing it.
             with suppress(FileNotFoundError):
                 if file.stat().st_mtime < now_s - ABANDONED_S:

@@ -197,8 +197,8 @@ class Shuffle:
             meter = FunctionMeter[Any, Any](name, costs.learnt, sketch)
             pieces = (cut(batch, first_alone=meter.is_cold()) for batch in inputs)
             yield from join(meter.run(function, pieces))
-            task = meter.summarize(TaskContext.get().partitionId())
-            reports.add((Report.of(costs, name, plan, partitions, task),))
+            place = TaskContext.get().partitionId(), partitions
+            reports.add((Report.of(costs, name, plan, place, meter.summarize()),))
 
         return measured
 

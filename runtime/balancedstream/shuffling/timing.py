@@ -18,7 +18,7 @@ from typing import Any, Generic, NamedTuple, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from balancedstream.core.costs import LearntCosts, TaskCosts
+from balancedstream.core.costs import LearntCosts, MeasuredCosts
 from balancedstream.core.sketches import CostSketch
 from balancedstream.shuffling.routing import estimate_costs_s, name_items
 
@@ -108,7 +108,7 @@ class FunctionMeter(Generic[Part, Output]):
         """Whether the function has not run in this Python worker before."""
         return self._name not in _warm
 
-    def summarize(self, partition: int) -> TaskCosts:
+    def summarize(self) -> MeasuredCosts:
         """What was measured, once the function has ended."""
         took_s = np.array(self._judged_s)
         rows = np.array(self._judged_rows)
@@ -117,8 +117,7 @@ class FunctionMeter(Generic[Part, Output]):
         total_s = estimated_s.sum()
         scaled_s = estimated_s * (judged_s / total_s) if total_s else estimated_s
         equal_s = rows * (judged_s / max(rows.sum(), 1))
-        return TaskCosts(
-            partition=partition,
+        return MeasuredCosts(
             sketch=self._sketch,
             estimated_s=self._estimated_s,
             real_s=self._real_s,

@@ -8,7 +8,7 @@ from balancedstream.core.costs import (
     GENERATION_BATCHES,
     LEAST_RECORDS,
     LearntCosts,
-    TaskCosts,
+    MeasuredCosts,
     learn_costs,
 )
 from balancedstream.core.sketches import CostSketch
@@ -23,16 +23,14 @@ def sketch_of(
     return sketch
 
 
-def task(
+def measured(
     error_s: float,
     equal_error_s: float,
     *,
-    partition: int = 0,
     untold_s: float = 0.0,
     sketch: CostSketch | None = None,
-) -> TaskCosts:
-    return TaskCosts(
-        partition=partition,
+) -> MeasuredCosts:
+    return MeasuredCosts(
         sketch=sketch or sketch_of(),
         estimated_s=1.0,
         real_s=1.0,
@@ -44,40 +42,40 @@ def task(
 
 
 def trusted_costs() -> LearntCosts:
-    learnt = learn_costs(learn_costs(None, 0, [task(0.0, 0.5)]), 1, [task(0.0, 0.5)])
+    learnt = learn_costs(learn_costs(None, 0, measured(0.0, 0.5)), 1, measured(0.0, 0.5))
     assert learnt.trusted
     return learnt
 
 
 def test_the_first_batch_teaches_costs_that_are_not_trusted_yet() -> None:
-    learnt = learn_costs(None, 0, [task(0.0, 0.5)])
+    learnt = learn_costs(None, 0, measured(0.0, 0.5))
     assert not learnt.trusted
     assert learnt.estimates.estimate(b"text") == pytest.approx(1 / LEAST_RECORDS)
 
 
 def test_estimates_that_foretold_a_batch_better_than_equal_costs_are_trusted() -> None:
-    assert learn_costs(learn_costs(None, 0, [task(0.0, 0.5)]), 1, [task(0.4, 0.5)]).trusted
+    assert learn_costs(learn_costs(None, 0, measured(0.0, 0.5)), 1, measured(0.4, 0.5)).trusted
 
 
 def test_estimates_that_are_hardly_better_than_equal_costs_are_not_trusted_but_stay_so() -> None:
-    first = learn_costs(None, 0, [task(0.0, 0.5)])
-    assert not learn_costs(first, 1, [task(0.48, 0.5)]).trusted
-    assert learn_costs(trusted_costs(), 2, [task(0.48, 0.5)]).trusted
+    first = learn_costs(None, 0, measured(0.0, 0.5))
+    assert not learn_costs(first, 1, measured(0.48, 0.5)).trusted
+    assert learn_costs(trusted_costs(), 2, measured(0.48, 0.5)).trusted
 
 
 def test_where_all_cost_the_same_round_robin_goes_on() -> None:
-    assert not learn_costs(learn_costs(None, 0, [task(0.0, 0.0)]), 1, [task(0.0, 0.0)]).trusted
+    assert not learn_costs(learn_costs(None, 0, measured(0.0, 0.0)), 1, measured(0.0, 0.0)).trusted
 
 
 def test_what_was_trusted_and_fails_is_forgotten_and_that_is_said() -> None:
-    learnt = learn_costs(trusted_costs(), 2, [task(0.6, 0.5, sketch=sketch_of(9.0, records=100))])
+    learnt = learn_costs(trusted_costs(), 2, measured(0.6, 0.5, sketch=sketch_of(9.0, records=100)))
     assert not learnt.trusted
     assert "off by 60 %" in learnt.reason
     assert learnt.estimates.records == 100
 
 
 def test_a_function_that_works_after_it_has_read_everything_is_not_trusted() -> None:
-    learnt = learn_costs(trusted_costs(), 2, [task(0.0, 0.5, untold_s=2.0)])
+    learnt = learn_costs(trusted_costs(), 2, measured(0.0, 0.5, untold_s=2.0))
     assert not learnt.trusted
     assert "2.0 s of 3.0 s" in learnt.reason
     # What cannot be told is missed by any estimate: whoever watches the error sees it.
@@ -85,8 +83,8 @@ def test_a_function_that_works_after_it_has_read_everything_is_not_trusted() -> 
 
 
 def test_the_errors_of_all_tasks_are_judged_together() -> None:
-    first = learn_costs(None, 0, [task(0.0, 0.5)])
-    learnt = learn_costs(first, 1, [task(0.9, 0.5), task(0.1, 0.9, partition=1)])
+    first = learn_costs(None, 0, measured(0.0, 0.5))
+    learnt = learn_costs(first, 1, measured(0.9, 0.5).add(measured(0.1, 0.9)))
     assert learnt.error == pytest.approx(0.5)
     assert learnt.equal_error == pytest.approx(0.7)
     assert learnt.trusted
@@ -98,7 +96,7 @@ def few_of(item: bytes = b"new", records: int = LEAST_RECORDS // 2) -> CostSketc
 
 def test_a_batch_of_few_records_decides_nothing_and_is_learnt_all_the_same() -> None:
     few = few_of(records=LEAST_RECORDS - 1)
-    learnt = learn_costs(trusted_costs(), 2, [task(0.9, 0.1, sketch=few)])
+    learnt = learn_costs(trusted_costs(), 2, measured(0.9, 0.1, sketch=few))
     assert learnt.trusted
     assert learnt.error is None
     assert learnt.batch == 2
@@ -106,10 +104,10 @@ def test_a_batch_of_few_records_decides_nothing_and_is_learnt_all_the_same() -> 
 
 
 def test_small_batches_are_judged_together_once_they_are_enough() -> None:
-    learnt = learn_costs(None, 0, [task(0.0, 0.5, sketch=few_of())])
+    learnt = learn_costs(None, 0, measured(0.0, 0.5, sketch=few_of()))
     trusted, errors = [], []
     for batch, error_s in enumerate([0.1, 0.3, 0.9, 0.9], start=1):
-        learnt = learn_costs(learnt, batch, [task(error_s, 0.5, sketch=few_of())])
+        learnt = learn_costs(learnt, batch, measured(error_s, 0.5, sketch=few_of()))
         trusted.append(learnt.trusted)
         errors.append(learnt.error)
     assert trusted == [False, True, True, False]
@@ -117,39 +115,39 @@ def test_small_batches_are_judged_together_once_they_are_enough() -> None:
 
 
 def test_what_was_not_judged_yet_is_still_known_after_a_restart() -> None:
-    learnt = learn_costs(trusted_costs(), 2, [task(0.9, 0.1, sketch=few_of())])
+    learnt = learn_costs(trusted_costs(), 2, measured(0.9, 0.1, sketch=few_of()))
     assert LearntCosts.from_bytes(learnt.to_bytes()).unjudged == learnt.unjudged
 
 
 def test_costs_are_forgotten_after_two_generations() -> None:
-    learnt = learn_costs(None, 0, [task(0.0, 0.5, sketch=sketch_of(item=b"old"))])
+    learnt = learn_costs(None, 0, measured(0.0, 0.5, sketch=sketch_of(item=b"old")))
     for batch in range(1, GENERATION_BATCHES):
-        learnt = learn_costs(learnt, batch, [task(0.0, 0.5)])
+        learnt = learn_costs(learnt, batch, measured(0.0, 0.5))
     assert learnt.estimates.count(b"old") == LEAST_RECORDS
     for batch in range(GENERATION_BATCHES, 2 * GENERATION_BATCHES):
-        learnt = learn_costs(learnt, batch, [task(0.0, 0.5)])
+        learnt = learn_costs(learnt, batch, measured(0.0, 0.5))
         assert learnt.estimates.count(b"old") == LEAST_RECORDS
-    learnt = learn_costs(learnt, 2 * GENERATION_BATCHES, [task(0.0, 0.5)])
+    learnt = learn_costs(learnt, 2 * GENERATION_BATCHES, measured(0.0, 0.5))
     assert learnt.estimates.count(b"old") == 0
 
 
 def test_sketches_of_another_seed_begin_anew() -> None:
-    learnt = learn_costs(trusted_costs(), 2, [task(0.0, 0.5, sketch=sketch_of(seed=8))])
+    learnt = learn_costs(trusted_costs(), 2, measured(0.0, 0.5, sketch=sketch_of(seed=8)))
     assert not learnt.trusted
     assert learnt.newer.seed == 8
 
 
 def test_the_tasks_sketches_stay_as_they_were() -> None:
     given = sketch_of()
-    learn_costs(trusted_costs(), 2, [task(0.0, 0.5, sketch=given), task(0.0, 0.5)])
+    learn_costs(trusted_costs(), 2, measured(0.0, 0.5, sketch=given).add(measured(0.0, 0.5)))
     assert given.records == LEAST_RECORDS
 
 
 def test_what_is_read_back_is_what_was_written() -> None:
-    learnt = learn_costs(None, 0, [task(0.0, 0.5, sketch=sketch_of(3.0))])
+    learnt = learn_costs(None, 0, measured(0.0, 0.5, sketch=sketch_of(3.0)))
     for batch in range(1, GENERATION_BATCHES + 1):
         assert LearntCosts.from_bytes(learnt.to_bytes()).to_bytes() == learnt.to_bytes()
-        learnt = learn_costs(learnt, batch, [task(0.1, 0.5)])
+        learnt = learn_costs(learnt, batch, measured(0.1, 0.5))
     read = LearntCosts.from_bytes(learnt.to_bytes())
     assert read.estimates.to_bytes() == learnt.estimates.to_bytes()
     assert (read.batch, read.trusted, read.reason, read.error) == (

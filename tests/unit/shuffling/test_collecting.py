@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from balancedstream.core.costs import TaskCosts
+from balancedstream.core.costs import MeasuredCosts
 from balancedstream.core.sketches import CostSketch
 from balancedstream.history import ShuffleRecord
 from balancedstream.shuffling.collecting import UNFINISHED_RUNS, Collector, Report, Reports, watch
@@ -20,8 +20,9 @@ def report(
 ) -> Report:
     sketch = CostSketch(0.05, 0.1, seed=7)
     sketch.update(b"text", 1.0, records=64)
-    task = TaskCosts(partition, sketch, 1.0, 2.0, 0.0, 1.0, error_s, 0.5)
-    return Report.of(BatchCosts(str(folder), batch, None), "classify", plan, 2, task)
+    measured = MeasuredCosts(sketch, 1.0, 2.0, 0.0, 1.0, error_s, 0.5)
+    costs = BatchCosts(str(folder), batch, None)
+    return Report.of(costs, "classify", plan, (partition, 2), measured)
 
 
 def collect(collector: Collector, folder: Path, batch: int, *, error_s: float = 0.0) -> None:
@@ -33,7 +34,7 @@ def test_a_version_is_there_once_all_partitions_have_reported(tmp_path: Path) ->
     told: list[ShuffleRecord] = []
     collector = Collector("classify", tmp_path, told.append)
     collector.add(report(tmp_path, 0, 1))
-    collector.add(report(tmp_path, 0, 1))
+    collector.add(report(tmp_path, 0, 1, error_s=9.0))
     assert CostFolder(tmp_path).newest() is None
     collector.add(report(tmp_path, 0, 0))
     newest = CostFolder(tmp_path).newest()

@@ -46,6 +46,27 @@ def test_a_batch_that_is_run_again_finds_its_version_when_newer_ones_are_there(
     assert batch_of(CostFolder(tmp_path).pin(2)) == 1
 
 
+def test_a_batch_is_pinned_to_the_version_of_the_one_before_as_soon_as_that_is_there(
+    tmp_path: Path,
+) -> None:
+    CostFolder(tmp_path).publish(version(1))
+    (tmp_path / "after-1").unlink()
+    assert batch_of(CostFolder(tmp_path).pin(2)) == 1
+
+
+def test_where_files_cannot_be_linked_versions_are_kept_all_the_same(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(link: Path, target: Path) -> None:
+        raise PermissionError(link, target)
+
+    monkeypatch.setattr(Path, "hardlink_to", refuse)
+    CostFolder(tmp_path).publish(version(1))
+    assert batch_of(CostFolder(tmp_path).newest()) == 1
+    with pytest.raises(SharedFolderError, match="on storage with hard links"):
+        CostFolder(tmp_path).pin(2)
+
+
 def test_tasks_that_look_at_once_all_find_the_same(tmp_path: Path) -> None:
     def race(batch: int) -> set[str]:
         """Versions of the batch before appear while its tasks look."""
@@ -80,8 +101,8 @@ def test_only_the_last_versions_and_pins_are_kept(tmp_path: Path) -> None:
     for batch in range(20):
         folder.pin(batch)
         folder.publish(version(batch))
-    kept = [f"{kind}-{batch}" for kind in ("after", "pinned") for batch in (17, 18, 19)]
-    assert sorted(file.name for file in tmp_path.iterdir()) == kept
+    kept = {f"{kind}-{batch}" for kind in ("after", "pinned") for batch in (17, 18, 19)}
+    assert {file.name for file in tmp_path.iterdir()} == kept | {"pinned-20"}
 
 
 def test_what_a_killed_task_has_left_is_removed_and_what_a_task_is_writing_is_not(
@@ -93,7 +114,10 @@ def test_what_a_killed_task_has_left_is_removed_and_what_a_task_is_writing_is_no
     for file in (left, foreign):
         os.utime(file, (0, file.stat().st_mtime - ABANDONED_S - 60))
     CostFolder(tmp_path).publish(version(1))
-    assert {*tmp_path.iterdir()} == {written, foreign, tmp_path / "after-1"}
+    assert {*tmp_path.iterdir()} == {
+        *(written, foreign),
+        *(tmp_path / "after-1", tmp_path / "pinned-2"),
+    }
 
 
 def test_what_another_version_has_written_is_no_hint_and_no_error(

@@ -10,7 +10,7 @@ import pandas as pd
 import pyarrow as pa
 import pytest
 
-from balancedstream.core.costs import LearntCosts, TaskCosts
+from balancedstream.core.costs import LearntCosts, MeasuredCosts
 from balancedstream.core.sketches import CostSketch
 from balancedstream.shuffling.routing import name_items
 from balancedstream.shuffling.timing import FunctionMeter, Piece, cut_arrow, cut_pandas
@@ -58,7 +58,9 @@ def know(costs_s: dict[int, float]) -> LearntCosts:
     return LearntCosts(0, 1, None, known, trusted=True, reason="")
 
 
-def measure(costs_s: list[tuple[int, int, float]], learnt: LearntCosts | None = None) -> TaskCosts:
+def measure(
+    costs_s: list[tuple[int, int, float]], learnt: LearntCosts | None = None
+) -> MeasuredCosts:
     """Runs a function that takes what each part says, for one output each; its worker is warm."""
     clock = Clock()
     shuffle = f"shuffle {next(_names)}"
@@ -74,14 +76,14 @@ def measure(costs_s: list[tuple[int, int, float]], learnt: LearntCosts | None = 
 
     for _ in meter.run(work, Pieces(clock, costs_s)):
         clock.pass_s(1000.0)
-    return meter.summarize(3)
+    return meter.summarize()
 
 
 def test_each_item_costs_what_the_function_takes_for_it_and_nothing_else() -> None:
     task = measure([(1, 1, 4.0), (2, 3, 6.0), (1, 1, 2.0)])
     assert task.sketch.estimate(name(1)) == 3.0
     assert task.sketch.estimate(name(2)) == 2.0
-    assert (task.partition, task.real_s, task.sketch.records) == (3, 12.0, 5)
+    assert (task.real_s, task.sketch.records) == (12.0, 5)
 
 
 def test_what_was_estimated_for_the_rows_is_summed_up() -> None:
@@ -110,7 +112,7 @@ def test_what_a_function_takes_after_it_has_read_everything_is_told_apart() -> N
         yield from everything
 
     assert list(meter.run(work, Pieces(clock, [(1, 1, 4.0), (2, 1, 6.0)]))) == [4.0, 6.0]
-    task = meter.summarize(0)
+    task = meter.summarize()
     assert (task.real_s, task.untold_s) == (0.0, 30.0)
 
 
@@ -133,7 +135,7 @@ def test_the_first_piece_of_a_python_worker_pays_for_imports_and_is_not_learnt_f
     for _ in range(2):
         meter = FunctionMeter[float, float](shuffle, None, sketch(), clock)
         list(meter.run(work, Pieces(clock, [(1, 1, 4.0), (2, 1, 6.0)])))
-        learnt.append(meter.summarize(0).sketch.records)
+        learnt.append(meter.summarize().sketch.records)
     assert learnt == [1, 2]
 
 
@@ -147,7 +149,7 @@ def test_of_several_pieces_in_the_first_input_only_the_first_pays_for_imports() 
             yield part
 
     list(meter.run(work, [[Piece(1, 1, 4.0), Piece(2, 1, 6.0)], [Piece(1, 1, 8.0)]]))
-    task = meter.summarize(0)
+    task = meter.summarize()
     assert (task.real_s, task.sketch.records) == (18.0, 2)
     assert [task.sketch.estimate(name(item)) for item in (1, 2)] == [8.0, 6.0]
 
@@ -167,7 +169,7 @@ def test_of_a_function_that_stops_early_what_it_was_done_with_is_learnt() -> Non
 
     pieces = [Piece(1, 1, 4.0), Piece(2, 1, 6.0), Piece(3, 1, 9.0)]
     assert list(meter.run(work, [pieces])) == [4.0, 6.0]
-    task = meter.summarize(0)
+    task = meter.summarize()
     assert (task.real_s, task.untold_s, task.judged_s) == (4.0, 6.0, 4.0)
     assert (task.sketch.records, task.sketch.estimate(name(1))) == (1, 4.0)
 
