@@ -1,10 +1,13 @@
 """Ten thousand keys change their state partition: all at once, when touched, or in shares.
 
 A stateful query has 10,000 keys with 1 KB of state each, of which most are cold. After some steady
-batches every key shall go to the next partition. Besides, the same query without any move is timed
-with and without `balanced(...)`: that is what routing costs. A processor that does next to nothing
-with its rows shows it best, in short batches and in longer ones with ten times the rows; beside it
-one that waits for each row, as the other benchmarks' do.
+batches every key shall go to the next partition. Shares are of a fixed size, or of the one that the
+policy's latency budget allows by what a tenth of the keys, which go first, have cost.
+
+Besides, the same query without any move is timed with and without `balanced(...)`: that is what
+routing costs. A processor that does next to nothing with its rows shows it best, in short batches
+and in longer ones with ten times the rows; beside it one that waits for each row, as the other
+benchmarks' do.
 """
 
 from __future__ import annotations
@@ -12,6 +15,7 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass, replace
+from itertools import islice
 from typing import Any
 
 from harness import (
@@ -31,6 +35,8 @@ from pyspark.sql.streaming import StatefulProcessor, StatefulProcessorHandle
 
 from balancedstream import BalancedFrame, balanced
 from balancedstream.core.epochs import HANDOFF_STRATEGIES, Wish
+from balancedstream.core.handoffs import LoadCost, fit_keys, learn_key_cost
+from balancedstream.core.policy import MigrationPolicy
 from balancedstream.core.routes import Primitive, partition_of
 from balancedstream.engine.events import BatchFinished
 from balancedstream.engine.session import LocalExecutors
@@ -39,6 +45,8 @@ from balancedstream.keyed.control import KeyControl
 EXECUTORS = 2
 KEY = Primitive("long")
 IDLE_ARMS = ("unmoved", "plain")
+BUDGETED = "budgeted"
+"""Hybrid handoff in shares of the size that `realizing` gives them."""
 
 
 @dataclass(frozen=True)
@@ -53,6 +61,9 @@ class Load:
         wait_ms: how long the processor waits for each row: a call to an outside service.
         state_bytes: of each key.
         share: keys a batch under hybrid handoff.
+        budget_s: what handoff may add to a batch where that says how large a share is.
+        first_keys: that go before the others then, to learn what a key costs.
+        first_batches: for them.
         steady_batches: measured before the moves begin.
         moving_batches: measured from then on.
         idle_batches: measured where no key moves.
@@ -65,6 +76,9 @@ class Load:
     wait_ms: int = 0
     state_bytes: int = 1_000
     share: int = 500
+    budget_s: float = MigrationPolicy.budget_s
+    first_keys: int = 1_000
+    first_batches: int = 16
     steady_batches: int = 5
     moving_batches: int = 26
     idle_batches: int = 12
@@ -78,7 +92,14 @@ WARM_UP_BATCHES = 5
 MORE_ROWS = 10
 WAIT_MS = 1
 SMOKE = Load(
-    keys=1_000, warm_keys=100, rows_per_batch=500, share=200, moving_batches=8, idle_batches=3
+    keys=1_000,
+    warm_keys=100,
+    rows_per_batch=500,
+    share=200,
+    first_keys=100,
+    first_batches=5,
+    moving_batches=8,
+    idle_batches=3,
 )
 
 
@@ -108,7 +129,7 @@ def main() -> None:
     with prepare("handoff", __doc__ or "") as benchmark:
         load = SMOKE if benchmark.smoke else Load()
         arms = {
-            (load.rows_per_batch, 0): (*HANDOFF_STRATEGIES, *IDLE_ARMS),
+            (load.rows_per_batch, 0): (*HANDOFF_STRATEGIES, BUDGETED, *IDLE_ARMS),
             (load.rows_per_batch * MORE_ROWS, 0): IDLE_ARMS,
             (load.rows_per_batch, WAIT_MS): IDLE_ARMS,
         }
@@ -141,30 +162,43 @@ class HandoffBench(Bench[Load]):
         states, control = self.keep_texts(arm, load)
         with watching(self._engine):
             query = f"{arm}-{repetition}"
+            share = load.share
             if control is None or arm in IDLE_ARMS:
                 count = load.filling_batches + load.idle_batches
                 finished, moved = self.run_query(states, query, count), []
             else:
-                finished = self._run_moving(states, control, arm, query)
+                finished, share = self._run_moving(states, control, arm, query)
                 moved = [self._count_moved(control, event.sample.batch) for event in finished]
         return {
             "batch_s": [event.sample.duration_s for event in finished],
             "rows": [event.sample.input_rows for event in finished],
             "moved": moved,
+            "share": share,
         }
 
     def _run_moving(
         self, states: DataFrame, control: KeyControl, arm: str, name: str
-    ) -> list[BatchFinished]:
-        """All keys shall move once the steady batches are over."""
+    ) -> tuple[list[BatchFinished], int]:
+        """All keys shall move once the steady batches are over; also gives the size of a share."""
         load = self._load
         before = load.filling_batches + load.steady_batches
-        count = before + load.moving_batches
+        routes = self._route_all(control)
+        strategy, share = arm, load.share
         query = self.start(states, name)
         try:
             self._engine.await_batches(query, before)
-            control.want(Wish(self._route_all(control), arm, share=load.share))  # type: ignore[arg-type]
-            return self._engine.await_batches(query, count)[:count]
+            if arm == BUDGETED:
+                strategy, cost = "hybrid", LoadCost()
+                first = dict(islice(routes.items(), load.first_keys))
+                control.want(Wish(first, "hybrid", share=fit_keys(cost, load.budget_s)))
+                for batch in range(before, before + load.first_batches):
+                    self._engine.await_batches(query, batch + 1)
+                    cost = learn_key_cost(cost, *control.take_handoffs(batch))
+                before += load.first_batches
+                share = fit_keys(cost, load.budget_s)
+            control.want(Wish(routes, strategy, share=share))  # type: ignore[arg-type]
+            count = before + load.moving_batches
+            return self._engine.await_batches(query, count)[:count], share
         finally:
             query.stop()
 

@@ -49,6 +49,7 @@ REPOSITORY = Path(__file__).parents[1]
 MEASURED_CODE = ("runtime", "operator", "benchmarks", ":!benchmarks/results")
 
 REPETITIONS = 5
+DEFAULT_POLICY = Policy()
 VANILLA_LOCALITY_WAIT_S = 3.0
 """Spark's default of `spark.locality.wait`."""
 
@@ -309,11 +310,11 @@ def watching(engine: MeasuringEngine) -> Iterator[None]:
 
 
 @contextmanager
-def balancing(engine: MeasuringEngine) -> Iterator[History]:
-    """The job is balanced under the default policy; gives the history of what was done."""
+def balancing(engine: MeasuringEngine, policy: Policy = DEFAULT_POLICY) -> Iterator[History]:
+    """The job is balanced; gives the history of what was done."""
     info = RunInfo("benchmark", time.time(), 0, "", "")
     history = History(info)
-    controller = Controller(engine, Policy(), history, SilentView())
+    controller = Controller(engine, policy, history, SilentView())
     controller.start()
     try:
         yield history
@@ -450,7 +451,11 @@ class Bench(Generic[LoadT]):
             self.run_query(states, "warm-up", batches)
 
     def run_in_turns(
-        self, repetition: int, arms: Sequence[str], run_arm: Callable[[str], dict[str, Any]]
+        self,
+        repetition: int,
+        arms: Sequence[str],
+        run_arm: Callable[[str], dict[str, Any]],
+        policy: Policy = DEFAULT_POLICY,
     ) -> tuple[dict[str, dict[str, Any]], dict[str, History]]:
         """Runs the arms, `vanilla` with Spark alone and the others balanced.
 
@@ -465,7 +470,7 @@ class Bench(Generic[LoadT]):
                 with watching(self._engine):
                     measured[arm] = run_arm(arm)
             else:
-                with balancing(self._engine) as histories[arm]:
+                with balancing(self._engine, policy) as histories[arm]:
                     measured[arm] = run_arm(arm)
         return measured, histories
 

@@ -597,12 +597,16 @@ def tabulate_handoff(results: Sequence[Result]) -> Iterator[str]:
     jobs = sorted({job for _, job in arms})
     fewest = jobs[0]
     rows = []
-    for arm in ("eager", "lazy", "hybrid"):
-        runs = arms[arm, fewest]
+    shown = {"eager": "eager", "lazy": "lazy", "hybrid": "hybrid", "budgeted": "hybrid, by budget"}
+    for arm, text in shown.items():
+        runs = arms.get((arm, fewest), [])
+        if not runs:
+            continue
         done = [batches_until_moved(run) for run in runs]
         rows.append(
             [
-                arm,
+                text,
+                spread(map(find_share, runs), decimals=0) if "hybrid" in text else "-",
                 spread(steady_batch_s(run) for run in runs),
                 spread(longest_moving_s(run) for run in runs),
                 spread(longest_moving_s(run) / steady_batch_s(run) for run in runs),
@@ -613,6 +617,7 @@ def tabulate_handoff(results: Sequence[Result]) -> Iterator[str]:
     yield from table(
         [
             "handoff",
+            "keys a batch",
             "steady batch (s)",
             "longest batch (s)",
             "longest ÷ steady",
@@ -644,6 +649,16 @@ def tabulate_handoff(results: Sequence[Result]) -> Iterator[str]:
             say_whether(median(paired) <= HYBRID_OVER_EAGER),
         ]
     ]
+    if budgeted := arms.get(("budgeted", fewest)):
+        added_s = [longest_moving_s(run) - steady_batch_s(run) for run in budgeted]
+        budget_s = budgeted[0]["settings"]["budget_s"]
+        rows.append(
+            [
+                f"hybrid within its budget: longest batch ≤ steady batch + {budget_s:g} s",
+                f"+ {spread(added_s)} s",
+                say_whether(median(added_s) <= budget_s),
+            ]
+        )
     for job_text, overhead in overheads.items():
         rows.append(
             [
@@ -680,6 +695,12 @@ def longest_moving_s(result: Result) -> float:
     return max(batch_s[-result["settings"]["moving_batches"] :])
 
 
+def find_share(result: Result) -> int:
+    """How many keys hybrid handoff asks for in a batch."""
+    share: int = result["measured"].get("share", result["settings"]["share"])
+    return share
+
+
 def batches_until_moved(result: Result) -> float | None:
     """How many batches after the wish all keys had moved; None where they never had."""
     settings = result["settings"]
@@ -704,12 +725,15 @@ def find_told_over_bound(result: Result, arm: str) -> float:
 
 def tabulate_hot_keys(results: Sequence[Result]) -> Iterator[str]:
     rows, targets = [], []
-    kinds = dict.fromkeys(
-        (str(r["case"]["keys"]), int(r["settings"]["rows_per_batch"])) for r in results
-    )
-    for kind, count in kinds:
-        case = {"keys": kind, "rows_per_batch": count}
-        runs = [r for r in results if case.items() <= (r["settings"] | r["case"]).items()]
+    cases: dict[tuple[str, int, float | None], list[Result]] = {}
+    for result in results:
+        case = result["case"]
+        count = int(result["settings"]["rows_per_batch"])
+        cases.setdefault((str(case["keys"]), count, case.get("act_above")), []).append(result)
+    for (kind, count, act_above), runs in cases.items():
+        keys = "two in one partition" if kind == "pair" else f"Zipf {kind}"
+        if act_above is not None:
+            keys += f", acting above {act_above:.2f}"
         arms = [arm for arm in ("vanilla", "placement", "routes") if arm in runs[0]["measured"]]
         for arm in arms:
             imbalance = [settle(r, arm, "imbalance") for r in runs]
@@ -719,7 +743,7 @@ def tabulate_hot_keys(results: Sequence[Result]) -> Iterator[str]:
             quotients = (settle(r, arm, "batch_s") / settle(r, arms[0], "batch_s") for r in runs)
             rows.append(
                 [
-                    "two in one partition" if kind == "pair" else f"Zipf {kind}",
+                    keys,
                     f"{count:,}",
                     arm,
                     spread(imbalance),
