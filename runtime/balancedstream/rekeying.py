@@ -270,14 +270,11 @@ class Rekeyer:
     def _want(self, name: str, query: _Query) -> None:
         """Hands a query's routes over, if they are other ones than before."""
         control = self._find_control(name)
-        partition_of = {
-            route.key: route.partition
-            for route in self.routes
-            # A hashed key that is neither hot nor reassigned is where Spark's hash has it.
-            if route.query == name and not route.key.startswith(HASHED)
-        }
+        if control is None or query.epoch is None:
+            return
+        partition_of = self._find_partitions(name)
         tells = partition_of, self._share, self._effective_batch
-        if control is None or query.epoch is None or query.told == tells:
+        if query.told == tells:
             return
         if query.told is None and name not in self._told and query.wanted == partition_of:
             # Nobody but, perhaps, a person has said anything so far.
@@ -339,16 +336,36 @@ class Rekeyer:
             operator = name, query.operator
             self._journal.begin_key_moves(operator, places, reason, query.last_batch)
 
+    def _find_partitions(self, query: str) -> dict[str, int]:
+        """Where a query's keys shall be, without those that are known hashed only."""
+        partition_of: dict[str, int] = {}
+        for route in self.routes:
+            if route.query != query:
+                continue
+            if route.key.startswith(HASHED):
+                # It is where Spark's hash has it, if there is such a key at all.
+                self._note_once(
+                    f"{query}: no key that is hot now or was reassigned is {route.key}; it goes to "
+                    f"partition {route.partition} once it is hot"
+                )
+            else:
+                partition_of[route.key] = route.partition
+        return partition_of
+
     def _find_control(self, query: str) -> KeyControl | None:
         """The one balanced operator of a query: of several, which load is whose is unknown."""
         controls = find_controls(query)
-        if len(controls) > 1 and query not in self._noted:
-            self._noted.add(query)
-            self._journal.note(
+        if len(controls) > 1:
+            self._note_once(
                 f"{query} has {len(controls)} balanced operators: which of their keys cost what "
                 "cannot be told apart, so none is moved; partitions are"
             )
         return controls[0] if len(controls) == 1 else None
+
+    def _note_once(self, text: str) -> None:
+        if text not in self._noted:
+            self._noted.add(text)
+            self._journal.note(text)
 
     def _find_operator(self, event: BatchFinished) -> StatefulOperator | None:
         found = [o for o in event.operators if o.name.startswith(OPERATORS)]

@@ -28,6 +28,7 @@ from balancedstream import BalancedFrame, balanced, read_state
 from balancedstream.core.epochs import Wish
 from balancedstream.errors import InvalidInputError, PlanTooLargeError
 from balancedstream.keyed.control import KeyControl
+from balancedstream.spark_names import BATCH_PROPERTY
 
 pytestmark = pytest.mark.integration
 
@@ -48,7 +49,7 @@ LIFE = "user string, what string, batch_ms long, due_ms long, partition int"
 def where() -> tuple[int, int]:
     """State partition and micro-batch of the running task."""
     task: Any = TaskContext.get()
-    return task.partitionId(), int(task.getLocalProperty("streaming.sql.batchId"))
+    return task.partitionId(), int(task.getLocalProperty(BATCH_PROPERTY))
 
 
 WIDE = (

@@ -339,8 +339,14 @@ def test_a_query_that_begins_before_the_end_of_its_last_run_is_told_keeps_its_ke
 
 def test_a_hashed_key_is_found_once_it_is_hot(stream: Stream) -> None:
     late = '"nl"'
-    stream.plan((str(name_key(late, "hashed")), 2))
+    hashed = name_key(late, "hashed")
+    stream.plan((str(hashed), 2))
     assert stream.wish() is None
+    stream.run_batch(Epoch())
+    assert stream.view.notes == [
+        f"q: no key that is hot now or was reassigned is {hashed}; it goes to partition 2 once it "
+        "is hot"
+    ]
     stream.run_batch(Epoch(), {late: (4, 2.0)})
     assert stream.wish() == Wish({late: stream.route(late, 2)}, "hybrid", SHARE)
 
