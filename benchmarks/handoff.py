@@ -6,8 +6,8 @@ policy's latency budget allows by what a tenth of the keys, which go first, have
 
 Besides, the same query without any move is timed with and without `balanced(...)`: that is what
 routing costs. A processor that does next to nothing with its rows shows it best, in short batches
-and in longer ones with ten times the rows; beside it one that waits for each row, as the other
-benchmarks' do.
+and in longer ones with ten and a hundred times the rows; beside it one that waits for each row, as
+the other benchmarks' do.
 """
 
 from __future__ import annotations
@@ -89,7 +89,9 @@ class Load:
 
 
 WARM_UP_BATCHES = 5
-MORE_ROWS = 10
+MORE_ROWS = (10, 100)
+"""With so many times the rows, a batch is less and less of what Spark does once in each."""
+
 WAIT_MS = 1
 SMOKE = Load(
     keys=1_000,
@@ -130,8 +132,8 @@ def main() -> None:
         load = SMOKE if benchmark.smoke else Load()
         arms = {
             (load.rows_per_batch, 0): (*HANDOFF_STRATEGIES, BUDGETED, *IDLE_ARMS),
-            (load.rows_per_batch * MORE_ROWS, 0): IDLE_ARMS,
             (load.rows_per_batch, WAIT_MS): IDLE_ARMS,
+            **{(load.rows_per_batch * times, 0): IDLE_ARMS for times in MORE_ROWS},
         }
         cases: list[Case] = [
             {"arm": arm, "rows_per_batch": rows, "wait_ms": wait_ms, "repetition": repetition}

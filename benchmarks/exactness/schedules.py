@@ -46,7 +46,15 @@ class Action:
     step: str = ""
 
 
-STEPS = ("state-written", "asked-committed", "switch-written", "switch-planned", "switch-committed")
+STEPS = (
+    "asked-planned",
+    "state-written",
+    "asked-committed",
+    "switch-written",
+    "switch-planned",
+    "taken-in",
+    "switch-committed",
+)
 """Of a handoff, in their order."""
 
 

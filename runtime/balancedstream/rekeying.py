@@ -21,6 +21,9 @@ OPERATORS = ("TransformWithState", "FlatMapGroupsInPandasWithState")
 HOTTEST = 20
 """So many keys a batch are told of: the ones that matter for balance."""
 
+MOST_NAMED = 5
+"""So many of the keys that are not known are named in a note."""
+
 SWITCH_BATCHES = 3
 """A key needs a batch to be asked for and one to arrive, and one may be under way already."""
 
@@ -272,7 +275,7 @@ class Rekeyer:
         control = self._find_control(name)
         if control is None or query.epoch is None:
             return
-        partition_of = self._find_partitions(name)
+        partition_of = self._resolve_places(name)
         tells = partition_of, self._share, self._effective_batch
         if query.told == tells:
             return
@@ -336,21 +339,20 @@ class Rekeyer:
             operator = name, query.operator
             self._journal.begin_key_moves(operator, places, reason, query.last_batch)
 
-    def _find_partitions(self, query: str) -> dict[str, int]:
-        """Where a query's keys shall be, without those that are known hashed only."""
-        partition_of: dict[str, int] = {}
-        for route in self.routes:
-            if route.query != query:
-                continue
-            if route.key.startswith(HASHED):
-                # It is where Spark's hash has it, if there is such a key at all.
-                self._note_once(
-                    f"{query}: no key that is hot now or was reassigned is {route.key}; it goes to "
-                    f"partition {route.partition} once it is hot"
-                )
-            else:
-                partition_of[route.key] = route.partition
-        return partition_of
+    def _resolve_places(self, query: str) -> dict[str, int]:
+        """Where a query's keys shall be; those are noted that a plan knows hashed and nobody else.
+
+        Such a key is where Spark's hash has it, if there is one at all.
+        """
+        places = {route.key: route.partition for route in self.routes if route.query == query}
+        unknown = [key for key in places if key.startswith(HASHED)]
+        if unknown:
+            names = ", ".join(unknown[:MOST_NAMED]) + ", ..." * (len(unknown) > MOST_NAMED)
+            self._note_once(
+                f"{query}: none of the keys that are hot now or were reassigned is {names}; a key "
+                "of a plan that is not known yet goes to its partition once it is hot"
+            )
+        return {key: partition for key, partition in places.items() if key not in unknown}
 
     def _find_control(self, query: str) -> KeyControl | None:
         """The one balanced operator of a query: of several, which load is whose is unknown."""

@@ -18,7 +18,9 @@ import inputs
 import kinds
 import outcomes
 from comparison import check_timers, find_difference, summarize, summarize_reassignments
-from schedules import draw_schedule
+from schedules import STEPS, draw_schedule
+
+from balancedstream.core.epochs import HANDOFF_STRATEGIES
 
 PARTITIONS = 4
 OUTPUT = {0: ['{"key":1}', '{"key":2}'], 1: ['{"key":1}', '{"key":1}']}
@@ -149,6 +151,24 @@ def test_twenty_schedules_hold_every_disturbance_several_times(kind: str) -> Non
         assert "move" in whats
         times.update(whats)
     assert min(times[what] for what in ("kill-executor", "retire", "add", "kill-driver")) >= 3
+
+
+def test_the_schedules_of_reassigned_keys_hold_every_strategy_step_and_preparation() -> None:
+    reassigned = [kind for kind in kinds.KINDS if kind.startswith("reassigned-keys")]
+    assert len(reassigned) == 6
+    actions = [
+        action
+        for kind in reassigned
+        for seed in range(10)
+        for action in draw_schedule(kind, seed, PARTITIONS, inputs.KEYS)
+    ]
+    wanted = [action for action in actions if action.what == "reassign"]
+    assert {action.strategy for action in wanted} == {*HANDOFF_STRATEGIES}
+    assert {action.ahead for action in wanted} == {0, 1, 2}
+    assert sum(1 for action in wanted if not action.keys) >= 10
+    killed = Counter(action.step for action in actions if action.what == "kill-driver")
+    assert killed.keys() == {*STEPS}
+    assert min(killed.values()) >= 3
 
 
 def test_a_move_has_settled_once_the_partition_ran_where_it_was_wanted() -> None:

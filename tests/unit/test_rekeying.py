@@ -344,8 +344,8 @@ def test_a_hashed_key_is_found_once_it_is_hot(stream: Stream) -> None:
     assert stream.wish() is None
     stream.run_batch(Epoch())
     assert stream.view.notes == [
-        f"q: no key that is hot now or was reassigned is {hashed}; it goes to partition 2 once it "
-        "is hot"
+        f"q: none of the keys that are hot now or were reassigned is {hashed}; a key of a plan "
+        "that is not known yet goes to its partition once it is hot"
     ]
     stream.run_batch(Epoch(), {late: (4, 2.0)})
     assert stream.wish() == Wish({late: stream.route(late, 2)}, "hybrid", SHARE)

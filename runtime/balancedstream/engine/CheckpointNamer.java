@@ -2,7 +2,9 @@ package io.balancedstream;
 
 import java.io.IOException;
 import java.nio.file.Files;
+import java.nio.file.Path;
 import java.nio.file.Paths;
+import java.nio.file.StandardCopyOption;
 import org.apache.spark.sql.SparkSession;
 import org.apache.spark.sql.catalyst.plans.logical.LogicalPlan;
 import org.apache.spark.sql.catalyst.streaming.StreamingRelationV2;
@@ -60,8 +62,11 @@ public final class CheckpointNamer extends StreamingQueryListener {
         String folder = ((StreamingRelationV2) leaf).extraOptions().get(folderOption);
         if (folder != null) {
           try {
-            Files.write(Paths.get(folder, file), root.getBytes("UTF-8"));
+            Path draft = Paths.get(folder, "." + file + ".tmp");
+            Files.write(draft, root.getBytes("UTF-8"));
+            Files.move(draft, Paths.get(folder, file), StandardCopyOption.ATOMIC_MOVE);
           } catch (IOException error) {
+            // Spark logs it. The tasks of the first batch refuse a checkpoint as well.
             throw new RuntimeException(error);
           }
         }

@@ -1,4 +1,4 @@
-"""How the driver's Python speaks to the control source: files in a folder on the driver's machine.
+"""How the driver speaks to the control source: files in a folder on the driver's machine.
 
 Each is replaced as a whole, so whoever reads sees one state or the next, never half of one. They
 are of one driver process, so nothing has to outlast the machine: Spark waits while a task's report
@@ -39,6 +39,19 @@ class Mailbox:
         self._wish = folder / "wish.json"
         self._exports = folder / "exports.json"
         self._read: dict[Path, tuple[tuple[int, int], Any]] = {}
+
+    def is_claimed(self) -> bool:
+        """Whether a process plans by this folder."""
+        lock = os.open(self._lock, os.O_RDWR | os.O_CREAT)
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return True
+        except OSError:
+            return False
+        finally:
+            os.close(lock)
+        return False
 
     def claim(self) -> bool:
         """Have no other process plan by this folder as long as this one runs.

@@ -19,7 +19,7 @@ from balancedstream.core.epochs import Epoch, Wish, advance_epoch
 from balancedstream.errors import CheckpointError, InvalidInputError
 from balancedstream.keyed.encoding import KeyEncoding
 from balancedstream.keyed.mailbox import Mailbox
-from balancedstream.keyed.storage import MARK, BatchContext, Home, describe_offset, find_mounted
+from balancedstream.keyed.storage import MARK, BatchContext, Home, describe_offset
 from balancedstream.spark_names import MAILBOX_OPTION
 
 SOURCE = "balancedstream"
@@ -45,14 +45,22 @@ class ControlSource(DataSource):
     def streamReader(self, schema: StructType) -> ControlReader:
         """The reader.
 
+        Spark asks when the query starts, and once more for whoever reads rows.
+
         Raises:
-            CheckpointError: the checkpoint is not on a file system that is mounted.
+            CheckpointError: the checkpoint is not on a file system that is mounted, or its last
+                batch was not planned with this operator.
         """
-        folder = Path(self.options[MAILBOX_OPTION])
-        location = Mailbox(folder).read_location()
-        if location is not None:
-            find_mounted(location)
-        return ControlReader(schema, self.options["name"], folder)
+        name, folder = self.options["name"], Path(self.options[MAILBOX_OPTION])
+        mailbox = Mailbox(folder)
+        location = mailbox.read_location()
+        # Where a query runs, it may be the location of another one, which is refused below.
+        if location is not None and not mailbox.is_claimed():
+            home = Home(location, name)
+            last = home.find_next_batch() - 1
+            if last >= 0:
+                home.find_epoch_of(last)
+        return ControlReader(schema, name, folder)
 
 
 class ControlReader(DataSourceStreamReader, SupportsTriggerAvailableNow):

@@ -49,7 +49,7 @@ class Home:
     """
 
     def __init__(self, checkpoint: str, name: str) -> None:
-        self._checkpoint = find_mounted(checkpoint)
+        self._checkpoint = _find_mounted(checkpoint)
         self._name = name
         self._folder = self._checkpoint / "balancedstream" / name
         self._epochs = self._folder / "epochs"
@@ -221,15 +221,7 @@ def write_durably(path: Path, content: bytes) -> None:
     draft.replace(path)
 
 
-def find_mounted(checkpoint: str) -> Path:
-    """The folder of a checkpoint.
-
-    Args:
-        checkpoint: as Spark names it.
-
-    Raises:
-        CheckpointError: it is not on a file system that is mounted.
-    """
+def _find_mounted(checkpoint: str) -> Path:
     found = find_folder(checkpoint)
     if found is None:
         message = (

@@ -13,7 +13,8 @@ is routed by the newest version made from an earlier batch, when it was pinned.*
   which shared storage does not promise.
 - The driver removes the pin of a batch when it writes the version of the third one after it. By
   then the batch is committed, for Spark runs one at a time; an attempt that still runs can no
-  longer change anything.
+  longer change anything. It also removes pins of later batches than the next one: a stream that
+  has gone back to an older checkpoint has forgotten them.
 
 So a batch that is run again after the driver was restarted finds its pin as well. A DataFrame that
 is no stream is one batch, and its tasks are given the version with the function itself.
@@ -147,12 +148,17 @@ class CostFolder:
             before: the batch; None for any.
             known: a version that was published here, and is not read again.
         """
-        newest = self._find_newest(before)
+        newest = self.find_newest(before)
         if newest is None:
             return None
         if known is not None and known.batch == newest:
             return known
         return _read(self._file("after", newest).read_bytes())
+
+    def find_newest(self, before: int | None = None) -> int | None:
+        """The batch of that version, whether or not it can be read."""
+        batches = (b for b in self._list("after") if before is None or b < before)
+        return max(batches, default=None)
 
     def has_seen(self, batch: int) -> bool:
         """Whether a version was made from this batch, be it removed by now.
@@ -168,6 +174,9 @@ class CostFolder:
     def publish(self, learnt: LearntCosts) -> None:
         """Add a version, pin the next batch to it, and remove what no batch will ask for again.
 
+        What is newer, too: it is of batches that a stream has forgotten which has gone back to an
+        older checkpoint.
+
         Raises:
             SharedFolderError: the folder cannot be written.
         """
@@ -179,9 +188,9 @@ class CostFolder:
                 self._file("pinned", learnt.batch + 1).hardlink_to(complete)
             complete.replace(self._file("after", learnt.batch))
         self._remove_abandoned(now_s)
-        for kind in ("after", "pinned"):
+        for kind, last in (("after", learnt.batch), ("pinned", learnt.batch + 1)):
             for batch in self._list(kind):
-                if batch <= learnt.batch - KEPT_BATCHES:
+                if not learnt.batch - KEPT_BATCHES < batch <= last:
                     self._file(kind, batch).unlink(missing_ok=True)
 
     def pin(self, batch: int) -> LearntCosts | None:
@@ -193,7 +202,7 @@ class CostFolder:
         pinned = self._file("pinned", batch)
         with self._explaining():
             if not pinned.exists():
-                newest = self._find_newest(batch)
+                newest = self.find_newest(batch)
                 data = b"" if newest is None else self._file("after", newest).read_bytes()
                 # Where it exists by now, another task was quicker.
                 with self._written(data) as complete, suppress(FileExistsError):
@@ -203,10 +212,6 @@ class CostFolder:
 
     def _file(self, kind: str, batch: int) -> Path:
         return self._path / f"{kind}-{batch}"
-
-    def _find_newest(self, before: int | None) -> int | None:
-        batches = (b for b in self._list("after") if before is None or b < before)
-        return max(batches, default=None)
 
     def _list(self, kind: str) -> list[int]:
         with suppress(FileNotFoundError):

@@ -157,11 +157,10 @@ class Shuffle:
         name = name_shuffle(function, self._key_name)
         if self._df.isStreaming:
             return name, PinnedCosts(str(self._root), name)
-        folder = self._root / name
-        newest = CostFolder(folder).newest()
-        if newest is None:
-            return name, GivenCosts(str(folder), 0, None)
-        return name, GivenCosts(str(folder), newest.batch + 1, newest.to_bytes())
+        folder = CostFolder(self._root / name)
+        last, newest = folder.find_newest(), folder.newest()
+        data = newest.to_bytes() if newest else None
+        return name, GivenCosts(str(self._root / name), 0 if last is None else last + 1, data)
 
     def _route(self, source: CostSource) -> DataFrame:
         """The rows where they shall run, with their items."""

@@ -139,7 +139,9 @@ def test_sketches_of_another_seed_begin_anew() -> None:
 
 def test_the_tasks_sketches_stay_as_they_were() -> None:
     given = sketch_of()
-    learn_costs(trusted_costs(), 2, measured(0.0, 0.5, sketch=given).add(measured(0.0, 0.5)))
+    learn_costs(trusted_costs(), 2, measured(0.0, 0.5, sketch=given))
+    measured(0.0, 0.5, sketch=given).add(measured(0.0, 0.5))
+    measured(0.0, 0.5).add(measured(0.0, 0.5, sketch=given))
     assert given.records == LEAST_RECORDS
 
 

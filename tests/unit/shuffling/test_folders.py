@@ -127,6 +127,7 @@ def test_what_another_version_has_written_is_no_hint_and_no_error(
     (tmp_path / "pinned-7").write_bytes(b"torn")
     folder = CostFolder(tmp_path)
     assert folder.newest() is None
+    assert folder.find_newest() == 1
     assert folder.pin(7) is None
     assert "learnt anew" in caplog.text
     assert folder.pin(2) is None
