@@ -78,9 +78,9 @@ class Load:
     share: int = 500
     budget_s: float = MigrationPolicy.budget_s
     first_keys: int = 1_000
-    first_batches: int = 16
+    first_batches: int = 8
     steady_batches: int = 5
-    moving_batches: int = 26
+    moving_batches: int = 36
     idle_batches: int = 12
 
     @property

@@ -105,8 +105,8 @@ class PinnedCosts:
                 "pyspark.inheritable_thread_target."
             )
             raise InvalidInputError(message)
-        folder = str(Path(self.root) / query / self.name)
-        return BatchCosts(folder, int(batch), _read_pin(folder, int(batch)))
+        folder = Path(self.root) / query / self.name
+        return BatchCosts(str(folder), int(batch), CostFolder(folder).pin(int(batch)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -269,12 +269,7 @@ def find_root(folder: str) -> Path:
     return found
 
 
-# A batch's pin never changes, so a Python worker needs to read it once.
-@lru_cache(maxsize=4)
-def _read_pin(folder: str, batch: int) -> LearntCosts | None:
-    return CostFolder(Path(folder)).pin(batch)
-
-
+# Several tasks of a batch may run in a Python worker.
 @lru_cache(maxsize=4)
 def _read(data: bytes) -> LearntCosts | None:
     try:
