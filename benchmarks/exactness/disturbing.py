@@ -274,11 +274,13 @@ def look_for_step(checkpoint: Path, step: str) -> int:
         return sum(1 for epoch in written if epoch.arrivals)
     if step == "taken-in":
         planned = [int(log.name) for log in checkpoint.glob("offsets/[0-9]*")]
-        moved = (batch for batch in planned if home.read_epoch_of(batch).arrivals)
+        moved = (n for n in planned if home.read_epoch_of(n).in_batch(n).arrivals)
         # The state behind a batch is the version after its number.
         return sum(1 for n in moved if any(checkpoint.glob(f"state/*/*/{n + 1}[._]*")))
     counted = "commits" if step.endswith("committed") else "offsets"
-    epochs = (home.read_epoch_of(int(log.name)) for log in checkpoint.glob(f"{counted}/[0-9]*"))
+    batches = [int(log.name) for log in checkpoint.glob(f"{counted}/[0-9]*")]
+    # A batch in which nothing happens is planned with the epoch before it.
+    epochs = (home.read_epoch_of(batch).in_batch(batch) for batch in batches)
     if step.startswith("asked"):
         return sum(1 for epoch in epochs if epoch.asked or epoch.touched)
     return sum(1 for epoch in epochs if epoch.arrivals)

@@ -89,6 +89,8 @@ class Rekeyer:
         self._reasons: Mapping[str, str] = {}
         self._queries: dict[str, _Query] = {}
         self._noted: set[str] = set()
+        # Queries of which somebody was told that the plan in force has keys nobody knows.
+        self._told_of_unknown: set[str] = set()
         # Queries that were told something: a next run of theirs finds it there.
         self._told: set[str] = set()
 
@@ -156,6 +158,7 @@ class Rekeyer:
             reasons: query to why its keys go elsewhere, for a person.
         """
         self._planned = plan.routes
+        self._told_of_unknown.clear()
         self._share = share
         self._reasons = reasons
         self._effective_batch = plan.effective_batch
@@ -345,29 +348,27 @@ class Rekeyer:
         Such a key is where Spark's hash has it, if there is one at all.
         """
         places = {route.key: route.partition for route in self.routes if route.query == query}
-        unknown = [key for key in places if key.startswith(HASHED)]
-        if unknown:
+        known = {key: place for key, place in places.items() if not key.startswith(HASHED)}
+        if len(known) < len(places) and query not in self._told_of_unknown:
+            self._told_of_unknown.add(query)
+            unknown = [key for key in places if key not in known]
             names = ", ".join(unknown[:MOST_NAMED]) + ", ..." * (len(unknown) > MOST_NAMED)
-            self._note_once(
+            self._journal.note(
                 f"{query}: none of the keys that are hot now or were reassigned is {names}; a key "
                 "of a plan that is not known yet goes to its partition once it is hot"
             )
-        return {key: partition for key, partition in places.items() if key not in unknown}
+        return known
 
     def _find_control(self, query: str) -> KeyControl | None:
         """The one balanced operator of a query: of several, which load is whose is unknown."""
         controls = find_controls(query)
-        if len(controls) > 1:
-            self._note_once(
+        if len(controls) > 1 and query not in self._noted:
+            self._noted.add(query)
+            self._journal.note(
                 f"{query} has {len(controls)} balanced operators: which of their keys cost what "
                 "cannot be told apart, so none is moved; partitions are"
             )
         return controls[0] if len(controls) == 1 else None
-
-    def _note_once(self, text: str) -> None:
-        if text not in self._noted:
-            self._noted.add(text)
-            self._journal.note(text)
 
     def _find_operator(self, event: BatchFinished) -> StatefulOperator | None:
         found = [o for o in event.operators if o.name.startswith(OPERATORS)]

@@ -50,11 +50,11 @@ public final class CheckpointNamer extends StreamingQueryListener {
     session.sparkContext().setLocalProperty(checkpointProperty, root);
     session.sparkContext().setLocalProperty(queryProperty, label);
     session.sparkContext().setLocalProperty(runProperty, event.runId().toString());
-    tellSources(query.analyzedPlan(), root);
+    tellSources(query.analyzedPlan(), root, event.runId().toString());
   }
 
   /** Spark starts the sources after this call, so that they can refuse a checkpoint. */
-  private void tellSources(LogicalPlan plan, String root) {
+  private void tellSources(LogicalPlan plan, String root, String runId) {
     scala.collection.Iterator leaves = plan.collectLeaves().iterator();
     while (leaves.hasNext()) {
       Object leaf = leaves.next();
@@ -62,7 +62,7 @@ public final class CheckpointNamer extends StreamingQueryListener {
         String folder = ((StreamingRelationV2) leaf).extraOptions().get(folderOption);
         if (folder != null) {
           try {
-            Path draft = Paths.get(folder, "." + file + ".tmp");
+            Path draft = Paths.get(folder, "." + file + "." + runId);
             Files.write(draft, root.getBytes("UTF-8"));
             Files.move(draft, Paths.get(folder, file), StandardCopyOption.ATOMIC_MOVE);
           } catch (IOException error) {

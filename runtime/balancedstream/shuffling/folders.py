@@ -5,7 +5,7 @@ is that all attempts of a map task route alike, in a batch that is run again too
 is routed by the newest version made from an earlier batch, when it was pinned.*
 
 - The driver writes the version of batch n, `after-<n>`, once all of that batch's tasks have
-  reported. A file gets its name when it is complete and never changes.
+  reported. A file gets its name when it is complete and is never changed.
 - With it the driver pins the next batch to it: `pinned-<n + 1>` is the same file. Where there is no
   pin, the first task that looks copies the newest version before its batch and links the finished
   copy to that name. The file system allows one link of a name; all others, and all attempts later,
@@ -13,8 +13,9 @@ is routed by the newest version made from an earlier batch, when it was pinned.*
   which shared storage does not promise.
 - The driver removes the pin of a batch when it writes the version of the third one after it. By
   then the batch is committed, for Spark runs one at a time; an attempt that still runs can no
-  longer change anything. It also removes pins of later batches than the next one: a stream that
-  has gone back to an older checkpoint has forgotten them.
+  longer change anything.
+- Where a stream has gone back to an older checkpoint, the driver removes the versions of batches
+  that are forgotten. Pins with the numbers of batches to come are kept, and hold.
 
 So a batch that is run again after the driver was restarted finds its pin as well. A DataFrame that
 is no stream is one batch, and its tasks are given the version with the function itself.
@@ -174,8 +175,8 @@ class CostFolder:
     def publish(self, learnt: LearntCosts) -> None:
         """Add a version, pin the next batch to it, and remove what no batch will ask for again.
 
-        What is newer, too: it is of batches that a stream has forgotten which has gone back to an
-        older checkpoint.
+        Newer versions, too: they are of batches that a stream has forgotten which has gone back to
+        an older checkpoint. Pins stay, for a batch that runs may have one.
 
         Raises:
             SharedFolderError: the folder cannot be written.
@@ -188,9 +189,10 @@ class CostFolder:
                 self._file("pinned", learnt.batch + 1).hardlink_to(complete)
             complete.replace(self._file("after", learnt.batch))
         self._remove_abandoned(now_s)
-        for kind, last in (("after", learnt.batch), ("pinned", learnt.batch + 1)):
+        for kind in ("after", "pinned"):
             for batch in self._list(kind):
-                if not learnt.batch - KEPT_BATCHES < batch <= last:
+                is_forgotten = kind == "after" and batch > learnt.batch
+                if is_forgotten or batch <= learnt.batch - KEPT_BATCHES:
                     self._file(kind, batch).unlink(missing_ok=True)
 
     def pin(self, batch: int) -> LearntCosts | None:
