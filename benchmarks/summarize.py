@@ -601,10 +601,12 @@ def tabulate_handoff(results: Sequence[Result]) -> Iterator[str]:
     for arm, text in shown.items():
         runs = arms[arm, fewest]
         done = [batches_until_moved(run) for run in runs]
+        is_hybrid = arm in ("hybrid", "budgeted")
+        shares = [run["measured"]["share"] for run in runs] if is_hybrid else []
         rows.append(
             [
                 text,
-                spread(map(find_share, runs), decimals=0) if "hybrid" in text else "-",
+                spread(shares, decimals=0) if shares else NONE,
                 spread(steady_batch_s(run) for run in runs),
                 spread(longest_moving_s(run) for run in runs),
                 spread(longest_moving_s(run) / steady_batch_s(run) for run in runs),
@@ -692,12 +694,6 @@ def longest_moving_s(result: Result) -> float:
     """The longest batch from the first that could know of the wish."""
     batch_s: list[float] = result["measured"]["batch_s"]
     return max(batch_s[-result["settings"]["moving_batches"] :])
-
-
-def find_share(result: Result) -> int:
-    """How many keys hybrid handoff asks for in a batch."""
-    share: int = result["measured"].get("share", result["settings"]["share"])
-    return share
 
 
 def batches_until_moved(result: Result) -> float | None:

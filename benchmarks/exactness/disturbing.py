@@ -272,18 +272,17 @@ def look_for_step(checkpoint: Path, step: str) -> int:
     if step == "switch-written":
         written = (home.read_epoch(path.name) for path in folder.glob("epochs/[0-9]*"))
         return sum(1 for epoch in written if epoch.arrivals)
-    if step == "taken-in":
-        planned = [int(log.name) for log in checkpoint.glob("offsets/[0-9]*")]
-        moved = (n for n in planned if home.read_epoch_of(n).in_batch(n).arrivals)
-        # The state behind a batch is the version after its number.
-        return sum(1 for n in moved if any(checkpoint.glob(f"state/*/*/{n + 1}[._]*")))
     counted = "commits" if step.endswith("committed") else "offsets"
     batches = [int(log.name) for log in checkpoint.glob(f"{counted}/[0-9]*")]
     # A batch in which nothing happens is planned with the epoch before it.
-    epochs = (home.read_epoch_of(batch).in_batch(batch) for batch in batches)
+    epochs = {batch: home.read_epoch_of(batch).in_batch(batch) for batch in batches}
     if step.startswith("asked"):
-        return sum(1 for epoch in epochs if epoch.asked or epoch.touched)
-    return sum(1 for epoch in epochs if epoch.arrivals)
+        return sum(1 for epoch in epochs.values() if epoch.asked or epoch.touched)
+    moved = [batch for batch, epoch in epochs.items() if epoch.arrivals]
+    if step == "taken-in":
+        # The state behind a batch is the version after its number.
+        moved = [n for n in moved if any(checkpoint.glob(f"state/*/*/{n + 1}[._]*"))]
+    return len(moved)
 
 
 def describe_batch(event: BatchFinished) -> dict[str, Any]:

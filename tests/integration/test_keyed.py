@@ -522,14 +522,18 @@ def test_lazy_handoff_leaves_untouched_keys_where_they_are_and_hybrid_brings_the
     check_ledgers([row for row in unique(run.rows + again.rows) if row.user not in cold])
 
 
+def read_one_batch(spark: SparkSession, folder: Path) -> DataFrame:
+    """A stream whose first batch has rows of all users, and no data follows."""
+    lines = [f'{{"user": "u{n % USERS}", "n": {n}}}' for n in range(ROWS)]
+    (folder / "data").mkdir()
+    (folder / "data" / "0.json").write_text("\n".join(lines))
+    return spark.readStream.schema("user string, n long").json(str(folder / "data"))
+
+
 def test_keys_move_in_batches_of_their_own_while_no_data_comes(
     begin: Callable[..., Run], spark: SparkSession, tmp_path: Path
 ) -> None:
-    lines = [f'{{"user": "u{n % USERS}", "n": {n}}}' for n in range(ROWS)]
-    (tmp_path / "data").mkdir()
-    (tmp_path / "data" / "0.json").write_text("\n".join(lines))
-    data = spark.readStream.schema("user string, n long").json(str(tmp_path / "data"))
-    run = begin(count, data=data)
+    run = begin(count, data=read_one_batch(spark, tmp_path))
     run.wait_batches(1)
     targets = {row.user: (row.partition + 1) % PARTITIONS for row in run.rows}
     run.move(targets, strategy="hybrid", share=USERS // 2)
@@ -549,10 +553,7 @@ def test_keys_move_in_batches_of_their_own_while_no_data_comes(
 def test_batches_that_only_move_keys_leave_the_watermark_to_the_data(
     begin: Callable[..., Run], spark: SparkSession, tmp_path: Path
 ) -> None:
-    lines = [f'{{"user": "u{n % USERS}", "n": {n}}}' for n in range(ROWS)]
-    (tmp_path / "data").mkdir()
-    (tmp_path / "data" / "0.json").write_text("\n".join(lines))
-    data = spark.readStream.schema("user string, n long").json(str(tmp_path / "data"))
+    data = read_one_batch(spark, tmp_path)
     timed = data.withColumn("at", F.timestamp_seconds(F.col("n") + 1)).withWatermark(
         "at", "1 second"
     )

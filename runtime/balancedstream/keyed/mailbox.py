@@ -44,14 +44,9 @@ class Mailbox:
         """Whether a process plans by this folder."""
         lock = os.open(self._lock, os.O_RDWR | os.O_CREAT)
         try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            return True
-        except OSError:
-            return False
+            return not self._take(lock)
         finally:
             os.close(lock)
-        return False
 
     def claim(self) -> bool:
         """Have no other process plan by this folder as long as this one runs.
@@ -63,20 +58,24 @@ class Mailbox:
             return True
         lock = os.open(self._lock, os.O_RDWR | os.O_CREAT)
         deadline_s = time.monotonic() + CLAIM_TIMEOUT_S
-        while True:
-            try:
-                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError:
-                if time.monotonic() > deadline_s:
-                    os.close(lock)
-                    return False
-                time.sleep(0.05)
-                continue
-            except OSError:
-                # This file system knows no locks, and nobody needs one who runs a single query.
-                log.warning("%s cannot be locked: run each balanced(...) in one query", self._lock)
-            _claimed[self._lock] = lock
-            return True
+        while not self._take(lock):
+            if time.monotonic() > deadline_s:
+                os.close(lock)
+                return False
+            time.sleep(0.05)
+        _claimed[self._lock] = lock
+        return True
+
+    def _take(self, lock: int) -> bool:
+        """Lock an open descriptor; False where another process has the lock."""
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return False
+        except OSError:
+            # This file system knows no locks, and nobody needs one who runs a single query.
+            log.warning("%s cannot be locked: run each balanced(...) in one query", self._lock)
+        return True
 
     def read_location(self) -> str | None:
         """Where the checkpoint of the query is that started last; None before."""
