@@ -18,6 +18,7 @@ from pyspark.sql.streaming import StatefulProcessor, StatefulProcessorHandle
 from pyspark.sql.streaming.stateful_processor import ExpiredTimerInfo, TimerValues
 from pyspark.sql.types import BooleanType, DataType, IntegralType, StructType
 
+from balancedstream.engine.decoding import decode_next_stream
 from balancedstream.engine.rows import cut_row, name_columns
 from balancedstream.engine.workers import spare_loaded_modules
 from balancedstream.keyed.encoding import KeyEncoding
@@ -73,6 +74,12 @@ class MovableProcessor(StatefulProcessor):
         self._reports = reports
         self._strip = strip
         self._strip_initial = strip_initial
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        """Called in a worker before it reads its first row."""
+        self.__dict__.update(state)
+        if isinstance(self._strip, StripRows):
+            decode_next_stream(ROUTE_COLUMN)
 
     def init(self, handle: StatefulProcessorHandle) -> None:
         """Called by Spark once a task, and in the driver to learn of the state variables.
