@@ -107,13 +107,17 @@ EVEN_REPETITIONS = 6
 """Queries of a session become faster one after another, by up to a tenth where batches take 0.4 s.
 So each of two arms runs before the other as often as after it."""
 
+BRIEFEST = (1.5, "frequent cheap")
+BRIEFEST_REPETITIONS = 12
+"""In batches of a third of a second chance is a tenth: more of them are compared."""
+
 SPARK_CASES = (
     (0.0, "independent"),
     (1.0, "independent"),
     (2.0, "independent"),
     (1.0, "constant"),
     (1.0, "frequent dear"),
-    (1.5, "frequent cheap"),
+    BRIEFEST,
 )
 WARM_UP: Case = {"zipf": 1.0, "costs": "constant", "repetition": 0}
 COMPARED_ARMS = ("round robin", "ours")
@@ -251,6 +255,9 @@ def measure_on_spark() -> None:
                 {"zipf": z, "costs": c, "rows_per_batch": rows, "repetition": repetition}
                 for z, c, rows, _ in long_kinds
             ]
+        zipf, costs = BRIEFEST
+        more = () if benchmark.smoke else range(EVEN_REPETITIONS + 1, BRIEFEST_REPETITIONS + 1)
+        cases += [{"zipf": zipf, "costs": costs, "repetition": each} for each in more]
         missing = benchmark.find_missing(cases)
         if not missing:
             return
