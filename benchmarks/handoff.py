@@ -7,7 +7,7 @@ policy's latency budget allows by what a tenth of the keys, which go first, have
 Besides, the same query without any move is timed with and without `balanced(...)`: that is what
 routing costs. A processor that does next to nothing with its rows shows it best, in short batches
 and in longer ones with ten and a hundred times the rows; beside it one that waits for each row, as
-the other benchmarks' do.
+the other benchmarks' do, and one that is given frames of pandas.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from dataclasses import asdict, dataclass, replace
 from itertools import islice
 from typing import Any
 
+import pandas as pd
 from harness import (
     Bench,
     Case,
@@ -45,6 +46,7 @@ from balancedstream.keyed.control import KeyControl
 EXECUTORS = 2
 KEY = Primitive("long")
 IDLE_ARMS = ("unmoved", "plain")
+IDLE_PANDAS_ARMS = ("pandas-unmoved", "pandas-plain")
 BUDGETED = "budgeted"
 """Hybrid handoff in shares of the size that `realizing` gives them."""
 
@@ -116,15 +118,24 @@ class Keeper(StatefulProcessor):  # type: ignore[misc]
         self._kept = handle.getValueState("kept", "n LONG, text STRING")
 
     def handleInputRows(self, key: Any, rows: Iterator[Row], timerValues: Any) -> Iterator[Row]:  # noqa: N802, N803
-        count = sum(1 for _ in rows)
+        yield Row(key=key[0], rows=self._count(sum(1 for _ in rows)))
+
+    def _count(self, rows: int) -> int:
         if self._wait_s:
-            time.sleep(count * self._wait_s)
-        seen = (self._kept.get() or (0,))[0] + count
+            time.sleep(rows * self._wait_s)
+        seen: int = (self._kept.get() or (0,))[0] + rows
         self._kept.update((seen, self._text))
-        yield Row(key=key[0], rows=seen)
+        return seen
 
     def close(self) -> None:
         pass
+
+
+class PandasKeeper(Keeper):
+    """The same in frames."""
+
+    def handleInputRows(self, key: Any, rows: Iterator[Any], timerValues: Any) -> Iterator[Any]:  # noqa: N802, N803
+        yield pd.DataFrame({"key": [key[0]], "rows": [self._count(sum(map(len, rows)))]})
 
 
 def main() -> None:
@@ -135,6 +146,8 @@ def main() -> None:
             (load.rows_per_batch, WAIT_MS): IDLE_ARMS,
             **{(load.rows_per_batch * times, 0): IDLE_ARMS for times in MORE_ROWS},
         }
+        for times in (1, MORE_ROWS[-1]):
+            arms[load.rows_per_batch * times, 0] += IDLE_PANDAS_ARMS
         cases: list[Case] = [
             {"arm": arm, "rows_per_batch": rows, "wait_ms": wait_ms, "repetition": repetition}
             for repetition in benchmark.repetitions
@@ -165,7 +178,7 @@ class HandoffBench(Bench[Load]):
         with watching(self._engine):
             query = f"{arm}-{repetition}"
             share = load.share
-            if control is None or arm in IDLE_ARMS:
+            if control is None or arm in (*IDLE_ARMS, *IDLE_PANDAS_ARMS):
                 count = load.filling_batches + load.idle_batches
                 finished, moved = self.run_query(states, query, count), []
             else:
@@ -210,13 +223,13 @@ class HandoffBench(Bench[Load]):
         rows = self._draw_rows(load)
         grouped: Any = rows.groupBy("key")
         control: KeyControl | None = None
-        if arm != "plain":
+        if not arm.endswith("plain"):
             frame: BalancedFrame = balanced(rows, "key")
             grouped, control = frame, frame.control
-        states = grouped.transformWithState(
-            Keeper(load.state_bytes, load.wait_ms), "key LONG, rows LONG", "update", "none"
-        )
-        return states, control
+        in_pandas = arm in IDLE_PANDAS_ARMS
+        transform = grouped.transformWithStateInPandas if in_pandas else grouped.transformWithState
+        keeper = (PandasKeeper if in_pandas else Keeper)(load.state_bytes, load.wait_ms)
+        return transform(keeper, "key LONG, rows LONG", "update", "none"), control
 
     def _draw_rows(self, load: Load) -> DataFrame:
         """At first each key once, then warm keys only."""

@@ -10,6 +10,7 @@ import argparse
 import json
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from itertools import product
 from pathlib import Path
 from statistics import fmean, median
 from typing import Any
@@ -628,11 +629,15 @@ def tabulate_handoff(results: Sequence[Result]) -> Iterator[str]:
     )
     yield ""
     overheads, rows = {}, []
-    for job in jobs:
-        plain, unmoved = arms["plain", job], arms["unmoved", job]
+    for form, job in product(("", "pandas-"), jobs):
+        if (f"{form}plain", job) not in arms:
+            continue
+        plain, unmoved = arms[f"{form}plain", job], arms[f"{form}unmoved", job]
         pairs = zip(unmoved, plain, strict=True)
         count, wait_ms = job
         work = f"{wait_ms} ms of waiting" if wait_ms else "none"
+        if form:
+            work += ", in pandas"
         ratios = [idle_batch_s(ours) / idle_batch_s(own) for ours, own in pairs]
         overheads[f"{count:,} rows a batch, work for each: {work}"] = ratios
         batches = (spread(idle_batch_s(run) for run in runs) for runs in (plain, unmoved))

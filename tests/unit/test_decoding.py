@@ -127,5 +127,5 @@ def test_a_worker_decodes_ahead_where_a_processor_is_given_rows() -> None:
     schema = StructType().add("n", "long")
     pickle.loads(pickle.dumps(make_processor(StripRows(schema, ["n"]))))  # noqa: S301
     assert load(ROUTED) != [ROUTED]
-    pickle.loads(pickle.dumps(make_processor(StripFrames(["n"]))))  # noqa: S301
+    pickle.loads(pickle.dumps(make_processor(StripFrames(schema, ["n"]))))  # noqa: S301
     assert load(ROUTED) == [ROUTED]

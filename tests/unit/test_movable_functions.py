@@ -17,7 +17,7 @@ from balancedstream.keyed import functions
 from balancedstream.keyed.encoding import KeyEncoding
 from balancedstream.keyed.functions import MovableFunction
 from balancedstream.keyed.packing import pack_state, unpack_state
-from balancedstream.keyed.processors import CONTROL_COLUMN, ROUTE_COLUMN, StripFrames
+from balancedstream.keyed.processors import ROUTE_COLUMN, StripFrames
 from balancedstream.keyed.storage import Home
 
 ENCODING = KeyEncoding(StructType().add("user", StringType()))
@@ -54,10 +54,10 @@ def run(
     )
     reports: list[Any] = []
     accumulator: Any = SimpleNamespace(add=reports.extend)
-    strip = StripFrames(("user", "n"))
+    strip = StripFrames(StructType().add("user", "string").add("n", "long"), ("user",))
     movable = MovableFunction(function, "keys", ENCODING, timeout, accumulator, strip)
-    control = [False] * rows or [True]
-    frame = pd.DataFrame({"user": "de", "n": 1, ROUTE_COLUMN: route, CONTROL_COLUMN: control})
+    # A control row where there are no others.
+    frame = pd.DataFrame({"user": "de", "n": [1] * rows or [0], ROUTE_COLUMN: route})
     defined = held is not None
     state = GroupState(
         held, NOW_MS, -1, timeout, False, False, defined, False, False, -1, b"", STATE

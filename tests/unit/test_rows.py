@@ -1,16 +1,18 @@
-"""A processor is given the user's rows alone, and each of them."""
+"""A processor is given the user's rows alone, and each of them: by themselves or in frames."""
 
 from __future__ import annotations
 
 import copy
+import warnings
 from typing import Any
 
+import pandas as pd
 import pytest
 from pyspark.sql import Row
 from pyspark.sql.types import BooleanType, DoubleType, LongType, StringType, StructType
 
 from balancedstream.engine.rows import cut_row, name_columns
-from balancedstream.keyed.processors import StripRows
+from balancedstream.keyed.processors import ROUTE_COLUMN, StripFrames, StripRows
 
 SCHEMA = (
     StructType()
@@ -71,4 +73,63 @@ def test_of_rows_that_equal_a_control_row_as_many_stay_as_came() -> None:
 def test_a_row_that_only_resembles_a_control_row_stays(row: tuple[Any, ...]) -> None:
     awaited = {KEY}
     assert strip([row], awaited) == [row[:-1]]
+    assert awaited == {KEY}
+
+
+FRAME_COLUMNS = [*SCHEMA.names, ROUTE_COLUMN]
+
+
+def strip_frames(rows: list[list[tuple[Any, ...]]], awaited: set[str]) -> list[pd.DataFrame]:
+    """As PySpark makes frames of rows."""
+    frames = (pd.DataFrame(chunk, columns=FRAME_COLUMNS) for chunk in rows)
+    return [*StripFrames(SCHEMA, ["user"])(frames, KEY, awaited)]
+
+
+def make_frame(rows: list[tuple[Any, ...]]) -> pd.DataFrame:
+    return pd.DataFrame([row[:-1] for row in rows], columns=SCHEMA.names)
+
+
+@pytest.mark.parametrize("place", [0, 1, 2])
+@pytest.mark.parametrize(
+    "data",
+    [
+        [(1, "de", 0.5, True, 3), (2, "de", 0.25, False, 3)],
+        [(1, "de", None, True, 3), (None, "de", 0.25, None, 3)],
+    ],
+    ids=["without nulls", "with nulls"],
+)
+def test_the_control_row_is_taken_out_of_a_frame_and_leaves_it_as_it_was(
+    data: list[tuple[Any, ...]], place: int
+) -> None:
+    awaited = {KEY, '"fr"'}
+    chunks = [[*data[:place], CONTROL, *data[place:]], data]
+    first, second = strip_frames(chunks, awaited)
+    pd.testing.assert_frame_equal(first, make_frame(data))
+    pd.testing.assert_frame_equal(second, make_frame(data))
+    assert awaited == {'"fr"'}
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        first["n"] = 0
+        second.loc[0, "n"] = 0
+
+
+def test_a_frame_with_nothing_but_the_control_row_is_not_given_and_its_equals_are() -> None:
+    data = (7, "de", 0.5, True, 3)
+    awaited = {KEY}
+    (only,) = strip_frames([[CONTROL], [data]], awaited)
+    pd.testing.assert_frame_equal(only, make_frame([data]))
+    (equals,) = strip_frames([[CONTROL, CONTROL]], {'"fr"'})
+    assert len(equals) == 2, "no control row came for this key"
+    assert [len(frame) for frame in strip_frames([[CONTROL, CONTROL], [CONTROL]], {KEY})] == [1, 1]
+
+
+@pytest.mark.parametrize(
+    "row",
+    [(0, "de", 0.0, False, 3), (0, "de", None, None, 3), (None, "de", None, False, 3)],
+    ids=["zero for null", "null for false", "null for zero"],
+)
+def test_a_row_of_a_frame_that_only_resembles_a_control_row_stays(row: tuple[Any, ...]) -> None:
+    awaited = {KEY}
+    (frame,) = strip_frames([[row]], awaited)
+    pd.testing.assert_frame_equal(frame, make_frame([row]))
     assert awaited == {KEY}

@@ -34,7 +34,6 @@ from balancedstream.keyed.encoding import KeyEncoding
 from balancedstream.keyed.functions import Function, MovableFunction
 from balancedstream.keyed.packing import check_packable
 from balancedstream.keyed.processors import (
-    CONTROL_COLUMN,
     ROUTE_COLUMN,
     MovableProcessor,
     Rows,
@@ -153,13 +152,13 @@ class BalancedFrame:
             self._encoding,
             timeoutConf,
             self.control.reports,
-            StripFrames(self._frame.columns),
+            StripFrames(self._frame.schema, self._keys),
         )
 
         def run(key: Any, frames: Rows, state: Any) -> Rows:
             yield from movable(key, frames, state)
 
-        grouped = self._group_routed(self.control, is_marked=True)
+        grouped = self._group_routed(self.control)
         applied: DataFrame = grouped.applyInPandasWithState(run, *modes)
         return applied
 
@@ -334,24 +333,18 @@ class BalancedFrame:
                 self._make_strip(in_pandas=in_pandas),
                 (initial or self)._make_strip(in_pandas=in_pandas),
             )
-            grouped = self._group_routed(self.control, is_marked=in_pandas)
+            grouped = self._group_routed(self.control)
             begins = initial._group_as_found() if initial else None
         transform = getattr(grouped, method)
         transformed: DataFrame = transform(processor, *modes, begins, event_time)
         return transformed
 
     def _make_strip(self, *, in_pandas: bool) -> Strip:
-        if in_pandas:
-            return StripFrames(self._frame.columns)
-        return StripRows(self._frame.schema, self._keys)
+        strip = StripFrames if in_pandas else StripRows
+        return strip(self._frame.schema, self._keys)
 
-    def _group_routed(self, control: KeyControl, *, is_marked: bool) -> Any:
-        """The data first, so that it alone says what the watermark is; then the control rows.
-
-        Args:
-            control: what says which keys move.
-            is_marked: whether a column tells which of both a row is.
-        """
+    def _group_routed(self, control: KeyControl) -> Any:
+        """The data first, so that it alone says what the watermark is; then the control rows."""
         spark = self._frame.sparkSession
         publish_checkpoints(spark)
         spark.dataSource.register(ControlSource)
@@ -374,15 +367,11 @@ class BalancedFrame:
             for field in self._frame.schema
         ]
         asked = rows.select(*columns, ROUTE_COLUMN)
-        if is_marked:
-            data = data.withColumn(CONTROL_COLUMN, sf.lit(False))
-            asked = asked.withColumn(CONTROL_COLUMN, sf.lit(True))
         return data.union(asked).groupBy(ROUTE_COLUMN, *self._keys)
 
     def _group_as_found(self) -> Any:
         """Every key where the stream begins with it: initial state is Spark's first batch's."""
-        hidden = {ROUTE_COLUMN: sf.lit(0), CONTROL_COLUMN: sf.lit(False)}
-        return self._frame.withColumns(hidden).groupBy(ROUTE_COLUMN, *self._keys)
+        return self._frame.withColumn(ROUTE_COLUMN, sf.lit(0)).groupBy(ROUTE_COLUMN, *self._keys)
 
 
 def balanced(df: DataFrame, *keys: str, name: str = DEFAULT_NAME) -> BalancedFrame:
@@ -409,7 +398,7 @@ def balanced(df: DataFrame, *keys: str, name: str = DEFAULT_NAME) -> BalancedFra
                 "started"
             )
             raise InvalidInputError(message)
-    for hidden in (ROUTE_COLUMN, CONTROL_COLUMN, STATE_COLUMN):
+    for hidden in (ROUTE_COLUMN, STATE_COLUMN):
         if hidden in df.columns:
             message = f"df: its column {hidden} has a name that is needed; rename the column"
             raise InvalidInputError(message)

@@ -20,7 +20,7 @@ from pyspark.sql.types import TimestampType
 from balancedstream.core.epochs import Arrival
 from balancedstream.engine.workers import spare_loaded_modules
 from balancedstream.keyed.encoding import KeyEncoding
-from balancedstream.keyed.processors import Rows, StripFrames
+from balancedstream.keyed.processors import ROUTE_COLUMN, Rows, StripFrames
 from balancedstream.keyed.storage import BatchContext
 from balancedstream.keyed.tasks import KeyTask, Report
 
@@ -143,7 +143,9 @@ class MovableFunction:
             # The timeout that came along holds on: Spark clears it only with the state's change.
             if self._is_due(taken_ms, state):
                 # Spark takes no timeout that is over, so it would call in a later batch.
-                nothing = iter((self._strip.cut(beginning).iloc[:0],))
+                # Without the hidden column, unless that was taken out above.
+                columns = beginning.drop(columns=ROUTE_COLUMN, errors="ignore")
+                nothing = iter((columns.iloc[:0],))
                 yield from self._function(values, nothing, SeenState(state, timed_out=True))
                 return
             self._set_timeout(taken_ms, state)

@@ -12,6 +12,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
+import numpy as np
 from pyspark import Accumulator, TaskContext
 from pyspark.sql import Row
 from pyspark.sql.streaming import StatefulProcessor, StatefulProcessorHandle
@@ -26,7 +27,6 @@ from balancedstream.keyed.storage import BatchContext
 from balancedstream.keyed.tasks import KeyTask, Report
 from balancedstream.keyed.variables import Clock, RecordingHandle
 
-CONTROL_COLUMN = "balancedstream_control"
 ROUTE_COLUMN = "balancedstream_route"
 
 Rows = Iterator[Any]
@@ -218,10 +218,10 @@ def fill_control(data_type: DataType) -> int | None:
 class StripRows:
     """A `Strip` of rows, whose last column is hidden: the route.
 
-    PySpark makes a Python object of each cell of each row, one by one: a column that marks control
-    rows would cost more than all else that is done for a row. An epoch says among which key's rows
-    there is a control row, and what it has in its columns is known. A row of the user's that has
-    the same is the same: then it does not matter which of them is taken out.
+    PySpark makes a Python object of each cell of each row: a column that marks control rows would
+    cost more than all else that is done for a row. An epoch says among which key's rows there is a
+    control row, and what it has in its columns is known. A row of the user's that has the same is
+    the same: then it does not matter which of them is taken out.
 
     Args:
         schema: the user's columns.
@@ -230,11 +230,7 @@ class StripRows:
 
     def __init__(self, schema: StructType, keys: Sequence[str]) -> None:
         self._columns = tuple(schema.names)
-        self._fills = [
-            (place, fill_control(field.dataType))
-            for place, field in enumerate(schema)
-            if field.name not in keys
-        ]
+        self._fills = [(schema.names.index(name), fill) for name, fill in _list_fills(schema, keys)]
 
     def __call__(self, rows: Rows, key: str, awaited: set[str]) -> Rows:
         """See `Strip`."""
@@ -256,23 +252,46 @@ class StripRows:
 
 
 class StripFrames:
-    """A `Strip` of frames of pandas, where a column tells which rows are control rows.
+    """A `Strip` of frames of pandas, which PySpark makes of rows: see `StripRows`.
+
+    Frames are changed, not copied: each is made for one call.
 
     Args:
-        columns: the user's.
+        schema: the user's columns.
+        keys: those of the key.
     """
 
-    def __init__(self, columns: Sequence[str]) -> None:
-        self._columns = [*columns]
+    def __init__(self, schema: StructType, keys: Sequence[str]) -> None:
+        self._fills = _list_fills(schema, keys)
 
     def __call__(self, frames: Rows, key: str, awaited: set[str]) -> Rows:
         """See `Strip`; without frames that are then empty, too."""
-        return (data for data in map(self.cut, frames) if len(data))
+        for frame in frames:
+            data = self._drop_control(frame, key, awaited) if key in awaited else frame
+            if len(data):
+                yield self.cut(data)
 
     def cut(self, frame: Any) -> Any:
-        """One frame, which may be empty then."""
-        control = frame[CONTROL_COLUMN]
-        data = frame[self._columns]
-        if control.any():
-            data = data[~control.astype(bool)].reset_index(drop=True)
-        return data
+        """One frame without its hidden column."""
+        del frame[ROUTE_COLUMN]
+        return frame
+
+    def _drop_control(self, frame: Any, key: str, awaited: set[str]) -> Any:
+        same = np.ones(len(frame), bool)
+        for name, fill in self._fills:
+            column = frame[name]
+            found = column.isna() if fill is None else column == fill
+            same &= found.to_numpy(bool, na_value=False)
+        places = np.flatnonzero(same)
+        if not len(places):
+            return frame
+        awaited.remove(key)
+        others = np.arange(len(frame)) != places[0]
+        return frame[others].reset_index(drop=True)
+
+
+def _list_fills(schema: StructType, keys: Sequence[str]) -> list[tuple[str, int | None]]:
+    """What a control row has in those of the user's columns that are none of the key."""
+    return [
+        (field.name, fill_control(field.dataType)) for field in schema if field.name not in keys
+    ]
