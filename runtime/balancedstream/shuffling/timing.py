@@ -72,13 +72,14 @@ class FunctionMeter(Generic[Part, Output]):
         self._began_s = 0.0
         # What the function has taken so far of the piece that it has, before the last pause.
         self._taken_s = 0.0
-        self._pieces: list[Piece[Part]] = []
+        # Each with what it was estimated to take.
+        self._pieces: list[tuple[Piece[Part], float]] = []
         # What each of these pieces took that the function is done with.
         self._took_s = array("d")
         self._estimated_s = 0.0
         self._real_s = 0.0
-        self._judged_items = array("q")
         self._judged_rows = array("q")
+        self._judged_estimated_s = array("d")
         self._judged_s = array("d")
 
     def run(
@@ -113,7 +114,7 @@ class FunctionMeter(Generic[Part, Output]):
         took_s = np.array(self._judged_s)
         rows = np.array(self._judged_rows)
         judged_s = float(took_s.sum())
-        estimated_s = self._estimate(np.array(self._judged_items), rows)
+        estimated_s = np.array(self._judged_estimated_s)
         total_s = estimated_s.sum()
         scaled_s = estimated_s * (judged_s / total_s) if total_s else estimated_s
         equal_s = rows * (judged_s / max(rows.sum(), 1))
@@ -134,8 +135,9 @@ class FunctionMeter(Generic[Part, Output]):
         for pieces in inputs:
             items = np.array([piece.item for piece in pieces])
             rows = np.array([piece.rows for piece in pieces])
-            self._estimated_s += float(self._estimate(items, rows).sum())
-            self._pieces = pieces
+            estimated_s = self._estimate(items, rows)
+            self._estimated_s += float(estimated_s.sum())
+            self._pieces = list(zip(pieces, estimated_s.tolist(), strict=True))
             # As little as can be is done between two pieces: the function may wait or compute long,
             # and the processor's caches have lost this code by then.
             for piece in pieces:
@@ -155,12 +157,12 @@ class FunctionMeter(Generic[Part, Output]):
         if finished and self.is_cold():
             _warm.add(self._name)
             del finished[0]
-        names = name_items(np.array([piece.item for piece, _ in finished], np.int64))
-        for name, (piece, took_s) in zip(names, finished, strict=True):
+        names = name_items(np.array([piece.item for (piece, _), _ in finished], np.int64))
+        for name, ((piece, estimated_s), took_s) in zip(names, finished, strict=True):
             self._sketch.update(name, took_s, records=piece.rows)
             if len(self._judged_s) < JUDGED_PIECES:
-                self._judged_items.append(piece.item)
                 self._judged_rows.append(piece.rows)
+                self._judged_estimated_s.append(estimated_s)
                 self._judged_s.append(took_s)
 
     def _estimate(self, items: NDArray[np.int64], rows: NDArray[np.int64]) -> NDArray[np.float64]:
