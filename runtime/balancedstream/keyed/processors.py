@@ -230,7 +230,7 @@ class StripRows:
 
     def __init__(self, schema: StructType, keys: Sequence[str]) -> None:
         self._columns = tuple(schema.names)
-        self._fills = [(schema.names.index(name), fill) for name, fill in _list_fills(schema, keys)]
+        self._fills = _list_fills(schema, keys)
 
     def __call__(self, rows: Rows, key: str, awaited: set[str]) -> Rows:
         """See `Strip`."""
@@ -262,7 +262,8 @@ class StripFrames:
     """
 
     def __init__(self, schema: StructType, keys: Sequence[str]) -> None:
-        self._fills = _list_fills(schema, keys)
+        fills = _list_fills(schema, keys)
+        self._fills = [(schema.names[place], fill) for place, fill in fills]
 
     def __call__(self, frames: Rows, key: str, awaited: set[str]) -> Rows:
         """See `Strip`; without frames that are then empty, too."""
@@ -290,8 +291,10 @@ class StripFrames:
         return frame[others].reset_index(drop=True)
 
 
-def _list_fills(schema: StructType, keys: Sequence[str]) -> list[tuple[str, int | None]]:
-    """What a control row has in those of the user's columns that are none of the key."""
+def _list_fills(schema: StructType, keys: Sequence[str]) -> list[tuple[int, int | None]]:
+    """Places of the user's columns that are none of the key, and what a control row has there."""
     return [
-        (field.name, fill_control(field.dataType)) for field in schema if field.name not in keys
+        (place, fill_control(field.dataType))
+        for place, field in enumerate(schema)
+        if field.name not in keys
     ]
