@@ -21,11 +21,13 @@ from pyspark import TaskContext, cloudpickle
 from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame, Row, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
+from pyspark.sql.pandas.serializers import ArrowStreamSerializer
 from pyspark.sql.streaming.query import StreamingQuery
 from pyspark.sql.streaming.stateful_processor import StatefulProcessor
 
 from balancedstream import BalancedFrame, balanced, read_state
 from balancedstream.core.epochs import Wish
+from balancedstream.engine import decoding
 from balancedstream.errors import InvalidInputError, PlanTooLargeError
 from balancedstream.keyed.control import KeyControl
 from balancedstream.spark_names import BATCH_PROPERTY
@@ -66,6 +68,12 @@ def make_wide(number: int) -> tuple[Any, ...]:
     return (cost, at.date(), at, at, bytearray(b"\0x"), -0.5, place, counts, ["a", None])
 
 
+def is_decoding() -> bool:
+    """Whether PySpark has opened this task's stream of rows through `engine.decoding`."""
+    opener: Any = ArrowStreamSerializer.load_stream
+    return opener.__module__ == decoding.__name__ and not decoding._markers
+
+
 class Ledger(StatefulProcessor):
     """Keeps what a key has seen in all three kinds of state, and says all of it each time."""
 
@@ -95,6 +103,7 @@ class Ledger(StatefulProcessor):
 
     def handleInputRows(self, key: Any, rows: Iterator[Row], timerValues: Any) -> Iterator[Row]:
         seen = [*rows]
+        assert is_decoding(), "PySpark has not read these rows where they are decoded"
         assert all([*row.__fields__] == ["user", "n"] for row in seen)
         assert len(key) == 1
         yield Row(user=key[0], **self.add([row.n for row in seen]).asDict())

@@ -93,6 +93,16 @@ def types_of(row: tuple[Any, ...]) -> list[type]:
     return [type(cell) for cell in row]
 
 
+@pytest.mark.parametrize("kind", ["array", "map", "struct"])
+def test_who_changes_a_nested_cell_does_not_change_the_key(kind: str) -> None:
+    data_type, values = COLUMNS[kind]
+    decode_next_stream("key")
+    (loaded,) = load(pa.RecordBatch.from_arrays([pa.array(values[:1], data_type)], ["key"]))
+    ((key, cell),) = read_rows(loaded)
+    cell.clear()
+    assert (key, cell) == (values[0], type(cell)())
+
+
 def test_rows_can_be_read_in_any_order() -> None:
     decode_next_stream("n")
     (loaded,) = load(pa.RecordBatch.from_pydict({"n": range(1000)}))

@@ -150,6 +150,20 @@ def test_a_timeout_that_is_over_calls_the_function_once_at_the_new_place(
     assert output == [("timed out", [0])]
 
 
+def test_a_function_that_changes_its_frame_is_given_its_columns_again_when_the_key_times_out(
+    home: Home, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def change(key: Any, frames: Iterator[pd.DataFrame], state: Any) -> Iterator[Any]:
+        for frame in frames:
+            yield [*frame.columns]
+            frame["extra"] = 0
+            del frame["n"]
+
+    epoch = arrive(home, (7,), NOW_MS - 1)
+    output, _, _ = run(change, epoch, home, monkeypatch, rows=1, route=3)
+    assert output == [["user", "n"], ["user", "n"]]
+
+
 def test_rows_at_the_new_place_replace_the_timeout_that_came_along(
     home: Home, monkeypatch: pytest.MonkeyPatch
 ) -> None:

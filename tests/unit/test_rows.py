@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import warnings
+from collections import namedtuple
 from typing import Any
 
 import pandas as pd
@@ -76,13 +77,13 @@ def test_a_row_that_only_resembles_a_control_row_stays(row: tuple[Any, ...]) -> 
     assert awaited == {KEY}
 
 
-FRAME_COLUMNS = [*SCHEMA.names, ROUTE_COLUMN]
-
-
-def strip_frames(rows: list[list[tuple[Any, ...]]], awaited: set[str]) -> list[pd.DataFrame]:
-    """As PySpark makes frames of rows."""
-    frames = (pd.DataFrame(chunk, columns=FRAME_COLUMNS) for chunk in rows)
-    return [*StripFrames(SCHEMA, ["user"])(frames, KEY, awaited)]
+def strip_frames(
+    rows: list[list[tuple[Any, ...]]], awaited: set[str], schema: StructType = SCHEMA
+) -> list[pd.DataFrame]:
+    """As PySpark makes frames of rows, with other names where one comes twice or is odd."""
+    named = namedtuple("named", [*schema.names, ROUTE_COLUMN], rename=True)
+    frames = (pd.DataFrame([named(*row) for row in chunk]) for chunk in rows)
+    return [*StripFrames(schema, ["user"])(frames, KEY, awaited)]
 
 
 def make_frame(rows: list[tuple[Any, ...]]) -> pd.DataFrame:
@@ -111,6 +112,23 @@ def test_the_control_row_is_taken_out_of_a_frame_and_leaves_it_as_it_was(
         warnings.simplefilter("error")
         first["n"] = 0
         second.loc[0, "n"] = 0
+
+
+ODD_NAMES = (
+    StructType()
+    .add("user", StringType())
+    .add("event time", LongType())
+    .add("n", LongType())
+    .add("n", StringType())
+)
+ODD = [("de", 0, 5, "x", 3), ("de", 0, 0, None, 3), ("de", 0, 0, "x", 3)]
+
+
+def test_a_control_row_is_found_where_names_come_twice_or_are_no_identifiers() -> None:
+    (frame,) = strip_frames([ODD], {KEY}, ODD_NAMES)
+    assert frame.to_numpy().tolist() == [[*ODD[0][:-1]], [*ODD[2][:-1]]]
+    rows = [*StripRows(ODD_NAMES, ["user"])(iter(ODD), KEY, {KEY})]
+    assert rows == [ODD[0][:-1], ODD[2][:-1]]
 
 
 def test_a_frame_with_nothing_but_the_control_row_is_not_given_and_its_equals_are() -> None:

@@ -2,7 +2,8 @@
 
 `transformWithState` gives a processor rows, and PySpark's worker asks an Arrow array of each column
 for each cell of each row (`pyspark.worker`, SQL_TRANSFORM_WITH_STATE_PYTHON_ROW_UDF): about 1 µs a
-cell, and those of the key twice. pyarrow makes a list of them in a small part of that.
+cell, and those of the key twice. pyarrow makes a list of many in less; how much less depends on its
+version.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ import pyarrow as pa
 from pyspark.sql.pandas.serializers import ArrowStreamSerializer
 
 ROWS_AT_ONCE: Final = 128
-"""What is decoded ahead: little memory, however large a batch's cells are."""
+"""What is decoded ahead. Few, for these cells are in memory beside the batch."""
 
 _markers: list[str] = []
 """A column of the stream that this worker reads next, if that is to be decoded ahead."""
@@ -48,7 +49,8 @@ def _load_decoded(serializer: ArrowStreamSerializer, stream: IO[bytes]) -> Itera
 class DecodedBatch:
     """An Arrow batch for who reads `batch.column(i)[row].as_py()`, row by row.
 
-    All else is asked of the batch itself.
+    All else is asked of the batch itself, cells of nested types as well: PySpark makes two lists of
+    one that is in the key, and the user may change that of the row.
 
     Args:
         batch: what it stands for.
@@ -60,9 +62,12 @@ class DecodedBatch:
 
     def __init__(self, batch: pa.RecordBatch) -> None:
         self._batch = batch
-        self._columns = [_DecodedColumn(column) for column in batch.columns]
+        self._columns = [
+            column if pa.types.is_nested(column.type) else _DecodedColumn(column)
+            for column in batch.columns
+        ]
 
-    def column(self, place: int) -> _DecodedColumn:
+    def column(self, place: int) -> Any:
         """See `pyarrow.RecordBatch.column`."""
         return self._columns[place]
 
@@ -73,9 +78,9 @@ class DecodedBatch:
 
 
 class _DecodedColumn:
-    """A column that is its own cell: that of the row it was asked for last.
+    """A column that is its own cell, that of the row it was asked for last: read it at once.
 
-    No object is made of a cell but the one that is asked for.
+    So no object is made of a cell but the one that is asked for.
     """
 
     def __init__(self, array: pa.Array) -> None:

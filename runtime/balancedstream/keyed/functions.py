@@ -20,7 +20,7 @@ from pyspark.sql.types import TimestampType
 from balancedstream.core.epochs import Arrival
 from balancedstream.engine.workers import spare_loaded_modules
 from balancedstream.keyed.encoding import KeyEncoding
-from balancedstream.keyed.processors import ROUTE_COLUMN, Rows, StripFrames
+from balancedstream.keyed.processors import Rows, StripFrames
 from balancedstream.keyed.storage import BatchContext
 from balancedstream.keyed.tasks import KeyTask, Report
 
@@ -133,20 +133,22 @@ class MovableFunction:
     ) -> Rows:
         every = iter(frames)
         beginning = next(every)
+        nothing = None
+        if taken_ms != GroupState.NO_TIMESTAMP:
+            # Its columns, before the function may change them.
+            nothing = self._strip.cut(beginning.iloc[:0])
         data = self._strip(itertools.chain((beginning,), every), text, task.awaited)
         first = next(data, None)
         seen = SeenState(state, timed_out=False)
         if first is not None:
             yield from self._function(values, itertools.chain((first,), data), seen)
         untouched = not seen.changed and seen.timeout_ms == GroupState.NO_TIMESTAMP
-        if untouched and taken_ms != GroupState.NO_TIMESTAMP:
+        if untouched and nothing is not None:
             # The timeout that came along holds on: Spark clears it only with the state's change.
             if self._is_due(taken_ms, state):
                 # Spark takes no timeout that is over, so it would call in a later batch.
-                # Without the hidden column, unless that was taken out above.
-                columns = beginning.drop(columns=ROUTE_COLUMN, errors="ignore")
-                nothing = iter((columns.iloc[:0],))
-                yield from self._function(values, nothing, SeenState(state, timed_out=True))
+                timed_out = SeenState(state, timed_out=True)
+                yield from self._function(values, iter((nothing,)), timed_out)
                 return
             self._set_timeout(taken_ms, state)
         is_asked = task.is_asked(text, has_rows=first is not None)

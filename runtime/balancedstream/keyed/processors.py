@@ -262,8 +262,7 @@ class StripFrames:
     """
 
     def __init__(self, schema: StructType, keys: Sequence[str]) -> None:
-        fills = _list_fills(schema, keys)
-        self._fills = [(schema.names[place], fill) for place, fill in fills]
+        self._fills = _list_fills(schema, keys)
 
     def __call__(self, frames: Rows, key: str, awaited: set[str]) -> Rows:
         """See `Strip`; without frames that are then empty, too."""
@@ -279,8 +278,9 @@ class StripFrames:
 
     def _drop_control(self, frame: Any, key: str, awaited: set[str]) -> Any:
         same = np.ones(len(frame), bool)
-        for name, fill in self._fills:
-            column = frame[name]
+        for place, fill in self._fills:
+            # Not by its name: PySpark gives a column another one where it is no identifier.
+            column = frame.iloc[:, place]
             found = column.isna() if fill is None else column == fill
             same &= found.to_numpy(bool, na_value=False)
         places = np.flatnonzero(same)
