@@ -24,6 +24,11 @@ SCHEMA = (
 )
 KEY = '"de"'
 CONTROL = (0, "de", None, False, 3)
+RESEMBLING = pytest.mark.parametrize(
+    "row",
+    [(0, "de", 0.0, False, 3), (0, "de", None, None, 3), (None, "de", None, False, 3)],
+    ids=["zero for null", "null for false", "null for zero"],
+)
 
 
 def strip(rows: list[tuple[Any, ...]], awaited: set[str]) -> list[Row]:
@@ -66,11 +71,7 @@ def test_of_rows_that_equal_a_control_row_as_many_stay_as_came() -> None:
     assert strip([CONTROL], {'"fr"'}) == [CONTROL[:-1]], "no control row came for this key"
 
 
-@pytest.mark.parametrize(
-    "row",
-    [(0, "de", 0.0, False, 3), (0, "de", None, None, 3), (None, "de", None, False, 3)],
-    ids=["zero for null", "null for false", "null for zero"],
-)
+@RESEMBLING
 def test_a_row_that_only_resembles_a_control_row_stays(row: tuple[Any, ...]) -> None:
     awaited = {KEY}
     assert strip([row], awaited) == [row[:-1]]
@@ -141,11 +142,7 @@ def test_a_frame_with_nothing_but_the_control_row_is_not_given_and_its_equals_ar
     assert [len(frame) for frame in strip_frames([[CONTROL, CONTROL], [CONTROL]], {KEY})] == [1, 1]
 
 
-@pytest.mark.parametrize(
-    "row",
-    [(0, "de", 0.0, False, 3), (0, "de", None, None, 3), (None, "de", None, False, 3)],
-    ids=["zero for null", "null for false", "null for zero"],
-)
+@RESEMBLING
 def test_a_row_of_a_frame_that_only_resembles_a_control_row_stays(row: tuple[Any, ...]) -> None:
     awaited = {KEY}
     (frame,) = strip_frames([[row]], awaited)

@@ -252,7 +252,7 @@ class StripRows:
 
 
 class StripFrames:
-    """A `Strip` of frames of pandas, which PySpark makes of rows: see `StripRows`.
+    """A `Strip` of frames of pandas; control rows are found as `StripRows` finds them.
 
     Frames are changed, not copied: each is made for one call.
 
