@@ -20,6 +20,10 @@ from balancedstream.engine.session import LocalExecutors, remove_work_folder, tu
 
 PARTITIONS = 6
 
+SHORT_LIVED_JVM = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
+"""Most of what these processes compute in their few minutes is compiling: the second compiler's work
+would not pay."""
+
 
 @pytest.fixture(scope="session")
 def spark() -> Iterator[SparkSession]:
@@ -31,6 +35,9 @@ def spark() -> Iterator[SparkSession]:
             SparkSession.builder.appName("integration")
             .config("spark.ui.enabled", "false")
             .config("spark.sql.shuffle.partitions", str(PARTITIONS))
+            # Spark searches an interrupted batch's error by a regular expression that recurses.
+            .config("spark.driver.extraJavaOptions", f"{SHORT_LIVED_JVM} -Xss8m")
+            .config("spark.executor.extraJavaOptions", SHORT_LIVED_JVM)
             .getOrCreate()
         )
     session.sparkContext.setLogLevel("OFF")

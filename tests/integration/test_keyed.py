@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import random
+import signal
 import sys
 import time
 from collections import Counter, defaultdict
@@ -15,8 +17,10 @@ from pathlib import Path
 from typing import Any
 
 import pandas as pd
+import processes
 import pytest
 from patience import PATIENCE_S
+from processes import find_own_executor
 from pyspark import TaskContext, cloudpickle
 from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame, Row, SparkSession
@@ -36,6 +40,7 @@ pytestmark = pytest.mark.integration
 
 # The executors cannot import test modules: functions travel with their code.
 cloudpickle.register_pickle_by_value(sys.modules[__name__])
+cloudpickle.register_pickle_by_value(processes)
 
 PARTITIONS = 6
 USERS = 8
@@ -217,7 +222,7 @@ def to_frame(rows: Iterator[Row]) -> pd.DataFrame:
 
 
 class Dice(Ledger):
-    """Draws numbers that no second attempt draws again; its first attempt at a task fails late."""
+    """Draws numbers that no second attempt draws again."""
 
     def handleInputRows(self, key: Any, rows: Iterator[Row], timerValues: Any) -> Iterator[Row]:
         partition, batch = where()
@@ -229,11 +234,50 @@ class Dice(Ledger):
             user=key[0], total=len(kept), items=kept, firsts="", partition=partition, batch=batch
         )
 
+
+class FailingDice(Dice):
+    """Its first attempt at a task fails late."""
+
     def close(self) -> None:
         task: Any = TaskContext.get()
         if task is not None and task.attemptNumber() == 0 and where()[1] % 2:
             message = "the first attempt fails"
             raise RuntimeError(message)
+
+
+class ZombieDice(Dice):
+    """One task that hands keys over loses its executor, and finishes when its batch is committed.
+
+    Args:
+        checkpoint: of the query.
+        folder: has the file that the task writes to, as `written last`.
+    """
+
+    def __init__(self, checkpoint: Path, folder: Path) -> None:
+        self._checkpoint = checkpoint
+        self._folder = folder
+
+    def close(self) -> None:
+        task: Any = TaskContext.get()
+        if task is None:
+            return
+        partition, batch = where()
+        handoffs = self._checkpoint / "balancedstream" / "keys" / "handoffs"
+        own = [*handoffs.glob(f"{batch}-{partition}-{task.taskAttemptId()}-*.state")]
+        if not own:
+            return
+        # The file itself is removed some batches later.
+        try:
+            os.link(own[0], self._folder / "written last")
+        except FileExistsError:
+            return
+        # What PySpark's daemon tells its workers when the executor is gone.
+        signal.signal(signal.SIGHUP, signal.SIG_IGN)
+        os.kill(find_own_executor(), signal.SIGKILL)
+        deadline_s = time.monotonic() + PATIENCE_S
+        while not (self._checkpoint / "commits" / str(batch)).exists():
+            assert time.monotonic() < deadline_s
+            time.sleep(0.02)
 
 
 HELD = "user string, n long, old_ms long, partition int, batch long"
@@ -395,6 +439,15 @@ def check_ledgers(rows: list[Row], totals_before: Mapping[str, int] | None = Non
     assert Counter(row.user for row in rows) == dict.fromkeys(seen, batches)
 
 
+def check_dice(run: Run) -> None:
+    """Each user still has all numbers that were drawn and said before."""
+    for user in run.partitions():
+        said = [row.items for row in run.rows if row.user == user]
+        for before, after in pairwise(said):
+            assert after[: len(before)] == before
+            assert len(after) > len(before)
+
+
 def unique(rows: list[Row]) -> list[Row]:
     """A batch that was interrupted is run again."""
     return [*{(row.user, row.batch): row for row in rows}.values()]
@@ -450,8 +503,8 @@ def find_partitions(spark: SparkSession, folder: Path, **options: Any) -> dict[s
     return {row.key["user"]: row.partition_id for row in found}
 
 
-def count(frame: BalancedFrame, processor: type[Ledger] = Ledger) -> DataFrame:
-    return frame.transformWithState(processor(), SEEN, "update", "none")
+def count(frame: BalancedFrame, processor: Ledger | None = None) -> DataFrame:
+    return frame.transformWithState(processor or Ledger(), SEEN, "update", "none")
 
 
 def test_a_key_moves_with_its_whole_state_and_no_other_key_changes_its_partition(
@@ -630,7 +683,7 @@ def test_state_variables_and_timers_do_what_they_do_without_balanced_while_keys_
     stream: Callable[[int], DataFrame], begin: Callable[..., Run], tmp_path: Path
 ) -> None:
     modes = Script(), SAID, "update", "processingTime"
-    steps = 8
+    steps = 12
     plain: list[Row] = []
     query = (
         users(stream(ROWS)).groupBy("user").transformWithState(*modes)
@@ -639,21 +692,24 @@ def test_state_variables_and_timers_do_what_they_do_without_balanced_while_keys_
         .option("checkpointLocation", str(tmp_path / "plain"))
         .start()
     )  # fmt: skip
-    run = begin(lambda frame: frame.transformWithState(*modes))
-    for moved in range(steps):
-        run.wait_batches(1)
-        run.move({f"u{n}": (moved + n) % PARTITIONS for n in range(USERS)})
-    run.query.stop()
     deadline_s = time.monotonic() + PATIENCE_S
     while len(plain) < steps * USERS and query.isActive and time.monotonic() < deadline_s:
         time.sleep(0.1)
     query.stop()
+    run = begin(lambda frame: frame.transformWithState(*modes))
+    # A move that is replaced before it has begun never happens: each is awaited.
+    moves = 0
+    while moves < 3 or len(run.rows) < steps * USERS:
+        targets = {f"u{n}": (moves + n) % PARTITIONS for n in range(USERS)}
+        run.move(targets)
+        run.wait(lambda _, to=targets: {u: p[-1] for u, p in run.partitions().items()} == to)
+        moves += 1
+    run.query.stop()
     expected = {(row.user, row.step): row.said for row in plain}
     said = {(row.user, row.step): row.said for row in run.rows if row.step < steps}
     assert len(said) == steps * USERS
     for place, seen in said.items():
         assert seen == expected[place], place
-    assert all(len(set(partitions)) >= 3 for partitions in run.partitions().values())
 
 
 def live(frame: BalancedFrame) -> DataFrame:
@@ -753,7 +809,7 @@ def test_spark_tells_no_function_of_a_timeout_that_stands_so_such_a_key_stays(
 def test_the_state_of_the_attempt_that_counts_moves_also_where_no_two_attempts_agree(
     begin: Callable[..., Run],
 ) -> None:
-    run = begin(lambda frame: count(frame, Dice))
+    run = begin(lambda frame: count(frame, FailingDice()))
     run.wait_batches(1)
     home = {row.user: row.partition for row in run.rows}
     handed_over_twice = False
@@ -766,11 +822,23 @@ def test_the_state_of_the_attempt_that_counts_moves_also_where_no_two_attempts_a
             break
     run.query.stop()
     assert handed_over_twice
-    for user in home:
-        said = [row.items for row in run.rows if row.user == user]
-        for before, after in pairwise(said):
-            assert after[: len(before)] == before
+    check_dice(run)
     assert all(len(set(seen)) >= 3 for seen in run.partitions().values())
+
+
+def test_state_that_a_zombie_writes_when_its_batch_is_committed_is_not_what_moves(
+    begin: Callable[..., Run], tmp_path: Path
+) -> None:
+    dice = ZombieDice(tmp_path / "checkpoint", tmp_path)
+    run = begin(lambda frame: count(frame, dice))
+    run.wait_batches(1)
+    targets = {row.user: (row.partition + 1) % PARTITIONS for row in run.rows}
+    run.move(targets)
+    run.wait(lambda _: {u: p[-1] for u, p in run.partitions().items()} == targets)
+    run.wait(lambda _: (tmp_path / "written last").stat().st_size)
+    run.wait_batches(1)
+    run.query.stop()
+    check_dice(run)
 
 
 def test_one_balanced_frame_is_refused_to_a_second_query_and_serves_the_next_one(

@@ -18,9 +18,11 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+import processes
 import pyarrow as pa
 import pytest
 from patience import PATIENCE_S
+from processes import find_own_executor
 from pyspark import TaskContext, cloudpickle
 from pyspark.sql import DataFrame, Row, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
@@ -40,6 +42,7 @@ pytestmark = pytest.mark.integration
 
 # The executors cannot import test modules: functions travel with their code.
 cloudpickle.register_pickle_by_value(sys.modules[__name__])
+cloudpickle.register_pickle_by_value(processes)
 
 ROWS = 400
 DEAR_S = 0.004
@@ -212,10 +215,6 @@ def test_workers_freeze_what_they_have_loaded_and_nothing_of_their_tasks(
     assert max(row.kept for row in seen) == 1
 
 
-def parent_of(pid: int) -> int:
-    return int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
-
-
 def runs_batch(batch: int | None) -> bool:
     """Whether this task is of that micro-batch; None for any."""
     return batch is None or TaskContext.get().getLocalProperty(BATCH_PROPERTY) == str(batch)
@@ -235,7 +234,7 @@ def note_map_tasks(
 
     def echo(frames: Iterator[Any]) -> Iterator[Any]:
         context = TaskContext.get()
-        executor = parent_of(os.getppid())
+        executor = find_own_executor()
         attempt = context.taskAttemptId()
         if runs_batch(batch):
             (folder / f"{context.partitionId()}-{attempt}-{executor}").touch()
@@ -275,7 +274,7 @@ def kill_own_executor(
         elif not killed.exists():
             await_that(ended.exists)
             if partition == 1:
-                executor = parent_of(os.getppid())
+                executor = find_own_executor()
                 killed.write_text(str(executor))
                 os.kill(executor, signal.SIGKILL)
             await_that(killed.exists)
@@ -407,7 +406,7 @@ def follow(slow: Path) -> Callable[[Iterator[Any]], Iterator[Any]]:
     """Rows with their executor and work; the executor that the file names is six times slower."""
 
     def work(frames: Iterator[Any]) -> Iterator[Any]:
-        executor = parent_of(os.getppid())
+        executor = find_own_executor()
         is_slow = slow.exists() and slow.read_text() == str(executor)
         for frame in frames:
             work = frame["kind"].map({"long": 10, "short": 1})
