@@ -21,8 +21,7 @@ from balancedstream.engine.session import LocalExecutors, remove_work_folder, tu
 PARTITIONS = 6
 
 SHORT_LIVED_JVM = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
-"""Most of what these processes compute in their few minutes is compiling: the second compiler's work
-would not pay."""
+"""In their few minutes these processes would spend most of their time compiling once more."""
 
 
 @pytest.fixture(scope="session")
