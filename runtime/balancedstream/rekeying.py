@@ -30,6 +30,9 @@ SWITCH_BATCHES = 3
 PATIENCE_BATCHES = 10
 """A key whose state does not come in so many batches is left where it is, with the reason."""
 
+GIVEN_UP_BATCHES = 1_000
+"""After so many it may be asked for again: what kept it from moving may be over."""
+
 
 @dataclass(slots=True)
 class _Query:
@@ -47,7 +50,8 @@ class _Query:
         told: all that it was told with that; None before the first time in this run.
         under_way: key to route, of keys that are not yet where they shall be.
         fixed: those of the hot keys that can never be moved, as rows without a key.
-        given_up: (key, partition) that did not come or cannot be, and is not asked for again.
+        given_up: (key, partition) that did not come or cannot be, to the batch since when it is not
+            asked for.
         last_arrival: the last batch in which keys changed their partition; None for none.
         progress: the last batch in which a key arrived, or could not yet have done so.
     """
@@ -63,7 +67,7 @@ class _Query:
     told: tuple[dict[str, int], int, int | None] | None = None
     under_way: dict[str, int] = field(default_factory=dict)
     fixed: set[str] = field(default_factory=set)
-    given_up: set[tuple[str, int]] = field(default_factory=set)
+    given_up: dict[tuple[str, int], int] = field(default_factory=dict)
     last_arrival: int | None = None
     progress: int = -1
 
@@ -191,6 +195,9 @@ class Rekeyer:
             return
         query = self._queries.setdefault(name, _Query(operator.id, operator.partitions))
         query.last_batch = batch
+        retried = [p for p, since in query.given_up.items() if batch - since > GIVEN_UP_BATCHES]
+        for place in retried:
+            del query.given_up[place]
         query.samples = tuple(
             KeySample(name, operator.id, key, partition, batch, busy_s)
             for key, partition, busy_s in control.take_hot_keys(batch, HOTTEST)
@@ -209,7 +216,7 @@ class Rekeyer:
         if begins:
             self._adopt(query, control, epoch)
         # A key that the plan knows hashed only can be told from others once it is hot.
-        if begins or name in self._find_hashed():
+        if begins or retried or name in self._find_hashed():
             self._want(name, query)
         for key, route in list(query.under_way.items()):
             if epoch.route_of(key) == route:
@@ -224,7 +231,8 @@ class Rekeyer:
     def _give_up(self, name: str, query: _Query, control: KeyControl, epoch: Epoch) -> None:
         """Leaves those keys where they are that do not come: asking goes on batch after batch."""
         waiting, wanted = list(query.under_way), query.wanted
-        query.given_up |= {(key, wanted[key]) for key in waiting if key in wanted}
+        places = [(key, wanted[key]) for key in waiting if key in wanted]
+        query.given_up |= dict.fromkeys(places, query.last_batch)
         query.under_way = {}
         query.told = None
         self._adopt(query, control, epoch)
@@ -301,7 +309,7 @@ class Rekeyer:
                     routes |= control.find_routes({key: partition}, partitions)
             except InvalidInputError as error:
                 # It was planned before anybody knew the query; the others are none the worse.
-                query.given_up.add((key, partition))
+                query.given_up[key, partition] = query.last_batch
                 shown = self._journal.name_key(key)
                 why = str(error).replace(key, shown)
                 self._journal.note(f"{name}: key {shown} stays: {why}")

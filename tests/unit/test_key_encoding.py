@@ -86,7 +86,7 @@ COLUMNS: dict[str, tuple[spark.DataType, pa.DataType, list[Any]]] = {
     "array of doubles": (
         spark.ArrayType(spark.DoubleType()),
         pa.list_(pa.float64()),
-        [[0.0], [math.nan], [0.0, 1.0]],
+        [[0.0], [math.nan], [None], [0.0, 1.0]],
     ),
     "array of dates": (spark.ArrayType(spark.DateType()), pa.list_(pa.date32()), [[DAY, None]]),
     "struct": (
@@ -270,6 +270,58 @@ def test_a_key_with_nan_in_a_column_is_never_moved_for_pandas_has_nan_for_null()
         text: encoding.can_move(text) for text in ('["de","NaN"]', '["de",0.5]', '["NaN",1.0]')
     }
     assert movable == {'["de","NaN"]': False, '["de",0.5]': True, '["NaN",1.0]': True}
+
+
+@pytest.mark.parametrize(
+    ("of_type", "texts"),
+    [
+        (spark.ArrayType(spark.DoubleType()), ["[null]", '["NaN"]', '[0.5,"NaN"]']),
+        (spark.ArrayType(spark.IntegerType()), ["[null]", "[1,null]"]),
+        (spark.ArrayType(spark.ArrayType(spark.LongType())), ["[[1],[null]]"]),
+        (PAIR_TYPE, ['["de",null]', '["de","NaN"]']),
+        (spark.ArrayType(PAIR_TYPE), ['[["de",0.5],["fr",null]]']),
+        (DEEP_TYPE, ['[19000,null,[[["de",null]]]]']),
+    ],
+)
+def test_a_key_with_a_null_inside_that_pandas_makes_nan_of_is_never_moved(
+    of_type: spark.DataType, texts: list[str]
+) -> None:
+    for text in texts:
+        with pytest.raises(InvalidInputError, match="NaN is never moved, nor a null that pandas"):
+            encode(of_type).check_movable(text)
+        with pytest.raises(InvalidInputError, match="NaN is never moved, nor a null that pandas"):
+            encode(spark.StringType(), of_type).check_movable(f'["de",{text}]')
+        assert encode(of_type).spell(text) == text, "an epoch may have it where it is"
+
+
+@pytest.mark.parametrize(
+    ("of_type", "texts"),
+    [
+        (spark.ArrayType(spark.DoubleType()), ["[]", "[0.5]"]),
+        (spark.ArrayType(spark.StringType()), ["[null]", '["de",null]']),
+        (spark.ArrayType(spark.ArrayType(spark.LongType())), ["[null]", "[[1],null]"]),
+        (PAIR_TYPE, ["[null,0.5]"]),
+        (spark.ArrayType(PAIR_TYPE), ["[null]"]),
+        (DEEP_TYPE, ["[null,null,null]", "[null,null,[null]]"]),
+    ],
+)
+def test_a_key_with_another_null_inside_may_be_moved(
+    of_type: spark.DataType, texts: list[str]
+) -> None:
+    assert all(encode(of_type).can_move(text) for text in texts)
+
+
+def test_what_pandas_makes_of_arrays_with_nulls_is_a_key_that_stays() -> None:
+    for of_type in (spark.DoubleType(), spark.IntegerType()):
+        encoding = encode(spark.ArrayType(of_type))
+        assert not encoding.can_move(encoding.write((np.array([1.0, math.nan]),)))
+
+
+def test_a_key_whose_columns_are_all_null_is_never_moved() -> None:
+    encoding = encode(spark.StringType(), spark.LongType())
+    with pytest.raises(InvalidInputError, match="rows without a key are never moved"):
+        encoding.check_movable("[null,null]")
+    assert encoding.can_move("[null,7]")
 
 
 def test_a_key_with_a_zero_of_a_float_is_never_moved_for_python_has_one_and_spark_two() -> None:

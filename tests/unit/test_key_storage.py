@@ -143,6 +143,13 @@ def test_state_that_ends_too_soon_is_refused(home: Home) -> None:
         home.read_handoff(file, 0, 6)
 
 
+def test_state_whose_file_was_removed_is_refused_with_what_to_do(home: Home) -> None:
+    file = hand_over(home, 7)
+    home.remove_outdated(9)
+    with pytest.raises(CheckpointError, match=r"is gone.*no state is lost.*go back to a batch"):
+        home.read_handoff(file, 0, 5)
+
+
 def test_only_what_the_batch_before_handed_over_is_kept(home: Home, tmp_path: Path) -> None:
     files = {batch: hand_over(home, batch) for batch in (2, 7, 8, 9, 10, 11)}
     home.remove_outdated(11)

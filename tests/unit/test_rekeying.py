@@ -208,6 +208,24 @@ def test_keys_that_do_not_come_are_given_up_and_not_asked_again(stream: Stream) 
     assert shown == [FR], "whoever decides by the metrics shall not count on the other"
 
 
+def test_what_was_given_up_is_asked_for_again_after_many_batches(
+    stream: Stream, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("balancedstream.rekeying.GIVEN_UP_BATCHES", 3)
+    stream.plan((DE, 2))
+    for number in range(PATIENCE_BATCHES):
+        stream.run_batch(Epoch(number + 1, number + 1, asked=(DE,)))
+    epoch = Epoch(PATIENCE_BATCHES + 1, PATIENCE_BATCHES + 1)
+    for _ in range(3):
+        stream.run_batch(epoch)
+        assert stream.rekeyer.stuck("q") == {DE}
+    assert stream.wish() == Wish()
+    stream.run_batch(epoch)
+    assert stream.rekeyer.stuck("q") == set()
+    assert stream.rekeyer.settling() == {"q"}
+    assert stream.wish() == Wish({DE: stream.route(DE, 2)}, "hybrid", SHARE)
+
+
 def test_where_keys_can_not_even_be_given_up_that_is_told_and_the_query_is_looked_after(
     stream: Stream, monkeypatch: pytest.MonkeyPatch
 ) -> None:

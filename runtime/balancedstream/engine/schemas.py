@@ -39,6 +39,15 @@ def parse_columns(schema: StructType | str, what: str) -> StructType:
     return parsed
 
 
+def quote(name: str) -> str:
+    """A column's name as Spark's functions take it for one, whatever is in it.
+
+    >>> quote("a.b")
+    '`a.b`'
+    """
+    return "`" + name.replace("`", "``") + "`"
+
+
 def holds_type(data_type: DataType, wanted: type[DataType] | tuple[type[DataType], ...]) -> bool:
     """Whether a type is one of these, or has one of them somewhere inside.
 

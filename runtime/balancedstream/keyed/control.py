@@ -69,6 +69,10 @@ class KeyControl:
     def want(self, wish: Wish) -> None:
         """Has keys brought where they shall be, from the next batch on or from the wish's own.
 
+        Args:
+            wish: its routes are those of `find_routes`, which refuses keys that shall stay, or of
+                an epoch, which may have such a key where it is.
+
         Raises:
             InvalidInputError: a key that is none of this operator; nothing changes.
             PlanTooLargeError: more keys than every task of every batch should have to read.

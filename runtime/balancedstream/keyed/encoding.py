@@ -5,7 +5,7 @@ from __future__ import annotations
 import datetime
 import math
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, NoReturn
 
 import numpy as np
 import pyarrow as pa
@@ -15,6 +15,7 @@ from pyspark.sql.types import (
     DoubleType,
     FloatType,
     IntegralType,
+    NumericType,
     StructType,
     TimestampType,
 )
@@ -78,8 +79,7 @@ class KeyEncoding:
 
     def _read_values(self, text: str, value: Any) -> tuple[Any, ...]:
         if value is None:
-            message = f"key {text}: rows without a key are never moved; nothing changed"
-            raise InvalidInputError(message)
+            _refuse_null(text)
         values: Any = (value,) if self._alone else value
         try:
             return tuple(t.fromInternal(v) for t, v in zip(self._types, values, strict=True))
@@ -95,19 +95,22 @@ class KeyEncoding:
                 epoch may have the key where it is.
         """
         values = self.read(text)
-        if self._alone:
-            _refuse_nan(text, values)
+        if self._alone and values[0] != values[0]:
+            _refuse_nan(text)
         return self.write(values)
 
     def check_movable(self, text: str) -> None:
         """Refuses keys that shall stay where they are.
 
         Raises:
-            InvalidInputError: as `read`; or a column of it is NaN, which pandas cannot tell from
-                null, or holds a zero of a float.
+            InvalidInputError: as `read`; or all of its columns are null, or it holds NaN, what
+                pandas makes NaN of, or a zero of a float.
         """
         values = self.read(text)
-        _refuse_nan(text, values)
+        if all(value is None for value in values):
+            _refuse_null(text)
+        if any(map(_is_nan_in_pandas, values, self._types)):
+            _refuse_nan(text)
         _refuse_zero(text, values)
 
     def can_move(self, text: str) -> bool:
@@ -162,10 +165,32 @@ class KeyEncoding:
         return tuple(_internalize(v, t) for t, v in zip(self._types, values, strict=True))
 
 
-def _refuse_nan(text: str, values: Sequence[Any]) -> None:
-    if any(isinstance(value, float) and math.isnan(value) for value in values):
-        message = f"key {text}: NaN is never moved; nothing changed"
-        raise InvalidInputError(message)
+def _refuse_null(text: str) -> NoReturn:
+    message = f"key {text}: rows without a key are never moved; nothing changed"
+    raise InvalidInputError(message)
+
+
+def _refuse_nan(text: str) -> NoReturn:
+    message = (
+        f"key {text}: NaN is never moved, nor a null that pandas makes NaN of (in a float or "
+        "double, or in an array of numbers); nothing changed"
+    )
+    raise InvalidInputError(message)
+
+
+def _is_nan_in_pandas(value: Any, of_type: DataType) -> bool:
+    """Whether it holds NaN, or a null that pandas has NaN for: the two are two keys to Spark."""
+    match of_type:
+        case FloatType() | DoubleType():
+            return value is None or math.isnan(value)
+        case ArrayType(elementType=NumericType()) if value is not None and None in value:
+            return True
+        case ArrayType():
+            return any(_is_nan_in_pandas(each, of_type.elementType) for each in value or ())
+        case StructType():
+            types = [field.dataType for field in of_type]
+            return value is not None and any(map(_is_nan_in_pandas, value, types))
+    return False
 
 
 def _refuse_zero(text: str, values: Sequence[Any]) -> None:

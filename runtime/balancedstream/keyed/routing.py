@@ -10,6 +10,7 @@ import pyarrow as pa
 from pyspark.sql import Column
 from pyspark.sql import functions as sf
 
+from balancedstream.engine.schemas import quote
 from balancedstream.engine.workers import spare_loaded_modules
 from balancedstream.keyed.encoding import KeyEncoding
 from balancedstream.keyed.storage import BatchContext
@@ -27,7 +28,7 @@ def route_by(columns: Sequence[str], name: str, encoding: KeyEncoding) -> Column
         encoding: of its keys.
     """
     route: Callable[..., Column] = sf.arrow_udf(_make_router(name, encoding), "int")
-    return route(*(sf.col(f"`{column}`") for column in columns))
+    return route(*(sf.col(quote(column)) for column in columns))
 
 
 def _make_router(name: str, encoding: KeyEncoding) -> Any:

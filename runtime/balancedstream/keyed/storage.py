@@ -112,10 +112,23 @@ class Home:
         return HandoffWriter(self._handoffs / name)
 
     def read_handoff(self, file: str, offset: int, state_bytes: int) -> bytes:
-        """One key's state out of such a file."""
-        with (self._handoffs / file).open("rb") as handoff:
-            handoff.seek(offset)
-            content = handoff.read(state_bytes)
+        """One key's state out of such a file.
+
+        Raises:
+            CheckpointError: it is not there, or not all of it.
+        """
+        try:
+            with (self._handoffs / file).open("rb") as handoff:
+                handoff.seek(offset)
+                content = handoff.read(state_bytes)
+        except FileNotFoundError as error:
+            message = (
+                f"{self._handoffs / file} is gone, with the state of a key that comes with this "
+                "batch; the batch was not committed and no state is lost: the file was removed "
+                "when the next batch was planned, so put the whole checkpoint back, or go back to "
+                "a batch in which no key changed its partition"
+            )
+            raise CheckpointError(message) from error
         if len(content) < state_bytes:
             message = (
                 f"{self._handoffs / file} ends before byte {offset + state_bytes}, so the state of "
