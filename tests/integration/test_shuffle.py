@@ -183,6 +183,26 @@ def test_costs_are_learnt_from_two_batches_and_the_third_is_level(
     assert max(last.estimated_s) < 1.1 * sum(last.estimated_s) / 3
 
 
+def test_partitions_that_one_task_runs_after_a_coalesce_are_all_learnt_from(
+    spark: SparkSession, told: list[ShuffleRecord], tmp_path: Path
+) -> None:
+    df = texts(spark)
+    for _ in range(3):
+        shuffled = balancedstream.shuffle(df, cost_key="kind", partitions=8, folder=str(tmp_path))
+        assert collected(shuffled.mapInArrow(echo_arrow, df.schema).coalesce(1)) == collected(df)
+    assert [(batch.batch, batch.by_estimates) for batch in told] == [
+        (0, False),
+        (1, False),
+        (2, True),
+    ]
+    assert [len(batch.real_s) for batch in told] == [8] * 3
+    newest = CostFolder(tmp_path / "echo_arrow-by-kind").newest()
+    assert newest
+    assert newest.batch == 2
+    # Those of all partitions; the first row of a Python worker is not learnt from.
+    assert min(batch.records for batch in told) > ROWS * 7 / 8
+
+
 class Carried:
     """Travels with the function that names it: each task has a class of its own."""
 
@@ -416,31 +436,77 @@ def follow(slow: Path) -> Callable[[Iterator[Any]], Iterator[Any]]:
     return work
 
 
+def spread_over_many(df: DataFrame, folder: Path) -> balancedstream.Shuffle:
+    return balancedstream.shuffle(df, cost_key="kind", partitions=12, folder=str(folder / "costs"))
+
+
+def find_work(df: DataFrame, folder: Path) -> Counter[int]:
+    """How much work each executor does; the one that the folder's file `slow` names is slow."""
+    function = follow(folder / "slow")
+    work: Counter[int] = Counter()
+    shuffled = spread_over_many(df, folder)
+    rows = shuffled.mapInPandas(function, "id long, executor long, work long").collect()
+    assert sorted(row.id for row in rows) == list(range(ROWS))
+    for row in rows:
+        work[row.executor] += row.work
+    return work
+
+
 def test_an_executor_that_has_become_slow_gets_less_work_where_partitions_are_many(
     spark: SparkSession, told: list[ShuffleRecord], tmp_path: Path
 ) -> None:
-    df, slow = texts(spark), tmp_path / "slow"
-
-    def find_work() -> Counter[int]:
-        shuffled = balancedstream.shuffle(
-            df, cost_key="kind", partitions=12, folder=str(tmp_path / "costs")
-        )
-        work: Counter[int] = Counter()
-        rows = shuffled.mapInPandas(follow(slow), "id long, executor long, work long").collect()
-        assert sorted(row.id for row in rows) == list(range(ROWS))
-        for row in rows:
-            work[row.executor] += row.work
-        return work
-
-    find_work()
-    find_work()
-    equal = find_work()
+    df = texts(spark)
+    find_work(df, tmp_path)
+    find_work(df, tmp_path)
+    equal = find_work(df, tmp_path)
     assert len(equal) == 3
     victim = next(iter(equal))
-    slow.write_text(str(victim))
+    (tmp_path / "slow").write_text(str(victim))
     # A third before; a thirteenth would be just, and a partition is a twelfth.
-    assert find_work()[victim] < equal.total() / 4
+    assert find_work(df, tmp_path)[victim] < equal.total() / 4
     assert [batch.by_estimates for batch in told] == [False, False, True, True]
+
+
+def list_executors(spark: SparkSession) -> set[str]:
+    """Spark's ids of those that are there."""
+    alive = spark.sparkContext._jsc.sc().statusStore().executorList(True)
+    return {alive.apply(each).id() for each in range(alive.size())} - {"driver"}
+
+
+def test_after_an_executor_was_lost_those_that_are_there_share_the_work_evenly(
+    spark: SparkSession, told: list[ShuffleRecord], tmp_path: Path, loss: Loss
+) -> None:
+    df = texts(spark)
+    find_work(df, tmp_path)
+    find_work(df, tmp_path)
+    repartitioned = df.repartition(MAP_TASKS)
+    noted = repartitioned.mapInPandas(note_map_tasks(loss.maps), "id long, kind string")
+    echo = kill_own_executor(loss.reduces)
+    killing = spread_over_many(noted, tmp_path).mapInArrow(echo, df.schema)
+    assert loss.run(killing.collect) == list(range(ROWS))
+    victim = int((loss.reduces / "killed").read_text())
+    work: Counter[int] = Counter()
+
+    def has_run_on_the_same() -> bool:
+        """Whether all that are there have begun to work, and none has come or gone since.
+
+        Spark may start an executor in place of the one that was killed, and what it runs first
+        takes it long.
+        """
+        there = list_executors(spark)
+        if len(find_work(df, tmp_path)) != len(there):
+            return False
+        work.clear()
+        for _ in range(3):
+            work.update(find_work(df, tmp_path))
+        return list_executors(spark) == there
+
+    await_that(has_run_on_the_same)
+    assert victim not in work
+    assert len(work) >= 2
+    # An even share is twelve of 36 partitions, or 18 where there are two executors.
+    assert min(work.values()) > work.total() / len(work) / 2
+    assert told[-1].by_estimates
 
 
 def fail_once(folder: Path) -> Callable[[Row], Row]:
@@ -719,7 +785,9 @@ def test_a_batch_that_is_run_again_after_a_restart_sends_each_row_where_it_went_
         ("partitions", {"partitions": 2.5}),
         ("epsilon", {"epsilon": 0.0}),
         ("epsilon", {"epsilon": 1.0}),
+        ("epsilon", {"epsilon": "0.1"}),
         ("delta", {"delta": 1.5}),
+        ("delta", {"delta": None}),
         ("folder", {"folder": "s3a://bucket/costs"}),
     ],
 )

@@ -174,14 +174,12 @@ class LearntCosts:
                 raise ValueError(magic)
             fields = json.loads(header)
             end = fields.pop("newer_bytes")
-            newer, older = (
-                # Its compression has a checksum.
-                restore_sketch(zlib.decompress(part)) if part else None
-                for part in (sketches[:end], sketches[end:])
-            )
+            # Their compression has a checksum.
+            newer = restore_sketch(zlib.decompress(sketches[:end]))
+            older = restore_sketch(zlib.decompress(sketches[end:])) if sketches[end:] else None
             unjudged = Evidence(**fields.pop("unjudged"))
-            return cls(newer=newer, older=older, unjudged=unjudged, **fields)  # type: ignore[arg-type]
-        except (ValueError, KeyError, TypeError, zlib.error) as error:
+            return cls(newer=newer, older=older, unjudged=unjudged, **fields)
+        except (ValueError, KeyError, TypeError, AttributeError, zlib.error) as error:
             message = f"data: these are no learnt costs, or they were damaged ({error})"
             raise InvalidInputError(message) from error
 

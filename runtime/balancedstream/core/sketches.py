@@ -18,6 +18,7 @@ import sys
 from array import array
 from collections.abc import Callable, Sequence
 from hashlib import blake2b
+from numbers import Real
 from operator import sub
 from typing import Final
 
@@ -75,7 +76,8 @@ class CostSketch:
         records: how many were counted.
 
     Raises:
-        InvalidInputError: epsilon, delta or seed is out of range; the message names it.
+        InvalidInputError: epsilon or delta is no number, or one of the three is out of range; the
+            message names it.
 
     >>> sketch = CostSketch(epsilon=0.05, delta=0.1, seed=7)
     >>> sketch.rows, sketch.columns
@@ -105,13 +107,14 @@ class CostSketch:
     )
 
     def __init__(self, epsilon: float, delta: float, *, seed: int) -> None:
-        # Written so that NaN fails as well.
-        if not _LEAST_EPSILON <= epsilon < 1:
-            message = f"epsilon: must be at least {_LEAST_EPSILON:f} and below 1, not {epsilon}"
-            raise InvalidInputError(message)
-        if not _LEAST_DELTA <= delta < 1:
-            message = f"delta: must be at least 2^-16 and below 1, not {delta}"
-            raise InvalidInputError(message)
+        for name, value, least, least_text in (
+            ("epsilon", epsilon, _LEAST_EPSILON, f"{_LEAST_EPSILON:f}"),
+            ("delta", delta, _LEAST_DELTA, "2^-16"),
+        ):
+            # Written so that NaN fails as well.
+            if not (isinstance(value, Real) and least <= value < 1):
+                message = f"{name}: must be at least {least_text} and below 1, not {value!r}"
+                raise InvalidInputError(message)
         if not 0 <= seed <= _MOST_SEED:
             message = f"seed: must be at least 0 and below 2^64, not {seed}"
             raise InvalidInputError(message)

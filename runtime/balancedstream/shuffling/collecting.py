@@ -4,7 +4,10 @@ Tasks report as `task_reports` tells, so when the next batch begins, the version
 whose function failed reports nothing.
 
 A batch becomes a version when all its partitions have reported. Where Spark runs only some of them
-(`take`, `limit`), nothing is learnt.
+(`take`, `limit`), nothing is learnt; that is logged once it has been so for a while.
+
+Several partitions may be run by one task, as after `coalesce`. Spark then calls all of them by that
+task's number, so what tells them from another attempt is the attempt.
 """
 
 from __future__ import annotations
@@ -16,6 +19,7 @@ import zlib
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from operator import itemgetter
 from pathlib import Path
 
 from pyspark import Accumulator, SparkContext
@@ -30,17 +34,22 @@ log = logging.getLogger(__name__)
 UNFINISHED_RUNS = 4
 """Runs of a batch that are kept: those that reported last. A failed one is never whole."""
 
+UNLEARNT_BATCHES = 10
+"""So many in a row of which only some partitions have reported are no accident."""
+
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """What one task has measured, as it travels to the driver.
+    """What was measured of one partition, as it travels to the driver.
 
     Attributes:
         folder: of the versions.
         shuffle: its name.
         plan: which DataFrame it is of: what was begun and failed reports beside what came after it.
         batch: number of the batch.
-        partition: that the task ran.
+        by_estimates: whether it was routed by estimated costs; else by round robin.
+        task: its number; the partition's own where each is a task.
+        attempt: of the task, which no other task of the application has.
         partitions: how many will report.
         measured: compressed `MeasuredCosts`; a sketch is mostly empty.
     """
@@ -49,7 +58,9 @@ class Report:
     shuffle: str
     plan: str
     batch: int
-    partition: int
+    by_estimates: bool
+    task: int
+    attempt: int
     partitions: int
     measured: bytes
 
@@ -59,7 +70,7 @@ class Report:
         costs: BatchCosts,
         shuffle: str,
         plan: str,
-        place: tuple[int, int],
+        place: tuple[int, int, int],
         measured: MeasuredCosts,
     ) -> Report:
         """Pack what was measured.
@@ -68,11 +79,12 @@ class Report:
             costs: what the task knows of its batch.
             shuffle: its name.
             plan: which DataFrame it is of.
-            place: which partition of how many.
-            measured: by the task.
+            place: which task, in which attempt, and how many partitions there are.
+            measured: of one partition.
         """
+        by_estimates = costs.learnt is not None and costs.learnt.trusted
         data = zlib.compress(pickle.dumps(measured), 1)
-        return cls(costs.folder, shuffle, plan, costs.batch, *place, data)
+        return cls(costs.folder, shuffle, plan, costs.batch, by_estimates, *place, data)
 
 
 @dataclass(slots=True)
@@ -80,12 +92,24 @@ class _Run:
     """What is known of one run of a batch: the same memory whatever the number of tasks.
 
     Attributes:
-        measured: by those that have reported.
-        loads_s: of each partition that has reported: estimated, real.
+        by_estimates: whether the batch was routed by estimated costs.
+        measured: of the partitions that have reported.
+        attempts: which attempt of each task it was that has reported.
+        loads_s: of each of these partitions: its task, estimated, real.
     """
 
+    by_estimates: bool
     measured: MeasuredCosts
-    loads_s: dict[int, tuple[float, float]] = field(default_factory=dict)
+    attempts: dict[int, int] = field(default_factory=dict)
+    loads_s: list[tuple[int, float, float]] = field(default_factory=list)
+
+    def take(self, report: Report, measured: MeasuredCosts) -> None:
+        """Take in what was measured of a partition; of two attempts the first one counts."""
+        if self.attempts.setdefault(report.task, report.attempt) != report.attempt:
+            return
+        if self.loads_s:
+            self.measured = self.measured.add(measured)
+        self.loads_s.append((report.task, measured.estimated_s, measured.real_s))
 
 
 class Collector:
@@ -104,9 +128,12 @@ class Collector:
         self._newest: LearntCosts | None = None
         # By plan and batch.
         self._unfinished: dict[tuple[str, int], _Run] = {}
+        # Since one was whole.
+        self._begun = 0
+        self._has_warned = False
 
     def add(self, report: Report) -> None:
-        """Take a task's report; with the last one of a batch, publish a version.
+        """Take a report; with the last one of a batch, publish a version.
 
         Each is taken in as it comes, for Spark waits for the last one.
         """
@@ -114,16 +141,15 @@ class Collector:
         measured = _unpack(report.measured)
         run = self._unfinished.pop(place, None)
         if run is None:
-            run = _Run(measured)
-        elif report.partition not in run.loads_s:
-            run.measured = run.measured.add(measured)
-        # Of two attempts the first one counts.
-        run.loads_s.setdefault(report.partition, (measured.estimated_s, measured.real_s))
+            run = _Run(report.by_estimates, measured)
+            self._count_begun()
+        run.take(report, measured)
         if len(run.loads_s) < report.partitions:
             self._unfinished[place] = run
             if len(self._unfinished) > UNFINISHED_RUNS:
                 del self._unfinished[next(iter(self._unfinished))]
             return
+        self._begun = 0
         # A batch that is run again, or a second action on it, teaches nothing new.
         if self._folder.has_seen(report.batch):
             return
@@ -131,29 +157,35 @@ class Collector:
         learnt = learn_costs(before, report.batch, run.measured)
         self._folder.publish(learnt)
         self._newest = learnt
-        self._tell(report.batch, run.loads_s, run.measured.sketch.records, before, learnt)
+        self._tell(report.batch, run, learnt)
 
-    def _tell(
-        self,
-        batch: int,
-        loads_s: dict[int, tuple[float, float]],
-        records: int,
-        before: LearntCosts | None,
-        learnt: LearntCosts,
-    ) -> None:
-        was_trusted = before is not None and before.trusted
-        if learnt.trusted != was_trusted:
+    def _count_begun(self) -> None:
+        """Say it once where run after run is never whole."""
+        self._begun += 1
+        if self._begun > UNLEARNT_BATCHES and not self._has_warned:
+            self._has_warned = True
+            log.warning(
+                "%s: nothing was learnt from %d batches in a row, for only some of their "
+                "partitions have reported. Spark leaves out the others for take, limit or show.",
+                self._name,
+                UNLEARNT_BATCHES,
+            )
+
+    def _tell(self, batch: int, run: _Run, learnt: LearntCosts) -> None:
+        if learnt.trusted != run.by_estimates:
             way = "estimated costs" if learnt.trusted else "round robin"
             say = log.info if learnt.trusted else log.warning
             say("%s: %s from batch %d on: %s", self._name, way, batch + 1, learnt.reason)
-        estimated_s, real_s = zip(*(loads_s[each] for each in sorted(loads_s)), strict=True)
+        # Partitions that one task has run are in the order in which it has run them.
+        loads_s = sorted(run.loads_s, key=itemgetter(0))
+        _, estimated_s, real_s = zip(*loads_s, strict=True)
         self._on_batch(
             ShuffleRecord(
                 at_s=time.time(),
                 shuffle=self._name,
                 batch=batch,
-                records=records,
-                by_estimates=was_trusted,
+                records=run.measured.sketch.records,
+                by_estimates=run.by_estimates,
                 estimated_s=estimated_s,
                 real_s=real_s,
                 error=learnt.error,

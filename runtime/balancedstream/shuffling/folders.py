@@ -11,11 +11,13 @@ is routed by the newest version made from an earlier batch, when it was pinned.*
   copy to that name. The file system allows one link of a name; all others, and all attempts later,
   read what is there. Nothing depends on tasks seeing new files of the folder at the same time,
   which shared storage does not promise.
-- The driver removes the pin of a batch when it writes the version of the third one after it. By
-  then the batch is committed, for Spark runs one at a time; an attempt that still runs can no
-  longer change anything.
+- Whoever pins a batch, the driver or a task, removes the pins of those more than three before it,
+  so there are few also where nothing is ever learnt. Those batches are committed, for Spark runs
+  one at a time; an attempt that still runs can no longer change anything. Versions are removed by
+  the driver alone, when it writes one: as long as it writes none, an old one is the newest.
 - Where a stream has gone back to an older checkpoint, the driver removes the versions of batches
   that are forgotten. Pins with the numbers of batches to come are kept, and hold.
+- What cannot be removed stays there, and nothing fails for it.
 
 So a batch that is run again after the driver was restarted finds its pin as well. A DataFrame that
 is no stream is one batch, and its tasks are given the version with the function itself.
@@ -43,7 +45,7 @@ from balancedstream.spark_names import BATCH_PROPERTY, find_folder
 log = logging.getLogger(__name__)
 
 KEPT_BATCHES = 3
-"""So many of the last versions and pins stay: the one in use, and those of the last two batches."""
+"""So many of the last versions stay, and so many pins before the newest one."""
 
 ABANDONED_S = 3600.0
 """A task that writes its file takes a moment; one so old is of a task that was killed."""
@@ -188,12 +190,7 @@ class CostFolder:
             with suppress(OSError):
                 self._file("pinned", learnt.batch + 1).hardlink_to(complete)
             complete.replace(self._file("after", learnt.batch))
-        self._remove_abandoned(now_s)
-        for kind in ("after", "pinned"):
-            for batch in self._list(kind):
-                is_forgotten = kind == "after" and batch > learnt.batch
-                if is_forgotten or batch <= learnt.batch - KEPT_BATCHES:
-                    self._file(kind, batch).unlink(missing_ok=True)
+        self._clean_up(learnt.batch + 1, now_s, is_learnt=True)
 
     def pin(self, batch: int) -> LearntCosts | None:
         """What this batch is routed by: decided by the first call of all tasks, for good.
@@ -208,7 +205,9 @@ class CostFolder:
                 data = b"" if newest is None else self._file("after", newest).read_bytes()
                 # Where it exists by now, another task was quicker.
                 with self._written(data) as complete, suppress(FileExistsError):
+                    now_s = complete.stat().st_mtime
                     pinned.hardlink_to(complete)
+                    self._clean_up(batch, now_s, is_learnt=False)
             data = pinned.read_bytes()
         return _read(data) if data else None
 
@@ -221,13 +220,31 @@ class CostFolder:
             return [int(match["batch"]) for match in found if match and match["kind"] == kind]
         return []
 
-    def _remove_abandoned(self, now_s: float) -> None:
-        for name in filter(_DRAFT.fullmatch, os.listdir(self._path)):
-            file = self._path / name
-            # Its task may be just removing it.
-            with suppress(FileNotFoundError):
-                if file.stat().st_mtime < now_s - ABANDONED_S:
-                    file.unlink()
+    def _clean_up(self, pinned: int, now_s: float, *, is_learnt: bool) -> None:
+        """Remove what no batch will ask for, as far as it can be removed.
+
+        Args:
+            pinned: the batch that was pinned just now.
+            now_s: the clock of the storage.
+            is_learnt: whether there is a version of the batch before it.
+        """
+
+        def is_needless(file: Path) -> bool:
+            if match := _NAME.fullmatch(file.name):
+                batch = int(match["batch"])
+                is_old = batch < pinned - KEPT_BATCHES
+                if match["kind"] == "pinned":
+                    return is_old
+                return is_learnt and (is_old or batch >= pinned)
+            is_draft = _DRAFT.fullmatch(file.name) is not None
+            return is_draft and file.stat().st_mtime < now_s - ABANDONED_S
+
+        with suppress(OSError):
+            for name in os.listdir(self._path):
+                # Another may be just removing it, too.
+                with suppress(OSError):
+                    if is_needless(file := self._path / name):
+                        file.unlink()
 
     @contextmanager
     def _written(self, data: bytes) -> Iterator[Path]:
@@ -238,7 +255,9 @@ class CostFolder:
         try:
             yield file
         finally:
-            file.unlink(missing_ok=True)
+            # It may have another name by now.
+            with suppress(OSError):
+                file.unlink()
 
     @contextmanager
     def _explaining(self) -> Iterator[None]:

@@ -20,7 +20,7 @@ from pyspark.sql.conversion import ArrowTableToRowsConversion
 from pyspark.sql.types import DataType, GeographyType, GeometryType, IntegerType, StructType
 
 from balancedstream.core.sketches import CostSketch
-from balancedstream.engine.schemas import holds_type
+from balancedstream.engine.schemas import holds_type, quote
 from balancedstream.engine.workers import spare_loaded_modules
 from balancedstream.errors import InvalidInputError
 from balancedstream.shuffling.collecting import Report, find_accumulator
@@ -168,7 +168,7 @@ class Shuffle:
         # What it answers depends on the other rows: the optimizer must not compute it elsewhere.
         route = route.asNondeterministic()
         fields = self._df.schema
-        marks = mark_rows([(self._df[_quote(field.name)], field.dataType) for field in fields])
+        marks = mark_rows([(self._df[quote(field.name)], field.dataType) for field in fields])
         with_item = self._df.withColumn(ITEM, F.xxhash64(self._key))
         routed = with_item.withColumn(ROUTE, route(ITEM, *marks))
         return routed.repartitionById(self._partitions, ROUTE).drop(ROUTE)
@@ -196,7 +196,8 @@ class Shuffle:
             meter = FunctionMeter[Any, Any](name, costs.learnt, sketch)
             pieces = (cut(batch, first_alone=meter.is_cold()) for batch in inputs)
             yield from join(meter.run(function, pieces))
-            place = TaskContext.get().partitionId(), partitions
+            context = TaskContext.get()
+            place = context.partitionId(), context.taskAttemptId(), partitions
             reports.add((Report.of(costs, name, plan, place, meter.summarize()),))
 
         return measured
@@ -226,7 +227,7 @@ def _find_key(df: DataFrame, cost_key: str | Column) -> Column:
 
 def _find_column(field: str, df: DataFrame, name: str) -> Column:
     try:
-        return df[_quote(name)]
+        return df[quote(name)]
     except AnalysisException as error:
         known = ", ".join(df.columns)
         message = (
@@ -258,10 +259,6 @@ def _make_process_folder() -> Path:
 @cache
 def _process_directory() -> tempfile.TemporaryDirectory[str]:
     return tempfile.TemporaryDirectory(prefix="balancedstream-shuffle-")
-
-
-def _quote(name: str) -> str:
-    return "`" + name.replace("`", "``") + "`"
 
 
 def _cut_rows(batch: Any, schema: StructType, *, first_alone: bool) -> list[Piece[Any]]:

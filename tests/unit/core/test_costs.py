@@ -160,7 +160,17 @@ def test_what_is_read_back_is_what_was_written() -> None:
     )
 
 
-@pytest.mark.parametrize("damage", [lambda d: b"", lambda d: d[:-4], lambda d: b"x" + d])
+@pytest.mark.parametrize(
+    "damage",
+    [
+        lambda d: b"",
+        lambda d: d[:-4],
+        lambda d: b"x" + d,
+        lambda d: b"BSC1\n3\nx",
+        # Its two lines of text, and no sketch.
+        lambda d: d[: d.index(b"\n", len(b"BSC1\n")) + 1],
+    ],
+)
 def test_what_is_no_version_or_was_damaged_is_refused(damage: object) -> None:
     data = trusted_costs().to_bytes()
     with pytest.raises(InvalidInputError, match="damaged"):

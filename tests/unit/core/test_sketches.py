@@ -8,6 +8,7 @@ import random
 import sys
 from collections import Counter
 from collections.abc import Callable, Iterable
+from typing import Any
 
 import numpy as np
 import pytest
@@ -54,16 +55,24 @@ def test_its_size_follows_from_epsilon_and_delta(
     assert (sketch.columns, sketch.rows) == (columns, rows)
 
 
-@pytest.mark.parametrize("epsilon", [0.0, 1.0, -0.1, 1e-6, math.nan, math.inf])
-def test_an_epsilon_out_of_range_is_refused_by_its_name(epsilon: float) -> None:
+NO_NUMBERS = ["0.1", None, [0.1], 0.1j, True]
+
+
+@pytest.mark.parametrize("epsilon", [0.0, 1.0, -0.1, 1e-6, math.nan, math.inf, *NO_NUMBERS])
+def test_an_epsilon_out_of_range_is_refused_by_its_name(epsilon: Any) -> None:
     with pytest.raises(InvalidInputError, match="epsilon: must be at least"):
         CostSketch(epsilon, 0.1, seed=0)
 
 
-@pytest.mark.parametrize("delta", [0.0, 1.0, -0.1, 1e-6, math.nan, math.inf])
-def test_a_delta_out_of_range_is_refused_by_its_name(delta: float) -> None:
+@pytest.mark.parametrize("delta", [0.0, 1.0, -0.1, 1e-6, math.nan, math.inf, *NO_NUMBERS])
+def test_a_delta_out_of_range_is_refused_by_its_name(delta: Any) -> None:
     with pytest.raises(InvalidInputError, match="delta: must be at least"):
         CostSketch(0.05, delta, seed=0)
+
+
+def test_numpys_numbers_are_as_good_as_pythons() -> None:
+    sketch = CostSketch(np.float64(0.05), np.float64(0.1), seed=7)
+    assert sketch.to_bytes() == CostSketch(0.05, 0.1, seed=7).to_bytes()
 
 
 @pytest.mark.parametrize("seed", [-1, 2**64])

@@ -8,45 +8,113 @@ from pathlib import Path
 
 import pytest
 
-from balancedstream.core.costs import MeasuredCosts
+from balancedstream.core.costs import LearntCosts, MeasuredCosts
 from balancedstream.core.sketches import CostSketch
 from balancedstream.history import ShuffleRecord
-from balancedstream.shuffling.collecting import UNFINISHED_RUNS, Collector, Report, Reports, watch
+from balancedstream.shuffling.collecting import (
+    UNFINISHED_RUNS,
+    UNLEARNT_BATCHES,
+    Collector,
+    Report,
+    Reports,
+    watch,
+)
 from balancedstream.shuffling.folders import KEPT_BATCHES, BatchCosts, CostFolder
 
 
 def report(
     folder: Path,
     batch: int,
-    partition: int,
+    task: int,
     *,
+    attempt: int | None = None,
+    partitions: int = 2,
     error_s: float = 0.0,
     real_s: float = 2.0,
     plan: str = "plan",
+    learnt: LearntCosts | None = None,
 ) -> Report:
+    """What a task tells; another than the first attempt is named."""
     sketch = CostSketch(0.05, 0.1, seed=7)
     sketch.update(b"text", 1.0, records=64)
     measured = MeasuredCosts(sketch, 1.0, real_s, 0.0, 1.0, error_s, 0.5)
-    costs = BatchCosts(str(folder), batch, None)
-    return Report.of(costs, "classify", plan, (partition, 2), measured)
+    costs = BatchCosts(str(folder), batch, learnt)
+    place = task, 100 + task if attempt is None else attempt, partitions
+    return Report.of(costs, "classify", plan, place, measured)
 
 
-def collect(collector: Collector, folder: Path, batch: int, *, error_s: float = 0.0) -> None:
-    for partition in range(2):
-        collector.add(report(folder, batch, partition, error_s=error_s))
+def collect(
+    collector: Collector,
+    folder: Path,
+    batch: int,
+    *,
+    error_s: float = 0.0,
+    learnt: LearntCosts | None = None,
+) -> None:
+    for task in range(2):
+        collector.add(report(folder, batch, task, error_s=error_s, learnt=learnt))
 
 
 def test_a_version_is_there_once_all_partitions_have_reported(tmp_path: Path) -> None:
     told: list[ShuffleRecord] = []
     collector = Collector("classify", tmp_path, told.append)
     collector.add(report(tmp_path, 0, 1))
-    collector.add(report(tmp_path, 0, 1, real_s=9.0))
+    collector.add(report(tmp_path, 0, 1, attempt=200, real_s=9.0))
     assert CostFolder(tmp_path).newest() is None
     collector.add(report(tmp_path, 0, 0))
     newest = CostFolder(tmp_path).newest()
     assert newest
     assert newest.newer.records == 128
     assert [(b.batch, b.estimated_s, b.real_s) for b in told] == [(0, (1.0, 1.0), (2.0, 2.0))]
+
+
+def test_partitions_that_one_task_has_run_are_all_learnt_from_as_after_a_coalesce(
+    tmp_path: Path,
+) -> None:
+    told: list[ShuffleRecord] = []
+    collector = Collector("classify", tmp_path, told.append)
+    for real_s in range(1, 9):
+        assert CostFolder(tmp_path).newest() is None
+        collector.add(report(tmp_path, 0, 0, partitions=8, real_s=real_s))
+    newest = CostFolder(tmp_path).newest()
+    assert newest
+    assert newest.newer.records == 8 * 64
+    assert [b.real_s for b in told] == [(1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 7.0, 8.0)]
+    assert [len(b.estimated_s) for b in told] == [8]
+
+
+def test_of_a_task_of_several_partitions_that_has_run_twice_the_first_attempt_counts(
+    tmp_path: Path,
+) -> None:
+    told: list[ShuffleRecord] = []
+    collector = Collector("classify", tmp_path, told.append)
+    for task, attempt, real_s in [(1, 7, 3.0), (1, 7, 4.0), (1, 9, 8.0), (1, 9, 9.0), (0, 8, 1.0)]:
+        collector.add(report(tmp_path, 0, task, attempt=attempt, partitions=4, real_s=real_s))
+    assert not told
+    collector.add(report(tmp_path, 0, 0, attempt=8, partitions=4, real_s=2.0))
+    assert [b.real_s for b in told] == [(1.0, 2.0, 3.0, 4.0)]
+    assert [b.records for b in told] == [4 * 64]
+
+
+def test_batches_of_which_spark_runs_a_part_only_are_said_once_not_to_be_learnt_from(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    collector = Collector("classify", tmp_path, lambda batch: None)
+    for batch in range(3 * UNLEARNT_BATCHES):
+        assert len(caplog.records) == (batch > UNLEARNT_BATCHES)
+        collector.add(report(tmp_path, batch, 0))
+    assert "classify: nothing was learnt from 10 batches in a row" in caplog.text
+
+
+def test_a_batch_that_is_learnt_from_now_and_then_is_no_cause_to_say_so(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    collector = Collector("classify", tmp_path, lambda batch: None)
+    for batch in range(3 * UNLEARNT_BATCHES):
+        collector.add(report(tmp_path, batch, 0))
+        if batch % UNLEARNT_BATCHES == 0:
+            collector.add(report(tmp_path, batch, 1))
+    assert "nothing was learnt" not in caplog.text
 
 
 def test_reports_of_a_run_that_failed_and_of_the_next_one_do_not_mix(tmp_path: Path) -> None:
@@ -107,6 +175,24 @@ def test_a_stream_whose_checkpoint_was_put_back_learns_from_the_batches_that_fol
     assert [record.batch for record in told] == batches
 
 
+def test_a_batch_is_told_to_be_routed_by_what_its_pin_says_after_a_checkpoint_was_put_back(
+    tmp_path: Path,
+) -> None:
+    told: list[ShuffleRecord] = []
+    collector = Collector("classify", tmp_path, told.append)
+
+    def run(batches: range, error_s: float) -> list[bool]:
+        told.clear()
+        for batch in batches:
+            pinned = CostFolder(tmp_path).pin(batch)
+            collect(collector, tmp_path, batch, error_s=error_s, learnt=pinned)
+        return [record.by_estimates for record in told]
+
+    assert run(range(6), 0.1) == [False, False, True, True, True, True]
+    # No estimate is trusted any more, but of batches 3 to 6 there are pins that say so.
+    assert run(range(8), 0.6) == [False, False, False, True, True, True, True, False]
+
+
 def test_a_restarted_driver_goes_on_with_what_was_learnt(tmp_path: Path) -> None:
     collect(Collector("classify", tmp_path, lambda batch: None), tmp_path, 0)
     collect(Collector("classify", tmp_path, lambda batch: None), tmp_path, 1)
@@ -122,7 +208,8 @@ def test_falling_back_to_round_robin_is_a_warning_with_its_reason(
     collector = Collector("classify", tmp_path, lambda batch: None)
     with caplog.at_level(logging.INFO):
         for batch, error_s in enumerate((0.0, 0.1, 0.1, 0.6)):
-            collect(collector, tmp_path, batch, error_s=error_s)
+            learnt = CostFolder(tmp_path).newest()
+            collect(collector, tmp_path, batch, error_s=error_s, learnt=learnt)
     assert [(record.levelname, record.getMessage()) for record in caplog.records] == [
         (
             "INFO",
@@ -135,6 +222,21 @@ def test_falling_back_to_round_robin_is_a_warning_with_its_reason(
             "equal costs would be by 50 %; all is learnt anew",
         ),
     ]
+
+
+def test_every_batch_is_told_where_the_driver_may_remove_no_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(file: Path, **options: bool) -> None:
+        raise PermissionError(file, options)
+
+    monkeypatch.setattr(Path, "unlink", refuse)
+    told: list[ShuffleRecord] = []
+    collector = Collector("classify", tmp_path, told.append)
+    batches = [*range(2 * KEPT_BATCHES)]
+    for batch in batches:
+        collect(collector, tmp_path, batch)
+    assert [record.batch for record in told] == batches
 
 
 def test_in_a_task_reports_are_gathered_and_in_the_driver_they_are_handed_on(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -11,7 +12,7 @@ import pytest
 from balancedstream.core.costs import LearntCosts
 from balancedstream.core.sketches import CostSketch
 from balancedstream.errors import InvalidInputError, SharedFolderError
-from balancedstream.shuffling.folders import ABANDONED_S, CostFolder, find_root
+from balancedstream.shuffling.folders import ABANDONED_S, KEPT_BATCHES, CostFolder, find_root
 
 
 def version(batch: int, reason: str = "") -> LearntCosts:
@@ -105,15 +106,63 @@ def test_only_the_last_versions_and_pins_are_kept(tmp_path: Path) -> None:
     assert {file.name for file in tmp_path.iterdir()} == kept | {"pinned-20"}
 
 
-def test_what_a_killed_task_has_left_is_removed_and_what_a_task_is_writing_is_not(
+def test_pins_of_a_stream_that_is_not_learnt_from_do_not_pile_up_and_the_version_stays(
     tmp_path: Path,
 ) -> None:
+    folder = CostFolder(tmp_path)
+    folder.publish(version(0))
+    for batch in range(1, 21):
+        assert batch_of(folder.pin(batch)) == 0
+    pins = {f"pinned-{batch}" for batch in range(20 - KEPT_BATCHES, 21)}
+    assert {file.name for file in tmp_path.iterdir()} == pins | {"after-0"}
+
+
+def test_a_batch_that_finds_its_pin_removes_none(tmp_path: Path) -> None:
+    CostFolder(tmp_path).pin(9)
+    (tmp_path / "pinned-1").touch()
+    CostFolder(tmp_path).pin(9)
+    assert {file.name for file in tmp_path.iterdir()} == {"pinned-1", "pinned-9"}
+
+
+@pytest.mark.parametrize("error", [FileNotFoundError, PermissionError])
+def test_a_file_that_cannot_be_removed_fails_neither_batch_nor_version(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error: type[OSError]
+) -> None:
+    def refuse(file: Path, **options: bool) -> None:
+        raise error(file, options)
+
+    (tmp_path / "pinned-1").touch()
+    draft = tmp_path / ("." + "0" * 32)
+    draft.touch()
+    os.utime(draft, (0, draft.stat().st_mtime - ABANDONED_S - 60))
+    monkeypatch.setattr(Path, "unlink", refuse)
+    CostFolder(tmp_path).publish(version(8))
+    assert batch_of(CostFolder(tmp_path).pin(9)) == 8
+    assert batch_of(CostFolder(tmp_path).pin(17)) == 8
+
+
+def test_a_folder_that_cannot_be_listed_any_more_fails_no_version(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(folder: Path) -> None:
+        raise PermissionError(folder)
+
+    monkeypatch.setattr(os, "listdir", refuse)
+    CostFolder(tmp_path).publish(version(8))
+    assert batch_of(CostFolder(tmp_path).pin(9)) == 8
+
+
+@pytest.mark.parametrize("make", [lambda f: f.publish(version(1)), lambda f: f.pin(2)])
+def test_what_a_killed_task_has_left_is_removed_and_what_a_task_is_writing_is_not(
+    tmp_path: Path, make: Callable[[CostFolder], object]
+) -> None:
+    (tmp_path / "after-1").write_bytes(version(1).to_bytes())
     left, written, foreign = (tmp_path / f".{name}" for name in ("0" * 32, "f" * 32, "nfs0001"))
     for file in (left, written, foreign):
         file.touch()
     for file in (left, foreign):
         os.utime(file, (0, file.stat().st_mtime - ABANDONED_S - 60))
-    CostFolder(tmp_path).publish(version(1))
+    make(CostFolder(tmp_path))
     made = {tmp_path / "after-1", tmp_path / "pinned-2"}
     assert {*tmp_path.iterdir()} == {written, foreign} | made
 
