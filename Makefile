@@ -38,7 +38,7 @@ oldest-spark: $(VENV)/.ready
 	@$(BIN)/python -m venv .venv-oldest
 	@sed 's/^pyspark==.*/pyspark==$(OLDEST_SPARK)/' constraints.txt > .venv-oldest/constraints.txt
 	@.venv-oldest/bin/python -m pip install --quiet --disable-pip-version-check -c .venv-oldest/constraints.txt -e '.[dev,e2e,examples,kubernetes,operator]'
-	@.venv-oldest/bin/python -m pytest tests/integration/test_engine.py \
+	@.venv-oldest/bin/python -m pytest -n 2 --dist loadfile tests/integration/test_engine.py \
 	  tests/integration/test_keyed.py::test_a_key_moves_with_its_whole_state_and_no_other_key_changes_its_partition \
 	  tests/integration/test_keyed.py::test_a_checkpoint_that_is_not_mounted_is_refused_before_there_is_any_data \
 	  tests/integration/test_aggregate.py::test_every_batch_gives_what_a_recomputation_gives_also_moved_and_restarted \

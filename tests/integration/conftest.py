@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 from patience import PATIENCE_S
+from processes import SETTINGS
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
@@ -20,9 +21,6 @@ from balancedstream.engine.session import LocalExecutors, remove_work_folder, tu
 
 PARTITIONS = 6
 
-SHORT_LIVED_JVM = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
-"""In their few minutes these processes would spend most of their time compiling once more."""
-
 
 @pytest.fixture(scope="session")
 def spark() -> Iterator[SparkSession]:
@@ -32,11 +30,8 @@ def spark() -> Iterator[SparkSession]:
     with tuned_sessions(LocalExecutors(3, 3), lambda session: None, warnings.append):
         session = (
             SparkSession.builder.appName("integration")
-            .config("spark.ui.enabled", "false")
+            .config(map=dict(SETTINGS))
             .config("spark.sql.shuffle.partitions", str(PARTITIONS))
-            # Spark searches an interrupted batch's error by a regular expression that recurses.
-            .config("spark.driver.extraJavaOptions", f"{SHORT_LIVED_JVM} -Xss8m")
-            .config("spark.executor.extraJavaOptions", SHORT_LIVED_JVM)
             .getOrCreate()
         )
     session.sparkContext.setLogLevel("OFF")

@@ -1,9 +1,29 @@
-"""The processes of Spark's that tests look for and kill."""
+"""The processes of Spark that tests start, look for and kill."""
 
 from __future__ import annotations
 
 import os
+import shlex
+from collections.abc import Mapping
 from pathlib import Path
+
+SHORT_LIVED_JVM = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
+"""In their few minutes these processes would spend most of their time compiling once more."""
+
+SETTINGS = {
+    # Spark searches an interrupted batch's error by a regular expression that recurses.
+    "spark.driver.extraJavaOptions": f"{SHORT_LIVED_JVM} -Xss8m",
+    "spark.executor.extraJavaOptions": SHORT_LIVED_JVM,
+    "spark.ui.enabled": "false",
+    "spark.ui.showConsoleProgress": "false",
+}
+"""What every session of these tests has."""
+
+
+def write_submit_arguments(settings: Mapping[str, str] = SETTINGS) -> str:
+    """Settings as `PYSPARK_SUBMIT_ARGS` has them, for a script that runs in its own process."""
+    options = [f"--conf {shlex.quote(f'{name}={value}')}" for name, value in settings.items()]
+    return " ".join([*options, "pyspark-shell"])
 
 
 def find_own_executor() -> int:

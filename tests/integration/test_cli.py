@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 from patience import PATIENCE_S
+from processes import write_submit_arguments
 
 pytestmark = pytest.mark.integration
 
@@ -45,6 +46,7 @@ def start_run(*arguments: object) -> subprocess.Popen[str]:
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
+        env=os.environ | {"PYSPARK_SUBMIT_ARGS": write_submit_arguments()},
     )
 
 

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from processes import SETTINGS, write_submit_arguments
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 FLIGHTS, WORDS, TEXTS = (EXAMPLES / n for n in ("01-flights", "02-hot-keys", "03-texts"))
@@ -24,18 +25,15 @@ pytestmark = pytest.mark.integration
 
 
 def run(
-    *command: str | Path, master: str = "--master local[2]", partitions: int = 4
+    *command: str | Path, master: str | None = "local[2]", partitions: int = 4
 ) -> subprocess.CompletedProcess[str]:
     """Run a command in a fresh Python that finds its master where a user puts it."""
-    conf = {
-        "spark.sql.shuffle.partitions": str(partitions),
-        "spark.ui.enabled": "false",
-        "spark.ui.showConsoleProgress": "false",
-    }
-    options = " ".join(f"--conf {name}={value}" for name, value in conf.items())
+    settings = SETTINGS | {"spark.sql.shuffle.partitions": str(partitions)}
+    if master:
+        settings["spark.master"] = master
     environment = os.environ | {
         "PYSPARK_PYTHON": sys.executable,
-        "PYSPARK_SUBMIT_ARGS": f"{master} {options} pyspark-shell",
+        "PYSPARK_SUBMIT_ARGS": write_submit_arguments(settings),
     }
     return subprocess.run(
         [sys.executable, *map(str, command)],
@@ -99,7 +97,7 @@ def test_words_have_the_same_results_wherever_keys_go(tmp_path: Path) -> None:
     )
     how = ("--local", "2", "--policy", policy, "--report", tmp_path)
     app = (WORDS / "app.py", words, output)
-    succeeds("-m", "balancedstream.cli", "run", *how, *app, master="", partitions=2)
+    succeeds("-m", "balancedstream.cli", "run", *how, *app, master=None, partitions=2)
     assert succeeds(WORDS / "check.py", words, output).startswith("EQUAL")
     moves = read_records(tmp_path / "history.jsonl", "key_move")
     assert [move for move in moves if move["settled_batch"] is not None], moves

@@ -129,14 +129,6 @@ class TimedLedger(Ledger):
         yield from super().handleInputRows(key, timeless, timerValues)
 
 
-class DottedLedger(Ledger):
-    """The column of its key has another name."""
-
-    def handleInputRows(self, key: Any, rows: Iterator[Row], timerValues: Any) -> Iterator[Row]:
-        renamed = (Row(user=row["a.`b"], n=row.n) for row in rows)
-        yield from super().handleInputRows(key, renamed, timerValues)
-
-
 LARGE = 2**53 + 1
 """No float is this whole number."""
 
@@ -470,12 +462,11 @@ def begin(stream: Callable[[int], DataFrame], tmp_path: Path) -> Iterator[Callab
         transform: Callable[[BalancedFrame], DataFrame],
         *,
         data: DataFrame | None = None,
-        key: str = "user",
         where: str = "true",
         checkpoint: str = "checkpoint",
     ) -> Run:
         given = users(stream(ROWS)).where(where) if data is None else data
-        frame = balanced(given, key)
+        frame = balanced(given, "user")
         assert frame.control is not None
         rows: list[Row] = []
 
@@ -543,19 +534,6 @@ def test_a_key_moves_with_its_whole_state_and_no_other_key_changes_its_partition
     assert state == last
     assert find_partitions(spark, tmp_path, batchId=0) == before
     assert "balancedstream_route" in raw.schema["key"].dataType.fieldNames()
-
-
-def test_a_key_moves_whose_column_has_a_name_that_spark_reads_otherwise(
-    begin: Callable[..., Run], stream: Callable[[int], DataFrame]
-) -> None:
-    data = users(stream(ROWS)).withColumnRenamed("user", "a.`b")
-    run = begin(lambda frame: count(frame, DottedLedger()), data=data, key="a.`b")
-    run.wait_batches(1)
-    target = (run.partitions()["u3"][-1] + 1) % PARTITIONS
-    run.move({"u3": target})
-    run.wait(lambda _: run.partitions()["u3"][-1] == target)
-    run.query.stop()
-    check_ledgers(run.rows)
 
 
 def test_a_plan_for_a_later_batch_is_in_force_from_exactly_there_or_withdrawn_before(

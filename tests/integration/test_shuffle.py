@@ -22,7 +22,7 @@ import processes
 import pyarrow as pa
 import pytest
 from patience import PATIENCE_S
-from processes import find_own_executor
+from processes import SETTINGS, find_own_executor, write_submit_arguments
 from pyspark import TaskContext, cloudpickle
 from pyspark.sql import DataFrame, Row, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
@@ -265,7 +265,7 @@ def note_map_tasks(
 
 
 def await_that(condition: Callable[[], bool]) -> None:
-    deadline_s = time.monotonic() + 60
+    deadline_s = time.monotonic() + PATIENCE_S
     while not condition():
         assert time.monotonic() < deadline_s
         time.sleep(0.02)
@@ -669,14 +669,14 @@ def test_a_stream_is_learnt_from_batch_to_batch_and_a_failed_batch_is_routed_as_
     broken.touch()
     query = start()
     with pytest.raises(Exception, match="broken"):
-        query.awaitTermination(60)
+        query.awaitTermination(PATIENCE_S)
     assert [batch.batch for batch in told] == [0, 1]
     assert read_back(spark, output) == list(range(2 * ROWS))
     routed_by = find_pin().read_bytes()
 
     broken.unlink()
     query = start()
-    deadline_s = time.monotonic() + 60
+    deadline_s = time.monotonic() + PATIENCE_S
     while len(told) < 4 and time.monotonic() < deadline_s:
         time.sleep(0.1)
     query.stop()
@@ -732,7 +732,7 @@ APP = textwrap.dedent(
         if number == crash_in:
             os._exit(1)  # written, and not committed
 
-    spark = SparkSession.builder.config("spark.ui.enabled", "false").getOrCreate()
+    spark = SparkSession.builder.getOrCreate()
     rows = spark.readStream.schema("value long").option("maxFilesPerTrigger", 1)
     rows = rows.parquet(f"{folder}/input").withColumn("kind", F.col("value") % 7)
     shuffled = balancedstream.shuffle(rows, cost_key="kind", partitions=3)
@@ -750,7 +750,10 @@ def test_a_batch_that_is_run_again_after_a_restart_sends_each_row_where_it_went_
     for number in range(3):
         rows = spark.range(number * 100, number * 100 + 100, 1, 1).withColumnRenamed("id", "value")
         rows.write.mode("append").parquet(str(tmp_path / "input"))
-    conf = f"--conf spark.sql.streaming.checkpointLocation=file://{tmp_path}/checkpoints"
+    settings = SETTINGS | {
+        "spark.master": "local[2]",
+        "spark.sql.streaming.checkpointLocation": f"file://{tmp_path}/checkpoints",
+    }
 
     def run(crash_in: int) -> int:
         return subprocess.run(
@@ -758,10 +761,10 @@ def test_a_batch_that_is_run_again_after_a_restart_sends_each_row_where_it_went_
             env=os.environ
             | {
                 "PYSPARK_PYTHON": sys.executable,
-                "PYSPARK_SUBMIT_ARGS": f"--master local[2] {conf} pyspark-shell",
+                "PYSPARK_SUBMIT_ARGS": write_submit_arguments(settings),
             },
             check=False,
-            timeout=120,
+            timeout=PATIENCE_S,
         ).returncode
 
     def read(number: int) -> list[Row]:

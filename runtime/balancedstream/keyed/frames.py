@@ -64,7 +64,6 @@ class BalancedFrame:
     def __init__(self, frame: DataFrame, keys: tuple[str, ...], name: str) -> None:
         self._frame = frame
         self._keys = keys
-        self._columns = [quote(key) for key in keys]
         self._name = name
         self._encoding = KeyEncoding(StructType([frame.schema[key] for key in keys]))
         self.control: KeyControl | None = None
@@ -142,9 +141,7 @@ class BalancedFrame:
         by_event_time = timeoutConf == GroupStateTimeout.EventTimeTimeout
         self._let_keys_stay("applyInPandasWithState", by_event_time=by_event_time)
         if self.control is None:
-            plain: DataFrame = self._frame.groupBy(*self._columns).applyInPandasWithState(
-                func, *modes
-            )
+            plain: DataFrame = self._frame.groupBy(*self._keys).applyInPandasWithState(func, *modes)
             return plain
         is_text = isinstance(stateStructType, str)
         state = DataType.fromDDL(stateStructType) if is_text else stateStructType
@@ -324,8 +321,8 @@ class BalancedFrame:
             raise InvalidInputError(message)
         self._let_keys_stay(method, by_event_time=modes[2].lower() == "eventtime")
         if self.control is None:
-            grouped: Any = self._frame.groupBy(*self._columns)
-            begins = initial._frame.groupBy(*self._columns) if initial else None
+            grouped: Any = self._frame.groupBy(*self._keys)
+            begins = initial._frame.groupBy(*self._keys) if initial else None
         else:
             in_pandas = method.endswith("Pandas")
             processor = MovableProcessor(
@@ -371,11 +368,11 @@ class BalancedFrame:
             for field in self._frame.schema
         ]
         asked = rows.select(*columns, ROUTE_COLUMN)
-        return data.union(asked).groupBy(ROUTE_COLUMN, *self._columns)
+        return data.union(asked).groupBy(ROUTE_COLUMN, *self._keys)
 
     def _group_as_found(self) -> Any:
         """Every key where the stream begins with it: initial state is Spark's first batch's."""
-        return self._frame.withColumn(ROUTE_COLUMN, sf.lit(0)).groupBy(ROUTE_COLUMN, *self._columns)
+        return self._frame.withColumn(ROUTE_COLUMN, sf.lit(0)).groupBy(ROUTE_COLUMN, *self._keys)
 
 
 def balanced(df: DataFrame, *keys: str, name: str = DEFAULT_NAME) -> BalancedFrame:
