@@ -113,12 +113,16 @@ BRIEFEST_REPETITIONS = 12
 
 SPARK_CASES = (
     (0.0, "independent"),
+    (0.5, "independent"),
     (1.0, "independent"),
     (2.0, "independent"),
+    (3.0, "independent"),
     (1.0, "constant"),
     (1.0, "frequent dear"),
     BRIEFEST,
 )
+"""All frequencies, and all ways in which costs follow from them; all combinations are simulated."""
+
 WARM_UP: Case = {"zipf": 1.0, "costs": "constant", "repetition": 0}
 COMPARED_ARMS = ("round robin", "ours")
 LONG_CASES = (
@@ -245,7 +249,7 @@ def wait_for_rows(batches: Iterator[Any], cost_ms: list[int]) -> Iterator[Any]:
 def measure_on_spark() -> None:
     with prepare("shuffle", __doc__ or "") as benchmark:
         load = SMOKE_LOAD if benchmark.smoke else Load()
-        kinds = SPARK_CASES[1:2] if benchmark.smoke else SPARK_CASES
+        kinds = SPARK_CASES[2:3] if benchmark.smoke else SPARK_CASES
         long_kinds = () if benchmark.smoke else LONG_CASES
         repetitions = benchmark.repetitions if benchmark.smoke else range(1, EVEN_REPETITIONS + 1)
         cases: list[Case] = []
