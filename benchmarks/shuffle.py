@@ -121,7 +121,7 @@ SPARK_CASES = (
     (1.0, "frequent dear"),
     BRIEFEST,
 )
-"""All frequencies, and all ways in which costs follow from them; all combinations are simulated."""
+"""Uniform to very uneven, and all ways in which costs may follow; all of both are simulated."""
 
 WARM_UP: Case = {"zipf": 1.0, "costs": "constant", "repetition": 0}
 COMPARED_ARMS = ("round robin", "ours")
