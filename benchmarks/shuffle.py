@@ -98,6 +98,7 @@ PIECES = 10_000
 LONG_LOAD = Load(batches=5, warm_up_batches=3)
 LONG_RUN_LOAD = Load(batches=8, warm_up_batches=12)
 SHORT_BATCHES_LOAD = Load(batches=24, warm_up_batches=24)
+RARE_ITEMS_LOAD = Load(batches=24, warm_up_batches=int(LONG_WARM_UP["warm_up_batches"]))
 WARM_UP_LOAD = Load(rows_per_batch=4000, batches=96, warm_up_batches=0, least_ms=0, most_ms=0)
 SMOKE_LOAD = Load(rows_per_batch=100, batches=2, warm_up_batches=3)
 ARMS: tuple[str, ...] = ("random", "round robin", "ours", "all-knowing")
@@ -108,6 +109,12 @@ EVEN_REPETITIONS = 6
 So each of two arms runs before the other as often as after it."""
 
 BRIEFEST = (1.5, "frequent cheap")
+BRIEFEST_CASE: Case = {"zipf": BRIEFEST[0], "costs": BRIEFEST[1]}
+RARE_ITEMS_CASE: Case = {
+    **BRIEFEST_CASE,
+    "rows_per_batch": RARE_ITEMS_LOAD.rows_per_batch,
+    "warm_up_batches": RARE_ITEMS_LOAD.warm_up_batches,
+}
 BRIEFEST_REPETITIONS = 12
 """In batches of a third of a second chance is a tenth: more of them are compared."""
 
@@ -125,6 +132,7 @@ SPARK_CASES = (
 
 WARM_UP: Case = {"zipf": 1.0, "costs": "constant", "repetition": 0}
 COMPARED_ARMS = ("round robin", "ours")
+KNOWING_ARMS = (*COMPARED_ARMS, "all-knowing")
 LONG_CASES = (
     (1.0, "constant", 800, LONG_LOAD),
     (0.0, "independent", 800, LONG_LOAD),
@@ -259,9 +267,10 @@ def measure_on_spark() -> None:
                 {"zipf": z, "costs": c, "rows_per_batch": rows, "repetition": repetition}
                 for z, c, rows, _ in long_kinds
             ]
-        zipf, costs = BRIEFEST
-        more = () if benchmark.smoke else range(EVEN_REPETITIONS + 1, BRIEFEST_REPETITIONS + 1)
-        cases += [{"zipf": zipf, "costs": costs, "repetition": each} for each in more]
+        if not benchmark.smoke:
+            more = range(EVEN_REPETITIONS + 1, BRIEFEST_REPETITIONS + 1)
+            cases += [{**BRIEFEST_CASE, "repetition": each} for each in more]
+            cases += [{**RARE_ITEMS_CASE, "repetition": each} for each in repetitions]
         missing = benchmark.find_missing(cases)
         if not missing:
             return
@@ -288,7 +297,9 @@ def warm_up(benchmark: Benchmark, spark: SparkSession) -> None:
 
 
 def find_load(case: Case) -> tuple[Load, tuple[str, ...]] | None:
-    """The load of one of `LONG_CASES`, and its arms; None for another case."""
+    """The load of one of `LONG_CASES` or the like, and its arms; None for another case."""
+    if "warm_up_batches" in case:
+        return RARE_ITEMS_LOAD, KNOWING_ARMS
     for zipf, costs, rows, load in LONG_CASES:
         if (zipf, costs, rows) == (case["zipf"], case["costs"], case.get("rows_per_batch")):
             return replace(load, rows_per_batch=rows), COMPARED_ARMS
