@@ -50,8 +50,8 @@ class _Query:
         told: all that it was told with that; None before the first time in this run.
         under_way: key to route, of keys that are not yet where they shall be.
         fixed: those of the hot keys that can never be moved, as rows without a key.
-        given_up: (key, partition) that did not come or cannot be, to the batch since when it is not
-            asked for.
+        given_up: (key, partition) that did not come, to the batch since when it is not asked for.
+        refused: (key, partition) that cannot be.
         last_arrival: the last batch in which keys changed their partition; None for none.
         progress: the last batch in which a key arrived, or could not yet have done so.
     """
@@ -68,6 +68,7 @@ class _Query:
     under_way: dict[str, int] = field(default_factory=dict)
     fixed: set[str] = field(default_factory=set)
     given_up: dict[tuple[str, int], int] = field(default_factory=dict)
+    refused: set[tuple[str, int]] = field(default_factory=set)
     last_arrival: int | None = None
     progress: int = -1
 
@@ -122,7 +123,7 @@ class Rekeyer:
         if query not in self._queries:
             return set()
         known = self._queries[query]
-        return {key for key, _ in known.given_up} | known.fixed
+        return {key for key, _ in known.given_up.keys() | known.refused} | known.fixed
 
     def coming_batches(self, query: str) -> int:
         """In how many batches all keys that are under way will have arrived, if all goes well."""
@@ -195,9 +196,6 @@ class Rekeyer:
             return
         query = self._queries.setdefault(name, _Query(operator.id, operator.partitions))
         query.last_batch = batch
-        retried = [p for p, since in query.given_up.items() if batch - since > GIVEN_UP_BATCHES]
-        for place in retried:
-            del query.given_up[place]
         query.samples = tuple(
             KeySample(name, operator.id, key, partition, batch, busy_s)
             for key, partition, busy_s in control.take_hot_keys(batch, HOTTEST)
@@ -215,6 +213,9 @@ class Rekeyer:
         query.epoch = epoch
         if begins:
             self._adopt(query, control, epoch)
+        retried = [p for p, since in query.given_up.items() if batch - since > GIVEN_UP_BATCHES]
+        for place in retried:
+            del query.given_up[place]
         # A key that the plan knows hashed only can be told from others once it is hot.
         if begins or retried or name in self._find_hashed():
             self._want(name, query)
@@ -277,7 +278,8 @@ class Rekeyer:
         for route in self._planned:
             key = names.get(route.query, {}).get(route.key, route.key)
             query = self._queries.get(route.query)
-            if query is None or (key, route.partition) not in query.given_up:
+            place = key, route.partition
+            if query is None or not (place in query.given_up or place in query.refused):
                 places[route.query, key] = route.partition
         return places
 
@@ -309,7 +311,7 @@ class Rekeyer:
                     routes |= control.find_routes({key: partition}, partitions)
             except InvalidInputError as error:
                 # It was planned before anybody knew the query; the others are none the worse.
-                query.given_up[key, partition] = query.last_batch
+                query.refused.add((key, partition))
                 shown = self._journal.name_key(key)
                 why = str(error).replace(key, shown)
                 self._journal.note(f"{name}: key {shown} stays: {why}")

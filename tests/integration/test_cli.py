@@ -56,7 +56,7 @@ def test_an_interrupted_run_stops_cleanly_and_writes_its_report(tmp_path: Path) 
     checkpoint = tmp_path / "checkpoint"
     running = start_run("--local", "2:2", "--report", report, job, checkpoint)
     commits = checkpoint / "commits"
-    deadline_s = time.monotonic() + 180
+    deadline_s = time.monotonic() + PATIENCE_S
     while not (commits.exists() and len([p for p in commits.iterdir() if p.suffix == ""]) > 3):
         assert running.poll() is None, running.communicate()
         assert time.monotonic() < deadline_s

@@ -22,7 +22,7 @@ from balancedstream.errors import InvalidInputError
 from balancedstream.exporter import Exporter
 from balancedstream.history import History, RunInfo
 from balancedstream.journal import Journal
-from balancedstream.keyed.control import KeyControl
+from balancedstream.keyed.control import KeyControl, forget_controls
 from balancedstream.keyed.encoding import KeyEncoding
 from balancedstream.keyed.mailbox import Mailbox
 from balancedstream.keyed.storage import Home, describe_offset
@@ -224,6 +224,32 @@ def test_what_was_given_up_is_asked_for_again_after_many_batches(
     assert stream.rekeyer.stuck("q") == set()
     assert stream.rekeyer.settling() == {"q"}
     assert stream.wish() == Wish({DE: stream.route(DE, 2)}, "hybrid", SHARE)
+
+
+def test_what_was_given_up_is_asked_for_again_once_the_checkpoint_can_be_read(
+    stream: Stream, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("balancedstream.rekeying.GIVEN_UP_BATCHES", 0)
+    stream.plan((DE, 2))
+    for number in range(PATIENCE_BATCHES):
+        stream.run_batch(Epoch(number + 1, number + 1, asked=(DE,)))
+    unplanned = BatchSample("q", 99, 0.0, 1.0, 1)
+    stream.rekeyer.finish_batch(BatchFinished("q", unplanned, (), (OPERATOR,), 0))
+    assert stream.rekeyer.stuck("q") == {DE}
+    stream.run_batch(Epoch(PATIENCE_BATCHES + 1, PATIENCE_BATCHES + 1))
+    assert stream.rekeyer.settling() == {"q"}
+
+
+def test_what_can_never_be_is_noted_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("balancedstream.rekeying.GIVEN_UP_BATCHES", 0)
+    forget_controls("q")
+    stream = Stream(tmp_path)
+    stream.plan(("null", 2))
+    for number in range(3):
+        stream.run_batch(Epoch(number + 1, number + 1))
+    assert len(stream.view.notes) == 1
+    assert "key null stays" in stream.view.notes[0]
+    assert stream.rekeyer.stuck("q") == {"null"}
 
 
 def test_where_keys_can_not_even_be_given_up_that_is_told_and_the_query_is_looked_after(

@@ -45,7 +45,8 @@ class Report:
     Attributes:
         folder: of the versions.
         shuffle: its name.
-        plan: which DataFrame it is of: what was begun and failed reports beside what came after it.
+        stage: that the task is of, as Spark numbers them: another action on the batch has another
+            one, and so has what is run after a failure.
         batch: number of the batch.
         by_estimates: whether it was routed by estimated costs; else by round robin.
         task: its number; the partition's own where each is a task.
@@ -56,7 +57,7 @@ class Report:
 
     folder: str
     shuffle: str
-    plan: str
+    stage: int
     batch: int
     by_estimates: bool
     task: int
@@ -69,7 +70,7 @@ class Report:
         cls,
         costs: BatchCosts,
         shuffle: str,
-        plan: str,
+        stage: int,
         place: tuple[int, int, int],
         measured: MeasuredCosts,
     ) -> Report:
@@ -78,18 +79,18 @@ class Report:
         Args:
             costs: what the task knows of its batch.
             shuffle: its name.
-            plan: which DataFrame it is of.
+            stage: of the task.
             place: which task, in which attempt, and how many partitions there are.
             measured: of one partition.
         """
         by_estimates = costs.learnt is not None and costs.learnt.trusted
         data = zlib.compress(pickle.dumps(measured), 1)
-        return cls(costs.folder, shuffle, plan, costs.batch, by_estimates, *place, data)
+        return cls(costs.folder, shuffle, stage, costs.batch, by_estimates, *place, data)
 
 
 @dataclass(slots=True)
 class _Run:
-    """What is known of one run of a batch: the same memory whatever the number of tasks.
+    """What is known of one run of a batch: one sketch, whatever the number of tasks.
 
     Attributes:
         by_estimates: whether the batch was routed by estimated costs.
@@ -126,8 +127,8 @@ class Collector:
         self._folder = CostFolder(folder)
         self._on_batch = on_batch
         self._newest: LearntCosts | None = None
-        # By plan and batch.
-        self._unfinished: dict[tuple[str, int], _Run] = {}
+        # By stage.
+        self._unfinished: dict[int, _Run] = {}
         # Since one was whole.
         self._begun = 0
         self._has_warned = False
@@ -137,15 +138,14 @@ class Collector:
 
         Each is taken in as it comes, for Spark waits for the last one.
         """
-        place = report.plan, report.batch
         measured = _unpack(report.measured)
-        run = self._unfinished.pop(place, None)
+        run = self._unfinished.pop(report.stage, None)
         if run is None:
             run = _Run(report.by_estimates, measured)
             self._count_begun()
         run.take(report, measured)
         if len(run.loads_s) < report.partitions:
-            self._unfinished[place] = run
+            self._unfinished[report.stage] = run
             if len(self._unfinished) > UNFINISHED_RUNS:
                 del self._unfinished[next(iter(self._unfinished))]
             return
@@ -166,7 +166,8 @@ class Collector:
             self._has_warned = True
             log.warning(
                 "%s: nothing was learnt from %d batches in a row, for only some of their "
-                "partitions have reported. Spark leaves out the others for take, limit or show.",
+                "partitions have reported. Spark leaves out the others for take, limit or show, or "
+                "they have failed.",
                 self._name,
                 UNLEARNT_BATCHES,
             )

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import tempfile
-import uuid
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from functools import cache, partial
@@ -187,7 +186,6 @@ class Shuffle:
         """
         reports = find_accumulator(self._df.sparkSession.sparkContext)
         partitions, epsilon, delta = self._partitions, self._epsilon, self._delta
-        plan = uuid.uuid4().hex
 
         def measured(inputs: Iterator[Any]) -> Iterator[Any]:
             spare_loaded_modules()
@@ -198,7 +196,8 @@ class Shuffle:
             yield from join(meter.run(function, pieces))
             context = TaskContext.get()
             place = context.partitionId(), context.taskAttemptId(), partitions
-            reports.add((Report.of(costs, name, plan, place, meter.summarize()),))
+            stage = context.stageId()
+            reports.add((Report.of(costs, name, stage, place, meter.summarize()),))
 
         return measured
 

@@ -31,7 +31,7 @@ def report(
     partitions: int = 2,
     error_s: float = 0.0,
     real_s: float = 2.0,
-    plan: str = "plan",
+    stage: int | None = None,
     learnt: LearntCosts | None = None,
 ) -> Report:
     """What a task tells; another than the first attempt is named."""
@@ -40,7 +40,8 @@ def report(
     measured = MeasuredCosts(sketch, 1.0, real_s, 0.0, 1.0, error_s, 0.5)
     costs = BatchCosts(str(folder), batch, learnt)
     place = task, 100 + task if attempt is None else attempt, partitions
-    return Report.of(costs, "classify", plan, place, measured)
+    of_batch = batch if stage is None else stage
+    return Report.of(costs, "classify", of_batch, place, measured)
 
 
 def collect(
@@ -83,6 +84,19 @@ def test_partitions_that_one_task_has_run_are_all_learnt_from_as_after_a_coalesc
     assert [len(b.estimated_s) for b in told] == [8]
 
 
+def test_an_action_that_needs_a_part_only_is_no_part_of_one_behind_a_coalesce(
+    tmp_path: Path,
+) -> None:
+    told: list[ShuffleRecord] = []
+    collector = Collector("classify", tmp_path, told.append)
+    for batch in range(3):
+        collector.add(report(tmp_path, batch, 0, stage=10 * batch, attempt=2 * batch, real_s=9.0))
+        for real_s in (1.0, 2.0):
+            attempt, stage = 2 * batch + 1, 10 * batch + 3
+            collector.add(report(tmp_path, batch, 0, stage=stage, attempt=attempt, real_s=real_s))
+    assert [(b.batch, b.real_s) for b in told] == [(batch, (1.0, 2.0)) for batch in range(3)]
+
+
 def test_of_a_task_of_several_partitions_that_has_run_twice_the_first_attempt_counts(
     tmp_path: Path,
 ) -> None:
@@ -119,29 +133,29 @@ def test_a_batch_that_is_learnt_from_now_and_then_is_no_cause_to_say_so(
 
 def test_reports_of_a_run_that_failed_and_of_the_next_one_do_not_mix(tmp_path: Path) -> None:
     collector = Collector("classify", tmp_path, lambda batch: None)
-    collector.add(report(tmp_path, 0, 0, plan="failed"))
-    collector.add(report(tmp_path, 0, 1, plan="repaired"))
+    collector.add(report(tmp_path, 0, 0, stage=5))
+    collector.add(report(tmp_path, 0, 1, stage=7))
     assert CostFolder(tmp_path).newest() is None
-    collector.add(report(tmp_path, 0, 0, plan="repaired"))
+    collector.add(report(tmp_path, 0, 0, stage=7))
     assert CostFolder(tmp_path).newest() is not None
 
 
 def test_a_run_that_is_whole_leaves_the_reports_of_another_one(tmp_path: Path) -> None:
     told: list[ShuffleRecord] = []
     collector = Collector("classify", tmp_path, told.append)
-    collector.add(report(tmp_path, 1, 0, plan="slow"))
+    collector.add(report(tmp_path, 1, 0, stage=9))
     collect(collector, tmp_path, 0)
-    collector.add(report(tmp_path, 1, 1, plan="slow"))
+    collector.add(report(tmp_path, 1, 1, stage=9))
     assert [record.batch for record in told] == [0, 1]
 
 
 def test_of_runs_that_are_never_finished_only_the_last_ones_are_kept(tmp_path: Path) -> None:
     collector = Collector("classify", tmp_path, lambda batch: None)
-    for plan in range(UNFINISHED_RUNS + 1):
-        collector.add(report(tmp_path, 0, 0, plan=str(plan)))
-    collector.add(report(tmp_path, 0, 1, plan="0"))
+    for stage in range(UNFINISHED_RUNS + 1):
+        collector.add(report(tmp_path, 0, 0, stage=stage))
+    collector.add(report(tmp_path, 0, 1, stage=0))
     assert CostFolder(tmp_path).newest() is None
-    collector.add(report(tmp_path, 0, 1, plan=str(UNFINISHED_RUNS)))
+    collector.add(report(tmp_path, 0, 1, stage=UNFINISHED_RUNS))
     assert CostFolder(tmp_path).newest() is not None
 
 
