@@ -559,12 +559,11 @@ def tabulate_shuffle(results: Sequence[Result]) -> Iterator[str]:
     yield from table([*header, "by cost ÷ round robin", "÷ all-knowing"], rows)
     yield ""
     rows = []
-    longer_kinds = {(*name_longer(r), r["settings"]["warm_up_batches"]) for r in longer}
-    for costs, zipf, count, out in sorted(longer_kinds):
+    for costs, zipf, count, out in sorted(set(map(name_longer, longer))):
         means = [
             {way: fmean(r["measured"][way]["batch_s"]) for way in r["measured"]["order"]}
             for r in longer
-            if (*name_longer(r), r["settings"]["warm_up_batches"]) == (costs, zipf, count, out)
+            if name_longer(r) == (costs, zipf, count, out)
         ]
         case_text = f"{costs}, s = {zipf:g}, {count:,} rows, {out} batches left out"
         cells = [spread(mean[way] for mean in means) for way in ("round robin", "ours")]
@@ -582,9 +581,10 @@ def tabulate_shuffle(results: Sequence[Result]) -> Iterator[str]:
     yield from table(["target", "measured", "met"], targets)
 
 
-def name_longer(result: Result) -> tuple[str, float, int]:
-    case = result["case"]
-    return str(case["costs"]), float(case["zipf"]), int(case["rows_per_batch"])
+def name_longer(result: Result) -> tuple[str, float, int, int]:
+    case, settings = result["case"], result["settings"]
+    rows, out = int(case["rows_per_batch"]), int(settings["warm_up_batches"])
+    return str(case["costs"]), float(case["zipf"]), rows, out
 
 
 def tabulate_shuffle_overhead(results: Sequence[Result]) -> Iterator[str]:

@@ -710,6 +710,7 @@ def test_state_variables_and_timers_do_what_they_do_without_balanced_while_keys_
     assert len(said) == steps * USERS
     for place, seen in said.items():
         assert seen == expected[place], place
+    assert all(len(set(partitions)) >= 3 for partitions in run.partitions().values())
 
 
 def live(frame: BalancedFrame) -> DataFrame:

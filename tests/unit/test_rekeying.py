@@ -185,10 +185,15 @@ def test_history_and_notes_have_keys_hashed_where_metrics_may_not_show_them() ->
     ]
 
 
-def test_keys_that_do_not_come_are_given_up_and_not_asked_again(stream: Stream) -> None:
+def want_in_vain(stream: Stream) -> None:
+    """A plan's key is asked for until it is given up."""
     stream.plan((DE, 2))
     for number in range(PATIENCE_BATCHES):
         stream.run_batch(Epoch(number + 1, number + 1, asked=(DE,)))
+
+
+def test_keys_that_do_not_come_are_given_up_and_not_asked_again(stream: Stream) -> None:
+    want_in_vain(stream)
     assert stream.wish() == Wish()
     assert stream.rekeyer.settling() == set()
     assert "1 keys stay where they are" in stream.view.notes[-1]
@@ -212,9 +217,7 @@ def test_what_was_given_up_is_asked_for_again_after_many_batches(
     stream: Stream, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("balancedstream.rekeying.GIVEN_UP_BATCHES", 3)
-    stream.plan((DE, 2))
-    for number in range(PATIENCE_BATCHES):
-        stream.run_batch(Epoch(number + 1, number + 1, asked=(DE,)))
+    want_in_vain(stream)
     epoch = Epoch(PATIENCE_BATCHES + 1, PATIENCE_BATCHES + 1)
     for _ in range(3):
         stream.run_batch(epoch)
@@ -230,9 +233,7 @@ def test_what_was_given_up_is_asked_for_again_once_the_checkpoint_can_be_read(
     stream: Stream, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("balancedstream.rekeying.GIVEN_UP_BATCHES", 0)
-    stream.plan((DE, 2))
-    for number in range(PATIENCE_BATCHES):
-        stream.run_batch(Epoch(number + 1, number + 1, asked=(DE,)))
+    want_in_vain(stream)
     unplanned = BatchSample("q", 99, 0.0, 1.0, 1)
     stream.rekeyer.finish_batch(BatchFinished("q", unplanned, (), (OPERATOR,), 0))
     assert stream.rekeyer.stuck("q") == {DE}
