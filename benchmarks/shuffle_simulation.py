@@ -178,7 +178,7 @@ class Ours(RoundRobin):
         items = self._load.items[batch]
         estimated_s = np.zeros(len(items))
         if self.learnt:
-            estimated_s = estimate_costs_s(self.learnt.estimates, items)
+            estimated_s = estimate_costs_s(self.learnt, items)
         parts = (routes == partition for partition in range(self.partitions))
         measured = (self._measure(items[rows], took_s[rows], estimated_s[rows]) for rows in parts)
         self.learnt = learn_costs(self.learnt, batch, reduce(MeasuredCosts.add, measured))
@@ -373,7 +373,7 @@ def measure_error(learnt: LearntCosts | None, items: Items, costs_s: Seconds) ->
     """The median relative error of the estimates of a batch, without the cheapest rows."""
     if learnt is None:
         return 1.0
-    errors = np.abs(estimate_costs_s(learnt.estimates, items) - costs_s) / costs_s
+    errors = np.abs(estimate_costs_s(learnt, items) - costs_s) / costs_s
     dearest_last = np.argsort(costs_s, kind="stable")
     return float(np.median(errors[dearest_last[round(LIGHTEST * len(items)) :]]))
 

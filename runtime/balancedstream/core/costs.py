@@ -1,7 +1,7 @@
 """What a shuffle has learnt of the costs of records, from one micro-batch to the next.
 
-Two sketches of `CostSketch` hold it, an older and a newer one: a sketch cannot forget, so every
-`GENERATION_BATCHES` batches the older one is dropped and a new one begun. And it is said whether
+Two sketches of `CostSketch` hold it, an older and a newer one: a sketch cannot forget, so once the
+newer one knows enough, the older one is dropped and a new one begun. And it is said whether
 records shall be routed by it. Estimates that foretell no more than "all records cost the same",
 which is what round robin takes for true, are not worth following: costs may not depend on the cost
 key at all, or may have changed.
@@ -22,8 +22,15 @@ from balancedstream.core.sketches import CostSketch, restore_sketch
 from balancedstream.errors import InvalidInputError
 
 GENERATION_BATCHES: Final = 64
-"""Judged batches after which a new sketch is begun: what is known is from the last 65 to 128. Dear
-items that are rare are known by then; a cost that changes slowly is believed for as long."""
+"""Judged batches after which a new sketch is begun, at the earliest: what is known is from the last
+65 to 128, or more. A cost that changes slowly is believed for as long."""
+
+UNSEEN_SHARE: Final = 0.005
+"""A new sketch is begun once no more than this part of the records is of items that the last one
+has never seen: where dear items are rare, most of the imbalance is by those that are not known."""
+
+GENERATION_RECORDS: Final = 1 << 18
+"""Records after which a new sketch is begun in any case: some items are always new."""
 
 NEEDED_GAIN: Final = 0.9
 """Estimates are trusted once their error is at most so much of that of equal costs, and are trusted
@@ -245,11 +252,16 @@ def learn_costs(before: LearntCosts | None, batch: int, measured: MeasuredCosts)
     if before.trusted and not trusted:
         reason += "; all is learnt anew"
         older, newer, batches = None, sketch, 1
-    elif before.batches >= GENERATION_BATCHES:
+    elif before.batches >= GENERATION_BATCHES and _knows_enough(before.newer):
         older, newer, batches = before.newer, sketch, 1
     else:
         older, newer, batches = before.older, _merge(before.newer, sketch), before.batches + 1
     return LearntCosts(batch, batches, older, newer, trusted, reason, error, equal_error)
+
+
+def _knows_enough(sketch: CostSketch) -> bool:
+    is_full = sketch.records >= GENERATION_RECORDS
+    return is_full or sketch.estimate_unseen_share() <= UNSEEN_SHARE
 
 
 def _merge(one: CostSketch, other: CostSketch) -> CostSketch:

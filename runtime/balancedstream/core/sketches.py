@@ -142,6 +142,29 @@ class CostSketch:
         """Seconds that a record cost on average; 0.0 where there was none."""
         return float(self._cost_ns) / self.records / _NS_PER_S if self.records else 0.0
 
+    def estimate_unseen_share(self) -> float:
+        """Estimate how likely the next record is of an item that was never seen.
+
+        As Good and Turing do: as likely as a record so far was the only one of its item. Such items
+        are those cells that have one record, and as many more as it takes for others to share
+        theirs: an item is alone as often as a cell is empty.
+
+        Returns:
+            From 0 to 1; 0 where no cell is empty, for more records would tell the sketch nothing
+            of rare items.
+
+        >>> sketch = CostSketch(0.05, 0.1, seed=7)
+        >>> for text in (b"the", b"the", b"the", b"rare"):
+        ...     sketch.update(text, 0.002)
+        >>> round(sketch.estimate_unseen_share(), 2)
+        0.26
+        """
+        empty = self._counts.count(0)
+        if not (empty and self.records):
+            return 0.0
+        seen_once = self._counts.count(1) * self.columns / empty
+        return min(seen_once / self.records, 1.0)
+
     def locate(self, item: bytes) -> tuple[int, ...]:
         """Find the item's cell in each row, as indices into the flat matrices.
 

@@ -12,7 +12,9 @@ What is known of costs is the same for all attempts, see `folders`.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
+from functools import reduce
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -26,11 +28,13 @@ from balancedstream.engine.workers import spare_loaded_modules
 from balancedstream.shuffling.folders import CostSource
 
 
-def estimate_costs_s(sketch: CostSketch, items: NDArray[np.int64]) -> NDArray[np.float64]:
-    """`CostSketch.estimate` for many items at once: the same to the last bit.
+def estimate_costs_s(learnt: LearntCosts, items: NDArray[np.int64]) -> NDArray[np.float64]:
+    """What `learnt.estimates.estimate` gives for many items at once: the same to the last bit.
+
+    Both sketches are added up only where it is needed: a task asks for few cells.
 
     Args:
-        sketch: what is known.
+        learnt: what is known.
         items: hashed cost keys; eight bytes of each, the least first, are the sketch's item.
 
     Returns:
@@ -39,19 +43,34 @@ def estimate_costs_s(sketch: CostSketch, items: NDArray[np.int64]) -> NDArray[np
     if not len(items):
         return np.zeros(0)
     distinct, places = np.unique(items, return_inverse=True)
-    names = name_items(distinct)
-    data = sketch.to_bytes()
-    size = sketch.rows * sketch.columns
-    counts = np.frombuffer(data, "<i8", size, HEADER_BYTES)
-    costs_ns = np.frombuffer(data, "<i8", size, HEADER_BYTES + 8 * size)
-    cells = np.array([sketch.locate(name) for name in names])
-    least = cells[np.arange(len(names)), counts[cells].argmin(axis=1)]
-    estimated_s = costs_ns[least].astype(np.float64) / np.maximum(counts[least], 1) / 1e9
-    unseen = np.flatnonzero(counts[least] == 0)
-    if len(unseen):
-        # One estimate for all of them.
-        estimated_s[unseen] = sketch.estimate(names[unseen[0]])
+    cells = np.array([learnt.newer.locate(name) for name in name_items(distinct)])
+    counts, costs_ns = zip(
+        *(_read_matrices(sketch) for sketch in (learnt.newer, learnt.older) if sketch), strict=True
+    )
+    counts_found = _add_up(counts, cells)
+    rows, least = np.arange(len(distinct)), counts_found.argmin(axis=1)
+    count, cost_ns = counts_found[rows, least], _add_up(costs_ns, cells[rows, least])
+    estimated_s = cost_ns.astype(np.float64) / np.maximum(count, 1) / 1e9
+    if not count.all():
+        once_ns = _add_up(costs_ns, _add_up(counts, slice(None)) == 1).tolist()
+        # As a sketch estimates what it has never seen.
+        unseen_s = (
+            float(sum(once_ns)) / len(once_ns) / 1e9 if once_ns else learnt.estimates.mean_cost_s
+        )
+        estimated_s[count == 0] = unseen_s
     return np.asarray(estimated_s[places])
+
+
+def _read_matrices(sketch: CostSketch) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """F, and W in nanoseconds, both flat."""
+    data, size = sketch.to_bytes(), sketch.rows * sketch.columns
+    matrices = np.frombuffer(data, "<i8", 2 * size, HEADER_BYTES)
+    return matrices[:size], matrices[size:]
+
+
+def _add_up(matrices: Sequence[NDArray[np.int64]], at: Any) -> NDArray[np.int64]:
+    first, *others = (matrix[at] for matrix in matrices)
+    return reduce(np.add, others, first)
 
 
 def name_items(items: NDArray[np.int64]) -> list[bytes]:
@@ -91,7 +110,7 @@ def route_rows(
         order = own_order
         assigned: NDArray[np.int64] | list[int] = (first + np.arange(len(order))) % partitions
     else:
-        costs_s = estimate_costs_s(learnt.estimates, items[own_order])
+        costs_s = estimate_costs_s(learnt, items[own_order])
         dearest_first = np.argsort(-costs_s, kind="stable")
         order = own_order[dearest_first]
         assigned = assign_greedily(costs_s[dearest_first].tolist(), partitions, first=first)

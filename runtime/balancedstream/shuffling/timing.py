@@ -66,7 +66,7 @@ class FunctionMeter(Generic[Part, Output]):
         clock: Callable[[], float] = time.perf_counter,
     ) -> None:
         self._name = name
-        self._estimates = learnt.estimates if learnt else None
+        self._learnt = learnt
         self._sketch = sketch
         self._clock = clock
         self._began_s = 0.0
@@ -166,9 +166,9 @@ class FunctionMeter(Generic[Part, Output]):
                 self._judged_s.append(took_s)
 
     def _estimate(self, items: NDArray[np.int64], rows: NDArray[np.int64]) -> NDArray[np.float64]:
-        if self._estimates is None:
+        if self._learnt is None:
             return np.zeros(len(items))
-        return estimate_costs_s(self._estimates, items) * rows
+        return estimate_costs_s(self._learnt, items) * rows
 
     def _pause(self) -> None:
         self._taken_s += self._clock() - self._began_s

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from balancedstream.core.costs import (
     GENERATION_BATCHES,
+    GENERATION_RECORDS,
     LEAST_RECORDS,
+    UNSEEN_SHARE,
     LearntCosts,
     MeasuredCosts,
     learn_costs,
@@ -129,6 +133,46 @@ def test_costs_are_forgotten_after_two_generations() -> None:
         assert learnt.estimates.count(b"old") == LEAST_RECORDS
     learnt = learn_costs(learnt, 2 * GENERATION_BATCHES, measured(0.0, 0.5))
     assert learnt.estimates.count(b"old") == 0
+
+
+def rare_items(batch: int, records: int) -> CostSketch:
+    """Items that come once and never again."""
+    sketch = CostSketch(0.0003, 0.1, seed=7)
+    for record in range(records):
+        sketch.update(b"%d of %d" % (record, batch), 1.0)
+    return sketch
+
+
+def test_a_generation_goes_on_as_long_as_many_records_are_of_items_never_seen_before() -> None:
+    batches = GENERATION_BATCHES + 8
+    learnt = None
+    for batch in range(batches):
+        sketch = rare_items(batch, LEAST_RECORDS)
+        learnt = learn_costs(learnt, batch, measured(0.0, 0.5, sketch=sketch))
+    assert learnt
+    assert (learnt.older, learnt.batches) == (None, batches)
+    # All items come a second time: the nearer to the end, the fewer are left that came once.
+    ended_after = 0
+    while learnt.older is None:
+        sketch = rare_items(ended_after, LEAST_RECORDS)
+        learnt = learn_costs(learnt, batches + ended_after, measured(0.0, 0.5, sketch=sketch))
+        ended_after += 1
+    assert batches * 0.9 < ended_after <= batches + 1
+    assert learnt.older.estimate_unseen_share() <= UNSEEN_SHARE
+
+
+def test_a_generation_ends_when_it_has_so_many_records_though_some_items_are_always_new() -> None:
+    sketch = rare_items(0, 4000)
+    sketch.update(b"the", 1.0, records=GENERATION_RECORDS - 4001)
+    full = replace(trusted_costs(), newer=sketch, batches=GENERATION_BATCHES)
+    assert sketch.estimate_unseen_share() > UNSEEN_SHARE
+    one_more = CostSketch(0.0003, 0.1, seed=7)
+    one_more.update(b"the", 1.0, records=LEAST_RECORDS)
+    learnt = learn_costs(full, 2, measured(0.0, 0.5, sketch=one_more))
+    assert learnt.older is None
+    learnt = learn_costs(learnt, 3, measured(0.0, 0.5, sketch=one_more))
+    assert learnt.older is not None
+    assert learnt.older.records == GENERATION_RECORDS + LEAST_RECORDS - 1
 
 
 def test_sketches_of_another_seed_begin_anew() -> None:

@@ -140,6 +140,31 @@ def test_an_estimate_of_an_unseen_item_follows_later_updates() -> None:
     assert sketch.estimate(b"never") == pytest.approx(0.040)
 
 
+@given(seeds, st.sampled_from([0.5, 1.0, 1.5]), st.integers(200, 20_000))
+@settings(max_examples=30)
+def test_how_likely_the_next_record_x(
+    seed: int, zipf: float, count: int
+) -> None:
+    ranks = np.arange(1, 4097)
+    shares = ranks**-zipf / (ranks**-zipf).sum()
+    drawn = Counter(np.random.default_rng(seed).choice(4096, count, p=shares).tolist())
+    sketch = CostSketch(0.001, 0.1, seed=seed)
+    for item, records in drawn.items():
+        sketch.update(b"%d" % item, 1.0, records=records)
+    unseen = 1 - shares[list(drawn)].sum()
+    # Good and Turing's own estimate has a deviation of about the root of the items seen once.
+    chance = 5 * math.sqrt(sum(records == 1 for records in drawn.values()) + 1) / count
+    assert sketch.estimate_unseen_share() == pytest.approx(unseen, rel=0.2, abs=chance)
+
+
+def test_a_sketch_without_an_empty_cell_says_that_more_records_would_not_help() -> None:
+    sketch = CostSketch(0.5, 0.1, seed=7)
+    assert sketch.estimate_unseen_share() == 0.0
+    for item in range(200):
+        sketch.update(b"%d" % item, 1.0)
+    assert sketch.estimate_unseen_share() == 0.0
+
+
 def test_an_empty_sketch_takes_everything_to_cost_nothing() -> None:
     assert CostSketch(0.05, 0.1, seed=7).estimate(b"a") == 0.0
     assert CostSketch(0.05, 0.1, seed=7).mean_cost_s == 0.0

@@ -34,21 +34,35 @@ def draw_marks(seed: int, count: int) -> tuple[NDArray[np.int64], NDArray[np.int
     return first, second
 
 
+SEEN = st.lists(st.tuples(st.integers(0, 20) | INT64, st.floats(0, 100)))
+
+
 @given(
-    seen=st.lists(st.tuples(INT64, st.floats(0, 100))),
+    newer=SEEN,
+    older=st.none() | SEEN,
     asked=st.lists(INT64),
+    epsilon=st.sampled_from([0.05, 0.5]),
     seed=st.integers(0, 9),
 )
-def test_many_estimates_at_once_are_those_of_the_sketch_to_the_last_bit(
-    seen: list[tuple[int, float]], asked: list[int], seed: int
+def test_many_estimates_at_once_are_those_of_the_core_to_the_last_bit(
+    newer: list[tuple[int, float]],
+    older: list[tuple[int, float]] | None,
+    asked: list[int],
+    epsilon: float,
+    seed: int,
 ) -> None:
-    # Few cells, so that many items share one.
-    sketch = CostSketch(0.5, 0.3, seed=seed)
-    for item, cost_s in seen:
-        sketch.update(name_items(array([item]))[0], cost_s)
-    items = array([*asked, *(item for item, _ in seen)])
-    expected = [sketch.estimate(name) for name in name_items(items)]
-    assert estimate_costs_s(sketch, items).tolist() == expected
+    def fill(seen: list[tuple[int, float]]) -> CostSketch:
+        # Few cells, so that many items share one; or more, so that some are empty.
+        sketch = CostSketch(epsilon, 0.3, seed=seed)
+        for item, cost_s in seen:
+            sketch.update(name_items(array([item]))[0], cost_s)
+        return sketch
+
+    sketches = fill(newer), None if older is None else fill(older)
+    learnt = LearntCosts(0, 1, sketches[1], sketches[0], trusted=True, reason="")
+    items = array([*asked, *(item for item, _ in [*newer, *(older or [])])])
+    expected = [learnt.estimates.estimate(name) for name in name_items(items)]
+    assert estimate_costs_s(learnt, items).tolist() == expected
 
 
 @given(
