@@ -46,7 +46,7 @@ from harness import (
     start_query,
     use_own_workers,
 )
-from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
 from shuffle_simulation import EXECUTORS, ITEMS, simulate
 
@@ -56,10 +56,16 @@ from balancedstream.core.sketches import CostSketch
 from balancedstream.engine.session import LocalExecutors
 from balancedstream.history import ShuffleRecord
 from balancedstream.shuffling.collecting import watch
-from balancedstream.shuffling.folders import BatchCosts
+from balancedstream.shuffling.folders import Batch, CostFolder
 from balancedstream.shuffling.joining import ARROW, join_outputs, make_pandas_form
-from balancedstream.shuffling.routing import make_router, name_items
-from balancedstream.shuffling.timing import FunctionMeter, Piece, cut_arrow, cut_pandas
+from balancedstream.shuffling.routing import ROUTED, make_router, name_items
+from balancedstream.shuffling.timing import (
+    FunctionMeter,
+    HiddenColumns,
+    Piece,
+    cut_arrow,
+    cut_pandas,
+)
 
 ZIPF = (0.0, 0.5, 1.0, 1.5, 2.0, 2.5, 3.0)
 COSTS = ("independent", "frequent dear", "frequent cheap", "constant")
@@ -98,7 +104,9 @@ PIECES = 10_000
 LONG_LOAD = Load(batches=5, warm_up_batches=3)
 LONG_RUN_LOAD = Load(batches=8, warm_up_batches=12)
 SHORT_BATCHES_LOAD = Load(batches=24, warm_up_batches=24)
-RARE_ITEMS_LOAD = Load(batches=24, warm_up_batches=int(LONG_WARM_UP["warm_up_batches"]))
+RARE_ITEMS_LOAD = Load(batches=24, warm_up_batches=328)
+"""Where dear items are rare: 131,200 rows have been when it is measured."""
+
 WARM_UP_LOAD = Load(rows_per_batch=4000, batches=96, warm_up_batches=0, least_ms=0, most_ms=0)
 SMOKE_LOAD = Load(rows_per_batch=100, batches=2, warm_up_batches=3)
 ARMS: tuple[str, ...] = ("random", "round robin", "ours", "all-knowing")
@@ -134,24 +142,31 @@ WARM_UP: Case = {"zipf": 1.0, "costs": "constant", "repetition": 0}
 COMPARED_ARMS = ("round robin", "ours")
 KNOWING_ARMS = (*COMPARED_ARMS, "all-knowing")
 LONG_CASES = (
-    (1.0, "constant", 800, LONG_LOAD),
-    (0.0, "independent", 800, LONG_LOAD),
-    (1.5, "frequent cheap", 6400, LONG_LOAD),
-    (1.0, "constant", 400, LONG_RUN_LOAD),
-    (0.0, "independent", 400, LONG_RUN_LOAD),
-    (1.5, "frequent cheap", 400, SHORT_BATCHES_LOAD),
+    (1.0, "constant", 800, LONG_LOAD, COMPARED_ARMS),
+    (0.0, "independent", 800, LONG_LOAD, COMPARED_ARMS),
+    (1.5, "frequent cheap", 6400, LONG_LOAD, COMPARED_ARMS),
+    (1.0, "constant", 400, LONG_RUN_LOAD, COMPARED_ARMS),
+    (0.0, "independent", 400, LONG_RUN_LOAD, COMPARED_ARMS),
+    (0.5, "independent", 400, LONG_RUN_LOAD, KNOWING_ARMS),
+    (1.5, "frequent cheap", 400, SHORT_BATCHES_LOAD, COMPARED_ARMS),
 )
-"""Where routing may cost more than it brings: in batches of 3 to 6 s, and in longer runs."""
+"""Where routing may cost more than it brings, in batches of 3 to 6 s; and longer runs."""
 
 
 @dataclass(frozen=True)
 class TrueCosts:
-    """What all batches are routed by where every cost is known: a source as `folders` has them."""
+    """What all batches are routed by where every cost is known: a source as `folders` has them.
 
-    learnt: LearntCosts
+    It is read from a file, as ours are: a function that holds it is sent to every task anew.
+    """
 
-    def find(self) -> BatchCosts:
-        return BatchCosts("", 0, self.learnt)
+    folder: str
+
+    def find_batch(self) -> Batch:
+        return Batch(self.folder, 0)
+
+    def find_costs(self) -> LearntCosts | None:
+        return CostFolder(Path(self.folder)).newest()
 
 
 class Bench:
@@ -208,12 +223,15 @@ class Bench:
             return rows.repartition(EXECUTORS)
         mark = F.xxhash64("value", F.lit(7))
         if arm == "random":
-            route: Column = F.pmod(mark, F.lit(EXECUTORS)).cast("int")
+            routed = rows.withColumn("route", F.pmod(mark, F.lit(EXECUTORS)).cast("int"))
         else:
-            router = make_router(TrueCosts(self._know(case)), EXECUTORS)
-            udf = F.arrow_udf(router, "int").asNondeterministic()
-            route = udf(F.xxhash64("item"), mark, F.xxhash64("value"))
-        return rows.withColumn("route", route).repartitionById(EXECUTORS, "route").drop("route")
+            folder = self._work / "true-costs"
+            CostFolder(folder).publish(self._know(case))
+            router = make_router(TrueCosts(str(folder)), EXECUTORS)
+            udf = F.arrow_udf(router, ROUTED).asNondeterministic()
+            routed = rows.withColumn("route", udf(F.xxhash64("item"), mark, F.xxhash64("value")))
+            routed = routed.withColumn("route", F.col("route")["partition"])
+        return routed.repartitionById(EXECUTORS, "route").drop("route")
 
     def _know(self, case: Case) -> LearntCosts:
         """A sketch so wide that hardly two items share a cell."""
@@ -265,7 +283,7 @@ def measure_on_spark() -> None:
             cases += [{"zipf": z, "costs": c, "repetition": repetition} for z, c in kinds]
             cases += [
                 {"zipf": z, "costs": c, "rows_per_batch": rows, "repetition": repetition}
-                for z, c, rows, _ in long_kinds
+                for z, c, rows, *_ in long_kinds
             ]
             if not benchmark.smoke:
                 cases.append({**RARE_ITEMS_CASE, "repetition": repetition})
@@ -300,9 +318,9 @@ def find_load(case: Case) -> tuple[Load, tuple[str, ...]] | None:
     """The load of one of `LONG_CASES` or the like, and its arms; None for another case."""
     if "warm_up_batches" in case:
         return RARE_ITEMS_LOAD, KNOWING_ARMS
-    for zipf, costs, rows, load in LONG_CASES:
+    for zipf, costs, rows, load, arms in LONG_CASES:
         if (zipf, costs, rows) == (case["zipf"], case["costs"], case.get("rows_per_batch")):
-            return replace(load, rows_per_batch=rows), COMPARED_ARMS
+            return replace(load, rows_per_batch=rows), arms
     return None
 
 
@@ -359,38 +377,36 @@ def simulate_all() -> None:
 
 
 def measure_overhead() -> None:
-    """What a piece of one row costs to cut, estimate, measure and join.
+    """What a piece of one row costs to cut, measure and join.
 
-    The function does nothing. All items are distinct and known, as from the second batch on.
+    The function does nothing, and all items are distinct.
     """
     file = REPOSITORY / "benchmarks" / "results" / "shuffle_overhead.jsonl"
     benchmark = Benchmark("shuffle, overhead", file.parent, file, smoke=False, code=describe_code())
     chance = np.random.default_rng(1)
     columns: dict[str, Any] = {
         "item": chance.integers(0, 2**60, PIECES),
+        "estimated_s": chance.random(PIECES),
         "number": np.arange(PIECES),
         "text": [f"text {n}" for n in range(PIECES)],
     }
     frame = pd.DataFrame(columns)
     batch = pa.RecordBatch.from_pandas(frame)
-    pieces = [Piece(item, 1, None) for item in columns["item"]]
-    seen = CostSketch(0.001, 0.1, seed=0)
-    for name in name_items(columns["item"]):
-        seen.update(name, 0.001)
-    learnt = LearntCosts(0, 1, None, seen, trusted=True, reason="every item was seen")
+    pieces = [Piece(item, 1, 0.001, None) for item in columns["item"]]
+    hidden = HiddenColumns("item", "estimated_s")
     ways: dict[str, tuple[Callable[[], list[Piece[Any]]], Callable[[Any], Iterator[Any]]]] = {
         "pandas": (
-            lambda: cut_pandas(frame, "item"),
+            lambda: cut_pandas(frame, hidden),
             partial(join_outputs, form=make_pandas_form()),
         ),
-        "Arrow": (lambda: cut_arrow(batch, "item"), partial(join_outputs, form=ARROW)),
+        "Arrow": (lambda: cut_arrow(batch, hidden), partial(join_outputs, form=ARROW)),
         "rows": (lambda: pieces, iter),
     }
     cases: list[Case] = [{"way": way, "repetition": n} for way in ways for n in range(1, 6)]
     for case in benchmark.find_missing(cases):
         # The first pass is slower, whatever it does.
         for _ in range(2):
-            meter = FunctionMeter[Any, Any]("f", learnt, CostSketch(0.001, 0.1, seed=0))
+            meter = FunctionMeter[Any, Any]("f", CostSketch(0.001, 0.1, seed=0))
             began_s = time.perf_counter()
             cut, join = ways[str(case["way"])]
             for _ in join(meter.run(iter, (cut() for _ in range(1)))):

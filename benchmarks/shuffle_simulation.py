@@ -171,7 +171,8 @@ class Ours(RoundRobin):
             rows = slice(task, None, map_tasks)
             first, second = self._load.marks[:, batch, rows]
             items = self._load.items[batch, rows]
-            routes[rows] = route_rows(self.learnt, items, (first, second), self.partitions, task)
+            routed = route_rows(self.learnt, items, (first, second), self.partitions, task)
+            routes[rows], _ = routed
         return routes
 
     def learn(self, batch: int, routes: Items, took_s: Seconds) -> None:

@@ -26,7 +26,7 @@ from pyspark import Accumulator, SparkContext
 
 from balancedstream.core.costs import LearntCosts, MeasuredCosts, learn_costs
 from balancedstream.history import ShuffleRecord
-from balancedstream.shuffling.folders import BatchCosts, CostFolder
+from balancedstream.shuffling.folders import Batch, CostFolder
 from balancedstream.task_reports import ReportParam
 
 log = logging.getLogger(__name__)
@@ -48,7 +48,6 @@ class Report:
         stage: that the task is of, as Spark numbers them: another action on the batch has another
             one, and so has what is run after a failure.
         batch: number of the batch.
-        by_estimates: whether it was routed by estimated costs; else by round robin.
         task: its number; the partition's own where each is a task.
         attempt: of the task, which no other task of the application has.
         partitions: how many will report.
@@ -59,7 +58,6 @@ class Report:
     shuffle: str
     stage: int
     batch: int
-    by_estimates: bool
     task: int
     attempt: int
     partitions: int
@@ -68,7 +66,7 @@ class Report:
     @classmethod
     def of(
         cls,
-        costs: BatchCosts,
+        batch: Batch,
         shuffle: str,
         stage: int,
         place: tuple[int, int, int],
@@ -77,15 +75,14 @@ class Report:
         """Pack what was measured.
 
         Args:
-            costs: what the task knows of its batch.
+            batch: that the task is of.
             shuffle: its name.
             stage: of the task.
             place: which task, in which attempt, and how many partitions there are.
             measured: of one partition.
         """
-        by_estimates = costs.learnt is not None and costs.learnt.trusted
         data = zlib.compress(pickle.dumps(measured), 1)
-        return cls(costs.folder, shuffle, stage, costs.batch, by_estimates, *place, data)
+        return cls(batch.folder, shuffle, stage, batch.number, *place, data)
 
 
 @dataclass(slots=True)
@@ -93,13 +90,11 @@ class _Run:
     """What is known of one run of a batch: one sketch, whatever the number of tasks.
 
     Attributes:
-        by_estimates: whether the batch was routed by estimated costs.
         measured: of the partitions that have reported.
         attempts: which attempt of each task it was that has reported.
         loads_s: of each of these partitions: its task, estimated, real.
     """
 
-    by_estimates: bool
     measured: MeasuredCosts
     attempts: dict[int, int] = field(default_factory=dict)
     loads_s: list[tuple[int, float, float]] = field(default_factory=list)
@@ -141,7 +136,7 @@ class Collector:
         measured = _unpack(report.measured)
         run = self._unfinished.pop(report.stage, None)
         if run is None:
-            run = _Run(report.by_estimates, measured)
+            run = _Run(measured)
             self._count_begun()
         run.take(report, measured)
         if len(run.loads_s) < report.partitions:
@@ -155,9 +150,10 @@ class Collector:
             return
         before = self._folder.newest(report.batch, known=self._newest)
         learnt = learn_costs(before, report.batch, run.measured)
+        routed_by = self._folder.find_costs_of(report.batch, known=self._newest)
         self._folder.publish(learnt)
         self._newest = learnt
-        self._tell(report.batch, run, learnt)
+        self._tell(report.batch, run, routed_by, learnt)
 
     def _count_begun(self) -> None:
         """Say it once where run after run is never whole."""
@@ -172,8 +168,11 @@ class Collector:
                 UNLEARNT_BATCHES,
             )
 
-    def _tell(self, batch: int, run: _Run, learnt: LearntCosts) -> None:
-        if learnt.trusted != run.by_estimates:
+    def _tell(
+        self, batch: int, run: _Run, routed_by: LearntCosts | None, learnt: LearntCosts
+    ) -> None:
+        by_estimates = routed_by is not None and routed_by.trusted
+        if learnt.trusted != by_estimates:
             way = "estimated costs" if learnt.trusted else "round robin"
             say = log.info if learnt.trusted else log.warning
             say("%s: %s from batch %d on: %s", self._name, way, batch + 1, learnt.reason)
@@ -186,7 +185,7 @@ class Collector:
                 shuffle=self._name,
                 batch=batch,
                 records=run.measured.sketch.records,
-                by_estimates=run.by_estimates,
+                by_estimates=by_estimates,
                 estimated_s=estimated_s,
                 real_s=real_s,
                 error=learnt.error,

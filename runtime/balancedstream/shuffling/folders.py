@@ -59,25 +59,26 @@ _DRAFT = re.compile(r"\.[0-9a-f]{32}")
 
 
 @dataclass(frozen=True, slots=True)
-class BatchCosts:
-    """What a task knows of its batch.
+class Batch:
+    """Which batch of a shuffle it is.
 
     Attributes:
         folder: where its versions are, as the driver and the tasks see it.
-        batch: its number.
-        learnt: what it is routed by; None for nothing.
+        number: of the batch.
     """
 
     folder: str
-    batch: int
-    learnt: LearntCosts | None
+    number: int
 
 
 class CostSource(Protocol):
     """Finds, in a task, what its batch is routed by: the same in all tasks and attempts."""
 
-    def find(self) -> BatchCosts:
-        """What the running task's batch is routed by."""
+    def find_batch(self) -> Batch:
+        """Which batch the running task is of."""
+
+    def find_costs(self) -> LearntCosts | None:
+        """What that batch is routed by; None for nothing."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,8 +93,8 @@ class PinnedCosts:
     root: str
     name: str
 
-    def find(self) -> BatchCosts:
-        """Read the batch's pin.
+    def find_batch(self) -> Batch:
+        """Ask the running task.
 
         Raises:
             InvalidInputError: the task does not know of which query and batch it is.
@@ -108,8 +109,17 @@ class PinnedCosts:
                 "pyspark.inheritable_thread_target."
             )
             raise InvalidInputError(message)
-        folder = Path(self.root) / query / self.name
-        return BatchCosts(str(folder), int(batch), CostFolder(folder).pin(int(batch)))
+        return Batch(str(Path(self.root) / query / self.name), int(batch))
+
+    def find_costs(self) -> LearntCosts | None:
+        """Read the batch's pin.
+
+        Raises:
+            InvalidInputError: the task does not know of which query and batch it is.
+            SharedFolderError: the folder cannot be written or has no hard links.
+        """
+        batch = self.find_batch()
+        return CostFolder(Path(batch.folder)).pin(batch.number)
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,10 +136,13 @@ class GivenCosts:
     batch: int
     data: bytes | None
 
-    def find(self) -> BatchCosts:
+    def find_batch(self) -> Batch:
+        """What was given."""
+        return Batch(self.folder, self.batch)
+
+    def find_costs(self) -> LearntCosts | None:
         """Unpack what was given."""
-        learnt = _read(self.data) if self.data else None
-        return BatchCosts(self.folder, self.batch, learnt)
+        return _read(self.data) if self.data else None
 
 
 class CostFolder:
@@ -209,6 +222,23 @@ class CostFolder:
                     pinned.hardlink_to(complete)
                     self._clean_up(batch, now_s, is_learnt=False)
             data = pinned.read_bytes()
+        return _read(data) if data else None
+
+    def find_costs_of(self, batch: int, *, known: LearntCosts | None = None) -> LearntCosts | None:
+        """What a batch was routed by: what it is pinned to or, where there is no pin, was given.
+
+        Args:
+            batch: that has run.
+            known: a version that was published here, and is not read again.
+        """
+        pinned = self._file("pinned", batch)
+        with suppress(FileNotFoundError):
+            if known is not None and pinned.samefile(self._file("after", known.batch)):
+                return known
+        try:
+            data = pinned.read_bytes()
+        except FileNotFoundError:
+            return self.newest(batch, known=known)
         return _read(data) if data else None
 
     def _file(self, kind: str, batch: int) -> Path:

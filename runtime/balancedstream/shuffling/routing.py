@@ -20,12 +20,17 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 from pyspark import TaskContext
+from pyspark.sql.types import DoubleType, IntegerType, StructType
 
 from balancedstream.core.costs import LearntCosts
 from balancedstream.core.grouping import assign_greedily
 from balancedstream.core.sketches import HEADER_BYTES, CostSketch
 from balancedstream.engine.workers import spare_loaded_modules
 from balancedstream.shuffling.folders import CostSource
+
+ROUTED = StructType().add("partition", IntegerType()).add("estimated_s", DoubleType())
+"""What the UDF that routes gives for each row. The estimate goes with the row to the function's
+task, which judges it, so that only map tasks read what is known."""
 
 
 def estimate_costs_s(learnt: LearntCosts, items: NDArray[np.int64]) -> NDArray[np.float64]:
@@ -85,8 +90,8 @@ def route_rows(
     marks: tuple[NDArray[np.int64], NDArray[np.int64]],
     partitions: int,
     map_partition: int,
-) -> NDArray[np.int32]:
-    """Choose the partition of each row of a map task.
+) -> tuple[NDArray[np.int32], NDArray[np.float64]]:
+    """Choose the partition of each row of a map task, and estimate its cost.
 
     All rows are there before the first one is routed. So they are assigned greedily with the
     dearest first, which levels better than the order of arrival would. Each map task levels its own
@@ -102,21 +107,23 @@ def route_rows(
         map_partition: the map task's own number.
 
     Returns:
-        The partition of each row: a function of the rows, not of their order.
+        The partition of each row, and the seconds that it is estimated to cost, 0 where nothing is
+        known: functions of the rows, not of their order.
     """
+    estimated_s = np.zeros(len(items)) if learnt is None else estimate_costs_s(learnt, items)
     own_order = np.lexsort(marks)
     first = map_partition % partitions
     if learnt is None or not learnt.trusted:
         order = own_order
         assigned: NDArray[np.int64] | list[int] = (first + np.arange(len(order))) % partitions
     else:
-        costs_s = estimate_costs_s(learnt, items[own_order])
+        costs_s = estimated_s[own_order]
         dearest_first = np.argsort(-costs_s, kind="stable")
         order = own_order[dearest_first]
         assigned = assign_greedily(costs_s[dearest_first].tolist(), partitions, first=first)
     routes = np.empty(len(items), np.int32)
     routes[order] = assigned
-    return routes
+    return routes, estimated_s
 
 
 def make_router(
@@ -125,7 +132,7 @@ def make_router(
     """The body of the UDF that routes the rows of a task.
 
     It reads the whole input before it answers. Spark keeps the rows meanwhile and spills them to
-    disk where they are many. Here each takes about 140 bytes while it is routed by estimates, and
+    disk where they are many. Here each takes about 150 bytes while it is routed by estimates, and
     half of that round robin.
 
     Args:
@@ -133,7 +140,7 @@ def make_router(
         partitions: how many there are.
 
     Returns:
-        Takes hashed cost keys and the two hashes of rows, batch by batch; gives partitions.
+        Takes hashed cost keys and the two hashes of rows, batch by batch; gives `ROUTED`.
     """
 
     def route(batches: Iterator[tuple[pa.Array, pa.Array, pa.Array]]) -> Iterator[pa.Array]:
@@ -142,12 +149,13 @@ def make_router(
         if not columns:
             return
         items, *marks = (np.concatenate(parts) for parts in zip(*columns, strict=True))
-        learnt = source.find().learnt
+        learnt = source.find_costs()
         map_partition = TaskContext.get().partitionId()
-        routes = route_rows(learnt, items, (marks[0], marks[1]), partitions, map_partition)
+        routed = route_rows(learnt, items, (marks[0], marks[1]), partitions, map_partition)
         begin = 0
         for part, *_ in columns:
-            yield pa.array(routes[begin : begin + len(part)])
+            cells = [pa.array(column[begin : begin + len(part)]) for column in routed]
+            yield pa.StructArray.from_arrays(cells, ROUTED.names)
             begin += len(part)
 
     return route

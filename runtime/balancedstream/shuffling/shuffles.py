@@ -16,7 +16,7 @@ from pyspark.errors import AnalysisException
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F  # noqa: N812
 from pyspark.sql.conversion import ArrowTableToRowsConversion
-from pyspark.sql.types import DataType, GeographyType, GeometryType, IntegerType, StructType
+from pyspark.sql.types import DataType, GeographyType, GeometryType, StructType
 
 from balancedstream.core.sketches import CostSketch
 from balancedstream.engine.schemas import holds_type, quote
@@ -33,8 +33,14 @@ from balancedstream.shuffling.folders import (
 from balancedstream.shuffling.joining import ARROW, join_outputs, join_rows, make_pandas_form
 from balancedstream.shuffling.marking import mark_rows
 from balancedstream.shuffling.naming import name_shuffle
-from balancedstream.shuffling.routing import make_router
-from balancedstream.shuffling.timing import FunctionMeter, Piece, cut_arrow, cut_pandas
+from balancedstream.shuffling.routing import ROUTED, make_router
+from balancedstream.shuffling.timing import (
+    FunctionMeter,
+    HiddenColumns,
+    Piece,
+    cut_arrow,
+    cut_pandas,
+)
 
 EPSILON = 0.001
 DELTA = 0.1
@@ -44,7 +50,7 @@ CHECKPOINT_LOCATION = "spark.sql.streaming.checkpointLocation"
 FOLDER = "_shuffle"
 """Below the checkpoints; the underscore keeps it apart from a query's name."""
 
-ITEM = "__balancedstream_item"
+HIDDEN = HiddenColumns("__balancedstream_item", "__balancedstream_estimated_s")
 ROUTE = "__balancedstream_route"
 
 
@@ -123,7 +129,7 @@ class Shuffle:
     ) -> DataFrame:
         """Run a function over pandas DataFrames, as `DataFrame.mapInPandas` does."""
         name, source = self._prepare(function)
-        cut = partial(cut_pandas, item_column=ITEM)
+        cut = partial(cut_pandas, hidden=HIDDEN)
         measured = self._measure(
             name, source, cut, function, partial(join_outputs, form=make_pandas_form())
         )
@@ -134,7 +140,7 @@ class Shuffle:
     ) -> DataFrame:
         """Run a function over Arrow RecordBatches, as `DataFrame.mapInArrow` does."""
         name, source = self._prepare(function)
-        cut = partial(cut_arrow, item_column=ITEM)
+        cut = partial(cut_arrow, hidden=HIDDEN)
         measured = self._measure(name, source, cut, function, partial(join_outputs, form=ARROW))
         return self._route(source).mapInArrow(measured, schema)
 
@@ -162,15 +168,17 @@ class Shuffle:
         return name, GivenCosts(str(self._root / name), 0 if last is None else last + 1, data)
 
     def _route(self, source: CostSource) -> DataFrame:
-        """The rows where they shall run, with their items."""
-        route = F.arrow_udf(make_router(source, self._partitions), IntegerType())
+        """The rows where they shall run, with the hidden columns."""
+        route = F.arrow_udf(make_router(source, self._partitions), ROUTED)
         # What it answers depends on the other rows: the optimizer must not compute it elsewhere.
         route = route.asNondeterministic()
         fields = self._df.schema
         marks = mark_rows([(self._df[quote(field.name)], field.dataType) for field in fields])
-        with_item = self._df.withColumn(ITEM, F.xxhash64(self._key))
-        routed = with_item.withColumn(ROUTE, route(ITEM, *marks))
-        return routed.repartitionById(self._partitions, ROUTE).drop(ROUTE)
+        with_item = self._df.withColumn(HIDDEN.item, F.xxhash64(self._key))
+        routed = with_item.withColumn(ROUTE, route(HIDDEN.item, *marks))
+        estimated = routed.withColumn(HIDDEN.estimated_s, F.col(ROUTE)["estimated_s"])
+        placed = estimated.withColumn(ROUTE, F.col(ROUTE)["partition"])
+        return placed.repartitionById(self._partitions, ROUTE).drop(ROUTE)
 
     def _measure(
         self,
@@ -189,15 +197,14 @@ class Shuffle:
 
         def measured(inputs: Iterator[Any]) -> Iterator[Any]:
             spare_loaded_modules()
-            costs = source.find()
-            sketch = CostSketch(epsilon, delta, seed=SEED)
-            meter = FunctionMeter[Any, Any](name, costs.learnt, sketch)
+            meter = FunctionMeter[Any, Any](name, CostSketch(epsilon, delta, seed=SEED))
             pieces = (cut(batch, first_alone=meter.is_cold()) for batch in inputs)
             yield from join(meter.run(function, pieces))
             context = TaskContext.get()
             place = context.partitionId(), context.taskAttemptId(), partitions
             stage = context.stageId()
-            reports.add((Report.of(costs, name, stage, place, meter.summarize()),))
+            batch = source.find_batch()
+            reports.add((Report.of(batch, name, stage, place, meter.summarize()),))
 
         return measured
 
@@ -262,10 +269,13 @@ def _process_directory() -> tempfile.TemporaryDirectory[str]:
 
 def _cut_rows(batch: Any, schema: StructType, *, first_alone: bool) -> list[Piece[Any]]:
     # Each row is alone.
-    items = batch.column(ITEM).to_pylist()
-    table = pa.Table.from_batches([batch.drop_columns([ITEM])])
+    hidden = [batch.column(column).to_pylist() for column in HIDDEN]
+    table = pa.Table.from_batches([batch.drop_columns([*HIDDEN])])
     rows = ArrowTableToRowsConversion.convert(table, schema)
-    return [Piece(item, 1, row) for item, row in zip(items, rows, strict=True)]
+    return [
+        Piece(item, 1, estimated_s, row)
+        for item, estimated_s, row in zip(*hidden, rows, strict=True)
+    ]
 
 
 def _map_rows(rows: Iterator[Any], function: Callable[[Any], Any]) -> Iterator[Any]:

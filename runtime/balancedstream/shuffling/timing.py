@@ -18,9 +18,9 @@ from typing import Any, Generic, NamedTuple, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from balancedstream.core.costs import LearntCosts, MeasuredCosts
+from balancedstream.core.costs import MeasuredCosts
 from balancedstream.core.sketches import CostSketch
-from balancedstream.shuffling.routing import estimate_costs_s, name_items
+from balancedstream.shuffling.routing import name_items
 
 JUDGED_PIECES = 10_000
 """The estimates are judged by the first pieces of a task: enough, and its memory stays constant."""
@@ -40,12 +40,26 @@ class Piece(NamedTuple, Generic[Part]):
     Attributes:
         item: hashed cost key of all its rows.
         rows: how many.
+        estimated_s: what all of them were estimated to cost; 0 where nothing was known.
         part: what the function is given.
     """
 
     item: int
     rows: int
+    estimated_s: float
     part: Part
+
+
+class HiddenColumns(NamedTuple):
+    """Columns that the shuffle adds to the rows, and the function never sees.
+
+    Attributes:
+        item: the hashed cost key.
+        estimated_s: what the row was estimated to cost.
+    """
+
+    item: str
+    estimated_s: str
 
 
 class FunctionMeter(Generic[Part, Output]):
@@ -53,7 +67,6 @@ class FunctionMeter(Generic[Part, Output]):
 
     Args:
         name: of the shuffle.
-        learnt: what the batch was routed by; None for nothing.
         sketch: an empty one, to be filled.
         clock: seconds that only grow.
     """
@@ -61,19 +74,16 @@ class FunctionMeter(Generic[Part, Output]):
     def __init__(
         self,
         name: str,
-        learnt: LearntCosts | None,
         sketch: CostSketch,
         clock: Callable[[], float] = time.perf_counter,
     ) -> None:
         self._name = name
-        self._learnt = learnt
         self._sketch = sketch
         self._clock = clock
         self._began_s = 0.0
         # What the function has taken so far of the piece that it has, before the last pause.
         self._taken_s = 0.0
-        # Each with what it was estimated to take.
-        self._pieces: list[tuple[Piece[Part], float]] = []
+        self._pieces: list[Piece[Part]] = []
         # What each of these pieces took that the function is done with.
         self._took_s = array("d")
         self._estimated_s = 0.0
@@ -133,11 +143,8 @@ class FunctionMeter(Generic[Part, Output]):
         # What the function took to prepare itself is nobody's cost.
         self._taken_s = 0.0
         for pieces in inputs:
-            items = np.array([piece.item for piece in pieces])
-            rows = np.array([piece.rows for piece in pieces])
-            estimated_s = self._estimate(items, rows)
-            self._estimated_s += float(estimated_s.sum())
-            self._pieces = list(zip(pieces, estimated_s.tolist(), strict=True))
+            self._estimated_s += sum(piece.estimated_s for piece in pieces)
+            self._pieces = pieces
             # As little as can be is done between two pieces: the function may wait or compute long,
             # and the processor's caches have lost this code by then.
             for piece in pieces:
@@ -157,18 +164,13 @@ class FunctionMeter(Generic[Part, Output]):
         if finished and self.is_cold():
             _warm.add(self._name)
             del finished[0]
-        names = name_items(np.array([piece.item for (piece, _), _ in finished], np.int64))
-        for name, ((piece, estimated_s), took_s) in zip(names, finished, strict=True):
+        names = name_items(np.array([piece.item for piece, _ in finished], np.int64))
+        for name, (piece, took_s) in zip(names, finished, strict=True):
             self._sketch.update(name, took_s, records=piece.rows)
             if len(self._judged_s) < JUDGED_PIECES:
                 self._judged_rows.append(piece.rows)
-                self._judged_estimated_s.append(estimated_s)
+                self._judged_estimated_s.append(piece.estimated_s)
                 self._judged_s.append(took_s)
-
-    def _estimate(self, items: NDArray[np.int64], rows: NDArray[np.int64]) -> NDArray[np.float64]:
-        if self._learnt is None:
-            return np.zeros(len(items))
-        return estimate_costs_s(self._learnt, items) * rows
 
     def _pause(self) -> None:
         self._taken_s += self._clock() - self._began_s
@@ -201,28 +203,39 @@ def find_runs(
     return order, list(pairwise(edges))
 
 
-def cut_pandas(frame: Any, item_column: str, *, first_alone: bool = False) -> list[Piece[Any]]:
-    """Cut a pandas DataFrame into DataFrames of one item each, without the column of items."""
-    items = frame[item_column].to_numpy()
+def cut_pandas(frame: Any, hidden: HiddenColumns, *, first_alone: bool = False) -> list[Piece[Any]]:
+    """Cut a pandas DataFrame into DataFrames of one item each, without the hidden columns."""
+    items, estimated_s = (frame[column].to_numpy() for column in hidden)
     order, runs = find_runs(items, first_alone=first_alone)
-    rows = frame.drop(columns=item_column)
+    rows = frame.drop(columns=[*hidden])
     if len(runs) > 1:
         rows = rows.iloc[order]
     # A new index also makes each piece the function's own: it may change it.
-    return [
-        Piece(int(items[order[begin]]), end - begin, rows.iloc[begin:end].reset_index(drop=True))
-        for begin, end in runs
-    ]
+    parts = (rows.iloc[begin:end].reset_index(drop=True) for begin, end in runs)
+    return _describe_pieces(items[order], estimated_s[order], runs, parts)
 
 
-def cut_arrow(batch: Any, item_column: str, *, first_alone: bool = False) -> list[Piece[Any]]:
-    """Cut an Arrow RecordBatch into RecordBatches of one item each, without the column of items."""
-    items = batch.column(item_column).to_numpy()
+def cut_arrow(batch: Any, hidden: HiddenColumns, *, first_alone: bool = False) -> list[Piece[Any]]:
+    """Cut an Arrow RecordBatch into RecordBatches of one item each, without the hidden columns."""
+    items, estimated_s = (batch.column(column).to_numpy() for column in hidden)
     order, runs = find_runs(items, first_alone=first_alone)
-    rows = batch.drop_columns([item_column])
+    rows = batch.drop_columns([*hidden])
     if len(runs) > 1:
         rows = rows.take(order)
+    parts = (rows.slice(begin, end - begin) for begin, end in runs)
+    return _describe_pieces(items[order], estimated_s[order], runs, parts)
+
+
+def _describe_pieces(
+    items: NDArray[np.int64],
+    estimated_s: NDArray[np.float64],
+    runs: list[tuple[int, int]],
+    parts: Iterable[Part],
+) -> list[Piece[Part]]:
+    # Rows of one item are estimated alike.
+    firsts = [begin for begin, _ in runs]
+    described = zip(runs, items[firsts].tolist(), estimated_s[firsts].tolist(), parts, strict=True)
     return [
-        Piece(int(items[order[begin]]), end - begin, rows.slice(begin, end - begin))
-        for begin, end in runs
+        Piece(item, end - begin, (end - begin) * each_s, part)
+        for (begin, end), item, each_s, part in described
     ]

@@ -142,9 +142,7 @@ def test_an_estimate_of_an_unseen_item_follows_later_updates() -> None:
 
 @given(seeds, st.sampled_from([0.5, 1.0, 1.5]), st.integers(200, 20_000))
 @settings(max_examples=30)
-def test_how_likely_the_next_record_x(
-    seed: int, zipf: float, count: int
-) -> None:
+def test_how_likely_the_next_record_x(seed: int, zipf: float, count: int) -> None:
     ranks = np.arange(1, 4097)
     shares = ranks**-zipf / (ranks**-zipf).sum()
     drawn = Counter(np.random.default_rng(seed).choice(4096, count, p=shares).tolist())

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from balancedstream.core.costs import LearntCosts, MeasuredCosts
+from balancedstream.core.costs import MeasuredCosts
 from balancedstream.core.sketches import CostSketch
 from balancedstream.history import ShuffleRecord
 from balancedstream.shuffling.collecting import (
@@ -19,7 +19,7 @@ from balancedstream.shuffling.collecting import (
     Reports,
     watch,
 )
-from balancedstream.shuffling.folders import KEPT_BATCHES, BatchCosts, CostFolder
+from balancedstream.shuffling.folders import KEPT_BATCHES, Batch, CostFolder
 
 
 def report(
@@ -32,16 +32,14 @@ def report(
     error_s: float = 0.0,
     real_s: float = 2.0,
     stage: int | None = None,
-    learnt: LearntCosts | None = None,
 ) -> Report:
     """What a task tells; another than the first attempt is named."""
     sketch = CostSketch(0.05, 0.1, seed=7)
     sketch.update(b"text", 1.0, records=64)
     measured = MeasuredCosts(sketch, 1.0, real_s, 0.0, 1.0, error_s, 0.5)
-    costs = BatchCosts(str(folder), batch, learnt)
     place = task, 100 + task if attempt is None else attempt, partitions
     of_batch = batch if stage is None else stage
-    return Report.of(costs, "classify", of_batch, place, measured)
+    return Report.of(Batch(str(folder), batch), "classify", of_batch, place, measured)
 
 
 def collect(
@@ -50,10 +48,9 @@ def collect(
     batch: int,
     *,
     error_s: float = 0.0,
-    learnt: LearntCosts | None = None,
 ) -> None:
     for task in range(2):
-        collector.add(report(folder, batch, task, error_s=error_s, learnt=learnt))
+        collector.add(report(folder, batch, task, error_s=error_s))
 
 
 def test_a_version_is_there_once_all_partitions_have_reported(tmp_path: Path) -> None:
@@ -198,8 +195,8 @@ def test_a_batch_is_told_to_be_routed_by_what_its_pin_says_after_a_checkpoint_wa
     def run(batches: range, error_s: float) -> list[bool]:
         told.clear()
         for batch in batches:
-            pinned = CostFolder(tmp_path).pin(batch)
-            collect(collector, tmp_path, batch, error_s=error_s, learnt=pinned)
+            CostFolder(tmp_path).pin(batch)
+            collect(collector, tmp_path, batch, error_s=error_s)
         return [record.by_estimates for record in told]
 
     assert run(range(6), 0.1) == [False, False, True, True, True, True]
@@ -222,8 +219,7 @@ def test_falling_back_to_round_robin_is_a_warning_with_its_reason(
     collector = Collector("classify", tmp_path, lambda batch: None)
     with caplog.at_level(logging.INFO):
         for batch, error_s in enumerate((0.0, 0.1, 0.1, 0.6)):
-            learnt = CostFolder(tmp_path).newest()
-            collect(collector, tmp_path, batch, error_s=error_s, learnt=learnt)
+            collect(collector, tmp_path, batch, error_s=error_s)
     assert [(record.levelname, record.getMessage()) for record in caplog.records] == [
         (
             "INFO",

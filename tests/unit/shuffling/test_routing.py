@@ -85,7 +85,7 @@ def test_a_row_goes_to_the_same_partition_in_whatever_order_the_rows_arrive(
         items, *marks = (
             (array(list(part)) for part in zip(*order, strict=True)) if order else (array([]),) * 3
         )
-        routes = route_rows(learnt, items, (marks[0], marks[1]), partitions, map_partition)
+        routes, _ = route_rows(learnt, items, (marks[0], marks[1]), partitions, map_partition)
         assert all(0 <= route < partitions for route in routes)
         return dict(zip(order, routes.tolist(), strict=True))
 
@@ -96,7 +96,7 @@ def test_a_row_goes_to_the_same_partition_in_whatever_order_the_rows_arrive(
 
 @pytest.mark.parametrize("learnt", [None, learnt_from({1: 9.0, 2: 1.0}, trusted=False)])
 def test_without_trusted_estimates_rows_go_round(learnt: LearntCosts | None) -> None:
-    routes = route_rows(learnt, array([1, 2] * 10), draw_marks(1, 20), 4, map_partition=2)
+    routes, _ = route_rows(learnt, array([1, 2] * 10), draw_marks(1, 20), 4, map_partition=2)
     assert Counter(routes.tolist()) == dict.fromkeys(range(4), 5)
 
 
@@ -104,7 +104,7 @@ def test_estimated_loads_differ_by_the_dearest_row_at_most() -> None:
     chance = np.random.default_rng(5)
     cost_s = {item: float(2.0 ** (item % 6)) for item in range(60)}
     items = chance.integers(0, 60, 2000)
-    routes = route_rows(learnt_from(cost_s), items, draw_marks(5, 2000), 5, map_partition=0)
+    routes, _ = route_rows(learnt_from(cost_s), items, draw_marks(5, 2000), 5, map_partition=0)
     loads_s = np.bincount(routes, [cost_s[item] for item in items.tolist()])
     assert np.ptp(loads_s) <= max(cost_s.values())
 
@@ -114,7 +114,7 @@ def test_map_tasks_that_know_nothing_of_each_other_do_not_pile_up_their_dear_row
     dear = []
     for map_partition in range(4):
         items = array([1, 2, 2])
-        routes = route_rows(learnt, items, draw_marks(map_partition, 3), 4, map_partition)
+        routes, _ = route_rows(learnt, items, draw_marks(map_partition, 3), 4, map_partition)
         dear.append(int(routes[0]))
     assert sorted(dear) == [0, 1, 2, 3]
 
@@ -133,13 +133,25 @@ def test_with_many_map_tasks_no_partition_gets_more_than_the_mean_and_a_row_of_e
     bound_s = 0.0
     for map_partition, items in enumerate(tasks):
         marks = draw_marks(seed + map_partition, len(items))
-        routes = route_rows(learnt, array(items), marks, partitions, map_partition)
+        routes, _ = route_rows(learnt, array(items), marks, partitions, map_partition)
         costs_s = [cost_s[item] for item in items]
         loads_s += np.bincount(routes, costs_s, partitions)
         bound_s += sum(costs_s) / partitions + max(costs_s, default=0.0)
     assert max(loads_s) <= bound_s + 1e-9
 
 
+@pytest.mark.parametrize("trusted", [True, False])
+def test_each_row_is_told_what_it_was_estimated_to_cost_whoever_routes_it(trusted: bool) -> None:
+    learnt = learnt_from({1: 9.0, 2: 1.0}, trusted=trusted)
+    _, estimated_s = route_rows(learnt, array([1, 2, 1]), draw_marks(1, 3), 4, map_partition=0)
+    assert estimated_s.tolist() == [9.0, 1.0, 9.0]
+
+
+def test_where_nothing_is_known_no_row_is_estimated_to_cost_anything() -> None:
+    _, estimated_s = route_rows(None, array([1, 2]), draw_marks(1, 2), 4, map_partition=0)
+    assert estimated_s.tolist() == [0.0, 0.0]
+
+
 def test_rows_of_equal_cost_are_spread_as_round_robin_spreads_them() -> None:
-    routes = route_rows(learnt_from({1: 2.0}), array([1] * 11), draw_marks(3, 11), 4, 1)
+    routes, _ = route_rows(learnt_from({1: 2.0}), array([1] * 11), draw_marks(3, 11), 4, 1)
     assert sorted(Counter(routes.tolist()).values()) == [2, 3, 3, 3]
