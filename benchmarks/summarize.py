@@ -553,7 +553,7 @@ def tabulate_shuffle(results: Sequence[Result]) -> Iterator[str]:
         )
         for other, limit in (("all-knowing", NEAR_KNOWING), ("round robin", NEAR_ROUND_ROBIN)):
             ratios = [run["ours"] / run[other] for run in runs]
-            text = f"batch ≤ {limit} x {other}: {costs}, s = {zipf:g}"
+            text = f"batch ≤ {limit} x {other}: {costs}, s = {zipf:g}, 4 batches left out"
             targets.append([text, spread(ratios), say_whether(median(ratios) <= limit)])
     header = ["costs", "Zipf s", *(f"{way} (s)" for way in (*ways[:3], "by cost"))]
     yield from table([*header, "by cost ÷ round robin", "÷ all-knowing"], rows)

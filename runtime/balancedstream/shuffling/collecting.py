@@ -150,9 +150,9 @@ class Collector:
             return
         before = self._folder.newest(report.batch, known=self._newest)
         learnt = learn_costs(before, report.batch, run.measured)
-        routed_by = self._folder.find_costs_of(report.batch, known=self._newest)
         self._folder.publish(learnt)
-        self._newest = learnt
+        known, self._newest = self._newest, learnt
+        routed_by = self._folder.find_costs_of(report.batch, known=known)
         self._tell(report.batch, run, routed_by, learnt)
 
     def _count_begun(self) -> None:

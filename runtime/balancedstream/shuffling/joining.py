@@ -66,7 +66,7 @@ def _measure_bytes(batch: pa.RecordBatch) -> int:
     """How large a copy is, or more where that is little."""
     # What a slice is cut from counts as a whole here, but it takes a tenth of the time.
     at_most: int = batch.get_total_buffer_size()
-    return at_most if at_most < SURELY_SMALL_BYTES else batch.nbytes
+    return at_most if at_most <= SURELY_SMALL_BYTES else batch.nbytes
 
 
 ARROW = Form(

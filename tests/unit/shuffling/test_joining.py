@@ -48,6 +48,12 @@ def test_small_outputs_become_one_with_all_their_rows_in_order(form: Form) -> No
     assert list_values(join_outputs(outputs, form)) == [[1, -1, 2, -2, 3, -3]]
 
 
+def test_a_few_rows_of_a_large_arrow_batch_are_as_small_as_they_are() -> None:
+    whole = make(ARROW, n=np.arange(BYTES_PER_OUTPUT))
+    joined = list_values(join_outputs([whole.slice(at, 2) for at in (0, 7, 20)], ARROW))
+    assert joined == [[0, 1, 7, 8, 20, 21]]
+
+
 @FORMS
 @given(sizes=st.lists(st.integers(0, 30)))
 def test_all_rows_come_out_once_and_in_order(form: Form, sizes: list[int]) -> None:
