@@ -7,7 +7,7 @@ what is known.
 
 `--overhead` times what measuring adds to a function that does nothing. `--simulate` does without
 Spark, see `shuffle_simulation.py`: a line of its results is one case with all its repetitions, for
-a run takes half a second.
+a run takes a moment.
 """
 
 from __future__ import annotations
@@ -58,7 +58,8 @@ from balancedstream.history import ShuffleRecord
 from balancedstream.shuffling.collecting import watch
 from balancedstream.shuffling.folders import Batch, CostFolder
 from balancedstream.shuffling.joining import ARROW, join_outputs, make_pandas_form
-from balancedstream.shuffling.routing import ROUTED, make_router, name_items
+from balancedstream.shuffling.routing import ROUTED, make_router
+from balancedstream.shuffling.sketching import SketchFiller
 from balancedstream.shuffling.timing import (
     FunctionMeter,
     HiddenColumns,
@@ -238,12 +239,15 @@ class Bench:
 
     def _know(self, case: Case) -> LearntCosts:
         """A sketch so wide that hardly two items share a cell."""
-        sketch = CostSketch(0.0003, 0.1, seed=0)
+        filler = SketchFiller(CostSketch(0.0003, 0.1, seed=0))
         items = self._spark.range(ITEMS).select("id", F.xxhash64("id").alias("item")).collect()
-        names = name_items(np.array([row["item"] for row in items]))
         cost_ms = self._cost_ms(case)
-        for row, name in zip(items, names, strict=True):
-            sketch.update(name, cost_ms[row["id"]] / 1000)
+        filler.update(
+            np.array([row["item"] for row in items]),
+            np.array([cost_ms[row["id"]] / 1000 for row in items]),
+            np.ones(ITEMS, np.int64),
+        )
+        sketch = filler.make_sketch()
         return LearntCosts(0, 1, None, sketch, trusted=True, reason="every cost is known")
 
     def _cost_ms(self, case: Case) -> list[int]:

@@ -13,7 +13,7 @@ from __future__ import annotations
 import heapq
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial, reduce
+from functools import partial
 from statistics import fmean, median
 from typing import Any, Protocol
 
@@ -29,8 +29,9 @@ from balancedstream.core.grouping import (
     assign_greedily,
     learn_paces,
 )
-from balancedstream.core.sketches import CostSketch
-from balancedstream.shuffling.routing import estimate_costs_s, name_items, route_rows
+from balancedstream.core.sketches import NUMBER_BYTES, CostSketch
+from balancedstream.shuffling.routing import route_rows
+from balancedstream.shuffling.sketching import SketchFiller, estimate_costs_s
 
 EXECUTORS = 5
 ITEMS = 4096
@@ -47,7 +48,10 @@ NEAR_KNOWING, NEAR_ROUND_ROBIN, SMALL_ERROR = 1.05, 1.02, 0.20
 LIGHTEST = 0.1
 """The part of the rows, the cheapest ones, of which no good estimates are asked."""
 
-NAMES = name_items(np.arange(ITEMS))
+TINY_S = 1e-12
+"""No estimate is as small, but for none."""
+
+NAMES = [item.to_bytes(NUMBER_BYTES, "little") for item in range(ITEMS)]
 
 Items = NDArray[np.int64]
 Seconds = NDArray[np.float64]
@@ -161,14 +165,13 @@ class Ours(RoundRobin):
     ) -> None:
         super().__init__(load, partitions)
         self.learnt: LearntCosts | None = None
-        self._setting = setting
-        self._seed = seed
+        self._map_tasks = setting.map_tasks
+        self._empty = CostSketch(setting.epsilon, setting.delta, seed=seed)
 
     def route(self, batch: int) -> Items:
         routes = np.empty(self._load.items.shape[1], np.int64)
-        map_tasks = self._setting.map_tasks
-        for task in range(map_tasks):
-            rows = slice(task, None, map_tasks)
+        for task in range(self._map_tasks):
+            rows = slice(task, None, self._map_tasks)
             first, second = self._load.marks[:, batch, rows]
             items = self._load.items[batch, rows]
             routed = route_rows(self.learnt, items, (first, second), self.partitions, task)
@@ -180,28 +183,23 @@ class Ours(RoundRobin):
         estimated_s = np.zeros(len(items))
         if self.learnt:
             estimated_s = estimate_costs_s(self.learnt, items)
-        parts = (routes == partition for partition in range(self.partitions))
-        measured = (self._measure(items[rows], took_s[rows], estimated_s[rows]) for rows in parts)
-        self.learnt = learn_costs(self.learnt, batch, reduce(MeasuredCosts.add, measured))
-
-    def _measure(self, items: Items, took_s: Seconds, estimated_s: Seconds) -> MeasuredCosts:
-        sketch = CostSketch(self._setting.epsilon, self._setting.delta, seed=self._seed)
-        distinct, places = np.unique(items, return_inverse=True)
-        counts = np.bincount(places)
-        sums_s = np.bincount(places, took_s)
-        for item, count, sum_s in zip(distinct, counts.tolist(), sums_s.tolist(), strict=True):
-            sketch.update(NAMES[item], sum_s, records=count)
-        real_s = float(took_s.sum())
-        total_s = float(estimated_s.sum())
-        scaled_s = estimated_s * (real_s / total_s) if total_s else estimated_s
-        return MeasuredCosts(
-            sketch=sketch,
-            estimated_s=total_s,
-            real_s=real_s,
-            judged_s=real_s,
-            error_s=float(np.abs(scaled_s - took_s).sum()),
-            equal_error_s=float(np.abs(real_s / max(len(items), 1) - took_s).sum()),
+        filler = SketchFiller(self._empty)
+        filler.update(items, took_s, np.ones(len(items), np.int64))
+        # Each partition's task scales the estimates to what its rows took.
+        sizes, all_took_s, all_estimated_s = (
+            np.bincount(routes, weights, self.partitions)[routes]
+            for weights in (None, took_s, estimated_s)
         )
+        scaled_s = estimated_s * all_took_s / np.maximum(all_estimated_s, TINY_S)
+        measured = MeasuredCosts(
+            sketch=filler.make_sketch(),
+            estimated_s=float(estimated_s.sum()),
+            real_s=float(took_s.sum()),
+            judged_s=float(took_s.sum()),
+            error_s=float(np.abs(scaled_s - took_s).sum()),
+            equal_error_s=float(np.abs(all_took_s / sizes - took_s).sum()),
+        )
+        self.learnt = learn_costs(self.learnt, batch, measured)
 
 
 class Paced(RoundRobin):

@@ -32,18 +32,25 @@ _MOST_NS = (1 << 63) - 1
 # 272,000 columns; what is smaller costs more memory than any estimate is worth.
 _LEAST_EPSILON = 1e-5
 
-# 16 rows: as many words of 32 bits as there are in one digest.
+# 16 rows; more of them take longer than any certainty is worth.
 _LEAST_DELTA = 2.0**-16
 
 _MOST_SEED = (1 << 64) - 1
 
-_MAGIC = b"OSG1"
+_MAGIC = b"OSG2"
 
 _HEADER = struct.Struct("<4s4xddQqq")
 """Magic, epsilon, delta, seed, records, cost in nanoseconds; a multiple of 8 bytes."""
 
-HEADER_BYTES: Final = _HEADER.size
-"""Where the matrices begin in what `CostSketch.to_bytes` gives."""
+_WORD = (1 << 64) - 1
+
+NUMBER_BYTES: Final = 8
+"""An item of so many bytes is a number of 64 bits, the least byte first."""
+
+MIXING: Final = ((30, 0xBF58476D1CE4E5B9), (27, 0x94D049BB133111EB), (31, 1))
+"""How the 64 bits of an item are mixed: time and again, a shift to the right is laid over them by
+exclusive or, and they are multiplied (the finalizer of SplitMix64, Steele et al.; its constants are
+David Stafford's 13th)."""
 
 
 class CostSketch:
@@ -73,6 +80,7 @@ class CostSketch:
         seed: as given.
         rows: ceil(log2(1 / delta)).
         columns: ceil(e / epsilon).
+        row_keys: what makes the rows hash differently: 64 bits of each.
         records: how many were counted.
 
     Raises:
@@ -95,13 +103,12 @@ class CostSketch:
         "_cost_ns",
         "_costs_ns",
         "_counts",
-        "_salt",
         "_unseen_s",
-        "_words",
         "columns",
         "delta",
         "epsilon",
         "records",
+        "row_keys",
         "rows",
         "seed",
     )
@@ -129,8 +136,8 @@ class CostSketch:
         # Row by row: the cell of row i and column j is at i * columns + j.
         self._counts = array("q", bytes(8 * self.rows * self.columns))
         self._costs_ns = array("q", self._counts)
-        self._salt = seed.to_bytes(8, "little")
-        self._words = struct.Struct(f"<{self.rows}I")
+        salt = seed.to_bytes(8, "little")
+        self.row_keys = tuple(_digest(bytes([row]), salt) for row in range(self.rows))
 
     @property
     def cost_s(self) -> float:
@@ -165,21 +172,36 @@ class CostSketch:
         seen_once = self._counts.count(1) * self.columns / empty
         return min(seen_once / self.records, 1.0)
 
+    @property
+    def counts(self) -> memoryview:
+        """F, row by row: the cell of row i and column j is at i * columns + j. To be read only."""
+        return memoryview(self._counts).toreadonly()
+
+    @property
+    def costs_ns(self) -> memoryview:
+        """W in nanoseconds, as `counts`."""
+        return memoryview(self._costs_ns).toreadonly()
+
     def locate(self, item: bytes) -> tuple[int, ...]:
         """Find the item's cell in each row, as indices into the flat matrices.
 
-        One digest has a word for each row, so the rows hash independently and the same on every
-        platform and in every process.
+        An item of eight bytes is a number, of others it is a hash. Its bits are mixed with each
+        row's key, so that rows hash as if independently, and the same on every platform and in
+        every process.
 
         >>> [cell // 55 for cell in CostSketch(0.05, 0.1, seed=7).locate(b"text")]
         [0, 1, 2, 3]
         """
-        digest = blake2b(item, digest_size=self._words.size, salt=self._salt).digest()
+        is_number = len(item) == NUMBER_BYTES
+        number = int.from_bytes(item, "little") if is_number else _digest(item)
         columns = self.columns
-        return tuple(
-            row * columns + (word * columns >> 32)
-            for row, word in enumerate(self._words.unpack(digest))
-        )
+        cells = []
+        for row, key in enumerate(self.row_keys):
+            bits = number ^ key
+            for shift, factor in MIXING:
+                bits = (bits ^ bits >> shift) * factor & _WORD
+            cells.append(row * columns + ((bits >> 32) * columns >> 32))
+        return tuple(cells)
 
     def update(self, item: bytes, cost_s: float, *, records: int = 1) -> None:
         """Count records of the item, which cost so many seconds in all.
@@ -276,16 +298,42 @@ class CostSketch:
             ],
         )
 
+    def with_cells(self, counts: bytes, costs_ns: bytes) -> CostSketch:
+        """A sketch that hashes as this one does, with other cells.
+
+        Args:
+            counts: F, as in the property of that name: signed integers of 64 bits. That its rows
+                add up is not checked.
+            costs_ns: W, likewise.
+
+        Raises:
+            InvalidInputError: there are too few cells or too many.
+
+        >>> sketch = CostSketch(0.05, 0.1, seed=7)
+        >>> sketch.update(b"text", 0.002)
+        >>> other = CostSketch(0.05, 0.1, seed=7)
+        >>> other.with_cells(bytes(sketch.counts), bytes(sketch.costs_ns)).estimate(b"text")
+        0.002
+        """
+        sketch = CostSketch(self.epsilon, self.delta, seed=self.seed)
+        size = len(sketch._counts)
+        sketch._counts, sketch._costs_ns = array("q", counts), array("q", costs_ns)
+        if not len(sketch._counts) == len(sketch._costs_ns) == size:
+            message = f"counts: a cost sketch of this shape has {size} cells"
+            raise InvalidInputError(message)
+        sketch.records = sum(sketch._counts[: self.columns])
+        sketch._cost_ns = sum(sketch._costs_ns[: self.columns])
+        return sketch
+
     def to_bytes(self) -> bytes:
         """Write the sketch down, the same on every platform.
 
-        A header of `HEADER_BYTES` bytes, then the matrices F and W, each `rows` times `columns`
-        signed 64-bit integers, least byte first, row by row. So numpy reads F as
-        `frombuffer(data, "<i8", rows * columns, HEADER_BYTES)`; W is in nanoseconds.
+        A header, then the matrices F and W, each `rows` times `columns` signed 64-bit integers,
+        least byte first, row by row; W is in nanoseconds.
 
         >>> sketch = CostSketch(0.05, 0.1, seed=7)
-        >>> len(sketch.to_bytes()) == HEADER_BYTES + 2 * 8 * 4 * 55
-        True
+        >>> len(sketch.to_bytes()) - 2 * 8 * 4 * 55
+        48
         """
         header = _HEADER.pack(
             _MAGIC, self.epsilon, self.delta, self.seed, self.records, self._cost_ns
@@ -330,18 +378,18 @@ def restore_sketch(data: bytes) -> CostSketch:
     Raises:
         InvalidInputError: it is something else.
     """
-    if len(data) < HEADER_BYTES or not data.startswith(_MAGIC):
+    if len(data) < _HEADER.size or not data.startswith(_MAGIC):
         message = "data: this is no cost sketch"
         raise InvalidInputError(message)
     _, epsilon, delta, seed, records, cost_ns = _HEADER.unpack_from(data)
     sketch = CostSketch(epsilon, delta, seed=seed)
     matrix_bytes = 8 * sketch.rows * sketch.columns
-    expected = HEADER_BYTES + 2 * matrix_bytes
+    expected = _HEADER.size + 2 * matrix_bytes
     if len(data) != expected:
         message = f"data: a cost sketch of this shape has {expected} bytes, not {len(data)}"
         raise InvalidInputError(message)
-    middle = HEADER_BYTES + matrix_bytes
-    sketch._counts = _from_little_endian(data[HEADER_BYTES:middle])
+    middle = _HEADER.size + matrix_bytes
+    sketch._counts = _from_little_endian(data[_HEADER.size : middle])
     sketch._costs_ns = _from_little_endian(data[middle:])
     sketch.records = records
     sketch._cost_ns = cost_ns
@@ -363,6 +411,11 @@ def measure_change(before: Sequence[float], after: Sequence[float]) -> float:
     """
     total = math.fsum(after)
     return math.fsum(map(abs, map(sub, after, before))) / total if total else 0.0
+
+
+def _digest(data: bytes, salt: bytes = b"") -> int:
+    """64 bits of hash."""
+    return int.from_bytes(blake2b(data, digest_size=8, salt=salt).digest(), "little")
 
 
 def _add(matrices: Sequence[array[int]]) -> array[int]:

@@ -12,9 +12,7 @@ What is known of costs is the same for all attempts, see `folders`.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from functools import reduce
-from typing import Any
+from collections.abc import Callable, Iterator
 
 import numpy as np
 import pyarrow as pa
@@ -24,64 +22,13 @@ from pyspark.sql.types import DoubleType, IntegerType, StructType
 
 from balancedstream.core.costs import LearntCosts
 from balancedstream.core.grouping import assign_greedily
-from balancedstream.core.sketches import HEADER_BYTES, CostSketch
 from balancedstream.engine.workers import spare_loaded_modules
 from balancedstream.shuffling.folders import CostSource
+from balancedstream.shuffling.sketching import estimate_costs_s
 
 ROUTED = StructType().add("partition", IntegerType()).add("estimated_s", DoubleType())
 """What the UDF that routes gives for each row. The estimate goes with the row to the function's
 task, which judges it, so that only map tasks read what is known."""
-
-
-def estimate_costs_s(learnt: LearntCosts, items: NDArray[np.int64]) -> NDArray[np.float64]:
-    """What `learnt.estimates.estimate` gives for many items at once: the same to the last bit.
-
-    Both sketches are added up only where it is needed: a task asks for few cells.
-
-    Args:
-        learnt: what is known.
-        items: hashed cost keys; eight bytes of each, the least first, are the sketch's item.
-
-    Returns:
-        For each item the estimated seconds.
-    """
-    if not len(items):
-        return np.zeros(0)
-    distinct, places = np.unique(items, return_inverse=True)
-    cells = np.array([learnt.newer.locate(name) for name in name_items(distinct)])
-    counts, costs_ns = zip(
-        *(_read_matrices(sketch) for sketch in (learnt.newer, learnt.older) if sketch), strict=True
-    )
-    counts_found = _add_up(counts, cells)
-    rows, least = np.arange(len(distinct)), counts_found.argmin(axis=1)
-    count, cost_ns = counts_found[rows, least], _add_up(costs_ns, cells[rows, least])
-    estimated_s = cost_ns.astype(np.float64) / np.maximum(count, 1) / 1e9
-    if not count.all():
-        once_ns = _add_up(costs_ns, _add_up(counts, slice(None)) == 1).tolist()
-        # As a sketch estimates what it has never seen.
-        unseen_s = (
-            float(sum(once_ns)) / len(once_ns) / 1e9 if once_ns else learnt.estimates.mean_cost_s
-        )
-        estimated_s[count == 0] = unseen_s
-    return np.asarray(estimated_s[places])
-
-
-def _read_matrices(sketch: CostSketch) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """F, and W in nanoseconds, both flat."""
-    data, size = sketch.to_bytes(), sketch.rows * sketch.columns
-    matrices = np.frombuffer(data, "<i8", 2 * size, HEADER_BYTES)
-    return matrices[:size], matrices[size:]
-
-
-def _add_up(matrices: Sequence[NDArray[np.int64]], at: Any) -> NDArray[np.int64]:
-    first, *others = (matrix[at] for matrix in matrices)
-    return reduce(np.add, others, first)
-
-
-def name_items(items: NDArray[np.int64]) -> list[bytes]:
-    """What a sketch knows the hashed cost keys by."""
-    data = items.astype("<i8").tobytes()
-    return [data[begin : begin + 8] for begin in range(0, len(data), 8)]
 
 
 def route_rows(

@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 
 from balancedstream.core.costs import MeasuredCosts
 from balancedstream.core.sketches import CostSketch
-from balancedstream.shuffling.routing import name_items
+from balancedstream.shuffling.sketching import SketchFiller
 
 JUDGED_PIECES = 10_000
 """The estimates are judged by the first pieces of a task: enough, and its memory stays constant."""
@@ -67,18 +67,18 @@ class FunctionMeter(Generic[Part, Output]):
 
     Args:
         name: of the shuffle.
-        sketch: an empty one, to be filled.
+        empty: a sketch that hashes as the one that is filled.
         clock: seconds that only grow.
     """
 
     def __init__(
         self,
         name: str,
-        sketch: CostSketch,
+        empty: CostSketch,
         clock: Callable[[], float] = time.perf_counter,
     ) -> None:
         self._name = name
-        self._sketch = sketch
+        self._filler = SketchFiller(empty)
         self._clock = clock
         self._began_s = 0.0
         # What the function has taken so far of the piece that it has, before the last pause.
@@ -129,7 +129,7 @@ class FunctionMeter(Generic[Part, Output]):
         scaled_s = estimated_s * (judged_s / total_s) if total_s else estimated_s
         equal_s = rows * (judged_s / max(rows.sum(), 1))
         return MeasuredCosts(
-            sketch=self._sketch,
+            sketch=self._filler.make_sketch(),
             estimated_s=self._estimated_s,
             real_s=self._real_s,
             untold_s=self._taken_s,
@@ -158,19 +158,22 @@ class FunctionMeter(Generic[Part, Output]):
 
     def _learn(self) -> None:
         """Take in what was measured of the pieces of one input."""
-        finished = list(zip(self._pieces, self._took_s, strict=False))
+        took_s = self._took_s
+        # The function may not be done with the last one, or have asked for no more.
+        finished = self._pieces[: len(took_s)]
         self._pieces, self._took_s = [], array("d")
-        self._real_s += sum(took_s for _, took_s in finished)
+        self._real_s += sum(took_s)
         if finished and self.is_cold():
             _warm.add(self._name)
-            del finished[0]
-        names = name_items(np.array([piece.item for piece, _ in finished], np.int64))
-        for name, (piece, took_s) in zip(names, finished, strict=True):
-            self._sketch.update(name, took_s, records=piece.rows)
-            if len(self._judged_s) < JUDGED_PIECES:
-                self._judged_rows.append(piece.rows)
-                self._judged_estimated_s.append(piece.estimated_s)
-                self._judged_s.append(took_s)
+            del finished[0], took_s[0]
+        if not finished:
+            return
+        items, rows, estimated_s, _ = zip(*finished, strict=True)
+        self._filler.update(np.array(items, np.int64), np.array(took_s), np.array(rows))
+        left = JUDGED_PIECES - len(self._judged_s)
+        self._judged_rows.extend(rows[:left])
+        self._judged_estimated_s.extend(estimated_s[:left])
+        self._judged_s.extend(took_s[:left])
 
     def _pause(self) -> None:
         self._taken_s += self._clock() - self._began_s

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from balancedstream.core.costs import LearntCosts
 from balancedstream.core.sketches import CostSketch
-from balancedstream.shuffling.routing import estimate_costs_s, name_items, route_rows
+from balancedstream.shuffling.routing import route_rows
 
 INT64 = st.integers(-(2**63), 2**63 - 1)
 
@@ -24,7 +24,7 @@ def array(values: list[int]) -> NDArray[np.int64]:
 def learnt_from(costs_s: dict[int, float], *, trusted: bool = True) -> LearntCosts:
     sketch = CostSketch(0.001, 0.1, seed=0)
     for item, cost_s in costs_s.items():
-        sketch.update(name_items(array([item]))[0], cost_s)
+        sketch.update(item.to_bytes(8, "little"), cost_s)
     return LearntCosts(0, 1, None, sketch, trusted, "")
 
 
@@ -32,37 +32,6 @@ def draw_marks(seed: int, count: int) -> tuple[NDArray[np.int64], NDArray[np.int
     chance = np.random.default_rng(seed)
     first, second = chance.integers(-(2**63), 2**63 - 1, (2, count))
     return first, second
-
-
-SEEN = st.lists(st.tuples(st.integers(0, 20) | INT64, st.floats(0, 100)))
-
-
-@given(
-    newer=SEEN,
-    older=st.none() | SEEN,
-    asked=st.lists(INT64),
-    epsilon=st.sampled_from([0.05, 0.5]),
-    seed=st.integers(0, 9),
-)
-def test_many_estimates_at_once_are_those_of_the_core_to_the_last_bit(
-    newer: list[tuple[int, float]],
-    older: list[tuple[int, float]] | None,
-    asked: list[int],
-    epsilon: float,
-    seed: int,
-) -> None:
-    def fill(seen: list[tuple[int, float]]) -> CostSketch:
-        # Few cells, so that many items share one; or more, so that some are empty.
-        sketch = CostSketch(epsilon, 0.3, seed=seed)
-        for item, cost_s in seen:
-            sketch.update(name_items(array([item]))[0], cost_s)
-        return sketch
-
-    sketches = fill(newer), None if older is None else fill(older)
-    learnt = LearntCosts(0, 1, sketches[1], sketches[0], trusted=True, reason="")
-    items = array([*asked, *(item for item, _ in [*newer, *(older or [])])])
-    expected = [learnt.estimates.estimate(name) for name in name_items(items)]
-    assert estimate_costs_s(learnt, items).tolist() == expected
 
 
 @given(

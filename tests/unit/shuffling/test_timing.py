@@ -5,14 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from itertools import count
 
-import numpy as np
 import pandas as pd
 import pyarrow as pa
 import pytest
 
 from balancedstream.core.costs import MeasuredCosts
 from balancedstream.core.sketches import CostSketch
-from balancedstream.shuffling.routing import name_items
 from balancedstream.shuffling.timing import (
     FunctionMeter,
     HiddenColumns,
@@ -62,7 +60,7 @@ def sketch() -> CostSketch:
 
 
 def name(item: int) -> bytes:
-    return name_items(np.array([item]))[0]
+    return item.to_bytes(8, "little")
 
 
 def warm_up(shuffle: str) -> None:

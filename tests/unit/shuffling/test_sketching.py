@@ -1,0 +1,82 @@
+"""Cost sketches filled and asked many items at a time."""
+
+from __future__ import annotations
+
+import numpy as np
+from hypothesis import given
+from hypothesis import strategies as st
+from numpy.typing import NDArray
+
+from balancedstream.core.costs import LearntCosts
+from balancedstream.core.sketches import CostSketch
+from balancedstream.shuffling.sketching import SketchFiller, estimate_costs_s, locate_items
+
+INT64 = st.integers(0, 20) | st.integers(-(2**63), 2**63 - 1)
+SEEN = st.lists(st.tuples(INT64, st.floats(0, 100), st.integers(1, 9)))
+EPSILON = st.sampled_from([0.05, 0.5])
+"""Few cells, so that many items share one; or more, so that some are empty."""
+
+
+def array(values: list[int]) -> NDArray[np.int64]:
+    return np.array(values, np.int64)
+
+
+def name(item: int) -> bytes:
+    return item.to_bytes(8, "little", signed=True)
+
+
+def fill(sketch: CostSketch, seen: list[tuple[int, float, int]]) -> CostSketch:
+    for item, cost_s, records in seen:
+        sketch.update(name(item), cost_s, records=records)
+    return sketch
+
+
+@given(
+    items=st.lists(INT64),
+    epsilon=EPSILON | st.just(1e-5),
+    delta=st.sampled_from([0.5, 0.1, 2**-16]),
+    seed=st.integers(0, 2**64 - 1),
+)
+def test_many_items_are_in_the_cells_that_the_core_finds_one_by_one(
+    items: list[int], epsilon: float, delta: float, seed: int
+) -> None:
+    sketch = CostSketch(epsilon, delta, seed=seed)
+    located = locate_items(sketch, array(items)).tolist()
+    assert [tuple(cells) for cells in located] == [sketch.locate(name(item)) for item in items]
+
+
+@given(batches=st.lists(SEEN, max_size=3), epsilon=EPSILON, seed=st.integers(0, 9))
+def test_a_sketch_filled_with_many_items_at_once_is_that_of_the_core_to_the_last_bit(
+    batches: list[list[tuple[int, float, int]]], epsilon: float, seed: int
+) -> None:
+    filler = SketchFiller(CostSketch(epsilon, 0.3, seed=seed))
+    expected = CostSketch(epsilon, 0.3, seed=seed)
+    for seen in batches:
+        items, costs_s, records = ([row[at] for row in seen] for at in range(3))
+        filler.update(array(items), np.array(costs_s, np.float64), array(records))
+        fill(expected, seen)
+    assert filler.make_sketch().to_bytes() == expected.to_bytes()
+
+
+@given(
+    newer=SEEN,
+    older=st.none() | SEEN,
+    asked=st.lists(INT64),
+    epsilon=EPSILON,
+    seed=st.integers(0, 9),
+)
+def test_many_estimates_at_once_are_those_of_the_core_to_the_last_bit(
+    newer: list[tuple[int, float, int]],
+    older: list[tuple[int, float, int]] | None,
+    asked: list[int],
+    epsilon: float,
+    seed: int,
+) -> None:
+    def make(seen: list[tuple[int, float, int]]) -> CostSketch:
+        return fill(CostSketch(epsilon, 0.3, seed=seed), seen)
+
+    known = None if older is None else make(older)
+    learnt = LearntCosts(0, 1, known, make(newer), trusted=True, reason="")
+    items = [*asked, *(item for item, *_ in [*newer, *(older or [])])]
+    expected = [learnt.estimates.estimate(name(item)) for item in items]
+    assert estimate_costs_s(learnt, array(items)).tolist() == expected
