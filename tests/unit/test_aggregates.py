@@ -104,7 +104,7 @@ def merge(parts: Sequence[Any], aggregator: Aggregator, store: Store, **options:
     return [*processor.handleInputRows(("de",), iter(rows), SimpleNamespace())]
 
 
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=80)
 @given(
     st.lists(st.tuples(st.sampled_from(["de", "fr", None]), st.integers(-9, 9)), max_size=30),
     st.data(),

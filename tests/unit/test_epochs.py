@@ -96,7 +96,7 @@ def find_pending(epoch: Epoch, wish: Wish) -> set[str]:
     return {key for key, (here, there) in find_place(epoch, wish).items() if here != there}
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(steps)
 def test_every_key_has_all_its_state_at_its_one_owner_after_every_batch(steps: list[Step]) -> None:
     query = Query()
@@ -120,7 +120,7 @@ def test_a_key_whose_rows_come_in_several_calls_is_counted_where_it_is() -> None
     assert query.epoch.asked == ('"a"', '"b"')
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 @given(steps, soon)
 def test_a_batch_that_is_planned_twice_is_planned_alike(steps: list[Step], wish: Wish) -> None:
     query = Query()
@@ -129,7 +129,7 @@ def test_a_batch_that_is_planned_twice_is_planned_alike(steps: list[Step], wish:
     assert query.plan(wish) == query.plan(parse_wish(wish.to_json()))
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 @given(steps, routes, st.lists(batches_of_keys, min_size=2, max_size=2))
 def test_eager_handoff_takes_one_batch_after_the_one_that_asks(
     steps: list[Step], routes: dict[str, int], keys: list[list[str]]
@@ -142,7 +142,7 @@ def test_eager_handoff_takes_one_batch_after_the_one_that_asks(
     assert not find_pending(query.epoch, wish)
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 @given(steps, routes, st.integers(1, 3), st.data())
 def test_hybrid_handoff_brings_a_share_of_the_keys_in_each_batch(
     steps: list[Step], routes: dict[str, int], share: int, data: st.DataObject
@@ -155,7 +155,7 @@ def test_hybrid_handoff_brings_a_share_of_the_keys_in_each_batch(
     assert not find_pending(query.epoch, wish)
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 @given(steps, routes, st.lists(batches_of_keys, min_size=1, max_size=5))
 def test_lazy_handoff_brings_the_keys_that_had_a_record_and_no_others(
     steps: list[Step], routes: dict[str, int], keys: list[list[str]]
@@ -175,7 +175,7 @@ def test_lazy_handoff_brings_the_keys_that_had_a_record_and_no_others(
         touched = {quote(key) for key in batch} | (touched if not ran else set())
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 @given(steps, soon, st.integers(0, 5), st.data())
 def test_no_key_is_at_its_new_place_before_the_effective_batch(
     steps: list[Step], wish: Wish, away: int, data: st.DataObject
@@ -189,7 +189,7 @@ def test_no_key_is_at_its_new_place_before_the_effective_batch(
         assert query.epoch.routes == before
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 @given(steps, routes, st.integers(1, 5), st.data())
 def test_with_eager_handoff_all_keys_are_at_their_new_place_in_the_effective_batch(
     steps: list[Step], routes: dict[str, int], away: int, data: st.DataObject
@@ -203,7 +203,7 @@ def test_with_eager_handoff_all_keys_are_at_their_new_place_in_the_effective_bat
     assert not find_pending(query.epoch, wish)
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 @given(steps, st.none() | soon)
 def test_a_stream_without_data_comes_to_rest(steps: list[Step], wish: Wish | None) -> None:
     query = Query()
@@ -217,7 +217,7 @@ def test_a_stream_without_data_comes_to_rest(steps: list[Step], wish: Wish | Non
         assert not find_pending(query.epoch, wish)
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 @given(steps)
 def test_keys_stay_where_they_are_once_the_driver_has_forgotten_the_wish(
     steps: list[Step],
@@ -232,7 +232,7 @@ def test_keys_stay_where_they_are_once_the_driver_has_forgotten_the_wish(
     assert query.plan(None) is query.epoch
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 @given(steps, strategies)
 def test_an_empty_wish_sends_every_key_home(steps: list[Step], strategy: HandoffStrategy) -> None:
     query = Query()
@@ -384,7 +384,7 @@ wishes = st.builds(
 )
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 @given(epochs, wishes)
 def test_epochs_and_wishes_are_read_as_they_were_written(epoch: Epoch, wish: Wish) -> None:
     assert parse_epoch(epoch.to_json()) == epoch

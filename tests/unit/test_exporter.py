@@ -675,7 +675,7 @@ def reports(draw: st.DrawFn) -> list[tuple[BatchSample, list[TaskSample], dict[s
     return batches
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(reports(), st.integers(0, 60))
 def test_the_number_of_series_keeps_to_its_documented_bound(
     batches: list[tuple[BatchSample, list[TaskSample], dict[str, int]]], limit: int

@@ -193,7 +193,7 @@ def test_a_key_of_one_column_is_hashed_like_its_column() -> None:
     assert partition_of(route, "de", Primitive("string"), 8) == 1
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(st.lists(st.none() | st.floats(width=32), max_size=8))
 def test_every_float_of_a_column_is_found_by_its_text(values: list[float | None]) -> None:
     for of_type, arrow in (
@@ -206,7 +206,7 @@ def test_every_float_of_a_column_is_found_by_its_text(values: list[float | None]
         assert rows == [*map(encoding.freeze, texts)]
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(st.lists(st.datetimes(), max_size=4), st.lists(st.times(), max_size=4))
 def test_every_moment_of_a_column_is_found_by_its_text(
     moments: list[datetime.datetime], times: list[datetime.time]

@@ -103,7 +103,7 @@ def test_two_epochs_of_one_number_are_two_files(home: Home, tmp_path: Path) -> N
     assert list_files(tmp_path, "epochs") == sorted([one, other])
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(st.dictionaries(st.text("ab\U0001f600"), st.binary(), max_size=5))
 def test_state_is_read_as_it_was_written(
     tmp_path_factory: pytest.TempPathFactory, states: dict[str, bytes]

@@ -87,7 +87,7 @@ NAN, MINUS_ZERO = (Primitive("double"), math.nan), (Primitive("double"), -0.0)
 PARTS = StructKey((("land", Primitive("string")), ("n", Primitive("long"))))
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 @given(keys)
 @example(NAN)
 @example(MINUS_ZERO)
@@ -99,7 +99,7 @@ def test_a_key_is_read_as_it_was_written(key: tuple[KeyType, Any]) -> None:
     assert spark_hash(read, key_type) == spark_hash(value, key_type)
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 @given(keys)
 @example(NAN)
 @example(MINUS_ZERO)
@@ -113,7 +113,7 @@ def test_what_was_written_is_one_line_that_is_written_again_alike(
     assert json.dumps(json.loads(text), ensure_ascii=False, separators=(",", ":")) == text
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(key_types.flatmap(lambda t: st.tuples(st.just(t), values_of(t), values_of(t))))
 def test_two_keys_have_one_spelling_only_if_they_are_one_key(
     keys: tuple[KeyType, Any, Any],
@@ -123,7 +123,7 @@ def test_two_keys_have_one_spelling_only_if_they_are_one_key(
     assert alike == (freeze_key(one) == freeze_key(other))
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(keys, st.sampled_from([" ", "\t", "\n", "  "]))
 def test_a_person_may_leave_room_and_escape_what_is_not_ascii(
     key: tuple[KeyType, Any], room: str
@@ -222,7 +222,7 @@ def test_a_number_that_no_double_holds_is_refused_by_its_name(name: str) -> None
         read_key("1" + "0" * 400, Primitive(name))
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(key_types, st.text(max_size=12) | texts.map(json.dumps))
 def test_whatever_is_typed_is_a_key_or_is_refused(key_type: KeyType, text: str) -> None:
     try:

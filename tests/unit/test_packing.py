@@ -63,7 +63,7 @@ YEAR_US = 366 * 86_400_000_000
 )
 @example(TWICE_US, "Europe/Berlin", "Europe/Berlin", Row)
 @example(TWICE_US + 3_600_000_000, "Europe/Berlin", "Europe/Berlin", list)
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
 def test_a_timestamp_stays_the_instant_and_one_without_a_zone_what_clocks_show(
     travel: Callable[[str], None], at_us: int, source: str, target: str, kind: type
 ) -> None:

@@ -119,7 +119,7 @@ def test_a_partition_an_executor_is_levelled_by_keys_alone(seed: int) -> None:
     assert decision.imbalance_after <= 1.05 * decision.bound
 
 
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=80)
 @given(scenes())
 def test_it_is_never_worse_and_never_below_the_bound(scene: Scene) -> None:
     for policy in (BalancePolicy(), NO_THRESHOLDS):
@@ -130,7 +130,7 @@ def test_it_is_never_worse_and_never_below_the_bound(scene: Scene) -> None:
         assert decision.reason
 
 
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=80)
 @given(scenes())
 def test_only_hot_keys_move_each_once_to_another_partition(scene: Scene) -> None:
     keys, loads, _, _ = scene
@@ -144,7 +144,7 @@ def test_only_hot_keys_move_each_once_to_another_partition(scene: Scene) -> None
         assert move.key not in find_staying(scene, decision)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(scenes(), st.integers(0, 1000))
 def test_the_same_values_give_the_same_decision_in_any_order(scene: Scene, seed: int) -> None:
     keys, loads, placement, executors = scene
@@ -183,7 +183,7 @@ def best_of_all(scene: Scene, stuck: set[str]) -> float:
     )
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 @given(scenes(most=3))
 def test_the_bound_bounds_every_assignment_and_placement(scene: Scene) -> None:
     decision = assign(*scene, NO_THRESHOLDS)
@@ -243,7 +243,7 @@ def test_what_placement_can_level_moves_no_key() -> None:
     )
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(scenes())
 def test_without_hot_keys_it_says_what_placement_says(scene: Scene) -> None:
     _, loads, placement, executors = scene

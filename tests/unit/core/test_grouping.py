@@ -215,7 +215,7 @@ def test_an_answer_that_is_no_time_is_refused(delta_s: float) -> None:
 # Greedy
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(st.lists(st.integers(1, 100), min_size=1, max_size=8), st.integers(1, 3))
 def test_with_known_costs_it_is_within_2_minus_1_over_k_of_the_best_makespan(
     weights: list[int], count: int
@@ -229,7 +229,7 @@ def test_with_known_costs_it_is_within_2_minus_1_over_k_of_the_best_makespan(
     assert reached_s <= (2 - 1 / count) * best_s
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(st.lists(st.integers(1, 100), min_size=1, max_size=8), st.integers(1, 3), st.integers(0, 9))
 def test_a_batch_is_within_2_minus_1_over_k_and_dearest_first_within_4_thirds(
     weights: list[int], count: int, first: int
@@ -269,7 +269,7 @@ def test_a_batch_for_no_instances_is_refused() -> None:
         assign_greedily([1.0], 0)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(st.lists(st.floats(0, 100), min_size=1, max_size=300), st.integers(1, 12))
 def test_with_known_costs_no_instance_has_more_than_the_mean_and_one_record(
     costs_s: list[float], count: int
@@ -280,7 +280,7 @@ def test_with_known_costs_no_instance_has_more_than_the_mean_and_one_record(
     assert max(loads_s.values()) <= bound_s * (1 + 1e-9) + 1e-9
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(st.lists(st.integers(0, 5), max_size=100), st.integers(1, 6))
 def test_each_record_goes_to_the_least_loaded_and_of_these_to_the_one_given_the_fewest(
     weights: list[int], count: int
@@ -403,7 +403,7 @@ def test_neither_the_last_instance_nor_an_unknown_one_can_leave() -> None:
         scheduler.remove_instance(3)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(st.lists(st.sampled_from("aaaaeejlr"), max_size=80), st.randoms(use_true_random=False))
 def test_whatever_happens_every_record_goes_to_an_instance_that_is_there(
     events: list[str], chance: random.Random

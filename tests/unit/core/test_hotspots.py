@@ -65,7 +65,7 @@ def test_by_default_it_acts_above_1_20_only_and_then_comes_within_six_percent(se
         assert reached <= 1.06 * decision.bound
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 @given(st.lists(st.integers(0, 1000), min_size=2, max_size=10), st.integers(2, 3))
 def test_up_to_ten_partitions_it_is_near_what_trying_everything_finds(
     weights: list[int], count: int
@@ -84,7 +84,7 @@ def test_up_to_ten_partitions_it_is_near_what_trying_everything_finds(
     assert decision.imbalance_after <= 1.12 * best
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(loads_of_partitions, clusters, st.integers(0, 1000))
 def test_it_converges_at_once_and_never_takes_back_a_move(
     loads: dict[int, float], executors: dict[str, int], seed: int
@@ -99,7 +99,7 @@ def test_it_converges_at_once_and_never_takes_back_a_move(
         assert again.moves == ()
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(loads_of_partitions, clusters, st.integers(0, 1000))
 def test_the_same_values_give_the_same_decision_in_any_order(
     loads: dict[int, float], executors: dict[str, int], seed: int
@@ -114,7 +114,7 @@ def test_the_same_values_give_the_same_decision_in_any_order(
     )
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(loads_of_partitions, clusters, st.integers(0, 1000))
 def test_each_partition_moves_at_most_once_and_from_where_it_is(
     loads: dict[int, float], executors: dict[str, int], seed: int

@@ -130,7 +130,7 @@ def test_queries_are_measured_over_their_own_batches() -> None:
 
 
 @given(histories(), windows)
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 def test_no_load_is_lost_between_partitions_and_executors(
     samples: list[TaskSample], window: WindowPolicy
 ) -> None:
@@ -145,7 +145,7 @@ def test_no_load_is_lost_between_partitions_and_executors(
 
 
 @given(histories(), windows, st.randoms(use_true_random=False))
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 def test_neither_order_nor_repetition_changes_a_load(
     samples: list[TaskSample], window: WindowPolicy, random: object
 ) -> None:
@@ -156,7 +156,7 @@ def test_neither_order_nor_repetition_changes_a_load(
 
 
 @given(histories(), windows, st.integers(0, 6), st.floats(0, 60))
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 def test_what_is_pruned_is_missed_by_no_later_window(
     samples: list[TaskSample], window: WindowPolicy, split: int, later_s: float
 ) -> None:

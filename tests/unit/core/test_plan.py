@@ -89,7 +89,7 @@ def feed(state: PlanState, *events: Plan | int) -> PlanState:
 
 
 @given(plans())
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=80)
 def test_a_plan_survives_being_written_and_read(plan: Plan) -> None:
     text = plan.to_json()
     assert parse_plan(text) == plan
@@ -108,7 +108,7 @@ def test_a_plan_survives_being_written_and_read(plan: Plan) -> None:
         st.text(max_size=20),
     )
 )
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 def test_an_answer_survives_being_written_and_read(answer: Answer) -> None:
     text = answer.to_json()
     assert parse_answer(text) == answer
@@ -116,7 +116,7 @@ def test_an_answer_survives_being_written_and_read(answer: Answer) -> None:
 
 
 @given(plans(), st.randoms(use_true_random=False))
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 def test_equal_plans_have_equal_text(plan: Plan, random: Any) -> None:
     routes, placement = list(plan.routes), list(plan.placement.items())
     random.shuffle(routes)
@@ -253,7 +253,7 @@ def test_a_wrong_field_of_an_answer_is_refused_by_name(
         ),
     ).map(json.dumps)
 )
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 def test_whatever_is_sent_only_named_errors_come_back(text: str | bytes) -> None:
     try:
         parse_plan(text)
@@ -366,7 +366,7 @@ def test_a_batch_that_was_planned_before_changes_nothing() -> None:
     st.lists(st.none() | st.integers(0, 30), min_size=1, max_size=6),
     st.data(),
 )
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 def test_delayed_repeated_and_reordered_plans_end_in_the_same_map(
     effective: list[int | None], data: st.DataObject
 ) -> None:

@@ -92,7 +92,7 @@ def test_the_strategies_are_the_published_four_and_ours() -> None:
 
 
 @given(st.data())
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 def test_a_policy_survives_being_written_and_read(data: st.DataObject) -> None:
     mapping: dict[str, dict[str, object]] = {}
     for knob in data.draw(st.lists(st.sampled_from(FREE_KNOBS), unique_by=lambda k: k.path)):

@@ -14,7 +14,7 @@ from decimal import Decimal
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from balancedstream.core.routes import (
@@ -175,7 +175,6 @@ def test_a_partition_is_the_hash_of_route_and_key_modulo_their_number(
     assert 0 <= expected < partitions
 
 
-@settings(deadline=None)
 @given(keys, st.integers(1, 40), st.data())
 def test_the_route_found_is_the_smallest_and_leads_there(
     key: tuple[KeyType, Any], partitions: int, data: st.DataObject

@@ -114,13 +114,13 @@ rates = st.floats(1e-3, 1e9)
 
 
 @given(st.integers(1, 10_000), rates, st.floats(0.05, 1.0))
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 def test_what_n_executors_just_carry_needs_n(count: int, rate: float, target: float) -> None:
     assert required_executors(count * rate * target, rate, target) == count
 
 
 @given(st.floats(0, 1e9), rates, st.floats(0.05, 1.0), st.floats(0, 1e9), st.floats(1, 1e6))
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 def test_the_count_is_enough_and_one_less_is_not(
     arriving: float, rate: float, target: float, backlog: float, catch_up_s: float
 ) -> None:
@@ -135,7 +135,7 @@ def test_the_count_is_enough_and_one_less_is_not(
 
 
 @given(st.floats(0, 1e6), st.floats(0, 1e6), rates, st.floats(0, 1e6))
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 def test_more_input_or_backlog_never_needs_fewer(
     arriving: float, more: float, rate: float, backlog: float
 ) -> None:
@@ -451,7 +451,7 @@ def test_queries_that_share_executors_add_up_and_an_unmeasured_one_prevents_remo
 
 
 @given(st.permutations(range(60)))
-@settings(max_examples=10, deadline=None)
+@settings(max_examples=10)
 def test_the_order_of_the_batches_does_not_matter(order: list[int]) -> None:
     batches = [BatchSample("q", n, n * 10.0, 9.0, 10 * n, 10.0, 5.0 * n) for n in range(60)]
     load = OperatorLoad((59,), {0: 3.0, 1: 2.0}, {}, {}, {0: "a", 1: "a"}, {})
@@ -489,7 +489,7 @@ def run_step(stream: Stream, factor: float) -> list[int]:
     trigger_s=st.sampled_from([5.0, 10.0, 20.0]),
     overhead_s=st.sampled_from([0.0, 0.5]),
 )
-@settings(max_examples=12, deadline=None)
+@settings(max_examples=12)
 def test_a_step_in_load_ends_near_the_oracle_after_three_actions_at_most(
     executors: int, fill: float, factor: float, trigger_s: float, overhead_s: float
 ) -> None:
@@ -511,7 +511,7 @@ def test_a_step_in_load_ends_near_the_oracle_after_three_actions_at_most(
 
 @given(executors=st.integers(2, 6), factor=st.one_of(relative(0.4, 0.9), relative(1.1, 2.5)))
 @example(executors=6, factor=2.25)
-@settings(max_examples=8, deadline=None)
+@settings(max_examples=8)
 def test_with_a_narrow_band_it_is_the_oracle_give_or_take_one(
     executors: int, factor: float
 ) -> None:
@@ -536,7 +536,7 @@ def test_with_a_narrow_band_it_is_the_oracle_give_or_take_one(
     overhead_s=st.sampled_from([0.2, 1.0]),
     seed=st.integers(0, 2**32),
 )
-@settings(max_examples=8, deadline=None)
+@settings(max_examples=8)
 def test_noise_of_a_fifth_and_an_untold_backlog_bring_no_oscillation(
     executors: int, load: float, cap: float, overhead_s: float, seed: int
 ) -> None:

@@ -243,7 +243,7 @@ names = st.text(max_size=8)
 numbers = st.floats(allow_nan=False)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(
     st.lists(
         st.one_of(

@@ -271,7 +271,8 @@ any_imbalance = st.floats(1, 1e6) | st.sampled_from([float("nan"), float("inf")]
 
 
 @settings(
-    max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+    max_examples=60,
+    suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
 )
 @given(
     st.lists(

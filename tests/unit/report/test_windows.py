@@ -74,7 +74,7 @@ def test_batches_without_rows_count_in_neither():
     assert numbers(batches_after(run, [move(5, settled_in=6)], 5)) == [8, 10]
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 @given(
     st.integers(0, 40),
     st.lists(st.tuples(st.integers(0, 40), st.none() | st.integers(1, 8)), min_size=1, max_size=12),
