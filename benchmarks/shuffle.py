@@ -56,7 +56,7 @@ from balancedstream.core.sketches import CostSketch
 from balancedstream.engine.session import LocalExecutors
 from balancedstream.history import ShuffleRecord
 from balancedstream.shuffling.collecting import watch
-from balancedstream.shuffling.folders import Batch, CostFolder
+from balancedstream.shuffling.folders import CostFolder
 from balancedstream.shuffling.joining import ARROW, join_outputs, make_pandas_form
 from balancedstream.shuffling.routing import ROUTED, make_router
 from balancedstream.shuffling.sketching import SketchFiller
@@ -165,9 +165,6 @@ class TrueCosts:
     """
 
     folder: str
-
-    def find_batch(self) -> Batch:
-        return Batch(self.folder, 0)
 
     def find_costs(self) -> LearntCosts | None:
         return CostFolder(Path(self.folder)).newest()

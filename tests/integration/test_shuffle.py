@@ -36,6 +36,7 @@ from balancedstream.history import ShuffleRecord
 from balancedstream.shuffling.collecting import watch
 from balancedstream.shuffling.folders import CostFolder
 from balancedstream.shuffling.marking import mark_rows
+from balancedstream.shuffling.shuffles import HIDDEN, ROUTE
 from balancedstream.spark_names import BATCH_PROPERTY
 
 pytestmark = pytest.mark.integration
@@ -805,6 +806,15 @@ def test_columns_that_spark_cannot_tell_apart_are_refused(spark: SparkSession) -
     twice = texts(spark).select("id", "kind", F.lit(1).alias("Kind"))
     with pytest.raises(InvalidInputError, match=r"^df: .*'kind', or more than one"):
         balancedstream.shuffle(twice, cost_key="id", partitions=2)
+
+
+@pytest.mark.parametrize("name", [*HIDDEN, ROUTE, ROUTE.upper()])
+def test_a_column_that_the_shuffle_adds_itself_is_refused_where_it_is_there_already(
+    spark: SparkSession, name: str
+) -> None:
+    rows = texts(spark).withColumnRenamed("id", name)
+    with pytest.raises(InvalidInputError, match=rf"^df: .*{name}"):
+        balancedstream.shuffle(rows, cost_key="kind", partitions=2)
 
 
 def test_a_cost_key_that_is_no_column_is_refused_by_its_field(spark: SparkSession) -> None:

@@ -33,8 +33,16 @@ GENERATION_RECORDS: Final = 1 << 18
 """Records after which a new sketch is begun in any case: some items are always new."""
 
 NEEDED_GAIN: Final = 0.9
-"""Estimates are trusted once their error is at most so much of that of equal costs, and are trusted
-until it is greater: between the two, what was decided stays."""
+"""Estimates are trusted once their error is at most so much of that of equal costs."""
+
+LEAST_ERROR: Final = 0.01
+"""Where equal costs are off by no more than this part of all cost, estimates are not trusted anew:
+what they foretell better is chance."""
+
+BORNE_ERROR: Final = 0.05
+"""Trusted estimates stay so until they are worse than equal costs by more than this part of all
+cost. Where dear items are rare, most batches have none: all cost much the same in them, and which
+of the two errors is the greater is chance."""
 
 LEAST_RECORDS: Final = 64
 """Records that estimates are judged by at least; of fewer, chance alone may be off by any amount.
@@ -191,18 +199,22 @@ class LearntCosts:
             raise InvalidInputError(message) from error
 
 
-def learn_costs(before: LearntCosts | None, batch: int, measured: MeasuredCosts) -> LearntCosts:
+def learn_costs(
+    before: LearntCosts | None, batch: int, measured: MeasuredCosts, *, is_judge: bool = True
+) -> LearntCosts:
     """Learn from a micro-batch, and decide whether the next one is routed by what is known.
 
     Estimates are judged by batches that were not in them yet, so the first two batches go round
     robin whatever they cost, and more of them where they are small. Where trusted estimates have
-    become worse than none, everything is forgotten but this batch: costs have changed.
+    become clearly worse than none, everything is forgotten but this batch: costs have changed.
 
     Args:
         before: what was known when the batch was routed; None at the beginning. Where its sketches
             were of another epsilon, delta or seed, it counts for nothing.
         batch: its number.
         measured: what all of its tasks have measured.
+        is_judge: whether its records were estimated by what was known before; else they are learnt
+            from, and decide nothing.
 
     >>> def measure(error_s, equal_error_s):
     ...     sketch = CostSketch(0.05, 0.1, seed=7)
@@ -223,9 +235,10 @@ def learn_costs(before: LearntCosts | None, batch: int, measured: MeasuredCosts)
         return LearntCosts(
             batch, 1, None, sketch, trusted=False, reason="no batch was foretold yet"
         )
-    evidence = before.unjudged.add(measured)
+    evidence = before.unjudged.add(measured) if is_judge else before.unjudged
     is_untold = evidence.untold_s > evidence.real_s
-    if evidence.records < LEAST_RECORDS or not (evidence.judged_s or is_untold):
+    is_enough = evidence.records >= LEAST_RECORDS and (evidence.judged_s or is_untold)
+    if not (is_judge and is_enough):
         newer = _merge(before.newer, sketch)
         return replace(
             before, batch=batch, newer=newer, error=None, equal_error=None, unjudged=evidence
@@ -242,9 +255,10 @@ def learn_costs(before: LearntCosts | None, batch: int, measured: MeasuredCosts)
     else:
         error = evidence.error_s / evidence.judged_s
         equal_error = evidence.equal_error_s / evidence.judged_s
-        gain = 1.0 if before.trusted else NEEDED_GAIN
-        # Where all cost the same there is nothing to gain, and round robin cannot be wrong.
-        trusted = error <= gain * equal_error and (before.trusted or equal_error > 0)
+        if before.trusted:
+            trusted = error <= equal_error + BORNE_ERROR
+        else:
+            trusted = error <= NEEDED_GAIN * equal_error and equal_error > LEAST_ERROR
         reason = (
             f"the estimates were off by {100 * error:.0f} %, "
             f"equal costs would be by {100 * equal_error:.0f} %"

@@ -315,12 +315,12 @@ class CostSketch:
         >>> other.with_cells(bytes(sketch.counts), bytes(sketch.costs_ns)).estimate(b"text")
         0.002
         """
-        sketch = CostSketch(self.epsilon, self.delta, seed=self.seed)
-        size = len(sketch._counts)
-        sketch._counts, sketch._costs_ns = array("q", counts), array("q", costs_ns)
-        if not len(sketch._counts) == len(sketch._costs_ns) == size:
-            message = f"counts: a cost sketch of this shape has {size} cells"
+        cells = self.rows * self.columns
+        if not len(counts) == len(costs_ns) == 8 * cells:
+            message = f"counts: a cost sketch of this shape has {cells} cells"
             raise InvalidInputError(message)
+        sketch = CostSketch(self.epsilon, self.delta, seed=self.seed)
+        sketch._counts, sketch._costs_ns = array("q", counts), array("q", costs_ns)
         sketch.records = sum(sketch._counts[: self.columns])
         sketch._cost_ns = sum(sketch._costs_ns[: self.columns])
         return sketch

@@ -149,11 +149,16 @@ class Collector:
         if self._folder.has_seen(report.batch):
             return
         before = self._folder.newest(report.batch, known=self._newest)
-        learnt = learn_costs(before, report.batch, run.measured)
+        routed_by = self._folder.find_costs_of(report.batch, newest=before)
+        # After a checkpoint was put back, a batch may be pinned to what is forgotten by now.
+        is_judge = routed_by is before
+        learnt = learn_costs(before, report.batch, run.measured, is_judge=is_judge)
         self._folder.publish(learnt)
-        known, self._newest = self._newest, learnt
-        routed_by = self._folder.find_costs_of(report.batch, known=known)
-        self._tell(report.batch, run, routed_by, learnt)
+        self._newest = learnt
+        by_estimates = routed_by is not None and routed_by.trusted
+        if learnt.trusted != (before is not None and before.trusted):
+            self._log_change(learnt)
+        self._tell(report.batch, run, learnt, by_estimates=by_estimates)
 
     def _count_begun(self) -> None:
         """Say it once where run after run is never whole."""
@@ -168,14 +173,12 @@ class Collector:
                 UNLEARNT_BATCHES,
             )
 
-    def _tell(
-        self, batch: int, run: _Run, routed_by: LearntCosts | None, learnt: LearntCosts
-    ) -> None:
-        by_estimates = routed_by is not None and routed_by.trusted
-        if learnt.trusted != by_estimates:
-            way = "estimated costs" if learnt.trusted else "round robin"
-            say = log.info if learnt.trusted else log.warning
-            say("%s: %s from batch %d on: %s", self._name, way, batch + 1, learnt.reason)
+    def _log_change(self, learnt: LearntCosts) -> None:
+        way = "estimated costs" if learnt.trusted else "round robin"
+        say = log.info if learnt.trusted else log.warning
+        say("%s: %s from batch %d on: %s", self._name, way, learnt.batch + 1, learnt.reason)
+
+    def _tell(self, batch: int, run: _Run, learnt: LearntCosts, *, by_estimates: bool) -> None:
         # Partitions that one task has run are in the order in which it has run them.
         loads_s = sorted(run.loads_s, key=itemgetter(0))
         _, estimated_s, real_s = zip(*loads_s, strict=True)

@@ -71,11 +71,15 @@ class Batch:
     number: int
 
 
-class CostSource(Protocol):
-    """Finds, in a task, what its batch is routed by: the same in all tasks and attempts."""
+class BatchSource(Protocol):
+    """Finds, in a task, which batch it is of."""
 
     def find_batch(self) -> Batch:
         """Which batch the running task is of."""
+
+
+class CostSource(Protocol):
+    """Finds, in a task, what its batch is routed by: the same in all tasks and attempts."""
 
     def find_costs(self) -> LearntCosts | None:
         """What that batch is routed by; None for nothing."""
@@ -83,7 +87,7 @@ class CostSource(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class PinnedCosts:
-    """For streams: which batch it is, only the running task knows.
+    """For streams, both sources: which batch it is, only the running task knows.
 
     Attributes:
         root: on storage that all executors share.
@@ -123,22 +127,29 @@ class PinnedCosts:
 
 
 @dataclass(frozen=True, slots=True)
+class GivenBatch:
+    """For DataFrames that are no streams: numbered by the driver when the plan was made.
+
+    Attributes:
+        batch: in whose folder only the driver reads and writes.
+    """
+
+    batch: Batch
+
+    def find_batch(self) -> Batch:
+        """What was given."""
+        return self.batch
+
+
+@dataclass(frozen=True, slots=True)
 class GivenCosts:
     """For DataFrames that are no streams: chosen by the driver when the plan was made.
 
     Attributes:
-        folder: where versions are; only the driver reads and writes there.
-        batch: number of the plan.
         data: of the version; None for nothing.
     """
 
-    folder: str
-    batch: int
     data: bytes | None
-
-    def find_batch(self) -> Batch:
-        """What was given."""
-        return Batch(self.folder, self.batch)
 
     def find_costs(self) -> LearntCosts | None:
         """Unpack what was given."""
@@ -224,21 +235,20 @@ class CostFolder:
             data = pinned.read_bytes()
         return _read(data) if data else None
 
-    def find_costs_of(self, batch: int, *, known: LearntCosts | None = None) -> LearntCosts | None:
+    def find_costs_of(self, batch: int, *, newest: LearntCosts | None) -> LearntCosts | None:
         """What a batch was routed by: what it is pinned to or, where there is no pin, was given.
 
         Args:
             batch: that has run.
-            known: a version that was published here, and is not read again.
+            newest: the newest version made from a batch before it, as `newest` has it. It is given
+                back, and not another one that is equal, if it was that.
         """
-        pinned = self._file("pinned", batch)
-        with suppress(FileNotFoundError):
-            if known is not None and pinned.samefile(self._file("after", known.batch)):
-                return known
         try:
-            data = pinned.read_bytes()
+            data = self._file("pinned", batch).read_bytes()
+            if newest is not None and data == self._file("after", newest.batch).read_bytes():
+                return newest
         except FileNotFoundError:
-            return self.newest(batch, known=known)
+            return newest
         return _read(data) if data else None
 
     def _file(self, kind: str, batch: int) -> Path:

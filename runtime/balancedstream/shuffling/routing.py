@@ -79,8 +79,7 @@ def make_router(
     """The body of the UDF that routes the rows of a task.
 
     It reads the whole input before it answers. Spark keeps the rows meanwhile and spills them to
-    disk where they are many. Here each takes about 150 bytes while it is routed by estimates, and
-    half of that round robin.
+    disk where they are many. Here each takes about 150 bytes while it is routed.
 
     Args:
         source: finds what is known.

@@ -24,8 +24,11 @@ from balancedstream.engine.workers import spare_loaded_modules
 from balancedstream.errors import InvalidInputError
 from balancedstream.shuffling.collecting import Report, find_accumulator
 from balancedstream.shuffling.folders import (
+    Batch,
+    BatchSource,
     CostFolder,
     CostSource,
+    GivenBatch,
     GivenCosts,
     PinnedCosts,
     find_root,
@@ -67,8 +70,8 @@ def shuffle(
 
     Costs are learnt from one micro-batch to the next while the function runs (Online Shuffle
     Grouping, Rivetti et al.; what differs in a micro-batch engine is in `docs/shuffle.md`). The
-    first two batches go round robin, and so do those after a batch whose costs the estimates did
-    not foretell better than equal costs would have.
+    first two batches go round robin, and so do all until the estimates foretell a batch better than
+    equal costs would have, and again once they are clearly worse.
 
     Args:
         df: a stream or not. Rows come out as they go in, each once, in no order.
@@ -96,6 +99,9 @@ def shuffle(
         raise InvalidInputError(message)
     CostSketch(epsilon, delta, seed=SEED)
     for name in df.columns:
+        if name.casefold() in {*HIDDEN, ROUTE}:
+            message = f"df: the shuffle itself adds a column {name!r}; rename the one that is there"
+            raise InvalidInputError(message)
         _find_column("df", df, name)
     key = _find_key(df, cost_key)
     root = find_root(folder) if folder else _find_default_root(df)
@@ -128,44 +134,55 @@ class Shuffle:
         self, function: Callable[[Iterator[Any]], Iterable[Any]], schema: StructType | str
     ) -> DataFrame:
         """Run a function over pandas DataFrames, as `DataFrame.mapInPandas` does."""
-        name, source = self._prepare(function)
         cut = partial(cut_pandas, hidden=HIDDEN)
-        measured = self._measure(
-            name, source, cut, function, partial(join_outputs, form=make_pandas_form())
-        )
-        return self._route(source).mapInPandas(measured, schema)
+        join = partial(join_outputs, form=make_pandas_form())
+        routed, measured = self._prepare(function, cut, function, join)
+        return routed.mapInPandas(measured, schema)
 
     def mapInArrow(  # noqa: N802 - Spark's name
         self, function: Callable[[Iterator[Any]], Iterable[Any]], schema: StructType | str
     ) -> DataFrame:
         """Run a function over Arrow RecordBatches, as `DataFrame.mapInArrow` does."""
-        name, source = self._prepare(function)
         cut = partial(cut_arrow, hidden=HIDDEN)
-        measured = self._measure(name, source, cut, function, partial(join_outputs, form=ARROW))
-        return self._route(source).mapInArrow(measured, schema)
+        join = partial(join_outputs, form=ARROW)
+        routed, measured = self._prepare(function, cut, function, join)
+        return routed.mapInArrow(measured, schema)
 
     def map(self, function: Callable[[Any], Any], schema: StructType | str) -> DataFrame:
         """Run a function over rows: it gets a `Row`, and gives a `Row`, tuple or dict."""
         fields = schema if isinstance(schema, StructType) else DataType.fromDDL(schema)
-        name, source = self._prepare(function)
-        measured = self._measure(
-            name,
-            source,
+        routed, measured = self._prepare(
+            function,
             partial(_cut_rows, schema=self._df.schema),
             partial(_map_rows, function=function),
             partial(join_rows, schema=fields),
         )
-        return self._route(source).mapInArrow(measured, schema)
+        return routed.mapInArrow(measured, schema)
 
-    def _prepare(self, function: Callable[..., Any]) -> tuple[str, CostSource]:
-        """The shuffle's name, and where its tasks find what is known."""
-        name = name_shuffle(function, self._key_name)
+    def _prepare(
+        self,
+        named: Callable[..., Any],
+        cut: Callable[..., list[Piece[Any]]],
+        function: Callable[[Iterator[Any]], Iterable[Any]],
+        join: Callable[[Iterator[Any]], Iterator[Any]],
+    ) -> tuple[DataFrame, Callable[[Iterator[Any]], Iterator[Any]]]:
+        """The rows where they shall run, and what runs over them.
+
+        Args:
+            named: gives the shuffle its name.
+            cut: one input of a task.
+            function: over the parts of all pieces.
+            join: its outputs.
+        """
+        name = name_shuffle(named, self._key_name)
         if self._df.isStreaming:
-            return name, PinnedCosts(str(self._root), name)
+            source = PinnedCosts(str(self._root), name)
+            return self._route(source), self._measure(name, source, cut, function, join)
         folder = CostFolder(self._root / name)
         last, newest = folder.find_newest(), folder.newest()
-        data = newest.to_bytes() if newest else None
-        return name, GivenCosts(str(self._root / name), 0 if last is None else last + 1, data)
+        costs = GivenCosts(newest.to_bytes() if newest else None)
+        batch = GivenBatch(Batch(str(self._root / name), 0 if last is None else last + 1))
+        return self._route(costs), self._measure(name, batch, cut, function, join)
 
     def _route(self, source: CostSource) -> DataFrame:
         """The rows where they shall run, with the hidden columns."""
@@ -183,7 +200,7 @@ class Shuffle:
     def _measure(
         self,
         name: str,
-        source: CostSource,
+        source: BatchSource,
         cut: Callable[..., list[Piece[Any]]],
         function: Callable[[Iterator[Any]], Iterable[Any]],
         join: Callable[[Iterator[Any]], Iterator[Any]],
@@ -197,14 +214,14 @@ class Shuffle:
 
         def measured(inputs: Iterator[Any]) -> Iterator[Any]:
             spare_loaded_modules()
+            batch = source.find_batch()
             meter = FunctionMeter[Any, Any](name, CostSketch(epsilon, delta, seed=SEED))
             pieces = (cut(batch, first_alone=meter.is_cold()) for batch in inputs)
             yield from join(meter.run(function, pieces))
             context = TaskContext.get()
             place = context.partitionId(), context.taskAttemptId(), partitions
-            stage = context.stageId()
-            batch = source.find_batch()
-            reports.add((Report.of(batch, name, stage, place, meter.summarize()),))
+            report = Report.of(batch, name, context.stageId(), place, meter.summarize())
+            reports.add((report,))
 
         return measured
 

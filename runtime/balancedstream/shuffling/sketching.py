@@ -16,6 +16,9 @@ from numpy.typing import NDArray
 from balancedstream.core.costs import LearntCosts
 from balancedstream.core.sketches import MIXING, CostSketch
 
+ITEMS_AT_ONCE = 1 << 16
+"""So many are looked up at once: each takes some 160 bytes meanwhile."""
+
 _NS_PER_S = 1e9
 
 
@@ -56,18 +59,23 @@ def estimate_costs_s(learnt: LearntCosts, items: NDArray[np.int64]) -> NDArray[n
         For each item the estimated seconds.
     """
     distinct, places = np.unique(items, return_inverse=True)
-    cells = locate_items(learnt.newer, distinct)
     sketches = [sketch for sketch in (learnt.newer, learnt.older) if sketch]
     counts = [np.frombuffer(sketch.counts, np.int64) for sketch in sketches]
     costs_ns = [np.frombuffer(sketch.costs_ns, np.int64) for sketch in sketches]
-    counts_found = _add_up(counts, cells)
-    rows, least = np.arange(len(distinct)), counts_found.argmin(axis=1)
-    count, cost_ns = counts_found[rows, least], _add_up(costs_ns, cells[rows, least])
-    estimated_s = cost_ns.astype(np.float64) / np.maximum(count, 1) / _NS_PER_S
-    if not count.all():
+    estimated_s = np.empty(len(distinct))
+    is_unseen = np.empty(len(distinct), np.bool_)
+    for begin in range(0, len(distinct), ITEMS_AT_ONCE):
+        block = slice(begin, begin + ITEMS_AT_ONCE)
+        cells = locate_items(learnt.newer, distinct[block])
+        found = _add_up(counts, cells)
+        rows, least = np.arange(len(cells)), found.argmin(axis=1)
+        count, cost_ns = found[rows, least], _add_up(costs_ns, cells[rows, least])
+        estimated_s[block] = cost_ns.astype(np.float64) / np.maximum(count, 1) / _NS_PER_S
+        is_unseen[block] = count == 0
+    if is_unseen.any():
         once_ns = _add_up(costs_ns, _add_up(counts, slice(None)) == 1).tolist()
         # As a sketch estimates what it has never seen.
-        estimated_s[count == 0] = (
+        estimated_s[is_unseen] = (
             float(sum(once_ns)) / len(once_ns) / _NS_PER_S
             if once_ns
             else learnt.estimates.mean_cost_s

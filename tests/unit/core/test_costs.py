@@ -67,8 +67,35 @@ def test_estimates_that_are_hardly_better_than_equal_costs_are_not_trusted_but_s
     assert learn_costs(trusted_costs(), 2, measured(0.48, 0.5)).trusted
 
 
-def test_where_all_cost_the_same_round_robin_goes_on() -> None:
-    assert not learn_costs(learn_costs(None, 0, measured(0.0, 0.0)), 1, measured(0.0, 0.0)).trusted
+@pytest.mark.parametrize(("error_s", "equal_error_s"), [(0.0, 0.0), (0.0, 1e-17), (0.002, 0.01)])
+def test_where_all_cost_the_same_round_robin_goes_on(error_s: float, equal_error_s: float) -> None:
+    first = learn_costs(None, 0, measured(0.0, 0.5))
+    assert not learn_costs(first, 1, measured(error_s, equal_error_s)).trusted
+
+
+@pytest.mark.parametrize(("error_s", "equal_error_s"), [(1e-17, 0.0), (0.011, 0.01), (0.05, 0.01)])
+def test_a_batch_in_which_all_cost_the_same_is_no_cause_to_forget_the_dear_items(
+    error_s: float, equal_error_s: float
+) -> None:
+    learnt = learn_costs(trusted_costs(), 2, measured(error_s, equal_error_s, sketch=few_of()))
+    learnt = learn_costs(learnt, 3, measured(error_s, equal_error_s))
+    assert learnt.trusted
+    assert learnt.estimates.count(b"new") == LEAST_RECORDS // 2
+
+
+def test_one_dear_item_among_many_cheap_ones_is_worth_estimates() -> None:
+    # Of 32 partitions, the one that has it takes twice as long; equal costs are off by 4 % only.
+    assert learn_costs(learn_costs(None, 0, measured(0.0, 0.04)), 1, measured(0.0, 0.04)).trusted
+
+
+def test_a_batch_that_was_estimated_by_something_else_teaches_and_decides_nothing() -> None:
+    learnt = learn_costs(trusted_costs(), 2, measured(0.1, 0.5, sketch=few_of()))
+    waiting = learnt.unjudged
+    learnt = learn_costs(learnt, 3, measured(0.9, 0.5), is_judge=False)
+    assert learnt.trusted
+    assert learnt.error is None
+    assert learnt.estimates.count(b"text") == 3 * LEAST_RECORDS
+    assert learnt.unjudged == waiting
 
 
 def test_what_was_trusted_and_fails_is_forgotten_and_that_is_said() -> None:

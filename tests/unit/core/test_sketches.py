@@ -143,7 +143,9 @@ def test_an_estimate_of_an_unseen_item_follows_later_updates() -> None:
 
 @given(seeds, st.sampled_from([0.5, 1.0, 1.5]), st.integers(200, 20_000))
 @settings(max_examples=30)
-def test_how_likely_the_next_record_x(seed: int, zipf: float, count: int) -> None:
+def test_how_likely_an_unseen_item_comes_next_follows_from_those_seen_once(
+    seed: int, zipf: float, count: int
+) -> None:
     ranks = np.arange(1, 4097)
     shares = ranks**-zipf / (ranks**-zipf).sum()
     drawn = Counter(np.random.default_rng(seed).choice(4096, count, p=shares).tolist())
@@ -175,7 +177,7 @@ def test_cells_are_the_same_in_every_process_and_on_every_platform() -> None:
     assert CostSketch(0.05, 0.1, seed=8).locate(b"text") != (45, 92, 122, 201)
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(seeds, st.sampled_from([0.0, 0.5, 1.0, 2.0]), st.integers(0, 1000))
 def test_counts_exceed_the_truth_by_epsilon_of_all_records_for_few_items(
     seed: int, exponent: float, drawn: int
@@ -188,7 +190,7 @@ def test_counts_exceed_the_truth_by_epsilon_of_all_records_for_few_items(
     assert beyond <= sketch.delta * len(over)
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(seeds, st.sampled_from([0.0, 0.5, 1.0, 2.0]), st.integers(0, 1000))
 def test_an_estimate_is_off_by_what_an_items_share_leaves_to_the_others_for_few_items(
     seed: int, exponent: float, drawn: int
@@ -288,7 +290,7 @@ def test_cells_of_another_shape_are_refused() -> None:
     sketch = sketch_of([(b"a", 1.0), (b"b", 2.0)])
     counts, costs_ns = bytes(sketch.counts), bytes(sketch.costs_ns)
     assert sketch.with_cells(counts, costs_ns).to_bytes() == sketch.to_bytes()
-    for wrong in ((counts[8:], costs_ns), (counts, costs_ns[8:]), (counts[8:] + counts[:8], b"")):
+    for wrong in ((counts[8:], costs_ns), (counts, costs_ns[8:]), (counts[1:], costs_ns[1:])):
         with pytest.raises(InvalidInputError, match=r"counts: .* has 220 cells"):
             sketch.with_cells(*wrong)
 

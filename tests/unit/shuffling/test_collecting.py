@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from balancedstream.core.costs import MeasuredCosts
+from balancedstream.core.costs import LearntCosts, MeasuredCosts
 from balancedstream.core.sketches import CostSketch
 from balancedstream.history import ShuffleRecord
 from balancedstream.shuffling.collecting import (
@@ -202,6 +202,59 @@ def test_a_batch_is_told_to_be_routed_by_what_its_pin_says_after_a_checkpoint_wa
     assert run(range(6), 0.1) == [False, False, True, True, True, True]
     # No estimate is trusted any more, but of batches 3 to 6 there are pins that say so.
     assert run(range(8), 0.6) == [False, False, False, True, True, True, True, False]
+
+
+def test_batches_that_are_pinned_to_what_is_forgotten_do_not_judge_what_is_known(
+    tmp_path: Path,
+) -> None:
+    collector = Collector("classify", tmp_path, lambda batch: None)
+
+    def run(batch: int, error_s: float) -> LearntCosts:
+        CostFolder(tmp_path).pin(batch)
+        collect(collector, tmp_path, batch, error_s=error_s)
+        newest = CostFolder(tmp_path).newest()
+        assert newest
+        return newest
+
+    for batch in range(6):
+        run(batch, 0.2)
+    # The stream is put back to its beginning; of batches 3 to 6 there are pins already.
+    for batch, error_s in enumerate([0.1, 0.1, 0.1, 0.9, 0.9, 0.9, 0.9, 0.1]):
+        newest = run(batch, error_s)
+        assert newest.newer.records == (batch + 1) * 128
+        assert newest.trusted == (batch > 0)
+        assert (newest.error is None) == (batch == 0 or 3 <= batch <= 6)
+
+
+def test_a_change_is_logged_once_though_batches_are_pinned_to_what_is_forgotten(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    collector = Collector("classify", tmp_path, lambda batch: None)
+    for batch in range(6):
+        CostFolder(tmp_path).pin(batch)
+        collect(collector, tmp_path, batch, error_s=0.2)
+    with caplog.at_level(logging.INFO):
+        for batch in range(8):
+            CostFolder(tmp_path).pin(batch)
+            collect(collector, tmp_path, batch, error_s=0.5)
+    # Batches 3 to 6 are routed by estimates all the same: their pins say so.
+    assert not caplog.records
+
+
+def test_of_an_empty_batch_that_no_task_has_pinned_nothing_is_said(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    told: list[ShuffleRecord] = []
+    collector = Collector("classify", tmp_path, told.append)
+    for batch in range(6):
+        collect(collector, tmp_path, batch)
+    # Of those between, only a part was run.
+    after_a_while = 6 + 2 * KEPT_BATCHES
+    with caplog.at_level(logging.INFO):
+        collect(collector, tmp_path, after_a_while)
+    assert told[-1].batch == after_a_while
+    assert told[-1].by_estimates
+    assert not caplog.records
 
 
 def test_a_restarted_driver_goes_on_with_what_was_learnt(tmp_path: Path) -> None:

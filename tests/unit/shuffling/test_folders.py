@@ -218,22 +218,25 @@ def test_what_a_batch_was_routed_by_is_what_its_tasks_have_read(tmp_path: Path) 
     assert folder.pin(0) is None
     known = version(0)
     folder.publish(known)
-    assert folder.find_costs_of(0) is None
-    assert batch_of(folder.find_costs_of(1)) == 0
-    assert folder.find_costs_of(1, known=known) is known
+    assert folder.find_costs_of(0, newest=None) is None
+    assert folder.find_costs_of(1, newest=known) is known
+    # So it is where a task has pinned it, by a copy.
+    folder.pin(3)
+    assert folder.find_costs_of(3, newest=known) is known
     # A stream that has gone back has pins of what it has forgotten.
     folder.publish(version(1))
     again = version(0, "another")
     folder.publish(again)
-    assert batch_of(folder.find_costs_of(2, known=again)) == 1
+    for batch, pinned in ((1, 0), (2, 1)):
+        routed_by = folder.find_costs_of(batch, newest=again)
+        assert batch_of(routed_by) == pinned
+        assert routed_by is not again
 
 
 def test_a_batch_without_a_pin_was_given_the_newest_version_before_it(tmp_path: Path) -> None:
     folder = CostFolder(tmp_path)
-    assert folder.find_costs_of(0) is None
-    for batch in (0, 1):
-        folder.publish(version(batch))
-    for pin in tmp_path.glob("pinned-*"):
-        pin.unlink()
-    assert batch_of(folder.find_costs_of(1)) == 0
-    assert batch_of(folder.find_costs_of(1, known=version(0))) == 0
+    assert folder.find_costs_of(0, newest=None) is None
+    newest = version(0)
+    folder.publish(newest)
+    (tmp_path / "pinned-1").unlink()
+    assert folder.find_costs_of(1, newest=newest) is newest

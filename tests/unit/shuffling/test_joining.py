@@ -21,6 +21,7 @@ from balancedstream.shuffling.joining import (
     OUTPUTS_HELD,
     ROWS_CONVERTED,
     ROWS_PER_OUTPUT,
+    SURELY_SMALL_BYTES,
     Form,
     join_outputs,
     join_rows,
@@ -52,6 +53,13 @@ def test_a_few_rows_of_a_large_arrow_batch_are_as_small_as_they_are() -> None:
     whole = make(ARROW, n=np.arange(BYTES_PER_OUTPUT))
     joined = list_values(join_outputs([whole.slice(at, 2) for at in (0, 7, 20)], ARROW))
     assert joined == [[0, 1, 7, 8, 20, 21]]
+
+
+def test_columns_that_share_their_memory_are_as_large_as_their_copies() -> None:
+    shared = pa.array(["x" * (SURELY_SMALL_BYTES // 2)])
+    wide = pa.RecordBatch.from_arrays([shared] * 100, [str(n) for n in range(100)])
+    joined = join_outputs([wide] * 100, ARROW)
+    assert max(batch.nbytes for batch in joined) < BYTES_PER_OUTPUT + wide.nbytes
 
 
 @FORMS

@@ -50,13 +50,16 @@ def test_a_row_goes_to_the_same_partition_in_whatever_order_the_rows_arrive(
 ) -> None:
     learnt = learnt_from({item: 0.5 + item for item in range(5)}, trusted=trusted)
 
-    def route(order: list[tuple[int, int, int]]) -> dict[tuple[int, int, int], int]:
+    def route(
+        order: list[tuple[int, int, int]],
+    ) -> dict[tuple[int, int, int], tuple[int, float]]:
         items, *marks = (
             (array(list(part)) for part in zip(*order, strict=True)) if order else (array([]),) * 3
         )
-        routes, _ = route_rows(learnt, items, (marks[0], marks[1]), partitions, map_partition)
+        routed = route_rows(learnt, items, (marks[0], marks[1]), partitions, map_partition)
+        routes, estimated_s = (column.tolist() for column in routed)
         assert all(0 <= route < partitions for route in routes)
-        return dict(zip(order, routes.tolist(), strict=True))
+        return dict(zip(order, zip(routes, estimated_s, strict=True), strict=True))
 
     shuffled = list(rows)
     chance.shuffle(shuffled)  # type: ignore[attr-defined]

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import numpy as np
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from balancedstream.core.costs import LearntCosts
 from balancedstream.core.sketches import CostSketch
+from balancedstream.shuffling import sketching
 from balancedstream.shuffling.sketching import SketchFiller, estimate_costs_s, locate_items
 
 INT64 = st.integers(0, 20) | st.integers(-(2**63), 2**63 - 1)
@@ -80,3 +82,14 @@ def test_many_estimates_at_once_are_those_of_the_core_to_the_last_bit(
     items = [*asked, *(item for item, *_ in [*newer, *(older or [])])]
     expected = [learnt.estimates.estimate(name(item)) for item in items]
     assert estimate_costs_s(learnt, array(items)).tolist() == expected
+
+
+def test_more_items_than_are_looked_up_at_once_are_estimated_as_few_are(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    known = fill(CostSketch(0.01, 0.1, seed=7), [(item, 0.1 * item, 2) for item in range(50)])
+    learnt = LearntCosts(0, 1, None, known, trusted=True, reason="")
+    items = array([item % 90 for item in range(400)])
+    at_once = estimate_costs_s(learnt, items).tolist()
+    monkeypatch.setattr(sketching, "ITEMS_AT_ONCE", 7)
+    assert estimate_costs_s(learnt, items).tolist() == at_once
