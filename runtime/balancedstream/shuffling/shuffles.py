@@ -216,7 +216,7 @@ class Shuffle:
             spare_loaded_modules()
             batch = source.find_batch()
             meter = FunctionMeter[Any, Any](name, CostSketch(epsilon, delta, seed=SEED))
-            pieces = (cut(batch, first_alone=meter.is_cold()) for batch in inputs)
+            pieces = (cut(rows, first_alone=meter.is_cold()) for rows in inputs)
             yield from join(meter.run(function, pieces))
             context = TaskContext.get()
             place = context.partitionId(), context.taskAttemptId(), partitions
