@@ -71,8 +71,7 @@ class Journal:
         self._history.add_shuffle(record)
         if self._exporter:
             self._exporter.on_shuffle(record)
-        # A batch that decides nothing may have been routed by what is forgotten by now.
-        if record.error is not None and record.trusted != record.by_estimates:
+        if record.trusted != record.by_estimates:
             way = "estimated costs" if record.trusted else "round robin"
             following = record.batch + 1
             self.note(f"{record.shuffle}: {way} from batch {following} on: {record.reason}")

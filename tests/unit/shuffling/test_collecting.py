@@ -226,7 +226,7 @@ def test_batches_that_are_pinned_to_what_is_forgotten_do_not_judge_what_is_known
         assert (newest.error is None) == (batch == 0 or 3 <= batch <= 6)
 
 
-def test_a_change_is_logged_once_though_batches_are_pinned_to_what_is_forgotten(
+def test_nothing_is_logged_of_batches_that_are_pinned_to_what_is_forgotten(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     collector = Collector("classify", tmp_path, lambda batch: None)
@@ -239,6 +239,19 @@ def test_a_change_is_logged_once_though_batches_are_pinned_to_what_is_forgotten(
             collect(collector, tmp_path, batch, error_s=0.5)
     # Batches 3 to 6 are routed by estimates all the same: their pins say so.
     assert not caplog.records
+
+
+def test_a_sketch_of_another_size_begins_anew_and_that_is_logged(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    for batch in range(3):
+        collect(Collector("classify", tmp_path, lambda batch: None), tmp_path, batch)
+    collector = Collector("classify", tmp_path, lambda batch: None)
+    for task in range(2):
+        other = MeasuredCosts(CostSketch(0.01, 0.1, seed=7), 1.0, 2.0)
+        place = task, 100 + task, 2
+        collector.add(Report.of(Batch(str(tmp_path), 3), "classify", 3, place, other))
+    assert "classify: round robin from batch 4 on: no batch was foretold yet" in caplog.text
 
 
 def test_of_an_empty_batch_that_no_task_has_pinned_nothing_is_said(
