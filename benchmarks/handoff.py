@@ -36,8 +36,8 @@ from pyspark.sql.streaming import StatefulProcessor, StatefulProcessorHandle
 
 from balancedstream import BalancedFrame, balanced
 from balancedstream.core.epochs import HANDOFF_STRATEGIES, Wish
-from balancedstream.core.handoffs import LoadCost, fit_keys, learn_key_cost
 from balancedstream.core.policy import MigrationPolicy
+from balancedstream.core.restoring import RestoreCost, fit_keys, learn_key_cost
 from balancedstream.core.routes import Primitive, partition_of
 from balancedstream.engine.events import BatchFinished
 from balancedstream.engine.session import LocalExecutors
@@ -203,7 +203,7 @@ class HandoffBench(Bench[Load]):
         try:
             self._engine.await_batches(query, before)
             if arm == BUDGETED:
-                strategy, cost = "hybrid", LoadCost()
+                strategy, cost = "hybrid", RestoreCost()
                 first = dict(islice(routes.items(), load.first_keys))
                 control.want(Wish(first, "hybrid", share=fit_keys(cost, load.budget_s)))
                 for batch in range(before, before + load.first_batches):

@@ -29,21 +29,23 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
 from pyspark.sql.streaming import StreamingQuery
 
-from balancedstream.controller import Controller
 from balancedstream.core.hotspots import PLACE_ONLY, BalanceDecision, diminish
 from balancedstream.core.policy import Policy
-from balancedstream.engine import Engine
+from balancedstream.engine.engine import SparkEngine
 from balancedstream.engine.events import BatchFinished, Event
 from balancedstream.engine.java import check_java
 from balancedstream.engine.session import LocalExecutors, remove_work_folder, tuned_sessions
-from balancedstream.history import (
+from balancedstream.loop.controller import Controller
+from balancedstream.record.history import History
+from balancedstream.record.journal import Journal
+from balancedstream.record.records import (
     BatchRecord,
     DecisionRecord,
-    History,
     MoveRecord,
     RunInfo,
     ScaleRecord,
 )
+from balancedstream.record.spectators import Metrics, Spectator
 
 REPOSITORY = Path(__file__).parents[1]
 MEASURED_CODE = ("runtime", "operator", "benchmarks", ":!benchmarks/results")
@@ -216,7 +218,7 @@ def close_session(spark: SparkSession) -> None:
     remove_work_folder(application_id)
 
 
-class MeasuringEngine(Engine):
+class MeasuringEngine(SparkEngine):
     """An engine that remembers the events that somebody took from it."""
 
     def __init__(self, spark: SparkSession) -> None:
@@ -314,7 +316,7 @@ def balancing(engine: MeasuringEngine, policy: Policy = DEFAULT_POLICY) -> Itera
     """The job is balanced; gives the history of what was done."""
     info = RunInfo("benchmark", time.time(), 0, "", "")
     history = History(info)
-    controller = Controller(engine, policy, history, SilentView())
+    controller = Controller(engine, policy, Journal(history, SilentView(), Metrics(), time.time))
     controller.start()
     try:
         yield history
@@ -322,7 +324,7 @@ def balancing(engine: MeasuringEngine, policy: Policy = DEFAULT_POLICY) -> Itera
         controller.stop()
 
 
-class SilentView:
+class SilentView(Spectator):
     """Shows nothing."""
 
     def on_batch(self, record: BatchRecord) -> None: ...

@@ -37,12 +37,12 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
 from pyspark.sql.streaming import StreamingQuery
 
-from balancedstream.core.handoffs import LoadCost, learn_load_cost
 from balancedstream.core.hotspots import Move
 from balancedstream.core.migration import steps, steps_within
 from balancedstream.core.observations import TaskSample
 from balancedstream.core.policy import MigrationPolicy
-from balancedstream.engine import Engine
+from balancedstream.core.restoring import RestoreCost, learn_restore_cost
+from balancedstream.engine.engine import SparkEngine
 from balancedstream.engine.events import BatchFinished
 from balancedstream.engine.session import LocalExecutors
 from balancedstream.engine.settings import SHUFFLE_PARTITIONS
@@ -96,7 +96,7 @@ def main() -> None:
         built = build_state(benchmark, load)
         wanted = {SHUFFLE_PARTITIONS: str(load.partitions)}
         with open_session(benchmark, LocalExecutors(EXECUTORS, EXECUTORS), wanted) as spark:
-            engine = Engine(spark)
+            engine = SparkEngine(spark)
             for cases in missing:
                 checkpoint = copy_checkpoint(built, benchmark.work / "copy")
                 for case, measured in measure(spark, engine, checkpoint, cases, load):
@@ -118,7 +118,7 @@ def copy_checkpoint(source: Path, target: Path) -> Path:
 
 
 def measure(
-    spark: SparkSession, engine: Engine, checkpoint: Path, cases: Sequence[Case], load: Load
+    spark: SparkSession, engine: SparkEngine, checkpoint: Path, cases: Sequence[Case], load: Load
 ) -> Iterator[tuple[Case, dict[str, Any]]]:
     """Runs one query from a checkpoint, and each case's strategy in it."""
     rows = build_rows(spark, load, load.rows_per_batch)
@@ -138,11 +138,11 @@ def measure(
 class Bench:
     """A running query of which partitions are exchanged."""
 
-    def __init__(self, engine: Engine, query: StreamingQuery) -> None:
+    def __init__(self, engine: SparkEngine, query: StreamingQuery) -> None:
         self._engine = engine
         self._query = query
         self._name = query.name
-        self._load_cost = LoadCost()
+        self._restore_cost = RestoreCost()
         self._last: BatchFinished | None = None
 
     def await_batch(self) -> BatchFinished:
@@ -155,7 +155,7 @@ class Bench:
         while time.monotonic() < deadline_s:
             event = self._engine.wait(0.5)
             if isinstance(event, BatchFinished) and event.query == self._name:
-                self._load_cost = learn_load_cost(self._load_cost, event.tasks)
+                self._restore_cost = learn_restore_cost(self._restore_cost, event.tasks)
                 self._last = event
                 return event
             check_alive(self._query)
@@ -223,7 +223,7 @@ class Bench:
         return steps_within(
             moves,
             policy.budget_s,
-            lambda move: self._load_cost.estimate_s(state_bytes[move.partition]),
+            lambda move: self._restore_cost.estimate_s(state_bytes[move.partition]),
         )
 
     def _tasks(self) -> tuple[TaskSample, ...]:
@@ -240,18 +240,18 @@ def describe(event: BatchFinished, exchanged: Collection[int]) -> dict[str, floa
     """The figures of one batch.
 
     Returns:
-        `batch_s`: how long it took. `moved`: partitions that ran elsewhere than before. `load_s`:
-        loading of state on the executor that loaded longest. `slowest_s`: the slowest task, of the
-        partitions that are no part of the exchange.
+        `batch_s`: how long it took. `moved`: partitions that ran elsewhere than before.
+        `restore_s`: loading of state on the executor that loaded longest. `slowest_s`: the slowest
+        task, of the partitions that are no part of the exchange.
     """
-    load_s: dict[str, float] = defaultdict(float)
+    restore_s: dict[str, float] = defaultdict(float)
     for task in event.tasks:
-        load_s[task.executor] += task.load_s
+        restore_s[task.executor] += task.restore_s
     others = (task.busy_s for task in event.tasks if task.partition not in exchanged)
     return {
         "batch_s": event.sample.duration_s,
         "moved": event.handoffs,
-        "load_s": round(max(load_s.values()), 3),
+        "restore_s": round(max(restore_s.values()), 3),
         "slowest_s": max(others),
     }
 

@@ -52,9 +52,9 @@ from shuffle_simulation import EXECUTORS, ITEMS, simulate
 
 import balancedstream
 from balancedstream.core.costs import LearntCosts
+from balancedstream.core.observations import ShuffleRecord
 from balancedstream.core.sketches import CostSketch
 from balancedstream.engine.session import LocalExecutors
-from balancedstream.history import ShuffleRecord
 from balancedstream.shuffling.collecting import watch
 from balancedstream.shuffling.folders import CostFolder
 from balancedstream.shuffling.joining import ARROW, join_outputs, make_pandas_form

@@ -26,7 +26,7 @@ from pyspark.sql import SparkSession
 from schedules import Action
 
 from balancedstream.core.epochs import Wish
-from balancedstream.engine import Engine
+from balancedstream.engine.engine import SparkEngine
 from balancedstream.engine.events import BatchFinished, TaskFailed
 from balancedstream.keyed.control import KeyControl
 from balancedstream.keyed.frames import DEFAULT_NAME
@@ -68,7 +68,7 @@ class Disturber:
     def __init__(
         self,
         spark: SparkSession,
-        engine: Engine,
+        engine: SparkEngine,
         actions: Sequence[Action],
         executors: int,
         log: Path,

@@ -31,7 +31,7 @@ from schedules import Action, draw_schedule
 from sessions import open_disturbed, open_plain
 
 from balancedstream import balanced, read_state
-from balancedstream.engine import Engine
+from balancedstream.engine.engine import SparkEngine
 from balancedstream.keyed.reading import END_FIELD
 
 PARTITIONS = 4
@@ -75,7 +75,7 @@ def main(path: Path) -> None:
 
 
 def _run_disturbed(
-    spark: SparkSession, engine: Engine, executors: int, run: Mapping[str, Any]
+    spark: SparkSession, engine: SparkEngine, executors: int, run: Mapping[str, Any]
 ) -> None:
     folder = Path(run["folder"])
     folder.mkdir(parents=True, exist_ok=True)
@@ -107,7 +107,7 @@ def _run(spark: SparkSession, run: Mapping[str, Any]) -> None:
     _read_state(spark, run)
 
 
-def _wait_for_executors(engine: Engine, count: int) -> None:
+def _wait_for_executors(engine: SparkEngine, count: int) -> None:
     """Has all executors back that the schedule before has cost."""
     engine.set_executor_count(count)
     deadline_s = time.monotonic() + START_TIMEOUT_S

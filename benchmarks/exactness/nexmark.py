@@ -32,7 +32,7 @@ from disturbing import describe_batch
 from outcomes import REPOSITORY, read_commit, read_lines, write_outcome
 from sessions import open_disturbed
 
-from balancedstream.engine import Engine
+from balancedstream.engine.engine import SparkEngine
 from balancedstream.engine.events import ApplicationEnded, BatchFinished, QueryEnded
 from balancedstream.engine.session import remove_work_folder
 
@@ -51,7 +51,7 @@ class Mover:
         seed: of all moves.
     """
 
-    def __init__(self, engine: Engine, seed: int) -> None:
+    def __init__(self, engine: SparkEngine, seed: int) -> None:
         self._engine = engine
         self._seed = seed
         self._happened: dict[str, list[dict[str, Any]]] = defaultdict(list)

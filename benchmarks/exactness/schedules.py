@@ -12,7 +12,7 @@ from typing import Literal
 
 from balancedstream.core.epochs import HANDOFF_STRATEGIES, HandoffStrategy
 
-MOST_DELAY_S = 1.0
+MAX_DELAY_S = 1.0
 """An action comes up to so long after its batch ended: at the edge or in the middle of the next."""
 
 
@@ -100,7 +100,7 @@ def _draw(
     what: Literal["retire", "add", "kill-executor", "kill-driver"],
     after_batch: int,
 ) -> Action:
-    return Action(what, after_batch, rng.uniform(0.0, MOST_DELAY_S), rng.randrange(100))
+    return Action(what, after_batch, rng.uniform(0.0, MAX_DELAY_S), rng.randrange(100))
 
 
 def _draw_reassignment(
@@ -111,7 +111,7 @@ def _draw_reassignment(
     return Action(
         "reassign",
         after_batch,
-        rng.choice([0.0, rng.uniform(0.0, MOST_DELAY_S)]),
+        rng.choice([0.0, rng.uniform(0.0, MAX_DELAY_S)]),
         ahead=rng.choice([0, 0, 1, 2]),
         keys=tuple((key, rng.randrange(partitions)) for key in rng.sample(range(keys), count)),
         strategy=rng.choice(HANDOFF_STRATEGIES),  # type: ignore[arg-type] # they are all there are
@@ -123,7 +123,7 @@ def _draw_move(rng: random.Random, partitions: int, after_batch: int) -> Action:
     return Action(
         "move",
         after_batch,
-        rng.choice([0.0, rng.uniform(0.0, MOST_DELAY_S)]),
+        rng.choice([0.0, rng.uniform(0.0, MAX_DELAY_S)]),
         moves=tuple((p, rng.randrange(100)) for p in chosen),
         ahead=rng.choice([0, 0, 1, 2]),
     )

@@ -7,7 +7,7 @@ import sys
 
 from pyspark.sql import SparkSession
 
-from balancedstream.engine import Engine
+from balancedstream.engine.engine import SparkEngine
 from balancedstream.engine.session import LocalExecutors, tuned_sessions
 
 SHORT_LIVED_JVM = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
@@ -42,12 +42,12 @@ def open_plain(partitions: int) -> SparkSession:
     return _open(PLAIN | {"spark.master": "local[2]"}, partitions)
 
 
-def open_disturbed(partitions: int, executors: int) -> tuple[SparkSession, Engine]:
+def open_disturbed(partitions: int, executors: int) -> tuple[SparkSession, SparkEngine]:
     """A tuned session with executor processes, and the engine attached to it."""
-    engines: list[Engine] = []
+    engines: list[SparkEngine] = []
     with tuned_sessions(
         LocalExecutors(executors, executors),
-        lambda session: engines.append(Engine(session)),
+        lambda session: engines.append(SparkEngine(session)),
         lambda warning: print(warning, file=sys.stderr),
     ):
         spark = _open(PLAIN | DISTURBED, partitions)

@@ -30,7 +30,7 @@ from streams import API_VERSION, KIND
 from waiting import wait_until
 
 from balancedstream.core.observations import BatchSample, TaskSample
-from balancedstream.exporter import Exporter
+from balancedstream.metrics.exporter import Exporter
 
 COUNTS = (1, 50, 200)
 WINDOW_S = 30.0

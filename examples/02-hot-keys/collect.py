@@ -23,7 +23,7 @@ from pathlib import Path
 DEBIAN = Path("/usr/share/doc")
 NAMES = {"METADATA", "copyright"}
 SUFFIXES = {".md", ".rst", ".txt"}
-MOST_BYTES = 500_000
+MAX_BYTES = 500_000
 AROUND = 10
 WORD = re.compile(r"[a-z]+(?:'[a-z]+)?")
 
@@ -60,7 +60,7 @@ def find_texts() -> Iterator[Path]:
     for folder in folders | {DEBIAN}:
         for path in folder.rglob("*"):
             is_text = path.suffix in SUFFIXES | {".py"} or path.name in NAMES
-            if is_text and path.is_file() and 0 < path.stat().st_size <= MOST_BYTES:
+            if is_text and path.is_file() and 0 < path.stat().st_size <= MAX_BYTES:
                 found.add(path.resolve())
     yield from found
 

@@ -15,7 +15,7 @@ from pathlib import Path
 
 SUFFIXES = {".md", ".py", ".pyi", ".rst", ".txt"}
 DESCRIPTION = "METADATA"
-MOST_BYTES = 200_000
+MAX_BYTES = 200_000
 
 
 def main() -> None:
@@ -49,7 +49,7 @@ def find_texts() -> Iterator[Path]:
     for folder in folders:
         for path in Path(folder).rglob("*"):
             is_text = path.suffix in SUFFIXES or path.name == DESCRIPTION
-            if is_text and path.is_file() and 0 < path.stat().st_size <= MOST_BYTES:
+            if is_text and path.is_file() and 0 < path.stat().st_size <= MAX_BYTES:
                 found.add(path.resolve())
     yield from found
 

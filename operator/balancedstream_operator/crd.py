@@ -23,12 +23,12 @@ FILES = (
     Path("charts/balancedstream/files/balancedstreams.yaml"),
 )
 
-NAME_MOST = 40
-DECISIONS_MOST = 10
-KEY_MOST = 256
+MAX_NAME = 40
+MAX_DECISIONS = 10
+MAX_KEY = 256
 """Characters of a key that the status shows."""
 
-HOTTEST_MOST = 10
+MAX_HOTTEST = 10
 
 CONDITIONS = (
     "Ready",
@@ -116,7 +116,7 @@ def _status() -> Schema:
             "lastScaleTime": {"type": "string", "format": "date-time"},
             "hottestPartitions": _list(
                 "The partitions that cost most.",
-                HOTTEST_MOST,
+                MAX_HOTTEST,
                 {
                     "query": _text("Name of the query."),
                     "operator": _whole("Spark's operator id."),
@@ -128,18 +128,18 @@ def _status() -> Schema:
             ),
             "hottestKeys": _list(
                 "The keys that cost most, of operators that balanced(...) made.",
-                HOTTEST_MOST,
+                MAX_HOTTEST,
                 {
                     "query": _text("Name of the query."),
                     "operator": _whole("Spark's operator id."),
-                    "key": _text("The key as JSON, or hashed.", KEY_MOST),
+                    "key": _text("The key as JSON, or hashed.", MAX_KEY),
                     "partition": _whole("State partition that it is in."),
                     "busySeconds": _number("Mean busy seconds per batch."),
                 },
             ),
             "decisions": _list(
                 "The last decisions that changed something, newest first.",
-                DECISIONS_MOST,
+                MAX_DECISIONS,
                 {
                     "time": {"type": "string", "format": "date-time"},
                     "kind": _text("move, scale or advise.", 64),
@@ -177,9 +177,9 @@ def build() -> dict[str, Any]:
         },
         "x-kubernetes-validations": [
             rule(
-                f"size(self.metadata.name) <= {NAME_MOST} && "
+                f"size(self.metadata.name) <= {MAX_NAME} && "
                 "self.metadata.name.matches('^[a-z]([-a-z0-9]*[a-z0-9])?$')",
-                f"the name must be at most {NAME_MOST} lower-case letters, digits and dashes, and "
+                f"the name must be at most {MAX_NAME} lower-case letters, digits and dashes, and "
                 "begin with a letter: services and pods are named after it",
             )
         ],

@@ -15,9 +15,9 @@ from itertools import pairwise
 from statistics import median
 from typing import TypeVar
 
-from balancedstream.core.handoffs import LoadCost
 from balancedstream.core.observations import BatchSample, KeySample, TaskSample
 from balancedstream.core.planning import OperatorKey
+from balancedstream.core.restoring import RestoreCost
 
 PREFIX = "balancedstream_"
 
@@ -47,7 +47,7 @@ QUERY_METRICS = (
 
 PARTITION_METRICS = (
     "partition_busy_seconds_total",
-    "partition_state_load_seconds_total",
+    "partition_state_restore_seconds_total",
     "partition_records_total",
     "partition_state_bytes",
     "partition_executor_info",
@@ -58,7 +58,7 @@ PARTITION_METRICS = (
 STALE_SCRAPES = 3
 """So many scrapes may be missing before the newest one counts as old."""
 
-STALE_LEAST_S = 10.0
+MIN_STALE_S = 10.0
 
 _Number = TypeVar("_Number", int, float)
 
@@ -107,7 +107,7 @@ class Measurement:
         batches: one sample per batch, those between two scrapes being alike.
         last_batches: query to its last finished batch.
         under_way: (query, operator) to partitions that are not yet where they shall be.
-        load_cost: what the driver found moves to cost.
+        restore_cost: what the driver found moves to cost.
         keys: one sample per hot key and scrape: of the last batch before it.
         keys_under_way: query to keys that are not yet where they shall be.
         shuffles: one sample per cost-aware shuffle, by name.
@@ -120,7 +120,7 @@ class Measurement:
     batches: tuple[BatchSample, ...] = ()
     last_batches: Mapping[str, int] = field(default_factory=dict)
     under_way: Mapping[OperatorKey, int] = field(default_factory=dict)
-    load_cost: LoadCost = LoadCost()  # noqa: RUF009 - frozen
+    restore_cost: RestoreCost = RestoreCost()  # noqa: RUF009 - frozen
     keys: tuple[KeySample, ...] = ()
     keys_under_way: Mapping[str, int] = field(default_factory=dict)
     shuffles: tuple[ShuffleSample, ...] = ()
@@ -175,10 +175,10 @@ def measure(
             (s.labels["query"], int(s.labels["operator"])): int(s.samples[-1][1])
             for s in current["moves_under_way"]
         },
-        load_cost=LoadCost(
-            _newest(current["move_fixed_seconds"], LoadCost().fixed_s),
-            _newest(current["move_bytes_per_second"], LoadCost().bytes_per_s),
-            _newest(current["move_key_seconds"], LoadCost().key_s),
+        restore_cost=RestoreCost(
+            _newest(current["move_fixed_seconds"], RestoreCost().fixed_s),
+            _newest(current["move_bytes_per_second"], RestoreCost().bytes_per_s),
+            _newest(current["move_key_seconds"], RestoreCost().key_s),
         ),
         keys=tuple(_sample_keys(partitions, level)),
         keys_under_way=_newest_by("query", current["keys_under_way"], int),
@@ -220,7 +220,7 @@ def _newest_by(label: str, all_series: Sequence[Series], kind: type[_Number]) ->
 def _check_fresh(mine: Mapping[str, Sequence[Series]], scraped_s: float, now_s: float) -> None:
     times = sorted({time for s in mine.get("plan_epoch", ()) for time, _ in s.samples})
     gaps = [after - before for before, after in pairwise(times)]
-    limit_s = max(STALE_LEAST_S, STALE_SCRAPES * median(gaps)) if gaps else 60.0
+    limit_s = max(MIN_STALE_S, STALE_SCRAPES * median(gaps)) if gaps else 60.0
     if now_s - scraped_s > limit_s:
         message = (
             f"the newest scrape of this stream is {now_s - scraped_s:.0f} s old: its driver does "
@@ -310,7 +310,7 @@ def _sample_tasks(
     values = {
         (name, *_partition(s)): dict(s.samples)
         for name in (
-            "partition_state_load_seconds_total",
+            "partition_state_restore_seconds_total",
             "partition_records_total",
             "partition_state_bytes",
         )
@@ -319,7 +319,7 @@ def _sample_tasks(
     for series in partitions.get("partition_busy_seconds_total", ()):
         key = _partition(series)
         busy_s = dict(series.samples)
-        load_s = values.get(("partition_state_load_seconds_total", *key), {})
+        restore_s = values.get(("partition_state_restore_seconds_total", *key), {})
         records = values.get(("partition_records_total", *key), {})
         state_bytes = values.get(("partition_state_bytes", *key), {})
         for step in steps_of.get(key[0], ()):
@@ -337,7 +337,7 @@ def _sample_tasks(
                 records=round((records[after] - records[before]) / step.batches),
                 state_bytes=int(state_bytes.get(after, 0.0)),
                 finished_s=after,
-                load_s=(load_s[after] - load_s[before]) / step.batches,
+                restore_s=(restore_s[after] - restore_s[before]) / step.batches,
             )
 
 

@@ -11,7 +11,7 @@ from balancedstream.core.plan import Plan
 from balancedstream.core.planning import OperatorKey, propose
 from balancedstream.core.policy import Policy
 from balancedstream.core.scaling import Verdict
-from balancedstream_operator.crd import HOTTEST_MOST, KEY_MOST
+from balancedstream_operator.crd import MAX_HOTTEST, MAX_KEY
 from balancedstream_operator.measurements import Measurement, ShuffleSample
 
 SETTLED_BATCHES = 2
@@ -80,7 +80,7 @@ def choose_plan(
         # Without an executor there is nobody to balance between; how many to have is still decided.
         tasks=measurement.tasks if measurement.executors else (),
         batches=measurement.batches,
-        load_cost=measurement.load_cost,
+        restore_cost=measurement.restore_cost,
         requested=given.desired,
         last_scaled_s=given.last_scaled_s,
         keys=measurement.keys,
@@ -96,7 +96,7 @@ def choose_plan(
         decision,
         policy,
         wanted=moving,
-        routes=given.plan.routes if given.plan else (),
+        key_placements=given.plan.key_placements if given.plan else (),
         settling=[query for query, count in measurement.keys_under_way.items() if count],
     )
     return Outcome(decision, plan, "")
@@ -294,12 +294,12 @@ def describe_load(measurement: Measurement, decision: Decision) -> dict[str, Any
         for partition, busy_s in load.busy_s.items()
     ]
     partitions.sort(key=lambda p: -p["busySeconds"])
-    fields["hottestPartitions"] = partitions[:HOTTEST_MOST]
+    fields["hottestPartitions"] = partitions[:MAX_HOTTEST]
     keys: list[dict[str, Any]] = [
         {
             "query": query,
             "operator": operator,
-            "key": load.key[:KEY_MOST],
+            "key": load.key[:MAX_KEY],
             "partition": load.partition,
             "busySeconds": round(load.busy_s, 3),
         }
@@ -307,5 +307,5 @@ def describe_load(measurement: Measurement, decision: Decision) -> dict[str, Any
         for load in loads
     ]
     keys.sort(key=lambda k: (-k["busySeconds"], k["key"]))
-    fields["hottestKeys"] = keys[:HOTTEST_MOST]
+    fields["hottestKeys"] = keys[:MAX_HOTTEST]
     return fields

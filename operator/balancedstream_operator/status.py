@@ -7,9 +7,9 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any
 
-from balancedstream_operator.crd import CONDITIONS, DECISIONS_MOST
+from balancedstream_operator.crd import CONDITIONS, MAX_DECISIONS
 
-MESSAGE_MOST = 1024
+MAX_MESSAGE = 1024
 
 _WARN_WHEN = {
     "Ready": "False",
@@ -90,7 +90,7 @@ class Report:
             "type": kind,
             "status": state,
             "reason": reason,
-            "message": message[:MESSAGE_MOST],
+            "message": message[:MAX_MESSAGE],
             "lastTransitionTime": format_time(self.now_s) if changed else old["lastTransitionTime"],
             "observedGeneration": self.generation,
         }
@@ -105,11 +105,11 @@ class Report:
             "time": format_time(self.now_s),
             "kind": kind,
             "epoch": epoch,
-            "reason": reason[:MESSAGE_MOST],
+            "reason": reason[:MAX_MESSAGE],
         }
-        self._decisions = [entry, *self._decisions][:DECISIONS_MOST]
+        self._decisions = [entry, *self._decisions][:MAX_DECISIONS]
         names = {"move": "Moving", "scale": "Scaling", "advise": "Advice"}
-        self.events.append(StreamEvent(names[kind], reason[:MESSAGE_MOST]))
+        self.events.append(StreamEvent(names[kind], reason[:MAX_MESSAGE]))
 
     def set_effect(self, epoch: int, effects: Mapping[str, str]) -> None:
         """Says what the decisions of a plan brought, by kind, where that is not yet said."""
@@ -168,4 +168,4 @@ def summarize(reasons: Sequence[str]) -> str:
     >>> summarize(["a", "", "b"])
     'a; b'
     """
-    return "; ".join(reason for reason in reasons if reason)[:MESSAGE_MOST]
+    return "; ".join(reason for reason in reasons if reason)[:MAX_MESSAGE]

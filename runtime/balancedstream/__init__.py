@@ -5,6 +5,8 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
+from balancedstream.version import __version__
+
 if TYPE_CHECKING:
     from balancedstream.attaching import Attachment, attach
     from balancedstream.keyed.aggregates import Aggregator
@@ -17,13 +19,12 @@ __all__ = [
     "Attachment",
     "BalancedFrame",
     "Shuffle",
+    "__version__",
     "attach",
     "balanced",
     "read_state",
     "shuffle",
 ]
-__version__ = "0.1.0"
-
 
 _HOMES = {
     "Aggregator": "keyed.aggregates",

@@ -11,14 +11,16 @@ from pathlib import Path
 
 from pyspark.sql import SparkSession
 
-from balancedstream.controller import Controller
 from balancedstream.core.decisions import Observation
 from balancedstream.core.policy import Policy, to_mapping
-from balancedstream.engine import Engine
-from balancedstream.exporter import Exporter
-from balancedstream.following import Mailbox
-from balancedstream.history import History, RunInfo
-from balancedstream.live import PlainView, View
+from balancedstream.engine.engine import SparkEngine
+from balancedstream.live.plain import PlainView
+from balancedstream.loop.controller import Controller
+from balancedstream.loop.ports import PlanChannel
+from balancedstream.record.history import History
+from balancedstream.record.journal import Journal
+from balancedstream.record.records import RunInfo
+from balancedstream.record.spectators import Metrics, Spectator
 
 
 class Attachment:
@@ -34,7 +36,7 @@ class Attachment:
         self,
         controller: Controller | None,
         history: History,
-        view: View,
+        view: Spectator,
         problems: tuple[str, ...],
     ) -> None:
         self._controller = controller
@@ -54,10 +56,10 @@ def attach(
     spark: SparkSession,
     policy: Policy | None = None,
     *,
-    open_view: Callable[[RunInfo], View] = PlainView,
-    exporter: Exporter | None = None,
+    open_view: Callable[[RunInfo], Spectator] = PlainView,
+    metrics: Metrics | None = None,
     record_dir: Path | None = None,
-    mailbox: Mailbox | None = None,
+    plans: PlanChannel | None = None,
 ) -> Attachment:
     """Balances every streaming query of the session's application, from now on.
 
@@ -67,9 +69,9 @@ def attach(
         spark: a running session with executors of its own (a cluster, or local-cluster).
         policy: all knobs; the defaults if None.
         open_view: who shows what happens; by default one line a decision on standard error.
-        exporter: metrics, started already.
+        metrics: serves what happens; None for no metrics.
         record_dir: where each observation that led to an action is kept, for `explain`.
-        mailbox: brings plans that are made elsewhere; None to make them here.
+        plans: brings plans that are made elsewhere; None to make them here.
     """
     policy = policy or Policy()
     run = RunInfo(
@@ -86,7 +88,7 @@ def attach(
     )
     history = History(run)
     view = open_view(run)
-    engine = Engine(spark)
+    engine = SparkEngine(spark)
     for problem in engine.capabilities.problems:
         view.note(problem)
     if not engine.capabilities.placement:
@@ -95,11 +97,9 @@ def attach(
     controller = Controller(
         engine,
         policy,
-        history,
-        view,
-        exporter=exporter,
+        Journal(history, view, metrics or Metrics(), time.time),
         record=recorder.write if recorder else None,
-        mailbox=mailbox,
+        plans=plans,
     )
     controller.start()
     return Attachment(controller, history, view, engine.capabilities.problems)

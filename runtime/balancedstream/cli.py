@@ -12,11 +12,11 @@ from typing import Any, get_args
 
 import yaml
 
-from balancedstream import __version__
 from balancedstream.core.decisions import Observation, decide, parse_observation
 from balancedstream.core.keys import KeyNaming
 from balancedstream.core.policy import Policy, knobs, parse
 from balancedstream.errors import BalancedStreamError, InvalidInputError, MissingPackageError
+from balancedstream.version import __version__
 
 EXIT_ERROR = 2
 """The command could not do what it was asked for; standard error says why."""

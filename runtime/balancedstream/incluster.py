@@ -104,7 +104,7 @@ def remove_leftover_executors(api: client.CoreV1Api, stream: StreamName) -> None
                 raise
 
 
-class ClusterMailbox:
+class ClusterPlanChannel:
     """Brings plans and sends answers, each from a thread of its own; neither ever blocks the job.
 
     Args:

@@ -24,16 +24,16 @@ from balancedstream.engine.engine import is_connection_lost
 from balancedstream.engine.java import check_java
 from balancedstream.engine.session import LocalExecutors, remove_work_folder, tuned_sessions
 from balancedstream.errors import BalancedStreamError, InvalidInputError
-from balancedstream.exporter import Exporter
-from balancedstream.following import Mailbox
-from balancedstream.history import History
 from balancedstream.live import open_view
+from balancedstream.loop.ports import PlanChannel
+from balancedstream.metrics.exporter import Exporter
+from balancedstream.record.history import History
 from balancedstream.report import prepare_directory, write_report
 
 TERMINATION_LOG = Path("/dev/termination-log")
 """Kubernetes' `terminationMessagePath`; there is no such file anywhere else."""
 
-LAST_WORDS_MOST = 2000
+MAX_LAST_WORDS = 2000
 
 EXIT_INTERRUPTED = 130
 """What a shell expects of a command that was interrupted."""
@@ -93,23 +93,23 @@ def run_app(options: RunOptions) -> int:
         exporter = Exporter(stream=options.stream or "", hot_keys=options.hot_keys)
         exporter.start(options.metrics_port, options.metrics_address)
     try:
-        with _open_mailbox(options.stream) as mailbox:
-            return _Run(options, exporter, mailbox).execute()
+        with _open_plans(options.stream) as plans:
+            return _Run(options, exporter, plans).execute()
     finally:
         if exporter:
             exporter.close()
 
 
 @contextmanager
-def _open_mailbox(stream: str | None) -> Iterator[Mailbox | None]:
-    """The mailbox of a driver pod, after what its predecessor left behind is gone."""
+def _open_plans(stream: str | None) -> Iterator[PlanChannel | None]:
+    """The plans for a driver pod, once what its predecessor left behind is gone."""
     if stream is None:
         yield None
         return
     # Only a driver pod has the Kubernetes client installed.
     try:
         from balancedstream.incluster import (  # noqa: PLC0415
-            ClusterMailbox,
+            ClusterPlanChannel,
             StreamName,
             connect,
             remove_leftover_executors,
@@ -124,23 +124,23 @@ def _open_mailbox(stream: str | None) -> Iterator[Mailbox | None]:
     name = StreamName.parse(stream)
     api = connect()
     remove_leftover_executors(api, name)
-    mailbox = ClusterMailbox(api, name)
-    mailbox.start()
+    plans = ClusterPlanChannel(api, name)
+    plans.start()
     try:
-        yield mailbox
+        yield plans
     finally:
-        mailbox.close()
+        plans.close()
 
 
 class _Run:
     """One script on its way."""
 
     def __init__(
-        self, options: RunOptions, exporter: Exporter | None, mailbox: Mailbox | None
+        self, options: RunOptions, exporter: Exporter | None, plans: PlanChannel | None
     ) -> None:
         self._options = options
         self._exporter = exporter
-        self._mailbox = mailbox
+        self._plans = plans
         self._attachment: Attachment | None = None
         self._session: SparkSession | None = None
         self._ended = False
@@ -184,9 +184,9 @@ class _Run:
             session,
             policy,
             open_view=open_view,
-            exporter=self._exporter,
+            metrics=self._exporter,
             record_dir=self._options.record_dir,
-            mailbox=self._mailbox,
+            plans=self._plans,
         )
 
     def _note(self, text: str) -> None:
@@ -286,7 +286,7 @@ def _leave_last_words(error: Exception) -> None:
     lines = str(error).partition("JVM stacktrace")[0].splitlines()
     text = "\n".join(line for line in lines if not line.lstrip().startswith(("at ", "...")))
     try:
-        TERMINATION_LOG.write_text(f"{type(error).__name__}: {text}"[:LAST_WORDS_MOST], "utf-8")
+        TERMINATION_LOG.write_text(f"{type(error).__name__}: {text}"[:MAX_LAST_WORDS], "utf-8")
     except OSError:
         return
 

@@ -1,6 +1,6 @@
 """A driver gets its plans from the API server whatever becomes of the connection.
 
-No Spark runs here: it is the driver's mailbox, the real API server, and a wire between them that
+No Spark runs here: it is the driver's plans, the real API server, and a wire between them that
 can be cut or fall silent.
 """
 
@@ -23,7 +23,7 @@ from waiting import wait_until
 
 from balancedstream import incluster
 from balancedstream.core.plan import Answer, Plan
-from balancedstream.incluster import ClusterMailbox, StreamName
+from balancedstream.incluster import ClusterPlanChannel, StreamName
 
 pytestmark = [pytest.mark.e2e, pytest.mark.e2e_ci]
 
@@ -113,18 +113,18 @@ def write_plan(kube: Kube, storage: Storage) -> Callable[[int], str]:
 
 
 @pytest.fixture
-def open_mailbox(storage: Storage) -> Iterator[Callable[[Any], ClusterMailbox]]:
-    opened: list[ClusterMailbox] = []
+def open_plans(storage: Storage) -> Iterator[Callable[[Any], ClusterPlanChannel]]:
+    opened: list[ClusterPlanChannel] = []
 
-    def open_one(api: Any) -> ClusterMailbox:
-        mailbox = ClusterMailbox(api, StreamName(storage.namespace, NAME))
-        mailbox.start()
-        opened.append(mailbox)
-        return mailbox
+    def open_one(api: Any) -> ClusterPlanChannel:
+        plans = ClusterPlanChannel(api, StreamName(storage.namespace, NAME))
+        plans.start()
+        opened.append(plans)
+        return plans
 
     yield open_one
-    for mailbox in opened:
-        mailbox.close()
+    for plans in opened:
+        plans.close()
 
 
 @pytest.fixture
@@ -143,11 +143,11 @@ def _config_map(namespace: str, name: str) -> dict[str, Any]:
     }
 
 
-def wait_for_plan(mailbox: ClusterMailbox, text: str) -> None:
+def wait_for_plan(plans: ClusterPlanChannel, text: str) -> None:
     seen: list[str] = []
 
     def arrived() -> bool:
-        plan = mailbox.take_plan()
+        plan = plans.take_plan()
         if plan is not None:
             seen.append(plan)
         return text in seen
@@ -158,13 +158,13 @@ def wait_for_plan(mailbox: ClusterMailbox, text: str) -> None:
 def test_a_plan_that_was_there_before_and_those_that_come_are_taken(
     api: client.CoreV1Api,
     write_plan: Callable[[int], str],
-    open_mailbox: Callable[[Any], ClusterMailbox],
+    open_plans: Callable[[Any], ClusterPlanChannel],
 ) -> None:
     first = write_plan(1)
-    mailbox = open_mailbox(api)
-    wait_for_plan(mailbox, first)
-    wait_for_plan(mailbox, write_plan(2))
-    assert mailbox.take_plan() is None, "each is taken once"
+    plans = open_plans(api)
+    wait_for_plan(plans, first)
+    wait_for_plan(plans, write_plan(2))
+    assert plans.take_plan() is None, "each is taken once"
 
 
 def test_an_answer_is_written_where_the_operator_reads_it(
@@ -172,11 +172,11 @@ def test_an_answer_is_written_where_the_operator_reads_it(
     kube: Kube,
     storage: Storage,
     write_plan: Callable[[int], str],
-    open_mailbox: Callable[[Any], ClusterMailbox],
+    open_plans: Callable[[Any], ClusterPlanChannel],
 ) -> None:
-    mailbox = open_mailbox(api)
-    for batch in range(5):
-        mailbox.send_answer(Answer(3, ("1", "2"), {"q": batch}))
+    plans = open_plans(api)
+    for epoch in range(5):
+        plans.send_answer(Answer(epoch))
 
     def written() -> Any:
         found = kube.find("v1", "ConfigMap", f"{NAME}-answer", namespace=storage.namespace)
@@ -184,7 +184,7 @@ def test_an_answer_is_written_where_the_operator_reads_it(
 
     wait_until(
         "the last answer",
-        lambda: written().get("last_batches") == {"q": 4},
+        lambda: written().get("epoch") == 4,
         timeout_s=30,
         last_seen=written,
     )
@@ -195,13 +195,13 @@ def test_a_connection_that_is_cut_costs_no_plan(
     api: client.CoreV1Api,
     wire: Wire,
     write_plan: Callable[[int], str],
-    open_mailbox: Callable[[Any], ClusterMailbox],
+    open_plans: Callable[[Any], ClusterPlanChannel],
 ) -> None:
-    mailbox = open_mailbox(api)
-    wait_for_plan(mailbox, write_plan(1))
+    plans = open_plans(api)
+    wait_for_plan(plans, write_plan(1))
     for epoch in (2, 3, 4):
         wire.cut()
-        wait_for_plan(mailbox, write_plan(epoch))
+        wait_for_plan(plans, write_plan(epoch))
 
 
 def test_a_connection_that_falls_silent_is_given_up(
@@ -209,13 +209,13 @@ def test_a_connection_that_falls_silent_is_given_up(
     api: client.CoreV1Api,
     wire: Wire,
     write_plan: Callable[[int], str],
-    open_mailbox: Callable[[Any], ClusterMailbox],
+    open_plans: Callable[[Any], ClusterPlanChannel],
 ) -> None:
-    mailbox = open_mailbox(api)
-    wait_for_plan(mailbox, write_plan(1))
+    plans = open_plans(api)
+    wait_for_plan(plans, write_plan(1))
     before = wire.connections
     wire.mute()
-    wait_for_plan(mailbox, write_plan(2))
+    wait_for_plan(plans, write_plan(2))
     assert wire.connections > before, "by a new connection"
 
 
@@ -223,7 +223,7 @@ def test_a_version_that_is_too_old_to_watch_from_leads_to_a_fresh_list(
     hurry: None,
     api: client.CoreV1Api,
     write_plan: Callable[[int], str],
-    open_mailbox: Callable[[Any], ClusterMailbox],
+    open_plans: Callable[[Any], ClusterPlanChannel],
 ) -> None:
     lists = []
     real = api.list_namespaced_config_map
@@ -239,7 +239,7 @@ def test_a_version_that_is_too_old_to_watch_from_leads_to_a_fresh_list(
         return answer
 
     api.list_namespaced_config_map = list_as_if_long_ago
-    mailbox = open_mailbox(api)
-    wait_for_plan(mailbox, write_plan(1))
-    wait_for_plan(mailbox, write_plan(2))
+    plans = open_plans(api)
+    wait_for_plan(plans, write_plan(1))
+    wait_for_plan(plans, write_plan(2))
     wait_until("a second list", lambda: len(lists) > 1, timeout_s=30, last_seen=lambda: lists)

@@ -80,7 +80,13 @@ def overwrite_and_wait_for_the_operators_plan(kube: Kube, stream: Stream, text: 
 
 def describe_plan(epoch: int) -> str:
     return json.dumps(
-        {"epoch": epoch, "executors": ["1"], "placement": {}, "routes": [], "strategy": "fluid"}
+        {
+            "epoch": epoch,
+            "executors": ["1"],
+            "placement": {},
+            "key_placements": [],
+            "strategy": "fluid",
+        }
     )
 
 

@@ -14,7 +14,7 @@ from processes import SETTINGS
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
-from balancedstream.engine import Engine
+from balancedstream.engine.engine import SparkEngine
 from balancedstream.engine.events import BatchFinished
 from balancedstream.engine.java import check_java
 from balancedstream.engine.session import LocalExecutors, remove_work_folder, tuned_sessions
@@ -42,9 +42,9 @@ def spark() -> Iterator[SparkSession]:
 
 
 @pytest.fixture(scope="session")
-def engine(spark: SparkSession) -> Engine:
+def engine(spark: SparkSession) -> SparkEngine:
     """One listener for all tests; each test drains what others left."""
-    engine = Engine(spark)
+    engine = SparkEngine(spark)
     while len(engine.executors()) < 3:
         engine.wait(1.0)
     return engine
@@ -66,7 +66,7 @@ def stream(spark: SparkSession) -> Callable[[int], DataFrame]:
 
 
 @pytest.fixture
-def start(engine: Engine, tmp_path: Path) -> Iterator[Callable[..., StreamingQuery]]:
+def start(engine: SparkEngine, tmp_path: Path) -> Iterator[Callable[..., StreamingQuery]]:
     """Starts a query that throws its output away; stops it when the test ends."""
     queries: list[StreamingQuery] = []
 
@@ -92,7 +92,7 @@ def write_in_own_job(rows: DataFrame, batch: int) -> None:
     rows.write.format("noop").mode("append").save()
 
 
-def next_batch(engine: Engine, query: str) -> BatchFinished:
+def next_batch(engine: SparkEngine, query: str) -> BatchFinished:
     """The query's next finished batch."""
     deadline_s = time.monotonic() + PATIENCE_S
     while time.monotonic() < deadline_s:
@@ -104,6 +104,6 @@ def next_batch(engine: Engine, query: str) -> BatchFinished:
 
 
 @pytest.fixture
-def batches(engine: Engine) -> Callable[[str], BatchFinished]:
+def batches(engine: SparkEngine) -> Callable[[str], BatchFinished]:
     """Waits for the next finished batch of a query."""
     return lambda query: next_batch(engine, query)

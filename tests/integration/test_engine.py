@@ -21,7 +21,7 @@ from pyspark.sql.streaming.query import StreamingQuery
 from pyspark.sql.streaming.state import GroupState, GroupStateTimeout
 from pyspark.sql.streaming.stateful_processor import StatefulProcessor
 
-from balancedstream.engine import Engine
+from balancedstream.engine.engine import SparkEngine
 from balancedstream.engine.events import (
     BatchFinished,
     ExecutorRemoved,
@@ -147,7 +147,7 @@ def test_every_partition_runs_where_it_was_placed_from_the_very_next_batch(
     stream: Stream,
     start: Start,
     batches: Batches,
-    engine: Engine,
+    engine: SparkEngine,
     spark: SparkSession,
 ) -> None:
     partitions = int(spark.conf.get("spark.sql.shuffle.partitions"))
@@ -179,7 +179,7 @@ def test_operators_in_the_same_tasks_count_as_one(
 
 
 def test_a_placement_prepared_for_a_batch_is_in_force_exactly_from_there(
-    stream: Stream, start: Start, batches: Batches, engine: Engine
+    stream: Stream, start: Start, batches: Batches, engine: SparkEngine
 ) -> None:
     start(aggregate(stream), "prepared", "update", in_own_jobs=True)
     batches("prepared")
@@ -198,7 +198,7 @@ def test_a_placement_prepared_for_a_batch_is_in_force_exactly_from_there(
 
 
 def test_a_placement_is_withdrawn_before_its_batch(
-    stream: Stream, start: Start, batches: Batches, engine: Engine
+    stream: Stream, start: Start, batches: Batches, engine: SparkEngine
 ) -> None:
     start(aggregate(stream), "withdrawn", "update")
     batches("withdrawn")
@@ -233,7 +233,9 @@ def test_records_of_the_partitions_sum_to_the_batch_and_a_planted_hot_one_ranks_
     assert max(seen.tasks, key=lambda t: t.records).partition == hot[0]
 
 
-def test_two_queries_are_placed_independently(stream: Stream, start: Start, engine: Engine) -> None:
+def test_two_queries_are_placed_independently(
+    stream: Stream, start: Start, engine: SparkEngine
+) -> None:
     start(aggregate(stream), "left", "update")
     start(aggregate(stream), "right", "update")
     seen: dict[str, BatchFinished] = {}
@@ -259,7 +261,7 @@ def test_two_queries_are_placed_independently(stream: Stream, start: Start, engi
 
 
 def test_a_drained_executor_leaves_without_a_failed_task_and_only_those_lost_are_replaced(
-    stream: Stream, start: Start, engine: Engine, spark: SparkSession
+    stream: Stream, start: Start, engine: SparkEngine, spark: SparkSession
 ) -> None:
     query = start(aggregate(stream), "drained", "update")
     events: list[Any] = []
@@ -319,7 +321,7 @@ def test_the_stream_goes_on_without_an_executor_that_was(
     stream: Stream,
     start: Start,
     batches: Batches,
-    engine: Engine,
+    engine: SparkEngine,
     spark: SparkSession,
 ) -> None:
     name = f"struck-{blow.name}"

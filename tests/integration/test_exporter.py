@@ -12,9 +12,9 @@ from prometheus_client.parser import text_string_to_metric_families
 from pyspark.sql import DataFrame
 from pyspark.sql.streaming.query import StreamingQuery
 
-from balancedstream.engine import Engine
+from balancedstream.engine.engine import SparkEngine
 from balancedstream.engine.events import BatchFinished
-from balancedstream.exporter import Exporter
+from balancedstream.metrics.exporter import Exporter
 
 pytestmark = pytest.mark.integration
 
@@ -46,7 +46,7 @@ def scrape(exporter: Exporter) -> dict[str, dict[tuple[str, ...], float]]:
 
 
 def test_after_every_batch_a_scrape_agrees_with_the_progress_that_spark_reports(
-    engine: Engine,
+    engine: SparkEngine,
     stream: Callable[[int], DataFrame],
     start: Callable[..., StreamingQuery],
     batches: Callable[[str], BatchFinished],

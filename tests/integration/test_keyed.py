@@ -31,10 +31,10 @@ from pyspark.sql.streaming.stateful_processor import StatefulProcessor
 
 from balancedstream import BalancedFrame, balanced, read_state
 from balancedstream.core.epochs import Wish
-from balancedstream.engine import decoding
 from balancedstream.errors import InvalidInputError, PlanTooLargeError
 from balancedstream.keyed.control import KeyControl
-from balancedstream.spark_names import BATCH_PROPERTY
+from balancedstream.workers import decoding
+from balancedstream.workers.names import BATCH_PROPERTY
 
 pytestmark = pytest.mark.integration
 

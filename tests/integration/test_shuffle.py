@@ -31,13 +31,13 @@ from pyspark.sql.types import Geography, Geometry
 
 import balancedstream
 from balancedstream.core.costs import LearntCosts
+from balancedstream.core.observations import ShuffleRecord
 from balancedstream.errors import InvalidInputError
-from balancedstream.history import ShuffleRecord
 from balancedstream.shuffling.collecting import watch
 from balancedstream.shuffling.folders import CostFolder
 from balancedstream.shuffling.marking import mark_rows
 from balancedstream.shuffling.shuffles import HIDDEN, ROUTE
-from balancedstream.spark_names import BATCH_PROPERTY
+from balancedstream.workers.names import BATCH_PROPERTY
 
 pytestmark = pytest.mark.integration
 

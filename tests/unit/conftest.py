@@ -7,6 +7,9 @@ from collections.abc import Callable, Iterator
 
 import pytest
 from hypothesis import HealthCheck, settings
+from simulated_runs import Scenario, Simulation, new_history
+
+from balancedstream.record.history import History
 
 # How long an example takes says something of the machine, and nothing of what is tested.
 settings.register_profile("untimed", deadline=None, suppress_health_check=[HealthCheck.too_slow])
@@ -24,3 +27,27 @@ def travel(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[str], None]]:
     yield go
     monkeypatch.undo()
     time.tzset()
+
+
+@pytest.fixture
+def empty_history():
+    """Returns a function that makes a history of a run in which nothing happened yet."""
+    return new_history
+
+
+@pytest.fixture
+def simulate():
+    """Returns a function that simulates scenarios, one after the other, into one history."""
+
+    def run(*scenarios: Scenario, history: History | None = None) -> History:
+        history = new_history() if history is None else history
+        for scenario in scenarios:
+            Simulation(scenario, history).run()
+        return history
+
+    return run
+
+
+@pytest.fixture
+def scenario():
+    return Scenario

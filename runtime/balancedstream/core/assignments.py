@@ -39,7 +39,7 @@ class KeyLoad:
         partition: state partition that it is in now, 0-based.
         busy_s: busy seconds a batch; part of the partition's. What is surely the key's
             (`HotKey.least`) is the careful choice.
-        handoff_s: seconds that handing its state over takes, once: `LoadCost.key_s`, for example.
+        handoff_s: seconds that handing its state over takes, once, such as `RestoreCost.key_s`.
     """
 
     key: str

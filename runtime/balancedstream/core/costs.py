@@ -35,7 +35,7 @@ GENERATION_RECORDS: Final = 1 << 18
 NEEDED_GAIN: Final = 0.9
 """Estimates are trusted once their error is at most so much of that of equal costs."""
 
-LEAST_ERROR: Final = 0.01
+MIN_ERROR: Final = 0.01
 """Where equal costs are off by no more than this part of all cost, estimates are not trusted anew:
 what they foretell better is chance."""
 
@@ -44,7 +44,7 @@ BORNE_ERROR: Final = 0.05
 cost. Where dear items are rare, most batches have none: all cost much the same in them, and which
 of the two errors is the greater is chance."""
 
-LEAST_RECORDS: Final = 64
+MIN_RECORDS: Final = 64
 """Records that estimates are judged by at least; of fewer, chance alone may be off by any amount.
 Where micro-batches are smaller, several are judged together."""
 
@@ -237,7 +237,7 @@ def learn_costs(
         )
     evidence = before.unjudged.add(measured) if is_judge else before.unjudged
     is_untold = evidence.untold_s > evidence.real_s
-    is_enough = evidence.records >= LEAST_RECORDS and (evidence.judged_s or is_untold)
+    is_enough = evidence.records >= MIN_RECORDS and (evidence.judged_s or is_untold)
     if not (is_judge and is_enough):
         newer = _merge(before.newer, sketch)
         return replace(
@@ -258,7 +258,7 @@ def learn_costs(
         if before.trusted:
             trusted = error <= equal_error + BORNE_ERROR
         else:
-            trusted = error <= NEEDED_GAIN * equal_error and equal_error > LEAST_ERROR
+            trusted = error <= NEEDED_GAIN * equal_error and equal_error > MIN_ERROR
         reason = (
             f"the estimates were off by {100 * error:.0f} %, "
             f"equal costs would be by {100 * equal_error:.0f} %"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields
-from typing import Any, TypeVar
+from typing import Any, Literal, TypeVar
 
 from balancedstream.core.assignments import (
     AssignmentDecision,
@@ -14,14 +14,22 @@ from balancedstream.core.assignments import (
     assign,
     measure_keys,
 )
-from balancedstream.core.handoffs import LoadCost
 from balancedstream.core.hotspots import BalanceDecision, diminish
 from balancedstream.core.loads import OperatorLoad, measure
 from balancedstream.core.observations import BatchSample, KeySample, TaskSample
 from balancedstream.core.policy import Policy
+from balancedstream.core.restoring import RestoreCost
 from balancedstream.core.scaling import ScalingDecision
 from balancedstream.core.scaling import decide as decide_scaling
 from balancedstream.errors import InvalidInputError
+
+DecisionKind = Literal["move", "scale", "unsplittable", "hold", "none"]
+"""What a decision came to.
+
+`move`: partitions get another executor. `scale`: the number of executors changes. `unsplittable`:
+one partition alone exceeds an executor's share. `hold`: there is cause to act, and a reason to
+wait. `none`: nothing to do.
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,7 +41,7 @@ class Observation:
         executors: live executors that take work, id to cores.
         tasks: samples of the measuring window, any order.
         batches: batches of the scaling window, any order.
-        load_cost: what loading moved state was found to cost.
+        restore_cost: what loading moved state was found to cost.
         requested: executors asked for, while they are not all there; None when they are.
         last_scaled_s: when the number of executors was last changed; None for never.
         missing: how many measurements in a row did not come.
@@ -45,7 +53,7 @@ class Observation:
     executors: Mapping[str, int]
     tasks: tuple[TaskSample, ...] = ()
     batches: tuple[BatchSample, ...] = ()
-    load_cost: LoadCost = LoadCost()  # noqa: RUF009 - frozen
+    restore_cost: RestoreCost = RestoreCost()  # noqa: RUF009 - frozen
     requested: int | None = None
     last_scaled_s: float | None = None
     missing: int = 0
@@ -132,12 +140,14 @@ def decide(observation: Observation, policy: Policy) -> Decision:
     key_loads: dict[tuple[str, int], Sequence[KeyLoad]] = {}
     for operator, load in loads.items():
         move_cost_s = {
-            partition: observation.load_cost.estimate_s(size)
+            partition: observation.restore_cost.estimate_s(size)
             for partition, size in load.state_bytes.items()
         }
         samples = [k for k in observation.keys if (k.query, k.operator) == operator]
         if samples:
-            key_loads[operator] = measure_keys(samples, load.batches, observation.load_cost.key_s)
+            key_loads[operator] = measure_keys(
+                samples, load.batches, observation.restore_cost.key_s
+            )
             keys[operator] = assign(
                 key_loads[operator],
                 load.busy_s,
@@ -170,7 +180,7 @@ def decide(observation: Observation, policy: Policy) -> Decision:
     return Decision(loads, balance, scaling, keys, key_loads)
 
 
-_Record = TypeVar("_Record", TaskSample, BatchSample, KeySample, LoadCost)
+_Record = TypeVar("_Record", TaskSample, BatchSample, KeySample, RestoreCost)
 
 
 def parse_observation(text: str) -> Observation:
@@ -200,8 +210,8 @@ def parse_observation(text: str) -> Observation:
     content["tasks"] = _parse_each(TaskSample, content.get("tasks", []), "tasks")
     content["batches"] = _parse_each(BatchSample, content.get("batches", []), "batches")
     content["keys"] = _parse_each(KeySample, content.get("keys", []), "keys")
-    if "load_cost" in content:
-        content["load_cost"] = _parse(LoadCost, content["load_cost"], "load_cost")
+    if "restore_cost" in content:
+        content["restore_cost"] = _parse(RestoreCost, content["restore_cost"], "restore_cost")
     executors = content["executors"]
     if not isinstance(executors, dict) or not all(type(c) is int for c in executors.values()):
         message = "observation.executors: must map executor ids to whole numbers of cores"

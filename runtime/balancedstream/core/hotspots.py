@@ -92,12 +92,12 @@ class BalanceDecision:
 class _Group(NamedTuple):
     """Partitions of one executor that change places together; ordered by weight.
 
-    `toll` is the time of loading their state, spread over the horizon, in the unit of `weight`.
+    `move_cost` is the time to restore their state, spread over the horizon, in units of `weight`.
     """
 
     weight: int
     size: int
-    toll: float
+    move_cost: float
     state_bytes: int
     partitions: tuple[int, ...]
 
@@ -114,7 +114,7 @@ class _Exchange(NamedTuple):
 
     peak: float
     size: int
-    toll: float
+    move_cost: float
     state_bytes: int
     out: _Group
     back: _Group
@@ -364,7 +364,7 @@ def _paying(
     for number, step in enumerate(steps, 1):
         for partition, target in step.targets.items():
             if partition not in free:
-                loading[target] += single[partition].toll
+                loading[target] += single[partition].move_cost
                 longest = max(longest, loading[target])
         if start - step.peak - longest > best:
             best, kept = start - step.peak - longest, number
@@ -386,10 +386,10 @@ def _handover(layout: _Layout, aim: float) -> _Exchange | None:
                 candidates = [single for single in nearest if single.weight >= 0.9 * most]
                 candidates.reverse()
         candidates = [
-            single for single in candidates if single.weight > single.toll * layout.cores[hot]
+            single for single in candidates if single.weight > single.move_cost * layout.cores[hot]
         ]
         if candidates:
-            lightest = min(candidates, key=lambda single: (single.toll, single.state_bytes))
+            lightest = min(candidates, key=lambda single: (single.move_cost, single.state_bytes))
             return _weigh_up(layout, lightest, _NOTHING, cold, aim)
     return None
 
@@ -443,16 +443,16 @@ def _weigh_up(
     """Weigh up an exchange; None where it lowers no peak, or by less than its loading takes."""
     hot = layout.hottest
     shift = out.weight - back.weight
-    toll = out.toll + back.toll
+    move_cost = out.move_cost + back.move_cost
     peak = max(
         (layout.busy[hot] - shift) / layout.cores[hot],
         (layout.busy[cold] + shift) / layout.cores[cold],
     )
-    if peak >= layout.peak or shift <= toll * layout.cores[hot]:
+    if peak >= layout.peak or shift <= move_cost * layout.cores[hot]:
         return None
     size = out.size + back.size
     state_bytes = out.state_bytes + back.state_bytes
-    return _Exchange(max(peak, aim), size, toll, state_bytes, out, back, hot, cold)
+    return _Exchange(max(peak, aim), size, move_cost, state_bytes, out, back, hot, cold)
 
 
 def _groups_of(singles: Sequence[_Group], size: int) -> list[_Group]:
@@ -468,7 +468,7 @@ def _groups_of(singles: Sequence[_Group], size: int) -> list[_Group]:
             _Group(
                 weight=sum(single.weight for single in group),
                 size=few,
-                toll=sum(single.toll for single in group),
+                move_cost=sum(single.move_cost for single in group),
                 state_bytes=sum(single.state_bytes for single in group),
                 partitions=tuple(single.partitions[0] for single in group),
             )
@@ -635,11 +635,11 @@ def _weigh(
     groups = {}
     for partition in sorted(loads.keys() | placement.keys()):
         busy_s = loads.get(partition, 0.0)
-        toll_s = move_cost_s.get(partition, 0.0) / policy.horizon_batches
+        spread_cost_s = move_cost_s.get(partition, 0.0) / policy.horizon_batches
         groups[partition] = _Group(
             weight=round(busy_s / heaviest_s * _HEAVIEST) if busy_s else 0,
             size=1,
-            toll=toll_s / heaviest_s * _HEAVIEST if busy_s else 0.0,
+            move_cost=spread_cost_s / heaviest_s * _HEAVIEST if busy_s else 0.0,
             state_bytes=state_bytes.get(partition, 0),
             partitions=(partition,),
         )

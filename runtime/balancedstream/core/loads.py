@@ -66,7 +66,7 @@ def measure(
     ...     TaskSample("q", 0, 0, 7, "a", busy_s=3.0, records=30, state_bytes=9, finished_s=100.0),
     ...     TaskSample("q", 0, 0, 8, "a", busy_s=1.0, records=10, state_bytes=8, finished_s=105.0),
     ...     TaskSample("q", 0, 1, 8, "b", busy_s=1.5, records=5, state_bytes=2, finished_s=105.0,
-    ...                load_s=0.5),
+    ...                restore_s=0.5),
     ... ]
     >>> load = measure(tasks, {"a": 1, "c": 1}, WindowPolicy(), now_s=106.0)["q", 0]
     >>> load.busy_s
@@ -130,7 +130,7 @@ def _recency(task: TaskSample) -> tuple[float, int, str, float, int, int, float]
         task.busy_s,
         task.records,
         task.state_bytes,
-        task.load_s,
+        task.restore_s,
     )
 
 

@@ -51,7 +51,7 @@ def steps(moves: Sequence[Move], strategy: str, *, batch_size: int = 8) -> list[
 
 
 def steps_within(
-    moves: Sequence[Move], budget_s: float, load_cost_s: Callable[[Move], float]
+    moves: Sequence[Move], budget_s: float, restore_cost_s: Callable[[Move], float]
 ) -> list[tuple[Move, ...]]:
     """Splits moves so that loading their state adds at most `budget_s` to a batch.
 
@@ -61,7 +61,7 @@ def steps_within(
     Args:
         moves: most important first; each goes into the first step that has room for it.
         budget_s: latency budget, in seconds.
-        load_cost_s: seconds that loading the move's state takes.
+        restore_cost_s: seconds that loading the move's state takes.
 
     Returns:
         The steps, in order.
@@ -79,9 +79,9 @@ def steps_within(
     filled: list[list[Move]] = []
     spent_s: dict[str, list[float]] = defaultdict(list)  # target -> by step
     for move in moves:
-        cost_s = load_cost_s(move)
+        cost_s = restore_cost_s(move)
         if not 0 <= cost_s < math.inf:
-            message = f"load_cost_s: partition {move.partition} costs {cost_s}, which is no time"
+            message = f"restore_cost_s: partition {move.partition} costs {cost_s}, which is no time"
             raise InvalidInputError(message)
         of_target = spent_s[move.target]
         at = next((i for i, s in enumerate(of_target) if s + cost_s <= budget_s), len(of_target))

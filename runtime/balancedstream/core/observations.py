@@ -23,7 +23,7 @@ class TaskSample:
         records: rows the task read from the shuffle.
         state_bytes: size of the partition's state after the batch.
         finished_s: driver's clock, seconds since the Unix epoch.
-        load_s: the part of `busy_s` that went into loading state from the checkpoint.
+        restore_s: the part of `busy_s` that went into loading state from the checkpoint.
     """
 
     query: str
@@ -35,16 +35,16 @@ class TaskSample:
     records: int
     state_bytes: int
     finished_s: float
-    load_s: float = 0.0
+    restore_s: float = 0.0
 
     @property
     def work_s(self) -> float:
         """The part of `busy_s` that a move does not add to: without the loading of state.
 
-        >>> TaskSample("q", 0, 0, 1, "a", 2.0, 9, 0, 0.0, load_s=0.5).work_s
+        >>> TaskSample("q", 0, 0, 1, "a", 2.0, 9, 0, 0.0, restore_s=0.5).work_s
         1.5
         """
-        return max(0.0, self.busy_s - self.load_s)
+        return max(0.0, self.busy_s - self.restore_s)
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,3 +89,39 @@ class KeySample:
     partition: int
     batch: int
     busy_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class ShuffleRecord:
+    """A micro-batch that went through a cost-aware shuffle.
+
+    Attributes:
+        at_s: when its last task had ended, seconds since the Unix epoch.
+        shuffle: the function's name and the cost key; numbered where queries share them.
+        batch: number of the micro-batch.
+        records: rows whose costs were learnt from it.
+        by_estimates: whether it was routed by estimated costs; else by round robin.
+        estimated_s: load of each partition by the estimates; 0 where there were none yet.
+        real_s: what the function took for the rows of each partition.
+        error: of the estimates in this batch, as a part of all cost; None where nothing was judged.
+        equal_error: the same if all rows were taken to cost the same.
+        trusted: whether the next batch is routed by estimated costs.
+        reason: why.
+    """
+
+    at_s: float
+    shuffle: str
+    batch: int
+    records: int
+    by_estimates: bool
+    estimated_s: tuple[float, ...]
+    real_s: tuple[float, ...]
+    error: float | None
+    equal_error: float | None
+    trusted: bool
+    reason: str
+
+    def imbalance(self) -> float:
+        """Returns the dearest partition's real load over the mean; 1 is level."""
+        total_s = sum(self.real_s)
+        return max(self.real_s) * len(self.real_s) / total_s if total_s else 1.0

@@ -1,4 +1,4 @@
-r"""The versioned plan, its answer, and which plan is in force at a micro-batch.
+r"""The versioned plan, and the driver's answer.
 
 A plan says all there is to say, so only the newest counts, and one that was lost does no harm.
 Reconfiguration prepared ahead of time is the published idea of the latency-conscious systems;
@@ -6,7 +6,7 @@ epochs, format and limits are our own design:
 
     {"epoch": 7, "effective_batch": 120, "executors": ["1", "4"], "strategy": "budgeted",
      "placement": {"clicks": {"0": [0, 1, 1, -1]}},
-     "routes": [{"query": "clicks", "key": "\"de\"", "partition": 3}]}
+     "key_placements": [{"query": "clicks", "key": "\"de\"", "partition": 3}]}
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from __future__ import annotations
 import json
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, NoReturn
 
 from balancedstream.core.policy import MigrationPolicy, knobs
@@ -26,7 +26,7 @@ from balancedstream.errors import (
 )
 
 MAX_BYTES = 512 * 1024
-MAX_ROUTES = 4096
+MAX_KEY_PLACEMENTS = 4096
 UNPLACED = -1
 
 NEW_EXECUTOR = "+"
@@ -40,8 +40,8 @@ _MAX_PARTITION = 2**31 - 2
 
 
 @dataclass(frozen=True, slots=True)
-class Route:
-    """One key that goes to a state partition of choice; the driver finds the way.
+class KeyPlacement:
+    """One key that goes to a state partition of choice; the driver finds the route.
 
     Attributes:
         query: the query's stable name or id.
@@ -67,12 +67,12 @@ class Plan:
         strategy: how the moves are spread over batches, one of `policy.STRATEGIES`.
         batch_size: moves in each batch under the strategy `batched`.
         budget_s: seconds that loading moved state may add to one batch under `budgeted`.
-        routes: keys that shall not be where Spark's hash sends them, at most 4,096.
+        key_placements: keys that shall not be where Spark's hash sends them, at most 4,096.
         effective_batch: first micro-batch it is for; None for as soon as possible.
 
     Raises:
         InvalidInputError: a value of the wrong type or out of range; the message names the field.
-        PlanTooLargeError: more routes than a plan may have.
+        PlanTooLargeError: more key placements than a plan may have.
 
     >>> plan = Plan(1, ("a", "b"), {("q", 0): (0, 1, -1)}, "fluid")
     >>> plan.owners("q", 0)
@@ -83,7 +83,7 @@ class Plan:
     executors: tuple[str, ...]
     placement: Mapping[tuple[str, int], tuple[int, ...]]
     strategy: str
-    routes: tuple[Route, ...] = ()
+    key_placements: tuple[KeyPlacement, ...] = ()
     effective_batch: int | None = None
     batch_size: int = MigrationPolicy.batch_size
     budget_s: float = MigrationPolicy.budget_s
@@ -105,9 +105,10 @@ class Plan:
             section, _, name = knob.path.partition(".")
             if section == MigrationPolicy.name and not knob.fits(getattr(self, name)):
                 _refuse(f"plan.{name}", knob.allowed, getattr(self, name))
-        _check_routes(self.routes)
+        _check_key_placements(self.key_placements)
         # Their order says nothing, so plans that differ in it only are equal.
-        object.__setattr__(self, "routes", tuple(sorted(self.routes, key=_route_key)))
+        placements = tuple(sorted(self.key_placements, key=_name_placement))
+        object.__setattr__(self, "key_placements", placements)
 
     def owners(self, query: str, operator: int) -> dict[int, str]:
         """Executor of each placed partition of an operator; empty for one the plan leaves out."""
@@ -125,7 +126,7 @@ class Plan:
             PlanTooLargeError: the text exceeds 512 KiB.
 
         >>> Plan(1, ("a",), {("q", 0): (0, -1)}, "fluid").to_json()
-        '{"epoch":1,"executors":["a"],"placement":{"q":{"0":[0,-1]}},"routes":[],"strategy":"fluid"}'
+        '{"epoch":1,"executors":["a"],"key_placements":[],"placement":{"q":{"0":[0,-1]}},"strategy":"fluid"}'
         """
         placement: dict[str, dict[str, tuple[int, ...]]] = {}
         for (query, operator), partitions in self.placement.items():
@@ -134,9 +135,9 @@ class Plan:
             "epoch": self.epoch,
             "executors": self.executors,
             "placement": placement,
-            "routes": [
-                {"query": route.query, "key": route.key, "partition": route.partition}
-                for route in self.routes
+            "key_placements": [
+                {"query": placed.query, "key": placed.key, "partition": placed.partition}
+                for placed in self.key_placements
             ],
             "strategy": self.strategy,
         }
@@ -154,35 +155,20 @@ class Answer:
 
     Attributes:
         epoch: of the plan in force; 0 before the first.
-        executors: ids of the live executors.
-        last_batches: query to its last finished micro-batch.
-        late_batches: by how many batches the plan in force missed its `effective_batch`.
-        prepared_epoch: of the plan that waits for its `effective_batch`; None if none does.
         refused: why the last plan was refused; empty if it was accepted.
 
     Raises:
         InvalidInputError: a value of the wrong type or out of range; the message names the field.
 
-    >>> Answer(7, ("a",), {"q": 41}).to_json()
-    '{"epoch":7,"executors":["a"],"last_batches":{"q":41},"late_batches":0,"refused":""}'
+    >>> Answer(7).to_json()
+    '{"epoch":7,"refused":""}'
     """
 
     epoch: int
-    executors: tuple[str, ...]
-    last_batches: Mapping[str, int]
-    late_batches: int = 0
-    prepared_epoch: int | None = None
     refused: str = ""
 
     def __post_init__(self) -> None:
         _check_integer("answer.epoch", self.epoch, 0)
-        _check_executors("answer.executors", self.executors)
-        for query, batch in self.last_batches.items():
-            _check_name("answer.last_batches", query)
-            _check_integer(f"answer.last_batches.{query}", batch, 0)
-        _check_integer("answer.late_batches", self.late_batches, 0)
-        if self.prepared_epoch is not None:
-            _check_integer("answer.prepared_epoch", self.prepared_epoch, 1)
         if not isinstance(self.refused, str):
             _refuse("answer.refused", "text", self.refused)
 
@@ -192,66 +178,34 @@ class Answer:
         Raises:
             PlanTooLargeError: the text exceeds 512 KiB.
         """
-        fields: dict[str, object] = {
-            "epoch": self.epoch,
-            "executors": self.executors,
-            "last_batches": dict(self.last_batches),
-            "late_batches": self.late_batches,
-            "refused": self.refused,
-        }
-        if self.prepared_epoch is not None:
-            fields["prepared_epoch"] = self.prepared_epoch
-        return _write("answer", fields)
+        return _write("answer", {"epoch": self.epoch, "refused": self.refused})
 
 
-@dataclass(frozen=True, slots=True)
-class PlanState:
-    """Which plans one query has: batches are numbered by query, so each query has its own state.
+def check_order(plan: Plan, newest: Plan | None) -> None:
+    """Refuse a plan that is older than the newest one accepted, or another one of its epoch.
 
-    Attributes:
-        next_batch: first micro-batch that is not planned yet.
-        in_force: the plan that the next batch is planned with, unless `prepared` is due then.
-        prepared: a newer plan that waits for its `effective_batch`.
-        late_batches: by how many batches `in_force` missed its `effective_batch`.
-
-    >>> state = advance(PlanState(), Plan(1, ("a",), {}, "fluid"))
-    >>> state = advance(state, Plan(2, ("a",), {}, "fluid", effective_batch=5))
-    >>> [advance(state, batch).in_force.epoch for batch in (4, 5)]
-    [1, 2]
-    """
-
-    next_batch: int = 0
-    in_force: Plan | None = None
-    prepared: Plan | None = None
-    late_batches: int = 0
-
-
-def advance(state: PlanState, event: Plan | int) -> PlanState:
-    """Take in a plan, or the number of the micro-batch that is planned now.
-
-    The newest plan wins whatever came in between, so plans that are delayed, repeated or
-    reordered end in the same placement. A plan that waits for its batch is withdrawn by a newer
-    one, which says what shall be instead: the content of the plan in force, to change nothing.
-
-    Args:
-        state: as `advance` returned it last; `PlanState(n)` for a query that starts at batch n.
-        event: a plan that arrived, or a batch number; one already planned changes nothing.
-
-    Returns:
-        The new state; after a batch number, `in_force` is what that batch runs with.
+    The newest plan wins whatever came in between, so plans that are delayed, repeated or reordered
+    end in the same placement.
 
     Raises:
-        StalePlanError: a newer plan was accepted before.
-        PlanConflictError: another plan of the same epoch was accepted before.
+        StalePlanError: the newest plan has a higher epoch.
+        PlanConflictError: the newest plan has the same epoch and says something else.
+
+    >>> check_order(Plan(2, ("a",), {}, "fluid"), Plan(1, ("a",), {}, "fluid"))
     """
-    if isinstance(event, Plan):
-        return _accept(state, event)
-    if event < state.next_batch:
-        return state
-    due = state.prepared
-    if due is None or due.effective_batch is None or event < due.effective_batch:
-        return replace(state, next_batch=event + 1)
-    return PlanState(event + 1, in_force=due, late_batches=event - due.effective_batch)
+    if newest is None or plan == newest or plan.epoch > newest.epoch:
+        return
+    if plan.epoch < newest.epoch:
+        message = (
+            f"plan.epoch: {plan.epoch} is older than {newest.epoch}, which was accepted before; "
+            f"the newer plan stays, nothing changed: send a plan with a higher epoch"
+        )
+        raise StalePlanError(message)
+    message = (
+        f"plan.epoch: {plan.epoch} was accepted before with another content; the first one "
+        f"stays, nothing changed: send a plan with a higher epoch"
+    )
+    raise PlanConflictError(message)
 
 
 def parse_plan(text: str | bytes) -> Plan:
@@ -260,19 +214,19 @@ def parse_plan(text: str | bytes) -> Plan:
     Raises:
         InvalidInputError: no JSON object, an unknown or missing field, a wrong type, a value out
             of range; the message names the field.
-        PlanTooLargeError: more than 512 KiB, or more routes than a plan may have.
+        PlanTooLargeError: more than 512 KiB, or more key placements than a plan may have.
 
     >>> parse_plan(Plan(3, ("a",), {("q", 0): (0,)}, "fluid").to_json()).epoch
     3
     >>> parse_plan('{"epohc": 3}')
     Traceback (most recent call last):
     balancedstream.errors.InvalidInputError: plan.epohc: unknown field, allowed are epoch, \
-executors, placement, routes, strategy, effective_batch, batch_size, budget_s
+executors, placement, key_placements, strategy, effective_batch, batch_size, budget_s
     """
     fields = _object(
         "plan",
         _read("plan", text),
-        required=("epoch", "executors", "placement", "routes", "strategy"),
+        required=("epoch", "executors", "placement", "key_placements", "strategy"),
         optional=("effective_batch", "batch_size", "budget_s"),
     )
     placement: dict[tuple[str, int], tuple[int, ...]] = {}
@@ -280,13 +234,16 @@ executors, placement, routes, strategy, effective_batch, batch_size, budget_s
         for operator, partitions in _mapping(f"plan.placement.{query}", operators).items():
             path = f"plan.placement.{query}.{operator}"
             placement[query, _operator_id(path, operator)] = _array(path, partitions)
-    routes = tuple(
-        Route(**_object(path, entry, required=("query", "key", "partition"), optional=()))
-        for position, entry in enumerate(_array("plan.routes", fields["routes"]))
-        for path in [f"plan.routes[{position}]"]
+    key_placements = tuple(
+        KeyPlacement(**_object(path, entry, required=("query", "key", "partition"), optional=()))
+        for position, entry in enumerate(_array("plan.key_placements", fields["key_placements"]))
+        for path in [f"plan.key_placements[{position}]"]
     )
     executors = _array("plan.executors", fields["executors"])
-    return Plan(**{**fields, "executors": executors, "placement": placement, "routes": routes})
+    return Plan(
+        **fields
+        | {"executors": executors, "placement": placement, "key_placements": key_placements}
+    )
 
 
 def parse_answer(text: str | bytes) -> Answer:
@@ -296,40 +253,11 @@ def parse_answer(text: str | bytes) -> Answer:
         InvalidInputError: as for a plan.
         PlanTooLargeError: more than 512 KiB.
 
-    >>> parse_answer(Answer(7, ("a",), {"q": 41}).to_json()).last_batches
-    {'q': 41}
+    >>> parse_answer(Answer(7).to_json()).epoch
+    7
     """
-    fields = _object(
-        "answer",
-        _read("answer", text),
-        required=("epoch", "executors", "last_batches", "late_batches", "refused"),
-        optional=("prepared_epoch",),
-    )
-    fields["executors"] = _array("answer.executors", fields["executors"])
-    fields["last_batches"] = _mapping("answer.last_batches", fields["last_batches"])
+    fields = _object("answer", _read("answer", text), required=("epoch", "refused"), optional=())
     return Answer(**fields)
-
-
-def _accept(state: PlanState, plan: Plan) -> PlanState:
-    newest = state.prepared or state.in_force
-    if newest is not None and plan.epoch < newest.epoch:
-        message = (
-            f"plan.epoch: {plan.epoch} is older than {newest.epoch}, which was accepted before; "
-            f"the newer plan stays, nothing changed: send a plan with a higher epoch"
-        )
-        raise StalePlanError(message)
-    if newest is not None and plan.epoch == newest.epoch:
-        if plan == newest:
-            return state
-        message = (
-            f"plan.epoch: {plan.epoch} was accepted before with another content; the first one "
-            f"stays, nothing changed: send a plan with a higher epoch"
-        )
-        raise PlanConflictError(message)
-    if plan.effective_batch is not None and plan.effective_batch > state.next_batch:
-        return replace(state, prepared=plan)
-    late_batches = 0 if plan.effective_batch is None else state.next_batch - plan.effective_batch
-    return replace(state, in_force=plan, prepared=None, late_batches=late_batches)
 
 
 def _write(what: str, fields: Mapping[str, object]) -> str:
@@ -351,7 +279,7 @@ def _check_size(what: str, size: int) -> None:
     if size > MAX_BYTES:
         message = (
             f"{what}: has {size} bytes, at most {MAX_BYTES} fit; nothing changed: use fewer "
-            f"state partitions or routes"
+            f"state partitions or key placements"
         )
         raise PlanTooLargeError(message)
 
@@ -413,24 +341,24 @@ def _check_executors(path: str, executors: tuple[str, ...]) -> None:
         _refuse(path, "ids, each once", list(executors))
 
 
-def _check_routes(routes: tuple[Route, ...]) -> None:
-    if len(routes) > MAX_ROUTES:
+def _check_key_placements(placements: tuple[KeyPlacement, ...]) -> None:
+    if len(placements) > MAX_KEY_PLACEMENTS:
         message = (
-            f"plan.routes: has {len(routes)} entries, at most {MAX_ROUTES} fit; nothing changed: "
-            f"give only the hottest keys a route"
+            f"plan.key_placements: has {len(placements)} entries, at most {MAX_KEY_PLACEMENTS} "
+            f"fit; nothing changed: place only the hottest keys"
         )
         raise PlanTooLargeError(message)
-    for position, route in enumerate(routes):
-        path = f"plan.routes[{position}]"
-        _check_name(f"{path}.query", route.query)
-        _check_name(f"{path}.key", route.key)
-        _check_integer(f"{path}.partition", route.partition, 0, _MAX_PARTITION)
-    if len({_route_key(route) for route in routes}) < len(routes):
-        _refuse("plan.routes", "at most one for each query and key", "more")
+    for position, placed in enumerate(placements):
+        path = f"plan.key_placements[{position}]"
+        _check_name(f"{path}.query", placed.query)
+        _check_name(f"{path}.key", placed.key)
+        _check_integer(f"{path}.partition", placed.partition, 0, _MAX_PARTITION)
+    if len({_name_placement(placed) for placed in placements}) < len(placements):
+        _refuse("plan.key_placements", "at most one for each query and key", "more")
 
 
-def _route_key(route: Route) -> tuple[str, str]:
-    return route.query, route.key
+def _name_placement(placed: KeyPlacement) -> tuple[str, str]:
+    return placed.query, placed.key
 
 
 def _check_name(path: str, value: object) -> None:

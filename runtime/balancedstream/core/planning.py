@@ -11,7 +11,7 @@ from dataclasses import replace
 
 from balancedstream.core.decisions import Decision, Observation, decide
 from balancedstream.core.loads import OperatorLoad
-from balancedstream.core.plan import MAX_ROUTES, NEW_EXECUTOR, UNPLACED, Plan, Route
+from balancedstream.core.plan import MAX_KEY_PLACEMENTS, NEW_EXECUTOR, UNPLACED, KeyPlacement, Plan
 from balancedstream.core.policy import Policy
 
 OperatorKey = tuple[str, int]
@@ -24,7 +24,7 @@ def propose(
     policy: Policy,
     *,
     wanted: Mapping[OperatorKey, Mapping[int, str]] | None = None,
-    routes: Iterable[Route] = (),
+    key_placements: Iterable[KeyPlacement] = (),
     settling: Collection[str] = (),
 ) -> Plan | None:
     """The plan that realizes a decision, or None where it asks for no change.
@@ -39,9 +39,9 @@ def propose(
         policy: that it was made with.
         wanted: operators whose last moves are still under way, with the executor that each moving
             partition shall go to; they get no new moves.
-        routes: of the plan before; a key that was given one keeps it until it gets another, or
-            until a plan has no room for more and the key is no longer hot.
-        settling: queries whose keys are on their way; they get no new routes.
+        key_placements: of the plan before; a key keeps its place until it gets another, or until a
+            plan has no room for more and the key is no longer hot.
+        settling: queries whose keys are on their way; they get no new places.
 
     >>> from balancedstream.core.observations import TaskSample
     >>> tasks = tuple(TaskSample("q", 0, p, 1, "a", 1.0, 5, 0, 9.0) for p in range(4))
@@ -65,14 +65,14 @@ def propose(
     index = {executor: i for i, executor in enumerate(executors)}
     # Decided on the loads that key moves lead to, which are not made.
     void = {key for key, found in decision.keys.items() if found.moves and key[0] in settling}
-    partition_of = {(route.query, route.key): route.partition for route in routes}
+    partition_of = {(placed.query, placed.key): placed.partition for placed in key_placements}
     for key, assignment in decision.keys.items():
         if policy.balance.mode == "auto" and key[0] not in settling and key not in wanted:
             acts = acts or bool(assignment.moves)
             partition_of |= {(key[0], move.key): move.target for move in assignment.moves}
     # A plan has room for so many; those of unknown load, which are no longer hot, go home first.
     hot = {(key[0], load.key) for key, loads in decision.key_loads.items() for load in loads}
-    places = sorted(partition_of, key=hot.__contains__)[-MAX_ROUTES:]
+    places = sorted(partition_of, key=hot.__contains__)[-MAX_KEY_PLACEMENTS:]
     placement = {}
     for key, load in decision.loads.items():
         owners = dict(load.placement)
@@ -94,7 +94,7 @@ def propose(
         executors,
         placement,
         spread.strategy,
-        routes=tuple(Route(*place, partition_of[place]) for place in places),
+        key_placements=tuple(KeyPlacement(*place, partition_of[place]) for place in places),
         batch_size=spread.batch_size,
         budget_s=spread.budget_s,
     )

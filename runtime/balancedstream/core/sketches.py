@@ -27,15 +27,15 @@ from balancedstream.errors import InvalidInputError
 _NS_PER_S = 1e9
 
 # A cell is a signed 64-bit number, as numpy reads it: 292 years of busy time.
-_MOST_NS = (1 << 63) - 1
+_MAX_NS = (1 << 63) - 1
 
 # 272,000 columns; what is smaller costs more memory than any estimate is worth.
-_LEAST_EPSILON = 1e-5
+_MIN_EPSILON = 1e-5
 
 # 16 rows; more of them take longer than any certainty is worth.
-_LEAST_DELTA = 2.0**-16
+_MIN_DELTA = 2.0**-16
 
-_MOST_SEED = (1 << 64) - 1
+_MAX_SEED = (1 << 64) - 1
 
 _MAGIC = b"OSG2"
 
@@ -115,14 +115,14 @@ class CostSketch:
 
     def __init__(self, epsilon: float, delta: float, *, seed: int) -> None:
         for name, value, least, least_text in (
-            ("epsilon", epsilon, _LEAST_EPSILON, f"{_LEAST_EPSILON:f}"),
-            ("delta", delta, _LEAST_DELTA, "2^-16"),
+            ("epsilon", epsilon, _MIN_EPSILON, f"{_MIN_EPSILON:f}"),
+            ("delta", delta, _MIN_DELTA, "2^-16"),
         ):
             # Written so that NaN fails as well.
             if not (isinstance(value, Real) and least <= value < 1):
                 message = f"{name}: must be at least {least_text} and below 1, not {value!r}"
                 raise InvalidInputError(message)
-        if not 0 <= seed <= _MOST_SEED:
+        if not 0 <= seed <= _MAX_SEED:
             message = f"seed: must be at least 0 and below 2^64, not {seed}"
             raise InvalidInputError(message)
         self.epsilon = epsilon
@@ -218,7 +218,7 @@ class CostSketch:
             raise InvalidInputError(message)
         cost_ns = round(cost_s * _NS_PER_S)
         # No cell can exceed the sum of all, so this is the only check for overflow.
-        if self._cost_ns + cost_ns > _MOST_NS:
+        if self._cost_ns + cost_ns > _MAX_NS:
             message = f"cost_s: {cost_s} makes the costs add up to more than 292 years"
             raise InvalidInputError(message)
         counts, costs_ns = self._counts, self._costs_ns
@@ -278,7 +278,7 @@ class CostSketch:
                     raise InvalidInputError(message)
         sketches = [self, *others]
         cost_ns = sum(sketch._cost_ns for sketch in sketches)
-        if cost_ns > _MOST_NS:
+        if cost_ns > _MAX_NS:
             message = "others: merged, the costs add up to more than 292 years"
             raise InvalidInputError(message)
         self._counts = _add([sketch._counts for sketch in sketches])

@@ -93,7 +93,7 @@ public final class BatchListener extends SparkListener {
   }
 
   /** With several queries there may never be a moment between the batches of all of them. */
-  private static final int MOST_EDGES_TO_WAIT = 5;
+  private static final int MAX_EDGES_TO_WAIT = 5;
 
   private final StateStoreCoordinatorRef coordinator;
   private final SchedulerBackend backend;
@@ -158,7 +158,7 @@ public final class BatchListener extends SparkListener {
       Map.Entry entry = (Map.Entry) it.next();
       int waited = ((Integer) entry.getValue()).intValue() + 1;
       entry.setValue(Integer.valueOf(waited));
-      if (stages.isEmpty() || waited >= MOST_EDGES_TO_WAIT) due.add(entry.getKey());
+      if (stages.isEmpty() || waited >= MAX_EDGES_TO_WAIT) due.add(entry.getKey());
     }
     decommission(due);
   }

@@ -8,7 +8,7 @@ from typing import Any
 from pyspark.sql import SparkSession
 
 from balancedstream.engine.listener import compile_class
-from balancedstream.spark_names import (
+from balancedstream.workers.names import (
     CHECKPOINT_PROPERTY,
     LOCATION_FILE,
     MAILBOX_OPTION,

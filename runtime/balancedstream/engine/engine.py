@@ -49,7 +49,7 @@ class _Query:
     ran_on: dict[tuple[int, int], str] = field(default_factory=dict)
 
 
-class Engine:
+class SparkEngine:
     """One Spark application: measures its stateful operators, places partitions, sizes it.
 
     Every method may be called from any thread, but `wait` from one at a time.
@@ -131,6 +131,10 @@ class Engine:
         nothing = self._jvm.scala.Predef.Map().empty()
         self._asked = True
         return bool(self._context.requestTotalExecutors(count, 0, nothing))
+
+    def is_connection_lost(self, error: Exception) -> bool:
+        """Whether an error means that the application is gone."""
+        return is_connection_lost(error)
 
     def drain(self, executor: str) -> None:
         """Takes an executor out of `executors()`, so that nothing more is placed on it."""
@@ -287,7 +291,7 @@ def _sum_tasks(
             records=(records if own else 0) + (before.records if before else 0),
             state_bytes=size + (before.state_bytes if before and not own else 0),
             finished_s=finished / 1000,
-            load_s=(load / 1000 if moved else 0.0) + (before.load_s if before else 0.0),
+            restore_s=(load / 1000 if moved else 0.0) + (before.restore_s if before else 0.0),
         )
     return tuple(last[key] for key in sorted(last))
 

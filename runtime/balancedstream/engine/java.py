@@ -11,7 +11,7 @@ from pathlib import Path
 
 from balancedstream.errors import BalancedStreamError
 
-LEAST_VERSION = 17
+MIN_VERSION = 17
 """What Spark 4 needs."""
 
 INSTALL_HINTS = {
@@ -40,13 +40,13 @@ def check_java() -> Path:
     todo = f"Nothing was started. Please {hint}, or set JAVA_HOME to one that is there."
     if found is None or not Path(found).exists():
         where = f"JAVA_HOME={home} holds no bin/java" if home else "there is no `java` on the PATH"
-        message = f"Spark needs Java {LEAST_VERSION} or newer, and {where}. {todo}"
+        message = f"Spark needs Java {MIN_VERSION} or newer, and {where}. {todo}"
         raise JavaMissingError(message)
     shown = subprocess.run([found, "-version"], capture_output=True, text=True, check=False)
     version = parse_java_version(shown.stderr + shown.stdout)
-    if version is None or version < LEAST_VERSION:
+    if version is None or version < MIN_VERSION:
         message = (
-            f"Spark needs Java {LEAST_VERSION} or newer, and {found} is "
+            f"Spark needs Java {MIN_VERSION} or newer, and {found} is "
             f"{f'version {version}' if version else 'of an unknown version'}. {todo}"
         )
         raise JavaMissingError(message)

@@ -31,11 +31,11 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
-from balancedstream.engine.schemas import make_verifier, parse_columns
-from balancedstream.engine.workers import spare_loaded_modules
 from balancedstream.errors import InvalidInputError
 from balancedstream.keyed.encoding import KeyEncoding
 from balancedstream.keyed.packing import pack_state, unpack_state
+from balancedstream.workers.garbage import spare_loaded_modules
+from balancedstream.workers.schemas import make_verifier, parse_columns
 
 STATE_COLUMN = "balancedstream_state"
 

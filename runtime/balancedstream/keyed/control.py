@@ -20,9 +20,9 @@ from balancedstream.keyed.encoding import KeyEncoding
 from balancedstream.keyed.mailbox import Mailbox
 from balancedstream.keyed.storage import Home
 from balancedstream.keyed.tasks import Report
-from balancedstream.task_reports import ReportParam
+from balancedstream.workers.reports import ReportParam
 
-MOST_KEYS = 20_000
+MAX_KEYS = 20_000
 """About 1 MB of epoch, which each task reads; a plan in Kubernetes holds fewer."""
 
 KEPT_BATCHES = 10
@@ -77,9 +77,9 @@ class KeyControl:
             InvalidInputError: a key that is none of this operator; nothing changes.
             PlanTooLargeError: more keys than every task of every batch should have to read.
         """
-        if len(wish.routes) > MOST_KEYS:
+        if len(wish.routes) > MAX_KEYS:
             message = (
-                f"routes: has {len(wish.routes)} keys, at most {MOST_KEYS} fit; nothing changed: "
+                f"routes: has {len(wish.routes)} keys, at most {MAX_KEYS} fit; nothing changed: "
                 "give only the hottest keys a route"
             )
             raise PlanTooLargeError(message)

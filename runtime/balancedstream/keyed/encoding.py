@@ -28,8 +28,8 @@ from balancedstream.core.routes import (
     parse_key_type,
     partition_of,
 )
-from balancedstream.engine.schemas import holds_type
 from balancedstream.errors import InvalidInputError
+from balancedstream.workers.schemas import holds_type
 
 EXACT = 2**53
 """Whole numbers from here on are not all floats."""

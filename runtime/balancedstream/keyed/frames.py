@@ -21,7 +21,6 @@ from pyspark.sql.types import (
 )
 
 from balancedstream.engine.checkpoints import publish_checkpoints
-from balancedstream.engine.schemas import quote
 from balancedstream.errors import InvalidInputError
 from balancedstream.keyed.aggregates import (
     STATE_COLUMN,
@@ -45,7 +44,8 @@ from balancedstream.keyed.processors import (
 )
 from balancedstream.keyed.routing import route_by
 from balancedstream.keyed.source import SOURCE, ControlSource
-from balancedstream.spark_names import MAILBOX_OPTION
+from balancedstream.workers.names import MAILBOX_OPTION
+from balancedstream.workers.schemas import quote
 
 DEFAULT_NAME = "keys"
 

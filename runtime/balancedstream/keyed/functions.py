@@ -18,11 +18,11 @@ from pyspark.sql.streaming.state import GroupState, GroupStateTimeout
 from pyspark.sql.types import TimestampType
 
 from balancedstream.core.epochs import Arrival
-from balancedstream.engine.workers import spare_loaded_modules
 from balancedstream.keyed.encoding import KeyEncoding
 from balancedstream.keyed.processors import Rows, StripFrames
 from balancedstream.keyed.storage import BatchContext
 from balancedstream.keyed.tasks import KeyTask, Report
+from balancedstream.workers.garbage import spare_loaded_modules
 
 Function = Callable[[Any, Iterator[Any], Any], Iterator[Any]]
 

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from balancedstream.core.epochs import Export, Wish, parse_wish
-from balancedstream.spark_names import LOCATION_FILE
+from balancedstream.workers.names import LOCATION_FILE
 
 log = logging.getLogger(__name__)
 

@@ -18,8 +18,8 @@ from pyspark.sql.types import (
     VariantType,
 )
 
-from balancedstream.engine.schemas import holds_type
 from balancedstream.errors import CheckpointError, InvalidInputError
+from balancedstream.workers.schemas import holds_type
 
 PROTOCOL = 5
 """The first that knows a bytearray, which is what Spark gives for a binary value."""

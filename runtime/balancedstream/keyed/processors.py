@@ -19,13 +19,13 @@ from pyspark.sql.streaming import StatefulProcessor, StatefulProcessorHandle
 from pyspark.sql.streaming.stateful_processor import ExpiredTimerInfo, TimerValues
 from pyspark.sql.types import BooleanType, DataType, IntegralType, StructType
 
-from balancedstream.engine.decoding import decode_next_stream
-from balancedstream.engine.rows import cut_row, name_columns
-from balancedstream.engine.workers import spare_loaded_modules
 from balancedstream.keyed.encoding import KeyEncoding
 from balancedstream.keyed.storage import BatchContext
 from balancedstream.keyed.tasks import KeyTask, Report
 from balancedstream.keyed.variables import Clock, RecordingHandle
+from balancedstream.workers.decoding import decode_next_stream
+from balancedstream.workers.garbage import spare_loaded_modules
+from balancedstream.workers.rows import cut_row, name_columns
 
 ROUTE_COLUMN = "balancedstream_route"
 

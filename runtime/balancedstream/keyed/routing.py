@@ -10,10 +10,10 @@ import pyarrow as pa
 from pyspark.sql import Column
 from pyspark.sql import functions as sf
 
-from balancedstream.engine.schemas import quote
-from balancedstream.engine.workers import spare_loaded_modules
 from balancedstream.keyed.encoding import KeyEncoding
 from balancedstream.keyed.storage import BatchContext
+from balancedstream.workers.garbage import spare_loaded_modules
+from balancedstream.workers.schemas import quote
 
 
 def route_by(columns: Sequence[str], name: str, encoding: KeyEncoding) -> Column:

@@ -20,14 +20,14 @@ from balancedstream.errors import CheckpointError, InvalidInputError
 from balancedstream.keyed.encoding import KeyEncoding
 from balancedstream.keyed.mailbox import Mailbox
 from balancedstream.keyed.storage import MARK, BatchContext, Home, describe_offset
-from balancedstream.spark_names import MAILBOX_OPTION
+from balancedstream.workers.names import MAILBOX_OPTION
 
 SOURCE = "balancedstream"
 
-MOST_VAIN = 5
+MAX_VAIN = 5
 """Batches in which keys are asked for their state without any coming."""
 
-MOST_CHANGES = 100
+MAX_CHANGES = 100
 """A run of `Trigger.AvailableNow` ends, however often somebody changes their mind meanwhile."""
 
 
@@ -160,14 +160,14 @@ class ControlReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """
         if wish != self._asked:
             self._asked, self._vain = wish, 0
-        if wish is None or self._vain < MOST_VAIN:
+        if wish is None or self._vain < MAX_VAIN:
             return wish
         return replace(wish, strategy="lazy")
 
     def prepareForTriggerAvailableNow(self) -> None:
         """Spark goes on as long as there is a new epoch: there must be a last one."""
         self._followed = self._mailbox.read_wish()
-        self._changes_left = MOST_CHANGES
+        self._changes_left = MAX_CHANGES
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
         """One, for a new epoch.

@@ -17,7 +17,7 @@ from pyspark import TaskContext
 
 from balancedstream.core.epochs import Epoch, parse_epoch
 from balancedstream.errors import CheckpointError
-from balancedstream.spark_names import (
+from balancedstream.workers.names import (
     BATCH_PROPERTY,
     CHECKPOINT_PROPERTY,
     QUERY_PROPERTY,

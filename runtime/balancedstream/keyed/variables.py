@@ -18,9 +18,9 @@ from pyspark.sql.streaming.stateful_processor import (
 )
 from pyspark.sql.types import LongType, StructType
 
-from balancedstream.engine.rows import cut_row
 from balancedstream.errors import InvalidInputError
 from balancedstream.keyed.packing import check_packable
+from balancedstream.workers.rows import cut_row
 
 EXPIRY_FIELD = "balancedstream_expires_ms"
 

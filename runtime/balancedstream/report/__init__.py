@@ -11,7 +11,8 @@ from pathlib import Path
 from typing import Any
 
 from balancedstream.errors import InvalidInputError
-from balancedstream.history import History
+from balancedstream.record.history import History
+from balancedstream.record.history_lines import write_history
 from balancedstream.report.page import render_page
 from balancedstream.report.summary import RunSummary, summarize
 
@@ -63,7 +64,7 @@ def write_report(history: History, directory: str | Path, notes: Sequence[str] =
     summary = summarize(history, notes)
     _write_whole(path / "report.json", [render_json(summary)])
     _write_whole(path / "report.html", [render_page(history, summary)])
-    _write_whole(path / "history.jsonl", (f"{line}\n" for line in history.to_json_lines()))
+    _write_whole(path / "history.jsonl", (f"{line}\n" for line in write_history(history)))
     return summary
 
 

@@ -16,16 +16,14 @@ from math import isfinite
 from statistics import fmean, median
 from typing import TypeVar
 
-from balancedstream.history import (
+from balancedstream.record.records import (
     BatchRecord,
     KeyMoveRecord,
     MoveRecord,
     OperatorBatchLoad,
     ScaleRecord,
 )
-from balancedstream.report.summary import QueryRecords, loads_of
-from balancedstream.report.svg import LEFT, RIGHT, Panel, Scale, clean, drawing, element, nice_ticks
-from balancedstream.wording import (
+from balancedstream.record.wording import (
     format_count,
     format_duration,
     format_elapsed,
@@ -33,6 +31,8 @@ from balancedstream.wording import (
     format_short_count,
     plural,
 )
+from balancedstream.report.summary import QueryRecords, loads_of
+from balancedstream.report.svg import LEFT, RIGHT, Panel, Scale, clean, drawing, element, nice_ticks
 
 EXACT_BATCHES = 2_000
 STRETCHES = 600

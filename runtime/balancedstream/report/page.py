@@ -7,12 +7,18 @@ from dataclasses import dataclass
 from importlib.resources import files
 from statistics import median
 
-from balancedstream.history import (
-    DecisionRecord,
-    History,
-    KeyMoveRecord,
-    MoveRecord,
-    ShuffleRecord,
+from balancedstream.core.observations import ShuffleRecord
+from balancedstream.record.history import History
+from balancedstream.record.records import DecisionRecord, KeyMoveRecord, MoveRecord
+from balancedstream.record.wording import (
+    DECISION_LABELS,
+    format_change,
+    format_clock,
+    format_count,
+    format_duration,
+    format_elapsed,
+    format_ratio,
+    plural,
 )
 from balancedstream.report.charts import (
     BatchAxis,
@@ -34,16 +40,6 @@ from balancedstream.report.summary import (
     records_by_query,
 )
 from balancedstream.report.svg import clean, element
-from balancedstream.wording import (
-    DECISION_LABELS,
-    format_change,
-    format_clock,
-    format_count,
-    format_duration,
-    format_elapsed,
-    format_ratio,
-    plural,
-)
 
 DRAWN_QUERIES = 4
 DRAWN_OPERATORS = 3
@@ -449,7 +445,7 @@ def _moves_table(summary: RunSummary) -> str:
             str(move.partition),
             clean(f"{move.source or 'nowhere'} → {move.target}"),
             clean(_outcome(move)),
-            format_duration(move.load_s) if move.load_s is not None else "",
+            format_duration(move.restore_s) if move.restore_s is not None else "",
             clean(move.reason),
         )
         for move in reversed(summary.move_list[-SHOWN_MOVES:])

@@ -12,21 +12,20 @@ from dataclasses import dataclass
 from statistics import median
 from typing import TypeVar
 
-from balancedstream.core.observations import KeySample
-from balancedstream.history import (
+from balancedstream.core.observations import KeySample, ShuffleRecord
+from balancedstream.record.history import History
+from balancedstream.record.records import (
     BatchRecord,
     DecisionRecord,
-    History,
     KeyMoveRecord,
     MoveRecord,
     OperatorBatchLoad,
     QueryTotals,
     RestartRecord,
     ScaleRecord,
-    ShuffleRecord,
 )
+from balancedstream.record.wording import format_change, format_count, format_ratio, plural
 from balancedstream.report.windows import QUIET_BATCHES, batches_after, batches_before
-from balancedstream.wording import format_change, format_count, format_ratio, plural
 
 FORMAT = 1
 

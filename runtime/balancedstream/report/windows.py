@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 
-from balancedstream.history import BatchRecord, KeyMoveRecord, MoveRecord
+from balancedstream.record.records import BatchRecord, KeyMoveRecord, MoveRecord
 
 Move = MoveRecord | KeyMoveRecord
 

@@ -25,9 +25,9 @@ from pathlib import Path
 from pyspark import Accumulator, SparkContext
 
 from balancedstream.core.costs import LearntCosts, MeasuredCosts, learn_costs
-from balancedstream.history import ShuffleRecord
+from balancedstream.core.observations import ShuffleRecord
 from balancedstream.shuffling.folders import Batch, CostFolder
-from balancedstream.task_reports import ReportParam
+from balancedstream.workers.reports import ReportParam
 
 log = logging.getLogger(__name__)
 

@@ -40,7 +40,7 @@ from pyspark import TaskContext
 
 from balancedstream.core.costs import LearntCosts
 from balancedstream.errors import InvalidInputError, SharedFolderError
-from balancedstream.spark_names import BATCH_PROPERTY, find_folder
+from balancedstream.workers.names import BATCH_PROPERTY, find_folder
 
 log = logging.getLogger(__name__)
 

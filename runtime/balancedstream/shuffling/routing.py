@@ -22,9 +22,9 @@ from pyspark.sql.types import DoubleType, IntegerType, StructType
 
 from balancedstream.core.costs import LearntCosts
 from balancedstream.core.grouping import assign_greedily
-from balancedstream.engine.workers import spare_loaded_modules
 from balancedstream.shuffling.folders import CostSource
 from balancedstream.shuffling.sketching import estimate_costs_s
+from balancedstream.workers.garbage import spare_loaded_modules
 
 ROUTED = StructType().add("partition", IntegerType()).add("estimated_s", DoubleType())
 """What the UDF that routes gives for each row. The estimate goes with the row to the function's

@@ -19,8 +19,6 @@ from pyspark.sql.conversion import ArrowTableToRowsConversion
 from pyspark.sql.types import DataType, GeographyType, GeometryType, StructType
 
 from balancedstream.core.sketches import CostSketch
-from balancedstream.engine.schemas import holds_type, quote
-from balancedstream.engine.workers import spare_loaded_modules
 from balancedstream.errors import InvalidInputError
 from balancedstream.shuffling.collecting import Report, find_accumulator
 from balancedstream.shuffling.folders import (
@@ -44,6 +42,8 @@ from balancedstream.shuffling.timing import (
     cut_arrow,
     cut_pandas,
 )
+from balancedstream.workers.garbage import spare_loaded_modules
+from balancedstream.workers.schemas import holds_type, quote
 
 EPSILON = 0.001
 DELTA = 0.1

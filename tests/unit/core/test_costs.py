@@ -9,7 +9,7 @@ import pytest
 from balancedstream.core.costs import (
     GENERATION_BATCHES,
     GENERATION_RECORDS,
-    LEAST_RECORDS,
+    MIN_RECORDS,
     UNSEEN_SHARE,
     LearntCosts,
     MeasuredCosts,
@@ -20,7 +20,7 @@ from balancedstream.errors import InvalidInputError
 
 
 def sketch_of(
-    cost_s: float = 1.0, *, item: bytes = b"text", records: int = LEAST_RECORDS, seed: int = 7
+    cost_s: float = 1.0, *, item: bytes = b"text", records: int = MIN_RECORDS, seed: int = 7
 ) -> CostSketch:
     sketch = CostSketch(0.05, 0.1, seed=seed)
     sketch.update(item, cost_s, records=records)
@@ -54,7 +54,7 @@ def trusted_costs() -> LearntCosts:
 def test_the_first_batch_teaches_costs_that_are_not_trusted_yet() -> None:
     learnt = learn_costs(None, 0, measured(0.0, 0.5))
     assert not learnt.trusted
-    assert learnt.estimates.estimate(b"text") == pytest.approx(1 / LEAST_RECORDS)
+    assert learnt.estimates.estimate(b"text") == pytest.approx(1 / MIN_RECORDS)
 
 
 def test_estimates_that_foretold_a_batch_better_than_equal_costs_are_trusted() -> None:
@@ -80,7 +80,7 @@ def test_a_batch_in_which_all_cost_the_same_is_no_cause_to_forget_the_dear_items
     learnt = learn_costs(trusted_costs(), 2, measured(error_s, equal_error_s, sketch=few_of()))
     learnt = learn_costs(learnt, 3, measured(error_s, equal_error_s))
     assert learnt.trusted
-    assert learnt.estimates.count(b"new") == LEAST_RECORDS // 2
+    assert learnt.estimates.count(b"new") == MIN_RECORDS // 2
 
 
 def test_one_dear_item_among_many_cheap_ones_is_worth_estimates() -> None:
@@ -94,7 +94,7 @@ def test_a_batch_that_was_estimated_by_something_else_teaches_and_decides_nothin
     learnt = learn_costs(learnt, 3, measured(0.9, 0.5), is_judge=False)
     assert learnt.trusted
     assert learnt.error is None
-    assert learnt.estimates.count(b"text") == 3 * LEAST_RECORDS
+    assert learnt.estimates.count(b"text") == 3 * MIN_RECORDS
     assert learnt.unjudged == waiting
 
 
@@ -121,17 +121,17 @@ def test_the_errors_of_all_tasks_are_judged_together() -> None:
     assert learnt.trusted
 
 
-def few_of(item: bytes = b"new", records: int = LEAST_RECORDS // 2) -> CostSketch:
+def few_of(item: bytes = b"new", records: int = MIN_RECORDS // 2) -> CostSketch:
     return sketch_of(5.0, item=item, records=records)
 
 
 def test_a_batch_of_few_records_decides_nothing_and_is_learnt_all_the_same() -> None:
-    few = few_of(records=LEAST_RECORDS - 1)
+    few = few_of(records=MIN_RECORDS - 1)
     learnt = learn_costs(trusted_costs(), 2, measured(0.9, 0.1, sketch=few))
     assert learnt.trusted
     assert learnt.error is None
     assert learnt.batch == 2
-    assert learnt.estimates.count(b"new") == LEAST_RECORDS - 1
+    assert learnt.estimates.count(b"new") == MIN_RECORDS - 1
 
 
 def test_small_batches_are_judged_together_once_they_are_enough() -> None:
@@ -154,10 +154,10 @@ def test_costs_are_forgotten_after_two_generations() -> None:
     learnt = learn_costs(None, 0, measured(0.0, 0.5, sketch=sketch_of(item=b"old")))
     for batch in range(1, GENERATION_BATCHES):
         learnt = learn_costs(learnt, batch, measured(0.0, 0.5))
-    assert learnt.estimates.count(b"old") == LEAST_RECORDS
+    assert learnt.estimates.count(b"old") == MIN_RECORDS
     for batch in range(GENERATION_BATCHES, 2 * GENERATION_BATCHES):
         learnt = learn_costs(learnt, batch, measured(0.0, 0.5))
-        assert learnt.estimates.count(b"old") == LEAST_RECORDS
+        assert learnt.estimates.count(b"old") == MIN_RECORDS
     learnt = learn_costs(learnt, 2 * GENERATION_BATCHES, measured(0.0, 0.5))
     assert learnt.estimates.count(b"old") == 0
 
@@ -174,14 +174,14 @@ def test_a_generation_goes_on_as_long_as_many_records_are_of_items_never_seen_be
     batches = GENERATION_BATCHES + 8
     learnt = None
     for batch in range(batches):
-        sketch = rare_items(batch, LEAST_RECORDS)
+        sketch = rare_items(batch, MIN_RECORDS)
         learnt = learn_costs(learnt, batch, measured(0.0, 0.5, sketch=sketch))
     assert learnt
     assert (learnt.older, learnt.batches) == (None, batches)
     # All items come a second time: the nearer to the end, the fewer are left that came once.
     ended_after = 0
     while learnt.older is None:
-        sketch = rare_items(ended_after, LEAST_RECORDS)
+        sketch = rare_items(ended_after, MIN_RECORDS)
         learnt = learn_costs(learnt, batches + ended_after, measured(0.0, 0.5, sketch=sketch))
         ended_after += 1
     assert batches * 0.9 < ended_after <= batches + 1
@@ -194,12 +194,12 @@ def test_a_generation_ends_when_it_has_so_many_records_though_some_items_are_alw
     full = replace(trusted_costs(), newer=sketch, batches=GENERATION_BATCHES)
     assert sketch.estimate_unseen_share() > UNSEEN_SHARE
     one_more = CostSketch(0.0003, 0.1, seed=7)
-    one_more.update(b"the", 1.0, records=LEAST_RECORDS)
+    one_more.update(b"the", 1.0, records=MIN_RECORDS)
     learnt = learn_costs(full, 2, measured(0.0, 0.5, sketch=one_more))
     assert learnt.older is None
     learnt = learn_costs(learnt, 3, measured(0.0, 0.5, sketch=one_more))
     assert learnt.older is not None
-    assert learnt.older.records == GENERATION_RECORDS + LEAST_RECORDS - 1
+    assert learnt.older.records == GENERATION_RECORDS + MIN_RECORDS - 1
 
 
 def test_sketches_of_another_seed_begin_anew() -> None:
@@ -213,7 +213,7 @@ def test_the_tasks_sketches_stay_as_they_were() -> None:
     learn_costs(trusted_costs(), 2, measured(0.0, 0.5, sketch=given))
     measured(0.0, 0.5, sketch=given).add(measured(0.0, 0.5))
     measured(0.0, 0.5).add(measured(0.0, 0.5, sketch=given))
-    assert given.records == LEAST_RECORDS
+    assert given.records == MIN_RECORDS
 
 
 def test_what_is_read_back_is_what_was_written() -> None:

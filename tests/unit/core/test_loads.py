@@ -22,14 +22,23 @@ def task(
     executor: str = "a",
     *,
     busy_s: float = 1.0,
-    load_s: float = 0.0,
+    restore_s: float = 0.0,
     query: str = "q",
     records: int = 10,
     state_bytes: int = 100,
 ) -> TaskSample:
     """A task of a query whose batches end every 10 s."""
     return TaskSample(
-        query, 0, partition, batch, executor, busy_s, records, state_bytes, batch * BATCH_S, load_s
+        query,
+        0,
+        partition,
+        batch,
+        executor,
+        busy_s,
+        records,
+        state_bytes,
+        batch * BATCH_S,
+        restore_s,
     )
 
 
@@ -48,7 +57,7 @@ def histories(draw: st.DrawFn) -> list[TaskSample]:
     samples = [
         replace(
             task(partition, batch, draw(executors), query=query, busy_s=draw(seconds)),
-            load_s=draw(st.sampled_from([0.0, 0.5, 200.0])),
+            restore_s=draw(st.sampled_from([0.0, 0.5, 200.0])),
             state_bytes=draw(st.integers(0, 1000)),
         )
         for query in ("p", "q")
@@ -105,7 +114,7 @@ def test_a_query_begun_anew_is_measured_by_its_new_batches() -> None:
 
 
 def test_loading_state_is_no_load_even_where_it_took_longer_than_the_task_says() -> None:
-    samples = [task(0, 1, busy_s=5.0, load_s=4.0), task(1, 1, busy_s=1.0, load_s=1.5)]
+    samples = [task(0, 1, busy_s=5.0, restore_s=4.0), task(1, 1, busy_s=1.0, restore_s=1.5)]
     assert measure_one(samples, now_s=11.0).busy_s == {0: 1.0, 1: 0.0}
 
 

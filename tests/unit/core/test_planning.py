@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from balancedstream.core.decisions import Decision, Observation, decide
 from balancedstream.core.observations import KeySample, TaskSample
-from balancedstream.core.plan import MAX_ROUTES, Plan, Route
+from balancedstream.core.plan import MAX_KEY_PLACEMENTS, KeyPlacement, Plan
 from balancedstream.core.planning import propose
 from balancedstream.core.policy import BalancePolicy, Policy, ScalingPolicy
 from balancedstream.core.scaling import ScalingDecision, Verdict
@@ -116,9 +116,9 @@ def test_where_a_plan_has_no_room_for_more_keys_those_that_are_no_longer_hot_go_
     observation = Observation(10.0, {"a": 1, "b": 1}, tasks, keys=(stays, goes))
     decision = decide(observation, Policy())
     assert [move.key for move in decision.key_moves(KEY)] == [goes.key]
-    cold = [Route("q", f'"c{n:04}"', 2) for n in range(MAX_ROUTES)]
-    routes = [Route("q", stays.key, 0), *cold]
-    plan = propose(7, observation, decision, Policy(), routes=routes)
+    cold = [KeyPlacement("q", f'"c{n:04}"', 2) for n in range(MAX_KEY_PLACEMENTS)]
+    routes = [KeyPlacement("q", stays.key, 0), *cold]
+    plan = propose(7, observation, decision, Policy(), key_placements=routes)
     assert plan is not None
     (moved,) = decision.key_moves(KEY)
-    assert plan.routes == (routes[0], Route("q", goes.key, moved.target), *cold[2:])
+    assert plan.key_placements == (routes[0], KeyPlacement("q", goes.key, moved.target), *cold[2:])

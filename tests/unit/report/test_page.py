@@ -9,15 +9,10 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from balancedstream import history as module
-from balancedstream.core.observations import KeySample
-from balancedstream.history import (
-    BatchRecord,
-    History,
-    KeyMoveRecord,
-    OperatorBatchLoad,
-    ShuffleRecord,
-)
+from balancedstream.core.observations import KeySample, ShuffleRecord
+from balancedstream.record import stores
+from balancedstream.record.history import History
+from balancedstream.record.records import BatchRecord, KeyMoveRecord, MoveRecord, OperatorBatchLoad
 from balancedstream.report.charts import (
     BatchAxis,
     batch_time_figure,
@@ -228,8 +223,8 @@ def test_many_queries_and_operators_are_drawn_up_to_a_limit(empty_history):
 
 
 def test_batches_no_longer_on_record_leave_a_visible_gap(simulate, scenario, monkeypatch):
-    monkeypatch.setattr(module, "OPENING_BATCHES", 20)
-    monkeypatch.setattr(module, "RECENT_BATCHES", 30)
+    monkeypatch.setattr(stores, "OPENING_BATCHES", 20)
+    monkeypatch.setattr(stores, "RECENT_BATCHES", 30)
     history = simulate(scenario(batches=200, balance=False))
     (query,) = records_by_query(history)
     axis = BatchAxis(query.batches, history.run.started_s)
@@ -242,8 +237,8 @@ def test_batches_no_longer_on_record_leave_a_visible_gap(simulate, scenario, mon
 
 
 def test_loads_no_longer_on_record_are_said_to_be_missing(simulate, scenario, monkeypatch):
-    monkeypatch.setattr(module, "OPENING_MEASUREMENTS", 0)
-    monkeypatch.setattr(module, "RECENT_MEASUREMENTS", 160)
+    monkeypatch.setattr(stores, "OPENING_MEASUREMENTS", 0)
+    monkeypatch.setattr(stores, "RECENT_MEASUREMENTS", 160)
     history = simulate(scenario(balance=False))
     (query,) = records_by_query(history)
     axis = BatchAxis(query.batches, history.run.started_s)
@@ -307,7 +302,7 @@ def test_any_record_makes_a_sound_page(empty_history, rows, moves_after):
         )
     for after in moves_after:
         history.add_move(
-            module.MoveRecord(
+            MoveRecord(
                 "q", 0, 0, "0", "1", 1.7e9 + after, "hot", after, settled_s=1.7e9 + after + 1
             )
         )

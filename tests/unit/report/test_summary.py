@@ -8,10 +8,11 @@ from pathlib import Path
 import pytest
 
 from balancedstream.errors import InvalidInputError
-from balancedstream.history import (
+from balancedstream.record.history import History
+from balancedstream.record.history_lines import read_history
+from balancedstream.record.records import (
     BatchRecord,
     DecisionRecord,
-    History,
     KeyMoveRecord,
     MoveRecord,
     OperatorBatchLoad,
@@ -202,7 +203,7 @@ def test_a_report_can_be_made_again_from_its_history(simulate, scenario, tmp_pat
     first, again = prepare_directory(tmp_path / "1"), prepare_directory(tmp_path / "2")
     write_report(simulate(scenario(shift_at=30), scenario(query="b", seed=3)), first)
     with (first / "history.jsonl").open(encoding="utf-8") as lines:
-        write_report(History.from_json_lines(lines), again)
+        write_report(read_history(lines), again)
     for name in ("report.json", "report.html", "history.jsonl"):
         assert (first / name).read_bytes() == (again / name).read_bytes()
 

@@ -5,7 +5,7 @@ from dataclasses import replace
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from balancedstream.history import BatchRecord, MoveRecord
+from balancedstream.record.records import BatchRecord, MoveRecord
 from balancedstream.report.windows import batches_after, batches_before
 
 

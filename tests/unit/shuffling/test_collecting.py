@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from balancedstream.core.costs import LearntCosts, MeasuredCosts
+from balancedstream.core.observations import ShuffleRecord
 from balancedstream.core.sketches import CostSketch
-from balancedstream.history import ShuffleRecord
 from balancedstream.shuffling.collecting import (
     UNFINISHED_RUNS,
     UNLEARNT_BATCHES,

@@ -1,0 +1,178 @@
+"""One line for each decision that a person would want to read in a log."""
+
+from __future__ import annotations
+
+import sys
+import threading
+import time
+from collections.abc import Callable, Sequence
+from typing import TextIO
+
+from balancedstream.record.records import (
+    BatchRecord,
+    DecisionRecord,
+    MoveRecord,
+    RunInfo,
+    ScaleRecord,
+)
+from balancedstream.record.wording import (
+    format_clock,
+    format_duration,
+    plural,
+    printable,
+)
+
+REPEAT_AFTER_S = 1_800.0
+"""A decision that changes nothing is written again only after this time."""
+
+KEPT_QUERIES = 100
+
+
+def say_about(query: str, operator: int | None) -> str:
+    """Names what a line is about: an operator, a query, or the whole application."""
+    name = printable(query) or "application"
+    return name if operator is None else f"{name}, operator {operator}"
+
+
+class PlainView:
+    """Writes one line for each decision that a person would want to read in a log.
+
+    A decision that changes nothing is written when it is new, after each action, and every half
+    hour. Moves are reported once, when the last one of the operator has ended.
+
+    Args:
+        run: where and with what the run takes place.
+        file: where the lines go; standard error if not given.
+        clock: seconds since the Unix epoch.
+    """
+
+    def __init__(
+        self,
+        run: RunInfo,
+        file: TextIO | None = None,
+        clock: Callable[[], float] = time.time,
+    ) -> None:
+        self._run = run
+        self._file = sys.stderr if file is None else file
+        self._clock = clock
+        self._lock = threading.RLock()
+        self._closed = False
+        self._batches = self._rows = self._moves = self._scale_actions = 0
+        self._queries: set[str] = set()
+        self._told: dict[tuple[str, int | None], dict[str, float]] = {}
+        self._under_way: dict[tuple[str, int], set[int]] = {}
+        self._ended: dict[tuple[str, int], list[MoveRecord]] = {}
+        self._write(
+            run.started_s,
+            f"balancing {printable(run.app)}: {plural(run.cores, 'core')}, "
+            f"Spark {run.spark_version}, Python {run.python_version}",
+        )
+
+    def on_batch(self, record: BatchRecord) -> None:
+        """Counts the batch; the first one of a query is a line."""
+        with self._lock:
+            self._batches += 1
+            self._rows += record.input_rows
+            if record.query in self._queries:
+                return
+            if len(self._queries) >= KEPT_QUERIES:  # at worst a line is written once more
+                self._queries.clear()
+                self._told.clear()
+            self._queries.add(record.query)
+            sizes = ", ".join(
+                f"operator {load.operator} ({printable(load.name)}) with "
+                f"{plural(len(load.partition_busy_s), 'state partition')}"
+                for load in record.loads
+            )
+            self._write(
+                record.finished_s,
+                f"{say_about(record.query, None)}: first batch on "
+                f"{plural(record.executors, 'executor')}: {sizes or 'no stateful operator'}",
+            )
+
+    def on_decision(self, record: DecisionRecord) -> None:
+        """Writes the decision and its reason, unless it only repeats."""
+        if record.kind == "scale":
+            return  # on_scale has the numbers
+        with self._lock:
+            told = self._told.setdefault((record.query, record.operator), {})
+            if record.kind == "move":
+                told.clear()
+            elif record.at_s - told.get(record.kind, float("-inf")) < REPEAT_AFTER_S:
+                return
+            else:
+                told[record.kind] = record.at_s
+            about = say_about(record.query, record.operator)
+            self._write(record.at_s, f"{about}: {printable(record.reason)}")
+
+    def on_move(self, record: MoveRecord) -> None:
+        """Writes a line once no move of the operator is under way any more."""
+        with self._lock:
+            operator = record.query, record.operator
+            under_way = self._under_way.setdefault(operator, set())
+            if record.under_way():
+                self._moves += record.partition not in under_way
+                under_way.add(record.partition)
+                return
+            under_way.discard(record.partition)
+            ended = self._ended.setdefault(operator, [])
+            ended.append(record)
+            if not under_way:
+                self._ended.pop(operator)
+                self._write(*_describe_ended(ended))
+
+    def on_scale(self, record: ScaleRecord) -> None:
+        """Writes the change and its reason."""
+        with self._lock:
+            self._scale_actions += 1
+            self._told.clear()
+            self._write(
+                record.at_s,
+                f"scale from {record.executors_before} to {record.executors_after} executors "
+                f"({printable(record.verdict)}): {printable(record.reason)}",
+            )
+
+    def note(self, text: str) -> None:
+        """Writes the text as a line."""
+        self._write(self._clock(), printable(text))
+
+    def close(self) -> None:
+        """Writes what the run came to."""
+        with self._lock:
+            if self._closed:
+                return
+            now_s = self._clock()
+            self._write(
+                now_s,
+                f"ended after {format_duration(max(0.0, now_s - self._run.started_s))}: "
+                f"{plural(self._batches, 'batch')}, {plural(self._rows, 'row')}, "
+                f"{plural(self._moves, 'move')}, {plural(self._scale_actions, 'scaling')}",
+            )
+            self._closed = True
+
+    def _write(self, at_s: float, text: str) -> None:
+        with self._lock:
+            if self._closed:
+                return
+            try:
+                self._file.write(f"{format_clock(at_s)} {text}\n")
+                self._file.flush()
+            except (OSError, ValueError):  # the reader went away
+                self._closed = True
+
+
+def _describe_ended(ended: Sequence[MoveRecord]) -> tuple[float, str]:
+    """Says how an operator's moves ended, and when the last of them did."""
+    settled_s = [move.settled_s for move in ended if move.settled_s is not None]
+    dropped = [move for move in ended if move.dropped_s is not None]
+    restore_s = [move.restore_s for move in ended if move.restore_s is not None]
+    text = (
+        f"{say_about(ended[0].query, ended[0].operator)}: {plural(len(settled_s), 'move')} settled"
+    )
+    if restore_s:
+        text += f", state loaded in at most {format_duration(max(restore_s))}"
+    if dropped:
+        reason = printable(dropped[-1].dropped_reason or "no reason given")
+        text += f", {len(dropped)} dropped ({reason})"
+    ended_s = [*settled_s, *(move.dropped_s for move in dropped if move.dropped_s is not None)]
+    return max(ended_s), text

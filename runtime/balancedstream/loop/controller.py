@@ -1,0 +1,223 @@
+"""The loop beside the job: takes in what the engine reports, and has plans made and realized.
+
+Who makes the plans depends on the home: embedded, `deciding`; in Kubernetes the operator, whose
+plans `following` takes in. One thread owns everything here. It never raises into the user's job:
+when it ends, for whatever reason, the queries run on where their partitions are.
+"""
+
+from __future__ import annotations
+
+import logging
+import statistics
+import threading
+import time
+from collections import deque
+from collections.abc import Callable
+from queue import SimpleQueue
+
+from balancedstream.core.decisions import Observation
+from balancedstream.core.hotspots import PLACE_ONLY, diminish
+from balancedstream.core.observations import ShuffleRecord
+from balancedstream.core.policy import Policy
+from balancedstream.engine.events import (
+    ApplicationEnded,
+    BatchFinished,
+    Event,
+    ExecutorAdded,
+    ExecutorRemoved,
+    QueryEnded,
+    QueryStarted,
+    TaskFailed,
+)
+from balancedstream.loop.deciding import Decider
+from balancedstream.loop.following import Follower
+from balancedstream.loop.ports import Engine, FinishedBatch, PlanChannel, Planner
+from balancedstream.loop.realizing import Realizer
+from balancedstream.record.journal import Journal
+from balancedstream.record.records import BatchRecord, OperatorBatchLoad
+from balancedstream.shuffling.collecting import watch
+
+log = logging.getLogger(__name__)
+
+POLL_S = 0.5
+"""How long the loop sleeps at most before it looks whether it shall stop."""
+
+MIN_LOCALITY_WAIT_S = 3.0
+MAX_LOCALITY_WAIT_S = 60.0
+LOCALITY_WAIT_BATCHES = 3
+RECENT_BATCHES = 5
+"""A task waits for its state's executor as long as three usual batches, by the median of the recent
+ones: a busy executor is worth waiting for, one that died in the middle of a batch is not. The
+longest would measure the wrong thing: the first batch, or one that lost an executor."""
+
+
+_UNNAMED = (
+    "query {} has no name: unless it sets its own checkpointLocation, it begins anew, without its "
+    "state, each time the driver starts. Give it one with queryName(...)."
+)
+
+
+class Controller:
+    """Keeps every query of a Spark application balanced, from a thread of its own.
+
+    Args:
+        engine: the application.
+        policy: all knobs.
+        journal: is told what happens.
+        record: called with each observation that led to a plan, for `explain`.
+        plans: brings plans from elsewhere; None to make them here.
+        clock: seconds since the Unix epoch.
+    """
+
+    def __init__(
+        self,
+        engine: Engine,
+        policy: Policy,
+        journal: Journal,
+        *,
+        record: Callable[[Observation], None] | None = None,
+        plans: PlanChannel | None = None,
+        clock: Callable[[], float] = time.time,
+    ) -> None:
+        self._engine = engine
+        self._policy = policy
+        self._journal = journal
+        self._realizer = Realizer(engine, journal)
+        self._planner: Planner = (
+            Follower(self._realizer, plans, journal)
+            if plans
+            else Decider(self._realizer, policy, journal, record)
+        )
+        self._in_cluster = plans is not None
+        self._clock = clock
+        self._durations_s: deque[float] = deque(maxlen=RECENT_BATCHES)
+        self._seen_queries: set[str] = set()
+        self._warned: set[str] = set()
+        # Told by Spark's own thread, which must not wait for us.
+        self._shuffled: SimpleQueue[ShuffleRecord] = SimpleQueue()
+        self._stopping = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="balancedstream", daemon=True)
+
+    def start(self) -> None:
+        """Begins; returns at once."""
+        self._thread.start()
+
+    def stop(self, timeout_s: float = 10.0) -> None:
+        """Ends after what Spark already reported was taken in; the queries run on."""
+        self._stopping.set()
+        self._thread.join(timeout_s)
+
+    def _run(self) -> None:
+        unwatch = watch(self._shuffled.put)
+        try:
+            while True:
+                event = self._engine.wait(POLL_S)
+                while not self._shuffled.empty():
+                    self._journal.add_shuffle(self._shuffled.get())
+                if event is not None:
+                    self._handle(event)
+                if isinstance(event, ApplicationEnded):
+                    return
+                if event is None and self._stopping.is_set():
+                    return
+                self._planner.look_for_plans()
+        except Exception as error:
+            if not self._engine.is_connection_lost(error):
+                log.exception("balancing ended; the job runs on where its partitions are")
+        finally:
+            unwatch()
+
+    def _handle(self, event: Event) -> None:
+        match event:
+            case BatchFinished():
+                self._finish_batch(event)
+            case QueryStarted(query=query, named=named):
+                if self._in_cluster and not named:
+                    self._journal.note(_UNNAMED.format(query))
+                if query in self._seen_queries:
+                    self._journal.add_restart(query, "started again by the job")
+                self._seen_queries.add(query)
+            case QueryEnded(query=query, error=error):
+                if error:
+                    self._journal.note(f"{query} failed: {error.partition(chr(10))[0]}")
+                self._realizer.end_query(query)
+                self._planner.end_query(query)
+                self._journal.end_query(query)
+            case ExecutorRemoved(executor=executor, reason=reason):
+                if self._realizer.lose_executor(executor) and self._policy.balance.mode == "auto":
+                    # The rest of this batch shall not wait for it.
+                    self._engine.set_locality_wait_s(MIN_LOCALITY_WAIT_S)
+                self._journal.add_executors(self._engine.executors())
+                self._journal.note(f"executor {executor} left: {reason}")
+            case ExecutorAdded():
+                # Whoever decides can give it state from the next batch on.
+                self._journal.add_executors(self._engine.executors())
+            case TaskFailed(query=query):
+                self._journal.add_task_failure(query)
+            case ApplicationEnded():
+                pass
+
+    def _finish_batch(self, event: BatchFinished) -> None:
+        self._warn_of_store(event)
+        self._durations_s.append(event.sample.duration_s)
+        if self._policy.balance.mode == "auto":
+            self._follow_batch_time()
+        self._realizer.finish_batch(event)
+        executors = self._engine.executors()
+        record = _summarize(event, executors)
+        self._journal.add_batch(event, record, executors)
+        self._planner.finish_batch(FinishedBatch(event, record, executors, self._clock()))
+        self._realizer.retire_drained()
+
+    def _warn_of_store(self, event: BatchFinished) -> None:
+        if not event.in_rocksdb and event.query not in self._warned:
+            self._warned.add(event.query)
+            self._journal.note(
+                f"{event.query}: its checkpoint keeps state in memory (HDFS-backed), not in "
+                "RocksDB. The answers are right; a move loads a partition's whole state, which "
+                "takes longer. A new checkpoint would have RocksDB, this one cannot be changed."
+            )
+
+    def _follow_batch_time(self) -> None:
+        wait_s = LOCALITY_WAIT_BATCHES * statistics.median(self._durations_s)
+        self._engine.set_locality_wait_s(min(max(wait_s, MIN_LOCALITY_WAIT_S), MAX_LOCALITY_WAIT_S))
+
+
+def _summarize(event: BatchFinished, executors: dict[str, int]) -> BatchRecord:
+    tasks = event.by_operator()
+    loads = []
+    for operator in event.operators:
+        of_operator = tasks.get(operator.id, {})
+        if not of_operator:
+            continue
+        busy_s = {p: t.work_s for p, t in of_operator.items()}
+        seen = dict.fromkeys((t.executor for t in of_operator.values()), 1)
+        measured = diminish(
+            busy_s,
+            {p: t.executor for p, t in of_operator.items()},
+            {**seen, **executors},
+            PLACE_ONLY,
+        )
+        count = range(operator.partitions)
+        loads.append(
+            OperatorBatchLoad(
+                operator=operator.id,
+                name=operator.name,
+                partition_busy_s=tuple(busy_s.get(p, 0.0) for p in count),
+                partition_executor=tuple(
+                    of_operator[p].executor if p in of_operator else "" for p in count
+                ),
+                imbalance=measured.imbalance_before,
+                bound=measured.bound,
+            )
+        )
+    return BatchRecord(
+        query=event.query,
+        batch=event.sample.batch,
+        finished_s=event.sample.finished_s,
+        duration_ms=round(event.sample.duration_s * 1000),
+        input_rows=event.sample.input_rows,
+        backlog_rows=event.sample.backlog_rows,
+        executors=len(executors),
+        loads=tuple(loads),
+    )

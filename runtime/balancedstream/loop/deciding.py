@@ -1,0 +1,171 @@
+"""Plans made where they are realized: the embedded home's planner."""
+
+from __future__ import annotations
+
+from collections import Counter, deque
+from collections.abc import Callable
+
+from balancedstream.core.decisions import Decision, DecisionKind, Observation, decide
+from balancedstream.core.loads import prune
+from balancedstream.core.observations import BatchSample, KeySample, TaskSample
+from balancedstream.core.planning import OperatorKey, propose
+from balancedstream.core.policy import Policy
+from balancedstream.core.scaling import ScalingDecision
+from balancedstream.loop.ports import FinishedBatch
+from balancedstream.loop.query_keys import NO_ARRIVAL
+from balancedstream.loop.realizing import Realizer, RealizerState, Why
+from balancedstream.record.journal import Journal
+
+
+class Decider:
+    """Decides after each batch on what the last ones showed.
+
+    Args:
+        realizer: gets the plans.
+        policy: all knobs.
+        journal: is told each decision.
+        record: called with each observation that led to a plan, for `explain`.
+    """
+
+    def __init__(
+        self,
+        realizer: Realizer,
+        policy: Policy,
+        journal: Journal,
+        record: Callable[[Observation], None] | None = None,
+    ) -> None:
+        self._realizer = realizer
+        self._policy = policy
+        self._journal = journal
+        self._record = record
+        self._tasks: list[TaskSample] = []
+        self._keys: list[KeySample] = []
+        self._batches: deque[BatchSample] = deque()
+        self._warm: set[str] = set()
+        self._last_scaled_s: float | None = None
+
+    def look_for_plans(self) -> None:
+        """Nothing comes from elsewhere."""
+
+    def finish_batch(self, batch: FinishedBatch) -> None:
+        """Takes a batch in; decides and realizes, unless no executor is left to decide for."""
+        event, state = batch.event, self._realizer.state()
+        query = event.query
+        self._batches.append(event.sample)
+        # The first batch measures the start of Python workers, not the load.
+        if query in self._warm:
+            self._tasks.extend(event.tasks)
+        self._warm.add(query)
+        self._keys.extend(state.keys.samples.get(query, ()))
+        immovable = state.keys.immovable.get(query, frozenset())
+        self._keys = [k for k in self._keys if k.query != query or k.key not in immovable]
+        self._forget_before(query, state.keys.last_arrivals.get(query, NO_ARRIVAL))
+        self._prune(batch.now_s)
+        if batch.executors:
+            self._decide(batch, state)
+
+    def end_query(self, query: str) -> None:
+        """Forgets a query that is over."""
+        self._warm.discard(query)
+        self._tasks = [t for t in self._tasks if t.query != query]
+        self._keys = [k for k in self._keys if k.query != query]
+        self._batches = deque(b for b in self._batches if b.query != query)
+
+    def _decide(self, batch: FinishedBatch, state: RealizerState) -> None:
+        """Decides on what is known now; realizes what changes something."""
+        observation = Observation(
+            now_s=batch.now_s,
+            executors=batch.executors,
+            tasks=tuple(self._tasks),
+            batches=tuple(self._batches),
+            restore_cost=state.restore_cost,
+            requested=state.requested,
+            last_scaled_s=self._last_scaled_s,
+            keys=tuple(self._keys),
+        )
+        decision = decide(observation, self._policy)
+        moving, settling = state.moving, state.keys.settling
+        event = batch.event
+        # The others have nothing new since the last decision on them.
+        ran = {(event.query, operator.id) for operator in event.operators}
+        for key in sorted(ran & decision.balance.keys() - moving.keys()):
+            if event.query not in settling:
+                self._tell_balance(key, decision)
+        self._tell_scaling(decision.scaling, observation.asked)
+        plan = propose(
+            state.epoch + 1,
+            observation,
+            decision,
+            self._policy,
+            wanted=moving,
+            key_placements=state.keys.placements,
+            settling=settling,
+        )
+        if plan is None:
+            return
+        scaling = decision.scaling
+        why = Why(
+            {key: b.reason for key, b in decision.balance.items() if b.moves},
+            str(scaling.verdict),
+            scaling.reason,
+            {
+                key[0]: self._hide_keys(a.reason, key, decision)
+                for key, a in decision.keys.items()
+                if a.moves
+            },
+        )
+        if len(plan.executors) != observation.asked:
+            self._last_scaled_s = batch.now_s
+        self._realizer.apply(plan, why)
+        if self._record:
+            self._record(observation)
+
+    def _forget_before(self, query: str, batch: int) -> None:
+        """Partitions cost something else once keys have come to others."""
+        self._tasks = [t for t in self._tasks if t.query != query or t.batch >= batch]
+        self._keys = [k for k in self._keys if k.query != query or k.batch >= batch]
+
+    def _prune(self, now_s: float) -> None:
+        self._tasks = prune(self._tasks, self._policy.window, now_s)
+        measured = {(task.query, task.batch) for task in self._tasks}
+        self._keys = [key for key in self._keys if (key.query, key.batch) in measured]
+        scaling = self._policy.scaling
+        horizon_s = now_s - 1.1 * max(scaling.window_s, scaling.scale_in_delay_s)
+        kept: deque[BatchSample] = deque()
+        newest: Counter[str] = Counter()
+        for batch in reversed(self._batches):
+            newest[batch.query] += 1
+            # A query with a slow trigger is measured on its last batches, however old they are.
+            if batch.finished_s >= horizon_s or newest[batch.query] <= scaling.min_batches + 1:
+                kept.appendleft(batch)
+        self._batches = kept
+
+    def _tell_balance(self, key: OperatorKey, decision: Decision) -> None:
+        balance, keys = decision.balance[key], decision.keys.get(key)
+        mode = self._policy.balance.mode
+        kind: DecisionKind = "none"
+        if decision.moves_any(key):
+            kind = "move" if mode == "auto" else "hold"
+        elif balance.unsplittable is not None or (keys and keys.unsplittable):
+            kind = "unsplittable"
+        reason = self._hide_keys(decision.say_why(key), key, decision)
+        if mode != "auto":
+            reason = f"{mode}: {reason}"
+        self._journal.add_balance(key, kind, reason, balance)
+
+    def _hide_keys(self, reason: str, key: OperatorKey, decision: Decision) -> str:
+        """The reason with keys named as metrics may name them."""
+        assignment = decision.keys.get(key)
+        for text in assignment.unsplittable if assignment else ():
+            reason = reason.replace(f"key {text} ", f"key {self._journal.name_key(text)} ")
+        return reason
+
+    def _tell_scaling(self, scaling: ScalingDecision, asked: int) -> None:
+        policy = self._policy.scaling
+        if policy.max_executors == 0 or policy.mode == "off":
+            return
+        changes = scaling.executors != asked and policy.mode == "auto"
+        prefix = "advise: " if policy.mode == "advise" else ""
+        self._journal.add_scaling(
+            "scale" if changes else "none", f"{prefix}{scaling.verdict}: {scaling.reason}"
+        )

@@ -1,0 +1,86 @@
+"""What the loop talks to: the Spark application, whoever makes plans, and where plans come from."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Protocol
+
+from balancedstream.core.plan import Answer
+from balancedstream.engine.events import BatchFinished, Event
+from balancedstream.record.records import BatchRecord
+
+
+class Engine(Protocol):
+    """One Spark application; `engine.engine.SparkEngine` is the real one."""
+
+    def wait(self, timeout_s: float) -> Event | None:
+        """The next event, or None when none came in time."""
+
+    def executors(self) -> dict[str, int]:
+        """Live executors that take work, id to cores; draining ones are left out."""
+
+    def place(
+        self,
+        query: str,
+        operator: int,
+        targets: Mapping[int, str],
+        *,
+        from_batch: int | None = None,
+    ) -> None:
+        """Asks for partitions of an operator to run on these executors, from a batch on."""
+
+    def set_locality_wait_s(self, wait_s: float) -> None:
+        """Sets how long a task waits for the executor that holds its state."""
+
+    def set_executor_count(self, count: int) -> bool:
+        """Asks the cluster manager for `count` executors in all; False when it refused."""
+
+    def drain(self, executor: str) -> None:
+        """Takes an executor out of `executors()`."""
+
+    def remove_executor(self, executor: str) -> None:
+        """Retires an executor between two batches."""
+
+    def is_connection_lost(self, error: Exception) -> bool:
+        """Whether an error means that the application is gone."""
+
+
+class PlanChannel(Protocol):
+    """Where plans come in and answers go out."""
+
+    def take_plan(self) -> str | None:
+        """The newest plan that came since the last call, as JSON; None if none did."""
+
+    def send_answer(self, answer: Answer) -> None:
+        """Sends an answer soon; it replaces one that was not sent yet."""
+
+
+@dataclass(frozen=True, slots=True)
+class FinishedBatch:
+    """A micro-batch that was committed, and what a planner needs beside it.
+
+    Attributes:
+        event: the batch as the engine reported it.
+        record: the batch as the history keeps it.
+        executors: live executors that take work, id to cores.
+        now_s: seconds since the Unix epoch.
+    """
+
+    event: BatchFinished
+    record: BatchRecord
+    executors: dict[str, int]
+    now_s: float
+
+
+class Planner(Protocol):
+    """Makes plans, or brings them, and hands them to the realizer."""
+
+    def look_for_plans(self) -> None:
+        """Called twice a second and after each event."""
+
+    def finish_batch(self, batch: FinishedBatch) -> None:
+        """A micro-batch was committed, and the realizer knows of it."""
+
+    def end_query(self, query: str) -> None:
+        """A query is over."""

@@ -1,0 +1,337 @@
+"""Makes plans come true: moves partitions in steps, starts executors, drains and retires them.
+
+The same in both homes: embedded, the controller makes the plans; in Kubernetes the operator does.
+The steps are Megaphone's (`core.migration`); that a plan is only a wish, asserted until the tasks
+are there, is our own design.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Mapping, Sequence, Set
+from dataclasses import dataclass, field
+
+from balancedstream.core.hotspots import PLACE_ONLY, Move, diminish
+from balancedstream.core.migration import steps, steps_within
+from balancedstream.core.observations import TaskSample
+from balancedstream.core.plan import Answer, Plan, check_order
+from balancedstream.core.planning import OperatorKey
+from balancedstream.core.restoring import RestoreCost, fit_keys, learn_key_cost, learn_restore_cost
+from balancedstream.engine.events import BatchFinished
+from balancedstream.errors import BalancedStreamError
+from balancedstream.loop.ports import Engine
+from balancedstream.loop.query_keys import KeyState
+from balancedstream.loop.reassigning import KeyReassigner
+from balancedstream.record.journal import Journal
+
+SETTLE_BATCHES = 5
+"""A move whose task is not on its target after so many batches is given up, with the reason."""
+
+
+@dataclass(frozen=True)
+class Why:
+    """The reasons behind a plan, for a person.
+
+    Attributes:
+        moves: for the moves of each (query, operator) that is balanced; others follow `scaling`.
+        verdict: what was found of the number of executors.
+        scaling: why that number changes.
+        keys: for the keys of each query that go to another state partition.
+    """
+
+    moves: Mapping[OperatorKey, str]
+    verdict: str = "plan"
+    scaling: str = ""
+    keys: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class RealizerState:
+    """Where an application is on its way to the plan in force.
+
+    Attributes:
+        epoch: of the newest plan that was accepted; 0 before the first.
+        requested: executors asked for while they are not all there; None when they are.
+        restore_cost: what loading moved state costs.
+        moving: target of each partition whose move is under way, by (query, operator).
+        keys: the same for keys.
+    """
+
+    epoch: int
+    requested: int | None
+    restore_cost: RestoreCost
+    moving: Mapping[OperatorKey, Mapping[int, str]]
+    keys: KeyState
+
+
+@dataclass
+class _Migration:
+    """The moves of one operator that are under way: some asserted, the rest still to come."""
+
+    coming: deque[tuple[Move, ...]]
+    asserted: dict[int, Move] = field(default_factory=dict)
+    asserted_after_batch: int = -1
+
+    def targets(self) -> dict[int, str]:
+        """Partition to where it shall go, of all moves that are left."""
+        left = {move.partition: move.target for step in self.coming for move in step}
+        return left | {partition: move.target for partition, move in self.asserted.items()}
+
+
+class Realizer:
+    """Realizes one plan after the other on one application.
+
+    Args:
+        engine: the application.
+        journal: is told what becomes of every move.
+    """
+
+    def __init__(self, engine: Engine, journal: Journal) -> None:
+        self._engine = engine
+        self._journal = journal
+        self._plan: Plan | None = None
+        self._refused = ""
+        self._restore_cost = RestoreCost()
+        self._tasks: dict[OperatorKey, dict[int, TaskSample]] = {}
+        self._last_batches: dict[str, int] = {}
+        self._migrations: dict[OperatorKey, _Migration] = {}
+        self._count: int | None = None
+        self._retiring: set[str] = set()
+        self._reassigner = KeyReassigner(journal)
+
+    def state(self) -> RealizerState:
+        """Where things are now, for whoever makes the next plan."""
+        asked, live = self._count, len(self._engine.executors())
+        return RealizerState(
+            epoch=self._plan.epoch if self._plan else 0,
+            requested=None if asked is None or live >= asked else asked,
+            restore_cost=self._restore_cost,
+            moving={key: migration.targets() for key, migration in self._migrations.items()},
+            keys=self._reassigner.state(),
+        )
+
+    def answer(self) -> Answer:
+        """What is said of the plans to whoever makes them."""
+        return Answer(self._plan.epoch if self._plan else 0, self._refused)
+
+    def apply(self, plan: Plan, why: Why) -> None:
+        """Begins to realize a plan; what an older one still had under way is withdrawn.
+
+        A plan with an `effective_batch` is in force from exactly there; where that batch is over,
+        from the next one. The answer says why a plan was refused.
+
+        Raises:
+            StalePlanError: a newer plan was accepted before.
+            PlanConflictError: another plan of this epoch was accepted before.
+            InvalidInputError: a key that is none of its query's; the message names it.
+        """
+        if plan == self._plan:
+            return
+        try:
+            check_order(plan, self._plan)
+            self._reassigner.check(plan)
+        except BalancedStreamError as error:
+            self._refused = str(error)
+            raise
+        # Batches are numbered by query: which plan is due when is kept for each of them below.
+        self._plan = plan
+        self._refused = ""
+        self._journal.add_epoch(plan.epoch)
+        self._size(plan, why)
+        share = fit_keys(self._restore_cost, plan.budget_s)
+        self._reassigner.apply(plan, share, why.keys)
+        for key in self._tasks:
+            self._migrate(key, plan, why)
+
+    def finish_batch(self, event: BatchFinished) -> None:
+        """Takes in where a batch's tasks ran: ticks moves off, gives up those that never come."""
+        batch = event.sample.batch
+        self._last_batches[event.query] = batch
+        self._restore_cost = learn_restore_cost(self._restore_cost, event.tasks)
+        for operator, tasks in event.by_operator().items():
+            key = event.query, operator
+            self._tasks[key] = tasks
+            migration = self._migrations.get(key)
+            if migration is None:
+                continue
+            for partition, move in list(migration.asserted.items()):
+                ran = tasks.get(partition)
+                reason = self._why_given_up(move, migration, batch)
+                if ran is not None and ran.executor == move.target:
+                    del migration.asserted[partition]
+                    self._journal.settle_move(key, ran)
+                elif reason:
+                    del migration.asserted[partition]
+                    self._journal.drop_move(key, partition, reason)
+            if not migration.asserted:
+                self._assert_next_step(key, migration, batch)
+        self._reassigner.finish_batch(event)
+        self._restore_cost = learn_key_cost(
+            self._restore_cost, *self._reassigner.handed_over(event.query)
+        )
+
+    def lose_executor(self, executor: str) -> bool:
+        """An executor left or was lost: others take over its partitions, whatever the plan.
+
+        Spark would let their tasks wait for the dead executor as long as for a busy one.
+
+        Returns:
+            Whether there were any; one that was drained before had none.
+        """
+        self._retiring.discard(executor)
+        live = self._engine.executors()
+        reason = f"executor {executor} is gone"
+        lost = False
+        for key, tasks in self._tasks.items():
+            orphans = {p for p, task in tasks.items() if task.executor == executor}
+            lost = lost or bool(orphans)
+            if not live:
+                continue
+            migration = self._migrations.get(key)
+            targets = migration.targets() if migration else {}
+            under_way = {p: target for p, target in targets.items() if target in live}
+            placement = {p: task.executor for p, task in tasks.items()} | under_way
+            busy_s = {p: task.busy_s for p, task in tasks.items()}
+            moves = diminish(busy_s, placement, live, PLACE_ONLY).moves
+            urgent = orphans & under_way.keys()
+            if urgent or moves:
+                self._adopt(key, urgent, moves, reason)
+        return lost
+
+    def _adopt(
+        self, key: OperatorKey, urgent: Set[int], moves: Sequence[Move], reason: str
+    ) -> None:
+        """Moves that cannot wait for their turn, nor for the batch that a plan may be meant for.
+
+        Args:
+            key: of the operator.
+            urgent: partitions whose moves are under way and now come first.
+            moves: further ones.
+            reason: of those.
+        """
+        last_batch = self._last_batches[key[0]]
+        migration = self._migrations.setdefault(key, _Migration(deque()))
+        for move in moves:
+            if move.partition in migration.targets():
+                self._journal.drop_move(key, move.partition, reason)
+            self._journal.add_move(key, move, reason, last_batch)
+        replaced = {move.partition: move for move in moves}
+        coming = [move for step in migration.coming for move in step]
+        now = {move.partition: move for move in coming if move.partition in urgent} | replaced
+        later = (tuple(m for m in step if m.partition not in now) for step in migration.coming)
+        migration.coming = deque(step for step in later if step)
+        migration.asserted |= now
+        migration.asserted_after_batch = last_batch
+        self._assert(key, migration)
+
+    def end_query(self, query: str) -> None:
+        """A query is over, and with it its moves."""
+        for key in [key for key in self._migrations if key[0] == query]:
+            for partition in self._migrations.pop(key).targets():
+                self._journal.drop_move(key, partition, "the query ended")
+        for key in [key for key in self._tasks if key[0] == query]:
+            del self._tasks[key]
+        self._reassigner.end_query(query)
+        self._last_batches.pop(query, None)
+
+    def retire_drained(self) -> None:
+        """Lets those executors go that no longer run any state partition."""
+        used = {task.executor for tasks in self._tasks.values() for task in tasks.values()}
+        for executor in sorted(self._retiring - used):
+            self._retiring.discard(executor)
+            self._engine.remove_executor(executor)
+
+    def _size(self, plan: Plan, why: Why) -> None:
+        """Asks for executors, or drains as many of those that the plan leaves out as are too many.
+
+        One that the plan does not know may have replaced one that was lost: it is wanted.
+        """
+        live = self._engine.executors()
+        asked = len(live) if self._count is None else self._count
+        count = len(plan.executors)
+        unnamed = sorted(set(live) - set(plan.executors))
+        for executor in unnamed[: max(0, len(live) - count)]:
+            self._engine.drain(executor)
+            self._retiring.add(executor)
+        if count == asked:
+            return
+        if max(count, asked) > len(live):
+            self._engine.set_executor_count(count + len(self._retiring))
+        self._count = count
+        self._journal.add_scale(asked, len(live), count, why.verdict, why.scaling)
+
+    def _migrate(self, key: OperatorKey, plan: Plan, why: Why) -> None:
+        """Begins an operator's moves; those under way that the plan still wants go on."""
+        last_batch = self._last_batches[key[0]]
+        live = self._engine.executors()
+        placement = {partition: task.executor for partition, task in self._tasks[key].items()}
+        owners = plan.owners(*key)
+        moves = [
+            Move(partition, placement.get(partition, ""), owner)
+            for partition, owner in sorted(owners.items())
+            if placement.get(partition) != owner and owner in live
+        ]
+        before = self._migrations.get(key)
+        left = before.targets() if before else {}
+        from_batch = self._when(plan, last_batch)
+        if from_batch is None and left == {move.partition: move.target for move in moves}:
+            return
+        coming_batches = self._reassigner.coming_batches(key[0])
+        if from_batch is None and coming_batches:
+            # The placement is for the loads that the keys lead to: they go first.
+            from_batch = last_batch + coming_batches
+        for partition, target in left.items():
+            if owners.get(partition) != target:
+                self._journal.drop_move(key, partition, f"withdrawn by plan {plan.epoch}")
+        if not moves and not before:
+            return
+        for move in moves:
+            if left.get(move.partition) != move.target:
+                self._journal.add_move(key, move, why.moves.get(key, why.scaling), last_batch)
+        migration = _Migration(deque(self._split(key, moves, plan)))
+        self._migrations[key] = migration
+        self._assert_next_step(key, migration, last_batch, from_batch)
+
+    def _when(self, plan: Plan, last_batch: int) -> int | None:
+        """The batch that a plan waits for; None if it is due at once."""
+        effective = plan.effective_batch
+        return effective if effective is not None and effective > last_batch + 1 else None
+
+    def _split(self, key: OperatorKey, moves: Sequence[Move], plan: Plan) -> list[tuple[Move, ...]]:
+        if plan.strategy != "budgeted":
+            return steps(moves, plan.strategy, batch_size=plan.batch_size)
+        tasks = self._tasks[key]
+
+        def estimate_s(move: Move) -> float:
+            task = tasks.get(move.partition)
+            return self._restore_cost.estimate_s(task.state_bytes if task else 0)
+
+        return steps_within(moves, plan.budget_s, estimate_s)
+
+    def _assert_next_step(
+        self, key: OperatorKey, migration: _Migration, batch: int, from_batch: int | None = None
+    ) -> None:
+        if migration.coming:
+            migration.asserted = {m.partition: m for m in migration.coming.popleft()}
+            migration.asserted_after_batch = batch if from_batch is None else from_batch - 1
+        else:
+            del self._migrations[key]
+        self._assert(key, migration, from_batch)
+
+    def _assert(
+        self, key: OperatorKey, migration: _Migration, from_batch: int | None = None
+    ) -> None:
+        query, operator = key
+        targets = {p: m.target for p, m in migration.asserted.items()}
+        self._engine.place(query, operator, targets, from_batch=from_batch)
+
+    def _why_given_up(self, move: Move, migration: _Migration, batch: int) -> str:
+        if move.target not in self._engine.executors():
+            return f"executor {move.target} is gone or leaving"
+        waited = batch - migration.asserted_after_batch
+        if waited >= SETTLE_BATCHES:
+            return (
+                f"after {waited} batches the task still runs elsewhere: executor {move.target} "
+                "took no task in time (see spark.locality.wait)"
+            )
+        return ""

@@ -1,0 +1,1 @@
+"""`/metrics` for Prometheus: what the drivers serve."""

@@ -1,0 +1,222 @@
+"""Tells everything that happens to the history, the spectator and the metrics."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Set, Sized
+from dataclasses import replace
+
+from balancedstream.core.decisions import DecisionKind
+from balancedstream.core.hotspots import BalanceDecision, Move
+from balancedstream.core.keys import name_key
+from balancedstream.core.observations import KeySample, ShuffleRecord, TaskSample
+from balancedstream.core.planning import OperatorKey
+from balancedstream.core.restoring import RestoreCost
+from balancedstream.engine.events import BatchFinished
+from balancedstream.record.history import History
+from balancedstream.record.records import (
+    BatchRecord,
+    DecisionRecord,
+    KeyMoveRecord,
+    MoveRecord,
+    RestartRecord,
+    ScaleRecord,
+)
+from balancedstream.record.spectators import Metrics, Spectator
+
+
+class Journal:
+    """Writes down what happens, shows it, and serves it as metrics.
+
+    Args:
+        history: keeps it.
+        spectator: shows it.
+        metrics: serves it.
+        clock: seconds since the Unix epoch.
+    """
+
+    def __init__(
+        self,
+        history: History,
+        spectator: Spectator,
+        metrics: Metrics,
+        clock: Callable[[], float],
+    ) -> None:
+        self._history = history
+        self._spectator = spectator
+        self._metrics = metrics
+        self._clock = clock
+
+    def note(self, text: str) -> None:
+        """A sentence for whoever looks on."""
+        self._spectator.note(text)
+
+    def add_batch(
+        self, event: BatchFinished, record: BatchRecord, executors: Mapping[str, int]
+    ) -> None:
+        """A micro-batch finished."""
+        self._history.add_batch(record)
+        self._spectator.on_batch(record)
+        self._metrics.on_batch(event.sample, event.tasks, executors)
+
+    def add_executors(self, executors: Mapping[str, int]) -> None:
+        """An executor joined or left; these take work now."""
+        self._metrics.on_executors(executors)
+
+    def add_restart(self, query: str, reason: str) -> None:
+        """A query that ran before began again."""
+        self._history.add_restart(RestartRecord(self._clock(), query, reason))
+
+    def add_shuffle(self, record: ShuffleRecord) -> None:
+        """A micro-batch went through a cost-aware shuffle."""
+        self._history.add_shuffle(record)
+        self._metrics.on_shuffle(record)
+        if record.trusted != record.by_estimates:
+            way = "estimated costs" if record.trusted else "round robin"
+            following = record.batch + 1
+            self.note(f"{record.shuffle}: {way} from batch {following} on: {record.reason}")
+
+    def add_task_failure(self, query: str) -> None:
+        """An attempt of a task failed."""
+        self._metrics.on_task_failure(query)
+
+    def end_query(self, query: str) -> None:
+        """A query stopped."""
+        self._metrics.on_query_ended(query)
+
+    def add_measurement(self, record: BatchRecord, restore_cost: RestoreCost) -> None:
+        """What a decision that is made elsewhere needs to know, beyond the batch itself."""
+        for load in record.loads:
+            self._metrics.on_imbalance(record.query, load.operator, load.imbalance, load.bound)
+        self._metrics.on_restore_cost(restore_cost)
+
+    def add_moves_under_way(self, wanted: Mapping[OperatorKey, Sized]) -> None:
+        """How many partitions of each operator are not yet where they shall be."""
+        self._metrics.on_moves_under_way({key: len(moves) for key, moves in wanted.items()})
+
+    def add_epoch(self, epoch: int) -> None:
+        """A plan was accepted."""
+        self._metrics.on_epoch(epoch)
+
+    def add_balance(
+        self, key: OperatorKey, kind: DecisionKind, reason: str, balance: BalanceDecision
+    ) -> None:
+        """A decision on the placement of one operator, "no change" included."""
+        self._add_decision(
+            DecisionRecord(
+                at_s=self._clock(),
+                query=key[0],
+                operator=key[1],
+                kind=kind,
+                reason=reason,
+                imbalance=balance.imbalance_before,
+                bound=balance.bound,
+                moves=len(balance.moves),
+            )
+        )
+        self._metrics.on_imbalance(*key, balance.imbalance_before, balance.bound)
+        self._metrics.on_decision(*key, kind)
+
+    def add_scaling(self, kind: DecisionKind, reason: str) -> None:
+        """A decision on the number of executors."""
+        self._add_decision(DecisionRecord(self._clock(), "", None, kind, reason))
+
+    def _add_decision(self, record: DecisionRecord) -> None:
+        self._history.add_decision(record)
+        self._spectator.on_decision(record)
+
+    def add_scale(self, before: int, live: int, wanted: int, verdict: str, reason: str) -> None:
+        """The number of executors is changed."""
+        record = ScaleRecord(self._clock(), before, wanted, verdict, reason)
+        self._history.add_scale(record)
+        self._spectator.on_scale(record)
+        self._metrics.on_scale(before, live, wanted)
+
+    def add_move(self, key: OperatorKey, move: Move, reason: str, after_batch: int) -> None:
+        """A move is decided; it can show in the batch after `after_batch`."""
+        record = MoveRecord(
+            query=key[0],
+            operator=key[1],
+            partition=move.partition,
+            source=move.source,
+            target=move.target,
+            decided_s=self._clock(),
+            reason=reason,
+            decided_after_batch=after_batch,
+        )
+        self._history.add_move(record)
+        self._spectator.on_move(record)
+        self._metrics.on_move()
+
+    def add_hot_keys(
+        self, query: str, operator: int, keys: tuple[KeySample, ...], stuck: Set[str]
+    ) -> None:
+        """The hottest keys of a balanced operator's last batch; those that are stuck stay."""
+        self._history.add_key_samples(replace(s, key=self.name_key(s.key)) for s in keys)
+        # Whoever decides by the metrics shall not decide on those again.
+        movable = tuple(sample for sample in keys if sample.key not in stuck)
+        self._metrics.on_hot_keys(query, operator, movable)
+
+    def add_keys_under_way(self, query: str, count: int, last_arrival: int | None) -> None:
+        """How many keys are not yet where they shall be, and when the last ones came."""
+        self._metrics.on_keys_under_way(query, count, last_arrival)
+
+    def begin_key_moves(
+        self,
+        key: OperatorKey,
+        ways: Mapping[str, tuple[int, int]],
+        reason: str,
+        after_batch: int,
+    ) -> None:
+        """Keys go from one state partition to another."""
+        query, operator = key
+        told = ", ".join(f"{self.name_key(name)} to {target}" for name, (_, target) in ways.items())
+        self._spectator.note(f"{query}: keys change their state partition: {told}")
+        for name, (source, target) in ways.items():
+            self._history.add_key_move(
+                KeyMoveRecord(
+                    query=query,
+                    operator=operator,
+                    key=self.name_key(name),
+                    source=source,
+                    target=target,
+                    decided_s=self._clock(),
+                    reason=reason,
+                    decided_after_batch=after_batch,
+                )
+            )
+        self._metrics.on_key_moves(len(ways))
+
+    def drop_key_moves(self, query: str, keys: Iterable[str], reason: str) -> None:
+        """Keys stay where they are."""
+        for key in keys:
+            self._history.drop_key_move(
+                query, self.name_key(key), dropped_s=self._clock(), reason=reason
+            )
+
+    def settle_key_move(self, query: str, key: str, batch: int) -> None:
+        """A key is in its new state partition, with its state."""
+        self._history.settle_key_move(
+            query, self.name_key(key), settled_s=self._clock(), settled_batch=batch
+        )
+        self._spectator.note(f"{query}: key {self.name_key(key)} is there, since batch {batch}")
+        self._metrics.on_key_move_settled()
+
+    def name_key(self, key: str) -> str:
+        """How a key is told of: hashed unless metrics may show it."""
+        plain = self._metrics.key_naming == "plain"
+        return key if plain else str(name_key(key, "hashed"))
+
+    def settle_move(self, key: OperatorKey, task: TaskSample) -> None:
+        """A partition ran on its new executor."""
+        record = self._history.settle_move(
+            *key, task.partition, settled_s=self._clock(), restore_s=task.restore_s
+        )
+        if record:
+            self._spectator.on_move(record)
+        self._metrics.on_move_settled()
+
+    def drop_move(self, key: OperatorKey, partition: int, reason: str) -> None:
+        """A move is given up."""
+        record = self._history.drop_move(*key, partition, dropped_s=self._clock(), reason=reason)
+        if record:
+            self._spectator.on_move(record)

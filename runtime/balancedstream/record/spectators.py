@@ -1,0 +1,111 @@
+"""The ports of the record: who shows what happens, and who serves it as metrics."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Protocol
+
+from balancedstream.core.keys import KeyNaming
+from balancedstream.core.observations import BatchSample, KeySample, ShuffleRecord, TaskSample
+from balancedstream.core.planning import OperatorKey
+from balancedstream.core.restoring import RestoreCost
+from balancedstream.record.records import (
+    BatchRecord,
+    DecisionRecord,
+    MoveRecord,
+    ScaleRecord,
+)
+
+
+class Spectator(Protocol):
+    """Shows a person what happens; no method raises when its terminal is gone."""
+
+    def on_batch(self, record: BatchRecord) -> None:
+        """A micro-batch finished."""
+
+    def on_decision(self, record: DecisionRecord) -> None:
+        """A decision was taken, "nothing to do" included."""
+
+    def on_move(self, record: MoveRecord) -> None:
+        """A move was decided, has settled or was dropped: told each time."""
+
+    def on_scale(self, record: ScaleRecord) -> None:
+        """The number of executors is being changed; comes after the decision to scale."""
+
+    def note(self, text: str) -> None:
+        """Something else that a person should know."""
+
+    def close(self) -> None:
+        """The run is over; called twice, the second call does nothing."""
+
+
+class Metrics:
+    """Serves what happens as metrics; no method fails or waits.
+
+    These methods do nothing: an application that nobody scrapes uses this class as it is, and
+    `metrics.exporter.Exporter` overrides them.
+
+    Attributes:
+        key_naming: how hot keys are named wherever a person reads of them.
+    """
+
+    key_naming: KeyNaming = "plain"
+
+    def on_batch(
+        self, sample: BatchSample, tasks: Sequence[TaskSample], executors: Mapping[str, int]
+    ) -> None:
+        """A micro-batch finished; `executors` (id to cores) take work now."""
+
+    def on_executors(self, executors: Mapping[str, int]) -> None:
+        """An executor joined or left; `executors` (id to cores) take work now."""
+
+    def on_imbalance(self, query: str, operator: int, imbalance: float, bound: float) -> None:
+        """How evenly an operator's work is spread, and the best that placement could do."""
+
+    def on_decision(self, query: str, operator: int, kind: str) -> None:
+        """A decision on an operator's placement, "no change" included."""
+
+    def on_moves_under_way(self, counts: Mapping[OperatorKey, int]) -> None:
+        """Partitions that are not yet on their target, by operator; 0 for those left out."""
+
+    def on_restore_cost(self, cost: RestoreCost) -> None:
+        """What loading moved state costs."""
+
+    def on_epoch(self, epoch: int) -> None:
+        """A plan was accepted."""
+
+    def on_move(self) -> None:
+        """A move of a partition began."""
+
+    def on_move_settled(self) -> None:
+        """A moved partition ran on its target."""
+
+    def on_hot_keys(self, query: str, operator: int, keys: tuple[KeySample, ...]) -> None:
+        """An operator's hottest keys, in place of those before."""
+
+    def on_keys_under_way(self, query: str, count: int, last_arrival: int | None) -> None:
+        """Keys that are not yet in their target partition, and when the last ones arrived.
+
+        Args:
+            query: the query's stable name or id.
+            count: keys on their way.
+            last_arrival: number of the last batch in which one arrived; None before the first.
+        """
+
+    def on_key_moves(self, count: int) -> None:
+        """Keys begin to move to another state partition."""
+
+    def on_key_move_settled(self) -> None:
+        """A key reached its target partition."""
+
+    def on_scale(self, before: int, after: int, wanted: int) -> None:
+        """Another number of executors is asked for: `wanted` instead of `before`; `after` run."""
+
+    def on_task_failure(self, query: str) -> None:
+        """An attempt of a task failed."""
+
+    def on_shuffle(self, record: ShuffleRecord) -> None:
+        """A micro-batch went through a cost-aware shuffle."""
+
+    def on_query_ended(self, query: str) -> None:
+        """A query ended; its series go."""

@@ -1,0 +1,82 @@
+"""An engine that only takes down what it is told, and a view that keeps what it is shown."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from balancedstream.engine.events import ApplicationEnded, BatchFinished, Event, ExecutorRemoved
+from balancedstream.loop.ports import Engine
+from balancedstream.record.records import BatchRecord, DecisionRecord, MoveRecord
+from balancedstream.record.spectators import Spectator
+
+
+class ScriptedEngine(Engine):
+    """Reports what it was given, keeps what it was asked for."""
+
+    def __init__(self, events: list[Event], cores: dict[str, int]) -> None:
+        self._events = iter(events)
+        self.now_s = 1000.0
+        self.cores = cores
+        self.placed: list[dict[int, str]] = []
+        self.from_batches: list[int | None] = []
+        self.removed: list[str] = []
+        self.draining: set[str] = set()
+        self.counts: list[int] = []
+
+    def wait(self, timeout_s: float) -> Event | None:
+        event = next(self._events, ApplicationEnded())
+        if isinstance(event, ExecutorRemoved):
+            self.cores.pop(event.executor, None)
+        if isinstance(event, BatchFinished):
+            self.now_s = event.sample.finished_s
+        return event
+
+    def executors(self) -> dict[str, int]:
+        return {e: c for e, c in self.cores.items() if e not in self.draining}
+
+    def place(
+        self,
+        query: str,
+        operator: int,
+        targets: Mapping[int, str],
+        *,
+        from_batch: int | None = None,
+    ) -> None:
+        self.placed.append(dict(targets))
+        self.from_batches.append(from_batch)
+
+    def set_locality_wait_s(self, wait_s: float) -> None:
+        self.wait_s = wait_s
+
+    def set_executor_count(self, count: int) -> bool:
+        self.counts.append(count)
+        return True
+
+    def is_connection_lost(self, error: Exception) -> bool:
+        return False
+
+    def drain(self, executor: str) -> None:
+        self.draining.add(executor)
+
+    def remove_executor(self, executor: str) -> None:
+        self.removed.append(executor)
+
+
+class SilentView(Spectator):
+    """Keeps moves and notes, shows nothing."""
+
+    def __init__(self) -> None:
+        self.moves: list[MoveRecord] = []
+        self.notes: list[str] = []
+
+    def on_batch(self, record: BatchRecord) -> None: ...
+    def on_decision(self, record: DecisionRecord) -> None: ...
+    def on_scale(self, record: Any) -> None: ...
+    def on_move(self, record: MoveRecord) -> None:
+        self.moves.append(record)
+
+    def note(self, text: str) -> None:
+        self.notes.append(text)
+
+    def close(self) -> None: ...

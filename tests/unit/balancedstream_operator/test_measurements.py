@@ -1,0 +1,260 @@
+"""What Prometheus scraped becomes what the core decides on, exactly.
+
+The scrapes are those of a real exporter that is told of batches, at given times.
+"""
+
+from __future__ import annotations
+
+import random
+from collections import defaultdict
+
+import pytest
+
+from balancedstream.core.observations import BatchSample, ShuffleRecord, TaskSample
+from balancedstream.core.restoring import RestoreCost
+from balancedstream.metrics.exporter import Exporter
+from balancedstream_operator.measurements import (
+    PARTITION_METRICS,
+    PREFIX,
+    QUERY_METRICS,
+    Measurement,
+    MissingMeasurementsError,
+    Series,
+    ShuffleSample,
+    measure,
+)
+
+STREAM = "default/clicks"
+
+
+class Scrapes:
+    """A Prometheus that keeps everything."""
+
+    def __init__(self) -> None:
+        self._kept: dict[tuple[tuple[str, str], ...], list[tuple[float, float]]] = defaultdict(list)
+
+    def scrape(self, exporter: Exporter, at_s: float, instance: str = "10.0.0.7:9404") -> None:
+        for family in exporter.collect():
+            for sample in family.samples:
+                labels = {"__name__": sample.name, "instance": instance, **sample.labels}
+                self._kept[tuple(sorted(labels.items()))].append((at_s, sample.value))
+
+    def select(self, metrics: tuple[str, ...], since_s: float = 0.0) -> list[Series]:
+        wanted = {PREFIX + metric for metric in metrics}
+        return [
+            Series(dict(key), tuple(s for s in samples if s[0] >= since_s))
+            for key, samples in self._kept.items()
+            if dict(key)["__name__"] in wanted
+        ]
+
+    def measure(self, now_s: float, since_s: float = 0.0) -> Measurement:
+        return measure(
+            self.select(QUERY_METRICS, since_s), self.select(PARTITION_METRICS, since_s), now_s
+        )
+
+
+def batch(
+    number: int, started_s: float, *, duration_s: float = 2.0, rows: int = 100, backlog: float = 0.0
+) -> BatchSample:
+    return BatchSample("q", number, started_s + duration_s, duration_s, rows, 5.0, backlog)
+
+
+def task(
+    partition: int, executor: str, busy_s: float, *, restore_s: float = 0.0, records: int = 10
+) -> TaskSample:
+    return TaskSample("q", 0, partition, 0, executor, busy_s, records, 1000, 0.0, restore_s)
+
+
+def tell(exporter: Exporter, sample: BatchSample, *tasks: TaskSample) -> None:
+    exporter.on_batch(sample, tasks, {"1": 1, "2": 1})
+
+
+def test_one_batch_between_two_scrapes_is_that_batch() -> None:
+    exporter, scrapes = Exporter(stream=STREAM), Scrapes()
+    tell(exporter, batch(6, 100.0), task(0, "1", 9.0), task(1, "2", 9.0))
+    scrapes.scrape(exporter, 103.0)
+    tell(
+        exporter,
+        batch(7, 105.0, duration_s=3.0, rows=70, backlog=40.0),
+        task(0, "1", 1.5),
+        task(1, "1", 0.5, restore_s=0.25),
+    )
+    exporter.on_epoch(4)
+    scrapes.scrape(exporter, 109.0)
+    found = scrapes.measure(110.0)
+    assert found.scraped_s == 109.0
+    assert found.epoch == 4
+    assert found.executors == {"1": 1, "2": 1}
+    assert found.last_batches == {"q": 7}
+    assert found.batches == (
+        BatchSample("q", 7, 108.0, 3.0, 70, pytest.approx(5.0), pytest.approx(40.0)),  # type: ignore[arg-type]
+    )
+    assert [(t.partition, t.executor, t.batch) for t in found.tasks] == [(0, "1", 7), (1, "1", 7)]
+    assert [t.busy_s for t in found.tasks] == pytest.approx([1.5, 0.5])
+    assert [t.restore_s for t in found.tasks] == pytest.approx([0.0, 0.25])
+    assert [t.state_bytes for t in found.tasks] == [1000, 1000]
+
+
+def test_the_first_scrape_is_only_a_baseline() -> None:
+    exporter, scrapes = Exporter(stream=STREAM), Scrapes()
+    tell(exporter, batch(0, 100.0), task(0, "1", 30.0))
+    scrapes.scrape(exporter, 103.0)
+    found = scrapes.measure(104.0)
+    assert (found.tasks, found.batches) == ((), ())
+    assert found.executors == {"1": 1, "2": 1}
+
+
+def test_several_batches_between_two_scrapes_are_their_mean_and_add_up_to_what_was_read() -> None:
+    exporter, scrapes = Exporter(stream=STREAM), Scrapes()
+    tell(exporter, batch(0, 100.0), task(0, "1", 9.0))
+    scrapes.scrape(exporter, 103.0)
+    for number, rows, busy_s, waiting in (
+        (1, 10, 1.0, 30.0),
+        (2, 11, 2.0, 60.0),
+        (3, 10, 3.0, 90.0),
+    ):
+        sample = batch(number, 100.0 + 5 * number, rows=rows, backlog=waiting)
+        tell(exporter, sample, task(0, "1", busy_s))
+    scrapes.scrape(exporter, 118.0)
+    found = scrapes.measure(118.0)
+    assert [b.batch for b in found.batches] == [1, 2, 3]
+    assert sum(b.input_rows for b in found.batches) == 31
+    assert [b.finished_s for b in found.batches] == pytest.approx([107.0, 112.0, 117.0])
+    assert [b.interval_s for b in found.batches] == pytest.approx([5.0, 5.0, 5.0])
+    assert [b.backlog_rows for b in found.batches] == pytest.approx([30.0, 60.0, 90.0])
+    assert [(t.batch, t.busy_s) for t in found.tasks] == [(3, pytest.approx(2.0))]
+
+
+def test_scrapes_without_a_new_batch_add_nothing() -> None:
+    exporter, scrapes = Exporter(stream=STREAM), Scrapes()
+    for number in (0, 1):
+        tell(exporter, batch(number, 100.0 + 30 * number), task(0, "1", 1.0))
+        for at_s in range(3, 30, 5):
+            scrapes.scrape(exporter, 100.0 + 30 * number + at_s)
+    found = scrapes.measure(160.0)
+    assert [b.batch for b in found.batches] == [1]
+    assert found.batches[0].interval_s == pytest.approx(30.0)
+
+
+def test_a_driver_that_was_restarted_begins_anew_and_its_predecessor_is_forgotten() -> None:
+    scrapes = Scrapes()
+    for instance, first in (("10.0.0.7:9404", 0), ("10.0.0.8:9404", 3)):
+        exporter = Exporter(stream=STREAM)
+        for number in range(first, first + 3):
+            tell(exporter, batch(number, 100.0 + 10 * number), task(0, "1", 1.0))
+            scrapes.scrape(exporter, 105.0 + 10 * number, instance)
+    found = scrapes.measure(156.0)
+    assert [b.batch for b in found.batches] == [4, 5]
+
+
+def test_a_driver_that_was_restarted_in_its_pod_begins_anew() -> None:
+    scrapes = Scrapes()
+    for first in (0, 4):
+        exporter = Exporter(stream=STREAM)
+        for number in range(first, first + 3):
+            tell(exporter, batch(number, 100.0 + 10 * number), task(0, "1", 1.0))
+            scrapes.scrape(exporter, 105.0 + 10 * number)
+    found = scrapes.measure(166.0)
+    assert [b.batch for b in found.batches] == [5, 6]
+    assert all(t.busy_s == pytest.approx(1.0) for t in found.tasks)
+
+
+def test_an_executor_that_left_is_not_there_any_more() -> None:
+    exporter, scrapes = Exporter(stream=STREAM), Scrapes()
+    tell(exporter, batch(0, 100.0), task(0, "1", 1.0))
+    scrapes.scrape(exporter, 103.0)
+    exporter.on_batch(batch(1, 105.0), [task(0, "2", 1.0)], {"2": 4})
+    scrapes.scrape(exporter, 108.0)
+    found = scrapes.measure(109.0)
+    assert found.executors == {"2": 4}
+    assert [t.executor for t in found.tasks] == ["2"]
+
+
+@pytest.mark.parametrize(
+    ("now_s", "stale"), [(132.0, False), (137.0, False), (162.0, True), (900.0, True)]
+)
+def test_old_scrapes_are_missing_measurements(now_s: float, stale: bool) -> None:
+    exporter, scrapes = Exporter(stream=STREAM), Scrapes()
+    for at_s in (100.0, 110.0, 120.0, 130.0):
+        scrapes.scrape(exporter, at_s)
+    if not stale:
+        scrapes.measure(now_s)
+        return
+    with pytest.raises(MissingMeasurementsError, match="old"):
+        scrapes.measure(now_s)
+
+
+def test_nothing_scraped_is_a_missing_measurement_that_says_what_to_look_at() -> None:
+    with pytest.raises(MissingMeasurementsError, match="does Prometheus scrape it"):
+        measure([], [], 100.0)
+
+
+def test_moves_under_way_and_their_cost_are_read() -> None:
+    exporter, scrapes = Exporter(stream=STREAM), Scrapes()
+    tell(exporter, batch(0, 100.0), task(0, "1", 1.0))
+    exporter.on_moves_under_way({("q", 0): 3})
+    cost = RestoreCost(fixed_s=0.25, bytes_per_s=3e6, key_s=0.125)
+    exporter.on_restore_cost(cost)
+    scrapes.scrape(exporter, 103.0)
+    found = scrapes.measure(104.0)
+    assert found.under_way == {("q", 0): 3}
+    assert found.restore_cost == cost
+
+
+def test_shuffles_are_told_as_the_newest_scrape_has_them() -> None:
+    exporter, scrapes = Exporter(stream=STREAM), Scrapes()
+
+    def shuffled(name: str, errors: tuple[float, float] | None, *, trusted: bool = False) -> None:
+        restore_s = (1.0, 2.0)
+        error, equal_error = errors or (None, None)
+        record = ShuffleRecord(
+            0.0, name, 0, 64, False, restore_s, restore_s, error, equal_error, trusted, "measured"
+        )
+        exporter.on_shuffle(record)
+
+    tell(exporter, batch(0, 100.0), task(0, "1", 1.0))
+    scrapes.scrape(exporter, 103.0)
+    assert scrapes.measure(104.0).shuffles == ()
+    shuffled("label-by-kind", None)
+    scrapes.scrape(exporter, 108.0)
+    assert scrapes.measure(109.0).shuffles == (
+        ShuffleSample("label-by-kind", False, 0, None, None),
+    )
+    for errors in ((0.6, 0.5), (0.7, 0.5)):
+        shuffled("label-by-kind", errors)
+    shuffled("a-by-b", (0.1, 0.5), trusted=True)
+    scrapes.scrape(exporter, 113.0)
+    assert scrapes.measure(114.0).shuffles == (
+        ShuffleSample("a-by-b", True, 0, 0.1, 0.5),
+        ShuffleSample("label-by-kind", False, 2, 0.7, 0.5),
+    )
+
+
+def test_whatever_the_rhythm_of_scrapes_all_work_is_counted_once() -> None:
+    seed = random.SystemRandom().randrange(2**32)
+    print(f"seed {seed}")
+    chance = random.Random(seed)
+    exporter, scrapes = Exporter(stream=STREAM), Scrapes()
+    rows, busy_s, now_s, counted_from = [], [], 100.0, None
+    for number in range(60):
+        rows.append(chance.randrange(1000))
+        busy_s.append([chance.uniform(0, 5) for _ in range(4)])
+        tell(
+            exporter,
+            batch(number, now_s, rows=rows[-1]),
+            *(task(p, chance.choice("12"), cost) for p, cost in enumerate(busy_s[-1])),
+        )
+        now_s += chance.uniform(2.0, 9.0)
+        if chance.random() < 0.5 or number == 59:
+            scrapes.scrape(exporter, now_s)
+            counted_from = number + 1 if counted_from is None else counted_from
+    found = scrapes.measure(now_s)
+    assert sum(b.input_rows for b in found.batches) == sum(rows[counted_from:])
+    per_step: dict[int, int] = defaultdict(int)
+    numbers = sorted({t.batch for t in found.tasks})
+    previous = (counted_from or 0) - 1
+    for number in numbers:
+        per_step[number], previous = number - previous, number
+    for partition in range(4):
+        total = sum(t.busy_s * per_step[t.batch] for t in found.tasks if t.partition == partition)
+        assert total == pytest.approx(sum(b[partition] for b in busy_s[counted_from:]))

@@ -1,0 +1,32 @@
+"""What moves cost is learnt from those that were made."""
+
+from __future__ import annotations
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from balancedstream.core.restoring import RestoreCost, fit_keys, learn_key_cost
+
+
+def test_a_cost_that_stays_is_learnt() -> None:
+    cost = RestoreCost(key_s=0.5)
+    for _ in range(30):
+        cost = learn_key_cost(cost, keys=200, spent_s=0.4)
+    assert abs(cost.key_s - 0.002) < 0.0001
+
+
+def test_a_batch_without_handoffs_teaches_nothing() -> None:
+    assert learn_key_cost(RestoreCost(), keys=0, spent_s=0.0) == RestoreCost()
+
+
+def test_dear_keys_go_one_by_one_and_cheap_ones_not_without_end() -> None:
+    assert fit_keys(RestoreCost(key_s=60.0), budget_s=1.0) == 1
+    assert fit_keys(RestoreCost(key_s=0.0), budget_s=1.0) == 10_000
+
+
+@given(st.floats(1e-5, 1.0), st.floats(0.01, 60.0))
+def test_keys_that_come_and_keys_that_go_fit_into_the_budget_together(
+    key_s: float, budget_s: float
+) -> None:
+    keys = fit_keys(RestoreCost(key_s=key_s), budget_s)
+    assert keys == 1 or 2 * keys * key_s <= budget_s * 1.0001

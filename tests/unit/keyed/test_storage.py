@@ -1,0 +1,298 @@
+"""What is on its way from owner to owner is on the checkpoint's storage for as long as needed."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from pyspark.sql.streaming.datasource import ReadAllAvailable
+from pyspark.sql.types import StructType
+
+from balancedstream.core.epochs import Arrival, Epoch, Export, Piece, Wish, advance_epoch
+from balancedstream.errors import CheckpointError
+from balancedstream.keyed.mailbox import Mailbox
+from balancedstream.keyed.source import MAX_CHANGES, ControlReader
+from balancedstream.keyed.storage import KEPT_EPOCHS, Home, describe_offset, write_durably
+
+EPOCH = Epoch(4, 9, {'"é"': 2}, {'"é"': Arrival(0, Piece("f", 3, 5))}, ('"a"',), ('"b"',), 7)
+
+
+@pytest.fixture
+def home(tmp_path: Path) -> Home:
+    return Home(str(tmp_path), "keys")
+
+
+def plan(checkpoint: Path, batch: int, *offsets: object) -> None:
+    """Spark writes down what a batch is planned with."""
+    lines = ["v1", '{"batchWatermarkMs":0}', *(o if o == "-" else json.dumps(o) for o in offsets)]
+    (checkpoint / "offsets").mkdir(exist_ok=True)
+    (checkpoint / "offsets" / str(batch)).write_text("\n".join(map(str, lines)), "utf-8")
+
+
+def list_files(checkpoint: Path, kind: str, name: str = "keys") -> list[str]:
+    return sorted(path.name for path in (checkpoint / "balancedstream" / name / kind).iterdir())
+
+
+def hand_over(home: Home, batch: int, partition: int = 0) -> str:
+    writer = home.open_handoff(batch, partition, 0)
+    writer.add('"a"', b"state")
+    writer.close()
+    return writer.file
+
+
+def test_the_first_batch_of_a_new_checkpoint_is_0(home: Home, tmp_path: Path) -> None:
+    assert home.find_next_batch() == 0
+    (tmp_path / "offsets").mkdir()
+    assert home.find_next_batch() == 0
+
+
+def test_the_next_batch_follows_the_last_one_that_was_planned(home: Home, tmp_path: Path) -> None:
+    for batch in (9, 10, 11):
+        plan(tmp_path, batch)
+    for other in (".12.crc", ".12.0a1b.tmp", "_spark_metadata"):
+        (tmp_path / "offsets" / other).touch()
+    assert home.find_next_batch() == 12
+
+
+def test_a_batch_runs_with_the_epoch_that_its_offsets_name(home: Home, tmp_path: Path) -> None:
+    table = home.write_epoch(EPOCH)
+    plan(tmp_path, 9, "-", 17, {"topic": {"0": 5}}, describe_offset("keys", table, EPOCH.number))
+    assert home.read_epoch_of(9) == EPOCH
+
+
+def test_a_batch_that_was_planned_without_an_epoch_runs_with_the_first(
+    home: Home, tmp_path: Path
+) -> None:
+    plan(tmp_path, 0, describe_offset("keys", "", 0))
+    assert home.read_epoch_of(0) == Epoch()
+
+
+def test_operators_of_other_names_and_topics_of_ours_do_not_matter(
+    home: Home, tmp_path: Path
+) -> None:
+    other = Home(str(tmp_path), "users")
+    offsets = [
+        describe_offset("users", other.write_epoch(Epoch(1)), 1),
+        {"balancedstream": {"0": 7}},
+        describe_offset("keys", home.write_epoch(EPOCH), 4),
+    ]
+    plan(tmp_path, 3, *offsets)
+    assert home.read_epoch_of(3) == EPOCH
+    assert other.read_epoch_of(3) == Epoch(1)
+
+
+@pytest.mark.parametrize(
+    ("names", "count"), [((), "no"), (("users",), "no"), (("keys", "keys"), "more than one")]
+)
+def test_a_batch_needs_one_operator_of_the_name(
+    home: Home, tmp_path: Path, names: Sequence[str], count: str
+) -> None:
+    plan(tmp_path, 3, {"topic": {"0": 5}}, *(describe_offset(name, "", 0) for name in names))
+    with pytest.raises(CheckpointError, match=f"with {count} balanced operator of the name 'keys'"):
+        home.read_epoch_of(3)
+
+
+def test_two_epochs_of_one_number_are_two_files(home: Home, tmp_path: Path) -> None:
+    one, other = home.write_epoch(Epoch(4)), home.write_epoch(EPOCH)
+    assert home.read_epoch(one) == Epoch(4)
+    assert home.read_epoch(other) == EPOCH
+    assert list_files(tmp_path, "epochs") == sorted([one, other])
+
+
+@settings(max_examples=40)
+@given(st.dictionaries(st.text("ab\U0001f600"), st.binary(), max_size=5))
+def test_state_is_read_as_it_was_written(
+    tmp_path_factory: pytest.TempPathFactory, states: dict[str, bytes]
+) -> None:
+    home = Home(str(tmp_path_factory.mktemp("checkpoint")), "keys")
+    writer = home.open_handoff(7, 2, 31)
+    for key, state in states.items():
+        writer.add(key, state)
+    writer.close()
+    assert writer.file.startswith("7-2-31-")
+    assert {
+        key: home.read_handoff(writer.file, offset, state_bytes)
+        for key, (offset, state_bytes) in writer.pieces.items()
+    } == states
+
+
+def test_attempts_of_one_number_never_share_a_file(home: Home, tmp_path: Path) -> None:
+    assert hand_over(home, 7) != hand_over(home, 7)
+    assert len(list_files(tmp_path, "handoffs")) == 2
+
+
+def test_what_a_zombie_writes_last_is_not_what_the_next_batch_takes_in(home: Home) -> None:
+    accepted, zombie = home.open_handoff(7, 0, 1), home.open_handoff(7, 0, 1)
+    accepted.add('"a"', b"state")
+    accepted.close()
+    export = Export(7, 0, accepted.file, accepted.pieces)
+    table = home.write_epoch(advance_epoch(Epoch(), Wish({'"a"': 3}), (export,), 8))
+    zombie.add('"a"', b"other")
+    zombie.close()
+    piece = home.read_epoch(table).arrivals['"a"'].piece
+    assert home.read_handoff(piece.file, piece.offset, piece.state_bytes) == b"state"
+
+
+def test_state_that_ends_too_soon_is_refused(home: Home) -> None:
+    file = hand_over(home, 7)
+    with pytest.raises(CheckpointError, match=r"ends before byte 6.*no state is lost"):
+        home.read_handoff(file, 0, 6)
+
+
+def test_state_whose_file_was_removed_is_refused_with_what_to_do(home: Home) -> None:
+    file = hand_over(home, 7)
+    home.remove_outdated(9)
+    with pytest.raises(CheckpointError, match=r"is gone.*no state is lost.*go back to a batch"):
+        home.read_handoff(file, 0, 5)
+
+
+def test_only_what_the_batch_before_handed_over_is_kept(home: Home, tmp_path: Path) -> None:
+    files = {batch: hand_over(home, batch) for batch in (2, 7, 8, 9, 10, 11)}
+    home.remove_outdated(11)
+    assert list_files(tmp_path, "handoffs") == sorted([files[10], files[11]])
+
+
+def test_old_epochs_go_and_as_many_stay_as_spark_keeps_offsets(home: Home, tmp_path: Path) -> None:
+    names = [home.write_epoch(Epoch(number)) for number in range(1, KEPT_EPOCHS + 4)]
+    home.remove_outdated(500)
+    assert list_files(tmp_path, "epochs") == sorted(names[3:])
+
+
+def test_there_is_nothing_to_remove_at_first(home: Home) -> None:
+    home.remove_outdated(0)
+
+
+def test_what_another_operator_keeps_is_left_alone(home: Home, tmp_path: Path) -> None:
+    other = Home(str(tmp_path), "users")
+    file = hand_over(other, 1)
+    home.remove_outdated(100)
+    assert other.read_handoff(file, 0, 5) == b"state"
+
+
+def test_the_epoch_of_the_last_batch_stays_however_often_the_next_was_planned_in_vain(
+    home: Home,
+) -> None:
+    running = home.write_epoch(EPOCH)
+    for _ in range(KEPT_EPOCHS + 1):
+        home.remove_outdated(EPOCH.batch + 1)
+        home.write_epoch(Epoch(EPOCH.number + 1))
+    assert home.read_epoch(running) == EPOCH
+
+
+@pytest.mark.parametrize("left", [".5-0a1b2c.json.77.tmp", ".nfs000000000123"])
+def test_what_a_killed_driver_left_behind_does_no_harm(
+    home: Home, tmp_path: Path, left: str
+) -> None:
+    name = home.write_epoch(EPOCH)
+    (tmp_path / "balancedstream" / "keys" / "epochs" / left).write_text('{"number"')
+    home.remove_outdated(10)
+    assert home.read_epoch(name) == EPOCH
+
+
+@pytest.mark.parametrize(
+    "prefix", ["", "file:", "file://"], ids=["path", "file:/path", "file:///path"]
+)
+def test_a_checkpoint_on_a_mounted_file_system_is_used(tmp_path: Path, prefix: str) -> None:
+    name = Home(f"{prefix}{tmp_path}", "keys").write_epoch(EPOCH)
+    assert list_files(tmp_path, "epochs") == [name]
+
+
+@pytest.mark.parametrize("folder", ["100%25", "a#b", "a?b"])
+def test_a_checkpoint_is_found_whatever_the_folder_is_called(tmp_path: Path, folder: str) -> None:
+    (tmp_path / folder).mkdir()
+    name = Home(f"file:{tmp_path}/{folder}", "keys").write_epoch(EPOCH)
+    assert list_files(tmp_path / folder, "epochs") == [name]
+
+
+@pytest.mark.parametrize(
+    "checkpoint", ["s3a://bucket/app", "hdfs://name:8020/app", "abfss://c@a/app", "gs://b/app"]
+)
+def test_a_checkpoint_on_an_object_store_is_refused_by_its_name(checkpoint: str) -> None:
+    with pytest.raises(CheckpointError, match=f"the checkpoint {checkpoint} is not on a mounted"):
+        Home(checkpoint, "keys")
+
+
+def test_a_file_is_replaced_as_a_whole_and_leaves_no_draft(tmp_path: Path) -> None:
+    write_durably(tmp_path / "wish", b"longer than the next")
+    write_durably(tmp_path / "wish", b"next")
+    assert [(path.name, path.read_bytes()) for path in tmp_path.iterdir()] == [("wish", b"next")]
+
+
+def test_an_empty_mailbox_holds_nothing(tmp_path: Path) -> None:
+    mailbox = Mailbox(tmp_path)
+    assert mailbox.read_checkpoint() is None
+    assert mailbox.read_wish() is None
+    assert mailbox.read_exports() == ()
+
+
+def test_another_process_reads_what_was_written_last(tmp_path: Path) -> None:
+    driver, source = Mailbox(tmp_path), Mailbox(tmp_path)
+    exports = (
+        Export(5, 0, "f", {'"é"': (0, 9), '["de",7]': (9, 0)}),
+        Export(5, 2, "g", {}),
+    )
+    wishes = [Wish({'"é"': 3, '"a"': 1}, "hybrid", 9, 12), Wish({'"é"': 3, '"a"': 1}), Wish()]
+    for wish in wishes:
+        driver.write_wish(wish)
+        assert source.read_wish() == wish
+    for told in (exports, exports[:1], ()):
+        driver.write_exports(told)
+        assert source.read_exports() == told
+    for checkpoint in ("file:/tmp/é", "s3a://bucket/app"):
+        driver.write_checkpoint(checkpoint)
+        assert source.read_checkpoint() == checkpoint
+
+
+def test_a_wish_keeps_its_keys_hottest_first(tmp_path: Path) -> None:
+    mailbox = Mailbox(tmp_path)
+    mailbox.write_wish(Wish({'"z"': 1, '"a"': 2, '"m"': 3}))
+    found = mailbox.read_wish()
+    assert found is not None
+    assert [*found.routes] == ['"z"', '"a"', '"m"']
+
+
+def test_what_nobody_replaced_is_parsed_once(tmp_path: Path) -> None:
+    mailbox = Mailbox(tmp_path)
+    mailbox.write_wish(Wish({'"a"': 2}))
+    found = mailbox.read_wish()
+    assert mailbox.read_wish() is found
+    mailbox.write_wish(Wish({'"a"': 2}))
+    assert mailbox.read_wish() == found
+
+
+def test_files_that_are_replaced_in_quick_succession_are_told_apart(tmp_path: Path) -> None:
+    driver, source = Mailbox(tmp_path), Mailbox(tmp_path)
+    for partition in range(200):
+        driver.write_exports((Export(5, partition, "f", {}),))
+        assert source.read_exports()[0].partition == partition
+        driver.write_exports(())
+
+
+def test_what_was_read_is_not_what_is_written_to(tmp_path: Path) -> None:
+    mailbox = Mailbox(tmp_path)
+    mailbox.write_exports((Export(5, 0, "f", {'"a"': (0, 9)}),))
+    mailbox.write_exports(())
+    assert mailbox.read_exports() == ()
+
+
+def test_a_run_to_the_end_of_the_data_follows_changed_minds_but_not_for_ever(
+    tmp_path: Path,
+) -> None:
+    checkpoint, folder = tmp_path / "checkpoint", tmp_path / "mailbox"
+    (checkpoint / "offsets").mkdir(parents=True)
+    folder.mkdir()
+    driver, home = Mailbox(folder), Home(str(checkpoint), "keys")
+    reader = ControlReader(StructType().add("route", "integer"), "keys", folder)
+    reader.prepareForTriggerAvailableNow()
+    driver.write_checkpoint(str(checkpoint))
+    offset, asked = reader.initialOffset(), []
+    for change in range(MAX_CHANGES + 2):
+        driver.write_wish(Wish({f'"{change}"': 1}))
+        offset = reader.latestOffset(offset, ReadAllAvailable())
+        asked.append(home.read_epoch(offset["table"]).asked)
+    assert asked[:MAX_CHANGES] == [(f'"{change}"',) for change in range(MAX_CHANGES)]
+    assert asked[MAX_CHANGES:] == [(f'"{MAX_CHANGES - 1}"',)] * 2

@@ -1,0 +1,238 @@
+"""The embedded loop against an engine that only takes down what it is told."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from scripted import ScriptedEngine, SilentView
+
+from balancedstream.core.observations import BatchSample, ShuffleRecord, TaskSample
+from balancedstream.core.policy import BalancePolicy, Policy, ScalingPolicy
+from balancedstream.engine.events import (
+    BatchFinished,
+    Event,
+    ExecutorRemoved,
+    QueryEnded,
+    QueryStarted,
+    StatefulOperator,
+)
+from balancedstream.loop.controller import Controller
+from balancedstream.record.history import History
+from balancedstream.record.journal import Journal
+from balancedstream.record.records import RunInfo
+from balancedstream.record.spectators import Metrics
+from balancedstream.shuffling import collecting
+
+OPERATOR = StatefulOperator((0,), "StateStoreSave", 4)
+SKEWED_S = (4.0, 3.0, 0.5, 0.5)
+
+
+def batch(
+    number: int,
+    placement: Mapping[int, str],
+    busy_s: tuple[float, ...],
+    *,
+    every_s: float = 10.0,
+    duration_s: float = 5.0,
+) -> BatchFinished:
+    at_s = 1000.0 + every_s * number
+    tasks = tuple(
+        TaskSample("q", 0, p, number, placement[p], busy_s[p], 100, 1000, at_s)
+        for p in range(len(busy_s))
+    )
+    sample = BatchSample("q", number, at_s, duration_s, 400, interval_s=every_s)
+    return BatchFinished("q", sample, tasks, (OPERATOR,), 0)
+
+
+def run(
+    events: list[Event],
+    policy: Policy | None = None,
+    cores: dict[str, int] | None = None,
+    engine_type: type[ScriptedEngine] = ScriptedEngine,
+) -> tuple[ScriptedEngine, History, SilentView]:
+    engine = engine_type(events, cores or {"a": 1, "b": 1})
+    history = History(RunInfo("test", 1000.0, 2, "4.3.0", "3.11"))
+    view = SilentView()
+
+    def clock() -> float:
+        return engine.now_s
+
+    controller = Controller(
+        engine,
+        policy or Policy(),
+        Journal(history, view, Metrics(), clock),
+        clock=clock,
+    )
+    controller.start()
+    controller.stop()
+    return engine, history, view
+
+
+ALL_ON_A = {0: "a", 1: "a", 2: "a", 3: "a"}
+
+
+def test_a_hot_executor_is_relieved_and_the_move_is_ticked_off_when_the_task_is_there() -> None:
+    engine, history, _ = run(
+        [
+            QueryStarted("q", "run"),
+            batch(0, ALL_ON_A, SKEWED_S),
+            batch(1, ALL_ON_A, SKEWED_S),
+            batch(2, {**ALL_ON_A, 0: "b"}, SKEWED_S),
+            batch(3, {**ALL_ON_A, 0: "b"}, SKEWED_S),
+        ]
+    )
+    assert engine.placed == [{0: "b"}, {}], "placed once, and let go once the task was there"
+    assert [m.settled_s is not None for m in history.moves] == [True]
+
+
+def test_the_first_batch_is_no_measurement() -> None:
+    engine, history, _ = run([batch(0, ALL_ON_A, SKEWED_S)])
+    assert engine.placed == []
+    assert history.totals.batches == 1
+
+
+def test_nothing_moves_when_balancing_only_advises_but_the_advice_is_kept() -> None:
+    engine, history, _ = run(
+        [batch(n, ALL_ON_A, SKEWED_S) for n in range(3)],
+        Policy(balance=BalancePolicy(mode="advise")),
+    )
+    assert engine.placed == []
+    assert history.decisions[-1].reason.startswith("advise: 1 move")
+
+
+def test_a_move_whose_target_is_lost_is_given_up_with_the_reason() -> None:
+    _, history, view = run(
+        [
+            batch(0, ALL_ON_A, SKEWED_S),
+            batch(1, ALL_ON_A, SKEWED_S),
+            ExecutorRemoved("b", "lost"),
+            batch(2, ALL_ON_A, SKEWED_S),
+        ]
+    )
+    assert history.totals.moves_dropped == 1
+    assert view.moves[-1].dropped_reason == "executor b is gone or leaving"
+    assert view.notes == ["executor b left: lost"]
+
+
+def test_a_task_that_never_comes_to_its_target_is_given_up_after_five_batches() -> None:
+    _, _, view = run([batch(n, ALL_ON_A, SKEWED_S) for n in range(7)])
+    dropped = [m.dropped_reason for m in view.moves if m.dropped_reason]
+    assert dropped
+    assert "after 5 batches" in dropped[0]
+
+
+def test_moves_under_way_are_dropped_when_their_query_ends() -> None:
+    _, history, _ = run(
+        [batch(0, ALL_ON_A, SKEWED_S), batch(1, ALL_ON_A, SKEWED_S), QueryEnded("q", None)]
+    )
+    assert [m.dropped_reason for m in history.moves] == ["the query ended"]
+
+
+def test_a_query_that_starts_again_counts_as_a_restart() -> None:
+    _, history, _ = run([QueryStarted("q", "1"), QueryEnded("q", None), QueryStarted("q", "2")])
+    assert history.totals.restarts == 1
+
+
+def test_an_executor_leaves_only_when_no_partition_runs_on_it_any_more() -> None:
+    idle_s = (0.1, 0.1, 0.1, 0.1)
+    spread = {0: "a", 1: "a", 2: "b", 3: "b"}
+    policy = Policy(
+        scaling=ScalingPolicy(
+            min_executors=1,
+            max_executors=2,
+            min_batches=2,
+            stabilization_s=0.0,
+            stabilization_batches=0,
+            scale_in_delay_s=20.0,
+            window_s=60.0,
+        )
+    )
+    events: list[Event] = [batch(n, spread, idle_s) for n in range(8)]
+    engine, history, _ = run(events, policy)
+    assert history.totals.scale_actions == 1
+    assert engine.draining == {"a"}
+    assert engine.removed == [], "its partitions still ran there"
+
+    onto_b = dict.fromkeys(range(4), "b")
+    engine, _, _ = run([*events, *(batch(n, onto_b, idle_s) for n in range(8, 11))], policy)
+    assert engine.removed == ["a"]
+
+
+def test_a_stream_with_a_slow_trigger_is_scaled_as_well() -> None:
+    every_s = 1800
+    evenly = {0: "a", 1: "a", 2: "b", 3: "b"}
+    full_s = (850.0, 850.0, 850.0, 850.0)
+    engine, _, _ = run(
+        [batch(n, evenly, full_s, every_s=every_s, duration_s=1750.0) for n in range(8)],
+        Policy(scaling=ScalingPolicy(max_executors=4)),
+    )
+    assert engine.counts, "five batches were measured, whatever time they took"
+
+
+def test_a_task_waits_for_its_executor_longer_than_a_batch() -> None:
+    engine, _, _ = run([batch(0, ALL_ON_A, SKEWED_S)])
+    assert engine.wait_s == 15.0
+
+
+def test_a_task_waits_for_its_executor_by_usual_batches_not_by_the_first_one() -> None:
+    engine, _, _ = run(
+        [batch(n, ALL_ON_A, SKEWED_S, duration_s=s) for n, s in enumerate([90.0, 4.0, 5.0, 5.0])]
+    )
+    assert engine.wait_s == 15.0
+
+
+def test_nothing_waits_long_for_an_executor_that_is_gone() -> None:
+    engine, _, _ = run(
+        [
+            *(batch(n, ALL_ON_A, SKEWED_S, duration_s=20.0) for n in range(3)),
+            ExecutorRemoved("a", "killed"),
+        ]
+    )
+    assert engine.wait_s == 3.0
+
+
+def test_a_drained_executor_that_leaves_cuts_no_wait() -> None:
+    engine, _, _ = run(
+        [
+            *(batch(n, ALL_ON_A, SKEWED_S, duration_s=10.0) for n in range(3)),
+            ExecutorRemoved("b", "retired"),
+        ]
+    )
+    assert engine.wait_s == 30.0
+
+
+class ShufflingEngine(ScriptedEngine):
+    """While it is asked for events, batches of a shuffle end."""
+
+    def wait(self, timeout_s: float) -> Event | None:
+        event = super().wait(timeout_s)
+        if isinstance(event, BatchFinished):
+            number = event.sample.batch
+            collecting._tell_watchers(
+                ShuffleRecord(
+                    at_s=1000.0,
+                    shuffle="classify by kind",
+                    batch=number,
+                    records=100,
+                    by_estimates=number > 1,
+                    estimated_s=(1.0, 1.0),
+                    real_s=(2.0, 1.0),
+                    error=0.1,
+                    equal_error=0.5,
+                    trusted=0 < number < 2,
+                    reason="the estimates were off by 10 %",
+                )
+            )
+        return event
+
+
+def test_batches_of_a_shuffle_are_taken_down_and_a_change_of_its_routing_is_said() -> None:
+    placement = dict.fromkeys(range(4), "a")
+    events: list[Event] = [batch(n, placement, (1.0, 1.0, 1.0, 1.0)) for n in range(3)]
+    _, history, view = run(events, engine_type=ShufflingEngine)
+    assert [record.batch for record in history.shuffles] == [0, 1, 2]
+    assert view.notes == [
+        "classify by kind: estimated costs from batch 2 on: the estimates were off by 10 %",
+        "classify by kind: round robin from batch 3 on: the estimates were off by 10 %",
+    ]
+    assert not collecting._watchers

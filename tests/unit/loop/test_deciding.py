@@ -1,0 +1,88 @@
+"""What was measured becomes decisions, told as names of keys may be told."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+
+from scripted import SilentView
+
+from balancedstream.core.keys import name_key
+from balancedstream.core.observations import BatchSample, KeySample, TaskSample
+from balancedstream.core.plan import Plan
+from balancedstream.core.policy import Policy
+from balancedstream.core.restoring import RestoreCost
+from balancedstream.engine.events import BatchFinished, StatefulOperator
+from balancedstream.loop.deciding import Decider
+from balancedstream.loop.ports import FinishedBatch
+from balancedstream.loop.query_keys import KeyState
+from balancedstream.loop.realizing import RealizerState
+from balancedstream.metrics.exporter import Exporter
+from balancedstream.record.history import History
+from balancedstream.record.journal import Journal
+from balancedstream.record.records import RunInfo
+
+OPERATOR = StatefulOperator((0,), "TransformWithState", 3)
+EXECUTORS = {"a": 1, "b": 1}
+PLACEMENT = ("a", "b", "b")
+DE, FR = '"de"', '"fr"'
+
+
+class Keys:
+    """Hot keys of one query."""
+
+    def __init__(self, busy_s: dict[str, float]) -> None:
+        self.busy_s = busy_s
+        self.given_up: set[str] = set()
+        self.batch = 0
+
+    def state(self) -> KeyState:
+        samples = tuple(KeySample("q", 0, k, 0, self.batch, s) for k, s in self.busy_s.items())
+        return KeyState((), frozenset(), {"q": samples}, {"q": self.given_up}, {})
+
+
+class Scene:
+    """A decider whose plans are only written down."""
+
+    def __init__(self, keys: Keys) -> None:
+        self.keys = keys
+        self.plans: list[Plan] = []
+        self.history = History(RunInfo("test", 0.0, 2, "4.3.0", "3.11"))
+        view: Any = SilentView()
+        realizer: Any = SimpleNamespace(
+            state=lambda: RealizerState(0, None, RestoreCost(), {}, keys.state()),
+            apply=lambda plan, why: self.plans.append(plan),
+        )
+        journal = Journal(self.history, view, Exporter(hot_keys="hashed"), lambda: 7.0)
+        self.decider = Decider(realizer, Policy(), journal)
+
+    def run_batch(self, *busy_s: float) -> None:
+        batch = self.keys.batch
+        tasks = tuple(
+            TaskSample("q", 0, p, batch, PLACEMENT[p], s, 10, 0, 50.0) for p, s in enumerate(busy_s)
+        )
+        sample = BatchSample("q", batch, 50.0, 5.0, 40)
+        record: Any = None
+        event = BatchFinished("q", sample, tasks, (OPERATOR,), 0)
+        self.decider.finish_batch(FinishedBatch(event, record, EXECUTORS, 50.0))
+        self.keys.batch += 1
+
+
+def test_a_key_that_was_given_up_is_not_decided_on_again_whatever_was_measured_before() -> None:
+    scene = Scene(Keys({DE: 4.0, FR: 3.0}))
+    for _ in range(3):
+        scene.run_batch(7.0, 0.5, 0.5)
+    assert {placed.key for plan in scene.plans for placed in plan.key_placements} == {FR}
+    scene.plans.clear()
+    scene.keys.given_up = {DE, FR}
+    scene.run_batch(7.0, 0.5, 0.5)
+    assert [placed for plan in scene.plans for placed in plan.key_placements] == []
+
+
+def test_a_key_that_no_assignment_can_split_is_told_of_as_metrics_may_name_it() -> None:
+    scene = Scene(Keys({DE: 6.5}))
+    for _ in range(2):
+        scene.run_batch(7.0, 0.5, 0.5)
+    reasons = [decision.reason for decision in scene.history.decisions]
+    assert any(f"key {name_key(DE, 'hashed')} alone carries" in reason for reason in reasons)
+    assert not any(DE in reason for reason in reasons)

@@ -1,0 +1,270 @@
+"""Plans come true on an engine that only takes down what it is told."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from contextlib import suppress
+
+import pytest
+from scripted import ScriptedEngine, SilentView
+
+from balancedstream.core.observations import BatchSample, TaskSample
+from balancedstream.core.plan import Plan
+from balancedstream.engine.events import BatchFinished, StatefulOperator
+from balancedstream.errors import PlanConflictError, StalePlanError
+from balancedstream.loop.realizing import SETTLE_BATCHES, Realizer, Why
+from balancedstream.record.history import History
+from balancedstream.record.journal import Journal
+from balancedstream.record.records import RunInfo
+from balancedstream.record.spectators import Metrics
+
+KEY = ("q", 0)
+KEY_BATCHES = 3
+OPERATOR = StatefulOperator((0,), "StateStoreSave", 4)
+SPREAD = {0: "a", 1: "a", 2: "b", 3: "b"}
+WHY = Why({KEY: "a is hot"}, "capacity", "all are hot")
+
+
+class Scene:
+    """A realizer with everything around it, after batch 0 of one query."""
+
+    def __init__(self, *executors: str) -> None:
+        self.engine = ScriptedEngine([], dict.fromkeys(executors, 1))
+        self.history = History(RunInfo("test", 0.0, 2, "4.3.0", "3.11"))
+        self.view = SilentView()
+        journal = Journal(self.history, self.view, Metrics(), lambda: 50.0)
+        self.realizer = Realizer(
+            self.engine,  # type: ignore[arg-type]
+            journal,
+        )
+        self.finish(0, SPREAD)
+
+    def finish(self, number: int, placement: Mapping[int, str]) -> None:
+        """A batch ran with this placement."""
+        tasks = tuple(
+            TaskSample("q", 0, partition, number, executor, 1.0, 10, 1000, 50.0)
+            for partition, executor in placement.items()
+        )
+        sample = BatchSample("q", number, 50.0, 5.0, 40)
+        self.realizer.finish_batch(BatchFinished("q", sample, tasks, (OPERATOR,), 0))
+
+    def apply(self, plan: Plan) -> None:
+        self.realizer.apply(plan, WHY)
+
+    def dropped(self) -> list[tuple[int, str | None]]:
+        return [(m.partition, m.dropped_reason) for m in self.history.moves if m.dropped_s]
+
+
+def make_plan(
+    epoch: int,
+    placement: tuple[int, ...],
+    executors: tuple[str, ...] = ("a", "b"),
+    strategy: str = "all-at-once",
+    effective_batch: int | None = None,
+) -> Plan:
+    return Plan(epoch, executors, {KEY: placement}, strategy, effective_batch=effective_batch)
+
+
+def test_only_partitions_that_run_elsewhere_are_moved() -> None:
+    scene = Scene("a", "b")
+    scene.apply(make_plan(1, (0, 1, 1, -1)))
+    assert scene.engine.placed == [{1: "b"}]
+    assert [(m.partition, m.source, m.target, m.reason) for m in scene.history.moves] == [
+        (1, "a", "b", "a is hot")
+    ]
+
+
+def test_a_plan_that_says_what_is_changes_nothing() -> None:
+    scene = Scene("a", "b")
+    scene.apply(make_plan(1, (0, 0, 1, 1)))
+    assert scene.engine.placed == []
+    assert scene.realizer.answer().epoch == 1
+
+
+def test_steps_follow_each_other_as_their_tasks_arrive() -> None:
+    scene = Scene("a", "b")
+    scene.apply(make_plan(1, (1, 1, 1, 1), strategy="fluid"))
+    scene.finish(1, {**SPREAD, 0: "b"})
+    scene.finish(2, dict.fromkeys(range(4), "b"))
+    assert scene.engine.placed == [{0: "b"}, {1: "b"}, {}]
+    assert scene.realizer.state().moving == {}
+
+
+def test_partitions_of_a_lost_executor_are_taken_over_at_once() -> None:
+    scene = Scene("a", "b", "c")
+    del scene.engine.cores["a"]
+    scene.realizer.lose_executor("a")
+    (placed,) = scene.engine.placed
+    assert set(placed) == {0, 1}
+    assert "c" in placed.values(), "the one that has nothing yet"
+    assert {m.reason for m in scene.history.moves} == {"executor a is gone"}
+    scene.finish(1, {**SPREAD, **placed})
+    assert scene.realizer.state().moving == {}
+
+
+def test_moves_under_way_go_on_when_another_executor_is_lost() -> None:
+    scene = Scene("a", "b", "c")
+    scene.apply(make_plan(1, (0, 2, 1, 2), executors=("a", "b", "c"), strategy="fluid"))
+    del scene.engine.cores["b"]
+    scene.realizer.lose_executor("b")
+    first, placed = scene.engine.placed
+    assert first == {1: "c"}
+    assert placed[1] == "c", "what was asserted stays"
+    assert placed[2] in {"a", "c"}
+    assert placed[3] == "c", "which was to come in a later step"
+    ran = {**SPREAD, 1: "c", 2: placed[2], 3: "c"}
+    scene.finish(1, ran)
+    scene.finish(2, ran)
+    assert scene.realizer.state().moving == {}
+    assert scene.dropped() == []
+
+
+def test_a_partition_is_taken_over_by_another_if_the_target_of_its_move_is_lost_too() -> None:
+    scene = Scene("a", "b", "c")
+    scene.apply(make_plan(1, (2, 2, 1, 1), executors=("a", "b", "c")))
+    del scene.engine.cores["a"], scene.engine.cores["c"]
+    scene.realizer.lose_executor("a")
+    assert scene.engine.placed[-1] == {0: "b", 1: "b"}
+    assert scene.dropped() == [(0, "executor a is gone"), (1, "executor a is gone")]
+
+
+def test_a_repeated_plan_is_one_plan() -> None:
+    scene = Scene("a", "b")
+    plan = make_plan(1, (1, 0, 1, 1))
+    scene.apply(plan)
+    scene.apply(plan)
+    assert len(scene.engine.placed) == 1
+
+
+@pytest.mark.parametrize(
+    ("second", "error"),
+    [
+        pytest.param(make_plan(4, (1, 1, 1, 1)), StalePlanError, id="older"),
+        pytest.param(make_plan(5, (1, 1, 1, 1)), PlanConflictError, id="of the same epoch"),
+    ],
+)
+def test_a_plan_is_refused_that_is(second: Plan, error: type[Exception]) -> None:
+    scene = Scene("a", "b")
+    scene.apply(make_plan(5, (1, 0, 1, 1)))
+    with pytest.raises(error):
+        scene.apply(second)
+    assert scene.engine.placed == [{0: "b"}]
+    assert scene.realizer.answer().epoch == 5
+    assert scene.realizer.answer().refused.startswith(f"plan.epoch: {second.epoch}")
+
+
+def test_a_prepared_plan_is_handed_to_the_engine_for_its_batch() -> None:
+    scene = Scene("a", "b")
+    scene.apply(make_plan(1, (1, 0, 1, 1), effective_batch=4))
+    assert scene.engine.from_batches == [4]
+    scene.finish(1, SPREAD)
+    scene.finish(3, SPREAD)
+    scene.finish(4, {**SPREAD, 0: "b"})
+    assert [m.settled_s for m in scene.history.moves] == [50.0]
+
+
+def test_partitions_wait_for_the_keys_of_their_plan(monkeypatch: pytest.MonkeyPatch) -> None:
+    scene = Scene("a", "b")
+    monkeypatch.setattr(scene.realizer._reassigner, "coming_batches", lambda query: KEY_BATCHES)
+    scene.apply(make_plan(1, (0, 1, 1, 1)))
+    assert (scene.engine.placed, scene.engine.from_batches) == ([{1: "b"}], [KEY_BATCHES])
+    for number in range(1, KEY_BATCHES + SETTLE_BATCHES - 1):
+        scene.finish(number, SPREAD)
+    assert scene.dropped() == []
+    scene.finish(KEY_BATCHES + SETTLE_BATCHES - 1, SPREAD)
+    assert [partition for partition, _ in scene.dropped()] == [1]
+
+
+def test_waiting_for_its_batch_does_not_count_as_being_late() -> None:
+    scene = Scene("a", "b")
+    scene.apply(make_plan(1, (1, 0, 1, 1), effective_batch=20))
+    for number in range(1, 20):
+        scene.finish(number, SPREAD)
+    assert scene.dropped() == []
+
+
+def test_a_prepared_plan_is_withdrawn_by_the_next_one() -> None:
+    scene = Scene("a", "b")
+    scene.apply(make_plan(1, (1, 0, 1, 1), effective_batch=4))
+    scene.apply(make_plan(2, (0, 0, 1, 1)))
+    assert scene.engine.placed == [{0: "b"}, {}]
+    assert scene.dropped() == [(0, "withdrawn by plan 2")]
+
+
+def test_a_plan_for_a_batch_that_is_over_takes_effect_next() -> None:
+    scene = Scene("a", "b")
+    scene.finish(6, SPREAD)
+    scene.apply(make_plan(1, (1, 0, 1, 1), effective_batch=5))
+    assert scene.engine.from_batches == [None]
+
+
+def test_a_newer_plan_keeps_the_moves_under_way_that_it_still_wants() -> None:
+    scene = Scene("a", "b")
+    scene.apply(make_plan(1, (1, 0, 1, 1)))
+    scene.apply(make_plan(2, (1, 1, 1, 1)))
+    assert scene.engine.placed[-1] == {0: "b", 1: "b"}
+    assert scene.history.totals.moves == 2
+    assert scene.dropped() == []
+
+
+def test_delayed_repeated_and_reordered_plans_end_in_the_same_placement() -> None:
+    one, two, three = (
+        make_plan(n, p) for n, p in [(1, (1, 1, 1, 1)), (2, (1, 0, 0, 1)), (3, (0, 1, 0, 1))]
+    )
+    last = []
+    for order in ([one, two, three], [one, three, two, one], [three, two], [two, three, three]):
+        scene = Scene("a", "b")
+        for plan in order:
+            with suppress(StalePlanError):
+                scene.apply(plan)
+        last.append(scene.engine.placed[-1])
+    assert last == [{1: "b", 2: "a"}] * 4
+
+
+def test_executors_that_the_plan_has_too_many_of_are_asked_for() -> None:
+    scene = Scene("a", "b")
+    scene.apply(make_plan(1, (0, 0, 1, 1), ("a", "b", "+1")))
+    assert scene.engine.counts == [3]
+    assert scene.realizer.state().requested == 3
+    scene.engine.cores["c"] = 1
+    assert scene.realizer.state().requested is None
+    assert scene.history.totals.scale_actions == 1
+
+
+def test_an_executor_that_the_plan_leaves_out_goes_once_nothing_runs_there() -> None:
+    scene = Scene("a", "b")
+    scene.apply(make_plan(1, (0, 0, 0, 0), ("a",)))
+    assert scene.engine.draining == {"b"}
+    scene.realizer.retire_drained()
+    assert scene.engine.removed == []
+    scene.finish(1, dict.fromkeys(range(4), "a"))
+    scene.realizer.retire_drained()
+    assert scene.engine.removed == ["b"]
+
+
+def test_an_executor_that_replaced_a_lost_one_is_not_sent_away_by_a_plan_that_missed_it() -> None:
+    scene = Scene("a", "b")
+    del scene.engine.cores["b"]
+    scene.engine.cores["c"] = 1
+    scene.apply(make_plan(1, (0, 0, 1, 1), ("a", "b")))
+    assert scene.engine.draining == set()
+    assert scene.engine.placed == [], "nothing can be placed on an executor that is gone"
+
+
+def test_a_request_is_taken_back_when_fewer_will_do() -> None:
+    scene = Scene("a", "b")
+    scene.apply(make_plan(1, (0, 0, 1, 1), ("a", "b", "+1", "+2")))
+    scene.apply(make_plan(2, (0, 0, 1, 1), ("a", "b")))
+    assert scene.engine.counts == [4, 2]
+    assert scene.realizer.state().requested is None
+    assert scene.engine.draining == set()
+
+
+def test_an_executor_that_was_lost_is_still_asked_for() -> None:
+    scene = Scene("a", "b")
+    scene.apply(make_plan(1, (0, 0, 1, 1), ("a", "b", "+1")))
+    scene.engine.cores["c"] = 1
+    del scene.engine.cores["b"]
+    assert scene.realizer.state().requested == 3
+    scene.apply(make_plan(2, (0, 0, 1, 1), ("a", "c", "+1")))
+    assert scene.history.totals.scale_actions == 1, "a replacement is no scaling"

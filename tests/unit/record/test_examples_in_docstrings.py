@@ -1,0 +1,15 @@
+from __future__ import annotations
+
+import doctest
+
+import pytest
+
+from balancedstream.record import wording
+from balancedstream.report import charts, svg
+
+
+@pytest.mark.parametrize("module", [wording, charts, svg], ids=lambda module: module.__name__)
+def test_the_examples_in_docstrings_hold(module):
+    outcome = doctest.testmod(module)
+    assert outcome.attempted > 0
+    assert outcome.failed == 0
