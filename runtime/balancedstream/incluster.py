@@ -93,7 +93,7 @@ def connect() -> client.CoreV1Api:
 def remove_leftover_executors(api: client.CoreV1Api, stream: StreamName) -> None:
     """Deletes the executor pods of the stream's previous Spark application.
 
-    A driver container that was restarted keeps its pod, so nobody else removes them.
+    Kubernetes does not: a driver container that restarts keeps its pod, which owns them.
     """
     selector = executor_selector(stream.name)
     for pod in api.list_namespaced_pod(stream.namespace, label_selector=selector).items:

@@ -102,7 +102,7 @@ def run_app(options: RunOptions) -> int:
 
 @contextmanager
 def _open_plans(stream: str | None) -> Iterator[PlanChannel | None]:
-    """The plans for a driver pod, once what its predecessor left behind is gone."""
+    """The plans for a driver pod, after executors of its predecessor are removed."""
     if stream is None:
         yield None
         return
@@ -266,7 +266,7 @@ class _Run:
 
 
 def explain_cores(history: History) -> list[str]:
-    """A sentence where executors outnumber cores, so that nobody expects what cannot be.
+    """Says what balance cannot do where executors outnumber cores.
 
     Args:
         history: of the run.

@@ -1,6 +1,6 @@
-"""Plans made elsewhere: in Kubernetes the operator makes them, and the driver follows.
+"""Follows plans that are made elsewhere: in Kubernetes the operator makes them.
 
-That the driver takes plans and answers them, instead of listening on a port, is our own design.
+The driver fetches plans and answers them instead of listening on a port; that is our own design.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ class Follower:
     Args:
         realizer: gets the plans.
         plans: brings them.
-        journal: is told what came.
+        journal: records what came.
     """
 
     def __init__(self, realizer: Realizer, plans: PlanChannel, journal: Journal) -> None:
@@ -31,7 +31,7 @@ class Follower:
         self._answered: Answer | None = None
 
     def look_for_plans(self) -> None:
-        """Applies a plan that has come; answers when there is something new to say."""
+        """Applies a new plan; answers when there is something new to say."""
         text = self._plans.take_plan()
         if text is not None:
             self._apply(text)

@@ -1,4 +1,4 @@
-"""What the loop talks to: the Spark application, whoever makes plans, and where plans come from."""
+"""What the loop talks to: the Spark application, the maker of plans, and where plans come from."""
 
 from __future__ import annotations
 

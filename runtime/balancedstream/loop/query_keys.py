@@ -16,16 +16,16 @@ NO_ARRIVAL = -1
 
 @dataclass(frozen=True, slots=True)
 class KeyState:
-    """Where keys are on their way to the plan in force.
+    """How far keys are on their way to the plan in force.
 
     Attributes:
-        placements: of the plan in force, apart from what was given up, and of keys that it does
-            not name.
+        placements: those of the plan in force, without what was given up, and of keys that it
+            does not name.
         settling: queries that have keys which have not arrived yet.
         samples: the hot keys of each query's last batch.
         immovable: by query, keys that cannot move whatever they cost, or were given up.
         last_arrivals: by query, the last batch in which keys changed their partition, or
-            `NO_ARRIVAL`; what was measured before is void.
+            `NO_ARRIVAL`; measurements from before are void.
     """
 
     placements: tuple[KeyPlacement, ...]

@@ -1,8 +1,8 @@
 """Makes plans come true: moves partitions in steps, starts executors, drains and retires them.
 
-The same in both homes: embedded, the controller makes the plans; in Kubernetes the operator does.
-The steps are Megaphone's (`core.migration`); that a plan is only a wish, asserted until the tasks
-are there, is our own design.
+Both homes share this: embedded, the loop makes the plans itself; in Kubernetes the operator does.
+The steps are Megaphone's (`core.migration`). A plan is a wish that is repeated until the tasks run
+where it says; that is our own design.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from balancedstream.loop.reassigning import KeyReassigner
 from balancedstream.record.journal import Journal
 
 SETTLE_BATCHES = 5
-"""A move whose task is not on its target after so many batches is given up, with the reason."""
+"""A move is given up, with the reason, if its task is not on the target after this many batches."""
 
 
 @dataclass(frozen=True)
@@ -34,8 +34,8 @@ class Why:
 
     Attributes:
         moves: for the moves of each (query, operator) that is balanced; others follow `scaling`.
-        verdict: what was found of the number of executors.
-        scaling: why that number changes.
+        verdict: what the scaling decision found.
+        scaling: why the number of executors changes.
         keys: for the keys of each query that go to another state partition.
     """
 
@@ -47,12 +47,12 @@ class Why:
 
 @dataclass(frozen=True, slots=True)
 class RealizerState:
-    """Where an application is on its way to the plan in force.
+    """How far an application is on its way to the plan in force.
 
     Attributes:
-        epoch: of the newest plan that was accepted; 0 before the first.
-        requested: executors asked for while they are not all there; None when they are.
-        restore_cost: what loading moved state costs.
+        epoch: of the newest accepted plan; 0 before the first.
+        requested: executors asked for until all of them run; None when they do.
+        restore_cost: what restoring moved state costs.
         moving: target of each partition whose move is under way, by (query, operator).
         keys: the same for keys.
     """
@@ -66,14 +66,14 @@ class RealizerState:
 
 @dataclass
 class _Migration:
-    """The moves of one operator that are under way: some asserted, the rest still to come."""
+    """The moves of one operator that are under way: some requested, the rest waiting."""
 
     coming: deque[tuple[Move, ...]]
     asserted: dict[int, Move] = field(default_factory=dict)
     asserted_after_batch: int = -1
 
     def targets(self) -> dict[int, str]:
-        """Partition to where it shall go, of all moves that are left."""
+        """The target of each partition whose move has not ended."""
         left = {move.partition: move.target for step in self.coming for move in step}
         return left | {partition: move.target for partition, move in self.asserted.items()}
 
@@ -83,7 +83,7 @@ class Realizer:
 
     Args:
         engine: the application.
-        journal: is told what becomes of every move.
+        journal: records how every move ends.
     """
 
     def __init__(self, engine: Engine, journal: Journal) -> None:
@@ -100,7 +100,7 @@ class Realizer:
         self._reassigner = KeyReassigner(journal)
 
     def state(self) -> RealizerState:
-        """Where things are now, for whoever makes the next plan."""
+        """The present state, for the next plan."""
         asked, live = self._count, len(self._engine.executors())
         return RealizerState(
             epoch=self._plan.epoch if self._plan else 0,
@@ -111,19 +111,19 @@ class Realizer:
         )
 
     def answer(self) -> Answer:
-        """What is said of the plans to whoever makes them."""
+        """The answer to the maker of the plans."""
         return Answer(self._plan.epoch if self._plan else 0, self._refused)
 
     def apply(self, plan: Plan, why: Why) -> None:
-        """Begins to realize a plan; what an older one still had under way is withdrawn.
+        """Begins to realize a plan; moves of an older plan that it drops end.
 
-        A plan with an `effective_batch` is in force from exactly there; where that batch is over,
-        from the next one. The answer says why a plan was refused.
+        A plan with an `effective_batch` takes effect exactly there, or in the next batch if that
+        one is over. The answer says why a plan was refused.
 
         Raises:
             StalePlanError: a newer plan was accepted before.
             PlanConflictError: another plan of this epoch was accepted before.
-            InvalidInputError: a key that is none of its query's; the message names it.
+            InvalidInputError: a key does not belong to its query; the message names it.
         """
         if plan == self._plan:
             return
@@ -133,7 +133,6 @@ class Realizer:
         except BalancedStreamError as error:
             self._refused = str(error)
             raise
-        # Batches are numbered by query: which plan is due when is kept for each of them below.
         self._plan = plan
         self._refused = ""
         self._journal.add_epoch(plan.epoch)
@@ -144,7 +143,7 @@ class Realizer:
             self._migrate(key, plan, why)
 
     def finish_batch(self, event: BatchFinished) -> None:
-        """Takes in where a batch's tasks ran: ticks moves off, gives up those that never come."""
+        """Notes where a batch's tasks ran: settles moves, and gives up those that are overdue."""
         batch = event.sample.batch
         self._last_batches[event.query] = batch
         self._restore_cost = learn_restore_cost(self._restore_cost, event.tasks)
@@ -171,12 +170,12 @@ class Realizer:
         )
 
     def lose_executor(self, executor: str) -> bool:
-        """An executor left or was lost: others take over its partitions, whatever the plan.
+        """Gives the partitions of an executor that left or was lost to others, whatever the plan.
 
         Spark would let their tasks wait for the dead executor as long as for a busy one.
 
         Returns:
-            Whether there were any; one that was drained before had none.
+            Whether it had any; a drained one has none.
         """
         self._retiring.discard(executor)
         live = self._engine.executors()
@@ -201,13 +200,13 @@ class Realizer:
     def _adopt(
         self, key: OperatorKey, urgent: Set[int], moves: Sequence[Move], reason: str
     ) -> None:
-        """Moves that cannot wait for their turn, nor for the batch that a plan may be meant for.
+        """Begins moves at once, without waiting for their step or for the plan's batch.
 
         Args:
-            key: of the operator.
-            urgent: partitions whose moves are under way and now come first.
-            moves: further ones.
-            reason: of those.
+            key: the operator.
+            urgent: partitions whose moves are under way and come first now.
+            moves: new moves.
+            reason: why the new moves are made.
         """
         last_batch = self._last_batches[key[0]]
         migration = self._migrations.setdefault(key, _Migration(deque()))
@@ -225,7 +224,7 @@ class Realizer:
         self._assert(key, migration)
 
     def end_query(self, query: str) -> None:
-        """A query is over, and with it its moves."""
+        """Ends a query's moves with the query."""
         for key in [key for key in self._migrations if key[0] == query]:
             for partition in self._migrations.pop(key).targets():
                 self._journal.drop_move(key, partition, "the query ended")
@@ -235,16 +234,17 @@ class Realizer:
         self._last_batches.pop(query, None)
 
     def retire_drained(self) -> None:
-        """Lets those executors go that no longer run any state partition."""
+        """Removes drained executors that no longer run a state partition."""
         used = {task.executor for tasks in self._tasks.values() for task in tasks.values()}
         for executor in sorted(self._retiring - used):
             self._retiring.discard(executor)
             self._engine.remove_executor(executor)
 
     def _size(self, plan: Plan, why: Why) -> None:
-        """Asks for executors, or drains as many of those that the plan leaves out as are too many.
+        """Asks for executors, or drains surplus ones that the plan does not name.
 
-        One that the plan does not know may have replaced one that was lost: it is wanted.
+        An executor that the plan does not name is kept if the count is right: it may have replaced
+        a lost one.
         """
         live = self._engine.executors()
         asked = len(live) if self._count is None else self._count
@@ -261,7 +261,7 @@ class Realizer:
         self._journal.add_scale(asked, len(live), count, why.verdict, why.scaling)
 
     def _migrate(self, key: OperatorKey, plan: Plan, why: Why) -> None:
-        """Begins an operator's moves; those under way that the plan still wants go on."""
+        """Begins an operator's moves; moves under way that the plan still wants continue."""
         last_batch = self._last_batches[key[0]]
         live = self._engine.executors()
         placement = {partition: task.executor for partition, task in self._tasks[key].items()}
@@ -278,7 +278,7 @@ class Realizer:
             return
         coming_batches = self._reassigner.coming_batches(key[0])
         if from_batch is None and coming_batches:
-            # The placement is for the loads that the keys lead to: they go first.
+            # The placement fits the load after the keys have moved, so keys go first.
             from_batch = last_batch + coming_batches
         for partition, target in left.items():
             if owners.get(partition) != target:

@@ -25,7 +25,7 @@ MAX_NAMED = 5
 """Unknown keys that a note names."""
 
 SWITCH_BATCHES = 3
-"""A key needs a batch to be asked for and one to arrive, and one may be under way already."""
+"""A key takes one batch to be asked for and one to arrive; a third may be running already."""
 
 PATIENCE_BATCHES = 10
 """A key whose state does not arrive within this many batches stays where it is."""
@@ -38,7 +38,7 @@ class KeyReassigner:
     """Realizes key placements on one application.
 
     Args:
-        journal: is told what becomes of them.
+        journal: records how they end.
     """
 
     def __init__(self, journal: Journal) -> None:
@@ -55,7 +55,7 @@ class KeyReassigner:
         self._sent: set[str] = set()
 
     def state(self) -> KeyState:
-        """Where keys are now, for whoever makes the next plan."""
+        """The present state of keys, for the next plan."""
         queries = self._queries
         return KeyState(
             placements=self._find_placements(),
@@ -66,7 +66,7 @@ class KeyReassigner:
         )
 
     def coming_batches(self, query: str) -> int:
-        """In how many batches all keys that are under way will have arrived, if all goes well."""
+        """Batches until all keys under way will have arrived, if all goes well."""
         count = len(self._queries[query].under_way) if query in self._queries else 0
         return SWITCH_BATCHES - 1 + math.ceil(count / self._share) if count else 0
 
@@ -74,8 +74,8 @@ class KeyReassigner:
         """Refuses key placements that are impossible; nothing changes.
 
         Raises:
-            InvalidInputError: a key that is none of its query's, or a partition that this does not
-                have; the message names it.
+            InvalidInputError: a key does not belong to its query, or the query has no such
+                partition; the message names it.
         """
         for placed in plan.key_placements:
             control, query = self._find_control(placed.query), self._queries.get(placed.query)
@@ -85,8 +85,8 @@ class KeyReassigner:
                     control.encoding.check_movable(key)
             if query is not None and placed.partition >= query.partitions:
                 message = (
-                    f"key_placements: key {placed.key} shall go to partition {placed.partition}, "
-                    f"and {placed.query} has {query.partitions}, counted from 0; nothing changed"
+                    f"key_placements: key {placed.key} cannot go to partition {placed.partition}: "
+                    f"{placed.query} has {query.partitions}, counted from 0; nothing changed"
                 )
                 raise InvalidInputError(message)
 
@@ -98,9 +98,9 @@ class KeyReassigner:
         """Begins to realize a plan's key placements; an older plan's moves are withdrawn.
 
         Args:
-            plan: all of it, for all queries.
+            plan: the whole plan, for all queries.
             share: keys that may be handed over in one batch.
-            reasons: query to why its keys go elsewhere, for a person.
+            reasons: by query, why its keys move, for a person.
         """
         self._planned = plan.key_placements
         self._noted_unknown.clear()
@@ -113,14 +113,14 @@ class KeyReassigner:
             self._ask(name, query)
 
     def _send_home(self) -> None:
-        """Of adopted keys: only a plan that has no room for more leaves out what it knows of."""
+        """Gives up adopted keys that a full plan does not name."""
         planned = self._find_planned()
         for name, query in self._queries.items():
             kept = {key for of_query, key in planned if of_query == name} | query.immovable()
             query.adopted = {key: p for key, p in query.adopted.items() if key in kept}
 
     def finish_batch(self, event: BatchFinished) -> None:
-        """Takes in which keys were hot, and which have arrived."""
+        """Notes which keys were hot, and which arrived."""
         name, batch = event.query, event.sample.batch
         control, operator = self._find_control(name), self._find_operator(event)
         if control is None or operator is None:
@@ -137,8 +137,8 @@ class KeyReassigner:
         try:
             epoch = control.read_epoch(batch)
         except (OSError, BalancedStreamError) as error:
-            # The query is right without anybody looking on.
-            self._journal.note(f"{name}: where its keys are cannot be seen: {error}")
+            # The query stays right: only this loop cannot see its keys.
+            self._journal.note(f"{name}: cannot read where its keys are: {error}")
             return
         begins = not query.is_known
         query.epoch, query.is_known = epoch, True
@@ -147,7 +147,7 @@ class KeyReassigner:
         retried = [p for p, since in query.given_up.items() if batch - since > GIVEN_UP_BATCHES]
         for place in retried:
             del query.given_up[place]
-        # A key that the plan knows hashed only can be told from others once it is hot.
+        # A key that the plan names by its hash is known once it is hot.
         if begins or retried or name in self._find_hashed():
             self._ask(name, query)
         for key, route in list(query.under_way.items()):
@@ -162,44 +162,44 @@ class KeyReassigner:
         self._journal.add_keys_under_way(name, len(query.under_way), last_arrival)
 
     def _give_up(self, name: str, query: QueryKeys, control: KeyControl, epoch: Epoch) -> None:
-        """Leaves those keys where they are that do not come: asking goes on batch after batch."""
+        """Leaves keys where they are whose state does not arrive."""
         waiting, wanted = list(query.under_way), query.wanted
         places = [(key, wanted[key]) for key in waiting if key in wanted]
         query.given_up |= dict.fromkeys(places, query.last_batch)
         query.under_way = {}
         query.last_sent = None
         self._adopt(query, control, epoch)
-        why = f"their state was not handed over in {PATIENCE_BATCHES} batches"
+        why = f"their state was not handed over within {PATIENCE_BATCHES} batches"
         self._journal.drop_key_moves(name, waiting, why)
         try:
             control.want(Wish(epoch.routes))
         except (OSError, BalancedStreamError) as error:
-            self._journal.note(f"{name}: its keys go on being asked for: {error}")
+            self._journal.note(f"{name}: cannot take back the request for its keys: {error}")
         self._journal.note(
-            f"{name}: {len(waiting)} keys stay where they are, for {why}; no state is lost. A "
-            "batch that Spark runs twice (foreachBatch with several actions and no persist()) "
-            "keeps keys from moving"
+            f"{name}: {len(waiting)} keys stay where they are because {why}; no state is lost. "
+            "Keys cannot move while Spark runs a batch twice (foreachBatch with several actions "
+            "and no persist())"
         )
 
     def _adopt(self, query: QueryKeys, control: KeyControl, epoch: Epoch) -> None:
-        """Keys shall be where the checkpoint has them."""
+        """Wants keys where the checkpoint has them."""
         query.adopted = query.wanted = {
             key: control.encoding.find_partition(key, route, query.partitions)
             for key, route in epoch.routes.items()
         }
 
     def end_query(self, query: str) -> None:
-        """A query is over; its keys stay where its checkpoint has them."""
+        """Forgets a query that ended; its keys stay where the checkpoint has them."""
         forget_controls(query)
         if query in self._queries:
             waiting = self._queries[query].under_way
             self._journal.drop_key_moves(query, waiting, "the query ended")
-        # Should it begin again: what was given up is not asked for until a new plan comes.
+        # If it begins again, what was given up is not asked for until a new plan comes.
         self._planned = _list_placements(self._find_planned())
         self._queries.pop(query, None)
 
     def _find_hashed(self) -> set[str]:
-        """Queries of which the plan knows keys by their hash only."""
+        """Queries with keys that the plan names by their hash."""
         return {placed.query for placed in self._planned if placed.key.startswith(HASHED)}
 
     def _find_planned(self) -> dict[tuple[str, str], int]:
@@ -235,9 +235,9 @@ class KeyReassigner:
         if query.last_sent == message:
             return
         if query.last_sent is None and name not in self._sent and query.wanted == places:
-            # Nobody but, perhaps, a person has asked for anything so far.
+            # Nothing was asked for so far, except perhaps by a person.
             return
-        # Of what is refused, `places` and so what counts as sent take the adopted place.
+        # Refused keys change `places`, and with it what counts as sent.
         routes = self._find_routes(name, query, control, places)
         if self._send(name, control, routes):
             query.last_sent = message
@@ -261,12 +261,12 @@ class KeyReassigner:
             try:
                 route = epoch.route_of(key)
                 if route and encoding.find_partition(key, route, partitions) == partition:
-                    # It is there already, also where it may not be moved.
+                    # It is there already, even if it may not be moved.
                     routes[key] = route
                 else:
                     routes |= control.find_routes({key: partition}, partitions)
             except InvalidInputError as error:
-                # It was planned before anybody knew the query; the others are none the worse.
+                # The plan was made before the query was known; other keys are not affected.
                 query.refused.add((key, partition))
                 shown = self._journal.name_key(key)
                 why = str(error).replace(key, shown)
@@ -308,7 +308,7 @@ class KeyReassigner:
         still = {key: route for key, route in left.items() if routes.get(key, 0) == route}
         query.under_way = still | {key: target for key, (_, target) in go.items()}
         stay = ways.keys() - go.keys()
-        self._journal.drop_key_moves(name, stay, "it was withdrawn before the key had moved")
+        self._journal.drop_key_moves(name, stay, "withdrawn before the key moved")
         if go:
             ends = {
                 key: (
@@ -321,9 +321,9 @@ class KeyReassigner:
             self._journal.begin_key_moves((name, query.operator), ends, reason, query.last_batch)
 
     def _resolve_places(self, query: str) -> dict[str, int]:
-        """Where a query's keys shall be; those are noted that a plan knows hashed and nobody else.
+        """The planned partitions of a query's keys; notes hashed keys that match no known key.
 
-        Such a key is where Spark's hash has it, if there is one at all.
+        Such a key stays where Spark's hash sends it, if it exists at all.
         """
         placements = self._find_placements()
         places = {placed.key: placed.partition for placed in placements if placed.query == query}
@@ -333,19 +333,19 @@ class KeyReassigner:
             unknown = [key for key in places if key not in known]
             names = ", ".join(unknown[:MAX_NAMED]) + ", ..." * (len(unknown) > MAX_NAMED)
             self._journal.note(
-                f"{query}: none of the keys that are hot now or were reassigned is {names}; a key "
-                "of a plan that is not known yet goes to its partition once it is hot"
+                f"{query}: no key that is hot now or was reassigned matches {names}; a key that a "
+                "plan names by its hash goes to its partition once it is hot"
             )
         return known
 
     def _find_control(self, query: str) -> KeyControl | None:
-        """The one balanced operator of a query: of several, which load is whose is unknown."""
+        """The balanced operator of a query; None if it has several, whose loads look alike."""
         controls = find_controls(query)
         if len(controls) > 1 and query not in self._noted:
             self._noted.add(query)
             self._journal.note(
-                f"{query} has {len(controls)} balanced operators: which of their keys cost what "
-                "cannot be told apart, so none is moved; partitions are"
+                f"{query} has {len(controls)} balanced operators, so the load of a key cannot be "
+                "measured: partitions are balanced, keys are not"
             )
         return controls[0] if len(controls) == 1 else None
 

@@ -1,1 +1,1 @@
-"""What happened in a run, for whoever looks on: history, ports of spectators, wording."""
+"""What happened in a run: its history, the ports of its spectators, and how figures are worded."""

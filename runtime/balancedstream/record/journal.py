@@ -1,4 +1,4 @@
-"""Tells everything that happens to the history, the spectator and the metrics."""
+"""Reports everything that happens to the history, the spectator and the metrics."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ class Journal:
         self._clock = clock
 
     def note(self, text: str) -> None:
-        """A sentence for whoever looks on."""
+        """Shows a sentence to whoever watches."""
         self._spectator.note(text)
 
     def add_batch(
@@ -63,7 +63,7 @@ class Journal:
         self._metrics.on_executors(executors)
 
     def add_restart(self, query: str, reason: str) -> None:
-        """A query that ran before began again."""
+        """A query of this run started again."""
         self._history.add_restart(RestartRecord(self._clock(), query, reason))
 
     def add_shuffle(self, record: ShuffleRecord) -> None:
@@ -84,13 +84,13 @@ class Journal:
         self._metrics.on_query_ended(query)
 
     def add_measurement(self, record: BatchRecord, restore_cost: RestoreCost) -> None:
-        """What a decision that is made elsewhere needs to know, beyond the batch itself."""
+        """Serves what the operator needs for its decisions, beyond the batch itself."""
         for load in record.loads:
             self._metrics.on_imbalance(record.query, load.operator, load.imbalance, load.bound)
         self._metrics.on_restore_cost(restore_cost)
 
     def add_moves_under_way(self, wanted: Mapping[OperatorKey, Sized]) -> None:
-        """How many partitions of each operator are not yet where they shall be."""
+        """Partitions of each operator that are not on their target yet."""
         self._metrics.on_moves_under_way({key: len(moves) for key, moves in wanted.items()})
 
     def add_epoch(self, epoch: int) -> None:
@@ -148,16 +148,16 @@ class Journal:
         self._metrics.on_move()
 
     def add_hot_keys(
-        self, query: str, operator: int, keys: tuple[KeySample, ...], stuck: Set[str]
+        self, query: str, operator: int, keys: tuple[KeySample, ...], immovable: Set[str]
     ) -> None:
-        """The hottest keys of a balanced operator's last batch; those that are stuck stay."""
+        """The hottest keys of a balanced operator's last batch; immovable ones are not served."""
         self._history.add_key_samples(replace(s, key=self.name_key(s.key)) for s in keys)
-        # Whoever decides by the metrics shall not decide on those again.
-        movable = tuple(sample for sample in keys if sample.key not in stuck)
+        # The operator must not decide on immovable keys again.
+        movable = tuple(sample for sample in keys if sample.key not in immovable)
         self._metrics.on_hot_keys(query, operator, movable)
 
     def add_keys_under_way(self, query: str, count: int, last_arrival: int | None) -> None:
-        """How many keys are not yet where they shall be, and when the last ones came."""
+        """Keys that are not in their target partition yet, and when the last ones arrived."""
         self._metrics.on_keys_under_way(query, count, last_arrival)
 
     def begin_key_moves(
@@ -167,10 +167,12 @@ class Journal:
         reason: str,
         after_batch: int,
     ) -> None:
-        """Keys go from one state partition to another."""
+        """Keys begin to move from one state partition to another."""
         query, operator = key
-        told = ", ".join(f"{self.name_key(name)} to {target}" for name, (_, target) in ways.items())
-        self._spectator.note(f"{query}: keys change their state partition: {told}")
+        names = ", ".join(
+            f"{self.name_key(name)} to {target}" for name, (_, target) in ways.items()
+        )
+        self._spectator.note(f"{query}: keys move to another state partition: {names}")
         for name, (source, target) in ways.items():
             self._history.add_key_move(
                 KeyMoveRecord(
@@ -194,15 +196,15 @@ class Journal:
             )
 
     def settle_key_move(self, query: str, key: str, batch: int) -> None:
-        """A key is in its new state partition, with its state."""
+        """A key reached its target partition, with its state."""
         self._history.settle_key_move(
             query, self.name_key(key), settled_s=self._clock(), settled_batch=batch
         )
-        self._spectator.note(f"{query}: key {self.name_key(key)} is there, since batch {batch}")
+        self._spectator.note(f"{query}: key {self.name_key(key)} arrived in batch {batch}")
         self._metrics.on_key_move_settled()
 
     def name_key(self, key: str) -> str:
-        """How a key is told of: hashed unless metrics may show it."""
+        """How a key is shown: hashed unless metrics may show it."""
         plain = self._metrics.key_naming == "plain"
         return key if plain else str(name_key(key, "hashed"))
 

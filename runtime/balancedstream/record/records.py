@@ -113,7 +113,7 @@ class MoveRecord:
         operator: Spark's operator id within the query.
         partition: state partition, 0-based.
         source: executor that held the partition; "" if none did.
-        target: executor that shall hold it.
+        target: executor that is to hold it.
         decided_s: seconds since the Unix epoch.
         reason: why it moves, for a person.
         decided_after_batch: the last finished batch at that time; the move can show in the next.
@@ -157,7 +157,7 @@ class KeyMoveRecord:
         operator: Spark's operator id within the query.
         key: the key, as text or hashed.
         source: state partition that held the key, 0-based.
-        target: state partition that shall hold it.
+        target: state partition that is to hold it.
         decided_s: seconds since the Unix epoch.
         reason: why it moves, for a person.
         decided_after_batch: the last finished batch at that time; the move can show in the next

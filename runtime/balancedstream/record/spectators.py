@@ -27,7 +27,7 @@ class Spectator(Protocol):
         """A decision was taken, "nothing to do" included."""
 
     def on_move(self, record: MoveRecord) -> None:
-        """A move was decided, has settled or was dropped: told each time."""
+        """A move was decided, settled or dropped; called each time."""
 
     def on_scale(self, record: ScaleRecord) -> None:
         """The number of executors is being changed; comes after the decision to scale."""
@@ -42,7 +42,7 @@ class Spectator(Protocol):
 class Metrics:
     """Serves what happens as metrics; no method fails or waits.
 
-    These methods do nothing: an application that nobody scrapes uses this class as it is, and
+    These methods do nothing: an application without metrics uses this class as it is, and
     `metrics.exporter.Exporter` overrides them.
 
     Attributes:
@@ -66,10 +66,10 @@ class Metrics:
         """A decision on an operator's placement, "no change" included."""
 
     def on_moves_under_way(self, counts: Mapping[OperatorKey, int]) -> None:
-        """Partitions that are not yet on their target, by operator; 0 for those left out."""
+        """Partitions that are not on their target yet, by operator; 0 for those left out."""
 
     def on_restore_cost(self, cost: RestoreCost) -> None:
-        """What loading moved state costs."""
+        """What restoring moved state costs."""
 
     def on_epoch(self, epoch: int) -> None:
         """A plan was accepted."""

@@ -126,7 +126,7 @@ def test_a_key_is_under_way_until_its_epoch_has_it_where_it_shall_be(stream: Str
     assert stream.settling() == {"q"}
     stream.run_batch(Epoch(2, 2, {DE: target}, {DE: Arrival(0, Piece("f", 0, 0))}))
     assert (stream.settling(), stream.reassigner.state().last_arrivals["q"]) == (set(), 2)
-    assert stream.view.notes[-1] == 'q: key "de" is there, since batch 2'
+    assert stream.view.notes[-1] == 'q: key "de" arrived in batch 2'
 
 
 def test_the_hottest_keys_are_asked_for_first_and_those_of_unknown_load_last(
@@ -152,7 +152,7 @@ def test_a_key_that_is_prepared_for_a_batch_waits_for_it_and_can_be_withdrawn(
     stream.reassigner.apply(Plan(2, (), {}, "fluid"), SHARE, {})
     assert stream.wish() == Wish({}, "hybrid", SHARE)
     (withdrawn,) = stream.history.key_moves
-    assert withdrawn.dropped_reason == "it was withdrawn before the key had moved"
+    assert withdrawn.dropped_reason == "withdrawn before the key moved"
     stream.run_batch(Epoch())
     assert (stream.settling(), stream.reassigner.state().last_arrivals["q"]) == (set(), -1)
 
@@ -186,8 +186,8 @@ def test_history_and_notes_have_keys_hashed_where_metrics_may_not_show_them() ->
     assert [sample.key for sample in history.key_samples] == [hashed]
     assert [(move.key, move.settled_batch) for move in history.key_moves] == [(hashed, 3)]
     assert view.notes == [
-        f"q: keys change their state partition: {hashed} to 2",
-        f"q: key {hashed} is there, since batch 3",
+        f"q: keys move to another state partition: {hashed} to 2",
+        f"q: key {hashed} arrived in batch 3",
     ]
 
 
@@ -204,7 +204,7 @@ def test_keys_that_do_not_come_are_given_up_and_not_asked_again(stream: Stream) 
     assert stream.settling() == set()
     assert "1 keys stay where they are" in stream.view.notes[-1]
     (dropped,) = stream.history.key_moves
-    assert dropped.dropped_reason == "their state was not handed over in 10 batches"
+    assert dropped.dropped_reason == "their state was not handed over within 10 batches"
     stream.control.want(Wish({FR: 1}))
     stream.plan((DE, 2))
     assert stream.wish() == Wish({}, "hybrid", SHARE), "a plan is told anew after that"
@@ -267,7 +267,7 @@ def test_where_keys_can_not_even_be_given_up_that_is_told_and_the_query_is_looke
     at = {FR: stream.route(FR, 3)}
     for number in range(PATIENCE_BATCHES):
         stream.run_batch(Epoch(number + 1, number + 1, at, asked=(DE,)))
-    assert "its keys go on being asked for" in stream.view.notes[-2]
+    assert "cannot take back the request for its keys" in stream.view.notes[-2]
     assert stream.reassigner.state().immovable["q"] == {DE}
 
 
@@ -277,7 +277,7 @@ def test_a_checkpoint_that_cannot_be_read_hides_where_keys_are_until_the_next_ba
     stream.plan((DE, 2))
     unplanned = BatchSample("q", 99, 0.0, 1.0, 1)
     stream.reassigner.finish_batch(BatchFinished("q", unplanned, (), (OPERATOR,), 0))
-    assert stream.view.notes[-1].startswith("q: where its keys are cannot be seen: ")
+    assert stream.view.notes[-1].startswith("q: cannot read where its keys are: ")
     assert stream.settling() == {"q"}
     at = stream.route(DE, 2)
     stream.run_batch(Epoch(1, 1, {DE: at}, {DE: Arrival(0, Piece("f", 0, 0))}))
@@ -398,8 +398,8 @@ def test_a_hashed_key_is_found_once_it_is_hot(stream: Stream) -> None:
     assert stream.wish() is None
     stream.run_batch(Epoch())
     assert stream.view.notes == [
-        f"q: none of the keys that are hot now or were reassigned is {hashed}; a key of a plan "
-        "that is not known yet goes to its partition once it is hot"
+        f"q: no key that is hot now or was reassigned matches {hashed}; a key that a plan names by "
+        "its hash goes to its partition once it is hot"
     ]
     stream.run_batch(Epoch(), {late: (4, 2.0)})
     assert stream.wish() == Wish({late: stream.route(late, 2)}, "hybrid", SHARE)
@@ -431,7 +431,7 @@ def test_a_key_that_is_none_of_the_query_is_refused_by_its_name(stream: Stream) 
 
 
 def test_a_partition_that_is_not_there_is_refused_by_the_key(stream: Stream) -> None:
-    with pytest.raises(InvalidInputError, match='key "de" shall go to partition 6, and q has 6'):
+    with pytest.raises(InvalidInputError, match='key "de" cannot go to partition 6: q has 6'):
         stream.plan((DE, PARTITIONS))
     assert stream.wish() is None
 
@@ -447,7 +447,7 @@ def test_of_what_was_planned_before_the_query_was_known_only_what_cannot_be_is_l
     assert stream.view.notes == [
         'q: key "de" stays: partition: must be an integer from 0 to 5, not 6',
         "q: key null stays: key null: rows without a key are never moved; nothing changed",
-        'q: keys change their state partition: "fr" to 2',
+        'q: keys move to another state partition: "fr" to 2',
     ]
     stream.run_batch(Epoch())
     assert len(stream.view.notes) == 3
