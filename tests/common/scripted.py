@@ -1,13 +1,12 @@
-"""An engine that only takes down what it is told, and a view that keeps what it is shown."""
+"""An engine that reports a script, and a spectator that keeps what it is shown."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
 
 from balancedstream.engine.events import ApplicationEnded, BatchFinished, Event, ExecutorRemoved
 from balancedstream.loop.ports import Engine
-from balancedstream.record.records import BatchRecord, DecisionRecord, MoveRecord
+from balancedstream.record.records import BatchRecord, DecisionRecord, MoveRecord, ScaleRecord
 from balancedstream.record.spectators import Spectator
 
 
@@ -63,7 +62,7 @@ class ScriptedEngine(Engine):
         self.removed.append(executor)
 
 
-class SilentView(Spectator):
+class RecordingSpectator(Spectator):
     """Keeps moves and notes, shows nothing."""
 
     def __init__(self) -> None:
@@ -72,7 +71,7 @@ class SilentView(Spectator):
 
     def on_batch(self, record: BatchRecord) -> None: ...
     def on_decision(self, record: DecisionRecord) -> None: ...
-    def on_scale(self, record: Any) -> None: ...
+    def on_scale(self, record: ScaleRecord) -> None: ...
     def on_move(self, record: MoveRecord) -> None:
         self.moves.append(record)
 

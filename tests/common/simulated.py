@@ -256,7 +256,7 @@ class Task:
         self._reports: list[dict[str, Any]] = []
         self.outputs: list[Output] = []
         self._processor = MovableProcessor(
-            CountingProcessor(),  # type: ignore[arg-type]
+            CountingProcessor(),
             "keys",
             ENCODING,
             "ProcessingTime",
@@ -288,9 +288,7 @@ class Task:
         for timer_ms, owner in sorted(due):
             self._handle.owner = owner
             self.outputs += self._processor.handleExpiredTimer(
-                owner,
-                self._timers,  # type: ignore[arg-type]
-                Expired(timer_ms),  # type: ignore[arg-type]
+                owner, self._timers, Expired(timer_ms)
             )
             self._handle.deleteTimer(timer_ms)
         self._processor.close()

@@ -6,6 +6,7 @@ import sys
 import time
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -131,6 +132,10 @@ def wait(query: StreamingQuery, done: Callable[[], object]) -> None:
         time.sleep(0.1)
 
 
+def has_batches(said: Said, count: int) -> bool:
+    return len(said) >= count
+
+
 def test_every_batch_gives_what_a_recomputation_gives_also_moved_and_restarted(
     stream: Callable[[int], DataFrame],
     begin: Callable[..., tuple[StreamingQuery, Said]],
@@ -182,7 +187,7 @@ def test_windows_end_late_rows_drop_and_results_are_appended_as_in_sparks_own_ag
     ours = balanced(timed, "user", "window").aggregate(Totals(), "append", window="window")
     runs = [begin(own, "append", "own"), begin(ours, "append", "ours")]
     for query, said in runs:
-        wait(query, lambda said=said: len(said) > 5)
+        wait(query, partial(has_batches, said, 6))
         query.stop()
     (_, own_said), (_, our_said) = runs
     for batch in range(6):

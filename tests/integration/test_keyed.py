@@ -398,9 +398,22 @@ class Run:
             assert time.monotonic() < deadline_s, self.rows[-USERS:]
             time.sleep(0.1)
 
+    def wait_rows(self, count: int) -> None:
+        """Waits until there are that many rows in all."""
+        self.wait(lambda rows: len(rows) >= count)
+
     def wait_batches(self, count: int) -> None:
         last = self.last_batch + count
         self.wait(lambda _: self.last_batch >= last)
+
+    def wait_arrival(self, targets: Mapping[str, int]) -> None:
+        """Waits until each of these users was last in this partition."""
+
+        def have_arrived(_: list[Row]) -> bool:
+            seen = self.partitions()
+            return all(seen[user][-1] == partition for user, partition in targets.items())
+
+        self.wait(have_arrived)
 
     def move(self, partitions_of: dict[str, int], **more: Any) -> None:
         routes = self.control.find_routes(
@@ -644,7 +657,7 @@ def test_a_restarted_query_goes_on_with_its_keys_where_they_were(
     run.wait_batches(1)
     target = (run.partitions()["u1"][-1] + 2) % PARTITIONS
     run.move({"u1": target})
-    run.wait(lambda _: run.partitions()["u1"][-1] == target)
+    run.wait_arrival({"u1": target})
     run.query.stop()
     again = begin(count)
     again.wait_batches(3)
@@ -674,7 +687,7 @@ def test_pandas_processors_and_initial_state_move_too(
         run.wait_batches(1)
         target = (run.partitions()["u2"][-1] + 1) % PARTITIONS
         run.move({"u2": target})
-        run.wait(lambda _, run=run, to=target: run.partitions()["u2"][-1] == to)
+        run.wait_arrival({"u2": target})
         run.query.stop()
         check_ledgers(run.rows, {"u2": 1000})
 
@@ -702,7 +715,7 @@ def test_state_variables_and_timers_do_what_they_do_without_balanced_while_keys_
     while moves < 3 or len(run.rows) < steps * USERS:
         targets = {f"u{n}": (moves + n) % PARTITIONS for n in range(USERS)}
         run.move(targets)
-        run.wait(lambda _, to=targets: {u: p[-1] for u, p in run.partitions().items()} == to)
+        run.wait_arrival(targets)
         moves += 1
     run.query.stop()
     expected = {(row.user, row.step): row.said for row in plain}
@@ -731,8 +744,7 @@ def test_time_to_live_is_kept_to_the_millisecond_and_timers_fire_once_at_their_t
     run = begin(transform)
     moves = 0
     while moves < 8 or run.rows[-1].batch_ms - run.rows[0].batch_ms < 3 * TTL_MS:
-        seen = len(run.rows)
-        run.wait(lambda rows, seen=seen: len(rows) > seen)
+        run.wait_rows(len(run.rows) + 1)
         run.move({f"u{n}": (moves + n) % PARTITIONS for n in range(USERS // 2)})
         moves += 1
     run.query.stop()
@@ -835,7 +847,7 @@ def test_state_that_a_zombie_writes_when_its_batch_is_committed_is_not_what_move
     run.wait_batches(1)
     targets = {row.user: (row.partition + 1) % PARTITIONS for row in run.rows}
     run.move(targets)
-    run.wait(lambda _: {u: p[-1] for u, p in run.partitions().items()} == targets)
+    run.wait_arrival(targets)
     run.wait(lambda _: (tmp_path / "written last").stat().st_size)
     run.wait_batches(1)
     run.query.stop()

@@ -798,8 +798,9 @@ def test_a_batch_that_is_run_again_after_a_restart_sends_each_row_where_it_went_
 def test_bad_input_is_refused_at_once_by_its_field(
     spark: SparkSession, field: str, arguments: dict[str, Any]
 ) -> None:
+    fine: dict[str, Any] = {"cost_key": "kind", "partitions": 2}
     with pytest.raises(InvalidInputError, match=f"^{field}: "):
-        balancedstream.shuffle(texts(spark), **({"cost_key": "kind", "partitions": 2} | arguments))
+        balancedstream.shuffle(texts(spark), **(fine | arguments))
 
 
 def test_columns_that_spark_cannot_tell_apart_are_refused(spark: SparkSession) -> None:
@@ -819,7 +820,7 @@ def test_a_column_that_the_shuffle_adds_itself_is_refused_where_it_is_there_alre
 
 def test_a_cost_key_that_is_no_column_is_refused_by_its_field(spark: SparkSession) -> None:
     with pytest.raises(InvalidInputError, match=r"^cost_key: must be .*not None"):
-        balancedstream.shuffle(texts(spark), cost_key=None, partitions=2)  # type: ignore[arg-type]
+        balancedstream.shuffle(texts(spark), cost_key=None, partitions=2)
 
 
 def test_a_cost_key_that_spark_cannot_hash_is_refused_by_its_field(spark: SparkSession) -> None:

@@ -30,13 +30,13 @@ def travel(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[str], None]]:
 
 
 @pytest.fixture
-def empty_history():
+def empty_history() -> Callable[[], History]:
     """Returns a function that makes a history of a run in which nothing happened yet."""
     return new_history
 
 
 @pytest.fixture
-def simulate():
+def simulate() -> Callable[..., History]:
     """Returns a function that simulates scenarios, one after the other, into one history."""
 
     def run(*scenarios: Scenario, history: History | None = None) -> History:
@@ -49,5 +49,5 @@ def simulate():
 
 
 @pytest.fixture
-def scenario():
+def scenario() -> type[Scenario]:
     return Scenario

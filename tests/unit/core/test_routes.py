@@ -118,7 +118,7 @@ key_types_and_values: list[tuple[KeyType, st.SearchStrategy[Any]]] = [
     ),
 ]
 keys = st.one_of(
-    st.tuples(st.just(key_type), st.none() | values) for key_type, values in key_types_and_values
+    *(st.tuples(st.just(key_type), st.none() | values) for key_type, values in key_types_and_values)
 )
 
 
@@ -139,14 +139,14 @@ def test_fourteen_columns_of_all_types_are_hashed_one_after_the_other() -> None:
     doubles = map(Primitive, ["string", "double", "timestamp"])
     floats = map(Primitive, ["long", "float", "date"])
     integers = map(Primitive, ["integer", "short", "byte", "boolean"])
-    types = [OUTER, *doubles, wide, *floats, narrow, *integers, huge]
+    types: list[KeyType] = [OUTER, *doubles, wide, *floats, narrow, *integers, huge]
     columns = StructKey(tuple((f"c{n}", key_type) for n, key_type in enumerate(types)))
     none = Decimal(0)
     zeros = ((0, "a", (0.0, 0)), "", 0.0, 0, none, 0, 0.0, 0, none, 0, 0, 0, False, none)
     few = [Decimal("-0.00001"), Decimal("-0.1"), Decimal("-0.00000000001")]
     text, nan = "jumps over the lazy dog.", -math.nan
-    negative = ((-100, "def", (-100.0, -100)), text, nan, -100, few[0], -100, nan, -100)
-    negative = (*negative, few[1], -100, -100, -100, True, few[2])
+    begin = ((-100, "def", (-100.0, -100)), text, nan, -100, few[0], -100, nan, -100)
+    negative = (*begin, few[1], -100, -100, -100, True, few[2])
     assert spark_hash(zeros, columns) == 401603227
     assert spark_hash(negative, columns) == 552160517
 

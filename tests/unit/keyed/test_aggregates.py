@@ -240,7 +240,8 @@ def test_a_time_to_live_is_sparks_own() -> None:
 
 def change(method: str, gives: object) -> Aggregator:
     """An aggregator with a method that gives something else."""
-    return type("Changed", (Spread,), {method: lambda self, *_: gives})()
+    changed: Aggregator = type("Changed", (Spread,), {method: lambda self, *_: gives})()
+    return changed
 
 
 @pytest.mark.parametrize(

@@ -165,7 +165,7 @@ def test_a_key_that_is_read_makes_the_same_arrow_column(name: str) -> None:
 def test_a_key_of_several_columns_is_found_by_its_text(name: str) -> None:
     of_type, arrow, values = COLUMNS[name]
     encoding = encode(spark.StringType(), of_type, spark.DoubleType())
-    keys = [("de", value, math.nan) for value in values]
+    keys: list[tuple[Any, ...]] = [("de", value, math.nan) for value in values]
     keys += [(None, values[0], -0.0), ("de", None, None)]
     columns = [
         pa.array([key[position] for key in keys], column)

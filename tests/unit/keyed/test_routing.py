@@ -116,9 +116,12 @@ def test_a_worker_makes_the_table_of_an_epoch_once(
     worker.plan(1, table)
     frozen: list[str] = []
     freeze = KeyEncoding.freeze
-    monkeypatch.setattr(
-        KeyEncoding, "freeze", lambda self, text: frozen.append(text) or freeze(self, text)
-    )
+
+    def note(self: KeyEncoding, text: str) -> Any:
+        frozen.append(text)
+        return freeze(self, text)
+
+    monkeypatch.setattr(KeyEncoding, "freeze", note)
     for batch in (0, 0, 1):
         assert worker.route(batch, "de") == [3]
     assert frozen == ['"de"']

@@ -263,7 +263,7 @@ def test_initial_state_has_columns_of_its_own_and_lives_from_the_batch_that_it_c
         mock.patch.object(processors, "TaskContext"),
         mock.patch.object(processors, "BatchContext", return_value=context),
     ):
-        movable.init(Handle({}))  # type: ignore[arg-type]
+        movable.init(Handle({}))
     movable.handleInitialState((0, "a"), Row(7, "a", None, 0, False), timers)
     rows = iter([Row("a", 1, 0)])
     assert [*movable.handleInputRows((0, "a"), rows, later)] == [(7,) if lives else None]

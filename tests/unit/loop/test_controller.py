@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from scripted import ScriptedEngine, SilentView
+from scripted import RecordingSpectator, ScriptedEngine
 
 from balancedstream.core.observations import BatchSample, ShuffleRecord, TaskSample
 from balancedstream.core.policy import BalancePolicy, Policy, ScalingPolicy
@@ -49,10 +49,10 @@ def run(
     policy: Policy | None = None,
     cores: dict[str, int] | None = None,
     engine_type: type[ScriptedEngine] = ScriptedEngine,
-) -> tuple[ScriptedEngine, History, SilentView]:
+) -> tuple[ScriptedEngine, History, RecordingSpectator]:
     engine = engine_type(events, cores or {"a": 1, "b": 1})
     history = History(RunInfo("test", 1000.0, 2, "4.3.0", "3.11"))
-    view = SilentView()
+    view = RecordingSpectator()
 
     def clock() -> float:
         return engine.now_s

@@ -5,7 +5,7 @@ from __future__ import annotations
 from types import SimpleNamespace
 from typing import Any
 
-from scripted import SilentView
+from scripted import RecordingSpectator
 
 from balancedstream.core.keys import name_key
 from balancedstream.core.observations import BatchSample, KeySample, TaskSample
@@ -48,7 +48,7 @@ class Scene:
         self.keys = keys
         self.plans: list[Plan] = []
         self.history = History(RunInfo("test", 0.0, 2, "4.3.0", "3.11"))
-        view: Any = SilentView()
+        view = RecordingSpectator()
         realizer: Any = SimpleNamespace(
             state=lambda: RealizerState(0, None, RestoreCost(), {}, keys.state()),
             apply=lambda plan, why: self.plans.append(plan),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from prometheus_client.core import Metric
-from scripted import ScriptedEngine, SilentView
+from scripted import RecordingSpectator, ScriptedEngine
 
 from balancedstream.core.observations import BatchSample, TaskSample
 from balancedstream.core.plan import Answer, Plan
@@ -46,9 +46,11 @@ def batch(number: int, placement: dict[int, str]) -> BatchFinished:
     return BatchFinished("q", BatchSample("q", number, at_s, 5.0, 4), tasks, (OPERATOR,), 0)
 
 
-def follow(plans: ScriptedPlans, *events: Event) -> tuple[ScriptedEngine, SilentView, list[Metric]]:
+def follow(
+    plans: ScriptedPlans, *events: Event
+) -> tuple[ScriptedEngine, RecordingSpectator, list[Metric]]:
     engine = ScriptedEngine(list(events), {"a": 1, "b": 1})
-    view = SilentView()
+    view = RecordingSpectator()
     exporter = Exporter()
 
     def clock() -> float:

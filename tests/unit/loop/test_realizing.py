@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from contextlib import suppress
 
 import pytest
-from scripted import ScriptedEngine, SilentView
+from scripted import RecordingSpectator, ScriptedEngine
 
 from balancedstream.core.observations import BatchSample, TaskSample
 from balancedstream.core.plan import Plan
@@ -31,12 +31,9 @@ class Scene:
     def __init__(self, *executors: str) -> None:
         self.engine = ScriptedEngine([], dict.fromkeys(executors, 1))
         self.history = History(RunInfo("test", 0.0, 2, "4.3.0", "3.11"))
-        self.view = SilentView()
+        self.view = RecordingSpectator()
         journal = Journal(self.history, self.view, Metrics(), lambda: 50.0)
-        self.realizer = Realizer(
-            self.engine,  # type: ignore[arg-type]
-            journal,
-        )
+        self.realizer = Realizer(self.engine, journal)
         self.finish(0, SPREAD)
 
     def finish(self, number: int, placement: Mapping[int, str]) -> None:

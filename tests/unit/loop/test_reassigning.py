@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 from pyspark.sql.types import DataType, DoubleType, StringType, StructField, StructType
+from scripted import RecordingSpectator
 
 from balancedstream.core.epochs import Arrival, Epoch, Piece, Wish
 from balancedstream.core.hotkeys import HotKeySketch
@@ -35,20 +36,12 @@ OPERATOR = StatefulOperator((0,), "TransformWithStateInPySpark", PARTITIONS)
 DE, FR = '"de"', '"fr"'
 
 
-class Notes:
-    def __init__(self) -> None:
-        self.notes: list[str] = []
-
-    def note(self, text: str) -> None:
-        self.notes.append(text)
-
-
 class Stream:
     """One balanced query whose batches are made by hand."""
 
     def __init__(self, folder: Path, *key_types: DataType) -> None:
         self.folder = folder
-        self.view: Any = Notes()
+        self.view = RecordingSpectator()
         self.history = History(RunInfo("test", 0.0, 2, "4.3.0", "3.11"))
         self.exporter = Exporter()
         self.reassigner = KeyReassigner(
@@ -177,7 +170,7 @@ def test_the_history_has_each_hot_key_and_where_it_went(stream: Stream) -> None:
 
 def test_history_and_notes_have_keys_hashed_where_metrics_may_not_show_them() -> None:
     history = History(RunInfo("test", 0.0, 2, "4.3.0", "3.11"))
-    view: Any = Notes()
+    view = RecordingSpectator()
     journal = Journal(history, view, Exporter(hot_keys="hashed"), lambda: 7.0)
     hashed = name_key(DE, "hashed")
     journal.add_hot_keys("q", 0, (KeySample("q", 0, DE, 5, 1, 2.0),), set())

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import doctest
+from types import ModuleType
 
 import pytest
 
@@ -9,7 +10,7 @@ from balancedstream.report import charts, svg
 
 
 @pytest.mark.parametrize("module", [wording, charts, svg], ids=lambda module: module.__name__)
-def test_the_examples_in_docstrings_hold(module):
+def test_the_examples_in_docstrings_hold(module: ModuleType) -> None:
     outcome = doctest.testmod(module)
     assert outcome.attempted > 0
     assert outcome.failed == 0

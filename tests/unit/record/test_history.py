@@ -2,11 +2,13 @@ from __future__ import annotations
 
 import json
 import threading
+from collections.abc import Callable
 from dataclasses import replace
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from simulated_runs import Scenario
 
 from balancedstream.core.observations import KeySample, ShuffleRecord
 from balancedstream.errors import InvalidInputError
@@ -53,12 +55,14 @@ def same(left: History, right: History) -> None:
         assert getattr(left, part) == getattr(right, part), part
 
 
-def test_loads_per_executor_skip_partitions_that_no_task_reported():
+def test_loads_per_executor_skip_partitions_that_no_task_reported() -> None:
     reported = OperatorBatchLoad(0, "save", (1.0, 2.0, 0.0, 4.0), ("0", "1", "", "0"), 1.0, 1.0)
     assert reported.executor_busy_s() == {"0": 5.0, "1": 2.0}
 
 
-def test_counters_cover_the_whole_run_while_records_are_bounded(monkeypatch):
+def test_counters_cover_the_whole_run_while_records_are_bounded(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setattr(stores, "OPENING_BATCHES", 5)
     monkeypatch.setattr(stores, "RECENT_BATCHES", 20)
     history = History(RUN)
@@ -70,7 +74,7 @@ def test_counters_cover_the_whole_run_while_records_are_bounded(monkeypatch):
     assert history.queries[0].operator_busy_s == {0: 2_000.0}
 
 
-def test_each_query_keeps_its_own_opening(monkeypatch):
+def test_each_query_keeps_its_own_opening(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(stores, "OPENING_BATCHES", 3)
     monkeypatch.setattr(stores, "RECENT_BATCHES", 4)
     history = History(RUN)
@@ -86,7 +90,9 @@ def test_each_query_keeps_its_own_opening(monkeypatch):
     ]
 
 
-def test_older_batches_lose_their_partitions_but_not_their_imbalance(monkeypatch):
+def test_older_batches_lose_their_partitions_but_not_their_imbalance(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setattr(stores, "OPENING_BATCHES", 2)
     monkeypatch.setattr(stores, "RECENT_MEASUREMENTS", 100)
     history = History(RUN)
@@ -99,7 +105,9 @@ def test_older_batches_lose_their_partitions_but_not_their_imbalance(monkeypatch
     assert {b.loads[0].bound for b in batches} == {1.1}
 
 
-def test_an_opening_too_large_for_its_budget_is_kept_as_long_as_it_is_recent(monkeypatch):
+def test_an_opening_too_large_for_its_budget_is_kept_as_long_as_it_is_recent(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setattr(stores, "OPENING_BATCHES", 10)
     monkeypatch.setattr(stores, "OPENING_MEASUREMENTS", 40)
     monkeypatch.setattr(stores, "RECENT_BATCHES", 10)
@@ -113,7 +121,9 @@ def test_an_opening_too_large_for_its_budget_is_kept_as_long_as_it_is_recent(mon
     assert [b.measurements() > 0 for b in history.batches] == [True] * 2 + [False] * 8 + [True] * 10
 
 
-def test_the_newest_batch_keeps_its_partitions_however_many(monkeypatch):
+def test_the_newest_batch_keeps_its_partitions_however_many(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setattr(stores, "OPENING_MEASUREMENTS", 10)
     monkeypatch.setattr(stores, "RECENT_MEASUREMENTS", 10)
     history = History(RUN)
@@ -122,7 +132,7 @@ def test_the_newest_batch_keeps_its_partitions_however_many(monkeypatch):
     assert [b.measurements() for b in history.batches] == [0, 0, 50]
 
 
-def test_only_the_queries_heard_of_last_are_kept(monkeypatch):
+def test_only_the_queries_heard_of_last_are_kept(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(history_module, "KEPT_QUERIES", 3)
     history = History(RUN)
     for i in range(10):
@@ -132,7 +142,7 @@ def test_only_the_queries_heard_of_last_are_kept(monkeypatch):
     assert history.totals.batches == 20
 
 
-def test_a_move_is_under_way_until_it_settles():
+def test_a_move_is_under_way_until_it_settles() -> None:
     history = History(RUN)
     history.add_move(move(7))
     assert history.moves[0].under_way()
@@ -142,7 +152,7 @@ def test_a_move_is_under_way_until_it_settles():
     assert (history.totals.moves, history.totals.moves_settled) == (1, 1)
 
 
-def test_settling_or_dropping_what_is_not_under_way_changes_nothing():
+def test_settling_or_dropping_what_is_not_under_way_changes_nothing() -> None:
     history = History(RUN)
     history.add_move(move(7))
     history.settle_move("q", 0, 7, settled_s=1_005.0, restore_s=None)
@@ -151,7 +161,7 @@ def test_settling_or_dropping_what_is_not_under_way_changes_nothing():
     assert (history.totals.moves_settled, history.totals.moves_dropped) == (1, 0)
 
 
-def test_a_newer_move_of_the_same_partition_drops_the_older_one():
+def test_a_newer_move_of_the_same_partition_drops_the_older_one() -> None:
     history = History(RUN)
     history.add_move(move(7))
     history.add_move(move(7, decided_s=1_003.0))
@@ -162,7 +172,7 @@ def test_a_newer_move_of_the_same_partition_drops_the_older_one():
     assert (history.totals.moves, history.totals.moves_dropped) == (2, 1)
 
 
-def test_moves_are_bounded_and_the_first_one_is_remembered(monkeypatch):
+def test_moves_are_bounded_and_the_first_one_is_remembered(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(history_module, "KEPT_MOVES", 10)
     history = History(RUN)
     for partition in range(100):
@@ -172,7 +182,7 @@ def test_moves_are_bounded_and_the_first_one_is_remembered(monkeypatch):
     assert history.settle_move("q", 0, 3, settled_s=1.0, restore_s=None) is None
 
 
-def test_a_key_is_under_way_until_it_is_there_or_stays():
+def test_a_key_is_under_way_until_it_is_there_or_stays() -> None:
     history = History(RUN)
     for key in ("de", "fr", "it"):
         history.add_key_move(key_move(key))
@@ -188,7 +198,7 @@ def test_a_key_is_under_way_until_it_is_there_or_stays():
     assert history.queries[0].first_move_after_batch == 1
 
 
-def test_what_is_kept_of_keys_is_bounded(monkeypatch):
+def test_what_is_kept_of_keys_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(history_module, "KEPT_KEY_MOVES", 10)
     monkeypatch.setattr(history_module, "KEPT_KEY_SAMPLES", 20)
     history = History(RUN)
@@ -201,19 +211,23 @@ def test_what_is_kept_of_keys_is_bounded(monkeypatch):
     same(read_history(write_history(history)), history)
 
 
-def test_a_restart_is_counted_for_its_query():
+def test_a_restart_is_counted_for_its_query() -> None:
     history = History(RUN)
     history.add_restart(RestartRecord(1_001.0, "q", "the job started it again"))
     assert history.totals.restarts == history.queries[0].restarts == 1
 
 
-def test_a_simulated_run_survives_the_round_trip(simulate, scenario):
+def test_a_simulated_run_survives_the_round_trip(
+    simulate: Callable[..., History], scenario: type[Scenario]
+) -> None:
     history = simulate(scenario(shift_at=30, grow_at=40), scenario(query="two", seed=2))
     history.add_restart(RestartRecord(1.0, "two", "again"))
     same(read_history(write_history(history)), history)
 
 
-def test_a_trimmed_history_survives_the_round_trip_with_its_counters(monkeypatch):
+def test_a_trimmed_history_survives_the_round_trip_with_its_counters(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setattr(stores, "OPENING_BATCHES", 3)
     monkeypatch.setattr(stores, "RECENT_BATCHES", 10)
     monkeypatch.setattr(stores, "RECENT_MEASUREMENTS", 12)
@@ -227,7 +241,7 @@ def test_a_trimmed_history_survives_the_round_trip_with_its_counters(monkeypatch
     same(read, history)
 
 
-def test_a_history_that_was_read_goes_on_where_it_stopped():
+def test_a_history_that_was_read_goes_on_where_it_stopped() -> None:
     history = History(RUN)
     for partition in range(3):
         history.add_move(move(partition))
@@ -240,6 +254,16 @@ def test_a_history_that_was_read_goes_on_where_it_stopped():
     same(read, history)
 
 
+Record = (
+    BatchRecord
+    | MoveRecord
+    | KeyMoveRecord
+    | KeySample
+    | ScaleRecord
+    | DecisionRecord
+    | RestartRecord
+    | ShuffleRecord
+)
 names = st.text(max_size=8)
 numbers = st.floats(allow_nan=False)
 
@@ -298,7 +322,7 @@ numbers = st.floats(allow_nan=False)
         max_size=12,
     )
 )  # fmt: skip
-def test_any_record_survives_the_round_trip(records):
+def test_any_record_survives_the_round_trip(records: list[Record]) -> None:
     history = History(RUN)
     for record in records:
         match record:
@@ -337,21 +361,23 @@ def test_any_record_survives_the_round_trip(records):
         (lambda lines: [], r"cut short"),
     ],
 )
-def test_a_damaged_history_is_refused_with_the_line_and_field(damage, named):
+def test_a_damaged_history_is_refused_with_the_line_and_field(
+    damage: Callable[[list[str]], list[str]], named: str
+) -> None:
     history = History(RUN)
     history.add_batch(batch(0))
     with pytest.raises(InvalidInputError, match=named):
         read_history(damage(list(write_history(history))))
 
 
-def test_lines_are_json_with_the_record_named():
+def test_lines_are_json_with_the_record_named() -> None:
     history = History(RUN)
     history.add_batch(batch(0))
     kinds = [json.loads(line)["record"] for line in write_history(history)]
     assert kinds == ["run", "batch", "query", "totals"]
 
 
-def test_a_history_can_be_read_while_it_grows():
+def test_a_history_can_be_read_while_it_grows() -> None:
     history = History(RUN)
 
     def grow() -> None:

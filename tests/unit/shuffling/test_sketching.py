@@ -54,8 +54,9 @@ def test_a_sketch_filled_with_many_items_at_once_is_that_of_the_core_to_the_last
     filler = SketchFiller(CostSketch(epsilon, 0.3, seed=seed))
     expected = CostSketch(epsilon, 0.3, seed=seed)
     for seen in batches:
-        items, costs_s, records = ([row[at] for row in seen] for at in range(3))
-        filler.update(array(items), np.array(costs_s, np.float64), array(records))
+        costs_s = np.array([cost_s for _, cost_s, _ in seen], np.float64)
+        items, records = array([item for item, _, _ in seen]), array([count for *_, count in seen])
+        filler.update(items, costs_s, records)
         fill(expected, seen)
     assert filler.make_sketch().to_bytes() == expected.to_bytes()
 

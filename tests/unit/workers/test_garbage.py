@@ -37,7 +37,7 @@ class Node:
 def run_task() -> weakref.ref[Node]:
     """What PySpark does for a task, and for the worker after it; returns what was of the task."""
     node = Node()
-    TaskContext._taskContext = SimpleNamespace()  # type: ignore[assignment]
+    TaskContext._taskContext = SimpleNamespace()
     spare_loaded_modules()
     spare_loaded_modules()
     # A collection within a task is none between two.

@@ -49,9 +49,10 @@ def test_a_row_is_as_spark_makes_it_but_for_the_hidden_columns() -> None:
 
 
 def test_what_is_cut_off_a_row_leaves_the_other_cells_their_names() -> None:
-    key = cut_row(Row(route=3, user="de", n=7), slice(1, None))
+    key: Any = cut_row(Row(route=3, user="de", n=7), slice(1, None))
     assert (key, key.user, key.n) == (("de", 7), "de", 7)
-    assert cut_row(Row(n=7, expires_ms=9), slice(-1)).asDict() == {"n": 7}
+    value: Any = cut_row(Row(n=7, expires_ms=9), slice(-1))
+    assert value.asDict() == {"n": 7}
     assert type(cut_row((3, "de"), slice(1, None))) is tuple
     assert cut_row(Row(3, "de"), slice(1, None)) == ("de",)
 
@@ -82,7 +83,8 @@ def strip_frames(
     rows: list[list[tuple[Any, ...]]], awaited: set[str], schema: StructType = SCHEMA
 ) -> list[pd.DataFrame]:
     """As PySpark makes frames of rows, with other names where one comes twice or is odd."""
-    named = namedtuple("named", [*schema.names, ROUTE_COLUMN], rename=True)
+    names = [*schema.names, ROUTE_COLUMN]
+    named: Any = namedtuple("named", names, rename=True)  # type: ignore[misc]
     frames = (pd.DataFrame([named(*row) for row in chunk]) for chunk in rows)
     return [*StripFrames(schema, ["user"])(frames, KEY, awaited)]
 
