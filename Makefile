@@ -39,11 +39,11 @@ oldest-spark: $(VENV)/.ready
 	@sed 's/^pyspark==.*/pyspark==$(OLDEST_SPARK)/' constraints.txt > .venv-oldest/constraints.txt
 	@.venv-oldest/bin/python -m pip install --quiet --disable-pip-version-check -c .venv-oldest/constraints.txt -e '.[dev,e2e,examples,kubernetes,operator]'
 	@.venv-oldest/bin/python -m pytest -n 2 --dist loadfile tests/integration/test_engine.py \
-	  tests/integration/test_keyed.py::test_a_key_moves_with_its_whole_state_and_no_other_key_changes_its_partition \
-	  tests/integration/test_keyed.py::test_a_checkpoint_that_is_not_mounted_is_refused_before_there_is_any_data \
+	  tests/integration/test_keyed_moves.py::test_a_key_moves_with_its_whole_state_and_no_other_key_changes_its_partition \
+	  tests/integration/test_keyed_refusals.py::test_a_checkpoint_that_is_not_mounted_is_refused_before_there_is_any_data \
 	  tests/integration/test_aggregate.py::test_every_batch_gives_what_a_recomputation_gives_also_moved_and_restarted \
 	  tests/integration/test_shuffle.py::test_rows_of_every_type_come_out_as_they_went_in \
-	  tests/integration/test_shuffle.py::test_a_stream_is_learnt_from_batch_to_batch_and_a_failed_batch_is_routed_as_before
+	  tests/integration/test_shuffle_streams.py::test_a_stream_is_learnt_from_batch_to_batch_and_a_failed_batch_is_routed_as_before
 
 $(VENV)/.ready: pyproject.toml constraints.txt
 	@set -eu; \

@@ -9,15 +9,19 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+from keyed_jobs import ROWS, Run, users
 from patience import PATIENCE_S
 from processes import SETTINGS
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import DataFrame, Row, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
+from balancedstream import BalancedFrame, balanced
+from balancedstream.core.observations import ShuffleRecord
 from balancedstream.engine.engine import SparkEngine
 from balancedstream.engine.events import BatchFinished
 from balancedstream.engine.java import check_java
 from balancedstream.engine.session import LocalExecutors, remove_work_folder, tuned_sessions
+from balancedstream.shuffling.collecting import watch
 
 PARTITIONS = 6
 
@@ -107,3 +111,49 @@ def next_batch(engine: SparkEngine, query: str) -> BatchFinished:
 def batches(engine: SparkEngine) -> Callable[[str], BatchFinished]:
     """Waits for the next finished batch of a query."""
     return lambda query: next_batch(engine, query)
+
+
+@pytest.fixture
+def begin_keyed(stream: Callable[[int], DataFrame], tmp_path: Path) -> Iterator[Callable[..., Run]]:
+    """Starts a balanced query on the users, with their rows kept; stops it when the test ends."""
+    runs: list[Run] = []
+
+    def start(
+        transform: Callable[[BalancedFrame], DataFrame],
+        *,
+        data: DataFrame | None = None,
+        where: str = "true",
+        checkpoint: str = "checkpoint",
+    ) -> Run:
+        given = users(stream(ROWS)).where(where) if data is None else data
+        frame = balanced(given, "user")
+        assert frame.control is not None
+        rows: list[Row] = []
+
+        def keep(batch: DataFrame, number: int) -> None:
+            # As people do who look for their jobs in Spark's UI.
+            batch.sparkSession.sparkContext.setJobGroup(f"batch {number}", "a job of mine")
+            rows.extend(batch.collect())
+
+        writer = transform(frame).writeStream.queryName(f"keyed-{len(runs)}")
+        query = (
+            writer.outputMode("update")
+            .foreachBatch(keep)
+            .option("checkpointLocation", str(tmp_path / checkpoint))
+            .start()
+        )
+        runs.append(Run(query, frame, frame.control, rows))
+        return runs[-1]
+
+    yield start
+    for run in runs:
+        run.query.stop()
+
+
+@pytest.fixture
+def shuffle_records() -> Iterator[list[ShuffleRecord]]:
+    """The batches that were shuffled."""
+    records: list[ShuffleRecord] = []
+    stop = watch(records.append)
+    yield records
+    stop()
