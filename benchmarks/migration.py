@@ -250,7 +250,7 @@ def describe(event: BatchFinished, exchanged: Collection[int]) -> dict[str, floa
     others = (task.busy_s for task in event.tasks if task.partition not in exchanged)
     return {
         "batch_s": event.sample.duration_s,
-        "moved": event.handoffs,
+        "moved": event.moved_partitions,
         "restore_s": round(max(restore_s.values()), 3),
         "slowest_s": max(others),
     }

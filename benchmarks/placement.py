@@ -145,7 +145,7 @@ class PlacementBench(Bench[Load]):
             "busy_s": [round(sum(task.busy_s for task in event.tasks), 3) for event in finished],
             "imbalance": [round(decision.imbalance_before, 4) for decision in balance],
             "bound": [round(decision.bound, 4) for decision in balance],
-            "handoffs": [event.handoffs for event in finished],
+            "handoffs": [event.moved_partitions for event in finished],
         }
 
     def count_rows(self, s: float, seed: int) -> DataFrame:

@@ -291,7 +291,7 @@ def describe_batch(event: BatchFinished) -> dict[str, Any]:
         "what": "batch",
         "query": event.query,
         "batch": event.sample.batch,
-        "handoffs": event.handoffs,
+        "handoffs": event.moved_partitions,
         "ran_on": [[t.operator, t.partition, t.executor] for t in event.tasks],
     }
 

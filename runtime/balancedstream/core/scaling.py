@@ -63,17 +63,15 @@ class ScalingDecision:
         executors: how many there should be; the number asked for before, if nothing changes.
         verdict: what the load says.
         reason: the same for a person, with the numbers.
-        needed: executors by DS2's rule before limits and delays; None if it was not computed.
         utilization: part of their time that executors are busy with arriving work; None if
             unknown.
         hottest: the same for the hottest executor; None if unknown.
-        limited: whether a bound or a step limit kept `executors` from `needed`.
+        limited: whether a bound or a step limit kept `executors` from the number that is needed.
     """
 
     executors: int
     verdict: Verdict
     reason: str
-    needed: int | None = None
     utilization: float | None = None
     hottest: float | None = None
     limited: bool = False
@@ -503,7 +501,6 @@ class _Scene:
             count,
             verdict,
             text,
-            needed,
             self.utilization,
             self.hottest,
             limited=verdict in {Verdict.CAPACITY, Verdict.SURPLUS} and count != needed,

@@ -140,11 +140,6 @@ class CostSketch:
         self.row_keys = tuple(_digest(bytes([row]), salt) for row in range(self.rows))
 
     @property
-    def cost_s(self) -> float:
-        """Summed cost of all records, in seconds."""
-        return self._cost_ns / _NS_PER_S
-
-    @property
     def mean_cost_s(self) -> float:
         """Seconds that a record cost on average; 0.0 where there was none."""
         return float(self._cost_ns) / self.records / _NS_PER_S if self.records else 0.0

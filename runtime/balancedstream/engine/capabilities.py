@@ -18,16 +18,12 @@ class Capabilities:
     """What was found to work, and a sentence for each thing that was not.
 
     Attributes:
-        spark_version: as Spark says it.
         placement: tasks can be measured and partitions placed.
-        scaling: executors can be requested and retired.
         problems: sentences for the user, empty when all is well.
         listener: the listener in the driver's JVM, None where there is none.
     """
 
-    spark_version: str
     placement: bool
-    scaling: bool
     problems: tuple[str, ...]
     listener: Any = None
 
@@ -52,14 +48,13 @@ def check_capabilities(spark: SparkSession) -> Capabilities:
             f"Use PySpark {' or '.join(TESTED_VERSIONS)} to have it balanced."
         )
     backend = spark.sparkContext._jsc.sc().schedulerBackend().getClass().getName()
-    alone = backend.endswith("LocalSchedulerBackend")
-    if alone:
+    if backend.endswith("LocalSchedulerBackend"):
         placement = False
         problems.append(
             f"The master {spark.sparkContext.master} has a single executor inside the driver: "
             "there is nothing to balance. Use `--local MIN:MAX`, or a cluster."
         )
-    return Capabilities(version, placement, not alone, tuple(problems), listener)
+    return Capabilities(placement, tuple(problems), listener)
 
 
 def _try_placement(spark: SparkSession) -> bool:

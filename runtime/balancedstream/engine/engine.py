@@ -73,11 +73,6 @@ class SparkEngine:
         """Live executors that take work, id to cores; those that drain are left out."""
         return {e: c for e, c in self._cores.items() if e not in self._draining}
 
-    def operators(self, query: str) -> tuple[StatefulOperator, ...]:
-        """The stateful operators of a running query; empty before its first batch."""
-        run = self._find(query)
-        return run.operators if run else ()
-
     def wait(self, timeout_s: float) -> Event | None:
         """The next event, or None when none came in time."""
         text = self._listener.next(int(timeout_s * 1000))
@@ -224,10 +219,12 @@ class SparkEngine:
         )
         run.last_start_s = started_s
         tasks = _sum_tasks(label, run.last_batch, event["tasks"], run.operators, run.ran_on)
-        handoffs = sum(run.ran_on.get((t.operator, t.partition)) != t.executor for t in tasks)
+        moved_partitions = sum(
+            run.ran_on.get((t.operator, t.partition)) != t.executor for t in tasks
+        )
         run.ran_on = {(t.operator, t.partition): t.executor for t in tasks}
         in_rocksdb = _is_in_rocksdb(progress["stateOperators"])
-        return BatchFinished(label, sample, tasks, run.operators, handoffs, in_rocksdb)
+        return BatchFinished(label, sample, tasks, run.operators, moved_partitions, in_rocksdb)
 
 
 def _is_in_rocksdb(operators: Sequence[Mapping[str, Any]]) -> bool:

@@ -51,7 +51,7 @@ class BatchFinished:
         sample: the batch as a whole.
         tasks: one sample per operator and state partition.
         operators: every stateful operator seen in the query so far.
-        handoffs: partitions that ran on another executor than in the batch before.
+        moved_partitions: partitions that ran on another executor than in the batch before.
         in_rocksdb: whether the checkpoint keeps its state in RocksDB; Spark fixes the kind of
             store when it makes a checkpoint, whatever the session asks for later.
     """
@@ -60,7 +60,7 @@ class BatchFinished:
     sample: BatchSample
     tasks: tuple[TaskSample, ...]
     operators: tuple[StatefulOperator, ...]
-    handoffs: int
+    moved_partitions: int
     in_rocksdb: bool = True
 
     def by_operator(self) -> dict[int, dict[int, TaskSample]]:
