@@ -198,12 +198,12 @@ def decide(
     work, unmeasured = _measure(runs, loads, limits, now_s, last_change_s)
     if settling or not work.partitions:
         return hold(settling or "; ".join(unmeasured) or "no batch was measured yet")
-    scene = _Scene(work, executors, policy, asked)
-    if scene.is_pressed():
-        return scene.relieve()
+    sizing = _Sizing(work, executors, policy, asked)
+    if sizing.is_pressed():
+        return sizing.relieve()
     if missing:
         unmeasured.append(f"measurements failed {missing} times in a row")
-    return scene.give_back(unmeasured)
+    return sizing.give_back(unmeasured)
 
 
 @dataclass(slots=True)
@@ -233,11 +233,11 @@ class _Work:
 
 
 @dataclass(frozen=True, slots=True)
-class _Step:
-    """One batch, and the rows that arrived at the sources in the interval before it."""
+class _Interval:
+    """One batch, and the rows that arrived at the sources since the batch before it began."""
 
     batch: BatchSample
-    interval_s: float
+    length_s: float
     arrived: float
 
 
@@ -295,19 +295,19 @@ def _measure(
         numbers = {number for load in operators.values() for number in load.batches}
         loaded = [batch for batch in run if batch.batch in numbers]
         rows = sum(batch.input_rows for batch in loaded)
-        steps = _steps(run)
-        window = _window(steps, limits, now_s)
+        intervals = _list_intervals(run)
+        window = _window(intervals, limits, now_s)
         if not rows or len(window) < limits.min_batches:
             unmeasured.append(
                 f"query {query}: {len(window)} of {limits.min_batches} recent batches measured, "
                 f"{rows} rows in the last of them"
             )
             continue
-        span_s = sum(step.interval_s for step in window)
-        processed = sum(step.batch.input_rows for step in window) / span_s
+        span_s = sum(interval.length_s for interval in window)
+        processed = sum(interval.batch.input_rows for interval in window) / span_s
         # The whole window tells whether to act; how far must not lag behind a rate that rose.
         arriving = max(_arrival_rate(window), _arrival_rate(window[-limits.min_batches :]))
-        drift = _drift(loaded, [step.batch for step in window], last_change_s)
+        drift = _drift(loaded, [interval.batch for interval in window], last_change_s)
         row_s = 0.0
         for (_, operator), load in operators.items():
             for partition, busy_s in load.busy_s.items():
@@ -318,13 +318,13 @@ def _measure(
                 work.arriving.append(share_s * arriving)
         backlog_rows = window[-1].batch.backlog_rows
         work.backlog += (backlog_rows or 0.0) * row_s
-        if sum(step.batch.duration_s for step in window) >= _BACK_TO_BACK * span_s:
+        if sum(interval.batch.duration_s for interval in window) >= _BACK_TO_BACK * span_s:
             work.back_to_back = True
             work.blind = work.blind or backlog_rows is None
         work.covered_s = max(work.covered_s, now_s - run[0].finished_s + run[0].duration_s)
         highest_row_s = row_s * max(1.0, drift) / min(1.0, drift)
         peaks[0] += arriving * highest_row_s
-        for age, old in _by_age(steps, limits, now_s).items():
+        for age, old in _by_age(intervals, limits, now_s).items():
             peaks[age] += _arrival_rate(old) * highest_row_s
     work.arriving.sort(reverse=True)
     work.peak = max(peaks.values(), default=0.0)
@@ -348,8 +348,8 @@ def _drift(
     return (sum(batch.duration_s for batch in settled) / rows) / (recent_s / recent_rows)
 
 
-def _steps(run: Sequence[BatchSample]) -> list[_Step]:
-    steps = []
+def _list_intervals(run: Sequence[BatchSample]) -> list[_Interval]:
+    intervals = []
     for before, batch in zip([None, *run], run, strict=False):
         if batch.interval_s is None or batch.interval_s <= 0:
             continue
@@ -361,32 +361,38 @@ def _steps(run: Sequence[BatchSample]) -> list[_Step]:
             and batch.backlog_rows is not None
         ):
             arrived += batch.backlog_rows - before.backlog_rows
-        steps.append(_Step(batch, batch.interval_s, arrived))
-    return steps
+        intervals.append(_Interval(batch, batch.interval_s, arrived))
+    return intervals
 
 
-def _window(steps: Sequence[_Step], limits: ScalingPolicy, now_s: float) -> Sequence[_Step]:
+def _window(
+    intervals: Sequence[_Interval], limits: ScalingPolicy, now_s: float
+) -> Sequence[_Interval]:
     """The batches of the last `window_s`, and of a slow stream that still runs some before."""
-    recent = [step for step in steps if step.batch.finished_s >= now_s - limits.window_s]
-    return recent and max(recent, steps[-limits.min_batches :], key=len)
+    recent = [
+        interval for interval in intervals if interval.batch.finished_s >= now_s - limits.window_s
+    ]
+    return recent and max(recent, intervals[-limits.min_batches :], key=len)
 
 
-def _by_age(steps: Sequence[_Step], limits: ScalingPolicy, now_s: float) -> dict[int, list[_Step]]:
+def _by_age(
+    intervals: Sequence[_Interval], limits: ScalingPolicy, now_s: float
+) -> dict[int, list[_Interval]]:
     """The batches of the scale-in delay before the window, in groups as long as the window."""
-    groups: dict[int, list[_Step]] = defaultdict(list)
-    for step in steps:
-        age_s = now_s - step.batch.finished_s
+    groups: dict[int, list[_Interval]] = defaultdict(list)
+    for interval in intervals:
+        age_s = now_s - interval.batch.finished_s
         if limits.window_s < age_s <= limits.scale_in_delay_s:
-            groups[int(age_s / limits.window_s)].append(step)
+            groups[int(age_s / limits.window_s)].append(interval)
     return groups
 
 
-def _arrival_rate(steps: Sequence[_Step]) -> float:
-    rows = sum(step.arrived for step in steps)
-    return max(0.0, rows / sum(step.interval_s for step in steps))
+def _arrival_rate(intervals: Sequence[_Interval]) -> float:
+    rows = sum(interval.arrived for interval in intervals)
+    return max(0.0, rows / sum(interval.length_s for interval in intervals))
 
 
-class _Scene:
+class _Sizing:
     """Executors and the work they have: what the rules look at."""
 
     def __init__(
