@@ -29,7 +29,7 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
 from pyspark.sql.streaming import StreamingQuery
 
-from balancedstream.core.hotspots import PLACE_ONLY, BalanceDecision, diminish
+from balancedstream.core.hotspots import ImbalanceMeasurement, measure_imbalance
 from balancedstream.core.policy import Policy
 from balancedstream.engine.engine import SparkEngine
 from balancedstream.engine.events import BatchFinished, Event
@@ -414,11 +414,11 @@ def count_keys(rows: DataFrame) -> DataFrame:
     return rows.groupBy("key").agg(F.count("*").alias("rows"))
 
 
-def measure_balance(event: BatchFinished, executors: Mapping[str, int]) -> BalanceDecision:
+def measure_balance(event: BatchFinished, executors: Mapping[str, int]) -> ImbalanceMeasurement:
     """Imbalance of a batch and its bound, loading of state excluded, as the controller sees it."""
     busy_s = {task.partition: task.work_s for task in event.tasks}
     placement = {task.partition: task.executor for task in event.tasks}
-    return diminish(busy_s, placement, executors, PLACE_ONLY)
+    return measure_imbalance(busy_s, placement, executors)
 
 
 def alternate(repetition: int, *arms: str) -> tuple[str, ...]:

@@ -167,7 +167,7 @@ class HotKeysBench(Bench[Load]):
         balance = [measure_balance(event, self._engine.executors()) for event in finished]
         return {
             "batch_s": [event.sample.duration_s for event in finished],
-            "imbalance": [round(decision.imbalance_before, 4) for decision in balance],
+            "imbalance": [round(measured.imbalance, 4) for measured in balance],
             "mean_busy_s": [round(self._find_mean_busy_s(event), 3) for event in finished],
             "lightest_task_s": [
                 round(min(task.work_s for task in event.tasks), 3) for event in finished

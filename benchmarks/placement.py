@@ -143,8 +143,8 @@ class PlacementBench(Bench[Load]):
         return {
             "batch_s": [event.sample.duration_s for event in finished],
             "busy_s": [round(sum(task.busy_s for task in event.tasks), 3) for event in finished],
-            "imbalance": [round(decision.imbalance_before, 4) for decision in balance],
-            "bound": [round(decision.bound, 4) for decision in balance],
+            "imbalance": [round(measured.imbalance, 4) for measured in balance],
+            "bound": [round(measured.bound, 4) for measured in balance],
             "handoffs": [event.moved_partitions for event in finished],
         }
 

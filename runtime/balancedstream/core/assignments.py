@@ -18,11 +18,13 @@ from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 from balancedstream.core.hotspots import (
-    PLACE_ONLY,
     RESOLUTION,
     ROUNDING,
     BalanceDecision,
+    Move,
     diminish,
+    measure_imbalance,
+    place_orphans,
     say_count,
 )
 from balancedstream.core.observations import KeySample
@@ -81,7 +83,9 @@ class AssignmentDecision:
         unsplittable: keys that exceed the mean even with the biggest executor to themselves,
             heaviest first. Of those in a partition the heaviest stays there: wherever it goes, it
             is too heavy. The others leave it.
-        reason: the decision on keys in words and numbers; that on partitions is `balance.reason`.
+        outcome: the decision on keys in words and numbers; it names no key.
+        heaviest: part of all busy time that the first of `unsplittable` carries; 0.0 without one.
+        heaviest_load: the same over the mean of an executor.
     """
 
     moves: tuple[KeyMove, ...]
@@ -90,7 +94,30 @@ class AssignmentDecision:
     imbalance_after: float
     bound: float
     unsplittable: tuple[str, ...]
-    reason: str
+    outcome: str
+    heaviest: float = 0.0
+    heaviest_load: float = 0.0
+
+    @property
+    def reason(self) -> str:
+        """The decision on keys, with each key as it is; `balance.reason` is that on partitions."""
+        return self.say_why()
+
+    def say_why(self, name_key: Callable[[str], str] = str) -> str:
+        """The decision on keys.
+
+        Args:
+            name_key: how a key is named, for places where keys must not be seen.
+        """
+        if not self.unsplittable:
+            return self.outcome
+        key, more = name_key(self.unsplittable[0]), len(self.unsplittable) - 1
+        others = f", nor {more} more like it" if more else ""
+        return (
+            f"{self.outcome}; key {key} alone carries {100 * self.heaviest:.0f} % of the busy "
+            f"time, {self.heaviest_load:.2f} x the mean of an executor, and no assignment can "
+            f"split it{others}: balanced(...).aggregate can, where its state can be merged"
+        )
 
 
 class _Outcome(NamedTuple):
@@ -103,7 +130,7 @@ class _Outcome(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class _Scene:
+class _Problem:
     """What is to be decided on, checked and sorted.
 
     Attributes:
@@ -171,7 +198,7 @@ class _Scene:
         for entry in movable:
             rest_s[entry.partition] = max(0.0, rest_s[entry.partition] - entry.busy_s)
         apart = dict(enumerate([*rest_s.values(), *(entry.busy_s for entry in movable)]))
-        spread = diminish(apart, {}, self.executors, PLACE_ONLY).bound
+        spread = measure_imbalance(apart, {}, self.executors).bound
         heaviest_s = max((entry.busy_s for entry in movable), default=0.0)
         lightest_rest_s = min(rest_s.values(), default=0.0)
         return max(
@@ -230,12 +257,12 @@ def assign(
     >>> decision.reason
     '1 key move: imbalance 1.75 → 1.00 (bound 1.00), placement alone would leave 1.75'
     """
-    placed = diminish(loads, placement, executors, PLACE_ONLY)
-    scene = _set_up(keys, loads, _after(placement, placed), executors)
+    placed = _after(placement, place_orphans(loads, placement, executors))
+    problem = _set_up(keys, loads, placed, executors)
 
     def level(moves: Sequence[KeyMove], policy: BalancePolicy) -> _Outcome:
         """What placement makes of the loads that some key moves lead to."""
-        changed = scene.shift(moves)
+        changed = problem.shift(moves)
         balance = diminish(
             changed,
             placement,
@@ -244,23 +271,25 @@ def assign(
             state_bytes=state_bytes,
             move_cost_s=move_cost_s,
         )
-        then = _after(placement, balance)
-        return _Outcome(moves, balance, then, scene.peak_s(changed, then))
+        then = _after(placement, balance.moves)
+        return _Outcome(moves, balance, then, problem.peak_s(changed, then))
 
-    chosen, reason = _choose(scene, policy, level)
-    stuck = scene.unsplittable()
-    if stuck:
-        reason += f"; {_describe(stuck, scene)}"
-    mean_s = scene.mean_s
-    before_s = scene.peak_s(scene.loads, scene.placement)
+    chosen, outcome = _choose(problem, policy, level)
+    unsplittable = problem.unsplittable()
+    mean_s, cores = problem.mean_s, executors.values()
+    # Of all busy time per core.
+    heaviest = unsplittable[0].busy_s / mean_s if unsplittable else 0.0
+    before_s = problem.peak_s(problem.loads, problem.placement)
     return AssignmentDecision(
         moves=tuple(chosen.moves),
         balance=chosen.balance,
         imbalance_before=before_s / mean_s if mean_s else 1.0,
         imbalance_after=chosen.peak_s / mean_s if mean_s else 1.0,
-        bound=scene.bound_s() / mean_s if mean_s else 1.0,
-        unsplittable=tuple(entry.key for entry in stuck),
-        reason=reason,
+        bound=problem.bound_s() / mean_s if mean_s else 1.0,
+        unsplittable=tuple(entry.key for entry in unsplittable),
+        outcome=outcome,
+        heaviest=heaviest / sum(cores),
+        heaviest_load=heaviest / max(cores),
     )
 
 
@@ -300,18 +329,18 @@ def measure_keys(
 
 
 def _choose(
-    scene: _Scene,
+    problem: _Problem,
     policy: BalancePolicy,
     level: Callable[[Sequence[KeyMove], BalancePolicy], _Outcome],
 ) -> tuple[_Outcome, str]:
     """Choose what to move, and say why; with the placement that `policy` asks for where no key."""
-    mean_s = scene.mean_s
+    mean_s = problem.mean_s
     usual = level((), policy)
     if not mean_s:
         return usual, "no key moves: no partition was busy"
-    if not scene.keys:
+    if not problem.keys:
         return usual, "no key moves: no hot key is known"
-    before_s, bound_s = scene.peak_s(scene.loads, scene.placement), scene.bound_s()
+    before_s, bound_s = problem.peak_s(problem.loads, problem.placement), problem.bound_s()
     stop_at = max(policy.stop_at, 1 + RESOLUTION)
     aim_s = stop_at * bound_s * (1 + ROUNDING)
     before, bound = f"{before_s / mean_s:.2f}", f"bound {bound_s / mean_s:.2f}"
@@ -326,9 +355,9 @@ def _choose(
     left = f"{alone.peak_s / mean_s:.2f}"
     if alone.peak_s <= aim_s:
         return alone, f"no key moves: placement alone brings imbalance {before} → {left} ({bound})"
-    best = _search(_part(scene, policy, aim_s), lambda moves: level(moves, even), aim_s)
-    best = _spare(scene, best, lambda moves: level(moves, even), aim_s)
-    objection = _weigh_up(scene, best, alone, policy)
+    best = _search(_part(problem, policy, aim_s), lambda moves: level(moves, even), aim_s)
+    best = _spare(problem, best, lambda moves: level(moves, even), aim_s)
+    objection = _weigh_up(problem, best, alone, policy)
     if objection:
         return usual, f"no key moves: {objection}"
     after = f"{best.peak_s / mean_s:.2f}"
@@ -341,28 +370,28 @@ def _choose(
     return best, reason
 
 
-def _part(scene: _Scene, policy: BalancePolicy, aim_s: float) -> list[KeyMove]:
+def _part(problem: _Problem, policy: BalancePolicy, aim_s: float) -> list[KeyMove]:
     """Part the heaviest partitions, again and again, as long as a move makes them lighter.
 
     A key goes to the coldest executor, or where it would be too heavy for a core there, to the
     lightest partition of all: placement can find an executor for that. Each key moves at most
     once. Any first few of the moves are a sensible assignment too.
     """
-    load_s = dict(scene.loads)
-    busy_s = dict.fromkeys(sorted(scene.executors), 0.0)
+    load_s = dict(problem.loads)
+    busy_s = dict.fromkeys(sorted(problem.executors), 0.0)
     held: defaultdict[str, list[int]] = defaultdict(list)
-    for partition, executor in scene.placement.items():
+    for partition, executor in problem.placement.items():
         busy_s[executor] += load_s[partition]
         held[executor].append(partition)
     waiting: defaultdict[int, list[KeyLoad]] = defaultdict(list)
-    for entry in scene.movable():
+    for entry in problem.movable():
         if entry.busy_s * policy.horizon_batches > entry.handoff_s:
             waiting[entry.partition].append(entry)
     moves = []
     while waiting and len(load_s) > 1:
         source = max(waiting, key=lambda p: (load_s[p], -p))
         others = [executor for executor in held if held[executor] != [source]]
-        coldest = min(others, key=lambda e: (busy_s[e] / scene.executors[e], e))
+        coldest = min(others, key=lambda e: (busy_s[e] / problem.executors[e], e))
         near = min((load_s[p], p) for p in held[coldest] if p != source)[1]
         light = min((load_s[p], p) for p in load_s if p != source)[1]
         offers = []
@@ -379,7 +408,7 @@ def _part(scene: _Scene, policy: BalancePolicy, aim_s: float) -> list[KeyMove]:
             del waiting[source]
         for partition, change_s in ((source, -best.busy_s), (target, best.busy_s)):
             load_s[partition] += change_s
-            busy_s[scene.placement[partition]] += change_s
+            busy_s[problem.placement[partition]] += change_s
         moves.append(KeyMove(best.key, source, target))
     return moves
 
@@ -409,34 +438,34 @@ def _search(
 
 
 def _spare(
-    scene: _Scene, best: _Outcome, level: Callable[[Sequence[KeyMove]], _Outcome], aim_s: float
+    problem: _Problem, best: _Outcome, level: Callable[[Sequence[KeyMove]], _Outcome], aim_s: float
 ) -> _Outcome:
     """Leave those keys where they are, lightest first, that need not move for what is reached."""
     limit_s = max(aim_s, best.peak_s)
     kept = list(best.moves)
-    for move in sorted(kept, key=lambda move: (scene.keys[move.key].busy_s, move.key)):
+    for move in sorted(kept, key=lambda move: (problem.keys[move.key].busy_s, move.key)):
         fewer = [other for other in kept if other is not move]
-        if scene.peak_s(scene.shift(fewer), best.placement) <= limit_s:
+        if problem.peak_s(problem.shift(fewer), best.placement) <= limit_s:
             kept = fewer
     spared = best if len(kept) == len(best.moves) else level(kept)
     return spared if spared.peak_s <= limit_s else best
 
 
-def _weigh_up(scene: _Scene, best: _Outcome, alone: _Outcome, policy: BalancePolicy) -> str:
+def _weigh_up(problem: _Problem, best: _Outcome, alone: _Outcome, policy: BalancePolicy) -> str:
     """Say why the best key moves are not worth it; empty where they are."""
     saved_s = alone.peak_s - best.peak_s
-    left = f"{alone.peak_s / scene.mean_s:.3f}"
+    left = f"{alone.peak_s / problem.mean_s:.3f}"
     if not best.moves or saved_s <= alone.peak_s * ROUNDING:
         return f"none that pays lowers the imbalance {left} that placement alone leaves"
     count = say_count(len(best.moves), "key move")
     if saved_s < policy.min_gain * alone.peak_s:
         return (
-            f"{count} could only lower the imbalance {left} to {best.peak_s / scene.mean_s:.3f}, "
+            f"{count} could only lower the imbalance {left} to {best.peak_s / problem.mean_s:.3f}, "
             f"by less than {100 * policy.min_gain:.3g} %"
         )
     handoff_s: defaultdict[str, float] = defaultdict(float)
     for move in best.moves:
-        handoff_s[best.placement[move.target]] += scene.keys[move.key].handoff_s
+        handoff_s[best.placement[move.target]] += problem.keys[move.key].handoff_s
     if saved_s * policy.horizon_batches <= max(handoff_s.values()):
         return (
             f"{count} would save {saved_s:.3g} s a batch, too little to win back the handoff of "
@@ -445,24 +474,13 @@ def _weigh_up(scene: _Scene, best: _Outcome, alone: _Outcome, policy: BalancePol
     return ""
 
 
-def _describe(stuck: Sequence[KeyLoad], scene: _Scene) -> str:
-    mean_s, cores = scene.mean_s, scene.executors.values()
-    share, alone = stuck[0].busy_s / mean_s / sum(cores), stuck[0].busy_s / mean_s / max(cores)
-    others = f", nor {len(stuck) - 1} more like it" if len(stuck) > 1 else ""
-    return (
-        f"key {stuck[0].key} alone carries {100 * share:.0f} % of the busy time, {alone:.2f} x the "
-        f"mean of an executor, and no assignment can split it{others}: "
-        "balanced(...).aggregate can, where its state can be merged"
-    )
-
-
 def _peak(outcome: _Outcome) -> tuple[float, int]:
     return outcome.peak_s, len(outcome.moves)
 
 
-def _after(placement: Mapping[int, str], balance: BalanceDecision) -> dict[int, str]:
+def _after(placement: Mapping[int, str], moves: Iterable[Move]) -> dict[int, str]:
     """Where every partition runs once the moves are made, by partition."""
-    targets = {move.partition: move.target for move in balance.moves}
+    targets = {move.partition: move.target for move in moves}
     return dict(sorted((dict(placement) | targets).items()))
 
 
@@ -471,7 +489,7 @@ def _set_up(
     loads: Mapping[int, float],
     placement: Mapping[int, str],
     executors: Mapping[str, int],
-) -> _Scene:
+) -> _Problem:
     """Check the keys, and let those of a partition cost no more than it does."""
     loads = {partition: loads.get(partition, 0.0) for partition in placement}
     entries: dict[str, KeyLoad] = {}
@@ -493,4 +511,4 @@ def _set_up(
         claimed, load_s = math.fsum(claimed_s[entry.partition]), loads[entry.partition]
         if claimed > load_s:
             entries[key] = replace(entry, busy_s=entry.busy_s * load_s / claimed)
-    return _Scene(dict(sorted(entries.items())), loads, placement, executors)
+    return _Problem(dict(sorted(entries.items())), loads, placement, executors)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields
 from typing import Any, Literal, TypeVar
 
@@ -112,15 +112,19 @@ class Decision:
         """
         return bool(self.balance[operator].moves or self.key_moves(operator))
 
-    def say_why(self, operator: tuple[str, int]) -> str:
+    def say_why(self, operator: tuple[str, int], name_key: Callable[[str], str] = str) -> str:
         """The reason: on an operator's keys, where they can be moved, and on its partitions.
+
+        Args:
+            operator: that the reason is about.
+            name_key: how a key is named, for places where keys must not be seen.
 
         >>> tasks = tuple(TaskSample("q", 0, p, 1, "a", 1.0, 5, 0, 9.0) for p in range(4))
         >>> decide(Observation(10.0, {"a": 1, "b": 1}, tasks), Policy()).say_why(("q", 0))
         '2 moves: imbalance 2.00 → 1.00 (bound 1.00)'
         """
         reason, assignment = self.balance[operator].reason, self.keys.get(operator)
-        return f"{assignment.reason}; {reason}" if assignment else reason
+        return f"{assignment.say_why(name_key)}; {reason}" if assignment else reason
 
 
 def decide(observation: Observation, policy: Policy) -> Decision:

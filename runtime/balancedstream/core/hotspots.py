@@ -16,6 +16,7 @@ from collections import Counter, defaultdict
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import accumulate, combinations
+from types import MappingProxyType
 from typing import NamedTuple
 
 from balancedstream.core.policy import BalancePolicy
@@ -29,10 +30,6 @@ ROUNDING = 1e-9
 
 RESOLUTION = 0.005
 """An executor this near to the aim has reached it: no measured load is exact to a thousandth."""
-
-PLACE_ONLY = BalancePolicy(act_above=1000.0, stop_at=1000.0, min_gain=1.0)
-"""Nothing is ever uneven enough for this policy: `diminish` then only measures, and places
-partitions that have no live executor."""
 
 # How many of the coldest executors are asked for an exchange with the hottest.
 _PARTNERS = 64
@@ -89,6 +86,19 @@ class BalanceDecision:
     reason: str
 
 
+@dataclass(frozen=True, slots=True)
+class ImbalanceMeasurement:
+    """How uneven a placement is, and how even any placement can be.
+
+    Attributes:
+        imbalance: as in `BalanceDecision`, over the partitions that have a live executor.
+        bound: no placement of all partitions has less imbalance.
+    """
+
+    imbalance: float
+    bound: float
+
+
 class _Group(NamedTuple):
     """Partitions of one executor that change places together; ordered by weight.
 
@@ -128,17 +138,17 @@ class _Exchange(NamedTuple):
         )
 
 
-class _Step(NamedTuple):
+class _Improvement(NamedTuple):
     """Partitions that change places, with their new executors, and the peak that results."""
 
     targets: Mapping[int, str]
     peak: float
 
 
-class _Plan(NamedTuple):
+class _Relief(NamedTuple):
     """Steps that pay, the imbalance that they lead to, and why there are no more."""
 
-    steps: Sequence[_Step]
+    steps: Sequence[_Improvement]
     imbalance: float
     remark: str
 
@@ -188,27 +198,17 @@ def diminish(
     >>> decision.reason
     '1 move: imbalance 1.75 → 1.00 (bound 1.00)'
     """
-    groups = _weigh(loads, placement, state_bytes or {}, move_cost_s or {}, policy)
-    _check_executors(executors)
-    held: dict[str, list[_Group]] = {executor: [] for executor in sorted(executors)}
-    orphans: list[_Group] = []
-    for partition, group in groups.items():
-        held.get(placement.get(partition, ""), orphans).append(group)
-
+    groups = _weigh(loads, placement, state_bytes or {}, move_cost_s or {}, policy.horizon_batches)
+    held, orphans = _hold(groups, placement, executors)
     before = _Layout(held, executors).imbalance
     homes = _place(orphans, held, executors)
     bound = _bound(groups, executors)
     unit_s = max(loads.values(), default=0.0) / _HEAVIEST
-    plan = _plan(_Layout(held, executors), bound, policy, frozenset(homes), unit_s)
-    for step in plan.steps:
+    relief = _find_relief(_Layout(held, executors), bound, policy, frozenset(homes), unit_s)
+    for step in relief.steps:
         homes |= step.targets
-    moves = tuple(
-        Move(partition, placement.get(partition, ""), target)
-        for partition, target in homes.items()
-        if placement.get(partition) != target
-    )
-
-    remarks = [plan.remark] if plan.remark else []
+    moves = _list_moves(homes, placement)
+    remarks = [relief.remark] if relief.remark else []
     if orphans:
         remarks.insert(0, f"partitions without a live executor: {len(orphans)}")
     unsplittable = _unsplittable(groups, executors)
@@ -217,16 +217,82 @@ def diminish(
     headline = "no change: "
     if moves:
         headline = (
-            f"{say_count(len(moves), 'move')}: imbalance {before:.2f} → {plan.imbalance:.2f} "
+            f"{say_count(len(moves), 'move')}: imbalance {before:.2f} → {relief.imbalance:.2f} "
             f"(bound {bound:.2f})" + "; " * bool(remarks)
         )
     return BalanceDecision(
         moves=moves,
         imbalance_before=before,
-        imbalance_after=plan.imbalance,
+        imbalance_after=relief.imbalance,
         bound=bound,
         unsplittable=unsplittable,
         reason=headline + "; ".join(remarks),
+    )
+
+
+def measure_imbalance(
+    loads: Mapping[int, float], placement: Mapping[int, str], executors: Mapping[str, int]
+) -> ImbalanceMeasurement:
+    """Measure how uneven a placement is; nothing is decided.
+
+    Args:
+        loads: busy seconds a batch, per partition; a partition that is only placed counts as 0.
+        placement: id of the executor that runs each partition.
+        executors: live executors, id to cores.
+
+    Raises:
+        InvalidInputError: as `diminish`.
+
+    >>> measure_imbalance({0: 4.0, 1: 3.0, 2: 1.0}, {0: "a", 1: "a", 2: "b"}, {"a": 1, "b": 1})
+    ImbalanceMeasurement(imbalance=1.75, bound=1.0)
+    """
+    groups = _weigh(loads, placement)
+    held, _ = _hold(groups, placement, executors)
+    return ImbalanceMeasurement(_Layout(held, executors).imbalance, _bound(groups, executors))
+
+
+def place_orphans(
+    loads: Mapping[int, float], placement: Mapping[int, str], executors: Mapping[str, int]
+) -> tuple[Move, ...]:
+    """Give an executor to the partitions that have no live one; the others stay.
+
+    The heaviest go first, each where it adds least to the busy time.
+
+    Args:
+        loads: busy seconds a batch, per partition; a partition that is only placed counts as 0.
+        placement: id of the executor that runs each partition, which may be gone.
+        executors: live executors, id to cores.
+
+    Returns:
+        A move for each partition without a live executor.
+
+    Raises:
+        InvalidInputError: as `diminish`.
+
+    >>> place_orphans({0: 4.0, 1: 1.0}, {0: "gone", 1: "a"}, {"a": 1, "b": 1})
+    (Move(partition=0, source='gone', target='b'),)
+    """
+    held, orphans = _hold(_weigh(loads, placement), placement, executors)
+    return _list_moves(_place(orphans, held, executors), placement)
+
+
+def _hold(
+    groups: Mapping[int, _Group], placement: Mapping[int, str], executors: Mapping[str, int]
+) -> tuple[dict[str, list[_Group]], list[_Group]]:
+    """The partitions of each live executor, and those that have none."""
+    _check_executors(executors)
+    held: dict[str, list[_Group]] = {executor: [] for executor in sorted(executors)}
+    orphans: list[_Group] = []
+    for partition, group in groups.items():
+        held.get(placement.get(partition, ""), orphans).append(group)
+    return held, orphans
+
+
+def _list_moves(homes: Mapping[int, str], placement: Mapping[int, str]) -> tuple[Move, ...]:
+    return tuple(
+        Move(partition, placement.get(partition, ""), target)
+        for partition, target in homes.items()
+        if placement.get(partition) != target
     )
 
 
@@ -293,9 +359,9 @@ class _Layout:
         return self.busy[executor] / self.cores[executor], executor
 
 
-def _plan(
+def _find_relief(
     layout: _Layout, bound: float, policy: BalancePolicy, free: Collection[int], unit_s: float
-) -> _Plan:
+) -> _Relief:
     """Plan the steps that pay; `layout` holds all partitions, and is used up.
 
     Loading the state of partitions in `free` costs nothing extra: they must be loaded anyway.
@@ -304,16 +370,16 @@ def _plan(
     stop_at = max(policy.stop_at, 1 + RESOLUTION)
     aim = stop_at * bound * layout.mean
     if not layout.mean:
-        return _Plan((), imbalance, "no partition was busy")
+        return _Relief((), imbalance, "no partition was busy")
     if imbalance <= policy.act_above * (1 + ROUNDING):
         remark = f"imbalance {imbalance:.2f} is not above {policy.act_above:.2f}"
-        return _Plan((), imbalance, remark)
+        return _Relief((), imbalance, remark)
     if start <= aim:
         remark = f"imbalance {imbalance:.2f} is within {stop_at:.4g} x the bound {bound:.2f}"
-        return _Plan((), imbalance, remark)
+        return _Relief((), imbalance, remark)
 
     steps = _relieve(layout, aim)
-    stuck = f"no exchange that pays relieves executor {layout.hottest}"
+    no_more = f"no exchange that pays relieves executor {layout.hottest}"
     kept = _paying(steps, start, layout.single, free)
     peak = kept[-1].peak if kept else start
     if steps and not kept:
@@ -331,14 +397,14 @@ def _plan(
         kept = ()
     elif peak > aim:
         remark = (
-            f"imbalance {peak / layout.mean:.2f} is above {stop_at:.4g} x the bound, but {stuck}"
+            f"imbalance {peak / layout.mean:.2f} is above {stop_at:.4g} x the bound, but {no_more}"
         )
     else:
         remark = ""
-    return _Plan(kept, (kept[-1].peak if kept else start) / layout.mean, remark)
+    return _Relief(kept, (kept[-1].peak if kept else start) / layout.mean, remark)
 
 
-def _relieve(layout: _Layout, aim: float) -> list[_Step]:
+def _relieve(layout: _Layout, aim: float) -> list[_Improvement]:
     """Relieve the hottest executor until the aim is reached or nothing more is found."""
     steps = []
     while layout.peak > aim:
@@ -351,13 +417,13 @@ def _relieve(layout: _Layout, aim: float) -> list[_Step]:
         if not targets:
             break
         layout.apply(targets)
-        steps.append(_Step(targets, layout.peak))
+        steps.append(_Improvement(targets, layout.peak))
     return steps
 
 
 def _paying(
-    steps: Sequence[_Step], start: float, single: Mapping[int, _Group], free: Collection[int]
-) -> Sequence[_Step]:
+    steps: Sequence[_Improvement], start: float, single: Mapping[int, _Group], free: Collection[int]
+) -> Sequence[_Improvement]:
     """The first steps, as many as save most when the loading that they cause is taken off."""
     loading: defaultdict[str, float] = defaultdict(float)
     longest, best, kept = 0.0, start * ROUNDING, 0
@@ -615,9 +681,9 @@ def say_count(number: int, noun: str, plural: str = "") -> str:
 def _weigh(
     loads: Mapping[int, float],
     placement: Mapping[int, str],
-    state_bytes: Mapping[int, int],
-    move_cost_s: Mapping[int, float],
-    policy: BalancePolicy,
+    state_bytes: Mapping[int, int] = MappingProxyType({}),
+    move_cost_s: Mapping[int, float] = MappingProxyType({}),
+    horizon_batches: int = 1,
 ) -> dict[int, _Group]:
     """Check what is known of each partition, and bring it into whole numbers."""
     for field, values in (
@@ -635,7 +701,7 @@ def _weigh(
     groups = {}
     for partition in sorted(loads.keys() | placement.keys()):
         busy_s = loads.get(partition, 0.0)
-        spread_cost_s = move_cost_s.get(partition, 0.0) / policy.horizon_batches
+        spread_cost_s = move_cost_s.get(partition, 0.0) / horizon_batches
         groups[partition] = _Group(
             weight=round(busy_s / heaviest_s * _HEAVIEST) if busy_s else 0,
             size=1,

@@ -16,7 +16,7 @@ from collections.abc import Callable
 from queue import SimpleQueue
 
 from balancedstream.core.decisions import Observation
-from balancedstream.core.hotspots import PLACE_ONLY, diminish
+from balancedstream.core.hotspots import measure_imbalance
 from balancedstream.core.observations import ShuffleRecord
 from balancedstream.core.policy import Policy
 from balancedstream.engine.events import (
@@ -192,12 +192,8 @@ def _summarize(event: BatchFinished, executors: dict[str, int]) -> BatchRecord:
             continue
         busy_s = {p: t.work_s for p, t in of_operator.items()}
         seen = dict.fromkeys((t.executor for t in of_operator.values()), 1)
-        measured = diminish(
-            busy_s,
-            {p: t.executor for p, t in of_operator.items()},
-            {**seen, **executors},
-            PLACE_ONLY,
-        )
+        placement = {p: t.executor for p, t in of_operator.items()}
+        measured = measure_imbalance(busy_s, placement, {**seen, **executors})
         count = range(operator.partitions)
         loads.append(
             OperatorBatchLoad(
@@ -207,7 +203,7 @@ def _summarize(event: BatchFinished, executors: dict[str, int]) -> BatchRecord:
                 partition_executor=tuple(
                     of_operator[p].executor if p in of_operator else "" for p in count
                 ),
-                imbalance=measured.imbalance_before,
+                imbalance=measured.imbalance,
                 bound=measured.bound,
             )
         )

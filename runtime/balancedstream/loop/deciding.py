@@ -109,7 +109,7 @@ class Decider:
             str(scaling.verdict),
             scaling.reason,
             {
-                key[0]: self._hide_keys(a.reason, key, decision)
+                key[0]: a.say_why(self._journal.name_key)
                 for key, a in decision.keys.items()
                 if a.moves
             },
@@ -148,17 +148,10 @@ class Decider:
             kind = "move" if mode == "auto" else "hold"
         elif balance.unsplittable is not None or (keys and keys.unsplittable):
             kind = "unsplittable"
-        reason = self._hide_keys(decision.say_why(key), key, decision)
+        reason = decision.say_why(key, self._journal.name_key)
         if mode != "auto":
             reason = f"{mode}: {reason}"
         self._journal.add_balance(key, kind, reason, balance)
-
-    def _hide_keys(self, reason: str, key: OperatorKey, decision: Decision) -> str:
-        """The reason with keys named as metrics may name them."""
-        assignment = decision.keys.get(key)
-        for text in assignment.unsplittable if assignment else ():
-            reason = reason.replace(f"key {text} ", f"key {self._journal.name_key(text)} ")
-        return reason
 
     def _tell_scaling(self, scaling: ScalingDecision, asked: int) -> None:
         policy = self._policy.scaling

@@ -11,7 +11,7 @@ from collections import deque
 from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass, field
 
-from balancedstream.core.hotspots import PLACE_ONLY, Move, diminish
+from balancedstream.core.hotspots import Move, place_orphans
 from balancedstream.core.migration import steps, steps_within
 from balancedstream.core.observations import TaskSample
 from balancedstream.core.plan import Answer, Plan, check_order
@@ -191,7 +191,7 @@ class Realizer:
             under_way = {p: target for p, target in targets.items() if target in live}
             placement = {p: task.executor for p, task in tasks.items()} | under_way
             busy_s = {p: task.busy_s for p, task in tasks.items()}
-            moves = diminish(busy_s, placement, live, PLACE_ONLY).moves
+            moves = place_orphans(busy_s, placement, live)
             urgent = orphans & under_way.keys()
             if urgent or moves:
                 self._adopt(key, urgent, moves, reason)
