@@ -10,7 +10,8 @@ from pathlib import Path
 from typing import Any
 
 from balancedstream.core.policy import knobs
-from balancedstream.engine.settings import PARTITIONS_PER_EXECUTOR, SETTINGS, SHUFFLE_PARTITIONS
+from balancedstream.core.sizing import PARTITIONS_PER_EXECUTOR
+from balancedstream.engine.settings import SETTINGS, SHUFFLE_PARTITIONS
 from balancedstream_operator.crd import build
 
 REFERENCE = Path(__file__).parent / "reference"

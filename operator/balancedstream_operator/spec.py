@@ -8,6 +8,7 @@ from typing import Annotated, Any, ClassVar, get_args
 
 from balancedstream.core.keys import KeyNaming
 from balancedstream.core.policy import Policy, parse
+from balancedstream.core.sizing import PARTITIONS_PER_EXECUTOR
 from balancedstream.errors import InvalidInputError
 from balancedstream_operator.schema import (
     Foreign,
@@ -51,9 +52,6 @@ _DYNAMIC = "spark.dynamicAllocation.enabled"
 
 PARTITION_CHOICES = (24, 48, 96, 120, 240, 480, 960)
 """Numbers with many divisors, so that many executor counts share the partitions evenly."""
-
-PARTITIONS_PER_EXECUTOR = 8
-"""State partitions for each executor of the largest size: what balance to 1.1 x needs."""
 
 
 @dataclass(frozen=True)

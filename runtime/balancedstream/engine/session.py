@@ -15,6 +15,7 @@ from pyspark import SparkConf, SparkContext
 from pyspark.find_spark_home import _find_spark_home
 from pyspark.sql import SparkSession
 
+from balancedstream.core.sizing import parse_mib
 from balancedstream.engine.settings import tune
 from balancedstream.errors import InvalidInputError
 
@@ -177,7 +178,7 @@ def describe_cluster(user: Mapping[str, str], local: LocalExecutors) -> dict[str
         user: settings of the user, by name.
         local: how many executors.
     """
-    memory_mib = _parse_mib(user.get("spark.executor.memory", f"{EXECUTOR_MEMORY_MIB}m"))
+    memory_mib = parse_mib(user.get("spark.executor.memory", f"{EXECUTOR_MEMORY_MIB}m"))
     cores = user.get("spark.executor.cores", "1")
     settings = {
         "spark.master": f"local-cluster[{local.most},{cores},{memory_mib}]",
@@ -187,19 +188,6 @@ def describe_cluster(user: Mapping[str, str], local: LocalExecutors) -> dict[str
         # Spark numbers applications by the second, and the one that ends removes its work folder.
         settings["spark.deploy.appIdPattern"] = f"app-%s-%04d-{os.getpid()}"
     return settings
-
-
-def _parse_mib(size: str) -> int:
-    """A JVM memory size in MiB.
-
-    >>> _parse_mib("2g"), _parse_mib("512m")
-    (2048, 512)
-    """
-    scale = {"k": 1 / 1024, "m": 1.0, "g": 1024.0, "t": 1024.0**2}
-    text = size.lower().removesuffix("b")
-    unit = text[-1]
-    number = float(text[:-1]) * scale[unit] if unit in scale else float(text) / 1024**2
-    return int(number)
 
 
 def remove_work_folder(application_id: str) -> None:

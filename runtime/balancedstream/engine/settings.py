@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from balancedstream.core.sizing import PARTITIONS_PER_EXECUTOR
 from balancedstream.errors import InvalidInputError
 
 ROCKSDB = "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
@@ -23,9 +24,6 @@ UNLOAD_ON_COMMIT = "spark.sql.streaming.stateStore.unloadOnCommit"
 DYNAMIC_ALLOCATION = "spark.dynamicAllocation.enabled"
 UNIX_SOCKETS = "spark.python.unix.domain.socket.enabled"
 PIPELINED_UDFS = "spark.python.udf.pipelined.enabled"
-
-PARTITIONS_PER_EXECUTOR = 8
-"""State partitions for each executor of the largest size: what balance to 1.1 x needs."""
 
 FEWEST_PER_EXECUTOR = 4
 """With fewer, a partition is too large a part of an executor's load to be moved to good use."""
