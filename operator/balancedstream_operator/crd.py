@@ -10,37 +10,23 @@ from typing import Any
 
 import yaml
 
+from balancedstream_operator.resource import (
+    CONDITIONS,
+    GROUP,
+    KIND,
+    MAX_DECISIONS,
+    MAX_HOTTEST,
+    MAX_KEY,
+    MAX_NAME,
+    PLURAL,
+    VERSION,
+)
 from balancedstream_operator.schema import Schema, describe, rule
 from balancedstream_operator.spec import StreamSpec
 
-GROUP = "balancedstream.io"
-VERSION = "v1alpha1"
-KIND = "BalancedStream"
-API_VERSION = f"{GROUP}/{VERSION}"
-PLURAL = "balancedstreams"
 FILES = (
     Path("crds/balancedstreams.yaml"),
     Path("charts/balancedstream/files/balancedstreams.yaml"),
-)
-
-MAX_NAME = 40
-MAX_DECISIONS = 10
-MAX_KEY = 256
-"""Characters of a key that the status shows."""
-
-MAX_HOTTEST = 10
-
-CONDITIONS = (
-    "Ready",
-    "Running",
-    "MetricsAvailable",
-    "Balanced",
-    "ScalingLimited",
-    "Migrating",
-    "Fallback",
-    "Suspended",
-    "Unsplittable",
-    "CostsTrusted",
 )
 
 _COLUMNS = (

@@ -7,12 +7,10 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
-from balancedstream_operator.children import DRIVER_GRACE_S
+from balancedstream_operator.pods import DRIVER_GRACE_S
 
 STUCK_AFTER_S = 60.0
 """A pod that is still there so long after its grace period is on a node that does not answer."""
-
-MAX_MESSAGE = 1000
 
 _BAD_IMAGE = {"ErrImagePull", "ImagePullBackOff", "InvalidImageName", "ErrImageNeverPull"}
 
@@ -70,7 +68,7 @@ def describe_driver(
     if "running" in state and state["running"] is not None:
         return DriverState("Starting", "DriverRunning", f"pod {name} runs", outdated, True)
     phase, reason, message = _describe_waiting(name, status, container, state)
-    return DriverState(phase, reason, message[:MAX_MESSAGE], outdated)
+    return DriverState(phase, reason, message, outdated)
 
 
 def _describe_leaving(name: str, namespace: str, since_s: float) -> DriverState:

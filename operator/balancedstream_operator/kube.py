@@ -13,9 +13,8 @@ from kubernetes.dynamic import DynamicClient, Resource
 from kubernetes.dynamic.exceptions import NotFoundError
 from urllib3.exceptions import HTTPError
 
-from balancedstream_operator.children import Manifest
-from balancedstream_operator.crd import API_VERSION, KIND
 from balancedstream_operator.errors import ClusterError
+from balancedstream_operator.resource import API_VERSION, KIND, Manifest
 
 FIELD_MANAGER = "balancedstream"
 PLAN_MANAGER = "balancedstream-plan"
@@ -48,7 +47,7 @@ def _reason_of(error: ApiException) -> str:
         return str(error.reason)
 
 
-class Cluster:
+class KubernetesCluster:
     """The API server, as the operator's service account, or as KUBECONFIG says outside a pod.
 
     Every method raises ClusterError when the server cannot be reached or refuses.

@@ -20,12 +20,11 @@ from typing import Any, cast
 
 import kopf
 
-from balancedstream_operator.children import Stream
-from balancedstream_operator.crd import GROUP, PLURAL, VERSION
 from balancedstream_operator.errors import ClusterError, StreamGoneError
-from balancedstream_operator.kube import Cluster
+from balancedstream_operator.kube import KubernetesCluster
 from balancedstream_operator.metrics import OperatorMetrics
 from balancedstream_operator.prometheus import Prometheus
+from balancedstream_operator.resource import GROUP, PLURAL, VERSION, Stream
 from balancedstream_operator.status import StreamEvent
 from balancedstream_operator.supervising import Pass, Supervisor
 
@@ -68,7 +67,7 @@ class Operator:
     """
 
     def __init__(self, default_url: str, metrics: OperatorMetrics) -> None:
-        self._cluster = Cluster()
+        self._cluster = KubernetesCluster()
         self._open_source = lru_cache(maxsize=64)(Prometheus)
         self._default_url = default_url
         self._metrics = metrics

@@ -11,8 +11,8 @@ from balancedstream.core.plan import Plan
 from balancedstream.core.planning import OperatorKey, propose
 from balancedstream.core.policy import Policy
 from balancedstream.core.scaling import Verdict
-from balancedstream_operator.crd import MAX_HOTTEST, MAX_KEY
 from balancedstream_operator.measurements import Measurement, ShuffleSample
+from balancedstream_operator.resource import MAX_HOTTEST, MAX_KEY
 
 SETTLED_BATCHES = 2
 """Batches to wait for after a plan was applied: the first of them may have begun before it."""
@@ -47,7 +47,7 @@ class Given:
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
+class PlanChoice:
     """A decision, and the plan that it led to.
 
     Attributes:
@@ -60,10 +60,16 @@ class Outcome:
     plan: Plan | None
     waits: str
 
+    @property
+    def moves(self) -> list[str]:
+        """Why partitions or keys move: a sentence for each operator that the decision changes."""
+        decision = self.decision
+        return [decision.say_why(key) for key in decision.balance if decision.moves_any(key)]
+
 
 def choose_plan(
     measurement: Measurement, policy: Policy, given: Given, next_epoch: int, now_s: float
-) -> Outcome:
+) -> PlanChoice:
     """Decides on what was measured, and plans what the decision asks for.
 
     Args:
@@ -88,7 +94,7 @@ def choose_plan(
     decision = decide(observation, policy)
     waits = _why_wait(measurement, given)
     if waits:
-        return Outcome(decision, None, waits)
+        return PlanChoice(decision, None, waits)
     moving = _wanted(measurement, given.plan)
     plan = propose(
         next_epoch,
@@ -99,7 +105,7 @@ def choose_plan(
         key_placements=given.plan.key_placements if given.plan else (),
         settling=[query for query, count in measurement.keys_under_way.items() if count],
     )
-    return Outcome(decision, plan, "")
+    return PlanChoice(decision, plan, "")
 
 
 def _within_limits(policy: Policy, desired: int) -> Policy:
@@ -184,6 +190,40 @@ def judge_balance(decision: Decision, policy: Policy) -> Balance:
         reason=f"query {query}, operator {operator}: {decision.say_why((query, operator))}",
         unsplittable=heavy,
     )
+
+
+@dataclass(frozen=True, slots=True)
+class Advice:
+    """What mode Advise would do.
+
+    Attributes:
+        actions: equal between two passes if the advice is the same; empty for none.
+        reason: why, for a person.
+    """
+
+    actions: tuple[object, ...] = ()
+    reason: str = ""
+
+
+def advise(decision: Decision, policy: Policy, desired: int) -> Advice:
+    """What would be done, by a decision, where the mode is Advise.
+
+    Args:
+        decision: of the core.
+        policy: of the stream; its two modes say what is only advised.
+        desired: executors that the stream is to have.
+    """
+    actions: list[object] = []
+    reasons = []
+    if policy.balance.mode == "advise":
+        for key, balance in decision.balance.items():
+            if decision.moves_any(key):
+                actions.append((key, decision.key_moves(key), balance.moves))
+                reasons.append(f"would move: {decision.say_why(key)}")
+    if policy.scaling.mode == "advise" and decision.scaling.executors != desired:
+        actions.append(decision.scaling.executors)
+        reasons.append(f"would scale: {decision.scaling.reason}")
+    return Advice(tuple(actions), "; ".join(reasons))
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,9 +7,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any
 
-from balancedstream_operator.crd import CONDITIONS, MAX_DECISIONS
-
-MAX_MESSAGE = 1024
+from balancedstream_operator.resource import CONDITIONS, MAX_DECISIONS, MAX_MESSAGE
 
 _WARN_WHEN = {
     "Ready": "False",
@@ -48,7 +46,7 @@ class StreamEvent:
 
 
 @dataclass
-class Report:
+class StatusDraft:
     """A status in the making, from the one before.
 
     Args:
@@ -72,8 +70,7 @@ class Report:
 
     def recall(self, name: str, default: Any = None) -> Any:
         """A field as it is now, or was."""
-        value = self.fields.get(name, self.before.get(name))
-        return default if value is None else value
+        return recall({**self.before, **self.fields}, name, default)
 
     def set_condition(self, kind: str, holds: bool | None, reason: str, message: str) -> None:
         """Sets a condition; None is unknown. A change of state or reason makes an event."""
@@ -132,6 +129,16 @@ class Report:
             "conditions": ordered,
             "decisions": self._decisions,
         }
+
+
+def recall(status: Mapping[str, Any], name: str, default: Any = None) -> Any:
+    """A field of a status, or the default where it is absent or null.
+
+    >>> recall({"planEpoch": None}, "planEpoch", 0)
+    0
+    """
+    value = status.get(name)
+    return default if value is None else value
 
 
 def format_time(time_s: float) -> str:

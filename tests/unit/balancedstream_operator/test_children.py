@@ -7,14 +7,9 @@ from typing import Any
 
 import yaml
 
-from balancedstream_operator.children import (
-    CONFIGURATION_ANNOTATION,
-    Stream,
-    build_children,
-    build_plan,
-    build_spark_conf,
-    merge,
-)
+from balancedstream_operator.children import build_children, build_plan, build_spark_conf
+from balancedstream_operator.pods import CONFIGURATION_ANNOTATION, merge
+from balancedstream_operator.resource import Stream
 from balancedstream_operator.spec import OWNED_CONF, StreamSpec, read_spec
 
 STREAM = Stream("shop", "clicks", "uid-1")

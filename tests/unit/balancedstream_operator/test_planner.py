@@ -8,7 +8,7 @@ import pytest
 
 from balancedstream_operator.measurements import ShuffleSample
 from balancedstream_operator.planner import DISTRUSTED_BATCHES, judge_costs
-from balancedstream_operator.status import MAX_MESSAGE
+from balancedstream_operator.resource import MAX_MESSAGE
 
 
 def untrusted(

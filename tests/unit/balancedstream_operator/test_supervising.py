@@ -12,13 +12,13 @@ import pytest
 from balancedstream.core.observations import BatchSample, TaskSample
 from balancedstream.core.plan import Answer, Plan, parse_plan
 from balancedstream.core.policy import Policy
-from balancedstream_operator.children import Manifest, Stream
 from balancedstream_operator.errors import ClusterError, StreamGoneError
 from balancedstream_operator.measurements import (
     Measurement,
     MissingMeasurementsError,
     ShuffleSample,
 )
+from balancedstream_operator.resource import Manifest, Stream
 from balancedstream_operator.status import parse_time
 from balancedstream_operator.supervising import Pass, Supervisor
 

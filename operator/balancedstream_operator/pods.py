@@ -1,0 +1,250 @@
+"""Pod templates of a stream: its driver's and its executors', with the user's merged over them."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping
+from typing import Any
+
+from balancedstream.core.objects import STREAM_LABEL
+from balancedstream.core.sizing import parse_mib
+from balancedstream_operator.resource import GROUP, Manifest, Stream, driver_name
+from balancedstream_operator.spec import StreamSpec
+
+CONFIGURATION_ANNOTATION = f"{GROUP}/configuration"
+"""Of a driver's pod: a fingerprint of all that needs a restart of the driver."""
+
+DRIVER_PORT = 7078
+BLOCK_MANAGER_PORT = 7079
+METRICS_PORT = 9404
+UI_PORT = 4040
+GROUP_ID = 10001
+"""The group of the images' user; volumes belong to it."""
+
+CONF_DIR = "/etc/balancedstream"
+SCRIPT_DIR = "/etc/balancedstream-script"
+CHECKPOINTS_DIR = "/checkpoints"
+DRIVER_GRACE_S = 60
+
+_POD_SECURITY: Manifest = {
+    "runAsNonRoot": True,
+    "fsGroup": GROUP_ID,
+    "seccompProfile": {"type": "RuntimeDefault"},
+}
+_CONTAINER_SECURITY: Manifest = {
+    "allowPrivilegeEscalation": False,
+    "capabilities": {"drop": ["ALL"]},
+    "readOnlyRootFilesystem": True,
+}
+
+
+def configuration_name(stream: Stream) -> str:
+    """Name of the ConfigMap with the Spark settings and the template of executor pods."""
+    return f"{stream.name}-configuration"
+
+
+def checkpoint_dir(stream: Stream, spec: StreamSpec) -> str:
+    """Where the stream's checkpoints are, as the driver and the executors see it.
+
+    >>> from balancedstream_operator.spec import Application, Checkpoints, Executors
+    >>> stream = Stream("default", "clicks", "1")
+    >>> spec = StreamSpec("i", Application("/a.py"), Executors(2), Checkpoints("claim"))
+    >>> checkpoint_dir(stream, spec)
+    '/checkpoints/clicks'
+    """
+    if spec.checkpoints.uri:
+        return spec.checkpoints.uri
+    return f"{CHECKPOINTS_DIR}/{spec.checkpoints.path or stream.name}"
+
+
+def merge(base: Any, over: Any) -> Any:
+    """Merges a user's pod template over ours: maps by key, lists of named things by name.
+
+    >>> merge({"a": [{"name": "x", "v": 1}]}, {"a": [{"name": "x", "w": 2}, {"name": "y"}]})
+    {'a': [{'name': 'x', 'v': 1, 'w': 2}, {'name': 'y'}]}
+    """
+    if isinstance(base, Mapping) and isinstance(over, Mapping):
+        merged = dict(base)
+        for key, value in over.items():
+            merged[key] = merge(base[key], value) if key in base else value
+        return merged
+    if isinstance(base, list) and isinstance(over, list):
+        named = {entry["name"]: entry for entry in base if _is_named(entry)}
+        if len(named) < len(base) or not all(map(_is_named, over)):
+            return over
+        for entry in over:
+            name = entry["name"]
+            named[name] = merge(named[name], entry) if name in named else entry
+        return list(named.values())
+    return over
+
+
+def _is_named(entry: Any) -> bool:
+    return isinstance(entry, Mapping) and "name" in entry
+
+
+def stream_labels(stream: Stream, component: str) -> dict[str, str]:
+    """Labels of an object of a stream; `component` is driver or executor."""
+    return {
+        "app.kubernetes.io/name": f"balancedstream-{component}",
+        "app.kubernetes.io/instance": stream.name,
+        "app.kubernetes.io/managed-by": "balancedstream",
+        STREAM_LABEL: stream.name,
+    }
+
+
+def build_driver_pod(stream: Stream, spec: StreamSpec, conf: Mapping[str, str]) -> Manifest:
+    """The template of the driver's pod in its StatefulSet.
+
+    Args:
+        stream: whose.
+        spec: of the stream.
+        conf: the job's Spark settings; a change of them changes an annotation of the pod.
+    """
+    application = spec.application
+    script = application.file or f"{SCRIPT_DIR}/script.py"
+    submit = " ".join(
+        [
+            "--conf spark.driver.host=$(POD_IP)",
+            "--conf spark.driver.bindAddress=$(POD_IP)",
+            "--conf spark.kubernetes.driver.pod.name=$(POD_NAME)",
+            "pyspark-shell",
+        ]
+    )
+    mounts = [
+        {"name": "configuration", "mountPath": CONF_DIR, "readOnly": True},
+        *_storage_mounts(spec),
+    ]
+    volumes = [
+        {"name": "configuration", "configMap": {"name": configuration_name(stream)}},
+        *_storage_volumes(spec),
+    ]
+    if application.config_map:
+        source = application.config_map
+        mounts.append({"name": "script", "mountPath": SCRIPT_DIR, "readOnly": True})
+        volumes.append(
+            {
+                "name": "script",
+                "configMap": {
+                    "name": source.name,
+                    "items": [{"key": source.key, "path": "script.py"}],
+                },
+            }
+        )
+    memory_mib = parse_mib(spec.driver.memory) + parse_mib(spec.driver.memory_overhead)
+    container = {
+        "name": "driver",
+        "image": spec.image,
+        "imagePullPolicy": spec.image_pull_policy,
+        "args": [
+            "balancedstream",
+            "run",
+            "--stream",
+            str(stream),
+            "--metrics-port",
+            str(METRICS_PORT),
+            "--metrics-address",
+            "0.0.0.0",  # noqa: S104 - Prometheus comes from outside the pod
+            "--hot-keys",
+            spec.metrics.hot_keys,
+            script,
+            *application.arguments,
+        ],
+        "env": [
+            {"name": "POD_IP", "valueFrom": {"fieldRef": {"fieldPath": "status.podIP"}}},
+            {"name": "POD_NAME", "valueFrom": {"fieldRef": {"fieldPath": "metadata.name"}}},
+            {"name": "SPARK_CONF_DIR", "value": CONF_DIR},
+            {"name": "CHECKPOINT_DIR", "value": checkpoint_dir(stream, spec)},
+            {"name": "PYSPARK_SUBMIT_ARGS", "value": submit},
+        ],
+        "ports": [
+            {"name": "driver", "containerPort": DRIVER_PORT},
+            {"name": "block-manager", "containerPort": BLOCK_MANAGER_PORT},
+            {"name": "ui", "containerPort": UI_PORT},
+            {"name": "metrics", "containerPort": METRICS_PORT},
+        ],
+        "readinessProbe": {
+            "httpGet": {"path": "/metrics", "port": "metrics"},
+            "periodSeconds": 5,
+            "timeoutSeconds": 5,
+        },
+        "resources": {
+            "requests": {"cpu": spec.driver.cpu, "memory": f"{memory_mib}Mi"},
+            "limits": {"memory": f"{memory_mib}Mi"},
+        },
+        # The last lines of a script that crashed become the condition's message.
+        "terminationMessagePolicy": "FallbackToLogsOnError",
+        "securityContext": _CONTAINER_SECURITY,
+        "volumeMounts": mounts,
+    }
+    pod = {
+        "metadata": {
+            "labels": stream_labels(stream, "driver"),
+            "annotations": {
+                "prometheus.io/scrape": "true",
+                "prometheus.io/port": str(METRICS_PORT),
+                "prometheus.io/path": "/metrics",
+            },
+        },
+        "spec": {
+            "serviceAccountName": driver_name(stream),
+            "automountServiceAccountToken": True,
+            "enableServiceLinks": False,
+            "terminationGracePeriodSeconds": DRIVER_GRACE_S,
+            "securityContext": _POD_SECURITY,
+            "containers": [container],
+            "volumes": volumes,
+        },
+    }
+    merged: Manifest = merge(pod, dict(spec.driver.pod_template))
+    fingerprint = _fingerprint(build_executor_pod(stream, spec), conf)
+    annotations = merged["metadata"].setdefault("annotations", {})
+    annotations[CONFIGURATION_ANNOTATION] = fingerprint
+    return merged
+
+
+def _fingerprint(executor_pod: Manifest, conf: Mapping[str, str]) -> str:
+    """Changes with all that needs a restart of the driver and is not in its own pod template."""
+    restarts = {key: value for key, value in conf.items() if key != "spark.executor.instances"}
+    text = json.dumps([executor_pod, restarts], sort_keys=True)
+    return hashlib.sha256(text.encode()).hexdigest()[:16]
+
+
+def build_executor_pod(stream: Stream, spec: StreamSpec) -> Manifest:
+    """The template that Spark makes executor pods from."""
+    pod = {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {"labels": stream_labels(stream, "executor")},
+        "spec": {
+            "automountServiceAccountToken": False,
+            "enableServiceLinks": False,
+            "securityContext": _POD_SECURITY,
+            "containers": [
+                {
+                    "name": "executor",
+                    "securityContext": _CONTAINER_SECURITY,
+                    "volumeMounts": _storage_mounts(spec),
+                }
+            ],
+            "volumes": _storage_volumes(spec),
+        },
+    }
+    merged: Manifest = merge(pod, dict(spec.executors.pod_template))
+    return merged
+
+
+def _storage_mounts(spec: StreamSpec) -> list[Manifest]:
+    mounts = [{"name": "tmp", "mountPath": "/tmp"}]  # noqa: S108 - the pod's own
+    if spec.checkpoints.claim:
+        mounts.append({"name": "checkpoints", "mountPath": CHECKPOINTS_DIR})
+    return mounts
+
+
+def _storage_volumes(spec: StreamSpec) -> list[Manifest]:
+    volumes: list[Manifest] = [{"name": "tmp", "emptyDir": {}}]
+    if spec.checkpoints.claim:
+        claim = {"claimName": spec.checkpoints.claim}
+        volumes.append({"name": "checkpoints", "persistentVolumeClaim": claim})
+    return volumes

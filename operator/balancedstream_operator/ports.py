@@ -1,0 +1,45 @@
+"""What a pass needs from the outside: the cluster, and a source of measurements.
+
+`kube` and `prometheus` implement these; tests bring their own.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Protocol
+
+from balancedstream.core.policy import Policy
+from balancedstream_operator.measurements import Measurement
+from balancedstream_operator.resource import Manifest
+
+
+class Cluster(Protocol):
+    """The part of a Kubernetes cluster that a pass needs; `kube.KubernetesCluster` is the real one.
+
+    Every method raises ClusterError when the API server cannot be reached or refuses the request.
+    """
+
+    def get(self, version: str, kind: str, namespace: str, name: str) -> Manifest | None:
+        """Returns an object, or None if it does not exist."""
+
+    def apply(self, manifest: Manifest) -> None:
+        """Creates or changes an object so that it matches the manifest (server-side apply)."""
+
+    def apply_plan(self, manifest: Manifest) -> None:
+        """Applies a plan's ConfigMap; the plan's text has a field manager of its own."""
+
+    def delete_pod(self, namespace: str, name: str) -> None:
+        """Deletes a pod with its grace period."""
+
+    def write_status(self, namespace: str, name: str, status: dict[str, Any]) -> None:
+        """Merges fields into the status of a BalancedStream; None removes a field."""
+
+
+class Source(Protocol):
+    """Where measurements come from; `prometheus.Prometheus` is the real one."""
+
+    def observe(self, stream: str, policy: Policy, now_s: float) -> Measurement:
+        """Returns what the driver of `stream` (`namespace/name`) measured recently.
+
+        Raises:
+            MissingMeasurementsError: there is nothing to decide on.
+        """

@@ -1,0 +1,382 @@
+"""Makes the status and the events of a stream from what a pass found and did: pure."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from balancedstream.core.objects import executor_selector
+from balancedstream.core.plan import Answer, Plan
+from balancedstream.core.policy import Policy
+from balancedstream_operator.drivers import DriverState
+from balancedstream_operator.measurements import Measurement
+from balancedstream_operator.planner import (
+    Advice,
+    Balance,
+    Given,
+    PlanChoice,
+    describe_load,
+    judge_balance,
+    judge_costs,
+)
+from balancedstream_operator.resource import Stream
+from balancedstream_operator.spec import StreamSpec, clamp_fixed, policy_of
+from balancedstream_operator.status import StatusDraft, StreamEvent, format_time, summarize
+
+SHORT_AFTER_S = 60.0
+"""Executors that have been missing for longer than this are reported."""
+
+IDLE_AFTER_S = 600.0
+"""A query whose last batch is older than this is reported as idle, or as hung where rows wait."""
+
+EFFECT_BATCHES = 3
+"""Batches after a plan before its effect is reported."""
+
+_MEASURED_CONDITIONS = (
+    "MetricsAvailable",
+    "Balanced",
+    "Migrating",
+    "Unsplittable",
+    "CostsTrusted",
+    "ScalingLimited",
+    "Fallback",
+)
+"""Unknown while the driver does not run."""
+
+
+@dataclass(frozen=True, slots=True)
+class AnswerFound:
+    """What the driver says of the plans.
+
+    Attributes:
+        answer: None if there is none yet, or if it cannot be read.
+        unreadable: why it cannot be read; empty otherwise.
+        refused_anew: whether it refuses a plan with a reason that was not reported yet.
+    """
+
+    answer: Answer | None = None
+    unreadable: str = ""
+    refused_anew: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class MissingMeasurements:
+    """Why nothing could be decided.
+
+    Attributes:
+        reason: what is missing, for a person.
+        holds: whether it is missing for so many passes that the operator holds the stream as it is.
+    """
+
+    reason: str
+    holds: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Decided:
+    """What was decided on a measurement, and what was done about it.
+
+    Attributes:
+        measurement: of the stream.
+        given: what was in force.
+        choice: the decision, and the plan that it asks for.
+        newest_epoch: the highest epoch known before that plan.
+        new_plan: that plan, if it is written; a driver that is silent gets none.
+        overwritten: whether the plan in force was overwritten by somebody else.
+        unreadable_plan: why the plan in force cannot be read; empty otherwise.
+        silent_s: for how long the driver has left the plan in force unanswered; None if it answered
+            or still has time.
+        short_s: for how long executors have been missing.
+        advice: what would be done in mode Auto, if that was not reported yet.
+    """
+
+    measurement: Measurement
+    given: Given
+    choice: PlanChoice
+    newest_epoch: int
+    new_plan: Plan | None
+    overwritten: bool
+    unreadable_plan: str
+    silent_s: float | None
+    short_s: float
+    advice: Advice
+
+
+@dataclass(frozen=True, slots=True)
+class PassOutcome:
+    """What a pass over a stream found and did, in its order; the rest is None where it stopped.
+
+    Attributes:
+        stream: which.
+        invalid: why the spec is not accepted; empty if it is.
+        spec: what the user asks for; None if it is not accepted.
+        partitions: state partitions of the stream.
+        refusal: why the API server refused a child; empty if it took them all.
+        driver: how the driver is; None if a child was refused.
+        answer: what the driver says of the plans; None if it does not run.
+        missing: why there is no measurement; None if there is one, or if the driver does not run.
+        decided: on the measurement; None without one.
+    """
+
+    stream: Stream
+    invalid: str = ""
+    spec: StreamSpec | None = None
+    partitions: int = 0
+    refusal: str = ""
+    driver: DriverState | None = None
+    answer: AnswerFound | None = None
+    missing: MissingMeasurements | None = None
+    decided: Decided | None = None
+
+
+def report(outcome: PassOutcome, draft: StatusDraft) -> None:
+    """Writes all that there is to say of a pass into the draft of a status.
+
+    Args:
+        outcome: of the pass.
+        draft: of the stream's status; its events are appended in the order of the pass.
+    """
+    spec = outcome.spec
+    if spec is None:
+        draft.fields |= {"phase": "Invalid", "reason": outcome.invalid}
+        draft.set_condition("Ready", False, "InvalidSpec", outcome.invalid)
+        return
+    draft.set_condition("Ready", True, "Accepted", "the spec is accepted")
+    policy = policy_of(spec)
+    draft.fields |= {
+        "partitions": outcome.partitions,
+        "selector": executor_selector(outcome.stream.name),
+        "mode": _describe_mode(spec, policy),
+    }
+    if outcome.driver is None:
+        draft.fields |= {"phase": "Failing", "reason": summarize([outcome.refusal])}
+        draft.set_condition("Running", False, "Refused", outcome.refusal)
+        return
+    _report_driver(outcome.driver, draft)
+    if outcome.answer is not None:
+        _report_answer(outcome.answer, draft)
+    if outcome.missing is not None:
+        _report_missing(outcome.missing, draft)
+    if outcome.decided is not None:
+        _report_decided(outcome.stream, spec, policy, outcome.decided, draft)
+
+
+def _describe_mode(spec: StreamSpec, policy: Policy) -> str:
+    """The modes of balancing and scaling in a word or two."""
+    scaling = f"Fixed {clamp_fixed(spec.executors)}" if spec.executors.fixed else ""
+    scaling = scaling or policy.scaling.mode.capitalize()
+    balancing = policy.balance.mode.capitalize()
+    return scaling if scaling == balancing else f"{balancing}/{scaling}"
+
+
+def _report_driver(driver: DriverState, draft: StatusDraft) -> None:
+    draft.fields["phase"] = driver.phase
+    suspended = driver.phase == "Suspended"
+    draft.set_condition(
+        "Suspended",
+        suspended,
+        "Suspended" if suspended else "Active",
+        driver.message if suspended else "the stream is to run",
+    )
+    if driver.running:
+        return
+    draft.fields["reason"] = summarize([driver.message])
+    draft.set_condition("Running", False, driver.reason, driver.message)
+    draft.fields |= {"executors": 0, "imbalance": None, "imbalanceText": None}
+    for kind in _MEASURED_CONDITIONS:
+        draft.set_condition(kind, None, driver.reason, driver.message)
+
+
+def _report_answer(found: AnswerFound, draft: StatusDraft) -> None:
+    if found.unreadable:
+        draft.events.append(StreamEvent("AnswerUnreadable", found.unreadable, warning=True))
+    if found.answer is not None:
+        draft.fields["appliedEpoch"] = found.answer.epoch
+        if found.refused_anew:
+            draft.events.append(StreamEvent("PlanRefused", found.answer.refused, warning=True))
+
+
+def _report_missing(missing: MissingMeasurements, draft: StatusDraft) -> None:
+    draft.set_condition("MetricsAvailable", False, "Missing", missing.reason)
+    if missing.holds:
+        _report_fallback("MetricsMissing", missing.reason, draft)
+
+
+def _report_fallback(reason: str, message: str, draft: StatusDraft) -> None:
+    held = f"{message}. The stream runs on as it is: nothing is moved, added or removed"
+    draft.set_condition("Fallback", True, reason, held)
+    draft.fields["reason"] = summarize([held])
+
+
+def _report_decided(
+    stream: Stream, spec: StreamSpec, policy: Policy, decided: Decided, draft: StatusDraft
+) -> None:
+    measurement = decided.measurement
+    draft.set_condition("MetricsAvailable", True, "Scraped", "Prometheus has the stream's metrics")
+    _report_progress(measurement, draft)
+    _report_costs(measurement, draft)
+    _report_plan_in_force(decided, draft)
+    balance = judge_balance(decided.choice.decision, policy)
+    _report_balance(measurement, decided.choice, balance, draft)
+    _report_limits(stream, spec, decided, draft)
+    if decided.advice.actions:
+        epoch = int(draft.recall("planEpoch", 0))
+        draft.add_decision("advise", epoch, summarize([decided.advice.reason]))
+    draft.fields["planEpoch"] = decided.newest_epoch
+    _report_effect(measurement, decided.given, balance, draft)
+    _report_control(decided, draft)
+    _report_new_plan(decided, draft)
+
+
+def _report_progress(measurement: Measurement, draft: StatusDraft) -> None:
+    """Whether batches end."""
+    if not measurement.batches:
+        message = "no batch has ended since the driver started; the first one may take long"
+        draft.set_condition("Running", None, "NoBatchYet", message)
+        return
+    newest = max(measurement.batches, key=lambda b: b.finished_s)
+    age_s = draft.now_s - newest.finished_s
+    draft.fields["phase"] = "Running"
+    if age_s > IDLE_AFTER_S and newest.backlog_rows:
+        message = (
+            f"the last batch ended {age_s:.0f} s ago, and {newest.backlog_rows:.0f} rows wait: the "
+            "query hangs, see the driver's log"
+        )
+        draft.set_condition("Running", False, "NoProgress", message)
+        return
+    if age_s > IDLE_AFTER_S:
+        # Without input Spark runs no batch.
+        message = f"the last batch ended {age_s:.0f} s ago: no input since"
+        draft.set_condition("Running", True, "Idle", message)
+        return
+    message = f"query {newest.query} finished batch {newest.batch}"
+    draft.set_condition("Running", True, "BatchesProgress", message)
+
+
+def _report_costs(measurement: Measurement, draft: StatusDraft) -> None:
+    """Whether cost-aware shuffles trust what they have learnt."""
+    distrusted = draft.condition("CostsTrusted") == "False"
+    trust = judge_costs(measurement.shuffles, distrusted=distrusted)
+    draft.set_condition("CostsTrusted", trust.holds, trust.reason, trust.message)
+
+
+def _report_plan_in_force(decided: Decided, draft: StatusDraft) -> None:
+    plan = decided.given.plan
+    if decided.overwritten and plan is not None:
+        message = (
+            f"plan {plan.epoch} was written over by somebody else, and is restored; "
+            "only the operator may write plans (see docs/security.md)"
+        )
+        draft.events.append(StreamEvent("PlanOverwritten", message, warning=True))
+    if decided.unreadable_plan:
+        message = f"the plan cannot be read, and will be replaced: {decided.unreadable_plan}"
+        draft.events.append(StreamEvent("PlanUnreadable", message, warning=True))
+
+
+def _report_balance(
+    measurement: Measurement, choice: PlanChoice, balance: Balance, draft: StatusDraft
+) -> None:
+    decision = choice.decision
+    draft.fields |= describe_load(measurement, decision)
+    draft.fields |= {
+        "imbalance": balance.imbalance,
+        "imbalanceBound": balance.bound,
+        "imbalanceText": None
+        if balance.imbalance is None
+        else f"{balance.imbalance:.2f} ({balance.bound:.2f})",
+        "reason": summarize([choice.waits, balance.reason, decision.scaling.reason]),
+    }
+    if balance.holds is not None:
+        word = "Even" if balance.holds else "Skewed"
+        draft.set_condition("Balanced", balance.holds, word, balance.reason)
+    partitions = sum(measurement.under_way.values())
+    keys = sum(measurement.keys_under_way.values())
+    if partitions or keys:
+        counts = [(partitions, "state partitions"), (keys, "keys")]
+        message = " and ".join(f"{count} {what}" for count, what in counts if count)
+        draft.set_condition("Migrating", True, "MovesUnderWay", f"{message} are on their way")
+    else:
+        draft.set_condition("Migrating", False, "Settled", "no state partition is on its way")
+    heavy = balance.unsplittable
+    draft.set_condition(
+        "Unsplittable",
+        bool(heavy),
+        "HotPartition" if heavy else "NoHotPartition",
+        heavy or "no partition is too heavy for an executor",
+    )
+
+
+def _report_limits(stream: Stream, spec: StreamSpec, decided: Decided, draft: StatusDraft) -> None:
+    limits, scaling = spec.executors, decided.choice.decision.scaling
+    desired = decided.given.desired
+    if limits.fixed and clamp_fixed(limits) != limits.fixed:
+        message = (
+            f"{limits.fixed} executors were asked for; executors.min and max allow "
+            f"{limits.min} to {limits.max}: {clamp_fixed(limits)} are had"
+        )
+        draft.set_condition("ScalingLimited", True, "OutOfBounds", message)
+    elif decided.short_s > SHORT_AFTER_S:
+        pending = desired - len(decided.measurement.executors)
+        message = (
+            f"{pending} of {desired} executors did not start: see "
+            f"kubectl get pods --selector {executor_selector(stream.name)}"
+        )
+        draft.set_condition("ScalingLimited", True, "ExecutorsPending", message)
+    elif scaling.limited:
+        draft.set_condition("ScalingLimited", True, "AtLimit", scaling.reason)
+    else:
+        draft.set_condition("ScalingLimited", False, "WithinLimits", scaling.reason)
+
+
+def _report_effect(
+    measurement: Measurement, given: Given, balance: Balance, draft: StatusDraft
+) -> None:
+    """What the last plan brought, once batches ran under it and its moves are done."""
+    plan = given.plan
+    if plan is None or measurement.epoch < plan.epoch or not given.planned_after:
+        return
+    passed = min(
+        (
+            measurement.last_batches[query] - batch
+            for query, batch in given.planned_after.items()
+            if query in measurement.last_batches
+        ),
+        default=0,
+    )
+    if passed <= EFFECT_BATCHES or any(measurement.under_way.values()):
+        return
+    effects = {}
+    if balance.imbalance is not None:
+        effects["move"] = f"imbalance {balance.imbalance:.2f}, {passed} batches later"
+    utilization = draft.recall("utilization")
+    if len(measurement.executors) == len(plan.executors):
+        busy = "" if utilization is None else f", {utilization:.0%} busy"
+        effects["scale"] = f"{len(measurement.executors)} executors{busy}"
+    draft.set_effect(plan.epoch, effects)
+
+
+def _report_control(decided: Decided, draft: StatusDraft) -> None:
+    """Whether the driver answers plans."""
+    plan = decided.given.plan
+    if decided.silent_s is None or plan is None:
+        draft.set_condition("Fallback", False, "InControl", "measured and answered")
+        return
+    message = (
+        f"the driver has not answered plan {plan.epoch} for {decided.silent_s:.0f} s: see its log "
+        "for what keeps it from the API server"
+    )
+    _report_fallback("DriverSilent", message, draft)
+
+
+def _report_new_plan(decided: Decided, draft: StatusDraft) -> None:
+    choice, desired = decided.choice, decided.given.desired
+    draft.fields["desiredExecutors"] = desired
+    if decided.new_plan is None:
+        return
+    plan, moves = decided.new_plan, choice.moves
+    draft.fields["planEpoch"] = plan.epoch
+    draft.fields["desiredExecutors"] = len(plan.executors)
+    if len(plan.executors) != desired:
+        draft.fields["lastScaleTime"] = format_time(draft.now_s)
+        draft.add_decision("scale", plan.epoch, choice.decision.scaling.reason)
+    if moves:
+        draft.add_decision("move", plan.epoch, summarize(moves))

@@ -1,0 +1,80 @@
+"""Names and limits of the BalancedStream resource, shared by all that read or write one."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+Manifest = dict[str, Any]
+"""A Kubernetes object as its YAML or JSON holds it."""
+
+GROUP = "balancedstream.io"
+VERSION = "v1alpha1"
+KIND = "BalancedStream"
+API_VERSION = f"{GROUP}/{VERSION}"
+PLURAL = "balancedstreams"
+
+MAX_NAME = 40
+"""Characters of a stream's name: its services and pods add their suffixes to it."""
+
+MAX_MESSAGE = 1024
+"""Characters of a condition's message, and of a decision's reason."""
+
+MAX_DECISIONS = 10
+"""Decisions that the status keeps."""
+
+MAX_HOTTEST = 10
+"""Partitions, and keys, that the status lists."""
+
+MAX_KEY = 256
+"""Characters of a key that the status shows."""
+
+CONDITIONS = (
+    "Ready",
+    "Running",
+    "MetricsAvailable",
+    "Balanced",
+    "ScalingLimited",
+    "Migrating",
+    "Fallback",
+    "Suspended",
+    "Unsplittable",
+    "CostsTrusted",
+)
+"""The conditions of a stream, in the order in which the status lists them."""
+
+
+@dataclass(frozen=True, slots=True)
+class Stream:
+    """A BalancedStream's identity.
+
+    Attributes:
+        namespace: of the resource and of all objects that it owns.
+        name: of the resource.
+        uid: of the resource, for owner references.
+    """
+
+    namespace: str
+    name: str
+    uid: str
+
+    def __str__(self) -> str:
+        return f"{self.namespace}/{self.name}"
+
+
+def driver_name(stream: Stream) -> str:
+    """Name of the driver's StatefulSet, Service and ServiceAccount.
+
+    >>> driver_name(Stream("default", "clicks", "1"))
+    'clicks-driver'
+    """
+    return f"{stream.name}-driver"
+
+
+def driver_pod_name(stream: Stream) -> str:
+    """Name of the driver's pod: the only one of its StatefulSet.
+
+    >>> driver_pod_name(Stream("default", "clicks", "1"))
+    'clicks-driver-0'
+    """
+    return f"{driver_name(stream)}-0"
