@@ -1,6 +1,6 @@
 # Two images: `--target operator` watches BalancedStreams, `--target spark` is what drivers and
-# executors run. An application's own image needs two lines, and the middle ones where it wants more
-# Python packages:
+# executors run. The image of an application needs the first and the last line, and those between
+# them if it needs more Python packages:
 #
 #     FROM balancedstream-spark:0.1.0
 #     USER root
@@ -8,8 +8,8 @@
 #     USER 10001:10001
 #     COPY app.py /app/
 #
-# Dependencies and the project's own code are separate layers, so that a change of the code does not
-# make a node load Spark's 280 jars again.
+# Dependencies and the project's own code are separate layers, so that after a change of the code no
+# node has to pull Spark's 280 jars again.
 
 FROM debian:bookworm-slim AS base
 RUN apt-get update \
@@ -18,7 +18,7 @@ RUN apt-get update \
     && rm -rf /var/lib/apt/lists/* \
     && groupadd --gid 10001 balancedstream \
     && useradd --uid 10001 --gid 10001 --no-create-home --home-dir /tmp --shell /usr/sbin/nologin balancedstream
-# The root file system is read-only in a pod: what programs keep in the home folder goes to /tmp.
+# The root file system of a pod is read-only: what programs write to the home folder goes to /tmp.
 ENV HOME=/tmp \
     LANG=C.UTF-8 \
     PATH=/opt/balancedstream/bin:/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin \
@@ -26,7 +26,7 @@ ENV HOME=/tmp \
 WORKDIR /tmp
 
 
-# The next stages build; none of their tools gets into an image.
+# The next stages build; none of their tools ends up in an image.
 FROM base AS build
 RUN apt-get update \
     && apt-get install -y --no-install-recommends python3-venv \
@@ -34,20 +34,21 @@ RUN apt-get update \
 ENV PIP_DISABLE_PIP_VERSION_CHECK=1 \
     PIP_NO_CACHE_DIR=1 \
     PIP_ROOT_USER_ACTION=ignore
-# Two environments: pip lives in its own, so that the one that is copied into the images needs none.
+# pip has an environment of its own, so that the one copied into the images needs none.
 RUN python3 -m venv /opt/pip && python3 -m venv --without-pip /opt/balancedstream
 WORKDIR /build
-# The dependencies are installed with an empty package in the place of ours: this layer then depends
-# on these two files only.
+# The dependencies are installed with an empty package in place of ours, so this layer depends on
+# these two files only: neither new code nor a new version rebuilds it.
 COPY pyproject.toml constraints.txt ./
 RUN mkdir -p operator/balancedstream_operator runtime/balancedstream \
-    && touch README.md LICENSE operator/balancedstream_operator/__init__.py runtime/balancedstream/__init__.py
+    && touch README.md LICENSE operator/balancedstream_operator/__init__.py runtime/balancedstream/__init__.py \
+    && echo '__version__ = "0"' > runtime/balancedstream/version.py
 
 FROM build AS operator-dependencies
 RUN /opt/pip/bin/pip --python /opt/balancedstream/bin/python install --constraint constraints.txt '.[operator]' \
     && /opt/pip/bin/pip --python /opt/balancedstream/bin/python uninstall --yes balancedstream
 
-# This one keeps pip, without its cache: applications add the packages that they need.
+# This one keeps pip, so that applications can add the packages that they need.
 FROM build AS spark-dependencies
 RUN /opt/pip/bin/pip --python /opt/balancedstream/bin/python install --constraint constraints.txt '.[kubernetes]' \
     && /opt/pip/bin/pip --python /opt/balancedstream/bin/python uninstall --yes balancedstream \
@@ -70,8 +71,8 @@ LABEL org.opencontainers.image.title="BalancedStream operator" \
       org.opencontainers.image.source="https://github.com/balancedstream/balancedstream"
 COPY --from=operator-dependencies /opt/balancedstream /opt/balancedstream
 COPY --from=package /package/ /
-# The working directory is never searched for modules: a folder named `operator` there would hide
-# the standard library's module.
+# Python does not search the working directory for modules: a folder named `operator` there would
+# hide the standard library's module.
 ENV PYTHONSAFEPATH=1
 USER 10001:10001
 # /healthz, /metrics
@@ -80,8 +81,8 @@ ENTRYPOINT ["/usr/bin/tini", "--", "balancedstream-operator"]
 
 
 FROM base AS spark
-# The Java package links its manual pages into a folder that slim images leave out.
-# libnss-wrapper gives a name to a user that /etc/passwd does not know; see the entrypoint.
+# The Java package links its manual pages into a folder that slim images do not have.
+# libnss-wrapper names a user that is not in /etc/passwd; see the entrypoint.
 RUN mkdir -p /usr/share/man/man1 \
     && apt-get update \
     && apt-get install -y --no-install-recommends libnss-wrapper openjdk-17-jre-headless \
@@ -95,7 +96,7 @@ ENV JAVA_HOME=/opt/java \
     PIP_NO_CACHE_DIR=1 \
     PYSPARK_PYTHON=/opt/balancedstream/bin/python3 \
     SPARK_HOME=/opt/balancedstream/lib/python3.11/site-packages/pyspark
-# After the large layers: a new version number does not make them anew.
+# After the large layers, so that a new version does not rebuild them.
 ARG VERSION=0.1.0
 LABEL org.opencontainers.image.title="BalancedStream for Spark" \
       org.opencontainers.image.description="Spark with BalancedStream: the image of drivers and executors" \
