@@ -1,7 +1,7 @@
-"""What a stream consists of in Kubernetes, as manifests: pure functions of its name and spec.
+"""The Kubernetes objects of a stream, as manifests: pure functions of its name and spec.
 
-Every object is owned by the BalancedStream, so that deleting it deletes them without the operator;
-the claim with the checkpoints is the user's own and stays.
+The BalancedStream owns every object, so Kubernetes deletes them with it, even without the operator.
+The claim with the checkpoints belongs to the user and stays.
 """
 
 from __future__ import annotations
@@ -28,11 +28,11 @@ from balancedstream_operator.spec import StreamSpec
 
 
 def build_children(stream: Stream, spec: StreamSpec, partitions: int) -> list[Manifest]:
-    """Every object of a stream, in the order in which they are to be applied.
+    """Every object of a stream, in the order to apply them.
 
     Args:
         stream: whose.
-        spec: what it shall be.
+        spec: of the stream.
         partitions: number of state partitions.
     """
     conf = build_spark_conf(stream, spec, partitions)
@@ -49,12 +49,12 @@ def build_children(stream: Stream, spec: StreamSpec, partitions: int) -> list[Ma
 
 
 def build_plan(stream: Stream, text: str) -> Manifest:
-    """The plan's ConfigMap with a plan in it."""
+    """The ConfigMap of a stream's plan, with a plan as JSON."""
     return _config_map(stream, plan_name(stream.name)) | {"data": {PLAN_KEY: text}}
 
 
 def build_spark_conf(stream: Stream, spec: StreamSpec, partitions: int) -> dict[str, str]:
-    """The job's Spark settings; the user's own win over what is only a default here."""
+    """The job's Spark settings: our defaults, then the user's own, then what the pods need."""
     executors = spec.executors
     defaults = {
         "spark.executor.memoryOverhead": executors.memory_overhead,
@@ -67,7 +67,7 @@ def build_spark_conf(stream: Stream, spec: StreamSpec, partitions: int) -> dict[
     owned = {
         "spark.master": "k8s://https://kubernetes.default.svc",
         "spark.app.name": stream.name,
-        # A change of the least number restarts nothing: the plan asks for the right one.
+        # A change of executors.min restarts nothing: the plan asks for the right number.
         "spark.executor.instances": str(executors.min),
         "spark.sql.shuffle.partitions": str(partitions),
         "spark.sql.streaming.checkpointLocation": checkpoint_dir(stream, spec),
@@ -77,9 +77,9 @@ def build_spark_conf(stream: Stream, spec: StreamSpec, partitions: int) -> dict[
         "spark.kubernetes.container.image": spec.image,
         "spark.kubernetes.executor.podTemplateFile": f"{CONF_DIR}/executor.yaml",
         "spark.kubernetes.executor.podTemplateContainerName": "executor",
-        # Otherwise Spark wants to create and delete ConfigMaps.
+        # Otherwise Spark creates and deletes ConfigMaps, which the driver may not.
         "spark.kubernetes.executor.disableConfigMap": "true",
-        # Otherwise Spark looks for Services and claims of its own to delete when it stops.
+        # Otherwise Spark deletes Services and claims when it stops, which the driver may not.
         "spark.kubernetes.driver.service.deleteOnTermination": "false",
         "spark.kubernetes.driver.ownPersistentVolumeClaim": "false",
         f"spark.kubernetes.executor.label.{STREAM_LABEL}": stream.name,
@@ -147,9 +147,10 @@ def _service_account(stream: Stream) -> Manifest:
 
 
 def _role(stream: Stream) -> Manifest:
-    """The least that the driver can do its work with.
+    """The permissions that the driver needs, and no more.
 
-    RBAC knows no labels: in one namespace, a driver can delete any pod. `docs/security.md` says so.
+    RBAC cannot select by label, so a driver can delete any pod of its namespace: see
+    `docs/security.md`.
     """
     plan, answer = plan_name(stream.name), answer_name(stream.name)
     return _object(stream, "rbac.authorization.k8s.io/v1", "Role", driver_name(stream)) | {
@@ -192,11 +193,11 @@ def _configuration(stream: Stream, spec: StreamSpec, conf: Mapping[str, str]) ->
 
 
 def _service(stream: Stream) -> Manifest:
-    """Headless: a StatefulSet wants one, and the driver gets a name of its own by it."""
+    """Headless: a StatefulSet needs one, and it gives the driver a DNS name."""
     return _object(stream, "v1", "Service", driver_name(stream)) | {
         "spec": {
             "clusterIP": "None",
-            # Executors call their driver while it starts.
+            # Executors connect to their driver while it starts.
             "publishNotReadyAddresses": True,
             "selector": _driver_selector(stream),
             "ports": [
@@ -216,8 +217,8 @@ def _stateful_set(stream: Stream, spec: StreamSpec, conf: Mapping[str, str]) -> 
             "replicas": 0 if spec.suspend else 1,
             "serviceName": name,
             "selector": {"matchLabels": _driver_selector(stream)},
-            # A rolling update would wait for a pod with a bad image for ever; the operator deletes
-            # a pod whose revision is old.
+            # A rolling update would wait forever for a pod with a bad image. The operator deletes
+            # pods of an old revision.
             "updateStrategy": {"type": "OnDelete"},
             "template": build_driver_pod(stream, spec, conf),
         }

@@ -1,6 +1,7 @@
-"""The CustomResourceDefinition, made from the spec classes: `-m balancedstream_operator.crd`.
+"""Generates the CustomResourceDefinition from the spec classes.
 
-Writes `crds/balancedstreams.yaml` and the chart's copy below the current folder.
+`python -m balancedstream_operator.crd` writes `crds/balancedstreams.yaml` and the chart's copy
+below the current folder.
 """
 
 from __future__ import annotations
@@ -42,8 +43,8 @@ _COLUMNS = (
 )
 
 
-def _text(sentence: str, most: int = 1024) -> Schema:
-    return {"type": "string", "maxLength": most, "description": sentence}
+def _text(sentence: str, max_length: int = 1024) -> Schema:
+    return {"type": "string", "maxLength": max_length, "description": sentence}
 
 
 def _whole(sentence: str) -> Schema:
@@ -54,10 +55,10 @@ def _number(sentence: str) -> Schema:
     return {"type": "number", "description": sentence}
 
 
-def _list(sentence: str, most: int, properties: Schema) -> Schema:
+def _list(sentence: str, max_items: int, properties: Schema) -> Schema:
     return {
         "type": "array",
-        "maxItems": most,
+        "maxItems": max_items,
         "description": sentence,
         "items": {"type": "object", "properties": properties},
     }
@@ -65,61 +66,61 @@ def _list(sentence: str, most: int, properties: Schema) -> Schema:
 
 def _status() -> Schema:
     conditions = _list(
-        "What is true of the stream, by Kubernetes' conventions.",
+        "The current state of the stream, by Kubernetes' conventions.",
         len(CONDITIONS),
         {
-            "type": _text("Which condition.", 64),
+            "type": _text("Name of the condition.", 64),
             "status": {"type": "string", "enum": ["True", "False", "Unknown"]},
-            "reason": _text("The reason in one word.", 128),
-            "message": _text("The reason for a person.", 4096),
+            "reason": _text("The cause, in one CamelCase word.", 128),
+            "message": _text("The cause and what to do, for people.", 4096),
             "lastTransitionTime": {"type": "string", "format": "date-time"},
-            "observedGeneration": _whole("Generation of the spec it is about."),
+            "observedGeneration": _whole("Generation of the spec that the condition was set for."),
         },
     )
     conditions["items"]["required"] = ["type", "status", "reason", "lastTransitionTime"]
     conditions |= {"x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["type"]}
     return {
         "type": "object",
-        "description": "What was last seen and decided; written by the operator.",
+        "description": "What the operator last observed and decided; only the operator writes it.",
         "properties": {
             "phase": _text("Pending, Starting, Running, Suspended, Failing or Invalid.", 64),
-            "reason": _text("Why nothing is changed, or what is, in a sentence.", 4096),
-            "mode": _text("How balancing and scaling act.", 64),
-            "observedGeneration": _whole("Generation of the spec that was last acted on."),
+            "reason": _text("Why something changes, or why nothing does.", 4096),
+            "mode": _text("Modes of balancing and scaling.", 64),
+            "observedGeneration": _whole("Generation of the spec that the operator last acted on."),
             "selector": _text("Label selector of the executor pods, for the scale subresource."),
-            "partitions": _whole("State partitions, chosen when the stream was made."),
-            "executors": _whole("Executors that take work."),
-            "desiredExecutors": _whole("Executors that there shall be."),
-            "imbalance": _number("Busy time of the hottest executor over the mean."),
-            "imbalanceBound": _number("The least imbalance that any placement could reach."),
-            "imbalanceText": _text("Imbalance and bound for a printed column.", 64),
+            "partitions": _whole("State partitions, chosen when the stream was created."),
+            "executors": _whole("Executors that run tasks."),
+            "desiredExecutors": _whole("Executors that the stream should have."),
+            "imbalance": _number("Busy time of the hottest executor divided by the mean of all."),
+            "imbalanceBound": _number("The lowest imbalance that any placement can reach."),
+            "imbalanceText": _text("Imbalance and bound, for the column of kubectl get.", 64),
             "backlogRows": _whole("Rows that wait at the sources."),
-            "inputRowsPerSecond": _number("Rows that arrive."),
-            "trueProcessingRate": _number("Rows per second of busy time, all executors together."),
-            "utilization": _number("Part of their time that executors are busy."),
+            "inputRowsPerSecond": _number("Rows read per second."),
+            "trueProcessingRate": _number("Rows per second that all executors can process."),
+            "utilization": _number("Fraction of the time that executors are busy."),
             "planEpoch": _whole("Epoch of the newest plan."),
             "appliedEpoch": _whole("Epoch of the plan that the driver applied."),
             "lastScaleTime": {"type": "string", "format": "date-time"},
             "hottestPartitions": _list(
-                "The partitions that cost most.",
+                "The state partitions with the highest load.",
                 MAX_HOTTEST,
                 {
                     "query": _text("Name of the query."),
                     "operator": _whole("Spark's operator id."),
                     "partition": _whole("Number of the partition."),
-                    "executor": _text("Where it runs.", 64),
+                    "executor": _text("Id of the executor that runs it.", 64),
                     "busySeconds": _number("Mean busy seconds per batch."),
-                    "stateBytes": _whole("Size of its state."),
+                    "stateBytes": _whole("Size of its state in bytes."),
                 },
             ),
             "hottestKeys": _list(
-                "The keys that cost most, of operators that balanced(...) made.",
+                "The keys with the highest load, of operators that balanced(...) created.",
                 MAX_HOTTEST,
                 {
                     "query": _text("Name of the query."),
                     "operator": _whole("Spark's operator id."),
                     "key": _text("The key as JSON, or hashed.", MAX_KEY),
-                    "partition": _whole("State partition that it is in."),
+                    "partition": _whole("State partition that holds it."),
                     "busySeconds": _number("Mean busy seconds per batch."),
                 },
             ),
@@ -129,9 +130,9 @@ def _status() -> Schema:
                 {
                     "time": {"type": "string", "format": "date-time"},
                     "kind": _text("move, scale or advise.", 64),
-                    "epoch": _whole("Of the plan that it led to."),
-                    "reason": _text("Why.", 2048),
-                    "effect": _text("What it was measured to have brought.", 1024),
+                    "epoch": _whole("Epoch of the plan that carries it out."),
+                    "reason": _text("Why it was made.", 2048),
+                    "effect": _text("What was measured after it.", 1024),
                 },
             ),
             "conditions": conditions,

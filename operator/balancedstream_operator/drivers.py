@@ -1,4 +1,4 @@
-"""What a driver's pod says of itself: pure."""
+"""The state of a driver, from its pod and StatefulSet: pure."""
 
 from __future__ import annotations
 
@@ -10,20 +10,20 @@ from typing import Any
 from balancedstream_operator.pods import DRIVER_GRACE_S
 
 STUCK_AFTER_S = 60.0
-"""A pod that is still there so long after its grace period is on a node that does not answer."""
+"""A pod that still exists this long after its grace period is on a node that does not respond."""
 
 _BAD_IMAGE = {"ErrImagePull", "ImagePullBackOff", "InvalidImageName", "ErrImageNeverPull"}
 
 
 @dataclass(frozen=True, slots=True)
 class DriverState:
-    """How a driver is.
+    """The state of a driver.
 
     Attributes:
         phase: Pending, Starting, Running, Failing or Suspended.
-        reason: why, in one word.
-        message: why, and what to do, for a person.
-        outdated: whether its pod was made for an older spec and must be replaced.
+        reason: the cause, in one CamelCase word.
+        message: the cause and what to do, for people.
+        outdated: whether its pod belongs to an older spec and must be replaced.
         running: whether its container runs.
     """
 
@@ -37,11 +37,11 @@ class DriverState:
 def describe_driver(
     pod: Mapping[str, Any] | None, stateful_set: Mapping[str, Any] | None, now_s: float
 ) -> DriverState:
-    """How the driver is, by its pod.
+    """The driver's state.
 
     Args:
-        pod: the driver's, None if there is none.
-        stateful_set: that it belongs to, None if there is none yet.
+        pod: of the driver; None if there is none.
+        stateful_set: that owns the pod; None if there is none yet.
         now_s: seconds since the Unix epoch.
 
     >>> describe_driver(None, {"spec": {"replicas": 0}}, 0.0).phase
@@ -50,15 +50,17 @@ def describe_driver(
     replicas = ((stateful_set or {}).get("spec") or {}).get("replicas", 1)
     if pod is None:
         if replicas == 0:
-            return DriverState("Suspended", "Suspended", "suspended: set suspend back to go on")
-        return DriverState("Pending", "NoDriver", "the driver's pod is yet to be made")
+            return DriverState(
+                "Suspended", "Suspended", "suspended: set spec.suspend to false to continue"
+            )
+        return DriverState("Pending", "NoDriver", "the driver's pod does not exist yet")
     metadata, status = pod["metadata"], pod.get("status") or {}
     name = metadata["name"]
     deleted = metadata.get("deletionTimestamp")
     if deleted:
         return _describe_leaving(name, metadata["namespace"], now_s - _seconds(deleted))
     if replicas == 0:
-        return DriverState("Suspended", "Stopping", f"pod {name} is about to be stopped")
+        return DriverState("Suspended", "Stopping", f"pod {name} will be stopped")
     wanted = ((stateful_set or {}).get("status") or {}).get("updateRevision")
     revision = (metadata.get("labels") or {}).get("controller-revision-hash")
     outdated = bool(wanted and revision and wanted != revision)
@@ -66,22 +68,22 @@ def describe_driver(
     container = next((c for c in containers if c["name"] == "driver"), None)
     state = (container or {}).get("state") or {}
     if "running" in state and state["running"] is not None:
-        return DriverState("Starting", "DriverRunning", f"pod {name} runs", outdated, True)
+        return DriverState("Starting", "DriverRunning", f"pod {name} is running", outdated, True)
     phase, reason, message = _describe_waiting(name, status, container, state)
     return DriverState(phase, reason, message, outdated)
 
 
 def _describe_leaving(name: str, namespace: str, since_s: float) -> DriverState:
-    # The time of deletion is when the grace period ends.
+    # deletionTimestamp is the end of the grace period.
     if since_s > STUCK_AFTER_S:
         message = (
-            f"pod {name} should have been gone {since_s:.0f} s ago; its node may be lost. Be sure "
-            "that it runs nowhere, then: "
+            f"pod {name} should have stopped {since_s:.0f} s ago; its node may be lost. Make sure "
+            "that the pod does not run, then: "
             f"kubectl delete pod {name} --namespace {namespace} --force --grace-period=0. "
-            "Nothing is lost: the checkpoint holds what was committed"
+            "Nothing is lost: the checkpoint has everything that was committed"
         )
         return DriverState("Failing", "DriverStuck", message)
-    message = f"pod {name} finishes within {DRIVER_GRACE_S} s; the next one goes on from there"
+    message = f"pod {name} stops within {DRIVER_GRACE_S} s; the next one continues from there"
     return DriverState("Pending", "DriverLeaving", message)
 
 
@@ -99,24 +101,24 @@ def _describe_waiting(
         return (
             "Failing",
             "ImageUnavailable",
-            f"the image cannot be had ({said}): correct spec.image, the new pod starts by itself",
+            f"the image cannot be pulled ({said}): correct spec.image; a new pod then starts",
         )
     if ended and (reason == "CrashLoopBackOff" or state.get("terminated")):
         said = (ended.get("message") or ended.get("reason") or "").strip()
         return (
             "Failing",
             "ApplicationFailed",
-            f"the script ended with status {ended.get('exitCode')}, it is started again after a "
-            f"pause. Its last words: {said[-700:]}",
+            f"the script ended with exit code {ended.get('exitCode')}; it restarts after a pause. "
+            f"Its last output: {said[-700:]}",
         )
     if reason and reason != "ContainerCreating":
         said = waiting.get("message", "")
         return "Failing", reason, f"pod {name} cannot start: {said or reason}"
     for condition in status.get("conditions") or []:
         if condition.get("type") == "PodScheduled" and condition.get("status") == "False":
-            said = condition.get("message") or "no node for it"
+            said = condition.get("message") or "no node fits"
             return "Pending", "Unschedulable", f"pod {name} waits for a node: {said}"
-    return "Pending", "ContainerCreating", f"pod {name} is being started"
+    return "Pending", "ContainerCreating", f"pod {name} is starting"
 
 
 def _seconds(timestamp: str) -> float:

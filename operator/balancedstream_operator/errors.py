@@ -6,10 +6,10 @@ from balancedstream.errors import BalancedStreamError
 
 
 class ClusterError(BalancedStreamError):
-    """The API server cannot be reached, or refused something; nothing is lost, it is tried again.
+    """The API server cannot be reached, or refused a request; the next pass tries again.
 
     Attributes:
-        refused: whether it was understood and refused, so that the same will be refused again.
+        refused: whether the server refused the request, so that retrying the same is no use.
     """
 
     def __init__(self, message: str, *, refused: bool) -> None:
@@ -18,4 +18,4 @@ class ClusterError(BalancedStreamError):
 
 
 class StreamGoneError(BalancedStreamError):
-    """The BalancedStream was deleted, and nobody told the operator."""
+    """The BalancedStream was deleted, and the operator was not notified."""

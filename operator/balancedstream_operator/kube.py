@@ -1,4 +1,4 @@
-"""Reads and writes objects of the cluster; blocks, so call it from a thread."""
+"""Reads and writes Kubernetes objects; the calls block, so make them from a thread."""
 
 from __future__ import annotations
 
@@ -18,17 +18,17 @@ from balancedstream_operator.resource import API_VERSION, KIND, Manifest
 
 FIELD_MANAGER = "balancedstream"
 PLAN_MANAGER = "balancedstream-plan"
-"""Another owner for the plan's text: applying the rest of its ConfigMap must not remove it."""
+"""A field manager of its own, so that applying the plan's ConfigMap keeps the plan's text."""
 
 TIMEOUT_S = (5, 20)
 CONNECTIONS = 32
 
-# The server asks to come back later.
+# Timeout, conflict and too many requests: a retry may succeed.
 _LATER = {408, 409, 429}
 
 
 @contextmanager
-def _said_plainly(what: str) -> Iterator[None]:
+def _translate_errors(what: str) -> Iterator[None]:
     try:
         yield
     except ApiException as error:
@@ -48,9 +48,9 @@ def _reason_of(error: ApiException) -> str:
 
 
 class KubernetesCluster:
-    """The API server, as the operator's service account, or as KUBECONFIG says outside a pod.
+    """The API server, by the pod's service account, or by KUBECONFIG outside a pod.
 
-    Every method raises ClusterError when the server cannot be reached or refuses.
+    Every method raises ClusterError when the server cannot be reached or refuses the request.
     """
 
     def __init__(self) -> None:
@@ -64,9 +64,9 @@ class KubernetesCluster:
         self._resources: dict[tuple[str, str], Resource] = {}
 
     def get(self, version: str, kind: str, namespace: str, name: str) -> Manifest | None:
-        """An object, or None if there is none of that name."""
+        """Returns an object, or None if it does not exist."""
         try:
-            with _said_plainly(f"give {kind} {name}"):
+            with _translate_errors(f"return {kind} {name}"):
                 found = self._resource(version, kind).get(
                     name=name, namespace=namespace, _request_timeout=TIMEOUT_S
                 )
@@ -78,16 +78,16 @@ class KubernetesCluster:
         return manifest
 
     def apply(self, manifest: Manifest) -> None:
-        """Makes an object be as the manifest says; fields that others own are taken over."""
+        """Applies a manifest (server-side apply), and takes over fields that others own."""
         self._apply(manifest, FIELD_MANAGER)
 
     def apply_plan(self, manifest: Manifest) -> None:
-        """The same for a plan, whose text has an owner of its own."""
+        """Applies a plan's ConfigMap; the plan's text has a field manager of its own."""
         self._apply(manifest, PLAN_MANAGER)
 
     def _apply(self, manifest: Manifest, manager: str) -> None:
         kind, name = manifest["kind"], manifest["metadata"]["name"]
-        with _said_plainly(f"take {kind} {name}"):
+        with _translate_errors(f"apply {kind} {name}"):
             self._resource(manifest["apiVersion"], kind).server_side_apply(
                 body=manifest,
                 field_manager=manager,
@@ -96,15 +96,15 @@ class KubernetesCluster:
             )
 
     def delete_pod(self, namespace: str, name: str) -> None:
-        """Deletes a pod in peace; one that is gone already is fine."""
-        with _said_plainly(f"delete pod {name}"), suppress(NotFoundError):
+        """Deletes a pod with its grace period; a pod that does not exist is no error."""
+        with _translate_errors(f"delete pod {name}"), suppress(NotFoundError):
             self._resource("v1", "Pod").delete(
                 name=name, namespace=namespace, _request_timeout=TIMEOUT_S
             )
 
     def write_status(self, namespace: str, name: str, status: dict[str, Any]) -> None:
-        """Replaces fields of a BalancedStream's status; one that is gone already is fine."""
-        with _said_plainly(f"take the status of {name}"), suppress(NotFoundError):
+        """Merges fields into a BalancedStream's status; a deleted BalancedStream is no error."""
+        with _translate_errors(f"update the status of {name}"), suppress(NotFoundError):
             self._resource(API_VERSION, KIND).status.patch(
                 body={"metadata": {"name": name, "namespace": namespace}, "status": status},
                 namespace=namespace,

@@ -1,7 +1,7 @@
-"""The operator's process: kopf tells of BalancedStreams, one task looks after each.
+"""The operator's process: kopf watches BalancedStreams, and one task looks after each of them.
 
-Only `on.event` is used: kopf's timers and daemons put a finalizer on the object, and then a
-BalancedStream could not be deleted while the operator is gone.
+It uses only kopf's `on.event`: timers and daemons put a finalizer on the object, and then nobody
+could delete a BalancedStream while the operator is gone.
 """
 
 from __future__ import annotations
@@ -33,24 +33,24 @@ log = logging.getLogger(__name__)
 HEALTH_PORT = 8080
 METRICS_PORT = 8081
 THREADS = 8
-"""Passes at a time; each mostly waits for Prometheus and the API server."""
+"""Passes at the same time; each mostly waits for Prometheus and the API server."""
 
 RETRY_S = 5.0
 EVENT_AGAIN_S = 1800.0
-"""The same event is not told again within this time."""
+"""The same event is not posted again within this time."""
 
 WATCH_S = 300
-"""A watch is begun anew this often, and a little later where the connection is half open."""
+"""A watch is restarted this often, and a little later if the connection is half open."""
 
 
 @dataclass
 class _Watched:
-    """A BalancedStream that is looked after.
+    """A BalancedStream that a task looks after.
 
     Attributes:
         resource: as it was last seen.
-        changed: set when its spec changed.
-        task: looks after it.
+        changed: set when its spec changes.
+        task: makes the passes over it.
     """
 
     resource: dict[str, Any]
@@ -59,11 +59,11 @@ class _Watched:
 
 
 class Operator:
-    """One task for each BalancedStream that there is.
+    """Runs one task for each BalancedStream.
 
     Args:
         default_url: Prometheus for streams that name none; empty for none.
-        metrics: is told of every pass.
+        metrics: records every pass.
     """
 
     def __init__(self, default_url: str, metrics: OperatorMetrics) -> None:
@@ -75,11 +75,11 @@ class Operator:
         self._watched: dict[str, _Watched] = {}
 
     def count_streams(self) -> int:
-        """How many are looked after."""
+        """Number of streams that the operator looks after."""
         return len(self._watched)
 
     def update(self, resource: dict[str, Any]) -> None:
-        """A BalancedStream was made or changed."""
+        """Handles a BalancedStream that was created or changed."""
         uid = resource["metadata"]["uid"]
         watched = self._watched.get(uid)
         if watched is None:
@@ -93,7 +93,7 @@ class Operator:
         watched.resource = resource
 
     def remove(self, resource: dict[str, Any]) -> None:
-        """A BalancedStream is gone; the cluster removes what it owned."""
+        """Handles a deleted BalancedStream; Kubernetes deletes the objects that it owned."""
         watched = self._watched.pop(resource["metadata"]["uid"], None)
         if watched and watched.task:
             watched.task.cancel()
@@ -102,7 +102,7 @@ class Operator:
         metadata = watched.resource["metadata"]
         stream = Stream(metadata["namespace"], metadata["name"], metadata["uid"])
         supervisor = Supervisor(stream, self._cluster, self._open_source, self._default_url)
-        told: dict[str, tuple[str, float]] = {}
+        posted: dict[str, tuple[str, float]] = {}
         loop = asyncio.get_running_loop()
         try:
             while True:
@@ -121,12 +121,12 @@ class Operator:
                 except ClusterError as error:
                     log.warning("%s: %s", stream, error)
                 except Exception:
-                    log.exception("%s: this pass failed; the stream runs on as it is", stream)
+                    log.exception("%s: this pass failed; the stream keeps running as it is", stream)
                 else:
                     interval_s = done.interval_s
                     self._metrics.add_pass(str(stream), done.status, time.monotonic() - began_s)
                     for event in done.events:
-                        _tell(resource, event, told)
+                        _post(resource, event, posted)
                 try:
                     await asyncio.wait_for(watched.changed.wait(), interval_s)
                 except TimeoutError:
@@ -139,26 +139,28 @@ def _generation(resource: dict[str, Any]) -> int:
     return int(resource["metadata"].get("generation", 0))
 
 
-def _tell(resource: dict[str, Any], event: StreamEvent, told: dict[str, tuple[str, float]]) -> None:
-    """Posts a Kubernetes event, unless the same was told lately."""
+def _post(
+    resource: dict[str, Any], event: StreamEvent, posted: dict[str, tuple[str, float]]
+) -> None:
+    """Posts a Kubernetes event, unless the same one was posted recently."""
     now_s = time.monotonic()
-    message, told_s = told.get(event.reason, ("", -EVENT_AGAIN_S))
-    if message == event.message and now_s < told_s + EVENT_AGAIN_S:
+    message, posted_s = posted.get(event.reason, ("", -EVENT_AGAIN_S))
+    if message == event.message and now_s < posted_s + EVENT_AGAIN_S:
         return
-    told[event.reason] = event.message, now_s
+    posted[event.reason] = event.message, now_s
     kind = "Warning" if event.warning else "Normal"
     kopf.event(cast("kopf.Body", resource), type=kind, reason=event.reason, message=event.message)
 
 
 def build_registry(default_url: str, *, all_namespaces: bool) -> kopf.OperatorRegistry:
-    """The handlers: all they do is to pass on what kopf says.
+    """The handlers; they pass kopf's events to an Operator.
 
     Args:
-        default_url: Prometheus for streams that name none.
-        all_namespaces: whether the whole cluster is watched.
+        default_url: Prometheus for streams that name none; empty for none.
+        all_namespaces: whether to watch the whole cluster.
     """
     registry = kopf.OperatorRegistry()
-    # Filled at start-up, when there is an event loop.
+    # Filled at start-up, once there is an event loop.
     operator_of: list[Operator] = []
 
     @kopf.on.login(registry=registry)
@@ -169,7 +171,7 @@ def build_registry(default_url: str, *, all_namespaces: bool) -> kopf.OperatorRe
     async def start(settings: kopf.OperatorSettings, **_: Any) -> None:
         settings.posting.loggers = False
         settings.posting.reporting_component = "balancedstream"
-        # Without a ClusterRole there is nothing to be learnt of other namespaces, nor of the CRD.
+        # Without a ClusterRole the operator may not list namespaces and CRDs.
         settings.scanning.disabled = not all_namespaces
         settings.watching.server_timeout = WATCH_S
         settings.watching.client_timeout = WATCH_S + 30
@@ -195,15 +197,15 @@ def build_registry(default_url: str, *, all_namespaces: bool) -> kopf.OperatorRe
 
 
 def main(argv: Sequence[str] | None = None) -> None:
-    """Runs the operator until it is told to stop."""
+    """Runs the operator until SIGTERM or SIGINT."""
     parser = argparse.ArgumentParser(
         prog="balancedstream-operator",
         description="Keeps BalancedStreams balanced and right-sized.",
     )
     where = parser.add_mutually_exclusive_group(required=True)
-    where.add_argument("--all-namespaces", action="store_true", help="look after all of them")
+    where.add_argument("--all-namespaces", action="store_true", help="watch all namespaces")
     where.add_argument(
-        "--namespace", action="append", metavar="NAMESPACE", help="look after this one; repeatable"
+        "--namespace", action="append", metavar="NAMESPACE", help="watch this namespace; repeatable"
     )
     parser.add_argument(
         "--prometheus-url",
@@ -215,7 +217,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     logging.basicConfig(
         level=os.environ.get("LOG_LEVEL", "INFO"), format="%(asctime)s %(levelname)s %(message)s"
     )
-    # Each event that comes in would be a line otherwise.
+    # Otherwise every event of a watch would be a line.
     logging.getLogger("kopf.objects").setLevel(logging.WARNING)
     kopf.run(
         registry=build_registry(arguments.prometheus_url, all_namespaces=arguments.all_namespaces),

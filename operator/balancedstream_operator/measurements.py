@@ -1,9 +1,9 @@
 """From what Prometheus scraped of one stream to what the core decides on: pure.
 
-All samples of one scrape bear the same time, and the exporter shows whole batches only. So a
+All samples of a scrape have the same time, and the exporter shows complete batches only. So a
 series belongs to the newest scrape if its last sample has that scrape's time, and differences
 between two scrapes are exact: no rate is extrapolated. The first scrape of a driver is only a
-baseline, so the start of its Python workers is in no measurement.
+baseline, so no measurement contains the start of its Python workers.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ QUERY_METRICS = (
     "shuffle_estimate_error_ratio",
     "shuffle_equal_error_ratio",
 )
-"""What is fetched over the time that scaling looks back."""
+"""Metrics to fetch over the time that scaling looks back."""
 
 PARTITION_METRICS = (
     "partition_busy_seconds_total",
@@ -53,10 +53,10 @@ PARTITION_METRICS = (
     "partition_executor_info",
     "hot_key_busy_seconds",
 )
-"""What is fetched over the time that balancing looks back."""
+"""Metrics to fetch over the time that balancing looks back."""
 
 STALE_SCRAPES = 3
-"""So many scrapes may be missing before the newest one counts as old."""
+"""This many scrapes may be missing before the newest one is too old."""
 
 MIN_STALE_S = 10.0
 
@@ -65,26 +65,26 @@ _Number = TypeVar("_Number", int, float)
 
 @dataclass(frozen=True, slots=True)
 class Series:
-    """One time series: labels, `__name__` among them, and (time, value) oldest first."""
+    """One time series: its labels with `__name__`, and its samples (time, value), oldest first."""
 
     labels: Mapping[str, str]
     samples: tuple[tuple[float, float], ...]
 
 
 class MissingMeasurementsError(Exception):
-    """Prometheus answered, but what it has of the stream cannot be decided on; says why."""
+    """There are no metrics of the stream to decide on; the message says why."""
 
 
 @dataclass(frozen=True, slots=True)
 class ShuffleSample:
-    """What the estimates of a cost-aware shuffle were last found to be worth.
+    """How good the estimates of a cost-aware shuffle are.
 
     Attributes:
         shuffle: its name.
-        trusted: whether the next batch is routed by estimated costs; else by round robin.
-        untrusted_batches: in a row, that judged the estimates and left them untrusted.
-        error: of the estimates, as a part of all cost; None where no batch has judged them.
-        equal_error: the same if all rows were taken to cost the same.
+        trusted: whether the next batch is routed by estimated costs, and not round robin.
+        untrusted_batches: batches in a row that checked the estimates and did not trust them.
+        error: of the estimates, as a fraction of the total cost; None before a batch checked them.
+        equal_error: the same for the assumption that all rows cost the same.
     """
 
     shuffle: str
@@ -96,20 +96,21 @@ class ShuffleSample:
 
 @dataclass(frozen=True)
 class Measurement:
-    """What a stream's driver showed, up to its newest scrape.
+    """What a stream's driver measured, up to its newest scrape.
 
     Attributes:
-        scraped_s: when that was, seconds since the Unix epoch.
+        scraped_s: time of that scrape, seconds since the Unix epoch.
         epoch: of the plan that the driver has in force.
         executors: live executors, id to cores.
-        tasks: one sample per partition and interval between scrapes in which batches ended: the
-            mean of those batches; none from before the last keys came to other partitions.
-        batches: one sample per batch, those between two scrapes being alike.
+        tasks: one sample per partition and interval between scrapes in which batches finished: the
+            mean of those batches; none from before keys last reached their target partitions.
+        batches: one sample per batch; those between two scrapes are alike.
         last_batches: query to its last finished batch.
-        under_way: (query, operator) to partitions that are not yet where they shall be.
-        restore_cost: what the driver found moves to cost.
+        under_way: (query, operator) to the number of partitions that have not reached their
+            executors.
+        restore_cost: cost of moves, as the driver measured it.
         keys: one sample per hot key and scrape: of the last batch before it.
-        keys_under_way: query to keys that are not yet where they shall be.
+        keys_under_way: query to the number of keys that have not reached their partitions.
         shuffles: one sample per cost-aware shuffle, by name.
     """
 
@@ -129,15 +130,15 @@ class Measurement:
 def measure(
     query_series: Iterable[Series], partition_series: Iterable[Series], now_s: float
 ) -> Measurement:
-    """What one stream's series say.
+    """Reads a measurement from the series of one stream.
 
     Args:
         query_series: of `QUERY_METRICS`, any order.
         partition_series: of `PARTITION_METRICS`, any order.
-        now_s: clock of the samples' times.
+        now_s: the current time, by the clock of the samples.
 
     Raises:
-        MissingMeasurementsError: nothing was scraped, or nothing recently.
+        MissingMeasurementsError: Prometheus has no samples, or no recent ones.
 
     >>> labels = {"__name__": "balancedstream_plan_epoch", "instance": "10.0.0.7:9404"}
     >>> measure([Series(labels, ((40.0, 6.0), (50.0, 7.0)))], [], now_s=55.0).epoch
@@ -146,8 +147,8 @@ def measure(
     all_series = [s for s in query_series if s.samples]
     if not all_series:
         message = (
-            "Prometheus has no metrics of this stream: is its driver running, and does Prometheus "
-            "scrape it?"
+            "Prometheus has no metrics of this stream: check that its driver runs, and that "
+            "Prometheus scrapes it"
         )
         raise MissingMeasurementsError(message)
     scraped_s, instance = max((s.samples[-1][0], _instance(s)) for s in all_series)
@@ -159,7 +160,7 @@ def measure(
     partitions = _by_name(s for s in partition_series if _instance(s) == instance)
     steps = _find_steps(mine)
     arrivals = _newest_by("query", current["last_key_arrival_batch"], int)
-    # Partitions cost something else once keys have come to others; a step may span both.
+    # Loads change when keys reach other partitions, and a step may span both.
     level: dict[str, list[_Step]] = defaultdict(list)
     for step in steps:
         if step.last_batch - step.batches + 1 >= arrivals.get(step.query, 0):
@@ -188,7 +189,7 @@ def measure(
 
 @dataclass(frozen=True, slots=True)
 class _Step:
-    """Two scrapes of a query, between which batches ended, and the number of the last of them."""
+    """Two scrapes of a query between which batches finished, and the number of the last one."""
 
     query: str
     before_s: float
@@ -213,7 +214,7 @@ def _newest(all_series: Sequence[Series], default: float) -> float:
 
 
 def _newest_by(label: str, all_series: Sequence[Series], kind: type[_Number]) -> dict[str, _Number]:
-    """The newest value for each query, executor or shuffle: for whatever the label names."""
+    """The newest value for each value of a label, such as each query."""
     return {s.labels[label]: kind(s.samples[-1][1]) for s in all_series}
 
 
@@ -223,14 +224,14 @@ def _check_fresh(mine: Mapping[str, Sequence[Series]], scraped_s: float, now_s: 
     limit_s = max(MIN_STALE_S, STALE_SCRAPES * median(gaps)) if gaps else 60.0
     if now_s - scraped_s > limit_s:
         message = (
-            f"the newest scrape of this stream is {now_s - scraped_s:.0f} s old: its driver does "
-            "not answer Prometheus, or is gone"
+            f"the newest scrape of this stream is {now_s - scraped_s:.0f} s old: its driver is "
+            "gone, or does not answer Prometheus"
         )
         raise MissingMeasurementsError(message)
 
 
 def _find_steps(mine: Mapping[str, Sequence[Series]]) -> list[_Step]:
-    """Every interval in which batches of one run of a query ended; a reset begins a new run."""
+    """Every interval in which batches of one run of a query finished; a reset starts a new run."""
     steps = []
     numbers = {s.labels["query"]: dict(s.samples) for s in mine.get("last_batch_id", ())}
     for series in mine.get("batches_total", ()):
@@ -272,14 +273,14 @@ def _sample_batches(
 def _split(
     step: _Step, before: Mapping[str, float | None], after: Mapping[str, float | None]
 ) -> Iterable[BatchSample]:
-    """The batches between two scrapes, by what a query's metrics said in each of them."""
+    """The batches between two scrapes, from a query's metrics in both."""
 
     def change(name: str) -> float:
         return (after[name] or 0.0) - (before[name] or 0.0)
 
     finished_s = after["last_batch_timestamp_seconds"] or step.after_s
     rows = int(change("input_rows_total"))
-    # From one batch's start to the next one's: ends, less what the last durations differ by.
+    # From one start to the next: the difference of the ends, less that of the durations.
     span_s = change("last_batch_timestamp_seconds") - change("last_batch_duration_seconds")
     interval_s = span_s / step.batches if span_s > 0 else None
     backlog, backlog_before = after["backlog_rows"], before["backlog_rows"]
@@ -293,7 +294,7 @@ def _split(
             batch=step.last_batch - to_come,
             finished_s=finished_s - to_come * (interval_s or 0.0),
             duration_s=change("batch_duration_seconds_sum") / step.batches,
-            # Whole rows that add up to what was read.
+            # Integers that add up to the rows that were read.
             input_rows=rows * number // step.batches - rows * (number - 1) // step.batches,
             interval_s=interval_s,
             backlog_rows=waiting,

@@ -19,10 +19,10 @@ _PREFIX = "balancedstream_operator"
 
 
 class OperatorMetrics:
-    """What the operator counts.
+    """Metrics of the operator itself.
 
     Attributes:
-        registry: of prometheus-client, with all of it.
+        registry: of prometheus-client, with all of them.
     """
 
     def __init__(self) -> None:
@@ -57,17 +57,17 @@ class OperatorMetrics:
         )
 
     def start(self, port: int) -> None:
-        """Begins to serve `/metrics` on all addresses, from a daemon thread."""
+        """Starts to serve `/metrics` on all addresses, from a daemon thread."""
         start_http_server(port, "0.0.0.0", registry=self.registry)  # noqa: S104 - a pod's
 
     def add_stream(self, stream: str) -> None:
-        """A stream is there; nothing is known of it yet."""
+        """Counts a stream that has had no pass yet."""
         self._phases[stream] = "Pending"
         self._count_phases()
         self._failures.labels(stream)
 
     def add_pass(self, stream: str, status: Mapping[str, Any], took_s: float) -> None:
-        """A pass over a stream ended."""
+        """Records a finished pass over a stream."""
         self._pass.observe(took_s)
         self._phases[stream] = status.get("phase", "Pending")
         self._count_phases()
@@ -78,7 +78,7 @@ class OperatorMetrics:
                 self._failures.labels(stream).inc()
 
     def remove(self, stream: str) -> None:
-        """A stream is gone."""
+        """Removes all series of a stream."""
         self._phases.pop(stream, None)
         self._count_phases()
         for metric in (self._condition, self._failures, self._epoch):
@@ -88,7 +88,7 @@ class OperatorMetrics:
         if state != "Unknown":
             self._condition.labels(stream, kind).set(state == "True")
             return
-        # Neither 0 nor 1 would be true of it.
+        # An unknown condition is neither 0 nor 1.
         with suppress(KeyError):
             self._condition.remove(stream, kind)
 

@@ -1,4 +1,4 @@
-"""From a measurement to a plan and what to say of it: pure, around `balancedstream.core`."""
+"""From a measurement to a plan, and to judgements of balance and costs: pure, around the core."""
 
 from __future__ import annotations
 
@@ -15,28 +15,28 @@ from balancedstream_operator.measurements import Measurement, ShuffleSample
 from balancedstream_operator.resource import MAX_HOTTEST, MAX_KEY
 
 SETTLED_BATCHES = 2
-"""Batches to wait for after a plan was applied: the first of them may have begun before it."""
+"""Batches to wait for after a plan is applied; the first may have started before it."""
 
 DISTRUSTED_BATCHES = 10
-"""Estimates that so many batches in a row left untrusted will not get better by themselves."""
+"""Estimates that this many batches in a row left untrusted do not improve by themselves."""
 
 COSTS_DIFFER = 0.2
-"""Error of taking all rows for equal, as a part of all cost, above which estimates are missed."""
+"""Error of equal costs, as a fraction of the total cost, above which estimates would help."""
 
 COSTS_STILL_DIFFER = 0.1
-"""The same once they are said to be missed: an error that swings says so only once."""
+"""The same once CostsTrusted is False, so that an error that fluctuates makes only one event."""
 
 
 @dataclass(frozen=True, slots=True)
 class Given:
-    """What is in force when a decision is made.
+    """The state that a decision starts from.
 
     Attributes:
         plan: the newest one; None before the first.
-        planned_after: query to its last batch when that plan was written.
-        moved: whether that plan moved anything, so that older batches tell of loads that are gone.
-        desired: executors that there shall be.
-        last_scaled_s: when that number last changed; None for never.
+        planned_after: last finished batch of each query when that plan was written.
+        moved: whether that plan moved anything, so that older batches show loads that are gone.
+        desired: executors that the stream should have.
+        last_scaled_s: when that number last changed, seconds since the epoch; None for never.
     """
 
     plan: Plan | None
@@ -48,12 +48,12 @@ class Given:
 
 @dataclass(frozen=True, slots=True)
 class PlanChoice:
-    """A decision, and the plan that it led to.
+    """A decision, and the plan that carries it out.
 
     Attributes:
         decision: of the core.
-        plan: a new one, or None for no change.
-        waits: why no plan could be made now, whatever was decided; empty if one could.
+        plan: a new plan; None if nothing changes.
+        waits: why no plan can be made now, whatever was decided; empty if one can.
     """
 
     decision: Decision
@@ -70,20 +70,20 @@ class PlanChoice:
 def choose_plan(
     measurement: Measurement, policy: Policy, given: Given, next_epoch: int, now_s: float
 ) -> PlanChoice:
-    """Decides on what was measured, and plans what the decision asks for.
+    """Decides on a measurement, and plans what the decision asks for.
 
     Args:
         measurement: of the stream.
         policy: of the stream.
-        given: what is in force.
-        next_epoch: of a new plan.
+        given: the state to start from.
+        next_epoch: epoch of a new plan.
         now_s: seconds since the Unix epoch.
     """
     policy = _within_limits(policy, given.desired)
     observation = Observation(
         now_s=now_s,
         executors=measurement.executors,
-        # Without an executor there is nobody to balance between; how many to have is still decided.
+        # Without executors there is nothing to balance, but the number is still decided.
         tasks=measurement.tasks if measurement.executors else (),
         batches=measurement.batches,
         restore_cost=measurement.restore_cost,
@@ -109,7 +109,7 @@ def choose_plan(
 
 
 def _within_limits(policy: Policy, desired: int) -> Policy:
-    """Limits hold in every mode: where scaling only advises, the number is brought within them."""
+    """Limits hold in every mode: where scaling only advises, the number still stays within them."""
     scaling = policy.scaling
     count = min(max(desired, scaling.min_executors), scaling.max_executors)
     if scaling.mode == "auto" or count == desired:
@@ -128,14 +128,14 @@ def _why_wait(measurement: Measurement, given: Given) -> str:
         return ""
     for query, batch in given.planned_after.items():
         done = measurement.last_batches.get(query)
-        # Fewer than before is a query that was begun anew.
+        # A lower number than before means that the query was restarted.
         if done is not None and batch <= done < batch + SETTLED_BATCHES:
-            return f"plan {plan.epoch} shows from batch {batch + SETTLED_BATCHES} of {query} on"
+            return f"plan {plan.epoch} is visible from batch {batch + SETTLED_BATCHES} of {query}"
     return ""
 
 
 def _wanted(measurement: Measurement, plan: Plan | None) -> dict[OperatorKey, dict[int, str]]:
-    """Operators whose moves are under way, and where the last plan wants their partitions."""
+    """Operators with unfinished moves, and the executor of each partition in the last plan."""
     if plan is None:
         return {}
     return {key: plan.owners(*key) for key, count in measurement.under_way.items() if count}
@@ -143,25 +143,25 @@ def _wanted(measurement: Measurement, plan: Plan | None) -> dict[OperatorKey, di
 
 @dataclass(frozen=True, slots=True)
 class Balance:
-    """How evenly the load lies, over all operators.
+    """How balanced the load is, over all operators.
 
     Attributes:
-        holds: whether there is nothing to do about it; None where nothing was measured.
-        imbalance: of the least even operator; None where nothing was measured.
-        bound: of the same.
-        reason: of the same.
-        unsplittable: a sentence on a partition or key that alone is too heavy; empty if none is.
+        holds: whether nothing needs to move; None if nothing was measured.
+        imbalance: of the most imbalanced operator; None if nothing was measured.
+        bound: of that operator.
+        reason: of that operator.
+        unsplittable: names a partition or key that alone is too much; empty if none is.
     """
 
     holds: bool | None
     imbalance: float | None = None
     bound: float | None = None
-    reason: str = "nothing was measured yet"
+    reason: str = "nothing has been measured yet"
     unsplittable: str = ""
 
 
 def judge_balance(decision: Decision, policy: Policy) -> Balance:
-    """How evenly the load lies, by a decision."""
+    """How balanced the load is, by a decision."""
     if not decision.balance:
         return Balance(None)
     (query, operator), worst = max(
@@ -173,13 +173,13 @@ def judge_balance(decision: Decision, policy: Policy) -> Balance:
     heavy = ""
     if worst.unsplittable is not None and worst.imbalance_before > policy.balance.act_above:
         heavy = (
-            f"partition {worst.unsplittable} of operator {operator} of query {query} alone is "
-            f"heavier than the mean of all executors: imbalance {worst.imbalance_before:.2f}, and "
-            f"no placement gets below {worst.bound:.2f}; its keys must be split"
+            f"partition {worst.unsplittable} of operator {operator} of query {query} alone has "
+            f"more load than the mean of all executors: imbalance {worst.imbalance_before:.2f}, "
+            f"and no placement gets below {worst.bound:.2f}; its keys must be split"
         )
     assignment = decision.keys.get((query, operator))
     if assignment is not None:
-        # Where keys can be moved, a heavy partition is heavy only if one of its keys is.
+        # Where keys can move, a partition is too much only if one of its keys is.
         heavy = assignment.reason if assignment.unsplittable and uneven else ""
     if decision.scaling.verdict is Verdict.UNSPLITTABLE:
         heavy = decision.scaling.reason
@@ -194,11 +194,11 @@ def judge_balance(decision: Decision, policy: Policy) -> Balance:
 
 @dataclass(frozen=True, slots=True)
 class Advice:
-    """What mode Advise would do.
+    """What the operator would do in mode Auto.
 
     Attributes:
-        actions: equal between two passes if the advice is the same; empty for none.
-        reason: why, for a person.
+        actions: compare equal if the advice is the same; empty for none.
+        reason: why, for people.
     """
 
     actions: tuple[object, ...] = ()
@@ -206,12 +206,12 @@ class Advice:
 
 
 def advise(decision: Decision, policy: Policy, desired: int) -> Advice:
-    """What would be done, by a decision, where the mode is Advise.
+    """What a decision would change, where the mode is Advise.
 
     Args:
         decision: of the core.
-        policy: of the stream; its two modes say what is only advised.
-        desired: executors that the stream is to have.
+        policy: of the stream; its two modes say what is advice only.
+        desired: executors that the stream should have.
     """
     actions: list[object] = []
     reasons = []
@@ -228,12 +228,12 @@ def advise(decision: Decision, policy: Policy, desired: int) -> Advice:
 
 @dataclass(frozen=True, slots=True)
 class Trust:
-    """Whether the rows of cost-aware shuffles are routed by what they cost.
+    """Whether cost-aware shuffles route rows by their estimated costs.
 
     Attributes:
-        holds: None where that cannot be said.
-        reason: in one word.
-        message: for a person.
+        holds: None if that is not known.
+        reason: in one CamelCase word.
+        message: for people.
     """
 
     holds: bool | None
@@ -242,14 +242,14 @@ class Trust:
 
 
 def judge_costs(shuffles: Sequence[ShuffleSample], *, distrusted: bool) -> Trust:
-    """Whether the estimates of all shuffles are trusted, or are missed for long.
+    """Whether the estimates of all shuffles are trusted, or have been off for too long.
 
-    A shuffle that begins, or whose costs have changed, goes round robin while it learns; one whose
-    rows cost much the same does for good, and rightly. The thresholds are our own design.
+    A shuffle that starts, or whose costs have changed, uses round robin while it learns. One whose
+    rows cost much the same stays with it, which is right. The thresholds are our own design.
 
     Args:
         shuffles: of the stream.
-        distrusted: whether they were said to be missed before.
+        distrusted: whether the last pass reported them as off.
 
     >>> judge_costs([ShuffleSample("label-by-kind", False, 12, 0.6, 0.5)], distrusted=False).holds
     False
@@ -270,17 +270,17 @@ def judge_costs(shuffles: Sequence[ShuffleSample], *, distrusted: bool) -> Trust
         return Trust(
             False,
             "EstimatesOff",
-            f"{_name_first(missed)}: {_say_errors(shuffle)}, and were not trusted in "
-            f"{shuffle.untrusted_batches} batches that judged them. Its rows are spread round "
-            "robin meanwhile: none is lost, doubled or changed, but a batch waits for the "
-            "partition that got the dear ones. Give it a cost key that tells costs better, and "
-            "see that the function works while it reads its input (docs/shuffle.md)",
+            f"{_name_first(missed)}: {_say_errors(shuffle)}, and {shuffle.untrusted_batches} "
+            "batches in a row did not trust them. Its rows go round robin meanwhile: none is lost, "
+            "duplicated or changed, but a batch waits for the partition with the most expensive "
+            "rows. Choose a cost key that predicts costs better, and make sure that the function "
+            "works while it reads its input (docs/shuffle.md)",
         )
     if learning:
         message = (
-            f"{_name_first(learning)}: {_say_errors(learning[0])}; rows are spread round robin "
-            f"while costs are learnt (judged by {learning[0].untrusted_batches} batches; after "
-            f"{DISTRUSTED_BATCHES} it is said whether the estimates are missed)"
+            f"{_name_first(learning)}: {_say_errors(learning[0])}; rows go round robin while the "
+            f"shuffle learns costs ({learning[0].untrusted_batches} batches have checked them; "
+            f"after {DISTRUSTED_BATCHES} the operator judges the estimates)"
         )
         return Trust(None, "Learning", message)
     if trusted:
@@ -288,7 +288,7 @@ def judge_costs(shuffles: Sequence[ShuffleSample], *, distrusted: bool) -> Trust
         return Trust(True, "EstimatesHold", message)
     message = (
         f"{_name_first(judged)}: {_say_errors(judged[0])}; rows cost much the same, and round "
-        "robin spreads them as well"
+        "robin spreads them just as well"
     )
     return Trust(None, "CostsAlike", message)
 
@@ -300,15 +300,15 @@ def _name_first(shuffles: Sequence[ShuffleSample]) -> str:
 
 def _say_errors(shuffle: ShuffleSample) -> str:
     if shuffle.error is None or shuffle.equal_error is None:
-        return "no batch has judged the estimates since the driver started"
+        return "no batch has checked the estimates since the driver started"
     return (
         f"the estimates were off by {100 * shuffle.error:.0f} %, "
-        f"equal costs would be by {100 * shuffle.equal_error:.0f} %"
+        f"equal costs would be off by {100 * shuffle.equal_error:.0f} %"
     )
 
 
 def describe_load(measurement: Measurement, decision: Decision) -> dict[str, Any]:
-    """The status fields that tell of the load: rates, backlog, the hottest partitions and keys."""
+    """The status fields about the load: rates, backlog, the hottest partitions and keys."""
     fields: dict[str, Any] = {"executors": len(measurement.executors)}
     newest = {b.query: b for b in sorted(measurement.batches, key=lambda b: b.finished_s)}
     backlogs = [b.backlog_rows for b in newest.values() if b.backlog_rows is not None]

@@ -1,4 +1,4 @@
-"""Pod templates of a stream: its driver's and its executors', with the user's merged over them."""
+"""Pod templates of a stream's driver and executors, with the user's own merged over them."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from balancedstream_operator.resource import GROUP, Manifest, Stream, driver_nam
 from balancedstream_operator.spec import StreamSpec
 
 CONFIGURATION_ANNOTATION = f"{GROUP}/configuration"
-"""Of a driver's pod: a fingerprint of all that needs a restart of the driver."""
+"""On the driver's pod: a fingerprint of everything that needs a restart of the driver."""
 
 DRIVER_PORT = 7078
 BLOCK_MANAGER_PORT = 7079
 METRICS_PORT = 9404
 UI_PORT = 4040
 GROUP_ID = 10001
-"""The group of the images' user; volumes belong to it."""
+"""Group of the images' user, which owns the volumes."""
 
 CONF_DIR = "/etc/balancedstream"
 SCRIPT_DIR = "/etc/balancedstream-script"
@@ -45,7 +45,7 @@ def configuration_name(stream: Stream) -> str:
 
 
 def checkpoint_dir(stream: Stream, spec: StreamSpec) -> str:
-    """Where the stream's checkpoints are, as the driver and the executors see it.
+    """Folder of the stream's checkpoints, as the driver and the executors see it.
 
     >>> from balancedstream_operator.spec import Application, Checkpoints, Executors
     >>> stream = Stream("default", "clicks", "1")
@@ -59,7 +59,7 @@ def checkpoint_dir(stream: Stream, spec: StreamSpec) -> str:
 
 
 def merge(base: Any, over: Any) -> Any:
-    """Merges a user's pod template over ours: maps by key, lists of named things by name.
+    """Merges a user's pod template over ours: maps by key, lists of objects by their `name`.
 
     >>> merge({"a": [{"name": "x", "v": 1}]}, {"a": [{"name": "x", "w": 2}, {"name": "y"}]})
     {'a': [{'name': 'x', 'v': 1, 'w': 2}, {'name': 'y'}]}
@@ -98,9 +98,9 @@ def build_driver_pod(stream: Stream, spec: StreamSpec, conf: Mapping[str, str]) 
     """The template of the driver's pod in its StatefulSet.
 
     Args:
-        stream: whose.
+        stream: the stream of the driver.
         spec: of the stream.
-        conf: the job's Spark settings; a change of them changes an annotation of the pod.
+        conf: the job's Spark settings; if they change, an annotation of the pod changes.
     """
     application = spec.application
     script = application.file or f"{SCRIPT_DIR}/script.py"
@@ -145,7 +145,7 @@ def build_driver_pod(stream: Stream, spec: StreamSpec, conf: Mapping[str, str]) 
             "--metrics-port",
             str(METRICS_PORT),
             "--metrics-address",
-            "0.0.0.0",  # noqa: S104 - Prometheus comes from outside the pod
+            "0.0.0.0",  # noqa: S104 - Prometheus scrapes from outside the pod
             "--hot-keys",
             spec.metrics.hot_keys,
             script,
@@ -173,7 +173,7 @@ def build_driver_pod(stream: Stream, spec: StreamSpec, conf: Mapping[str, str]) 
             "requests": {"cpu": spec.driver.cpu, "memory": f"{memory_mib}Mi"},
             "limits": {"memory": f"{memory_mib}Mi"},
         },
-        # The last lines of a script that crashed become the condition's message.
+        # The last lines of a crashed script become the condition's message.
         "terminationMessagePolicy": "FallbackToLogsOnError",
         "securityContext": _CONTAINER_SECURITY,
         "volumeMounts": mounts,
@@ -205,14 +205,14 @@ def build_driver_pod(stream: Stream, spec: StreamSpec, conf: Mapping[str, str]) 
 
 
 def _fingerprint(executor_pod: Manifest, conf: Mapping[str, str]) -> str:
-    """Changes with all that needs a restart of the driver and is not in its own pod template."""
+    """Changes with everything that needs a restart of the driver, outside its pod template."""
     restarts = {key: value for key, value in conf.items() if key != "spark.executor.instances"}
     text = json.dumps([executor_pod, restarts], sort_keys=True)
     return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 
 def build_executor_pod(stream: Stream, spec: StreamSpec) -> Manifest:
-    """The template that Spark makes executor pods from."""
+    """The template that Spark creates executor pods from."""
     pod = {
         "apiVersion": "v1",
         "kind": "Pod",

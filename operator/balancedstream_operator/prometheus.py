@@ -1,4 +1,4 @@
-"""Asks Prometheus for what a stream's driver measured; blocks, so call it from a thread."""
+"""Queries Prometheus for the metrics of a stream's driver; it blocks, so call it from a thread."""
 
 from __future__ import annotations
 
@@ -20,36 +20,36 @@ from balancedstream_operator.measurements import (
 )
 
 TIMEOUT_S = 10
-"""The client's own default is none at all: a Prometheus that hangs would hold a thread for ever."""
+"""The client has no default, and a Prometheus that hangs would block a thread forever."""
 
 LOOK_BACK = 1.1
-"""A little more than is decided on, so that the first interval has its beginning."""
+"""A little more than the window, so that the sample before it is there, too."""
 
 
 class Prometheus:
     """One Prometheus server.
 
     Args:
-        url: where its HTTP API is.
+        url: of its HTTP API.
     """
 
     def __init__(self, url: str) -> None:
-        # A retry is the next pass: failures are counted there, and must not hide here.
+        # The next pass is the retry: passes count failures, and retries here would hide them.
         self._connection = PrometheusConnect(
             url, timeout=TIMEOUT_S, retry=Retry(total=0), method="POST"
         )
         self._url = url
 
     def observe(self, stream: str, policy: Policy, now_s: float) -> Measurement:
-        """What the stream's driver showed lately.
+        """Returns what the stream's driver measured recently.
 
         Args:
             stream: `namespace/name`, the value of the label `stream`.
-            policy: says how far to look back.
-            now_s: time of the question, seconds since the Unix epoch.
+            policy: its windows say how far to look back.
+            now_s: time of the query, seconds since the Unix epoch.
 
         Raises:
-            MissingMeasurementsError: the server cannot be asked, or has nothing of use.
+            MissingMeasurementsError: Prometheus cannot be queried, or has no fresh metrics.
         """
         scaling = policy.scaling
         far_s = LOOK_BACK * max(scaling.window_s, scaling.scale_in_delay_s)
@@ -67,7 +67,7 @@ class Prometheus:
         selector = f'{{__name__=~"{names}",stream="{stream}"}}[{int(look_back_s) + 1}s]'
         try:
             found = self._connection.custom_query(selector, params={"time": now_s})
-        # A proxy may answer with anything: what is no JSON of Prometheus' is a ValueError or worse.
+        # A proxy may answer with anything: what is not JSON of Prometheus is a ValueError or worse.
         except (
             RequestException,
             PrometheusApiClientException,
@@ -75,7 +75,7 @@ class Prometheus:
             KeyError,
             TypeError,
         ) as error:
-            message = f"Prometheus at {self._url} cannot be asked: {_find_root(error)}"
+            message = f"Prometheus at {self._url} cannot be queried: {_find_root(error)}"
             raise MissingMeasurementsError(message) from error
         return [
             Series(
@@ -87,7 +87,7 @@ class Prometheus:
 
 
 def _find_root(error: BaseException) -> str:
-    """The innermost cause: the outer ones repeat the whole question."""
+    """The innermost cause; the outer ones repeat the whole query."""
     while error.__context__ is not None:
         error = error.__context__
     return f"{type(error).__name__}: {error}".partition("\n")[0][:300]

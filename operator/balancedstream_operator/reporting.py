@@ -1,4 +1,4 @@
-"""Makes the status and the events of a stream from what a pass found and did: pure."""
+"""Turns the outcome of a pass into the status and the events of a stream: pure."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from balancedstream_operator.spec import StreamSpec, clamp_fixed, policy_of
 from balancedstream_operator.status import StatusDraft, StreamEvent, format_time, summarize
 
 SHORT_AFTER_S = 60.0
-"""Executors that have been missing for longer than this are reported."""
+"""Executors that are missing for longer than this are reported."""
 
 IDLE_AFTER_S = 600.0
 """A query whose last batch is older than this is reported as idle, or as hung where rows wait."""
@@ -175,7 +175,7 @@ def _report_driver(driver: DriverState, draft: StatusDraft) -> None:
         "Suspended",
         suspended,
         "Suspended" if suspended else "Active",
-        driver.message if suspended else "the stream is to run",
+        driver.message if suspended else "spec.suspend is false",
     )
     if driver.running:
         return
@@ -202,7 +202,7 @@ def _report_missing(missing: MissingMeasurements, draft: StatusDraft) -> None:
 
 
 def _report_fallback(reason: str, message: str, draft: StatusDraft) -> None:
-    held = f"{message}. The stream runs on as it is: nothing is moved, added or removed"
+    held = f"{message}. The stream keeps running as it is: nothing is moved, added or removed"
     draft.set_condition("Fallback", True, reason, held)
     draft.fields["reason"] = summarize([held])
 
@@ -228,9 +228,9 @@ def _report_decided(
 
 
 def _report_progress(measurement: Measurement, draft: StatusDraft) -> None:
-    """Whether batches end."""
+    """Whether batches finish."""
     if not measurement.batches:
-        message = "no batch has ended since the driver started; the first one may take long"
+        message = "no batch has finished since the driver started; the first one can take long"
         draft.set_condition("Running", None, "NoBatchYet", message)
         return
     newest = max(measurement.batches, key=lambda b: b.finished_s)
@@ -238,14 +238,14 @@ def _report_progress(measurement: Measurement, draft: StatusDraft) -> None:
     draft.fields["phase"] = "Running"
     if age_s > IDLE_AFTER_S and newest.backlog_rows:
         message = (
-            f"the last batch ended {age_s:.0f} s ago, and {newest.backlog_rows:.0f} rows wait: the "
-            "query hangs, see the driver's log"
+            f"the last batch finished {age_s:.0f} s ago, and {newest.backlog_rows:.0f} rows wait: "
+            "the query hangs, see the driver's log"
         )
         draft.set_condition("Running", False, "NoProgress", message)
         return
     if age_s > IDLE_AFTER_S:
         # Without input Spark runs no batch.
-        message = f"the last batch ended {age_s:.0f} s ago: no input since"
+        message = f"the last batch finished {age_s:.0f} s ago; there has been no input since"
         draft.set_condition("Running", True, "Idle", message)
         return
     message = f"query {newest.query} finished batch {newest.batch}"
@@ -253,7 +253,7 @@ def _report_progress(measurement: Measurement, draft: StatusDraft) -> None:
 
 
 def _report_costs(measurement: Measurement, draft: StatusDraft) -> None:
-    """Whether cost-aware shuffles trust what they have learnt."""
+    """Whether cost-aware shuffles trust what they have learned."""
     distrusted = draft.condition("CostsTrusted") == "False"
     trust = judge_costs(measurement.shuffles, distrusted=distrusted)
     draft.set_condition("CostsTrusted", trust.holds, trust.reason, trust.message)
@@ -263,12 +263,12 @@ def _report_plan_in_force(decided: Decided, draft: StatusDraft) -> None:
     plan = decided.given.plan
     if decided.overwritten and plan is not None:
         message = (
-            f"plan {plan.epoch} was written over by somebody else, and is restored; "
-            "only the operator may write plans (see docs/security.md)"
+            f"something else overwrote plan {plan.epoch}; the operator restores it, and only the "
+            "operator may write plans (see docs/security.md)"
         )
         draft.events.append(StreamEvent("PlanOverwritten", message, warning=True))
     if decided.unreadable_plan:
-        message = f"the plan cannot be read, and will be replaced: {decided.unreadable_plan}"
+        message = f"the plan cannot be read and will be replaced: {decided.unreadable_plan}"
         draft.events.append(StreamEvent("PlanUnreadable", message, warning=True))
 
 
@@ -293,15 +293,15 @@ def _report_balance(
     if partitions or keys:
         counts = [(partitions, "state partitions"), (keys, "keys")]
         message = " and ".join(f"{count} {what}" for count, what in counts if count)
-        draft.set_condition("Migrating", True, "MovesUnderWay", f"{message} are on their way")
+        draft.set_condition("Migrating", True, "MovesUnderWay", f"{message} are moving")
     else:
-        draft.set_condition("Migrating", False, "Settled", "no state partition is on its way")
+        draft.set_condition("Migrating", False, "Settled", "no state partition is moving")
     heavy = balance.unsplittable
     draft.set_condition(
         "Unsplittable",
         bool(heavy),
         "HotPartition" if heavy else "NoHotPartition",
-        heavy or "no partition is too heavy for an executor",
+        heavy or "no partition is too much for one executor",
     )
 
 
@@ -310,14 +310,14 @@ def _report_limits(stream: Stream, spec: StreamSpec, decided: Decided, draft: St
     desired = decided.given.desired
     if limits.fixed and clamp_fixed(limits) != limits.fixed:
         message = (
-            f"{limits.fixed} executors were asked for; executors.min and max allow "
-            f"{limits.min} to {limits.max}: {clamp_fixed(limits)} are had"
+            f"executors.fixed asks for {limits.fixed} executors, but executors.min and max allow "
+            f"{limits.min} to {limits.max}: using {clamp_fixed(limits)}"
         )
         draft.set_condition("ScalingLimited", True, "OutOfBounds", message)
     elif decided.short_s > SHORT_AFTER_S:
         pending = desired - len(decided.measurement.executors)
         message = (
-            f"{pending} of {desired} executors did not start: see "
+            f"{pending} of {desired} executors did not start: run "
             f"kubectl get pods --selector {executor_selector(stream.name)}"
         )
         draft.set_condition("ScalingLimited", True, "ExecutorsPending", message)
@@ -330,7 +330,7 @@ def _report_limits(stream: Stream, spec: StreamSpec, decided: Decided, draft: St
 def _report_effect(
     measurement: Measurement, given: Given, balance: Balance, draft: StatusDraft
 ) -> None:
-    """What the last plan brought, once batches ran under it and its moves are done."""
+    """The effect of the last plan, once batches ran under it and its moves are done."""
     plan = given.plan
     if plan is None or measurement.epoch < plan.epoch or not given.planned_after:
         return
@@ -358,11 +358,13 @@ def _report_control(decided: Decided, draft: StatusDraft) -> None:
     """Whether the driver answers plans."""
     plan = decided.given.plan
     if decided.silent_s is None or plan is None:
-        draft.set_condition("Fallback", False, "InControl", "measured and answered")
+        draft.set_condition(
+            "Fallback", False, "InControl", "the stream is measured, and its driver answers"
+        )
         return
     message = (
-        f"the driver has not answered plan {plan.epoch} for {decided.silent_s:.0f} s: see its log "
-        "for what keeps it from the API server"
+        f"the driver has not answered plan {plan.epoch} for {decided.silent_s:.0f} s: its log says "
+        "why it does not reach the API server"
     )
     _report_fallback("DriverSilent", message, draft)
 

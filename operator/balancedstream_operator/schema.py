@@ -1,9 +1,9 @@
 """From spec classes to an OpenAPI schema, and from a manifest to spec classes: one source for both.
 
-A spec class is a frozen dataclass whose fields are annotated with what a manifest may hold. Field
-names are snake_case here and camelCase there, and a unit `_s` is spelled out: `budget_s` is
-`budgetSeconds`. Every string, list and map has a greatest length: the API server estimates the cost
-of validation rules from it.
+A spec class is a frozen dataclass whose fields are annotated with what a manifest may contain.
+Field names are snake_case in Python and camelCase in manifests, and the unit `_s` is spelled out:
+`budget_s` is `budgetSeconds`. Every string, list and map has a maximum length, because the API
+server estimates the cost of validation rules from it.
 """
 
 from __future__ import annotations
@@ -24,18 +24,18 @@ class Text:
 
     Attributes:
         sentence: what it is.
-        most: greatest length, in characters.
-        pattern: regular expression that the whole must match; empty for any.
+        max_length: in characters.
+        pattern: regular expression that the whole string must match; empty for any.
     """
 
     sentence: str
-    most: int = 253
+    max_length: int = 253
     pattern: str = ""
 
 
 @dataclass(frozen=True, slots=True)
 class Number:
-    """A number of the field's type, both ends inclusive."""
+    """A number of the field's type; both limits are inclusive."""
 
     sentence: str
     minimum: float
@@ -59,35 +59,35 @@ class Switch:
 
 @dataclass(frozen=True, slots=True)
 class Texts:
-    """A list of strings, or a map from string to string."""
+    """A list of strings, or a map from string to string, of at most `max_items`."""
 
     sentence: str
-    most: int
-    most_length: int = 4096
+    max_items: int
+    max_length: int = 4096
 
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """An object that is a spec class itself."""
+    """An object with a spec class of its own."""
 
     sentence: str
 
 
 @dataclass(frozen=True, slots=True)
 class Foreign:
-    """An object whose form is Kubernetes' own, and checked by it when it is used."""
+    """An object of Kubernetes' own, which the API server checks when it is used."""
 
     sentence: str
 
 
 @dataclass(frozen=True, slots=True)
 class Knobs:
-    """An object that holds the knobs of a section of the policy, read as `policy.parse` takes it.
+    """An object with the knobs of a section of the policy, read as `policy.parse` takes it.
 
     Attributes:
         section: its name in `balancedstream.core.policy`.
         sentence: what it is.
-        omit: fields that stand elsewhere in the manifest.
+        omit: knobs that are elsewhere in the manifest.
         rules: validation rules of the object.
     """
 
@@ -123,8 +123,8 @@ def describe(kind: type) -> Schema:
 
     >>> @dataclass(frozen=True)
     ... class Size:
-    ...     least: Annotated[int, Number("The least.", 1, 9)] = 2
-    >>> describe(Size)["properties"]["least"]["default"]
+    ...     count: Annotated[int, Number("How many.", 1, 9)] = 2
+    >>> describe(Size)["properties"]["count"]["default"]
     2
     """
     properties: Schema = {}
@@ -135,10 +135,10 @@ def describe(kind: type) -> Schema:
         if default is MISSING:
             required.append(camel(entry.name))
         elif is_dataclass(default):
-            # The API server fills the object's own defaults in.
+            # The API server fills in the object's own defaults.
             schema["default"] = {}
         elif isinstance(declared, Knobs):
-            # Its rules are tried on the default as it stands here.
+            # The API server checks the object's rules against this default, so it must be complete.
             schema["default"] = {n: p["default"] for n, p in schema["properties"].items()}
         elif default is not None:
             schema["default"] = list(default) if isinstance(default, tuple) else default
@@ -153,19 +153,19 @@ def describe(kind: type) -> Schema:
 
 
 def read(kind: type[_Spec], manifest: object, path: str = "spec") -> _Spec:
-    """An instance of a spec class from what a manifest holds.
+    """An instance of a spec class from a part of a manifest.
 
-    The API server checked most of it before; this names the field where it could not.
+    The API server has checked most of it; errors name the field.
 
     Raises:
         InvalidInputError: a missing or unknown field, a wrong type or a value out of range.
 
     >>> @dataclass(frozen=True)
     ... class Size:
-    ...     least: Annotated[int, Number("The least.", 1, 9)] = 2
-    >>> read(Size, {"least": 12})
+    ...     count: Annotated[int, Number("How many.", 1, 9)] = 2
+    >>> read(Size, {"count": 12})
     Traceback (most recent call last):
-    balancedstream.errors.InvalidInputError: spec.least: must be an integer from 1 to 9, not 12
+    balancedstream.errors.InvalidInputError: spec.count: must be an integer from 1 to 9, not 12
     """
     given = _mapping(path, manifest)
     known = {camel(entry.name): (entry, *rest) for entry, *rest in _entries(kind)}
@@ -202,8 +202,8 @@ def _default(entry: Field[Any]) -> Any:
 def _describe_value(kind: Any, declared: _Declared) -> Schema:
     schema: Schema = {"description": declared.sentence}
     match declared:
-        case Text(most=most, pattern=pattern):
-            schema |= {"type": "string", "maxLength": most}
+        case Text(max_length=max_length, pattern=pattern):
+            schema |= {"type": "string", "maxLength": max_length}
             if pattern:
                 schema["pattern"] = f"^{pattern}$"
         case Number(minimum=minimum, maximum=maximum):
@@ -212,15 +212,15 @@ def _describe_value(kind: Any, declared: _Declared) -> Schema:
             schema |= {"type": "string", "enum": list(choices)}
         case Switch():
             schema |= {"type": "boolean"}
-        case Texts(most=most, most_length=most_length):
-            text = {"type": "string", "maxLength": most_length}
+        case Texts(max_items=max_items, max_length=max_length):
+            text = {"type": "string", "maxLength": max_length}
             if get_origin(kind) is tuple:
-                schema |= {"type": "array", "items": text, "maxItems": most}
+                schema |= {"type": "array", "items": text, "maxItems": max_items}
             else:
                 schema |= {
                     "type": "object",
                     "additionalProperties": text,
-                    "maxProperties": most,
+                    "maxProperties": max_items,
                 }
         case Part():
             schema |= describe(_part(kind))
@@ -232,7 +232,7 @@ def _describe_value(kind: Any, declared: _Declared) -> Schema:
 
 
 def _knobs_of(declared: Knobs) -> dict[str, Knob]:
-    """Field name in the policy to its knob."""
+    """The knobs of an object, by their names in the policy."""
     found = {}
     for knob in knobs():
         section, _, name = knob.path.partition(".")
@@ -258,14 +258,14 @@ def _describe_knobs(declared: Knobs) -> Schema:
 
 
 def _word(value: Any) -> Any:
-    """The core's mode words are capitalized in manifests, as Kubernetes' own are."""
+    """The core's modes are capitalized in manifests, as Kubernetes' own words are."""
     return value.capitalize() if value in get_args(Mode) else value
 
 
 def _read_value(kind: Any, declared: _Declared, value: object, path: str) -> Any:
     match declared:
-        case Text(most=most):
-            return _text(path, value, most)
+        case Text(max_length=max_length):
+            return _text(path, value, max_length)
         case Number(minimum=minimum, maximum=maximum, sentence=sentence):
             of = int if _is_whole(kind) else float
             Knob(path, of, "", minimum, (minimum, maximum), (), sentence).check(value)
@@ -278,14 +278,16 @@ def _read_value(kind: Any, declared: _Declared, value: object, path: str) -> Any
                 message = f"{path}: must be true or false, not {value!r}"
                 raise InvalidInputError(message)
             return value
-        case Texts(most_length=most):
+        case Texts(max_length=max_length):
             if get_origin(kind) is tuple:
                 if not isinstance(value, Sequence) or isinstance(value, str):
                     message = f"{path}: must be a list, not {value!r}"
                     raise InvalidInputError(message)
-                return tuple(_text(f"{path}[{i}]", text, most) for i, text in enumerate(value))
+                return tuple(
+                    _text(f"{path}[{i}]", text, max_length) for i, text in enumerate(value)
+                )
             texts = _mapping(path, value)
-            return {key: _text(f"{path}.{key}", text, most) for key, text in texts.items()}
+            return {key: _text(f"{path}.{key}", text, max_length) for key, text in texts.items()}
         case Part():
             return read(_part(kind), value, path)
         case Foreign():
@@ -316,26 +318,26 @@ def _refuse_unknown(path: str, given: Iterable[str], known: Collection[str]) -> 
             raise InvalidInputError(message)
 
 
-def _describe_number(whole: bool, least: float, most: float) -> Schema:
+def _describe_number(whole: bool, minimum: float, maximum: float) -> Schema:
     if whole:
-        return {"type": "integer", "minimum": int(least), "maximum": int(most)}
-    schema: Schema = {"type": "number", "minimum": least, "maximum": most}
-    if least % 1:
-        # The API server compares a number that is written as an integer with the bound's integer
-        # part, so that 0 would pass for 0.001.
+        return {"type": "integer", "minimum": int(minimum), "maximum": int(maximum)}
+    schema: Schema = {"type": "number", "minimum": minimum, "maximum": maximum}
+    if minimum % 1:
+        # The API server compares an integer with the integer part of the minimum, so 0 would pass
+        # for 0.001.
         schema["x-kubernetes-validations"] = [
-            rule(f"self >= {least}", f"must be at least {least:.15g}")
+            rule(f"self >= {minimum}", f"must be at least {minimum:.15g}")
         ]
     return schema
 
 
 def _is_whole(kind: Any) -> bool:
-    """Whether a number is an integer, or None where it is left out."""
+    """Whether a number is an integer; the field may also be None."""
     return kind is int or int in get_args(kind)
 
 
 def _part(kind: Any) -> type:
-    """The spec class of a field, which may be None where it is left out."""
+    """The spec class of a field, which may also be None."""
     found: type = next(k for k in (get_args(kind) or (kind,)) if k is not type(None))
     return found
 
@@ -347,8 +349,8 @@ def _mapping(path: str, value: object) -> dict[str, Any]:
     return dict(value)
 
 
-def _text(path: str, value: object, most: int) -> str:
-    if not isinstance(value, str) or len(value) > most:
-        message = f"{path}: must be text of at most {most} characters, not {value!r}"
+def _text(path: str, value: object, max_length: int) -> str:
+    if not isinstance(value, str) or len(value) > max_length:
+        message = f"{path}: must be text of at most {max_length} characters, not {value!r}"
         raise InvalidInputError(message)
     return value

@@ -1,4 +1,4 @@
-"""What a BalancedStream says, as classes: CRD, rules and reference are made from them."""
+"""The spec of a BalancedStream as classes: CRD, validation rules and reference follow from them."""
 
 from __future__ import annotations
 
@@ -44,14 +44,14 @@ OWNED_CONF = (
     "spark.driver.port",
     "spark.driver.blockManager.port",
 )
-"""Settings that follow from the rest of the spec, or that the driver pod depends on."""
+"""Settings that the rest of the spec determines, or that the driver pod depends on."""
 
 _OWNED = ", ".join(f"'{key}'" for key in OWNED_CONF)
 _PROVIDER = "spark.sql.streaming.stateStore.providerClass"
 _DYNAMIC = "spark.dynamicAllocation.enabled"
 
 PARTITION_CHOICES = (24, 48, 96, 120, 240, 480, 960)
-"""Numbers with many divisors, so that many executor counts share the partitions evenly."""
+"""Numbers with many divisors, so that many numbers of executors share the partitions evenly."""
 
 
 @dataclass(frozen=True)
@@ -59,7 +59,7 @@ class ConfigMapFile:
     """A script in a ConfigMap of the stream's namespace."""
 
     name: Annotated[str, Text("Name of the ConfigMap.", pattern=_NAME)]
-    key: Annotated[str, Text("Key that holds the script.", pattern=r"[-._a-zA-Z0-9]+")]
+    key: Annotated[str, Text("Key of the script in the ConfigMap.", pattern=r"[-._a-zA-Z0-9]+")]
 
 
 @dataclass(frozen=True)
@@ -69,7 +69,7 @@ class Application:
     RULES: ClassVar[tuple[Schema, ...]] = (
         rule(
             "has(self.file) != has(self.configMap)",
-            "name the script by exactly one of file (a path in the image) and configMap",
+            "set exactly one of file (a path in the image) and configMap",
         ),
     )
 
@@ -77,10 +77,10 @@ class Application:
         None
     )
     config_map: Annotated[
-        ConfigMapFile | None, Part("The script, if it is in a ConfigMap instead.")
+        ConfigMapFile | None, Part("The script in a ConfigMap, instead of file.")
     ] = None
     arguments: Annotated[
-        tuple[str, ...], Texts("The script's own arguments.", most=64, most_length=4096)
+        tuple[str, ...], Texts("Arguments of the script.", max_items=64, max_length=4096)
     ] = ()
 
 
@@ -101,24 +101,24 @@ class Driver:
 
 @dataclass(frozen=True)
 class Executors:
-    """How many executors there are, and what each is given."""
+    """How many executors there are, and the resources of each."""
 
     RULES: ClassVar[tuple[Schema, ...]] = (
         rule("self.min <= self.max", "executors.min must not exceed executors.max"),
     )
 
-    max: Annotated[int, Number("Never more executors than this.", 1, 1000)]
-    min: Annotated[int, Number("Never fewer executors than this.", 1, 1000)] = 1
+    max: Annotated[int, Number("Upper limit of the number of executors.", 1, 1000)]
+    min: Annotated[int, Number("Lower limit of the number of executors.", 1, 1000)] = 1
     fixed: Annotated[
         int,
         Number(
-            "Keep this many, whatever the load; 0 follows the load. `kubectl scale` sets it.",
+            "Fixed number of executors; 0 follows the load. `kubectl scale` sets it.",
             0,
             1000,
         ),
     ] = 0
-    cores: Annotated[int, Number("Tasks that an executor runs at a time.", 1, 64)] = 1
-    cpu: Annotated[str | None, Text("CPU request; as many as cores if left out.", 16, _CPU)] = None
+    cores: Annotated[int, Number("Tasks that an executor runs at the same time.", 1, 64)] = 1
+    cpu: Annotated[str | None, Text("CPU request; defaults to cores.", 16, _CPU)] = None
     memory: Annotated[str, Text("JVM heap, such as 1g.", 16, _MEMORY)] = "1g"
     memory_overhead: Annotated[
         str, Text("Memory beside the heap: Python, RocksDB, threads.", 16, _MEMORY)
@@ -136,47 +136,48 @@ class Checkpoints:
     RULES: ClassVar[tuple[Schema, ...]] = (
         rule(
             "has(self.claim) != has(self.uri)",
-            "name the storage by exactly one of claim (a PersistentVolumeClaim) and uri",
+            "set exactly one of claim (a PersistentVolumeClaim) and uri",
         ),
-        rule("!has(self.path) || !self.path.contains('..')", "path must stay below the claim"),
+        rule("!has(self.path) || !self.path.contains('..')", "path must not contain .."),
     )
 
     claim: Annotated[
-        str | None, Text("A PersistentVolumeClaim that many nodes can write to.", pattern=_NAME)
+        str | None, Text("A PersistentVolumeClaim with mode ReadWriteMany.", pattern=_NAME)
     ] = None
     path: Annotated[
         str | None,
-        Text("Folder below the claim; the stream's name if left out.", 512, "[-._a-zA-Z0-9/]+"),
+        Text("Folder in the claim; defaults to the stream's name.", 512, "[-._a-zA-Z0-9/]+"),
     ] = None
     uri: Annotated[
-        str | None, Text("A folder of an object store, such as s3a://bucket/clicks.", 1024)
+        str | None, Text("A folder in an object store, such as s3a://bucket/clicks.", 1024)
     ] = None
 
 
 @dataclass(frozen=True)
 class Metrics:
-    """Where the load is read from."""
+    """Where the operator reads the load from, and how often."""
 
     prometheus_url: Annotated[
         str | None,
-        Text("Prometheus; the operator's own default if left out.", 1024, "https?://.+"),
+        Text("URL of Prometheus; defaults to the operator's own setting.", 1024, "https?://.+"),
     ] = None
-    interval_s: Annotated[float, Number("Seconds from one decision to the next.", 1, 3600)] = 15.0
+    interval_s: Annotated[float, Number("Seconds between two decisions.", 1, 3600)] = 15.0
     hot_keys: Annotated[
         str,
         Words(
-            "How metrics and status name hot keys; off: not at all, and none is moved.",
+            "How metrics and status show hot keys; with off, none is shown or moved.",
             get_args(KeyNaming),
         ),
     ] = "plain"
     window: Annotated[
-        Mapping[str, Any], Knobs("window", "What a partition's load is the mean of.")
+        Mapping[str, Any],
+        Knobs("window", "Which batches the load of a partition is averaged over."),
     ] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
 class StreamSpec:
-    """A PySpark streaming job that is kept balanced and right-sized."""
+    """A PySpark streaming job to keep balanced and right-sized."""
 
     RULES: ClassVar[tuple[Schema, ...]] = (
         rule(
@@ -186,7 +187,7 @@ class StreamSpec:
         ),
         rule(
             "self.checkpoints == oldSelf.checkpoints",
-            "checkpoints cannot change: the state would be left behind; "
+            "checkpoints cannot change: the new ones would not have the state; "
             "create a new BalancedStream for a new checkpoint",
         ),
         rule(
@@ -198,13 +199,12 @@ class StreamSpec:
         rule(
             f"!('{_PROVIDER}' in self.sparkConf) || "
             f"self.sparkConf['{_PROVIDER}'].endsWith('.RocksDBStateStoreProvider')",
-            f"sparkConf must not set another {_PROVIDER} than RocksDB: the in-memory store "
+            f"{_PROVIDER} in sparkConf must be RocksDB: the in-memory store "
             "(HDFS-backed) reloads a partition's whole state with each move",
         ),
         rule(
             f"![{_OWNED}].exists(key, key in self.sparkConf)",
-            "sparkConf must not hold what the rest of the spec or the operator sets: "
-            + ", ".join(OWNED_CONF),
+            "sparkConf must not contain settings that the operator sets: " + ", ".join(OWNED_CONF),
         ),
     )
 
@@ -212,27 +212,27 @@ class StreamSpec:
         str, Text("Image with the script and its packages, built on balancedstream-spark.", 512)
     ]
     application: Annotated[Application, Part("The script.")]
-    executors: Annotated[Executors, Part("How many executors, and what each is given.")]
-    checkpoints: Annotated[Checkpoints, Part("Shared storage for checkpoints.")]
+    executors: Annotated[Executors, Part("How many executors, and their resources.")]
+    checkpoints: Annotated[Checkpoints, Part("Storage for checkpoints that all pods share.")]
     image_pull_policy: Annotated[
-        str, Words("When the image is pulled.", ("IfNotPresent", "Always", "Never"))
+        str, Words("When nodes pull the image.", ("IfNotPresent", "Always", "Never"))
     ] = "IfNotPresent"
     spark_conf: Annotated[
-        Mapping[str, str], Texts("Spark settings of the job.", most=256, most_length=4096)
+        Mapping[str, str], Texts("Spark settings of the job.", max_items=256, max_length=4096)
     ] = field(default_factory=dict)
     driver: Annotated[Driver, Part("The pod that runs the script.")] = field(default_factory=Driver)
     partitions: Annotated[
         int | None,
         Number(
-            "State partitions; if left out, at least eight for each core of executors.max. "
-            "Fixed once the stream exists.",
+            "Number of state partitions; defaults to at least eight for each core of "
+            "executors.max. Cannot change later.",
             1,
             10_000,
         ),
     ] = None
-    balancing: Annotated[
-        Mapping[str, Any], Knobs("balance", "When state partitions are moved.")
-    ] = field(default_factory=dict)
+    balancing: Annotated[Mapping[str, Any], Knobs("balance", "When state partitions move.")] = (
+        field(default_factory=dict)
+    )
     migration: Annotated[
         Mapping[str, Any], Knobs("migration", "How moves are spread over batches.")
     ] = field(default_factory=dict)
@@ -251,19 +251,17 @@ class StreamSpec:
             ),
         ),
     ] = field(default_factory=dict)
-    metrics: Annotated[Metrics, Part("Where the load is read from.")] = field(
+    metrics: Annotated[Metrics, Part("Where the operator reads the load from.")] = field(
         default_factory=Metrics
     )
-    suspend: Annotated[bool, Switch("Stop the pods and keep everything else, until set back.")] = (
-        False
-    )
+    suspend: Annotated[bool, Switch("Stop the pods and keep everything else.")] = False
 
 
 def read_spec(manifest: object) -> StreamSpec:
     """A spec from a manifest's `spec`.
 
-    The API server has checked it by the CRD's rules; what it cannot check is checked here, and all
-    else again, because an older CRD may be installed.
+    The API server checks it by the CRD's rules. This checks the rest, and those rules again,
+    because an older CRD may be installed.
 
     Raises:
         InvalidInputError: the message names the field.
@@ -279,20 +277,20 @@ def read_spec(manifest: object) -> StreamSpec:
         message = f"spec.executors.min: must not exceed max ({limits.max}), not {limits.min}"
         raise InvalidInputError(message)
     if (spec.application.file is None) == (spec.application.config_map is None):
-        message = "spec.application: name the script by exactly one of file and configMap"
+        message = "spec.application: set exactly one of file and configMap"
         raise InvalidInputError(message)
     if (spec.checkpoints.claim is None) == (spec.checkpoints.uri is None):
-        message = "spec.checkpoints: name the storage by exactly one of claim and uri"
+        message = "spec.checkpoints: set exactly one of claim and uri"
         raise InvalidInputError(message)
     policy_of(spec)
     return spec
 
 
 def policy_of(spec: StreamSpec) -> Policy:
-    """The policy that a spec asks for; `executors.fixed`, within its limits, is both limits.
+    """The policy of a spec; `executors.fixed`, clamped to the limits, becomes both limits.
 
     Raises:
-        InvalidInputError: knobs that contradict each other.
+        InvalidInputError: knobs contradict each other.
     """
     limits = spec.executors
     policy = parse(
@@ -310,13 +308,13 @@ def policy_of(spec: StreamSpec) -> Policy:
     if not limits.fixed:
         return policy
     count = clamp_fixed(limits)
-    # A person asked for this number: it is had whatever the mode is.
+    # A person asked for this number, so it holds in every mode.
     scaling = replace(policy.scaling, mode="auto", min_executors=count, max_executors=count)
     return replace(policy, scaling=scaling)
 
 
 def clamp_fixed(limits: Executors) -> int:
-    """The fixed number of executors, within the limits.
+    """The fixed number of executors, clamped to the limits.
 
     >>> clamp_fixed(Executors(max=4, fixed=9))
     4
@@ -325,7 +323,7 @@ def clamp_fixed(limits: Executors) -> int:
 
 
 def choose_partitions(spec: StreamSpec) -> int:
-    """The number of state partitions of a new stream.
+    """The number of state partitions for a new stream.
 
     >>> spec = StreamSpec("i", Application("/a.py"), Executors(max=4), Checkpoints("c"))
     >>> choose_partitions(spec)

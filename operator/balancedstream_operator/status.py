@@ -1,4 +1,4 @@
-"""The status of a BalancedStream: conditions, figures and the last decisions. Pure."""
+"""The status of a BalancedStream: conditions, figures and the last decisions; pure."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _WARN_WHEN = {
     "Unsplittable": "True",
     "CostsTrusted": "False",
 }
-"""The state of a condition that somebody should look at."""
+"""The state of a condition that needs attention."""
 
 
 _UNREMARKABLE = {
@@ -33,12 +33,12 @@ _UNREMARKABLE = {
     "Unsplittable": "False",
     "CostsTrusted": "True",
 }
-"""What a condition may be from the beginning without an event about it."""
+"""The state that a condition can start in without an event."""
 
 
 @dataclass(frozen=True, slots=True)
 class StreamEvent:
-    """Something to be told once: `warning` if somebody should look at it."""
+    """A Kubernetes event to post; a `warning` needs attention."""
 
     reason: str
     message: str
@@ -47,11 +47,11 @@ class StreamEvent:
 
 @dataclass
 class StatusDraft:
-    """A status in the making, from the one before.
+    """A new status, built from the last one.
 
     Args:
-        before: the status as it was.
-        generation: of the spec that was acted on.
+        before: the last status.
+        generation: of the spec that the pass acted on.
         now_s: seconds since the Unix epoch.
     """
 
@@ -69,11 +69,11 @@ class StatusDraft:
         self._decisions = [dict(entry) for entry in self.before.get("decisions") or []]
 
     def recall(self, name: str, default: Any = None) -> Any:
-        """A field as it is now, or was."""
+        """A field of the new status, or of the last one if it is not set yet."""
         return recall({**self.before, **self.fields}, name, default)
 
     def set_condition(self, kind: str, holds: bool | None, reason: str, message: str) -> None:
-        """Sets a condition; None is unknown. A change of state or reason makes an event."""
+        """Sets a condition; None is Unknown. A change of state or reason makes an event."""
         state = "Unknown" if holds is None else str(holds)
         old = self._conditions.get(kind, {})
         changed = old.get("status") != state
@@ -93,11 +93,11 @@ class StatusDraft:
         }
 
     def condition(self, kind: str) -> str:
-        """The state of a condition; Unknown before it was set."""
+        """The state of a condition; Unknown until it is set."""
         return str(self._conditions.get(kind, {}).get("status", "Unknown"))
 
     def add_decision(self, kind: str, epoch: int, reason: str) -> None:
-        """Adds a decision, newest first; older ones fall off the end."""
+        """Adds a decision, newest first; only the newest MAX_DECISIONS stay."""
         entry = {
             "time": format_time(self.now_s),
             "kind": kind,
@@ -109,13 +109,13 @@ class StatusDraft:
         self.events.append(StreamEvent(names[kind], reason[:MAX_MESSAGE]))
 
     def set_effect(self, epoch: int, effects: Mapping[str, str]) -> None:
-        """Says what the decisions of a plan brought, by kind, where that is not yet said."""
+        """Records the effects of a plan's decisions by kind; the first recorded effect stays."""
         for entry in self._decisions:
             if entry.get("epoch") == epoch and "effect" not in entry and entry["kind"] in effects:
                 entry["effect"] = effects[entry["kind"]]
 
     def build(self) -> dict[str, Any]:
-        """The status, whole; fields that were not set anew stay."""
+        """The complete status; fields that were not set keep their values."""
         kept = {
             name: value
             for name, value in self.before.items()
@@ -142,7 +142,7 @@ def recall(status: Mapping[str, Any], name: str, default: Any = None) -> Any:
 
 
 def format_time(time_s: float) -> str:
-    """A time as Kubernetes writes it.
+    """A time in the format of Kubernetes.
 
     >>> format_time(0.0)
     '1970-01-01T00:00:00Z'
@@ -151,7 +151,7 @@ def format_time(time_s: float) -> str:
 
 
 def parse_time(text: str | None) -> float | None:
-    """Seconds since the Unix epoch of a time that Kubernetes wrote.
+    """Seconds since the Unix epoch from a time in the format of Kubernetes.
 
     >>> parse_time("1970-01-01T00:01:00Z")
     60.0
@@ -160,7 +160,7 @@ def parse_time(text: str | None) -> float | None:
 
 
 def changed_fields(before: Mapping[str, Any], after: Mapping[str, Any]) -> dict[str, Any]:
-    """What a merge patch must say to make the one status the other.
+    """The merge patch that turns one status into the other; None removes a field.
 
     >>> changed_fields({"a": 1, "b": 2}, {"a": 1, "b": 3, "c": 4})
     {'b': 3, 'c': 4}
@@ -170,7 +170,7 @@ def changed_fields(before: Mapping[str, Any], after: Mapping[str, Any]) -> dict[
 
 
 def summarize(reasons: Sequence[str]) -> str:
-    """Several reasons as one text that fits a status.
+    """Several reasons as one text, short enough for a status.
 
     >>> summarize(["a", "", "b"])
     'a; b'

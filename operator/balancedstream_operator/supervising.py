@@ -143,7 +143,7 @@ class Supervisor:
         except ClusterError as error:
             if not error.refused:
                 raise
-            refusal = f"{error}. Correct the spec; what ran before runs on"
+            refusal = f"{error}. Correct the spec; everything that ran before keeps running"
             return replace(outcome, refusal=refusal)
         driver = self._look_at_driver(now_s)
         if not driver.running:
@@ -176,15 +176,15 @@ class Supervisor:
         self._applied, self._applied_s = fingerprint, now_s
 
     def _require_stream(self) -> None:
-        """A watch that broke off may have missed the deletion: its children would come back."""
+        """A broken watch may have missed the deletion, and the children would come back."""
         name = self._stream.name
         found = self._cluster.get(API_VERSION, KIND, self._stream.namespace, name)
         if found is None or found["metadata"]["uid"] != self._stream.uid:
-            message = f"{self._stream} was deleted; its pods end, and its checkpoint stays"
+            message = f"{self._stream} was deleted; its pods stop, and its checkpoint stays"
             raise StreamGoneError(message)
 
     def _refuse_foreign(self, children: Sequence[Manifest]) -> None:
-        """An object that has a child's name and another owner is never taken over."""
+        """Another owner's object with the name of a child is never taken over."""
         for child in children:
             kind, metadata = child["kind"], child["metadata"]
             found = self._cluster.get(
@@ -193,7 +193,7 @@ class Supervisor:
             owners = ((found or {}).get("metadata") or {}).get("ownerReferences") or []
             if found and not any(owner["uid"] == self._stream.uid for owner in owners):
                 message = (
-                    f"{kind} {metadata['name']} exists and does not belong to this stream; remove "
+                    f"{kind} {metadata['name']} exists and does not belong to this stream; delete "
                     "it, or give the stream another name"
                 )
                 raise ClusterError(message, refused=True)
@@ -207,7 +207,7 @@ class Supervisor:
         driver = describe_driver(pod, stateful_set, now_s)
         if driver.outdated:
             self._cluster.delete_pod(namespace, pod_name)
-            message = "the spec changed: the driver is replaced, and goes on from its checkpoint"
+            message = "the spec changed: a new driver continues from the checkpoint"
             return DriverState("Pending", "Replacing", message)
         return driver
 
@@ -231,7 +231,7 @@ class Supervisor:
         url = spec.metrics.prometheus_url or self._default_url
         if not url:
             message = (
-                "no Prometheus is known: set spec.metrics.prometheusUrl, or the chart's "
+                "no Prometheus is configured: set spec.metrics.prometheusUrl, or the chart's "
                 "prometheus.url"
             )
             raise MissingMeasurementsError(message)

@@ -1,7 +1,6 @@
-"""Names of the Kubernetes objects by which an operator and a driver find each other.
+"""Names of the Kubernetes objects that the operator and a driver exchange plans and answers in.
 
-Both sides take them from here: a name that only one of them knew would look like a driver that does
-not answer.
+Both take them from here: if they disagreed, the driver would seem not to answer.
 """
 
 from __future__ import annotations
@@ -13,7 +12,7 @@ ANSWER_KEY = "answer.json"
 """Key of the answer in its ConfigMap."""
 
 STREAM_LABEL = "balancedstream.io/stream"
-"""Label of all of a stream's objects; its value is the stream's name."""
+"""Label of all objects of a stream; its value is the stream's name."""
 
 
 def plan_name(stream: str) -> str:
@@ -35,7 +34,7 @@ def answer_name(stream: str) -> str:
 
 
 def executor_selector(stream: str) -> str:
-    """Label selector of a stream's executor pods; the role is Spark's own label.
+    """Label selector of a stream's executor pods; `spark-role` is Spark's own label.
 
     >>> executor_selector("clicks")
     'spark-role=executor,balancedstream.io/stream=clicks'

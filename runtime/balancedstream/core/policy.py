@@ -1,7 +1,7 @@
-"""Every knob with its unit, default, range and a sentence; docs, CLI and CRD are made from here.
+"""Every knob with its unit, default, range and a sentence; docs, CLI and CRD follow from here.
 
-The defaults are our own design. Those of scaling lean on what the Flink autoscaler and KEDA ship,
-shortened because here nothing restarts.
+The defaults are our own design. Those of scaling follow the Flink autoscaler and KEDA, but are
+shorter, because scaling restarts nothing here.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ STRATEGIES: tuple[str, ...] = get_args(Strategy)
 
 @dataclass(frozen=True, slots=True)
 class Range:
-    """What a section declares next to a field's type: unit, both ends (inclusive), one sentence."""
+    """What a section declares next to a number: unit, inclusive limits and one sentence."""
 
     unit: str
     minimum: float
@@ -29,22 +29,22 @@ class Range:
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """What a section declares next to a field that takes one of a few words."""
+    """What a section declares next to a field that is one of a few words."""
 
     sentence: str
 
 
 @dataclass(frozen=True, slots=True)
 class Knob:
-    """One setting as documentation, command line and CRD show it.
+    """One setting as the documentation, the command line and the CRD show it.
 
     Attributes:
-        path: where it stands in a policy file, `section.field`.
+        path: its place in a policy file, `section.field`.
         kind: `int`, `float` or `str`.
         unit: of the value; empty for words.
-        default: the value when nothing is said.
-        bounds: least and greatest value, both inclusive; None for words.
-        choices: the words it takes; empty for numbers.
+        default: the value if a policy does not set it.
+        bounds: lowest and highest value, both inclusive; None for words.
+        choices: the allowed words; empty for numbers.
         sentence: what it does.
     """
 
@@ -70,7 +70,7 @@ class Knob:
         return f"{article} from {self.bounds[0]:.15g} to {self.bounds[1]:.15g}"
 
     def fits(self, value: object) -> bool:
-        """Whether `value` is of the kind and in range."""
+        """Whether `value` has the right type and is in range."""
         if self.bounds is None:
             return value in self.choices
         numbers = int if self.kind is int else (int, float)
@@ -82,7 +82,7 @@ class Knob:
         )
 
     def check(self, value: object) -> None:
-        """Raise InvalidInputError, naming the path, unless `value` fits."""
+        """Raises InvalidInputError, with the path, unless `value` fits."""
         if not self.fits(value):
             message = f"{self.path}: must be {self.allowed}, not {value!r}"
             raise InvalidInputError(message)
@@ -90,7 +90,7 @@ class Knob:
 
 @dataclass(frozen=True)
 class _Section:
-    """A group of knobs, checked when it is made."""
+    """A group of knobs, checked on construction."""
 
     name: ClassVar[str]
 
@@ -101,7 +101,7 @@ class _Section:
 
 @dataclass(frozen=True)
 class BalancePolicy(_Section):
-    """When state partitions are moved between executors.
+    """When state partitions move between executors.
 
     Raises:
         InvalidInputError: a value of the wrong type or out of range; the message names the field.
@@ -114,33 +114,33 @@ class BalancePolicy(_Section):
 
     mode: Annotated[
         Mode,
-        Choice("Move partitions (auto), only say what would be moved (advise), or neither (off)."),
+        Choice("Move partitions (auto), only say what would move (advise), or neither (off)."),
     ] = "auto"
     act_above: Annotated[
         float,
-        Range("x mean", 0.0, 1000.0, "Imbalance (hottest executor over the mean) that is left be."),
+        Range(
+            "x mean", 0.0, 1000.0, "Imbalance (hottest executor / mean) below which nothing moves."
+        ),
     ] = 1.20
     stop_at: Annotated[
         float,
         Range(
-            "x bound", 0.0, 1000.0, "Once moving, go on until the imbalance is this near its bound."
+            "x bound", 0.0, 1000.0, "Moves continue until the imbalance is this close to its bound."
         ),
     ] = 1.05
     min_gain: Annotated[
         float,
-        Range("fraction", 0.0, 1.0, "Least part of the hottest executor's load a plan must save."),
+        Range("fraction", 0.0, 1.0, "A plan must save this part of the hottest executor's load."),
     ] = 0.02
     horizon_batches: Annotated[
         int,
-        Range(
-            "batches", 1, 1_000_000, "Batches within which a move must earn back its state loading."
-        ),
+        Range("batches", 1, 1_000_000, "A move must save more than it costs within this many."),
     ] = 20
 
 
 @dataclass(frozen=True)
 class WindowPolicy(_Section):
-    """Which batches the load of a partition is measured over: recent by count and by age.
+    """Which batches the load of a partition is averaged over: the last ones, up to an age.
 
     Raises:
         InvalidInputError: a value of the wrong type or out of range; the message names the field.
@@ -153,7 +153,7 @@ class WindowPolicy(_Section):
 
     batches: Annotated[
         int,
-        Range("batches", 1, 1000, "How many of a query's last batches a load is the mean of."),
+        Range("batches", 1, 1000, "A load is the mean of this many of the query's last batches."),
     ] = 3
     window_s: Annotated[
         float,
@@ -163,7 +163,7 @@ class WindowPolicy(_Section):
 
 @dataclass(frozen=True)
 class MigrationPolicy(_Section):
-    """How a set of moves is spread over batches.
+    """How the moves of a plan are spread over batches.
 
     Raises:
         InvalidInputError: a value of the wrong type or out of range; the message names the field.
@@ -177,17 +177,17 @@ class MigrationPolicy(_Section):
     strategy: Annotated[
         Strategy,
         Choice(
-            "All moves in one batch, one a batch (fluid), batch_size a batch (batched), one per "
-            "sender and receiver a batch (optimized), or as many as budget_s allows (budgeted)."
+            "Moves per batch: all in one batch (all-at-once), one (fluid), batch_size (batched), "
+            "one per sender and receiver (optimized), or as many as budget_s allows (budgeted)."
         ),
     ] = "budgeted"
     batch_size: Annotated[
         int,
-        Range("moves", 1, 1_000_000, "Moves in each batch under the batched strategy."),
+        Range("moves", 1, 1_000_000, "Moves per batch of the batched strategy."),
     ] = 8
     budget_s: Annotated[
         float,
-        Range("seconds", 0.001, 3600.0, "Time that loading moved state may add to one batch."),
+        Range("seconds", 0.001, 3600.0, "Time that restoring moved state may add to one batch."),
     ] = 1.0
 
 
@@ -196,8 +196,8 @@ class ScalingPolicy(_Section):
     """When executors are added or removed.
 
     Raises:
-        InvalidInputError: a value of the wrong type or out of range, a least that exceeds its
-            most; the message names the field.
+        InvalidInputError: a value of the wrong type or out of range, or a minimum above its
+            maximum; the message names the field.
 
     >>> ScalingPolicy(min_executors=2, max_executors=6).target_utilization
     0.7
@@ -207,61 +207,66 @@ class ScalingPolicy(_Section):
 
     mode: Annotated[
         Mode,
-        Choice("Change the number (auto), only say what it should be (advise), or neither (off)."),
+        Choice("Add and remove executors (auto), only say how many (advise), or neither (off)."),
     ] = "auto"
     min_executors: Annotated[
         int,
-        Range("executors", 1, 10_000, "Never fewer executors than this."),
+        Range("executors", 1, 10_000, "Lower limit of the number of executors."),
     ] = 1
     max_executors: Annotated[
         int,
-        Range("executors", 0, 10_000, "Never more than this; 0 leaves the number as it is."),
+        Range("executors", 0, 10_000, "Upper limit; 0 keeps the number as it is."),
     ] = 0
     target_utilization: Annotated[
         float,
-        Range("fraction", 0.01, 1.0, "Part of its time an executor should be busy after a change."),
+        Range(
+            "fraction", 0.01, 1.0, "Part of the time that executors should be busy after a change."
+        ),
     ] = 0.7
     low_utilization: Annotated[
         float,
-        Range("fraction", 0.0, 1.0, "Below this utilization executors are removed."),
+        Range("fraction", 0.0, 1.0, "Executors are removed below this utilization."),
     ] = 0.5
     high_utilization: Annotated[
         float,
-        Range("fraction", 0.01, 1.0, "Above this utilization executors are added."),
+        Range("fraction", 0.01, 1.0, "Executors are added above this utilization."),
     ] = 0.85
     window_s: Annotated[
         float,
-        Range("seconds", 1.0, 86_400.0, "How far back rates and utilization are measured."),
+        Range("seconds", 1.0, 86_400.0, "Rates and utilization are measured over this time."),
     ] = 180.0
     min_batches: Annotated[
         int,
-        Range("batches", 1, 1000, "No change before this many batches were measured."),
+        Range("batches", 1, 1000, "Nothing changes before this many batches were measured."),
     ] = 5
     stabilization_s: Annotated[
         float,
-        Range("seconds", 0.0, 86_400.0, "Time after a change in which nothing is changed again."),
+        Range("seconds", 0.0, 86_400.0, "Time after a change before the next one."),
     ] = 120.0
     stabilization_batches: Annotated[
         int,
-        Range("batches", 0, 1000, "Batches after a change in which nothing is changed again."),
+        Range("batches", 0, 1000, "Batches after a change before the next one."),
     ] = 3
     catch_up_s: Annotated[
         float,
-        Range("seconds", 1.0, 86_400.0, "Time in which a backlog should be worked off."),
+        Range("seconds", 1.0, 86_400.0, "Time in which a backlog should be processed."),
     ] = 600.0
     backlog_hold_s: Annotated[
         float,
         Range(
-            "seconds", 0.0, 86_400.0, "No removal while the backlog would take longer than this."
+            "seconds",
+            0.0,
+            86_400.0,
+            "No removal while processing the backlog takes longer than this.",
         ),
     ] = 300.0
     scale_in_delay_s: Annotated[
         float,
-        Range("seconds", 0.0, 86_400.0, "Removal follows the highest need within this time."),
+        Range("seconds", 0.0, 86_400.0, "Removal follows the highest need during this time."),
     ] = 900.0
     scale_in_step: Annotated[
         float,
-        Range("fraction", 0.0, 1.0, "Part that one decision may remove (at least one executor)."),
+        Range("fraction", 0.0, 1.0, "One decision removes at most this part, or one executor."),
     ] = 0.3
     scale_out_factor: Annotated[
         float,
@@ -269,7 +274,7 @@ class ScalingPolicy(_Section):
     ] = 2.0
     metric_failures: Annotated[
         int,
-        Range("failures", 1, 1000, "Missing measurements in a row after which the number is held."),
+        Range("failures", 1, 1000, "Missing measurements in a row before the number is held."),
     ] = 3
 
     def __post_init__(self) -> None:
@@ -320,11 +325,11 @@ def knobs() -> Iterator[Knob]:
 
 
 def parse(mapping: object) -> Policy:
-    """Read a policy from the mapping that a YAML or JSON file holds.
+    """Reads a policy from the mapping that a YAML or JSON file holds.
 
     Args:
-        mapping: section name to a mapping of its fields; what is left out keeps its default, and
-            an empty file or section (None) is all defaults.
+        mapping: section name to a mapping of its fields; fields that are left out keep their
+            defaults, and an empty file or section (None) is all defaults.
 
     Returns:
         The policy.
@@ -354,7 +359,7 @@ def parse(mapping: object) -> Policy:
 
 
 def to_mapping(policy: Policy) -> dict[str, dict[str, float | str]]:
-    """Write a policy as the mapping that `parse` reads, defaults included.
+    """Writes a policy as the mapping that `parse` reads, defaults included.
 
     >>> to_mapping(Policy())["window"]
     {'batches': 3, 'window_s': 180.0}
@@ -383,7 +388,7 @@ def _field_name(knob: Knob) -> str:
 
 
 def _fields_of(path: str, given: object, *, allowed: Collection[str]) -> dict[str, Any]:
-    """Check that `given` is a mapping (or None) of allowed names; `path` is for the message."""
+    """Checks that `given` is a mapping (or None) of allowed names; `path` is for the message."""
     if given is None:
         return {}
     if not isinstance(given, Mapping):

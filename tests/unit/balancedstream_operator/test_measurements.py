@@ -1,6 +1,6 @@
-"""What Prometheus scraped becomes what the core decides on, exactly.
+"""Scrapes of Prometheus become exactly what the core decides on.
 
-The scrapes are those of a real exporter that is told of batches, at given times.
+The scrapes are of a real exporter, which gets batches at given times.
 """
 
 from __future__ import annotations
@@ -185,7 +185,9 @@ def test_old_scrapes_are_missing_measurements(now_s: float, stale: bool) -> None
 
 
 def test_nothing_scraped_is_a_missing_measurement_that_says_what_to_look_at() -> None:
-    with pytest.raises(MissingMeasurementsError, match="does Prometheus scrape it"):
+    with pytest.raises(
+        MissingMeasurementsError, match="check that its driver runs, and that Prometheus scrapes it"
+    ):
         measure([], [], 100.0)
 
 

@@ -1,4 +1,4 @@
-"""When the estimates of cost-aware shuffles are said to be missed."""
+"""When the estimates of cost-aware shuffles are reported as off."""
 
 from __future__ import annotations
 
@@ -26,35 +26,35 @@ ALIKE = untrusted(50, 0.05, 0.05)
     ("shuffles", "holds", "reason"),
     [
         pytest.param([], None, "NoShuffle", id="no shuffle"),
-        pytest.param([JUST_STARTED], None, "Learning", id="nothing is learnt at the start"),
+        pytest.param([JUST_STARTED], None, "Learning", id="nothing is learned at the start"),
         pytest.param([untrusted(9)], None, "Learning", id="nine batches may be chance"),
         pytest.param([untrusted(10)], False, "EstimatesOff", id="ten are not"),
         pytest.param([untrusted(10, equal_error=0.2)], None, "CostsAlike", id="little to gain"),
         pytest.param([TRUSTED], True, "EstimatesHold", id="trusted"),
         pytest.param([TRUSTED, JUST_STARTED], None, "Learning", id="not all are trusted yet"),
         pytest.param([TRUSTED, ALIKE], True, "EstimatesHold", id="the other needs no estimates"),
-        pytest.param([TRUSTED, untrusted(10)], False, "EstimatesOff", id="one of two is missed"),
+        pytest.param([TRUSTED, untrusted(10)], False, "EstimatesOff", id="one of two is off"),
         pytest.param([JUST_STARTED, untrusted(10)], False, "EstimatesOff", id="others learn"),
     ],
 )
-def test_estimates_are_missed_after_ten_batches_if_costs_differ(
+def test_estimates_are_off_after_ten_batches_if_costs_differ(
     shuffles: list[ShuffleSample], holds: bool | None, reason: str
 ) -> None:
     trust = judge_costs(shuffles, distrusted=False)
     assert (trust.holds, trust.reason) == (holds, reason)
 
 
-def test_who_is_told_that_estimates_are_missed_learns_what_it_means_and_what_to_do() -> None:
+def test_the_message_on_estimates_that_are_off_says_what_it_means_and_what_to_do() -> None:
     shuffles = [untrusted(12, 0.4, 0.3), untrusted(14, 0.62, 0.58, name="parse-by-size")]
     message = judge_costs(shuffles, distrusted=False).message
     for said in (
         "shuffle parse-by-size (and 1 more)",
         "off by 62 %",
-        "equal costs would be by 58 %",
+        "equal costs would be off by 58 %",
         "14 batches",
         "round robin meanwhile",
-        "none is lost, doubled or changed",
-        "a cost key that tells costs better",
+        "none is lost, duplicated or changed",
+        "a cost key that predicts costs better",
         "docs/shuffle.md",
     ):
         assert said in message
@@ -62,7 +62,7 @@ def test_who_is_told_that_estimates_are_missed_learns_what_it_means_and_what_to_
     assert len(longest) <= MAX_MESSAGE
 
 
-def test_an_error_about_the_threshold_is_told_once() -> None:
+def test_an_error_around_the_threshold_is_reported_once() -> None:
     swinging = [0.25, 0.15, 0.21, 0.12]
     said, distrusted = [], False
     for batches, equal_error in enumerate(swinging, start=DISTRUSTED_BATCHES):
