@@ -1,11 +1,11 @@
 #!/bin/bash
-# What a container of the spark image starts. Spark's driver creates executor pods with the single
-# argument `executor` and says everything else in SPARK_* variables; any other arguments are a
-# command. Either way tini becomes process 1: it hands on signals and collects ended children.
+# The entrypoint of the spark image. Spark's driver creates executor pods with the single argument
+# `executor` and passes everything else in SPARK_* variables; any other arguments are a command.
+# Either way tini becomes process 1: it forwards signals and reaps child processes.
 set -euo pipefail
 
-# Hadoop's login fails for a user without a name ("invalid null input: name"), and a cluster may run
-# the container under any user id. /etc/passwd is read-only in a pod, so the name comes from a copy.
+# Hadoop's login fails for a user without a name ("invalid null input: name"), and a cluster can run
+# the container under any user id. /etc/passwd is read-only in a pod, so a copy names the user.
 if ! getent passwd "$(id -u)" >/dev/null; then
   { cat /etc/passwd; echo "spark:x:$(id -u):$(id -g)::$HOME:/usr/sbin/nologin"; } >/tmp/.passwd
   export NSS_WRAPPER_PASSWD=/tmp/.passwd NSS_WRAPPER_GROUP=/etc/group
@@ -16,15 +16,15 @@ if [ "${1:-}" != executor ]; then
   exec /usr/bin/tini -s -- "$@"
 fi
 
-# SPARK_JAVA_OPT_0, SPARK_JAVA_OPT_1, … in the order of their numbers: a later option wins over an
-# earlier one, and 10 comes after 9.
+# SPARK_JAVA_OPT_0, SPARK_JAVA_OPT_1, … in numeric order: a later option overrides an earlier one,
+# and 10 comes after 9.
 java_options=()
 for name in $(compgen -A variable SPARK_JAVA_OPT_ | sort -t_ -k4 -n); do
   java_options+=("${!name}")
 done
 
-# Settings first, then the user's classes, then Spark's; what is not set adds nothing, because an
-# empty entry would be the working directory.
+# Settings first, then the user's classes, then Spark's. Unset variables add no entry, because an
+# empty one would mean the working directory.
 classpath=
 for entry in "${SPARK_CONF_DIR:-$SPARK_HOME/conf}" "${HADOOP_CONF_DIR:-}" "${SPARK_CLASSPATH:-}" \
   "$SPARK_HOME/jars/*" "${SPARK_EXTRA_CLASSPATH:-}" "${SPARK_DIST_CLASSPATH:-}"; do

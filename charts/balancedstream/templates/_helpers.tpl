@@ -19,7 +19,7 @@
 {{- if .Values.serviceAccount.create }}
 {{- default (include "balancedstream.fullname" .) .Values.serviceAccount.name }}
 {{- else }}
-{{- required "serviceAccount.name: name the account that exists, or set serviceAccount.create" .Values.serviceAccount.name }}
+{{- required "serviceAccount.name: set the name of an existing account, or set serviceAccount.create" .Values.serviceAccount.name }}
 {{- end }}
 {{- end }}
 
@@ -44,7 +44,7 @@ app.kubernetes.io/managed-by: {{ .Release.Service }}
 helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
 {{- end }}
 
-{{/* What the operator may do with the streams of a namespace; in a Role or in the ClusterRole. */}}
+{{/* Permissions in each watched namespace; in a Role or in the ClusterRole. */}}
 {{- define "balancedstream.rules" -}}
 - apiGroups: [balancedstream.io]
   resources: [balancedstreams]
@@ -52,12 +52,12 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
 - apiGroups: [balancedstream.io]
   resources: [balancedstreams/status]
   verbs: [get, patch]
-# Clusters that check it let only those set an owner with blockOwnerDeletion who may change the
-# owner's finalizers.
+# OwnerReferencesPermissionEnforcement: only those who may change an owner's finalizers may set
+# blockOwnerDeletion.
 - apiGroups: [balancedstream.io]
   resources: [balancedstreams/finalizers]
   verbs: [update]
-# What a stream is made of. It goes with its owner: nothing of it is deleted here.
+# The objects of a stream. Kubernetes deletes them with their owner; the operator does not.
 - apiGroups: [apps]
   resources: [statefulsets]
   verbs: [get, list, watch, create, patch, update]
@@ -67,12 +67,12 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
 - apiGroups: [rbac.authorization.k8s.io]
   resources: [roles, rolebindings]
   verbs: [get, list, watch, create, patch, update]
-# The operator itself reads pods and deletes drivers whose revision is old. The other verbs are the
-# drivers': Kubernetes lets nobody grant what he does not have.
+# The operator reads pods and deletes drivers of an old revision. The other verbs are for the
+# drivers' Roles: Kubernetes lets no account grant permissions that it does not have.
 - apiGroups: [""]
   resources: [pods]
   verbs: [get, list, watch, create, delete, deletecollection]
-# To say that a claim is missing.
+# To report a missing claim.
 - apiGroups: [""]
   resources: [persistentvolumeclaims]
   verbs: [get]
