@@ -1,4 +1,4 @@
-"""Every relative link of the documentation leads to a file, and its anchor to a heading."""
+"""Links of the documentation lead to a file and a heading; paths that it names exist."""
 
 from __future__ import annotations
 
@@ -17,6 +17,9 @@ PAGES = sorted(
 
 _FENCE = re.compile(r"^ *(`{3,}|~{3,}).*?^ *\1`*~* *$", re.M | re.S)
 _CODE = re.compile(r"`[^`\n]*`")
+_PATH = re.compile(
+    r"`((?:benchmarks|charts|crds|docker|docs|examples|operator|runtime|tests)/[a-z0-9_./-]+)`"
+)
 _LINK = re.compile(r"\]\(\s*<?([^)\s>]+)>?(?:\s+\"[^\"]*\")?\s*\)")
 _ELSEWHERE = re.compile(r"[a-z][a-z0-9+.-]*:", re.I)
 _HEADING = re.compile(r"^#{1,6} +(.*?)(?: +#+)? *$", re.M)
@@ -53,6 +56,12 @@ def find_anchors(page: Path) -> set[str]:
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
 def test_every_relative_link_and_anchor_resolves(page: Path) -> None:
     assert list(find_broken(page)) == []
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_every_path_that_a_page_names_exists(page: Path) -> None:
+    paths = _PATH.findall(_FENCE.sub("", page.read_text("utf-8")))
+    assert [path for path in paths if not (ROOT / path).exists()] == []
 
 
 def test_every_page_of_the_docs_is_in_the_index() -> None:
