@@ -40,6 +40,15 @@ def format_duration(seconds: float | None) -> str:
     return f"{whole // 86_400} d {whole % 86_400 // 3_600} h"
 
 
+def format_milliseconds(milliseconds: float | None) -> str:
+    """Writes a duration that is measured in milliseconds.
+
+    >>> format_milliseconds(4_823.4), format_milliseconds(None)
+    ('4.82 s', '-')
+    """
+    return format_duration(None if milliseconds is None else milliseconds / 1_000)
+
+
 def format_short_duration(seconds: float | None) -> str:
     """Writes a duration where there is little room.
 

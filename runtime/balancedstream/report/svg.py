@@ -80,6 +80,23 @@ def nice_ticks(low: float, high: float, count: int) -> list[float]:
     return [round(i * step, 12) for i in range(first, last + 1)]
 
 
+@dataclass(frozen=True, slots=True)
+class Figure:
+    """One picture with its words.
+
+    Attributes:
+        title: what it shows.
+        caption: how to read it, and what was left out.
+        svg: the drawing.
+        legend: CSS class of the mark's key, and its label.
+    """
+
+    title: str
+    caption: str
+    svg: str
+    legend: tuple[tuple[str, str], ...] = ()
+
+
 class Panel:
     """One rectangle with a horizontal and a vertical scale, and what is drawn in it.
 

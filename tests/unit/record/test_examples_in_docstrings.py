@@ -6,10 +6,10 @@ from types import ModuleType
 import pytest
 
 from balancedstream.record import wording
-from balancedstream.report import charts, svg
+from balancedstream.report import colours, svg
 
 
-@pytest.mark.parametrize("module", [wording, charts, svg], ids=lambda module: module.__name__)
+@pytest.mark.parametrize("module", [wording, colours, svg], ids=lambda module: module.__name__)
 def test_the_examples_in_docstrings_hold(module: ModuleType) -> None:
     outcome = doctest.testmod(module)
     assert outcome.attempted > 0

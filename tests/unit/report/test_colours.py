@@ -1,0 +1,15 @@
+from __future__ import annotations
+
+from balancedstream.report.colours import executor_colours
+
+
+def test_the_hottest_executors_at_any_time_get_the_colours(simulate, scenario):
+    history = simulate(scenario(executors=40, partitions=200, batches=20, balance=False))
+    colours = executor_colours(history.batches)
+    assert len(colours) == 8
+    assert list(colours) == sorted(colours, key=int)
+    peak: dict[str, float] = {}
+    for batch in history.batches[1:]:
+        for executor, busy_s in batch.loads[0].executor_busy_s().items():
+            peak[executor] = max(busy_s, peak.get(executor, 0.0))
+    assert set(colours) == set(sorted(peak, key=lambda e: -peak[e])[:8])
