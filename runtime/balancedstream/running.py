@@ -24,10 +24,12 @@ from balancedstream.engine.engine import is_connection_lost
 from balancedstream.engine.java import check_java
 from balancedstream.engine.session import LocalExecutors, remove_work_folder, tuned_sessions
 from balancedstream.errors import BalancedStreamError, InvalidInputError
-from balancedstream.live import open_view
+from balancedstream.live import open_terminal, open_view
 from balancedstream.loop.ports import PlanChannel
 from balancedstream.metrics.exporter import Exporter
 from balancedstream.record.history import History
+from balancedstream.record.records import RunInfo
+from balancedstream.record.spectators import Spectator
 from balancedstream.report import prepare_directory, write_report
 
 TERMINATION_LOG = Path("/dev/termination-log")
@@ -143,12 +145,16 @@ class _Run:
         self._plans = plans
         self._attachment: Attachment | None = None
         self._session: SparkSession | None = None
+        self._open_view: Callable[[RunInfo], Spectator] = open_view
         self._ended = False
 
     def execute(self) -> int:
         signal.signal(signal.SIGTERM, _interrupt)
         log = self._find_log()
-        with tuned_sessions(self._options.local, self._begin, self._note, log):
+        with (
+            open_terminal(log) as self._open_view,
+            tuned_sessions(self._options.local, self._begin, self._note, log),
+        ):
             status = self._run_script()
             self._stop()
         if self._attachment is None:
@@ -183,7 +189,7 @@ class _Run:
         self._attachment = attach(
             session,
             policy,
-            open_view=open_view,
+            open_view=self._open_view,
             metrics=self._exporter,
             record_dir=self._options.record_dir,
             plans=self._plans,

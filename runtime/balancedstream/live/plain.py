@@ -1,13 +1,14 @@
-"""One line for each decision that a person would want to read in a log."""
+"""Plain lines: one for each decision that a person would want to read in a log."""
 
 from __future__ import annotations
 
 import sys
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import TextIO
 
+from balancedstream.live.moves import MovesUnderWay, describe_ended
 from balancedstream.record.records import (
     BatchRecord,
     DecisionRecord,
@@ -57,11 +58,10 @@ class PlainView:
         self._clock = clock
         self._lock = threading.RLock()
         self._closed = False
-        self._batches = self._rows = self._moves = self._scale_actions = 0
+        self._batches = self._rows = self._scale_actions = 0
+        self._moves = MovesUnderWay()
         self._queries: set[str] = set()
-        self._told: dict[tuple[str, int | None], dict[str, float]] = {}
-        self._under_way: dict[tuple[str, int], set[int]] = {}
-        self._ended: dict[tuple[str, int], list[MoveRecord]] = {}
+        self._last_written_s: dict[tuple[str, int | None], dict[str, float]] = {}
         self._write(
             run.started_s,
             f"balancing {printable(run.app)}: {plural(run.cores, 'core')}, "
@@ -77,7 +77,7 @@ class PlainView:
                 return
             if len(self._queries) >= KEPT_QUERIES:  # at worst a line is written once more
                 self._queries.clear()
-                self._told.clear()
+                self._last_written_s.clear()
             self._queries.add(record.query)
             sizes = ", ".join(
                 f"operator {load.operator} ({printable(load.name)}) with "
@@ -95,37 +95,29 @@ class PlainView:
         if record.kind == "scale":
             return  # on_scale has the numbers
         with self._lock:
-            told = self._told.setdefault((record.query, record.operator), {})
+            written_s = self._last_written_s.setdefault((record.query, record.operator), {})
             if record.kind == "move":
-                told.clear()
-            elif record.at_s - told.get(record.kind, float("-inf")) < REPEAT_AFTER_S:
+                written_s.clear()
+            elif record.at_s - written_s.get(record.kind, float("-inf")) < REPEAT_AFTER_S:
                 return
             else:
-                told[record.kind] = record.at_s
+                written_s[record.kind] = record.at_s
             about = say_about(record.query, record.operator)
             self._write(record.at_s, f"{about}: {printable(record.reason)}")
 
     def on_move(self, record: MoveRecord) -> None:
         """Writes a line once no move of the operator is under way any more."""
         with self._lock:
-            operator = record.query, record.operator
-            under_way = self._under_way.setdefault(operator, set())
-            if record.under_way():
-                self._moves += record.partition not in under_way
-                under_way.add(record.partition)
-                return
-            under_way.discard(record.partition)
-            ended = self._ended.setdefault(operator, [])
-            ended.append(record)
-            if not under_way:
-                self._ended.pop(operator)
-                self._write(*_describe_ended(ended))
+            ended = self._moves.take(record)
+            if ended:
+                ended_s, text = describe_ended(ended)
+                self._write(ended_s, f"{say_about(record.query, record.operator)}: {text}")
 
     def on_scale(self, record: ScaleRecord) -> None:
         """Writes the change and its reason."""
         with self._lock:
             self._scale_actions += 1
-            self._told.clear()
+            self._last_written_s.clear()
             self._write(
                 record.at_s,
                 f"scale from {record.executors_before} to {record.executors_after} executors "
@@ -137,7 +129,7 @@ class PlainView:
         self._write(self._clock(), printable(text))
 
     def close(self) -> None:
-        """Writes what the run came to."""
+        """Writes the totals of the run."""
         with self._lock:
             if self._closed:
                 return
@@ -146,7 +138,8 @@ class PlainView:
                 now_s,
                 f"ended after {format_duration(max(0.0, now_s - self._run.started_s))}: "
                 f"{plural(self._batches, 'batch')}, {plural(self._rows, 'row')}, "
-                f"{plural(self._moves, 'move')}, {plural(self._scale_actions, 'scaling')}",
+                f"{plural(self._moves.begun, 'move')}, "
+                f"{plural(self._scale_actions, 'scale action')}",
             )
             self._closed = True
 
@@ -159,20 +152,3 @@ class PlainView:
                 self._file.flush()
             except (OSError, ValueError):  # the reader went away
                 self._closed = True
-
-
-def _describe_ended(ended: Sequence[MoveRecord]) -> tuple[float, str]:
-    """Says how an operator's moves ended, and when the last of them did."""
-    settled_s = [move.settled_s for move in ended if move.settled_s is not None]
-    dropped = [move for move in ended if move.dropped_s is not None]
-    restore_s = [move.restore_s for move in ended if move.restore_s is not None]
-    text = (
-        f"{say_about(ended[0].query, ended[0].operator)}: {plural(len(settled_s), 'move')} settled"
-    )
-    if restore_s:
-        text += f", state loaded in at most {format_duration(max(restore_s))}"
-    if dropped:
-        reason = printable(dropped[-1].dropped_reason or "no reason given")
-        text += f", {len(dropped)} dropped ({reason})"
-    ended_s = [*settled_s, *(move.dropped_s for move in dropped if move.dropped_s is not None)]
-    return max(ended_s), text

@@ -160,6 +160,15 @@ def plural(count: int, noun: str) -> str:
     return f"{count:,} {noun}s"
 
 
+def crop(text: str, width: int) -> str:
+    """Cuts a text to a width in characters.
+
+    >>> crop("stateStoreSave", 6), crop("save", 6)
+    ('state…', 'save')
+    """
+    return text if len(text) <= width else f"{text[: width - 1]}…"
+
+
 def printable(text: str) -> str:
     r"""Makes any text fit for one line: control characters become spaces.
 

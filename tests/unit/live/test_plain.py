@@ -1,0 +1,108 @@
+from __future__ import annotations
+
+import io
+import re
+
+from view_records import NOW_S, RUN, decision, move, replay
+
+from balancedstream.live.plain import PlainView
+
+
+def plain_lines(tell) -> list[str]:
+    file = io.StringIO()
+    view = PlainView(RUN, file, clock=lambda: NOW_S)
+    tell(view)
+    return file.getvalue().splitlines()
+
+
+def test_plain_lines_tell_a_run_from_start_to_end(simulate, scenario):
+    history = simulate(scenario(shift_at=30, grow_at=45))
+
+    def tell(view: PlainView) -> None:
+        replay(history, view)
+        view.note("a note")
+        view.close()
+        view.close()
+        view.note("too late")
+
+    lines = plain_lines(tell)
+    assert lines[0] == (
+        "2023-11-14T22:13:20Z balancing jobs/flights.py: 2 cores, Spark 4.3.0, Python 3.11.7"
+    )
+    assert lines[1].endswith(
+        "delays: first batch on 4 executors: operator 0 (stateStoreSave) with 16 state partitions"
+    )
+    assert lines[-2].endswith(" a note")
+    assert re.search(
+        rf"ended after 1 min 30 s: 60 batches, [\d,]+ rows, {history.totals.moves} moves, "
+        r"1 scale action$",
+        lines[-1],
+    )
+    moving = [line for line in lines if re.search(r"operator 0: .* is hottest", line)]
+    assert len(moving) == sum(d.kind == "move" for d in history.decisions)
+    assert sum("scale from 4 to 6 executors (capacity): utilization" in line for line in lines) == 1
+    assert len(lines) < len(history.decisions)
+
+
+def test_a_decision_that_changes_nothing_is_a_line_once_in_half_an_hour():
+    def tell(view: PlainView) -> None:
+        for minute in range(65):
+            view.on_decision(decision("none", NOW_S + 60.0 * minute))
+            view.on_decision(decision("hold", NOW_S + 60.0 * minute))
+
+    lines = plain_lines(tell)
+    assert sum("reason to none" in line for line in lines) == 3
+    assert sum("reason to hold" in line for line in lines) == 3
+
+
+def test_what_follows_an_action_is_a_line_again():
+    def tell(view: PlainView) -> None:
+        view.on_decision(decision("none"))
+        view.on_decision(decision("move", moves=1))
+        view.on_decision(decision("none"))
+        view.on_decision(decision("none"))
+
+    assert [line.split(": ")[1] for line in plain_lines(tell)[1:]] == [
+        "reason to none", "reason to move", "reason to none",
+    ]  # fmt: skip
+
+
+def test_moves_are_one_line_when_the_last_has_ended():
+    def tell(view: PlainView) -> None:
+        view.on_move(move(1))
+        view.on_move(move(2))
+        view.on_move(move(3))
+        view.on_move(move(1, settled_s=NOW_S, restore_s=0.2))
+        view.on_move(move(2, settled_s=NOW_S + 2, restore_s=0.9))
+        view.on_move(move(3, dropped_s=NOW_S + 1, dropped_reason="executor 3 left"))
+
+    assert plain_lines(tell)[1:] == [
+        "2023-11-14T22:14:52Z delays, operator 0: 2 moves settled, state restored in at most "
+        "900 ms, 1 dropped (executor 3 left)"
+    ]
+
+
+def test_each_event_is_one_line_whatever_its_text():
+    def tell(view: PlainView) -> None:
+        view.on_decision(decision("none", query="a\nb", reason="c\r\nd\x1b[2J"))
+        view.note("e\nf")
+
+    lines = plain_lines(tell)
+    assert len(lines) == 3
+    assert "\x1b" not in "".join(lines)
+
+
+class Gone(io.StringIO):
+    """A pipe whose reader went away after the first line."""
+
+    def write(self, text: str) -> int:
+        if self.getvalue():
+            raise BrokenPipeError
+        return super().write(text)
+
+
+def test_a_view_whose_reader_is_gone_falls_silent():
+    view = PlainView(RUN, Gone(), clock=lambda: NOW_S)
+    view.note("nobody reads this")
+    view.on_decision(decision("move", moves=1))
+    view.close()
