@@ -176,7 +176,7 @@ def _show_start(console: Console) -> Iterator[Live]:
 
     def draw() -> Text:
         elapsed = format_elapsed(time.monotonic() - started_s)
-        text = "waiting for a Spark session, whose executors start first"
+        text = "waiting for Spark, which starts its executors"
         line = Text.assemble(("BalancedStream", "bold"), f" {elapsed} · {text}", no_wrap=True)
         line.truncate(console.width, overflow="ellipsis")
         return line

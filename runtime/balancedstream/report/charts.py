@@ -41,7 +41,7 @@ def batch_time_figure(
     panel = Panel(axis.scale, Scale(0.0, headroom(highest), 252.0, 62.0))
     label = "batch duration"
     if durations_s[0] > panel.y.high:  # it starts workers; the others would be flat beside it
-        label += f" (the first, {format_duration(durations_s[0])}, is cut off)"
+        label += f" (the first, {format_duration(durations_s[0])}, exceeds the axis)"
     panel.y_axis(label, tick_duration(highest), label_lift_px=44.0)
     axis.draw(panel)
     shade_windows(panel, axis, query)
@@ -70,14 +70,14 @@ def batch_time_figure(
     for x, title in scaled:
         panel.column(x, "scale-line")
         panel.add(diamond(axis.scale.px(x), 258.0, title))
-    caption = "Shaded: the batches that the figures before and after are taken over."
+    caption = "Shaded: the batches that the figures before and after are computed from."
     if not axis.exact:
         caption += (
             f" {len(axis.batches):,} batches in {len(axis.stretches)} stretches: the line is the"
             " median, the band the shortest and the longest."
         )
     if axis.gaps:
-        caption += " Dotted: batches between are no longer on record."
+        caption += " Dotted: here, batches are no longer on record."
     legend = [("key line-main", "batch"), ("key median", "median before, after")]
     if marks:
         legend.append(("key move", "moves, with their number"))
@@ -87,7 +87,7 @@ def batch_time_figure(
 
 
 def imbalance_figure(query: QueryRecords, operator: int, axis: BatchAxis) -> Figure:
-    """Draws an operator's imbalance in each batch against the least that could be reached."""
+    """Draws an operator's imbalance in each batch against the lowest that placement can reach."""
     imbalance = _figure_a_batch(axis.batches, operator, lambda load: load.imbalance)
     bound = _figure_a_batch(axis.batches, operator, lambda load: load.bound)
     warm = [value for value in imbalance[1:] + bound[1:] if value is not None]
@@ -114,7 +114,8 @@ def imbalance_figure(query: QueryRecords, operator: int, axis: BatchAxis) -> Fig
     axis.hover(panel, describe)
     return Figure(
         "Imbalance",
-        "1 is perfect. The bound is the least that any placement of these partitions could reach.",
+        "1 is perfect. The bound is the lowest imbalance that any placement of these partitions "
+        "can reach.",
         drawing(212.0, "Imbalance against its bound", [panel]),
         (("key line-main", "imbalance"), ("key line-bound", "bound")),
     )
@@ -180,9 +181,9 @@ def executor_load_figure(
         return f"executor {', '.join(named)}{more}"
 
     axis.hover(panel, describe)
-    caption = "The closer the lines, the better the balance; the highest one decides the batch."
+    caption = "Lines close together mean good balance. The highest line determines the batch time."
     if rest:
-        caption += f" Shown one by one: the {len(colours)} that were hottest at any time."
+        caption += f" Lines: the {len(colours)} executors that were hottest in any batch."
     without_detail = sum(1 for load in loads if load is not None and not load.partition_busy_s)
     if without_detail:
         caption += (

@@ -39,7 +39,7 @@ def hot_keys_figure(query: QueryRecords, operator: int, axis: BatchAxis) -> Figu
     """Draws what the hottest keys cost in each batch, and which state partition they were in.
 
     Returns:
-        None where nothing is known of the operator's keys: they are not balanced.
+        None if the operator's keys are not balanced, so that nothing is known about them.
     """
     hot = _find_hot_keys(query, operator, axis)
     if not hot.names:
@@ -76,10 +76,10 @@ def hot_keys_figure(query: QueryRecords, operator: int, axis: BatchAxis) -> Figu
         lanes.line(map(widen, axis.runs(at, _last)), f"line {css}")
     for panel in (costs, lanes):
         axis.hover(panel, lambda strip: _describe_keys(strip, hot, axis, operator))
-    caption = "A key leaves its partition with all its state, at the edge of a batch."
+    caption = "A key moves with all its state, between two batches."
     if hot.others:
         caption += f" Shown: the {len(hot.names)} hottest of {len(hot.names) + hot.others} keys"
-        caption += " that were hot at any time."
+        caption += " that were hot in any batch."
     legend = [(f"key line {css}", key) for key, css in colours.items()]
     if marks:
         legend.append(("key move", "keys that moved, with their number"))
@@ -95,7 +95,7 @@ def _find_hot_keys(query: QueryRecords, operator: int, axis: BatchAxis) -> _HotK
         if sample.operator != operator or sample.batch not in position:
             continue
         here = places[position[sample.batch]]
-        # In the batch that it arrives in, a key is told of at both places.
+        # In the batch that it arrives in, a key is reported from both partitions.
         if sample.busy_s >= here.get(sample.key, (0, 0.0))[1]:
             here[sample.key] = sample.partition, sample.busy_s
         total_s[sample.key] = total_s.get(sample.key, 0.0) + sample.busy_s
@@ -114,7 +114,7 @@ def _describe_keys(strip: range, hot: _HotKeys, axis: BatchAxis, operator: int) 
     if last is None:
         return "no hot key on record"
     load = next((each for each in axis.batches[last].loads if each.operator == operator), None)
-    told = []
+    named = []
     by_load = sorted(hot.places[last].items(), key=lambda entry: -entry[1][1])
     for key, (partition, busy_s) in by_load:
         text = f"{key} {format_duration(busy_s)} in partition {partition}"
@@ -123,8 +123,8 @@ def _describe_keys(strip: range, hot: _HotKeys, axis: BatchAxis, operator: int) 
             text += (
                 f" on executor {load.partition_executor[partition]} ({100 * share:.0f} % of all)"
             )
-        told.append(text)
-    return ", ".join(told)
+        named.append(text)
+    return ", ".join(named)
 
 
 def _last(values: list[float]) -> float:

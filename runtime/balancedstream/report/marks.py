@@ -52,7 +52,7 @@ def key_move_marks(axis: BatchAxis, moves: Sequence[KeyMoveRecord]) -> list[tupl
             for move in joined[:MARK_TITLE_MOVES]
         )
         more = f"; {len(joined) - MARK_TITLE_MOVES} more" if len(joined) > MARK_TITLE_MOVES else ""
-        title = f"{plural(len(joined), 'key')} moved with batch {first:,}: {listed}{more}"
+        title = f"{plural(len(joined), 'key')} moved in batch {first:,}: {listed}{more}"
         marks.append((axis.after_batch(first - 1), len(joined), f"{title}. {joined[0].reason}"))
     return marks
 

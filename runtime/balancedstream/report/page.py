@@ -112,10 +112,10 @@ def _sentence(summary: RunSummary) -> str:
         return "No micro-batch finished in this run, so there is nothing to report."
     if summary.moves == summary.key_moves == 0:
         if not any(query.operators for query in summary.queries):
-            return "Nothing was moved, for there is no state to move."
-        least = f", {format_ratio(summary.bound)} being the least that could be reached"
+            return "Nothing moved: no query has state."
+        least = f" (bound {format_ratio(summary.bound)}, the lowest that placement can reach)"
         return (
-            f"Nothing was moved: imbalance was {format_ratio(summary.imbalance_before)}"
+            f"Nothing moved: the imbalance was {format_ratio(summary.imbalance_before)}"
             f"{least if summary.bound is not None else ''}."
         )
     restarts = (
@@ -123,9 +123,9 @@ def _sentence(summary: RunSummary) -> str:
         if summary.query_restarts == 0
         else f"with {plural(summary.query_restarts, 'restart')}"
     )
-    said = f"{plural(summary.moves, 'move')} of a state partition"
+    said = plural(summary.moves, "state partition move")
     if summary.key_moves:
-        said += f" and {summary.key_moves} of a key"
+        said += f" and {plural(summary.key_moves, 'key move')}"
     said += f", {restarts}"
     if summary.imbalance_before is not None and summary.imbalance_after is not None:
         said += (
@@ -146,13 +146,13 @@ def _tiles(summary: RunSummary) -> str:
     counts = (
         f"{actions[0].executors_before} → {actions[-1].executors_after} executors"
         if actions
-        else "the number of executors stayed"
+        else "the number of executors did not change"
     )
     tiles = [
         _tile(
             "Imbalance (hottest executor / mean)",
             _before_after(summary.imbalance_before, summary.imbalance_after, format_ratio),
-            f"least that could be reached: {format_ratio(summary.bound)}",
+            f"lowest that placement can reach: {format_ratio(summary.bound)}",
             wide=True,
         ),
         _tile(
@@ -169,7 +169,7 @@ def _tiles(summary: RunSummary) -> str:
             format_count(summary.moves),
             f"{format_count(summary.moves_settled)} settled, "
             f"{format_count(summary.moves_dropped)} dropped"
-            + (f"; and {plural(summary.key_moves, 'key')}" if summary.key_moves else ""),
+            + (f"; plus {plural(summary.key_moves, 'key move')}" if summary.key_moves else ""),
         ),
         _tile("Query restarts", format_count(summary.query_restarts), "while partitions moved"),
         _tile("Scale actions", format_count(summary.scale_actions), counts),
@@ -240,7 +240,7 @@ def _query_section(
         ]
     if len(operators) > DRAWN_OPERATORS:
         left_out = plural(len(operators) - DRAWN_OPERATORS, "operator")
-        parts.append(element("p", clean(f"{left_out} with less load not drawn."), css="about"))
+        parts.append(element("p", clean(f"Not drawn: {left_out} with less load."), css="about"))
     return element("section", *(part for part in parts if part))
 
 
@@ -292,7 +292,7 @@ def _footer(summary: RunSummary) -> str:
             ""
             if len(summary.queries) < 2
             else clean(
-                f" The figures on top are those of the busiest query, {summary.headline_query}."
+                f" The figures at the top are those of the busiest query, {summary.headline_query}."
             )
         ),
     )

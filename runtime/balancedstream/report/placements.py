@@ -90,10 +90,10 @@ def placement_figure(query: QueryRecords, operator: int, colours: Mapping[str, s
         panel.text(left + width / 2, 16.0, label, css="heading", anchor="middle")
         _draw_columns(panel, placement, columns, origin, colours)
         panels.append(panel)
-    caption = "Each block is a state partition, each column an executor; over the column its load"
-    caption += " as a multiple of the mean."
+    caption = "Each column is an executor, each block a state partition. The number above a column"
+    caption += " is the executor's load divided by the mean."
     if len(placements) > 1:
-        caption += " The colour is the executor that held the partition before, on both sides."
+        caption += " On both sides, the colour is the executor that held the partition before."
     if rest:
         caption += f" Shown: the {len(columns)} hottest executors, and the mean of the others."
     executors = {executor for _, p in placements for executor in p.executor}
@@ -156,7 +156,7 @@ def partition_figure(query: QueryRecords, operator: int, colours: Mapping[str, s
         panels.append(panel)
     caption = "The colour is the executor that ran the partition."
     if len(placements) > 1:
-        caption += " Partitions in bold run on another executor than before."
+        caption += " Partitions in bold have moved to another executor."
     if rest:
         caption += (
             f" Shown: the {len(shown)} hottest partitions, and the mean of the other {len(rest):,}."

@@ -58,8 +58,8 @@ def shuffles_table(records: Sequence[ShuffleRecord]) -> str:
     if not records:
         return ""
     columns = [("reason", "shuffle"), ("", "routed by"), *(("number", heading) for heading in (
-        "batches", "median dearest partition / mean", "median work of a batch",
-        "median error of the estimates", "of equal costs",
+        "batches", "median of most expensive partition / mean", "median work of a batch",
+        "median error of the estimates", "median error of equal costs",
     )), ("reason", "last decision")]  # fmt: skip
     rows = []
     for shuffle in dict.fromkeys(record.shuffle for record in records):
@@ -83,12 +83,14 @@ def shuffles_table(records: Sequence[ShuffleRecord]) -> str:
                     clean(format_duration(median(sum(batch.real_s) for batch in batches))),
                     _percent([batch.error for batch in judged]),
                     _percent([batch.equal_error for batch in judged]),
-                    clean(f"after batch {last.batch}: {follows}, for {last.reason}"),
+                    clean(f"after batch {last.batch}: {follows}, because {last.reason}"),
                 )
             )
     return (
         element("h2", "Cost-aware shuffles")
-        + element("p", "Rows go round robin until their costs were foretold once.", css="about")
+        + element(
+            "p", "Rows are routed round robin until estimates have passed one batch.", css="about"
+        )
         + _table(columns, rows)
     )
 
@@ -129,7 +131,7 @@ def decisions_table(summary: RunSummary) -> str:
         element("h2", "Decisions and their reasons")
         + element(
             "p",
-            f"{of_all}Latest first, time since the start; equal ones in a row are one line.",
+            f"{of_all}Latest first, with the time since the start. Repeats share a line.",
             css="about",
         )
         + _table(columns, rows)
@@ -138,14 +140,14 @@ def decisions_table(summary: RunSummary) -> str:
 
 @dataclass(frozen=True, slots=True)
 class _Repeated:
-    """Decisions in a row about one operator that came to the same: the last one stands for all."""
+    """Consecutive decisions of one kind about one operator; the last one stands for all."""
 
     last: DecisionRecord
     times: int
 
 
 def _merge_repeated(decisions: Sequence[DecisionRecord]) -> list[_Repeated]:
-    """Joins decisions that changed nothing and repeat, however those of others lie between."""
+    """Joins repeated decisions that changed nothing, also where decisions on others lie between."""
     merged: dict[tuple[str, int | None], list[_Repeated]] = {}
     for decision in decisions:
         about = merged.setdefault((decision.query, decision.operator), [])
@@ -162,7 +164,7 @@ def moves_table(summary: RunSummary) -> str:
     if not summary.move_list:
         return ""
     columns = [("time", "time"), ("", "query"), ("number", "operator"), ("number", "partition"),
-               ("", "executor"), ("", "outcome"), ("number", "state loaded in"),
+               ("", "executor"), ("", "outcome"), ("number", "state restored in"),
                ("reason", "reason")]  # fmt: skip
     rows = [
         (
@@ -185,7 +187,7 @@ def key_moves_table(summary: RunSummary) -> str:
     if not summary.key_move_list:
         return ""
     columns = [("time", "time"), ("", "query"), ("number", "operator"), ("reason", "key"),
-               ("number", "partition"), ("number", "with batch"), ("", "outcome"),
+               ("number", "partition"), ("number", "since batch"), ("", "outcome"),
                ("reason", "reason")]  # fmt: skip
     rows = [
         (
@@ -206,7 +208,7 @@ def key_moves_table(summary: RunSummary) -> str:
 def _one_by_one(
     title: str, columns: Sequence[tuple[str, str]], rows: Sequence[Sequence[str]], count: int
 ) -> str:
-    """Writes a folded table of the latest moves, of so many in all."""
+    """Writes a folded table of the latest moves; `count` is how many there were in all."""
     of_all = f"last {len(rows):,} of {count:,}" if len(rows) < count else "all"
     return element(
         "details",
@@ -230,7 +232,7 @@ def settings_table(summary: RunSummary) -> str:
     rows = [(clean(name), clean(str(value))) for name, value in summary.settings.items()]
     return element(
         "details",
-        element("summary", "Policy in force"),
+        element("summary", "Policy"),
         _table([("", "setting"), ("", "value")], rows),
     )
 

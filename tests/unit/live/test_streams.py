@@ -199,7 +199,5 @@ def test_standard_output_that_the_user_sent_to_a_file_is_left_alone(tmp_path):
 
 def test_while_spark_starts_the_terminal_says_so(tmp_path):
     written = run_on_terminal(str(tmp_path / "spark.log"), program=JOB)
-    assert "waiting for a Spark session" in written
-    assert written.index("waiting for a Spark session") < written.index(
-        "BalancedStream\x1b[0m flights"
-    )
+    assert "waiting for Spark" in written
+    assert written.index("waiting for Spark") < written.index("BalancedStream\x1b[0m flights")

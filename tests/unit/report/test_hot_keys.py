@@ -22,7 +22,7 @@ def test_a_hot_key_is_seen_to_leave_its_partition_at_a_batch(empty_history):
     )
     assert len(set(stays)) == 1
     assert [y > leaves[0] for y in leaves] == [False] * 12 + [True] * 12
-    assert "1 key moved with batch 6: &quot;&lt;k1&gt;&quot;: partition 0 to 1. two hot keys" in (
+    assert "1 key moved in batch 6: &quot;&lt;k1&gt;&quot;: partition 0 to 1. two hot keys" in (
         figure.svg
     )
     assert "1 s in partition 1 on executor 1 (25 % of all)" in figure.svg

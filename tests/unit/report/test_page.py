@@ -62,7 +62,7 @@ def test_names_and_reasons_are_text_and_never_markup(simulate, scenario):
 
 def test_a_run_without_moves_says_so(simulate, scenario):
     page = page_of(simulate(scenario(balance=False)))
-    assert "Nothing was moved" in page
+    assert "Nothing moved: the imbalance was " in page
     assert "all batches (batches 1 to 59)" in page
 
 
@@ -72,7 +72,7 @@ def test_stateless_queries_are_beside_each_other_and_have_nothing_to_move(empty_
         for query, duration_ms in (("round-robin", 500), ("by-cost", 400)):
             history.add_batch(BatchRecord(query, number, 1000.0, duration_ms, 10, None, 2, ()))
     page = page_of(history)
-    assert "Nothing was moved, for there is no state to move." in page
+    assert "Nothing moved: no query has state." in page
     cells = [text.strip() for text in outline(page).text]
     for query, shown in (("round-robin", "500 ms"), ("by-cost", "400 ms")):
         assert f"Query {query}" in cells
@@ -93,7 +93,7 @@ def test_many_queries_and_operators_are_drawn_up_to_a_limit(empty_history):
     page = page_of(history)
     assert page.count("<h3>Batch time</h3>") == 4
     assert "Drawn above: the 4 busiest." in page
-    assert "2 operators with less load not drawn" in page
+    assert "Not drawn: 2 operators with less load." in page
     assert all(f"q{query}" in page for query in range(12))
 
 

@@ -39,7 +39,7 @@ def test_shuffles_are_told_by_how_their_batches_were_routed(empty_history):
     rows = [row for row in page.split("<tr") if "classify by" in row]
     assert ["round robin" in row and "1.60" in row for row in rows] == [True, False]
     assert ["estimated costs" in row and "1.10" in row for row in rows] == [False, True]
-    assert "after batch 5: estimated costs, for the estimates were off by 10 %" in page
+    assert "after batch 5: estimated costs, because the estimates were off by 10 %" in page
 
 
 def test_keys_that_moved_are_listed_and_part_before_from_after(empty_history):
@@ -47,7 +47,7 @@ def test_keys_that_moved_are_listed_and_part_before_from_after(empty_history):
     page = page_of(history)
     assert "Moves of keys, one by one (all)" in page
     assert "&quot;&lt;k1&gt;&quot;" in page
-    assert "0 moves of a state partition and 1 of a key, without a restart" in page
+    assert "0 state partition moves and 1 key move, without a restart" in page
     (query,) = records_by_query(history)
     assert [batch.batch for batch in query.before] == [1, 2, 3, 4]
     assert [batch.batch for batch in query.after] == [7, 8, 9, 10, 11]
