@@ -122,7 +122,9 @@ class Frame:
                 word, style, text, 2 if i == 0 and self._airy and self._width < 110 else 1
             )
         if not subjects:
-            lines += self._paragraph("watching", "bold", "no stateful operator: nothing to balance")
+            has_state = any(query.latest.loads for query in state.queries())
+            text = "no load yet" if has_state else "no stateful operator: nothing to balance"
+            lines += self._paragraph("watching", "bold", text)
         return lines
 
     def _last_batch(self, latest: BatchRecord) -> str:

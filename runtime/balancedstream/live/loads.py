@@ -21,6 +21,8 @@ from balancedstream.record.wording import (
 HOT, WARM = 1.2, 1.05
 """From here on an imbalance is red, or yellow."""
 
+MIN_HEIGHT_WITH_HEADING = 6
+
 _EIGHTHS = " ▏▎▍▌▋▊▉█"
 _LEVELS = "▁▂▃▄▅▆▇█"
 _BAR_WIDTHS = ((150, 40), (110, 28), (0, 16))
@@ -63,7 +65,7 @@ def draw_operator(
     )
     lines = [Text(title, style="bold")]
     idle = batch.executors - len(busy_s)
-    if height >= len(busy_s) + 2 + (idle > 0):
+    if height >= MIN_HEIGHT_WITH_HEADING:
         heading = f"{'executor':<{bar_width + 10}} {'busy':>8} {'/ mean':>6}  partitions, by load"
         lines.append(Text(heading, style="dim"))
     shown, others = _choose(busy_s, max(1, height - len(lines) - (idle > 0)))

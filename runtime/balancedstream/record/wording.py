@@ -15,7 +15,7 @@ DECISION_LABELS = {
     "hold": "wait",
     "none": "no change",
 }
-"""What a decision came to, by its kind."""
+"""How each kind of decision is labelled."""
 
 
 def format_duration(seconds: float | None) -> str:

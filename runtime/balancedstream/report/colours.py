@@ -1,4 +1,4 @@
-"""What is drawn one by one, and in which colour: whatever was hottest at any time."""
+"""What is drawn individually, and in which colour: what was hottest in any batch."""
 
 from __future__ import annotations
 

@@ -75,7 +75,7 @@ def test_the_hottest_executor_has_the_longest_bar(simulate, scenario):
     bars = {
         line.split()[1]: line[10:26].count("█")
         for line in frame_of(view, 80, 24)
-        if line.startswith("exec")
+        if line.startswith("exec ")
     }
     assert max(bars, key=bars.__getitem__) == max(busy_s, key=busy_s.__getitem__)
 
@@ -85,7 +85,7 @@ def test_many_executors_are_the_hottest_and_a_sum_of_the_others(simulate, scenar
     history = simulate(scenario(batches=3, partitions=300, executors=100))
     replay(history, view)
     lines = frame_of(view, 80, 24)
-    shown = [line.split()[1] for line in lines if line.startswith("exec")]
+    shown = [line.split()[1] for line in lines if line.startswith("exec ")]
     busy_s = history.batches[-1].loads[0].executor_busy_s()
     assert shown == sorted(busy_s, key=lambda executor: -busy_s[executor])[: len(shown)]
     assert any(f"{len(busy_s) - len(shown)} other executors: " in line for line in lines)
@@ -148,7 +148,7 @@ def test_queries_are_forgotten_when_there_are_too_many():
     assert "and 97 more" in text
 
 
-def test_what_a_decision_came_to_is_a_word_and_not_a_colour_alone():
+def test_a_decision_is_summed_up_in_a_word_and_not_by_colour_alone():
     view = live_view()
     view.on_batch(batch())
 
@@ -179,7 +179,7 @@ def test_rows_stay_in_place_while_moves_begin_and_end():
     def places() -> dict[str, int]:
         lines = frame_of(view, 80, 24)
         return {line.split()[0]: i for i, line in enumerate(lines) if line} | {
-            f"exec {line.split()[1]}": i for i, line in enumerate(lines) if line[:4] == "exec"
+            f"exec {line.split()[1]}": i for i, line in enumerate(lines) if line[:5] == "exec "
         }
 
     rows = ("query", "exec 0", "exec 1")
