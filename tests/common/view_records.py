@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
+from balancedstream.core.decisions import DecisionKind
 from balancedstream.record.history import History
 from balancedstream.record.records import (
     BatchRecord,
@@ -44,14 +46,14 @@ def replay(history: History, view: Spectator, *, until_s: float = float("inf")) 
                 view.on_scale(record)
 
 
-def decision(kind: str = "none", at_s: float = NOW_S, **changes) -> DecisionRecord:
+def decision(kind: DecisionKind = "none", at_s: float = NOW_S, **changes: Any) -> DecisionRecord:
     return replace(
-        DecisionRecord(at_s, "delays", 0, kind, f"reason to {kind}"),  # type: ignore[arg-type]
+        DecisionRecord(at_s, "delays", 0, kind, f"reason to {kind}"),
         **changes,
     )
 
 
-def move(partition: int = 7, **changes) -> MoveRecord:
+def move(partition: int = 7, **changes: Any) -> MoveRecord:
     return replace(
         MoveRecord("delays", 0, partition, "1", "3", NOW_S - 4.0, "1.58 is above 1.20", 12),
         **changes,

@@ -2,20 +2,25 @@ from __future__ import annotations
 
 import io
 import re
+from collections.abc import Callable
 
+from simulated_runs import Scenario
 from view_records import NOW_S, RUN, decision, move, replay
 
 from balancedstream.live.plain import PlainView
+from balancedstream.record.history import History
 
 
-def plain_lines(tell) -> list[str]:
+def plain_lines(tell: Callable[[PlainView], None]) -> list[str]:
     file = io.StringIO()
     view = PlainView(RUN, file, clock=lambda: NOW_S)
     tell(view)
     return file.getvalue().splitlines()
 
 
-def test_plain_lines_tell_a_run_from_start_to_end(simulate, scenario):
+def test_plain_lines_tell_a_run_from_start_to_end(
+    simulate: Callable[..., History], scenario: type[Scenario]
+) -> None:
     history = simulate(scenario(shift_at=30, grow_at=45))
 
     def tell(view: PlainView) -> None:
@@ -44,7 +49,7 @@ def test_plain_lines_tell_a_run_from_start_to_end(simulate, scenario):
     assert len(lines) < len(history.decisions)
 
 
-def test_a_decision_that_changes_nothing_is_a_line_once_in_half_an_hour():
+def test_a_decision_that_changes_nothing_is_a_line_once_in_half_an_hour() -> None:
     def tell(view: PlainView) -> None:
         for minute in range(65):
             view.on_decision(decision("none", NOW_S + 60.0 * minute))
@@ -55,7 +60,7 @@ def test_a_decision_that_changes_nothing_is_a_line_once_in_half_an_hour():
     assert sum("reason to hold" in line for line in lines) == 3
 
 
-def test_what_follows_an_action_is_a_line_again():
+def test_what_follows_an_action_is_a_line_again() -> None:
     def tell(view: PlainView) -> None:
         view.on_decision(decision("none"))
         view.on_decision(decision("move", moves=1))
@@ -67,7 +72,7 @@ def test_what_follows_an_action_is_a_line_again():
     ]  # fmt: skip
 
 
-def test_moves_are_one_line_when_the_last_has_ended():
+def test_moves_are_one_line_when_the_last_has_ended() -> None:
     def tell(view: PlainView) -> None:
         view.on_move(move(1))
         view.on_move(move(2))
@@ -82,7 +87,7 @@ def test_moves_are_one_line_when_the_last_has_ended():
     ]
 
 
-def test_each_event_is_one_line_whatever_its_text():
+def test_each_event_is_one_line_whatever_its_text() -> None:
     def tell(view: PlainView) -> None:
         view.on_decision(decision("none", query="a\nb", reason="c\r\nd\x1b[2J"))
         view.note("e\nf")
@@ -101,7 +106,7 @@ class Gone(io.StringIO):
         return super().write(text)
 
 
-def test_a_view_whose_reader_is_gone_falls_silent():
+def test_a_view_whose_reader_is_gone_falls_silent() -> None:
     view = PlainView(RUN, Gone(), clock=lambda: NOW_S)
     view.note("nobody reads this")
     view.on_decision(decision("move", moves=1))

@@ -8,13 +8,14 @@ import sys
 from pathlib import Path
 from typing import IO
 
+import pytest
 from view_records import RUN
 
 from balancedstream.live import open_view
 from balancedstream.live.plain import PlainView
 
 
-def test_output_that_is_no_terminal_gets_plain_lines(capsys):
+def test_output_that_is_no_terminal_gets_plain_lines(capsys: pytest.CaptureFixture[str]) -> None:
     view = open_view(RUN)
     view.close()
     assert isinstance(view, PlainView)
@@ -80,7 +81,7 @@ def cursor_is_back(written: str) -> bool:
     return written.rindex("\x1b[?25h") > written.rindex("\x1b[?25l")
 
 
-def test_on_a_terminal_the_view_is_live_and_the_jobs_own_lines_stay_whole():
+def test_on_a_terminal_the_view_is_live_and_the_jobs_own_lines_stay_whole() -> None:
     written = run_on_terminal("close")
     for number in range(5):
         assert re.search(rf"printed by the job: {number}\r?\n", written)
@@ -90,13 +91,15 @@ def test_on_a_terminal_the_view_is_live_and_the_jobs_own_lines_stay_whole():
     assert cursor_is_back(written)
 
 
-def test_a_job_that_ends_without_closing_its_view_gives_the_terminal_back():
+def test_a_job_that_ends_without_closing_its_view_gives_the_terminal_back() -> None:
     written = run_on_terminal()
     assert "load of 2 partitions in batch 4" in written
     assert cursor_is_back(written)
 
 
-def test_output_that_the_user_sent_to_a_file_goes_there_and_nothing_else_does(tmp_path):
+def test_output_that_the_user_sent_to_a_file_goes_there_and_nothing_else_does(
+    tmp_path: Path,
+) -> None:
     with (tmp_path / "out").open("wb") as file:
         written = run_on_terminal("close", stdout=file)
     assert (tmp_path / "out").read_text().splitlines() == [
@@ -105,7 +108,7 @@ def test_output_that_the_user_sent_to_a_file_goes_there_and_nothing_else_does(tm
     assert "load of 2 partitions in batch 4" in written
 
 
-def test_a_terminal_that_cannot_move_its_cursor_gets_plain_lines():
+def test_a_terminal_that_cannot_move_its_cursor_gets_plain_lines() -> None:
     assert run_on_terminal("close", terminal="dumb").rstrip().endswith("PlainView")
 
 
@@ -149,7 +152,9 @@ SHOWN = [
 LOGGED = ["raw error", "child error", "warned by a fork"]
 
 
-def test_nothing_that_goes_past_python_reaches_the_terminal_while_the_view_has_it(tmp_path):
+def test_nothing_that_goes_past_python_reaches_the_terminal_while_the_view_has_it(
+    tmp_path: Path,
+) -> None:
     log = tmp_path / "spark.log"
     written = run_on_terminal(str(log), program=JOB)
     for text in SHOWN:
@@ -164,14 +169,16 @@ def test_nothing_that_goes_past_python_reaches_the_terminal_while_the_view_has_i
     assert cursor_is_back(written)
 
 
-def test_a_job_that_fails_gives_the_terminal_and_its_streams_back(tmp_path):
+def test_a_job_that_fails_gives_the_terminal_and_its_streams_back(tmp_path: Path) -> None:
     written = run_on_terminal(str(tmp_path / "spark.log"), "fail", program=JOB)
     assert re.search(r"a line without an end\r?\n", written)
     assert "load of 2 partitions in batch 4" in written
     assert cursor_is_back(written)
 
 
-def test_standard_error_that_the_user_sent_to_a_file_goes_there_and_not_to_the_log(tmp_path):
+def test_standard_error_that_the_user_sent_to_a_file_goes_there_and_not_to_the_log(
+    tmp_path: Path,
+) -> None:
     log = tmp_path / "spark.log"
     with (tmp_path / "err").open("wb") as file:
         written = run_on_terminal(str(log), program=JOB, stderr=file)
@@ -184,7 +191,7 @@ def test_standard_error_that_the_user_sent_to_a_file_goes_there_and_not_to_the_l
     assert not any(error in written for error in errors)
 
 
-def test_standard_output_that_the_user_sent_to_a_file_is_left_alone(tmp_path):
+def test_standard_output_that_the_user_sent_to_a_file_is_left_alone(tmp_path: Path) -> None:
     log = tmp_path / "spark.log"
     with (tmp_path / "out").open("wb") as file:
         written = run_on_terminal(str(log), program=JOB, stdout=file)
@@ -197,7 +204,7 @@ def test_standard_output_that_the_user_sent_to_a_file_is_left_alone(tmp_path):
     assert re.search(r"warned\r?\n", written)
 
 
-def test_while_spark_starts_the_terminal_says_so(tmp_path):
+def test_while_spark_starts_the_terminal_says_so(tmp_path: Path) -> None:
     written = run_on_terminal(str(tmp_path / "spark.log"), program=JOB)
     assert "waiting for Spark" in written
     assert written.index("waiting for Spark") < written.index("BalancedStream\x1b[0m flights")

@@ -2,13 +2,17 @@ from __future__ import annotations
 
 import io
 import re
+from collections.abc import Callable
+from typing import Any
 
 import pytest
 from rich.cells import cell_len
 from rich.console import Console
+from simulated_runs import Scenario
 from view_records import NOW_S, RUN, decision, move, replay
 
 from balancedstream.live.terminal import LiveView
+from balancedstream.record.history import History
 from balancedstream.record.records import BatchRecord, OperatorBatchLoad
 
 
@@ -32,7 +36,13 @@ def live_view() -> LiveView:
 
 @pytest.mark.parametrize("size", [(80, 24), (200, 60), (132, 30), (60, 12), (40, 40)])
 @pytest.mark.parametrize(("partitions", "executors"), [(4, 2), (64, 6), (10_000, 1_000)])
-def test_a_frame_fits_its_terminal(simulate, scenario, size, partitions, executors):
+def test_a_frame_fits_its_terminal(
+    simulate: Callable[..., History],
+    scenario: type[Scenario],
+    size: tuple[int, int],
+    partitions: int,
+    executors: int,
+) -> None:
     width, height = size
     view = live_view()
     history = simulate(
@@ -48,7 +58,9 @@ def test_a_frame_fits_its_terminal(simulate, scenario, size, partitions, executo
     assert max(cell_len(line) for line in lines) <= width
 
 
-def test_a_frame_shows_each_executor_with_its_partitions_and_load(simulate, scenario):
+def test_a_frame_shows_each_executor_with_its_partitions_and_load(
+    simulate: Callable[..., History], scenario: type[Scenario]
+) -> None:
     view = live_view()
     history = simulate(scenario(batches=12))
     replay(history, view)
@@ -67,7 +79,9 @@ def test_a_frame_shows_each_executor_with_its_partitions_and_load(simulate, scen
     assert "flights.py · 4 executors on 2 cores · 1:30" in text
 
 
-def test_the_hottest_executor_has_the_longest_bar(simulate, scenario):
+def test_the_hottest_executor_has_the_longest_bar(
+    simulate: Callable[..., History], scenario: type[Scenario]
+) -> None:
     view = live_view()
     history = simulate(scenario(batches=12))
     replay(history, view)
@@ -80,7 +94,9 @@ def test_the_hottest_executor_has_the_longest_bar(simulate, scenario):
     assert max(bars, key=bars.__getitem__) == max(busy_s, key=busy_s.__getitem__)
 
 
-def test_many_executors_are_the_hottest_and_a_sum_of_the_others(simulate, scenario):
+def test_many_executors_are_the_hottest_and_a_sum_of_the_others(
+    simulate: Callable[..., History], scenario: type[Scenario]
+) -> None:
     view = live_view()
     history = simulate(scenario(batches=3, partitions=300, executors=100))
     replay(history, view)
@@ -91,14 +107,14 @@ def test_many_executors_are_the_hottest_and_a_sum_of_the_others(simulate, scenar
     assert any(f"{len(busy_s) - len(shown)} other executors: " in line for line in lines)
 
 
-def test_an_executor_without_partitions_is_counted():
+def test_an_executor_without_partitions_is_counted() -> None:
     view = live_view()
     load = OperatorBatchLoad(0, "save", (1.0,), ("0",), 3.0, 3.0)
     view.on_batch(BatchRecord("delays", 0, NOW_S, 900, 10, None, 3, (load,)))
     assert "2 executors without a partition" in frame_of(view, 80, 24)
 
 
-def test_a_move_is_shown_with_its_reason_until_it_settles():
+def test_a_move_is_shown_with_its_reason_until_it_settles() -> None:
     view = live_view()
     view.on_batch(batch())
     view.on_move(move())
@@ -110,7 +126,7 @@ def test_a_move_is_shown_with_its_reason_until_it_settles():
     assert "1 move" in text
 
 
-def test_the_reason_of_the_latest_decisions_is_shown_and_repeats_take_no_room():
+def test_the_reason_of_the_latest_decisions_is_shown_and_repeats_take_no_room() -> None:
     view = live_view()
     view.on_batch(batch())
     view.on_decision(decision("move", moves=3))
@@ -122,13 +138,13 @@ def test_the_reason_of_the_latest_decisions_is_shown_and_repeats_take_no_room():
     assert unchanged.endswith("imbalance 1.9 is fine")
 
 
-def test_before_the_first_batch_the_view_says_that_it_waits():
+def test_before_the_first_batch_the_view_says_that_it_waits() -> None:
     lines = frame_of(live_view(), 80, 24)
     assert lines[0] == "BalancedStream flights.py · 2 cores · 1:30 · 0 moves"
     assert any(line.startswith("waiting     for the first batch of a streaming") for line in lines)
 
 
-def test_names_cannot_drive_the_terminal_or_rich_markup():
+def test_names_cannot_drive_the_terminal_or_rich_markup() -> None:
     view = live_view()
     evil = "\x1b[31m[bold]x[/bold]\nnext"
     load = OperatorBatchLoad(0, evil, (1.0,), ("0",), 1.0, 1.0)
@@ -140,7 +156,7 @@ def test_names_cannot_drive_the_terminal_or_rich_markup():
     assert sum("[bold]x[/bold] next" in line for line in lines) == 5
 
 
-def test_queries_are_forgotten_when_there_are_too_many():
+def test_queries_are_forgotten_when_there_are_too_many() -> None:
     view = live_view()
     for i in range(500):
         view.on_batch(BatchRecord(f"q{i}", 0, NOW_S, 900, 10, None, 1))
@@ -148,11 +164,11 @@ def test_queries_are_forgotten_when_there_are_too_many():
     assert "and 97 more" in text
 
 
-def test_a_decision_is_summed_up_in_a_word_and_not_by_colour_alone():
+def test_a_decision_is_summed_up_in_a_word_and_not_by_colour_alone() -> None:
     view = live_view()
     view.on_batch(batch())
 
-    def status(**changes) -> str:
+    def status(**changes: Any) -> str:
         view.on_decision(decision(**changes))
         return next(line for line in frame_of(view, 80, 24) if "delays, operator 0: " in line)
 
@@ -164,7 +180,7 @@ def test_a_decision_is_summed_up_in_a_word_and_not_by_colour_alone():
     assert off.startswith("measuring   delays, operator 0: off by policy, else 2 moves: imbalance")
 
 
-def test_the_frame_says_how_long_ago_the_last_batch_finished():
+def test_the_frame_says_how_long_ago_the_last_batch_finished() -> None:
     view = live_view()
     view.on_batch(batch(7))
     assert frame_of(view, 80, 24)[2] == (
@@ -172,7 +188,7 @@ def test_the_frame_says_how_long_ago_the_last_batch_finished():
     )
 
 
-def test_rows_stay_in_place_while_moves_begin_and_end():
+def test_rows_stay_in_place_while_moves_begin_and_end() -> None:
     view = live_view()
     view.on_batch(batch())
 
@@ -192,7 +208,7 @@ def test_rows_stay_in_place_while_moves_begin_and_end():
     assert [places()[row] for row in rows] == before
 
 
-def test_a_partition_that_moves_shows_its_target():
+def test_a_partition_that_moves_shows_its_target() -> None:
     view = live_view()
     view.on_batch(batch())
     view.on_move(move(1))
@@ -200,7 +216,7 @@ def test_a_partition_that_moves_shows_its_target():
     assert line.endswith("1█→3")
 
 
-def test_long_reasons_take_two_lines_and_none_is_cut_in_two_at_the_top():
+def test_long_reasons_take_two_lines_and_none_is_cut_in_two_at_the_top() -> None:
     view = live_view()
     view.on_batch(batch())
     for number in range(30):
@@ -212,7 +228,7 @@ def test_long_reasons_take_two_lines_and_none_is_cut_in_two_at_the_top():
     assert log[-1].endswith("…")
 
 
-def test_the_last_frame_sums_up_and_leaves_room_for_what_follows():
+def test_the_last_frame_sums_up_and_leaves_room_for_what_follows() -> None:
     view = live_view()
     for number in range(3):
         view.on_batch(batch(number))
@@ -224,7 +240,7 @@ def test_the_last_frame_sums_up_and_leaves_room_for_what_follows():
     assert len(lines) <= 20
 
 
-def test_a_query_without_state_has_nothing_to_balance():
+def test_a_query_without_state_has_nothing_to_balance() -> None:
     view = live_view()
     view.on_batch(BatchRecord("delays", 0, NOW_S, 900, 10, None, 2))
     assert "watching    no stateful operator: nothing to balance" in frame_of(view, 80, 24)

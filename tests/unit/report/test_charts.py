@@ -1,18 +1,24 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from dataclasses import replace
 
+import pytest
 from report_pages import outline, page_of
+from simulated_runs import Scenario
 
 from balancedstream.record import stores
+from balancedstream.record.history import History
 from balancedstream.report.axis import BatchAxis
 from balancedstream.report.charts import batch_time_figure, executor_load_figure
 from balancedstream.report.colours import executor_colours
 from balancedstream.report.summary import records_by_query
 
 
-def test_every_move_is_marked_where_it_took_effect(simulate, scenario):
+def test_every_move_is_marked_where_it_took_effect(
+    simulate: Callable[..., History], scenario: type[Scenario]
+) -> None:
     history = simulate(scenario(shift_at=30))
     (query,) = records_by_query(history)
     axis = BatchAxis(query.batches, history.run.started_s)
@@ -25,7 +31,9 @@ def test_every_move_is_marked_where_it_took_effect(simulate, scenario):
     assert len(decided) > 1
 
 
-def test_a_long_run_is_drawn_in_stretches_and_its_spikes_are_not_lost(simulate, scenario):
+def test_a_long_run_is_drawn_in_stretches_and_its_spikes_are_not_lost(
+    simulate: Callable[..., History], scenario: type[Scenario]
+) -> None:
     history = simulate(scenario(batches=4_000, partitions=8, keys=20, balance=False))
     spike = replace(history.batches[-1], duration_ms=123_000, batch=4_000)
     history.add_batch(spike)
@@ -39,7 +47,9 @@ def test_a_long_run_is_drawn_in_stretches_and_its_spikes_are_not_lost(simulate, 
     assert len(page_of(history)) < 700_000
 
 
-def test_batches_no_longer_on_record_leave_a_visible_gap(simulate, scenario, monkeypatch):
+def test_batches_no_longer_on_record_leave_a_visible_gap(
+    simulate: Callable[..., History], scenario: type[Scenario], monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(stores, "OPENING_BATCHES", 20)
     monkeypatch.setattr(stores, "RECENT_BATCHES", 30)
     history = simulate(scenario(batches=200, balance=False))
@@ -53,7 +63,9 @@ def test_batches_no_longer_on_record_leave_a_visible_gap(simulate, scenario, mon
     assert line[1].count("M") == 2
 
 
-def test_loads_no_longer_on_record_are_said_to_be_missing(simulate, scenario, monkeypatch):
+def test_loads_no_longer_on_record_are_said_to_be_missing(
+    simulate: Callable[..., History], scenario: type[Scenario], monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(stores, "OPENING_MEASUREMENTS", 0)
     monkeypatch.setattr(stores, "RECENT_MEASUREMENTS", 160)
     history = simulate(scenario(balance=False))

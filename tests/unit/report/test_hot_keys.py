@@ -1,15 +1,20 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 
 from report_pages import check_drawings, outline, page_of, run_with_a_hot_key
+from simulated_runs import Scenario
 
+from balancedstream.record.history import History
 from balancedstream.report.axis import BatchAxis
 from balancedstream.report.hot_keys import hot_keys_figure
 from balancedstream.report.summary import records_by_query
 
 
-def test_a_hot_key_is_seen_to_leave_its_partition_at_a_batch(empty_history):
+def test_a_hot_key_is_seen_to_leave_its_partition_at_a_batch(
+    empty_history: Callable[[], History],
+) -> None:
     history = run_with_a_hot_key(empty_history())
     (query,) = records_by_query(history)
     axis = BatchAxis(query.batches, history.run.started_s)
@@ -28,7 +33,7 @@ def test_a_hot_key_is_seen_to_leave_its_partition_at_a_batch(empty_history):
     assert "1 s in partition 1 on executor 1 (25 % of all)" in figure.svg
 
 
-def test_of_many_keys_the_hottest_are_drawn(empty_history):
+def test_of_many_keys_the_hottest_are_drawn(empty_history: Callable[[], History]) -> None:
     history = run_with_a_hot_key(empty_history(), keys=30, batches=2_500)
     (query,) = records_by_query(history)
     axis = BatchAxis(query.batches, history.run.started_s)
@@ -40,7 +45,9 @@ def test_of_many_keys_the_hottest_are_drawn(empty_history):
     check_drawings(outline(page))
 
 
-def test_a_run_without_balanced_keys_does_not_mention_them(simulate, scenario):
+def test_a_run_without_balanced_keys_does_not_mention_them(
+    simulate: Callable[..., History], scenario: type[Scenario]
+) -> None:
     page = page_of(simulate(scenario()))
     assert "Hot keys" not in page
     assert "Moves of keys" not in page

@@ -1,11 +1,13 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from dataclasses import replace
 
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from report_pages import check_drawings, outline, page_of
+from simulated_runs import Scenario
 
 from balancedstream.record.history import History
 from balancedstream.record.records import BatchRecord, MoveRecord, OperatorBatchLoad
@@ -16,7 +18,9 @@ TITLES = (
 )  # fmt: skip
 
 
-def test_the_page_shows_every_picture_and_headline_figure(simulate, scenario):
+def test_the_page_shows_every_picture_and_headline_figure(
+    simulate: Callable[..., History], scenario: type[Scenario]
+) -> None:
     history = simulate(scenario(shift_at=30, grow_at=45))
     summary = summarize(history)
     read = outline(page_of(history))
@@ -30,7 +34,9 @@ def test_the_page_shows_every_picture_and_headline_figure(simulate, scenario):
     check_drawings(read)
 
 
-def test_the_page_needs_nothing_but_itself(simulate, scenario):
+def test_the_page_needs_nothing_but_itself(
+    simulate: Callable[..., History], scenario: type[Scenario]
+) -> None:
     page = page_of(simulate(scenario()))
     read = outline(page)
     assert not {"script", "link", "img", "iframe", "object", "use", "image"} & set(read.tags)
@@ -42,7 +48,9 @@ def test_the_page_needs_nothing_but_itself(simulate, scenario):
     assert "https:" not in page
 
 
-def test_names_and_reasons_are_text_and_never_markup(simulate, scenario):
+def test_names_and_reasons_are_text_and_never_markup(
+    simulate: Callable[..., History], scenario: type[Scenario]
+) -> None:
     evil = "<script>alert(1)</script>\"'&\x00\x1b]0;\ud800"
     history = simulate(scenario(query=evil, operator_name=evil, batches=30), history=None)
     read_run = replace(history.run, app=evil, settings={evil: evil})
@@ -60,13 +68,17 @@ def test_names_and_reasons_are_text_and_never_markup(simulate, scenario):
     assert not re.search(r"[\x00-\x08\x0b-\x1f\x7f]", page)
 
 
-def test_a_run_without_moves_says_so(simulate, scenario):
+def test_a_run_without_moves_says_so(
+    simulate: Callable[..., History], scenario: type[Scenario]
+) -> None:
     page = page_of(simulate(scenario(balance=False)))
     assert "Nothing moved: the imbalance was " in page
     assert "all batches (batches 1 to 59)" in page
 
 
-def test_stateless_queries_are_beside_each_other_and_have_nothing_to_move(empty_history):
+def test_stateless_queries_are_beside_each_other_and_have_nothing_to_move(
+    empty_history: Callable[[], History],
+) -> None:
     history = empty_history()
     for number in range(6):
         for query, duration_ms in (("round-robin", 500), ("by-cost", 400)):
@@ -79,7 +91,9 @@ def test_stateless_queries_are_beside_each_other_and_have_nothing_to_move(empty_
         assert shown in cells
 
 
-def test_many_queries_and_operators_are_drawn_up_to_a_limit(empty_history):
+def test_many_queries_and_operators_are_drawn_up_to_a_limit(
+    empty_history: Callable[[], History],
+) -> None:
     history = empty_history()
     loads = tuple(
         OperatorBatchLoad(operator, "save", (1.0, 2.0), ("0", "1"), 1.3, 1.3)
@@ -97,7 +111,7 @@ def test_many_queries_and_operators_are_drawn_up_to_a_limit(empty_history):
     assert all(f"q{query}" in page for query in range(12))
 
 
-def test_a_page_can_be_made_of_nothing(empty_history):
+def test_a_page_can_be_made_of_nothing(empty_history: Callable[[], History]) -> None:
     page = page_of(empty_history())
     outline(page)
     assert "No micro-batch finished in this run" in page
@@ -128,7 +142,11 @@ any_imbalance = st.floats(1, 1e6) | st.sampled_from([float("nan"), float("inf")]
     ),
     st.sets(st.integers(0, 12), max_size=3),
 )
-def test_any_record_makes_a_sound_page(empty_history, rows, moves_after):
+def test_any_record_makes_a_sound_page(
+    empty_history: Callable[[], History],
+    rows: list[tuple[int, int, float | None, int, list[tuple[float, str]], float]],
+    moves_after: set[int],
+) -> None:
     history = empty_history()
     for number, (duration_ms, input_rows, backlog, executors, tasks, imbalance) in enumerate(rows):
         load = OperatorBatchLoad(

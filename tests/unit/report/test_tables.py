@@ -1,14 +1,19 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 
 from report_pages import check_drawings, outline, page_of, run_with_a_hot_key
+from simulated_runs import Scenario
 
 from balancedstream.core.observations import ShuffleRecord
+from balancedstream.record.history import History
 from balancedstream.report.summary import records_by_query
 
 
-def test_repeated_decisions_are_one_line(simulate, scenario):
+def test_repeated_decisions_are_one_line(
+    simulate: Callable[..., History], scenario: type[Scenario]
+) -> None:
     history = simulate(scenario(batches=40, balance=True, zipf=0.0, keys=5_000, partitions=4))
     page = page_of(history)
     rows = page.count('class="kind')
@@ -16,7 +21,9 @@ def test_repeated_decisions_are_one_line(simulate, scenario):
     assert re.search(r"\d+ times</td>", page)
 
 
-def test_shuffles_are_told_by_how_their_batches_were_routed(empty_history):
+def test_shuffles_are_told_by_how_their_batches_were_routed(
+    empty_history: Callable[[], History],
+) -> None:
     history = empty_history()
     for number in range(6):
         history.add_shuffle(
@@ -42,7 +49,9 @@ def test_shuffles_are_told_by_how_their_batches_were_routed(empty_history):
     assert "after batch 5: estimated costs, because the estimates were off by 10 %" in page
 
 
-def test_keys_that_moved_are_listed_and_part_before_from_after(empty_history):
+def test_keys_that_moved_are_listed_and_part_before_from_after(
+    empty_history: Callable[[], History],
+) -> None:
     history = run_with_a_hot_key(empty_history())
     page = page_of(history)
     assert "Moves of keys, one by one (all)" in page
@@ -54,5 +63,7 @@ def test_keys_that_moved_are_listed_and_part_before_from_after(empty_history):
     check_drawings(outline(page))
 
 
-def test_a_run_without_shuffles_does_not_mention_them(simulate, scenario):
+def test_a_run_without_shuffles_does_not_mention_them(
+    simulate: Callable[..., History], scenario: type[Scenario]
+) -> None:
     assert "Cost-aware" not in page_of(simulate(scenario()))
