@@ -194,8 +194,12 @@ def _show_start(console: Console) -> Iterator[Live]:
 
 @contextmanager
 def _copy_of(number: int) -> Iterator[TextIO]:
-    with open(os.dup(number), "w", encoding="utf-8", errors="replace") as copy:
+    copy = open(os.dup(number), "w", encoding="utf-8", errors="replace")  # noqa: SIM115
+    try:
         yield copy
+    finally:
+        with suppress(OSError):  # the terminal is gone
+            copy.close()
 
 
 @contextmanager

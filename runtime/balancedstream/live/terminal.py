@@ -48,7 +48,8 @@ class LiveView:
         redirect: bool = True,
     ) -> None:
         self._clock = clock
-        self._lock = threading.Lock()
+        # A warning that Python prints while a record is taken in draws the frame, too.
+        self._lock = threading.RLock()
         self._state = RunState(run)
         # a stream that the user sent to a file must stay there
         self._live = Live(
