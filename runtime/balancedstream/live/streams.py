@@ -21,7 +21,7 @@ import select
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import IO, TextIO, cast
@@ -118,7 +118,7 @@ class LinesAbove(io.TextIOBase):
         with self._lock:
             *whole, self._rest = (self._rest + text).split("\n")
             if whole:
-                self._print("\n".join(line.removesuffix("\r") for line in whole))
+                self._print(whole)
         return len(text)
 
     def flush(self) -> None:
@@ -129,7 +129,7 @@ class LinesAbove(io.TextIOBase):
         with self._lock:
             rest, self._rest = self._rest, ""
             if rest:
-                self._print(rest)
+                self._print([rest])
 
     def isatty(self) -> bool:
         """It is, so that libraries go on writing for a person."""
@@ -153,9 +153,10 @@ class LinesAbove(io.TextIOBase):
         """As of the stream that this stands for."""
         return self._stream.encoding
 
-    def _print(self, lines: str) -> None:
+    def _print(self, lines: Sequence[str]) -> None:
+        text = Text.from_ansi("\n".join(line.rstrip("\r") for line in lines))
         with suppress(OSError, ValueError):  # the terminal is gone
-            self._console.print(Text.from_ansi(lines), soft_wrap=True, highlight=False)
+            self._console.print(text, soft_wrap=True, highlight=False)
 
 
 def _can_show(number: int) -> bool:

@@ -109,7 +109,7 @@ def _find_hot_keys(query: QueryRecords, operator: int, axis: BatchAxis) -> _HotK
 
 
 def _describe_keys(strip: range, hot: _HotKeys, axis: BatchAxis, operator: int) -> str:
-    """Names the keys of the strip's last batch that had any, hottest first."""
+    """Names the hot keys of the strip's last batch with any, hottest first."""
     last = next((i for i in reversed(strip) if hot.places[i]), None)
     if last is None:
         return "no hot key on record"

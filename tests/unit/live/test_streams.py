@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import io
 import os
 import pty
 import re
@@ -9,10 +10,12 @@ from pathlib import Path
 from typing import IO
 
 import pytest
+from rich.console import Console
 from view_records import RUN
 
 from balancedstream.live import open_view
 from balancedstream.live.plain import PlainView
+from balancedstream.live.streams import LinesAbove
 
 
 def test_output_that_is_no_terminal_gets_plain_lines(capsys: pytest.CaptureFixture[str]) -> None:
@@ -208,3 +211,14 @@ def test_while_spark_starts_the_terminal_says_so(tmp_path: Path) -> None:
     written = run_on_terminal(str(tmp_path / "spark.log"), program=JOB)
     assert "waiting for Spark" in written
     assert written.index("waiting for Spark") < written.index("BalancedStream\x1b[0m flights")
+
+
+def test_a_line_above_the_frame_stays_one_line_and_cannot_move_the_cursor() -> None:
+    file = io.StringIO()
+    above = LinesAbove(Console(file=file, width=20), sys.__stdout__ or sys.stdout)
+    path = "/a/path/that/is/longer/than/the/terminal/is/wide"
+    above.write(f"see {path}")
+    assert file.getvalue() == ""
+    above.write("\r\n[bold]\x1b[2J\x1b[Hnot markup, not a command\n10 %\r20 %\r")
+    above.flush()
+    assert file.getvalue() == f"see {path}\n[bold]not markup, not a command\n20 %\n"
