@@ -67,6 +67,13 @@ class Prometheus:
         selector = f'{{__name__=~"{names}",stream="{stream}"}}[{int(look_back_s) + 1}s]'
         try:
             found = self._connection.custom_query(selector, params={"time": now_s})
+            return [
+                Series(
+                    entry["metric"],
+                    tuple((float(time_s), float(value)) for time_s, value in entry["values"]),
+                )
+                for entry in found
+            ]
         # A proxy may answer with anything: what is not JSON of Prometheus is a ValueError or worse.
         except (
             RequestException,
@@ -77,13 +84,6 @@ class Prometheus:
         ) as error:
             message = f"Prometheus at {self._url} cannot be queried: {_find_root(error)}"
             raise MissingMeasurementsError(message) from error
-        return [
-            Series(
-                entry["metric"],
-                tuple((float(time_s), float(value)) for time_s, value in entry["values"]),
-            )
-            for entry in found
-        ]
 
 
 def _find_root(error: BaseException) -> str:

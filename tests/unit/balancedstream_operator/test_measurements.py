@@ -122,7 +122,9 @@ def test_several_batches_between_two_scrapes_are_their_mean_and_add_up_to_what_w
     assert [b.finished_s for b in found.batches] == pytest.approx([107.0, 112.0, 117.0])
     assert [b.interval_s for b in found.batches] == pytest.approx([5.0, 5.0, 5.0])
     assert [b.backlog_rows for b in found.batches] == pytest.approx([30.0, 60.0, 90.0])
-    assert [(t.batch, t.busy_s) for t in found.tasks] == [(3, pytest.approx(2.0))]
+    (mean,) = found.tasks
+    assert mean.batch == 3
+    assert mean.busy_s == pytest.approx(2.0)
 
 
 def test_scrapes_without_a_new_batch_add_nothing() -> None:

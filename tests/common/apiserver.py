@@ -1,0 +1,190 @@
+"""A Kubernetes API server that keeps objects in memory and checks nothing.
+
+It knows the paths, verbs and content types that the operator uses: discovery, get, list, watch,
+server-side apply, merge patches of a status, delete, and events.
+"""
+
+from __future__ import annotations
+
+import copy
+import json
+import queue
+import threading
+from typing import Any
+
+import yaml
+from loopback import Request, Response
+
+Manifest = dict[str, Any]
+
+RESOURCES = {
+    "/api/v1": {
+        "configmaps": "ConfigMap",
+        "events": "Event",
+        "namespaces": "Namespace",
+        "pods": "Pod",
+        "serviceaccounts": "ServiceAccount",
+        "services": "Service",
+    },
+    "/apis/apps/v1": {"statefulsets": "StatefulSet"},
+    "/apis/rbac.authorization.k8s.io/v1": {"roles": "Role", "rolebindings": "RoleBinding"},
+    "/apis/balancedstream.io/v1alpha1": {"balancedstreams": "BalancedStream"},
+}
+VERBS = ["create", "delete", "get", "list", "patch", "update", "watch"]
+
+
+class ApiServer:
+    """Answers requests from the objects that it keeps.
+
+    Attributes:
+        objects: path of each object, and the object.
+        requests: every request, oldest first.
+        refusals: path of an object to the status and the message with which writes of it fail.
+    """
+
+    def __init__(self) -> None:
+        self.objects: dict[str, Manifest] = {}
+        self.requests: list[Request] = []
+        self.refusals: dict[str, tuple[int, str]] = {}
+        self._lock = threading.Lock()
+        self._watches: list[queue.Queue[Manifest | None]] = []
+
+    def put(self, path: str, manifest: Manifest) -> None:
+        """Keeps an object, and tells those that watch BalancedStreams of it."""
+        with self._lock:
+            self._keep(path, manifest)
+
+    def remove(self, path: str) -> None:
+        """Deletes an object, and tells those that watch BalancedStreams of it."""
+        with self._lock:
+            self._notify("DELETED", self.objects.pop(path))
+
+    def close_watches(self) -> None:
+        """Ends all watches: whoever watches begins anew, or stops."""
+        with self._lock:
+            for watch in self._watches:
+                watch.put(None)
+            self._watches.clear()
+
+    def answer(self, request: Request) -> Response:
+        """What the server says to a request."""
+        with self._lock:
+            self.requests.append(request)
+            if request.method == "GET":
+                return self._get(request)
+            if request.path in self.refusals:
+                status, message = self.refusals[request.path]
+                return refuse(status, message)
+            match request.method:
+                case "PATCH":
+                    return self._patch(request)
+                case "DELETE" if request.path in self.objects:
+                    return Response(self.objects.pop(request.path))
+                case "POST":
+                    created = json.loads(request.body)
+                    self.objects[f"{request.path}/{len(self.requests)}"] = created
+                    return Response(created, 201)
+            return refuse(404, f"{request.path} not found")
+
+    def _get(self, request: Request) -> Response:
+        path = request.path.rstrip("/")
+        if path in self.objects:
+            return Response(self.objects[path])
+        if path == "/version":
+            return Response({"major": "1", "minor": "34", "gitVersion": "v1.34.0"})
+        if path == "/api":
+            return Response({"kind": "APIVersions", "versions": ["v1"]})
+        if path == "/apis":
+            return Response({"kind": "APIGroupList", "groups": [*map(describe_group, GROUPS)]})
+        if path in RESOURCES:
+            return Response(describe_resources(path))
+        if path.rpartition("/")[2] not in {name for kinds in RESOURCES.values() for name in kinds}:
+            return refuse(404, f"{path} not found")
+        if request.query.get("watch") == "true":
+            watch: queue.Queue[Manifest | None] = queue.Queue()
+            self._watches.append(watch)
+            return Response(iter(watch.get, None))
+        items = [o for key, o in self.objects.items() if key.rpartition("/")[0] == path]
+        return Response({"kind": "List", "items": items, "metadata": {"resourceVersion": "1"}})
+
+    def _patch(self, request: Request) -> Response:
+        path, _, part = request.path.partition("/status")
+        if request.content_type == "application/merge-patch+json":
+            if path not in self.objects:
+                return refuse(404, f"{path} not found")
+            kept = copy.deepcopy(self.objects[path])
+            change = json.loads(request.body)["status"]
+            merged = {**kept.get("status", {}), **change}
+            kept["status"] = {name: value for name, value in merged.items() if value is not None}
+            self._keep(path, kept)
+            return Response(kept)
+        assert request.content_type == "application/apply-patch+yaml", request.content_type
+        assert not part
+        self._keep(path, {**self.objects.get(path, {}), **yaml.safe_load(request.body)})
+        return Response(self.objects[path])
+
+    def _keep(self, path: str, manifest: Manifest) -> None:
+        known = path in self.objects
+        self.objects[path] = manifest
+        self._notify("MODIFIED" if known else "ADDED", manifest)
+
+    def _notify(self, what: str, manifest: Manifest) -> None:
+        if manifest.get("kind") == "BalancedStream":
+            for watch in self._watches:
+                watch.put({"type": what, "object": copy.deepcopy(manifest)})
+
+
+GROUPS = [path.removeprefix("/apis/") for path in RESOURCES if path.startswith("/apis/")]
+
+
+def describe_group(group_version: str) -> Manifest:
+    group, version = group_version.split("/")
+    found = {"groupVersion": group_version, "version": version}
+    return {"name": group, "versions": [found], "preferredVersion": found}
+
+
+def describe_resources(path: str) -> Manifest:
+    resources = []
+    for name, kind in RESOURCES[path].items():
+        described = {
+            "name": name,
+            "singularName": kind.lower(),
+            "kind": kind,
+            "namespaced": kind != "Namespace",
+            "verbs": VERBS,
+        }
+        resources.append(described)
+        if kind == "BalancedStream":
+            resources.append({**described, "name": f"{name}/status", "verbs": ["get", "patch"]})
+    version = path.removeprefix("/apis/").removeprefix("/api/")
+    return {"kind": "APIResourceList", "groupVersion": version, "resources": resources}
+
+
+def refuse(status: int, message: str) -> Response:
+    """An answer that says no, as the API server does."""
+    body = {"kind": "Status", "status": "Failure", "message": message, "code": status}
+    return Response(body, status)
+
+
+def write_kubeconfig(url: str) -> str:
+    """A kubeconfig for the server at a URL, without any credentials."""
+    return yaml.safe_dump(
+        {
+            "apiVersion": "v1",
+            "kind": "Config",
+            "current-context": "loopback",
+            "contexts": [{"name": "loopback", "context": {"cluster": "loopback", "user": "me"}}],
+            "clusters": [{"name": "loopback", "cluster": {"server": url}}],
+            "users": [{"name": "me", "user": {}}],
+        }
+    )
+
+
+def path_of(kind: str, name: str, namespace: str = "shop") -> str:
+    """The path of an object."""
+    for prefix, kinds in RESOURCES.items():
+        for plural, known in kinds.items():
+            if known == kind:
+                return f"{prefix}/namespaces/{namespace}/{plural}/{name}"
+    message = f"this server knows no {kind}"
+    raise ValueError(message)

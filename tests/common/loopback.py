@@ -1,0 +1,90 @@
+"""An HTTP server on 127.0.0.1 that a test scripts: it answers with what a function returns."""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any
+from urllib.parse import parse_qs, urlsplit
+
+
+@dataclass(frozen=True)
+class Request:
+    """What a client sent.
+
+    Attributes:
+        method: such as GET.
+        path: without the query string.
+        query: the last value of each parameter of the query string.
+        content_type: of the body; empty for none.
+        body: as text.
+    """
+
+    method: str
+    path: str
+    query: dict[str, str]
+    content_type: str = ""
+    body: str = ""
+
+
+@dataclass(frozen=True)
+class Response:
+    """What the server answers.
+
+    Attributes:
+        body: JSON, text, or an iterator of JSON objects that are sent line by line.
+        status: of HTTP.
+    """
+
+    body: Any = field(default_factory=dict)
+    status: int = 200
+
+
+Answer = Callable[[Request], Response]
+
+
+@contextmanager
+def serve(answer: Answer) -> Iterator[str]:
+    """Serves until the block ends, and yields the URL; `answer` runs in a thread per request."""
+
+    class Handler(BaseHTTPRequestHandler):
+        def handle_any(self) -> None:
+            parts = urlsplit(self.path)
+            query = {
+                name: values[-1]
+                for name, values in parse_qs(parts.query, keep_blank_values=True).items()
+            }
+            size = int(self.headers.get("Content-Length") or 0)
+            body = self.rfile.read(size).decode()
+            content_type = self.headers.get("Content-Type") or ""
+            response = answer(Request(self.command, parts.path, query, content_type, body))
+            self.send_response(response.status)
+            text = isinstance(response.body, str)
+            self.send_header("Content-Type", "text/html" if text else "application/json")
+            self.end_headers()
+            if isinstance(response.body, Iterator):
+                for line in response.body:
+                    self.wfile.write(json.dumps(line).encode() + b"\n")
+                    self.wfile.flush()
+            else:
+                sent = response.body if text else json.dumps(response.body)
+                self.wfile.write(sent.encode())
+
+        do_GET = do_POST = do_PATCH = do_DELETE = handle_any  # noqa: N815
+
+        def log_message(self, format: str, *args: Any) -> None:  # noqa: A002 - as in the base class
+            """Requests are no news."""
+
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.05})
+    thread.start()
+    try:
+        yield f"http://127.0.0.1:{server.server_port}"
+    finally:
+        server.shutdown()
+        thread.join()
+        server.server_close()

@@ -1,0 +1,160 @@
+"""A stream under an operator, in a cluster that only keeps what it is given."""
+
+from __future__ import annotations
+
+import copy
+import dataclasses
+from collections.abc import Mapping
+from typing import Any
+
+from balancedstream.core.observations import BatchSample, TaskSample
+from balancedstream.core.plan import Answer, Plan, parse_plan
+from balancedstream.core.policy import Policy
+from balancedstream_operator.errors import ClusterError
+from balancedstream_operator.measurements import (
+    Measurement,
+    MissingMeasurementsError,
+    ShuffleSample,
+)
+from balancedstream_operator.resource import Manifest, Stream
+from balancedstream_operator.supervising import Pass, Supervisor
+
+STREAM = Stream("shop", "clicks", "uid-1")
+POD = "clicks-driver-0"
+SKEWED = {0: 4.0, 1: 3.0, 2: 0.5, 3: 0.5}
+ALL_ON_1 = dict.fromkeys(range(4), "1")
+
+
+class KeepingCluster:
+    """Holds objects; the test plays kubelet and driver."""
+
+    def __init__(self) -> None:
+        self.objects: dict[tuple[str, str], Manifest] = {}
+        self.applied: list[str] = []
+        self.deleted: list[str] = []
+        self.refuses: str = ""
+        self.written: list[dict[str, Any]] = []
+
+    def get(self, version: str, kind: str, namespace: str, name: str) -> Manifest | None:
+        """An object, or None."""
+        return self.objects.get((kind, name))
+
+    def apply(self, manifest: Manifest) -> None:
+        """Keeps a manifest, unless its kind is refused."""
+        kind, name = manifest["kind"], manifest["metadata"]["name"]
+        if kind == self.refuses:
+            message = f"the API server did not take {kind} {name}: invalid"
+            raise ClusterError(message, refused=True)
+        self.applied.append(f"{kind}/{name}")
+        kept = self.objects.get((kind, name), {})
+        self.objects[kind, name] = {**kept, **copy.deepcopy(manifest)}
+
+    def apply_plan(self, manifest: Manifest) -> None:
+        """The same: field managers do not matter here."""
+        self.apply(manifest)
+
+    def delete_pod(self, namespace: str, name: str) -> None:
+        """Forgets a pod."""
+        self.deleted.append(name)
+        self.objects.pop(("Pod", name), None)
+
+    def write_status(self, namespace: str, name: str, status: dict[str, Any]) -> None:
+        """Notes what was written."""
+        self.written.append(status)
+
+    def plan(self) -> Plan | None:
+        """The plan that was written last."""
+        text = self.objects.get(("ConfigMap", "clicks-plan"), {}).get("data", {}).get("plan.json")
+        return parse_plan(text) if text else None
+
+
+class Scene:
+    """A stream, its supervisor, and a driver that does as it is told."""
+
+    def __init__(self, **spec: Any) -> None:
+        self.now_s = 10_000.0
+        self.cluster = KeepingCluster()
+        self.measured: Measurement | str = "nothing yet"
+        self.resource: dict[str, Any] = {
+            "metadata": {"name": "clicks", "namespace": "shop", "uid": "uid-1", "generation": 1},
+            "spec": {
+                "image": "clicks:1",
+                "application": {"file": "/app/clicks.py"},
+                "executors": {"min": 2, "max": 4},
+                "checkpoints": {"claim": "checkpoints"},
+                "metrics": {"prometheusUrl": "http://prometheus"},
+                **spec,
+            },
+        }
+        self.batch = 0
+        self.placement = dict(ALL_ON_1)
+        self.executors = {"1": 1, "2": 1}
+        self.epoch = 0
+        self.cluster.objects["BalancedStream", "clicks"] = self.resource
+        self.supervisor = self.make_supervisor()
+
+    def make_supervisor(self) -> Supervisor:
+        """A supervisor as it is after a restart of the operator."""
+        return Supervisor(STREAM, self.cluster, lambda _: self, "")
+
+    def observe(self, stream: str, policy: Policy, now_s: float) -> Measurement:
+        """What was measured, or why nothing was."""
+        if isinstance(self.measured, str):
+            raise MissingMeasurementsError(self.measured)
+        return self.measured
+
+    def run_pass(self) -> Pass:
+        """One pass, 15 s after the one before."""
+        self.now_s += 15.0
+        done = self.supervisor.run_pass(self.resource, self.now_s)
+        self.resource["status"] = dict(done.status)
+        return done
+
+    def start_driver(self) -> None:
+        """The driver's container runs."""
+        self.cluster.objects["Pod", POD] = {
+            "metadata": {"name": POD, "namespace": "shop", "labels": {}},
+            "status": {"containerStatuses": [{"name": "driver", "state": {"running": {}}}]},
+        }
+
+    def finish_batches(self, busy_s: Mapping[int, float] = SKEWED, count: int = 5) -> None:
+        """Batches run where the newest plan wants them; Prometheus sees the last three."""
+        plan = self.cluster.plan()
+        if plan:
+            self.epoch = plan.epoch
+            self.placement |= {p: e for p, e in plan.owners("q", 0).items() if e in self.executors}
+        self.batch += count
+        seen = range(self.batch - 2, self.batch + 1)
+        tasks = tuple(
+            TaskSample("q", 0, p, n, self.placement[p], cost, 100, 1000, self.now_s)
+            for n in seen
+            for p, cost in busy_s.items()
+        )
+        batches = tuple(
+            BatchSample("q", n, self.now_s + 10.0 * (n - self.batch), 5.0, 400, 10.0, 50.0)
+            for n in seen
+        )
+        self.measured = Measurement(
+            self.now_s, self.epoch, dict(self.executors), tasks, batches, {"q": self.batch}
+        )
+        answer = Answer(self.epoch)
+        self.cluster.objects["ConfigMap", "clicks-answer"]["data"] = {
+            "answer.json": answer.to_json()
+        }
+
+    def shuffle(self, shuffle: ShuffleSample) -> None:
+        """The driver's last batches went through a cost-aware shuffle, too."""
+        assert isinstance(self.measured, Measurement)
+        self.measured = dataclasses.replace(self.measured, shuffles=(shuffle,))
+
+    def run_until_running(self) -> Pass:
+        """Two passes, with a driver and batches in between."""
+        self.run_pass()
+        self.start_driver()
+        self.finish_batches()
+        return self.run_pass()
+
+
+def conditions(done: Pass) -> dict[str, tuple[str, str]]:
+    """State and reason of each condition."""
+    return {c["type"]: (c["status"], c["reason"]) for c in done.status["conditions"]}

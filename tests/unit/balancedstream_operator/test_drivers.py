@@ -1,0 +1,174 @@
+"""How a driver is, as its pod and its StatefulSet say."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from balancedstream_operator.drivers import STUCK_AFTER_S, describe_driver
+
+NOW_S = 1_000_000.0
+ENDS_NOW = "1970-01-12T13:46:40Z"
+
+
+def pod(
+    container: dict[str, Any] | None = None, *, revision: str = "", **changes: Any
+) -> dict[str, Any]:
+    labels = {"controller-revision-hash": revision} if revision else {}
+    containers = [] if container is None else [{"name": "driver", **container}]
+    return {
+        "metadata": {"name": "clicks-driver-0", "namespace": "shop", "labels": labels, **changes},
+        "status": {"containerStatuses": containers},
+    }
+
+
+def stateful_set(replicas: int = 1, update_revision: str = "") -> dict[str, Any]:
+    return {"spec": {"replicas": replicas}, "status": {"updateRevision": update_revision}}
+
+
+def waiting(reason: str, message: str = "") -> dict[str, Any]:
+    return {"state": {"waiting": {"reason": reason, "message": message}}}
+
+
+def terminated(exit_code: int, message: str) -> dict[str, Any]:
+    return {"exitCode": exit_code, "message": message}
+
+
+def test_before_anything_was_created_the_driver_is_pending() -> None:
+    for owner in (None, stateful_set()):
+        driver = describe_driver(None, owner, NOW_S)
+        assert (driver.phase, driver.reason, driver.running) == ("Pending", "NoDriver", False)
+
+
+def test_a_container_that_runs_is_a_running_driver() -> None:
+    driver = describe_driver(pod({"state": {"running": {}}}), stateful_set(), NOW_S)
+    assert driver.running
+    assert (driver.phase, driver.reason) == ("Starting", "DriverRunning")
+    assert driver.message == "pod clicks-driver-0 is running"
+
+
+def test_other_containers_of_the_pod_say_nothing_of_the_driver() -> None:
+    found = pod()
+    found["status"]["containerStatuses"] = [{"name": "proxy", "state": {"running": {}}}]
+    assert not describe_driver(found, stateful_set(), NOW_S).running
+
+
+@pytest.mark.parametrize(
+    ("revision", "update_revision", "outdated"),
+    [("a", "b", True), ("a", "a", False), ("", "b", False), ("a", "", False)],
+)
+def test_a_pod_of_another_revision_is_outdated_whatever_it_does(
+    revision: str, update_revision: str, outdated: bool
+) -> None:
+    running: dict[str, Any] = {"state": {"running": {}}}
+    for container in (running, waiting("ImagePullBackOff")):
+        found = pod(container, revision=revision)
+        driver = describe_driver(found, stateful_set(1, update_revision), NOW_S)
+        assert driver.outdated is outdated
+
+
+@pytest.mark.parametrize(
+    ("found", "reason"), [(None, "Suspended"), (pod({"state": {"running": {}}}), "Stopping")]
+)
+def test_without_replicas_the_driver_is_suspended(
+    found: dict[str, Any] | None, reason: str
+) -> None:
+    driver = describe_driver(found, stateful_set(0), NOW_S)
+    assert (driver.phase, driver.reason, driver.running) == ("Suspended", reason, False)
+
+
+@pytest.mark.parametrize(
+    ("late_s", "phase", "reason"),
+    [
+        (-30.0, "Pending", "DriverLeaving"),
+        (STUCK_AFTER_S, "Pending", "DriverLeaving"),
+        (STUCK_AFTER_S + 1, "Failing", "DriverStuck"),
+    ],
+)
+def test_a_pod_that_outlives_its_grace_period_by_a_minute_is_stuck(
+    late_s: float, phase: str, reason: str
+) -> None:
+    found = pod({"state": {"running": {}}}, deletionTimestamp=ENDS_NOW)
+    driver = describe_driver(found, stateful_set(), NOW_S + late_s)
+    assert (driver.phase, driver.reason, driver.running) == (phase, reason, False)
+
+
+def test_for_a_stuck_pod_the_message_has_the_command_and_what_is_safe() -> None:
+    found = pod({"state": {"running": {}}}, deletionTimestamp=ENDS_NOW)
+    message = describe_driver(found, stateful_set(), NOW_S + 90.0).message
+    assert "should have stopped 90 s ago" in message
+    assert "kubectl delete pod clicks-driver-0 --namespace shop --force --grace-period=0" in message
+    assert "Make sure that the pod does not run" in message
+    assert "the checkpoint has everything that was committed" in message
+
+
+@pytest.mark.parametrize(
+    ("container", "phase", "reason", "says"),
+    [
+        pytest.param(None, "Pending", "ContainerCreating", "is starting", id="no container yet"),
+        pytest.param(
+            waiting("ContainerCreating"), "Pending", "ContainerCreating", "is starting", id="made"
+        ),
+        pytest.param(
+            waiting("ErrImagePull", "not found"),
+            "Failing",
+            "ImageUnavailable",
+            "the image cannot be pulled (not found): correct spec.image",
+            id="no image",
+        ),
+        pytest.param(
+            waiting("InvalidImageName"),
+            "Failing",
+            "ImageUnavailable",
+            "cannot be pulled (",
+            id="bad image",
+        ),
+        pytest.param(
+            waiting("CreateContainerConfigError", 'secret "s3" not found'),
+            "Failing",
+            "CreateContainerConfigError",
+            'pod clicks-driver-0 cannot start: secret "s3" not found',
+            id="no secret",
+        ),
+        pytest.param(
+            {"state": {"terminated": terminated(3, "NameError: x\n")}},
+            "Failing",
+            "ApplicationFailed",
+            "the script ended with exit code 3; it restarts after a pause. "
+            "Its last output: NameError: x",
+            id="crashed",
+        ),
+        pytest.param(
+            {**waiting("CrashLoopBackOff"), "lastState": {"terminated": terminated(1, "boom")}},
+            "Failing",
+            "ApplicationFailed",
+            "exit code 1; it restarts after a pause. Its last output: boom",
+            id="crashes again and again",
+        ),
+    ],
+)
+def test_a_driver_that_does_not_run_says_why(
+    container: dict[str, Any] | None, phase: str, reason: str, says: str
+) -> None:
+    driver = describe_driver(pod(container), stateful_set(), NOW_S)
+    assert (driver.phase, driver.reason, driver.running) == (phase, reason, False)
+    assert says in driver.message
+
+
+def test_of_a_long_last_output_the_end_is_shown() -> None:
+    output = "x" * 2_000 + "the cause"
+    crashed = {"state": {"terminated": terminated(1, output)}}
+    message = describe_driver(pod(crashed), stateful_set(), NOW_S).message
+    assert message.endswith("the cause")
+    assert len(message) < 1_000
+
+
+def test_a_pod_that_finds_no_node_says_what_the_scheduler_says() -> None:
+    found = pod()
+    found["status"]["conditions"] = [
+        {"type": "PodScheduled", "status": "False", "message": "0/3 nodes are available"}
+    ]
+    driver = describe_driver(found, stateful_set(), NOW_S)
+    assert (driver.phase, driver.reason) == ("Pending", "Unschedulable")
+    assert driver.message == "pod clicks-driver-0 waits for a node: 0/3 nodes are available"

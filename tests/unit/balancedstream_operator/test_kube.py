@@ -1,0 +1,169 @@
+"""Objects are read and written as the API server wants it, and its refusals are told apart."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from apiserver import ApiServer, path_of, write_kubeconfig
+from kubernetes.config import kube_config
+from loopback import serve
+
+from balancedstream_operator.errors import ClusterError
+from balancedstream_operator.kube import FIELD_MANAGER, PLAN_MANAGER, KubernetesCluster
+from balancedstream_operator.resource import API_VERSION, KIND
+
+PLAN = path_of("ConfigMap", "clicks-plan")
+POD = path_of("Pod", "clicks-driver-0")
+STREAM = path_of("BalancedStream", "clicks")
+
+
+def config_map(**data: str) -> dict[str, Any]:
+    return {
+        "apiVersion": "v1",
+        "kind": "ConfigMap",
+        "metadata": {"name": "clicks-plan", "namespace": "shop"},
+        "data": data,
+    }
+
+
+def stream() -> dict[str, Any]:
+    return {
+        "apiVersion": API_VERSION,
+        "kind": KIND,
+        "metadata": {"name": "clicks", "namespace": "shop"},
+        "status": {"phase": "Pending", "executors": 0},
+    }
+
+
+@pytest.fixture
+def connect(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str], KubernetesCluster]:
+    """Returns a function that connects to the API server at a URL."""
+
+    def to(url: str) -> KubernetesCluster:
+        path = tmp_path / "kubeconfig"
+        path.write_text(write_kubeconfig(url), "utf-8")
+        monkeypatch.setattr(kube_config, "KUBE_CONFIG_DEFAULT_LOCATION", str(path))
+        # The client keeps what it discovered in the folder for temporary files.
+        monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+        return KubernetesCluster()
+
+    return to
+
+
+@pytest.fixture
+def server() -> ApiServer:
+    return ApiServer()
+
+
+@pytest.fixture
+def cluster(
+    server: ApiServer, connect: Callable[[str], KubernetesCluster]
+) -> Iterator[KubernetesCluster]:
+    with serve(server.answer) as url:
+        yield connect(url)
+
+
+def test_an_object_is_read_and_one_that_does_not_exist_is_none(
+    server: ApiServer, cluster: KubernetesCluster
+) -> None:
+    server.put(PLAN, config_map(plan="{}"))
+    found = cluster.get("v1", "ConfigMap", "shop", "clicks-plan")
+    assert found is not None
+    assert found["data"] == {"plan": "{}"}
+    assert cluster.get("v1", "ConfigMap", "shop", "clicks-answer") is None
+
+
+def test_a_manifest_is_applied_by_the_server_and_conflicts_are_won(
+    server: ApiServer, cluster: KubernetesCluster
+) -> None:
+    cluster.apply(config_map(a="1"))
+    request = server.requests[-1]
+    assert (request.method, request.path) == ("PATCH", PLAN)
+    assert request.content_type == "application/apply-patch+yaml"
+    assert request.query["fieldManager"] == FIELD_MANAGER
+    assert request.query["force"].lower() == "true"
+    assert yaml.safe_load(request.body) == config_map(a="1")
+    assert server.objects[PLAN] == config_map(a="1")
+
+
+def test_the_text_of_a_plan_belongs_to_a_field_manager_of_its_own(
+    server: ApiServer, cluster: KubernetesCluster
+) -> None:
+    cluster.apply_plan(config_map(plan="{}"))
+    assert server.requests[-1].query["fieldManager"] == PLAN_MANAGER != FIELD_MANAGER
+
+
+def test_a_pod_is_deleted_and_one_that_is_gone_is_no_error(
+    server: ApiServer, cluster: KubernetesCluster
+) -> None:
+    server.put(POD, {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "clicks-driver-0"}})
+    cluster.delete_pod("shop", "clicks-driver-0")
+    assert server.objects == {}
+    cluster.delete_pod("shop", "clicks-driver-0")
+    deletions = [r for r in server.requests if r.method == "DELETE"]
+    assert [r.path for r in deletions] == [POD, POD]
+    assert not any("grace" in name for r in deletions for name in r.query), "in its own time"
+
+
+def test_a_status_is_merged_and_null_removes_a_field(
+    server: ApiServer, cluster: KubernetesCluster
+) -> None:
+    server.put(STREAM, stream())
+    cluster.write_status("shop", "clicks", {"phase": "Running", "executors": None})
+    assert server.objects[STREAM]["status"] == {"phase": "Running"}
+    request = server.requests[-1]
+    assert request.path == f"{STREAM}/status"
+    assert json.loads(request.body)["status"] == {"phase": "Running", "executors": None}
+
+
+def test_the_status_of_a_stream_that_is_gone_is_no_error(cluster: KubernetesCluster) -> None:
+    cluster.write_status("shop", "clicks", {"phase": "Running"})
+
+
+@pytest.mark.parametrize(
+    ("status", "refused"),
+    [
+        pytest.param(400, True, id="bad request"),
+        pytest.param(403, True, id="forbidden"),
+        pytest.param(422, True, id="invalid"),
+        pytest.param(408, False, id="timeout"),
+        pytest.param(409, False, id="conflict"),
+        pytest.param(429, False, id="too many requests"),
+        pytest.param(500, False, id="the server's own error"),
+        pytest.param(503, False, id="unavailable"),
+    ],
+)
+def test_what_is_refused_for_good_is_told_from_what_may_be_tried_again(
+    server: ApiServer, cluster: KubernetesCluster, status: int, refused: bool
+) -> None:
+    server.refusals[PLAN] = status, "spec.x: must be greater than 0"
+    with pytest.raises(ClusterError) as raised:
+        cluster.apply(config_map())
+    assert raised.value.refused is refused
+    assert str(raised.value) == (
+        "the API server did not apply ConfigMap clicks-plan: spec.x: must be greater than 0"
+    )
+
+
+def test_a_server_that_cannot_be_reached_is_no_refusal(
+    connect: Callable[[str], KubernetesCluster], server: ApiServer
+) -> None:
+    with serve(server.answer) as url:
+        cluster = connect(url)
+        assert cluster.get("v1", "ConfigMap", "shop", "clicks-plan") is None
+    with pytest.raises(
+        ClusterError, match="cannot be reached to return ConfigMap clicks-plan"
+    ) as e:
+        cluster.get("v1", "ConfigMap", "shop", "clicks-plan")
+    assert e.value.refused is False
+
+
+def test_each_kind_is_discovered_once(server: ApiServer, cluster: KubernetesCluster) -> None:
+    for _ in range(3):
+        cluster.get("apps/v1", "StatefulSet", "shop", "clicks-driver")
+    assert [r.path for r in server.requests].count("/apis/apps/v1") == 1

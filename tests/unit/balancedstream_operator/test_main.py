@@ -1,0 +1,340 @@
+"""The process: kopf's watch reaches supervisors, and their status and events reach the cluster."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import kopf
+import pytest
+from apiserver import ApiServer, path_of, write_kubeconfig
+from kubernetes.config import kube_config
+from loopback import serve
+
+from balancedstream_operator import main as process
+from balancedstream_operator.main import Operator, build_registry, main
+from balancedstream_operator.metrics import OperatorMetrics
+from balancedstream_operator.status import StreamEvent
+
+STREAM = path_of("BalancedStream", "clicks")
+DRIVER = path_of("StatefulSet", "clicks-driver")
+PATIENCE_S = 60.0
+
+
+def resource(generation: int = 1, *, name: str = "clicks", **spec: Any) -> dict[str, Any]:
+    return {
+        "apiVersion": "balancedstream.io/v1alpha1",
+        "kind": "BalancedStream",
+        "metadata": {
+            "name": name,
+            "namespace": "shop",
+            "uid": f"uid-of-{name}",
+            "generation": generation,
+            "resourceVersion": str(generation),
+        },
+        "spec": {
+            "image": "clicks:1",
+            "application": {"file": "/app/clicks.py"},
+            "executors": {"min": 1, "max": 2},
+            "checkpoints": {"claim": "checkpoints"},
+            **spec,
+        },
+    }
+
+
+def wait_until(holds: Callable[[], object], what: str) -> None:
+    deadline_s = time.monotonic() + PATIENCE_S
+    while not holds():
+        assert time.monotonic() < deadline_s, f"{what}: not within {PATIENCE_S} s"
+        time.sleep(0.02)
+
+
+def phases(metrics: OperatorMetrics) -> dict[str, float]:
+    return {
+        sample.labels["phase"]: sample.value
+        for family in metrics.registry.collect()
+        for sample in family.samples
+        if sample.name == "balancedstream_operator_streams"
+    }
+
+
+def count_writes(server: ApiServer, path: str) -> int:
+    return sum(r.method == "PATCH" and r.path == path for r in list(server.requests))
+
+
+@pytest.fixture
+def server(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[ApiServer]:
+    server = ApiServer()
+    with serve(server.answer) as url:
+        path = tmp_path / "kubeconfig"
+        path.write_text(write_kubeconfig(url), "utf-8")
+        monkeypatch.setenv("KUBECONFIG", str(path))
+        monkeypatch.setattr(kube_config, "KUBE_CONFIG_DEFAULT_LOCATION", str(path))
+        # The client keeps what it discovered in the folder for temporary files.
+        monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+        yield server
+        server.close_watches()
+
+
+@pytest.fixture
+def posted(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, str, str]]:
+    """Kubernetes events, as (type, reason, message)."""
+    events: list[tuple[str, str, str]] = []
+
+    def post(_: object, *, type: str, reason: str, message: str) -> None:  # noqa: A002
+        events.append((type, reason, message))
+
+    monkeypatch.setattr(kopf, "event", post)
+    return events
+
+
+# --- an Operator looks after the streams that it is told of
+
+
+class DistantOperator:
+    """An operator on an event loop in another thread."""
+
+    def __init__(self, metrics: OperatorMetrics) -> None:
+        self._operator = Operator("", metrics)
+        self._loop = asyncio.get_running_loop()
+
+    def update(self, resource: dict[str, Any]) -> None:
+        self._loop.call_soon_threadsafe(self._operator.update, resource)
+
+    def remove(self, resource: dict[str, Any]) -> None:
+        self._loop.call_soon_threadsafe(self._operator.remove, resource)
+
+    def count_streams(self) -> int:
+        return self._operator.count_streams()
+
+
+def look_after(
+    act: Callable[[DistantOperator], None], metrics: OperatorMetrics | None = None
+) -> None:
+    """Runs an operator until `act`, which runs in another thread, returns."""
+
+    async def go() -> None:
+        await asyncio.to_thread(act, DistantOperator(metrics or OperatorMetrics()))
+
+    asyncio.run(go())
+
+
+@pytest.mark.usefixtures("posted")
+def test_a_stream_that_appears_gets_its_objects_and_a_status(server: ApiServer) -> None:
+    server.put(STREAM, resource())
+
+    def act(operator: DistantOperator) -> None:
+        operator.update(resource())
+        wait_until(lambda: "status" in server.objects[STREAM], "a status")
+        assert server.objects[STREAM]["status"]["phase"] == "Pending"
+        assert DRIVER in server.objects
+        assert operator.count_streams() == 1
+
+    look_after(act)
+
+
+@pytest.mark.usefixtures("posted")
+def test_a_changed_spec_is_acted_on_at_once(
+    server: ApiServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("balancedstream_operator.supervising.WAITING_S", 3600.0)
+    server.put(STREAM, resource())
+
+    def act(operator: DistantOperator) -> None:
+        operator.update(resource())
+        wait_until(lambda: "status" in server.objects[STREAM], "a status")
+        operator.update(resource(2, suspend=True))
+        wait_until(lambda: server.objects[DRIVER]["spec"]["replicas"] == 0, "a stopped driver")
+
+    look_after(act)
+
+
+@pytest.mark.usefixtures("posted")
+def test_a_stream_that_is_deleted_is_looked_after_no_more(server: ApiServer) -> None:
+    server.put(STREAM, resource())
+    metrics = OperatorMetrics()
+
+    def act(operator: DistantOperator) -> None:
+        operator.update(resource())
+        wait_until(lambda: phases(metrics) == {"Pending": 1.0}, "a stream in the metrics")
+        operator.remove(resource())
+        wait_until(lambda: phases(metrics) == {}, "no stream in the metrics")
+        assert operator.count_streams() == 0
+
+    look_after(act, metrics)
+
+
+def test_a_stream_whose_deletion_was_missed_is_looked_after_no_more(server: ApiServer) -> None:
+    metrics = OperatorMetrics()
+
+    def act(operator: DistantOperator) -> None:
+        operator.update(resource())
+        wait_until(lambda: operator.count_streams() == 1, "a stream")
+        wait_until(lambda: operator.count_streams() == 0, "no stream")
+        wait_until(lambda: phases(metrics) == {}, "no stream in the metrics")
+
+    look_after(act, metrics)
+    assert DRIVER not in server.objects
+
+
+@pytest.mark.usefixtures("posted")
+@pytest.mark.parametrize("status", [503, 500])
+def test_a_pass_that_fails_is_tried_again(
+    server: ApiServer, monkeypatch: pytest.MonkeyPatch, status: int
+) -> None:
+    monkeypatch.setattr(process, "RETRY_S", 0.05)
+    server.put(STREAM, resource())
+    server.refusals[DRIVER] = status, "try again"
+
+    def act(operator: DistantOperator) -> None:
+        operator.update(resource())
+        wait_until(lambda: count_writes(server, DRIVER) >= 3, "three attempts")
+        del server.refusals[DRIVER]
+        wait_until(lambda: DRIVER in server.objects, "a driver")
+
+    look_after(act)
+
+
+@pytest.mark.usefixtures("posted")
+def test_an_error_of_ours_ends_one_pass_and_no_stream(
+    server: ApiServer, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(process, "RETRY_S", 0.05)
+    server.put(STREAM, resource())
+
+    def act(operator: DistantOperator) -> None:
+        broken = resource()
+        del broken["spec"]
+        operator.update(broken)
+        wait_until(lambda: "this pass failed" in caplog.text, "a line in the log")
+        operator.update(resource())
+        wait_until(lambda: DRIVER in server.objects, "a driver")
+
+    look_after(act)
+
+
+def test_an_event_is_posted_once_in_half_an_hour_unless_it_says_something_else(
+    posted: list[tuple[str, str, str]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clock_s = [0.0]
+    monkeypatch.setattr("time.monotonic", lambda: clock_s[0])
+    known: dict[str, tuple[str, float]] = {}
+    for at_s, event in (
+        (0.0, StreamEvent("Skewed", "imbalance 1.5", warning=True)),
+        (60.0, StreamEvent("Skewed", "imbalance 1.5", warning=True)),
+        (60.0, StreamEvent("Moving", "2 moves")),
+        (90.0, StreamEvent("Skewed", "imbalance 1.6", warning=True)),
+        (90.0 + 1799.0, StreamEvent("Skewed", "imbalance 1.6", warning=True)),
+        (90.0 + 1801.0, StreamEvent("Skewed", "imbalance 1.6", warning=True)),
+    ):
+        clock_s[0] = at_s
+        process._post(resource(), event, known)
+    assert posted == [
+        ("Warning", "Skewed", "imbalance 1.5"),
+        ("Normal", "Moving", "2 moves"),
+        ("Warning", "Skewed", "imbalance 1.6"),
+        ("Warning", "Skewed", "imbalance 1.6"),
+    ]
+
+
+# --- kopf and the handlers
+
+
+@contextmanager
+def run_kopf(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Runs the operator with kopf's own watch, until the block ends."""
+    monkeypatch.setattr(OperatorMetrics, "start", lambda *_: None)
+    stop, ready = threading.Event(), threading.Event()
+    errors: list[BaseException] = []
+
+    def run() -> None:
+        try:
+            asyncio.run(
+                kopf.operator(
+                    registry=build_registry("", all_namespaces=False),
+                    namespaces=["shop"],
+                    standalone=True,
+                    stop_flag=stop,
+                    ready_flag=ready,
+                )
+            )
+        except BaseException as error:
+            errors.append(error)
+
+    thread = threading.Thread(target=run)
+    thread.start()
+    try:
+        assert ready.wait(PATIENCE_S)
+        yield
+    finally:
+        stop.set()
+        thread.join(PATIENCE_S)
+    assert not thread.is_alive()
+    assert not errors
+
+
+def test_kopf_hands_streams_on_and_their_events_are_posted(
+    server: ApiServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("balancedstream_operator.supervising.WAITING_S", 0.2)
+    server.put(STREAM, resource())
+    with run_kopf(monkeypatch):
+        wait_until(lambda: DRIVER in server.objects, "a driver of a stream that was there before")
+        other = path_of("BalancedStream", "views")
+        server.put(other, resource(name="views"))
+        wait_until(lambda: path_of("StatefulSet", "views-driver") in server.objects, "another")
+        server.put(STREAM, {**server.objects[STREAM], **resource(2, balancing={"mode": "No"})})
+        wait_until(
+            lambda: server.objects[STREAM]["status"]["phase"] == "Invalid", "the changed spec"
+        )
+        wait_until(
+            lambda: any(
+                event["reason"] == "InvalidSpec" and event["type"] == "Warning"
+                for path, event in list(server.objects.items())
+                if "/events/" in path
+            ),
+            "an event",
+        )
+        server.remove(other)
+        server.close_watches()
+    assert not [
+        request
+        for request in server.requests
+        if request.method == "PATCH" and request.path == STREAM and "finalizers" in request.body
+    ], "a finalizer would keep streams that nobody could delete without the operator"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "clusterwide", "namespaces"),
+    [
+        (["--all-namespaces"], True, []),
+        (["--namespace", "shop", "--namespace=bank"], False, ["shop", "bank"]),
+    ],
+)
+def test_the_command_line_says_which_namespaces_are_watched(
+    monkeypatch: pytest.MonkeyPatch,
+    arguments: list[str],
+    clusterwide: bool,
+    namespaces: list[str],
+) -> None:
+    given: dict[str, Any] = {}
+    monkeypatch.setattr(kopf, "run", lambda **kwargs: given.update(kwargs))
+    main(arguments)
+    assert given["clusterwide"] is clusterwide
+    assert list(given["namespaces"]) == namespaces
+    assert given["standalone"] is True
+    assert given["liveness_endpoint"] == "http://0.0.0.0:8080/healthz"
+
+
+@pytest.mark.parametrize("arguments", [[], ["--all-namespaces", "--namespace", "shop"]])
+def test_the_namespaces_must_be_said_and_said_once(
+    arguments: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit):
+        main(arguments)
+    assert "--all-namespaces" in capsys.readouterr().err

@@ -1,0 +1,86 @@
+"""The pods of a stream: what they run, may do and mount, and what a user may add to them."""
+
+from __future__ import annotations
+
+from manifests import STREAM, child, executor_pod, make_spec, template
+
+from balancedstream_operator.children import build_spark_conf
+from balancedstream_operator.pods import CONFIGURATION_ANNOTATION, merge
+
+
+def test_all_pods_keep_to_the_restricted_pod_security_standard() -> None:
+    for pod in (template()["spec"], executor_pod()["spec"]):
+        assert pod["securityContext"]["runAsNonRoot"] is True
+        assert pod["securityContext"]["seccompProfile"] == {"type": "RuntimeDefault"}
+        for container in pod["containers"]:
+            assert container["securityContext"]["allowPrivilegeEscalation"] is False
+            assert container["securityContext"]["capabilities"] == {"drop": ["ALL"]}
+        assert all(
+            {"emptyDir", "persistentVolumeClaim", "configMap"} & v.keys() for v in pod["volumes"]
+        )
+
+
+def test_only_the_driver_gets_a_token() -> None:
+    assert template()["spec"]["automountServiceAccountToken"] is True
+    assert executor_pod()["spec"]["automountServiceAccountToken"] is False
+    assert child("ServiceAccount")["automountServiceAccountToken"] is False
+
+
+def test_driver_and_executors_share_the_claim_under_one_path() -> None:
+    for pod in (template()["spec"], executor_pod()["spec"]):
+        claims = [
+            v["persistentVolumeClaim"] for v in pod["volumes"] if "persistentVolumeClaim" in v
+        ]
+        assert claims == [{"claimName": "checkpoints"}]
+        mounts = {m["name"]: m["mountPath"] for m in pod["containers"][0]["volumeMounts"]}
+        assert mounts["checkpoints"] == "/checkpoints"
+    conf = build_spark_conf(STREAM, make_spec(), 24)
+    assert conf["spark.sql.streaming.checkpointLocation"] == "/checkpoints/clicks"
+
+
+def test_an_object_store_needs_no_claim() -> None:
+    store = {"uri": "s3a://bucket/clicks"}
+    assert not [v for v in executor_pod(checkpoints=store)["spec"]["volumes"] if v["name"] != "tmp"]
+    conf = build_spark_conf(STREAM, make_spec(checkpoints=store), 24)
+    assert conf["spark.sql.streaming.checkpointLocation"] == "s3a://bucket/clicks"
+
+
+def test_a_script_from_a_config_map_is_mounted_and_run() -> None:
+    pod = template(application={"configMap": {"name": "scripts", "key": "a.py"}})["spec"]
+    assert pod["containers"][0]["args"][-1] == "/etc/balancedstream-script/script.py"
+    (volume,) = [v for v in pod["volumes"] if v["name"] == "script"]
+    assert volume["configMap"] == {
+        "name": "scripts",
+        "items": [{"key": "a.py", "path": "script.py"}],
+    }
+
+
+def test_the_driver_runs_the_script_with_its_arguments_and_follows_its_plan() -> None:
+    arguments = template()["spec"]["containers"][0]["args"]
+    assert arguments[:4] == ["balancedstream", "run", "--stream", "shop/clicks"]
+    assert arguments[-3:] == ["/app/clicks.py", "--topic", "clicks"]
+
+
+def test_a_pod_template_is_merged_by_name_and_takes_nothing_away() -> None:
+    over = {
+        "metadata": {"labels": {"team": "web"}},
+        "spec": {
+            "nodeSelector": {"disk": "fast"},
+            "containers": [
+                {"name": "driver", "env": [{"name": "REGION", "value": "eu"}]},
+                {"name": "proxy", "image": "proxy:1"},
+            ],
+        },
+    }
+    pod = template(driver={"podTemplate": over})
+    assert pod["metadata"]["labels"]["team"] == "web"
+    assert pod["metadata"]["labels"]["balancedstream.io/stream"] == "clicks"
+    assert [c["name"] for c in pod["spec"]["containers"]] == ["driver", "proxy"]
+    names = [entry["name"] for entry in pod["spec"]["containers"][0]["env"]]
+    assert "REGION" in names
+    assert "POD_IP" in names
+    assert CONFIGURATION_ANNOTATION in pod["metadata"]["annotations"]
+
+
+def test_lists_that_have_no_names_are_replaced() -> None:
+    assert merge({"drop": ["ALL"]}, {"drop": ["NET_RAW"]}) == {"drop": ["NET_RAW"]}

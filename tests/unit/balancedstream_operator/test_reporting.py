@@ -1,0 +1,371 @@
+"""What the status and the events say of what a pass found and did."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from manifests import STREAM, make_spec
+from supervised import POD, Scene, conditions
+
+from balancedstream.core.observations import BatchSample
+from balancedstream.core.plan import Answer, Plan
+from balancedstream.core.policy import Policy
+from balancedstream_operator.drivers import DriverState
+from balancedstream_operator.measurements import Measurement, ShuffleSample
+from balancedstream_operator.planner import Advice, Given, choose_plan
+from balancedstream_operator.reporting import (
+    AnswerFound,
+    Decided,
+    MissingMeasurements,
+    PassOutcome,
+    report,
+)
+from balancedstream_operator.status import StatusDraft, parse_time
+
+NOW_S = 10_000.0
+RUNNING = DriverState("Starting", "DriverRunning", "pod clicks-driver-0 is running", running=True)
+PLAN = Plan(3, ("1", "2"), {}, "budgeted")
+
+
+# --- over several passes
+
+
+def test_what_is_as_it_should_be_makes_no_event_when_it_gets_known() -> None:
+    scene = Scene()
+    scene.placement = {0: "1", 1: "2", 2: "1", 3: "2"}
+    scene.run_pass()
+    scene.start_driver()
+    scene.finish_batches(dict.fromkeys(range(4), 1.0))
+    assert {e.reason for e in scene.run_pass().events} == {"BatchesProgress"}
+
+
+def test_a_script_that_crashes_at_its_start_makes_an_event() -> None:
+    scene = Scene()
+    scene.run_pass()
+    scene.start_driver()
+    scene.run_pass()
+    scene.cluster.objects["Pod", POD]["status"] = {
+        "containerStatuses": [
+            {"name": "driver", "state": {"terminated": {"exitCode": 1, "message": "no such file"}}}
+        ]
+    }
+    (event,) = scene.run_pass().events
+    assert event.warning
+    assert "no such file" in event.message
+
+
+def test_advice_is_written_once_and_nothing_is_done() -> None:
+    scene = Scene(balancing={"mode": "Advise"}, scaling={"mode": "Advise"})
+    done = scene.run_until_running()
+    assert scene.cluster.plan() is None
+    assert [d["kind"] for d in done.status["decisions"]] == ["advise"]
+    assert "would move" in done.status["decisions"][0]["reason"]
+    assert done.status["mode"] == "Advise"
+    scene.finish_batches()
+    done = scene.run_pass()
+    assert len(done.status["decisions"]) == 1
+
+
+def test_a_fixed_number_is_asked_for_and_out_of_bounds_it_is_limited() -> None:
+    scene = Scene(executors={"min": 2, "max": 4, "fixed": 9})
+    done = scene.run_until_running()
+    plan = scene.cluster.plan()
+    assert plan is not None
+    assert len(plan.executors) == 4
+    assert done.status["desiredExecutors"] == 4
+    assert conditions(done)["ScalingLimited"] == ("True", "OutOfBounds")
+    assert done.status["mode"] == "Auto/Fixed 4"
+    assert parse_time(done.status["lastScaleTime"]) == scene.now_s
+
+
+def test_executors_that_are_missing_for_a_minute_are_said_to_be_missing() -> None:
+    scene = Scene()
+    scene.executors = {"1": 1}
+    assert conditions(scene.run_until_running())["ScalingLimited"][0] == "False", "just started"
+    for _ in range(5):
+        done = scene.run_pass()
+    assert conditions(done)["ScalingLimited"] == ("True", "ExecutorsPending")
+    scene.executors = {"1": 1, "2": 1}
+    scene.finish_batches()
+    assert conditions(scene.run_pass())["ScalingLimited"][0] == "False"
+
+
+@pytest.mark.parametrize(
+    ("container", "reason", "says"),
+    [
+        (
+            {"state": {"waiting": {"reason": "ImagePullBackOff", "message": "no such image"}}},
+            "ImageUnavailable",
+            "correct spec.image",
+        ),
+        (
+            {
+                "state": {"waiting": {"reason": "CrashLoopBackOff"}},
+                "lastState": {"terminated": {"exitCode": 1, "message": "NameError: x"}},
+            },
+            "ApplicationFailed",
+            "NameError: x",
+        ),
+    ],
+)
+def test_a_driver_that_cannot_run_says_why(
+    container: dict[str, Any], reason: str, says: str
+) -> None:
+    scene = Scene()
+    scene.run_pass()
+    scene.start_driver()
+    scene.cluster.objects["Pod", POD]["status"] = {
+        "containerStatuses": [{"name": "driver", **container}]
+    }
+    done = scene.run_pass()
+    assert done.status["phase"] == "Failing"
+    assert conditions(done)["Running"] == ("False", reason)
+    assert says in done.status["reason"]
+    assert conditions(done)["Ready"][0] == "True", "the spec is fine"
+
+
+def test_a_wrong_spec_is_said_and_repaired_by_itself() -> None:
+    scene = Scene(balancing={"mode": "Sometimes"})
+    done = scene.run_pass()
+    assert (done.status["phase"], conditions(done)["Ready"]) == (
+        "Invalid",
+        ("False", "InvalidSpec"),
+    )
+    assert scene.cluster.applied == []
+    scene.resource["spec"]["balancing"] = {"mode": "Auto"}
+    done = scene.run_pass()
+    assert conditions(done)["Ready"] == ("True", "Accepted")
+    assert scene.cluster.applied
+
+
+def test_what_was_measured_is_unknown_while_the_driver_does_not_run() -> None:
+    scene = Scene()
+    scene.run_until_running()
+    del scene.cluster.objects["Pod", POD]
+    done = scene.run_pass()
+    assert conditions(done)["Balanced"][0] == "Unknown"
+    assert "imbalance" not in done.status or done.status["imbalance"] is None
+
+
+def test_a_shuffle_whose_estimates_are_missed_for_long_is_told_until_they_are_trusted() -> None:
+    scene = Scene()
+    assert conditions(scene.run_until_running())["CostsTrusted"] == ("Unknown", "NoShuffle")
+    events = []
+    for batches, trusted, expected in (
+        (0, False, ("Unknown", "Learning")),
+        (0, True, ("True", "EstimatesHold")),
+        (9, False, ("Unknown", "Learning")),
+        (10, False, ("False", "EstimatesOff")),
+        (11, False, ("False", "EstimatesOff")),
+        (0, True, ("True", "EstimatesHold")),
+    ):
+        scene.finish_batches()
+        scene.shuffle(ShuffleSample("label-by-kind", trusted, batches, 0.62, 0.58))
+        done = scene.run_pass()
+        assert conditions(done)["CostsTrusted"] == expected
+        events += [e for e in done.events if e.message.startswith("CostsTrusted")]
+    assert [(e.reason, e.warning) for e in events] == [
+        ("EstimatesOff", True),
+        ("EstimatesHold", False),
+    ]
+    assert "label-by-kind" in events[0].message
+    del scene.cluster.objects["Pod", POD]
+    assert conditions(scene.run_pass())["CostsTrusted"][0] == "Unknown"
+
+
+def test_a_suspended_stream_says_so() -> None:
+    scene = Scene(suspend=True)
+    scene.run_pass()
+    done = scene.run_pass()
+    assert done.status["phase"] == "Suspended"
+    assert conditions(done)["Suspended"][0] == "True"
+    assert done.status["executors"] == 0
+
+
+# --- one outcome
+
+
+def report_on(before: dict[str, Any] | None = None, **found: Any) -> StatusDraft:
+    """The draft of a status after a report on a pass that found what is given."""
+    draft = StatusDraft(before or {}, generation=1, now_s=NOW_S)
+    report(PassOutcome(STREAM, spec=make_spec(), partitions=48, **found), draft)
+    return draft
+
+
+def decide(
+    measurement: Measurement, *, plan: Plan | None = None, planned_after: int = 0, **changes: Any
+) -> Decided:
+    """What a pass decides on a measurement, with the default policy."""
+    given = Given(plan, {"q": planned_after}, False, desired=2, last_scaled_s=None)
+    made: dict[str, Any] = {
+        "new_plan": None,
+        "overwritten": False,
+        "unreadable_plan": "",
+        "silent_s": None,
+        "short_s": 0.0,
+        "advice": Advice(),
+        **changes,
+    }
+    choice = choose_plan(measurement, Policy(), given, 4, NOW_S)
+    return Decided(measurement, given, choice, newest_epoch=3, **made)
+
+
+def measured(*batches: BatchSample, **changes: Any) -> Measurement:
+    last_batches = {b.query: b.batch for b in sorted(batches, key=lambda b: b.batch)}
+    return Measurement(
+        NOW_S, 3, {"1": 1, "2": 1}, batches=batches, last_batches=last_batches, **changes
+    )
+
+
+def batch(age_s: float, *, backlog: float | None = None, number: int = 9) -> BatchSample:
+    return BatchSample("q", number, NOW_S - age_s, 5.0, 400, 10.0, backlog)
+
+
+def condition(draft: StatusDraft, kind: str) -> dict[str, Any]:
+    (found,) = [c for c in draft.build()["conditions"] if c["type"] == kind]
+    assert isinstance(found, dict)
+    return found
+
+
+def outline(draft: StatusDraft, kind: str) -> tuple[str, str]:
+    found = condition(draft, kind)
+    return found["status"], found["reason"]
+
+
+def reasons(draft: StatusDraft) -> list[str]:
+    return [event.reason for event in draft.events]
+
+
+@pytest.mark.parametrize(
+    ("batches", "outlined", "says"),
+    [
+        pytest.param([], ("Unknown", "NoBatchYet"), "can take long", id="none yet"),
+        pytest.param([batch(20.0)], ("True", "BatchesProgress"), "finished batch 9", id="recent"),
+        pytest.param([batch(601.0)], ("True", "Idle"), "601 s ago; there has been no", id="idle"),
+        pytest.param(
+            [batch(601.0, backlog=0.0)], ("True", "Idle"), "no input since", id="nothing waits"
+        ),
+        pytest.param(
+            [batch(601.0, backlog=70.0)], ("False", "NoProgress"), "70 rows wait", id="hangs"
+        ),
+    ],
+)
+def test_running_is_told_from_the_last_batch_and_the_backlog(
+    batches: list[BatchSample], outlined: tuple[str, str], says: str
+) -> None:
+    draft = report_on(driver=RUNNING, decided=decide(measured(*batches)))
+    assert outline(draft, "Running") == outlined
+    assert says in condition(draft, "Running")["message"]
+
+
+@pytest.mark.parametrize(
+    ("partitions", "keys", "outlined", "message"),
+    [
+        (0, 0, ("False", "Settled"), "no state partition is moving"),
+        (3, 0, ("True", "MovesUnderWay"), "3 state partitions are moving"),
+        (0, 2, ("True", "MovesUnderWay"), "2 keys are moving"),
+        (3, 2, ("True", "MovesUnderWay"), "3 state partitions and 2 keys are moving"),
+    ],
+)
+def test_moves_are_counted_while_they_last(
+    partitions: int, keys: int, outlined: tuple[str, str], message: str
+) -> None:
+    found = measured(batch(1.0), under_way={("q", 0): partitions}, keys_under_way={"q": keys})
+    draft = report_on(driver=RUNNING, decided=decide(found))
+    assert outline(draft, "Migrating") == outlined
+    assert condition(draft, "Migrating")["message"] == message
+
+
+def test_a_missing_measurement_is_reported_and_holds_the_stream_only_when_it_lasts() -> None:
+    missing = MissingMeasurements("Prometheus cannot be queried", holds=False)
+    draft = report_on(driver=RUNNING, answer=AnswerFound(), missing=missing)
+    assert outline(draft, "MetricsAvailable") == ("False", "Missing")
+    assert "Fallback" not in {c["type"] for c in draft.build()["conditions"]}
+    missing = MissingMeasurements("Prometheus cannot be queried", holds=True)
+    draft = report_on(driver=RUNNING, answer=AnswerFound(), missing=missing)
+    assert outline(draft, "Fallback") == ("True", "MetricsMissing")
+    assert draft.fields["reason"] == (
+        "Prometheus cannot be queried. The stream keeps running as it is: nothing is moved, added "
+        "or removed"
+    )
+
+
+def test_an_answer_that_cannot_be_read_is_an_event_and_keeps_the_epoch() -> None:
+    draft = report_on(
+        {"appliedEpoch": 2}, driver=RUNNING, answer=AnswerFound(unreadable="answer: no JSON")
+    )
+    assert ("AnswerUnreadable", "answer: no JSON", True) in [
+        (e.reason, e.message, e.warning) for e in draft.events
+    ]
+    assert draft.build()["appliedEpoch"] == 2
+
+
+def test_a_refusal_is_an_event_only_while_it_is_new() -> None:
+    refused = Answer(2, "plan.epoch: 0 is older than 2")
+    for anew, expected in ((True, ["PlanRefused"]), (False, [])):
+        draft = report_on(driver=RUNNING, answer=AnswerFound(refused, refused_anew=anew))
+        assert [r for r in reasons(draft) if r == "PlanRefused"] == expected
+        assert draft.fields["appliedEpoch"] == 2
+
+
+def test_a_plan_that_cannot_be_read_is_an_event_that_says_why() -> None:
+    decided = decide(measured(batch(1.0)), unreadable_plan="plan.epoch: missing")
+    draft = report_on(driver=RUNNING, decided=decided)
+    (event,) = [e for e in draft.events if e.reason == "PlanUnreadable"]
+    assert event.warning
+    assert event.message == "the plan cannot be read and will be replaced: plan.epoch: missing"
+
+
+def test_a_silent_driver_is_named_with_its_plan_and_how_long_it_has_been_silent() -> None:
+    decided = decide(measured(batch(1.0)), plan=PLAN, silent_s=75.0)
+    draft = report_on(driver=RUNNING, decided=decided)
+    assert outline(draft, "Fallback") == ("True", "DriverSilent")
+    message = condition(draft, "Fallback")["message"]
+    assert message.startswith("the driver has not answered plan 3 for 75 s: its log says why")
+
+
+@pytest.mark.parametrize(
+    ("passed", "moving", "reported"), [(3, 0, False), (4, 1, False), (4, 0, True)]
+)
+def test_the_effect_of_a_plan_is_reported_once_four_batches_ran_and_nothing_moves(
+    passed: int, moving: int, reported: bool
+) -> None:
+    decision = {"time": "", "kind": "scale", "epoch": 3, "reason": "why"}
+    batches = [batch(10.0 * age, number=10 + passed - age) for age in range(3)]
+    found = measured(*batches, under_way={("q", 0): moving})
+    decided = decide(found, plan=PLAN, planned_after=10)
+    draft = report_on({"decisions": [decision]}, driver=RUNNING, decided=decided)
+    assert draft.fields["utilization"] is None, "three batches say too little"
+    effect = draft.build()["decisions"][0].get("effect")
+    assert effect == ("2 executors" if reported else None)
+
+
+def test_executors_are_missing_once_they_did_not_start_for_a_minute() -> None:
+    found = Measurement(NOW_S, 3, {"1": 1}, batches=(batch(1.0),))
+    for short_s, outlined in ((60.0, "False"), (61.0, "True")):
+        draft = report_on(driver=RUNNING, decided=decide(found, short_s=short_s))
+        assert outline(draft, "ScalingLimited")[0] == outlined
+    assert outline(draft, "ScalingLimited")[1] == "ExecutorsPending"
+    assert condition(draft, "ScalingLimited")["message"] == (
+        "1 of 2 executors did not start: run kubectl get pods --selector "
+        "spark-role=executor,balancedstream.io/stream=clicks"
+    )
+
+
+def test_a_spec_that_is_not_accepted_leaves_all_else_as_it_was() -> None:
+    before = {"partitions": 48, "planEpoch": 7, "phase": "Running"}
+    draft = StatusDraft(before, generation=2, now_s=NOW_S)
+    report(PassOutcome(STREAM, invalid="spec.image: missing"), draft)
+    status = draft.build()
+    assert (status["partitions"], status["planEpoch"]) == (48, 7)
+    assert (status["phase"], status["reason"]) == ("Invalid", "spec.image: missing")
+    assert [c["type"] for c in status["conditions"]] == ["Ready"]
+    assert reasons(draft) == ["InvalidSpec"]
+
+
+def test_a_refused_child_is_a_failing_stream_whose_driver_is_not_judged() -> None:
+    draft = report_on(refusal="the API server did not apply StatefulSet clicks-driver: no")
+    assert draft.fields["phase"] == "Failing"
+    assert outline(draft, "Running") == ("False", "Refused")
+    assert {c["type"] for c in draft.build()["conditions"]} == {"Ready", "Running"}
