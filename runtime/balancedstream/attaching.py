@@ -14,6 +14,7 @@ from pyspark.sql import SparkSession
 from balancedstream.core.decisions import Observation
 from balancedstream.core.policy import Policy, to_mapping
 from balancedstream.engine.engine import SparkEngine
+from balancedstream.errors import InvalidInputError
 from balancedstream.live.plain import PlainView
 from balancedstream.loop.controller import Controller
 from balancedstream.loop.ports import PlanChannel
@@ -60,6 +61,7 @@ def attach(
     metrics: Metrics | None = None,
     record_dir: Path | None = None,
     plans: PlanChannel | None = None,
+    baseline_batches: int = 0,
 ) -> Attachment:
     """Balances every streaming query of the session's application, from now on.
 
@@ -72,7 +74,18 @@ def attach(
         metrics: serves what happens; None for no metrics.
         record_dir: where each observation that led to an action is kept, for `explain`.
         plans: brings plans that are made elsewhere; None to make them here.
+        baseline_batches: how many batches with rows of each query with state are measured, after
+            its first one, before anything moves or scales; 0 balances from the start.
+
+    Raises:
+        InvalidInputError: `baseline_batches` is negative, or given together with `plans`.
     """
+    if baseline_batches < 0:
+        message = f"baseline_batches: must be 0 or more, not {baseline_batches}"
+        raise InvalidInputError(message)
+    if baseline_batches and plans:
+        message = "baseline_batches: plans that are made elsewhere cannot wait for it; leave it out"
+        raise InvalidInputError(message)
     policy = policy or Policy()
     run = RunInfo(
         app=spark.sparkContext.appName,
@@ -100,6 +113,7 @@ def attach(
         Journal(history, view, metrics or Metrics(), time.time),
         record=recorder.write if recorder else None,
         plans=plans,
+        baseline_batches=baseline_batches,
     )
     controller.start()
     return Attachment(controller, history, view, engine.capabilities.problems)

@@ -51,6 +51,15 @@ def _build_parser() -> argparse.ArgumentParser:
         "--policy", type=Path, metavar="FILE", help="YAML, as `balancedstream policy` prints it"
     )
     run.add_argument(
+        "--baseline",
+        type=int,
+        default=0,
+        metavar="BATCHES",
+        help="measure so many batches of each query, after its first, before anything moves or "
+        "scales, so that the report compares before with after; not with --stream "
+        "(default: %(default)s)",
+    )
+    run.add_argument(
         "--report", type=Path, metavar="DIR", help="write report.html and report.json there"
     )
     run.add_argument(
@@ -113,6 +122,7 @@ def _run(arguments: argparse.Namespace) -> int:
         metrics_address=arguments.metrics_address,
         hot_keys=arguments.hot_keys,
         stream=arguments.stream,
+        baseline_batches=arguments.baseline,
     )
     return run_app(options)
 

@@ -60,6 +60,7 @@ class RunOptions:
         metrics_address: address that /metrics is served on.
         hot_keys: whether /metrics shows hot keys as they are, hashed, or not at all.
         stream: `NAMESPACE/NAME` of the BalancedStream whose plans to follow; None to decide here.
+        baseline_batches: batches to measure before anything moves or scales.
     """
 
     app: Path
@@ -72,6 +73,7 @@ class RunOptions:
     metrics_address: str = "127.0.0.1"
     hot_keys: KeyNaming = "plain"
     stream: str | None = None
+    baseline_batches: int = 0
 
 
 def run_app(options: RunOptions) -> int:
@@ -85,6 +87,7 @@ def run_app(options: RunOptions) -> int:
     if not options.app.is_file():
         message = f"no such script: {options.app}. Nothing was started."
         raise InvalidInputError(message)
+    _check_baseline(options)
     check_java()
     for directory in filter(None, (options.report_dir, options.record_dir)):
         prepare_directory(directory)
@@ -100,6 +103,20 @@ def run_app(options: RunOptions) -> int:
     finally:
         if exporter:
             exporter.close()
+
+
+def _check_baseline(options: RunOptions) -> None:
+    batches = options.baseline_batches
+    if batches < 0:
+        message = f"--baseline: must be 0 or more batches, not {batches}. Nothing was started."
+        raise InvalidInputError(message)
+    if batches and options.stream:
+        message = (
+            f"--baseline: not with --stream {options.stream}, for which the operator makes the "
+            "plans. Nothing was started. To measure first there, set spec.balancing.mode and "
+            "spec.scaling.mode to Off, and to Auto later."
+        )
+        raise InvalidInputError(message)
 
 
 @contextmanager
@@ -172,10 +189,12 @@ class _Run:
         return status
 
     def _find_log(self) -> Path | None:
-        """Spark's log would tear the live view: on a terminal it goes to a file."""
-        if not sys.stderr.isatty():
-            return None
-        directory = self._options.report_dir or Path(tempfile.mkdtemp(prefix="balancedstream-"))
+        """Spark's log goes beside the report; on a terminal it would tear the live view."""
+        directory = self._options.report_dir
+        if directory is None:
+            if not sys.stderr.isatty():
+                return None
+            directory = Path(tempfile.mkdtemp(prefix="balancedstream-"))
         self._note(f"Spark's log: {directory / 'spark.log'}")
         return directory / "spark.log"
 
@@ -193,6 +212,7 @@ class _Run:
             metrics=self._exporter,
             record_dir=self._options.record_dir,
             plans=self._plans,
+            baseline_batches=self._options.baseline_batches,
         )
 
     def _note(self, text: str) -> None:

@@ -101,6 +101,21 @@ def test_a_senseless_number_of_executors_is_refused(
     assert "--local: must be MIN:MAX" in fail(capsys, "run", "--local", "4:2", script)
 
 
+def test_a_baseline_is_refused_where_the_operator_makes_the_plans(
+    script: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    message = fail(capsys, "run", "--stream", "shop/clicks", "--baseline", "3", script)
+    assert "--baseline: not with --stream shop/clicks" in message
+    assert "Nothing was started" in message
+
+
+def test_a_baseline_of_less_than_no_batches_is_refused(
+    script: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    message = fail(capsys, "run", "--baseline", "-1", script)
+    assert "--baseline: must be 0 or more batches, not -1" in message
+
+
 def test_an_old_java_is_refused_with_what_to_install(
     script: Path,
     tmp_path: Path,

@@ -66,6 +66,7 @@ class Controller:
         journal: is told what happens.
         record: called with each observation that led to a plan, for `explain`.
         plans: brings plans from elsewhere; None to make them here.
+        baseline_batches: batches to measure of each query before the first plan made here.
         clock: seconds since the Unix epoch.
     """
 
@@ -77,6 +78,7 @@ class Controller:
         *,
         record: Callable[[Observation], None] | None = None,
         plans: PlanChannel | None = None,
+        baseline_batches: int = 0,
         clock: Callable[[], float] = time.time,
     ) -> None:
         self._engine = engine
@@ -86,7 +88,7 @@ class Controller:
         self._planner: Planner = (
             Follower(self._realizer, plans, journal)
             if plans
-            else Decider(self._realizer, policy, journal, record)
+            else Decider(self._realizer, policy, journal, record, baseline_batches)
         )
         self._in_cluster = plans is not None
         self._clock = clock

@@ -11,10 +11,12 @@ from balancedstream.core.observations import BatchSample, KeySample, TaskSample
 from balancedstream.core.planning import OperatorKey, propose
 from balancedstream.core.policy import Policy
 from balancedstream.core.scaling import ScalingDecision
+from balancedstream.loop.baseline import Baseline
 from balancedstream.loop.ports import FinishedBatch
 from balancedstream.loop.query_keys import NO_ARRIVAL
 from balancedstream.loop.realizing import Realizer, RealizerState, Why
 from balancedstream.record.journal import Journal
+from balancedstream.record.wording import plural
 
 
 class Decider:
@@ -25,6 +27,7 @@ class Decider:
         policy: all knobs.
         journal: is told each decision.
         record: called with each observation that led to a plan, for `explain`.
+        baseline_batches: batches to measure of each query before the first plan.
     """
 
     def __init__(
@@ -33,11 +36,14 @@ class Decider:
         policy: Policy,
         journal: Journal,
         record: Callable[[Observation], None] | None = None,
+        baseline_batches: int = 0,
     ) -> None:
         self._realizer = realizer
         self._policy = policy
         self._journal = journal
         self._record = record
+        self._baseline_batches = baseline_batches
+        self._baseline = Baseline(baseline_batches)
         self._tasks: list[TaskSample] = []
         self._keys: list[KeySample] = []
         self._batches: deque[BatchSample] = deque()
@@ -61,12 +67,18 @@ class Decider:
         self._keys = [k for k in self._keys if k.query != query or k.key not in immovable]
         self._forget_before(query, state.keys.last_arrivals.get(query, NO_ARRIVAL))
         self._prune(batch.now_s)
+        if self._baseline.finish_batch(event):
+            self._journal.note(
+                f"baseline: {plural(self._baseline_batches, 'batch')} measured without a change; "
+                "balancing begins"
+            )
         if batch.executors:
             self._decide(batch, state)
 
     def end_query(self, query: str) -> None:
         """Forgets a query that is over."""
         self._warm.discard(query)
+        self._baseline.end_query(query)
         self._tasks = [t for t in self._tasks if t.query != query]
         self._keys = [k for k in self._keys if k.query != query]
         self._batches = deque(b for b in self._batches if b.query != query)
@@ -92,6 +104,8 @@ class Decider:
             if event.query not in settling:
                 self._tell_balance(key, decision)
         self._tell_scaling(decision.scaling, observation.asked)
+        if self._baseline.say_what_is_missing():
+            return
         plan = propose(
             state.epoch + 1,
             observation,
@@ -143,14 +157,17 @@ class Decider:
     def _tell_balance(self, key: OperatorKey, decision: Decision) -> None:
         balance, keys = decision.balance[key], decision.keys.get(key)
         mode = self._policy.balance.mode
+        missing = self._baseline.say_what_is_missing()
         kind: DecisionKind = "none"
         if decision.moves_any(key):
-            kind = "move" if mode == "auto" else "hold"
+            kind = "move" if mode == "auto" and not missing else "hold"
         elif balance.unsplittable is not None or (keys and keys.unsplittable):
             kind = "unsplittable"
         reason = decision.say_why(key, self._journal.name_key)
         if mode != "auto":
             reason = f"{mode}: {reason}"
+        elif missing:
+            reason = f"{missing}; moves begin after that ({reason})"
         self._journal.add_balance(key, kind, reason, balance)
 
     def _tell_scaling(self, scaling: ScalingDecision, asked: int) -> None:
@@ -158,7 +175,13 @@ class Decider:
         if policy.max_executors == 0 or policy.mode == "off":
             return
         changes = scaling.executors != asked and policy.mode == "auto"
-        prefix = "advise: " if policy.mode == "advise" else ""
-        self._journal.add_scaling(
-            "scale" if changes else "none", f"{prefix}{scaling.verdict}: {scaling.reason}"
-        )
+        missing = self._baseline.say_what_is_missing()
+        kind: DecisionKind = "none"
+        if changes:
+            kind = "hold" if missing else "scale"
+        reason = f"{scaling.verdict}: {scaling.reason}"
+        if policy.mode == "advise":
+            reason = f"advise: {reason}"
+        elif missing:
+            reason = f"{missing}; scaling begins after that ({reason})"
+        self._journal.add_scaling(kind, reason)
