@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from statistics import fmean
 
+from rich.cells import cell_len
 from rich.text import Text
 
 from balancedstream.live.plain import say_about
@@ -59,11 +60,10 @@ def draw_operator(
         mean_s=sum(busy_s.values()) / max(1, batch.executors, len(busy_s)),
         bar_width=bar_width,
     )
-    title = (
-        f"{say_about(batch.query, load.operator)} {printable(load.name)}: "
-        f"load of {plural(len(load.partition_busy_s), 'partition')} in batch {batch.batch:,}"
-    )
-    lines = [Text(title, style="bold")]
+    about = say_about(batch.query, load.operator)
+    what = f"load of {plural(len(load.partition_busy_s), 'partition')} in batch {batch.batch:,}"
+    name = crop(printable(load.name), max(8, width - cell_len(about) - len(what) - 3))
+    lines = [Text(f"{about} {name}: {what}", style="bold")]
     idle = batch.executors - len(busy_s)
     if height >= MIN_HEIGHT_WITH_HEADING:
         heading = f"{'executor':<{bar_width + 10}} {'busy':>8} {'/ mean':>6}  partitions, by load"

@@ -244,3 +244,13 @@ def test_a_query_without_state_has_nothing_to_balance() -> None:
     view = live_view()
     view.on_batch(BatchRecord("delays", 0, NOW_S, 900, 10, None, 2))
     assert "watching    no stateful operator: nothing to balance" in frame_of(view, 80, 24)
+
+
+def test_a_long_operator_name_is_cut_short_and_the_batch_is_not() -> None:
+    view = live_view()
+    load = OperatorBatchLoad(0, "FlatMapGroupsInPandasWithState", (1.0,), ("0",), 1.0, 1.0)
+    view.on_batch(BatchRecord("clicks", 1_234, NOW_S, 900, 10, None, 1, (load,)))
+    (title,) = [line for line in frame_of(view, 80, 24) if "load of" in line]
+    assert title.startswith("clicks, operator 0 FlatMapGroups")
+    assert title.endswith("…: load of 1 partition in batch 1,234")
+    assert cell_len(title) <= 80
