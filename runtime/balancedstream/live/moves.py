@@ -53,11 +53,12 @@ def describe_ended(ended: Sequence[MoveRecord]) -> tuple[float, str]:
     settled_s = [move.settled_s for move in ended if move.settled_s is not None]
     dropped = [move for move in ended if move.dropped_s is not None]
     restore_s = [move.restore_s for move in ended if move.restore_s is not None]
-    text = f"{plural(len(settled_s), 'move')} settled"
+    parts = [f"{plural(len(settled_s), 'move')} settled"] if settled_s else []
     if restore_s:
-        text += f", state restored in at most {format_duration(max(restore_s))}"
+        parts.append(f"state restored in at most {format_duration(max(restore_s))}")
     if dropped:
+        count = f"{len(dropped)}" if settled_s else plural(len(dropped), "move")
         reason = printable(dropped[-1].dropped_reason or "no reason given")
-        text += f", {len(dropped)} dropped ({reason})"
+        parts.append(f"{count} dropped ({reason})")
     ended_s = [*settled_s, *(move.dropped_s for move in dropped if move.dropped_s is not None)]
-    return max(ended_s), text
+    return max(ended_s), ", ".join(parts)

@@ -87,6 +87,17 @@ def test_moves_are_one_line_when_the_last_has_ended() -> None:
     ]
 
 
+def test_moves_that_are_all_dropped_are_not_said_to_settle() -> None:
+    def tell(view: PlainView) -> None:
+        view.on_move(move(1))
+        view.on_move(move(2))
+        view.on_move(move(1, dropped_s=NOW_S, dropped_reason="the query ended"))
+        view.on_move(move(2, dropped_s=NOW_S, dropped_reason="the query ended"))
+
+    (line,) = plain_lines(tell)[1:]
+    assert line.endswith(" delays, operator 0: 2 moves dropped (the query ended)")
+
+
 def test_each_event_is_one_line_whatever_its_text() -> None:
     def tell(view: PlainView) -> None:
         view.on_decision(decision("none", query="a\nb", reason="c\r\nd\x1b[2J"))
