@@ -1,0 +1,94 @@
+"""What the chart allows the operator and the users of a cluster to do."""
+
+from __future__ import annotations
+
+import pytest
+from charts import (
+    FULL_NAME,
+    SUBJECT,
+    all_of,
+    container,
+    grants,
+    of_kind,
+    only,
+    render,
+    render_raw,
+)
+
+pytestmark = [pytest.mark.e2e, pytest.mark.e2e_ci]
+
+PER_NAMESPACE = {
+    *all_of("balancedstream.io", "balancedstreams", "get list watch patch"),
+    *all_of("balancedstream.io", "balancedstreams/status", "get patch"),
+    *all_of("balancedstream.io", "balancedstreams/finalizers", "update"),
+    *all_of("apps", "statefulsets", "get list watch create patch update"),
+    *all_of("", "services", "get list watch create patch update"),
+    *all_of("", "serviceaccounts", "get list watch create patch update"),
+    *all_of("", "configmaps", "get list watch create patch update"),
+    *all_of("rbac.authorization.k8s.io", "roles", "get list watch create patch update"),
+    *all_of("rbac.authorization.k8s.io", "rolebindings", "get list watch create patch update"),
+    *all_of("", "pods", "get list watch create delete deletecollection"),
+    *all_of("", "persistentvolumeclaims", "get"),
+    *all_of("", "events", "create patch"),
+}
+
+
+def test_cluster_wide(helm: str) -> None:
+    manifests = render(helm, "prometheus.url=http://prometheus:9090")
+    assert container(manifests)["args"] == [
+        "--all-namespaces",
+        "--prometheus-url=http://prometheus:9090",
+    ]
+    role = next(m for m in of_kind(manifests, "ClusterRole") if m["metadata"]["name"] == FULL_NAME)
+    assert grants(role) == {
+        *PER_NAMESPACE,
+        *all_of("apiextensions.k8s.io", "customresourcedefinitions", "get list watch"),
+        *all_of("", "namespaces", "list watch"),
+    }
+    binding = only(manifests, "ClusterRoleBinding")
+    assert binding["roleRef"]["name"] == FULL_NAME
+    assert binding["subjects"] == [SUBJECT]
+    assert not of_kind(manifests, "Role")
+
+
+def test_namespaced(helm: str) -> None:
+    manifests = render(helm, "watch.namespaces={shop,bank}", "rbac.aggregate=false")
+    assert container(manifests)["args"] == ["--namespace=shop", "--namespace=bank"]
+    roles = of_kind(manifests, "Role")
+    bindings = of_kind(manifests, "RoleBinding")
+    assert [role["metadata"]["namespace"] for role in roles] == ["shop", "bank"]
+    assert [binding["metadata"]["namespace"] for binding in bindings] == ["shop", "bank"]
+    assert all(grants(role) == PER_NAMESPACE for role in roles)
+    assert all(binding["subjects"] == [SUBJECT] for binding in bindings)
+    # Nothing that reaches over the whole cluster.
+    assert not of_kind(manifests, "ClusterRole")
+    assert not of_kind(manifests, "ClusterRoleBinding")
+
+
+def test_no_rule_has_a_wildcard_or_reaches_secrets(helm: str) -> None:
+    for role in of_kind(render(helm), "ClusterRole"):
+        for group, resource, verb in grants(role):
+            assert "*" not in {group, resource, verb}
+            assert resource not in {"secrets", "pods/exec", "nodes", "serviceaccounts/token"}
+            assert verb not in {"escalate", "bind", "impersonate"}
+
+
+def test_users_with_the_clusters_own_roles_may_read_and_change_streams(helm: str) -> None:
+    roles = {role["metadata"]["name"]: role for role in of_kind(render(helm), "ClusterRole")}
+    view, edit = roles[f"{FULL_NAME}-view"], roles[f"{FULL_NAME}-edit"]
+    assert "rbac.authorization.k8s.io/aggregate-to-view" in view["metadata"]["labels"]
+    assert {verb for _, _, verb in grants(view)} == {"get", "list", "watch"}
+    assert "rbac.authorization.k8s.io/aggregate-to-edit" in edit["metadata"]["labels"]
+    assert {group for group, _, _ in grants(edit)} == {"balancedstream.io"}
+    # Conditions are the operator's word.
+    assert not any(resource == "balancedstreams/status" for _, resource, _ in grants(edit))
+
+
+def test_an_account_that_exists_is_used(helm: str) -> None:
+    settings = ("serviceAccount.create=false", "rbac.create=false")
+    manifests = render(helm, *settings, "serviceAccount.name=ours")
+    assert not of_kind(manifests, "ServiceAccount")
+    assert not of_kind(manifests, "ClusterRoleBinding")
+    pod = only(manifests, "Deployment")["spec"]["template"]["spec"]
+    assert pod["serviceAccountName"] == "ours"
+    assert "serviceAccount.name" in render_raw(helm, *settings).stderr
