@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
-from typing import Any
 
 import pytest
 from hypothesis import given, settings
@@ -16,18 +15,11 @@ from simulated import NO_REPORT, PARTITIONS, Luck, Query, find_partition
 
 from balancedstream.core.epochs import (
     HANDOFF_STRATEGIES,
-    Arrival,
     Epoch,
-    Export,
     HandoffStrategy,
-    Piece,
     Wish,
-    advance_epoch,
-    parse_epoch,
     parse_wish,
 )
-from balancedstream.core.routes import MAX_ROUTE
-from balancedstream.errors import InvalidInputError
 
 KEYS = ("a", "b", "c", "d", "e")
 MOVED = Wish({'"a"': 3, '"b"': 1})
@@ -273,19 +265,6 @@ def test_a_zombie_that_writes_its_state_down_last_is_not_believed() -> None:
     assert query.records == dict.fromkeys(KEYS, 4)
 
 
-def test_the_same_report_told_twice_is_one_report() -> None:
-    asked = advance_epoch(Epoch(), Wish({'"a"': 3}), (), 5)
-    export = Export(5, 0, "f", {'"a"': (0, 9)})
-    assert advance_epoch(asked, Wish({'"a"': 3}), (export, export), 6).routes == {'"a"': 3}
-
-
-@pytest.mark.parametrize("batch", [3, 4, 6, 7])
-def test_only_what_the_batch_before_wrote_down_counts(batch: int) -> None:
-    export = Export(batch, 0, "f", {'"a"': (0, 9)})
-    epoch = advance_epoch(Epoch(), Wish({'"a"': 3}), (export,), 6)
-    assert (epoch.routes, epoch.arrivals, epoch.asked) == ({}, {}, ('"a"',))
-
-
 def test_state_that_was_written_down_for_one_place_may_go_to_another() -> None:
     query = Query()
     query.advance(Wish({'"a"': 3}), KEYS)
@@ -320,29 +299,6 @@ def test_what_lies_ahead_of_the_effective_batch_plans_no_batch() -> None:
     assert not Query().advance(replace(MOVED, effective_batch=9))
 
 
-def test_hybrid_handoff_asks_for_the_hottest_keys_first() -> None:
-    wish = Wish({'"c"': 1, '"a"': 2, '"b"': 3}, "hybrid", 2)
-    epoch = advance_epoch(Epoch(), wish, (), 0)
-    assert (epoch.asked, epoch.touched) == (('"c"', '"a"'), ('"c"', '"a"', '"b"'))
-    assert epoch.most == 2
-
-
-@given(st.integers(0, 6), st.integers(1, 6), st.integers(1, 4))
-def test_keys_that_never_hand_anything_over_do_not_hold_up_the_others(
-    stuck_count: int, willing_count: int, share: int
-) -> None:
-    stuck = [f'"s{number}"' for number in range(stuck_count)]
-    willing = [f'"w{number}"' for number in range(willing_count)]
-    wish = Wish(dict.fromkeys([*stuck, *willing], 3), "hybrid", share)
-    epoch = Epoch()
-    # Each that comes may have to wait until all others had their turn.
-    for batch in range(1 + willing_count * (stuck_count + willing_count)):
-        pieces = {key: (0, 9) for key in epoch.asked if key in willing}
-        exports = (Export(batch - 1, 0, str(batch), pieces),) if pieces else ()
-        epoch = advance_epoch(epoch, wish, exports, batch)
-    assert sorted(epoch.routes) == willing
-
-
 def test_of_keys_that_rows_touch_each_task_hands_over_a_share() -> None:
     query = Query()
     wish = Wish({quote(key): 4 for key in KEYS}, "hybrid", share=1)
@@ -361,70 +317,3 @@ def test_a_run_of_losses_only_delays_the_handoff() -> None:
     query.advance(MOVED, KEYS)
     query.advance(MOVED, KEYS)
     assert query.epoch.routes == MOVED.routes
-
-
-names = st.text(st.characters(exclude_categories=["Cs"]), max_size=8)
-numbers = st.integers(0, 2**40)
-epochs = st.builds(
-    Epoch,
-    numbers,
-    numbers,
-    st.dictionaries(names, numbers),
-    st.dictionaries(names, st.builds(Arrival, numbers, st.builds(Piece, names, numbers, numbers))),
-    st.lists(names).map(tuple),
-    st.lists(names).map(tuple),
-    st.none() | numbers,
-)
-wishes = st.builds(
-    Wish,
-    st.dictionaries(names, st.integers(0, MAX_ROUTE)),
-    st.sampled_from(HANDOFF_STRATEGIES),
-    st.integers(1, 2**40),
-    st.none() | numbers,
-)
-
-
-@settings(max_examples=30)
-@given(epochs, wishes)
-def test_epochs_and_wishes_are_read_as_they_were_written(epoch: Epoch, wish: Wish) -> None:
-    assert parse_epoch(epoch.to_json()) == epoch
-    assert parse_epoch(epoch.to_json().encode()) == epoch
-    assert parse_wish(wish.to_json()) == wish
-    assert [*parse_wish(wish.to_json()).routes] == [*wish.routes]
-    assert "\n" not in epoch.to_json() + wish.to_json()
-
-
-@pytest.mark.parametrize("route", [-1, MAX_ROUTE + 1, "3", True, 1.5, None])
-def test_a_route_that_no_row_can_have_is_refused_with_its_key(route: Any) -> None:
-    with pytest.raises(InvalidInputError, match='routes: key "de" must have a whole number'):
-        Wish({'"fr"': 1, '"de"': route})
-
-
-@pytest.mark.parametrize(
-    "text", ["", "{", "[]", "3", "{}", '{"arrivals":{"a":[1]},"asked":[],"touched":[]}']
-)
-def test_what_is_no_epoch_is_refused(text: str) -> None:
-    with pytest.raises(InvalidInputError, match="epoch: is not as it was written"):
-        parse_epoch(text)
-
-
-@pytest.mark.parametrize(
-    "text", ["", "{", "[]", '{"routes":[1]}', '{"to":1}', '{"share":0}', '{"share":"a"}']
-)
-def test_what_is_no_wish_is_refused(text: str) -> None:
-    with pytest.raises(InvalidInputError, match="wish: is not as it was written"):
-        parse_wish(text)
-
-
-@pytest.mark.parametrize(
-    ("fields", "message"),
-    [
-        ({"strategy": "soon"}, "strategy: must be one of eager, lazy, hybrid, not 'soon'"),
-        ({"share": 0}, "share: must be 1 or more keys a batch, not 0"),
-    ],
-)
-def test_a_wish_that_cannot_come_true_is_refused_by_its_field(
-    fields: dict[str, Any], message: str
-) -> None:
-    with pytest.raises(InvalidInputError, match=message):
-        Wish({}, **fields)

@@ -9,7 +9,8 @@ from unittest import mock
 import pytest
 from pyspark.sql import Row
 from pyspark.sql.types import DateType, LongType, StringType, StructType
-from simulated import ENCODING, Handle, ListState, MapState, Timers, ValueState
+from simulated import ENCODING, Timers
+from simulated_state import Handle, ListState, MapState, ValueState
 
 from balancedstream.errors import InvalidInputError
 from balancedstream.keyed import processors
