@@ -1,0 +1,84 @@
+"""What is found possible with a Spark, and the sentence for each thing that is not."""
+
+from __future__ import annotations
+
+from typing import Any
+from unittest import mock
+
+import pytest
+from py4j.protocol import Py4JError
+
+from balancedstream.engine import capabilities
+from balancedstream.engine.capabilities import check_capabilities
+
+CLUSTER = "org.apache.spark.scheduler.cluster.StandaloneSchedulerBackend"
+LOCAL = "org.apache.spark.scheduler.local.LocalSchedulerBackend"
+
+
+def make_session(version: str = "4.3.0", backend: str = CLUSTER) -> Any:
+    session = mock.MagicMock(version=version)
+    session.sparkContext.master = "local[2]" if backend == LOCAL else "spark://here"
+    scheduler = session.sparkContext._jsc.sc.return_value.schedulerBackend.return_value
+    scheduler.getClass.return_value.getName.return_value = backend
+    return session
+
+
+@pytest.fixture(autouse=True)
+def coordinator(monkeypatch: pytest.MonkeyPatch) -> mock.MagicMock:
+    """Spark's, which has the store that the self-test reports where it was reported."""
+    coordinator = mock.MagicMock()
+    found = coordinator.getLocation.return_value
+    found.toString.return_value = "Some(executor_host_executor)"
+    monkeypatch.setattr(capabilities, "start_listener", lambda spark: "the listener")
+    monkeypatch.setattr(capabilities, "find_coordinator", lambda spark: coordinator)
+    return coordinator
+
+
+@pytest.mark.parametrize("version", ["4.2.0", "4.3.0", "4.3.1"])
+def test_with_a_tested_spark_on_a_cluster_all_is_possible(
+    version: str, coordinator: mock.MagicMock
+) -> None:
+    found = check_capabilities(make_session(version))
+    assert (found.placement, found.scaling, found.problems) == (True, True, ())
+    assert found.listener == "the listener"
+    # The store that was only reported for the test is gone.
+    coordinator.deactivateInstances.assert_called_once()
+
+
+def test_a_spark_that_was_never_tested_is_named_and_tried() -> None:
+    found = check_capabilities(make_session("4.9.1"))
+    (problem,) = found.problems
+    assert "4.9.1" in problem
+    assert "4.2 and 4.3" in problem
+    assert found.placement
+
+
+def test_a_spark_without_the_private_api_is_refused_with_its_first_line(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def fail(spark: Any) -> Any:
+        message = "no method place\nat io.py4j"
+        raise Py4JError(message)
+
+    monkeypatch.setattr(capabilities, "start_listener", fail)
+    found = check_capabilities(make_session())
+    assert not found.placement
+    assert found.listener is None
+    (problem,) = found.problems
+    assert "(no method place)" in problem
+    assert "PySpark 4.2 or 4.3" in problem
+
+
+def test_a_store_that_is_not_found_where_it_was_reported_cannot_be_placed(
+    coordinator: mock.MagicMock,
+) -> None:
+    coordinator.getLocation.return_value.toString.return_value = "None"
+    assert not check_capabilities(make_session()).placement
+
+
+def test_a_single_executor_in_the_driver_leaves_nothing_to_balance() -> None:
+    found = check_capabilities(make_session(backend=LOCAL))
+    assert (found.placement, found.scaling) == (False, False)
+    (problem,) = found.problems
+    assert "local[2]" in problem
+    assert "--local MIN:MAX" in problem

@@ -1,0 +1,160 @@
+"""What the engine makes of the rows that its listener reports."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from balancedstream.core.observations import BatchSample, TaskSample
+from balancedstream.engine.engine import (
+    _group_operators,
+    _is_in_rocksdb,
+    _sum_tasks,
+    count_backlog,
+    is_connection_lost,
+)
+from balancedstream.engine.events import BatchFinished, StatefulOperator
+
+COUNT = StatefulOperator((0,), "StateStoreSave", 2)
+JOIN = StatefulOperator((0, 2), "SymmetricHashJoin", 2)
+
+Row = tuple[int, int, int, int, str, int, int, int, int, int]
+
+
+def row(
+    partition: int,
+    executor: str = "a",
+    *,
+    operator: int = 0,
+    stage: int = 7,
+    busy_ms: int = 1500,
+    records: int = 10,
+    state_bytes: int = 100,
+    restore_ms: int = 250,
+    finished_ms: int = 9000,
+) -> Row:
+    """A task's row, as `BatchListener` writes it; the task's index is its partition."""
+    times = (busy_ms, records, state_bytes, restore_ms, finished_ms)
+    return (operator, stage, partition, partition, executor, *times)
+
+
+def sum_tasks(
+    *rows: Row, operator: StatefulOperator = COUNT, ran_on: dict[tuple[int, int], str] | None = None
+) -> tuple[TaskSample, ...]:
+    return _sum_tasks("q", 5, rows, [operator], ran_on or {})
+
+
+# --- tasks ---
+
+
+def test_a_task_is_one_sample_in_seconds_in_the_order_of_partitions() -> None:
+    second, first = row(1, "b"), row(0, "a")
+    assert sum_tasks(second, first) == (
+        TaskSample("q", 0, 0, 5, "a", 1.5, 10, 100, 9.0, 0.0),
+        TaskSample("q", 0, 1, 5, "b", 1.5, 10, 100, 9.0, 0.0),
+    )
+
+
+@pytest.mark.parametrize(
+    ("ran_on", "restore_s"), [({}, 0.0), ({(0, 0): "a"}, 0.0), ({(0, 0): "b"}, 0.25)]
+)
+def test_state_was_restored_only_where_the_partition_ran_elsewhere_before(
+    ran_on: dict[tuple[int, int], str], restore_s: float
+) -> None:
+    (sample,) = sum_tasks(row(0), ran_on=ran_on)
+    assert sample.restore_s == restore_s
+
+
+def test_a_stage_that_ran_twice_costs_twice_and_has_its_state_once() -> None:
+    again = row(0, "b", stage=8, busy_ms=500, records=4, state_bytes=120, finished_ms=9500)
+    (sample,) = sum_tasks(row(0, "a"), again)
+    assert (sample.executor, sample.finished_s) == ("b", 9.5)
+    assert (sample.busy_s, sample.records, sample.state_bytes) == (2.0, 14, 120)
+
+
+def test_an_operator_that_shares_the_task_adds_state_and_no_time_of_its_own() -> None:
+    (sample,) = sum_tasks(row(0), row(0, operator=2, state_bytes=30), operator=JOIN)
+    assert (sample.operator, sample.busy_s, sample.records) == (0, 1.5, 10)
+    assert sample.state_bytes == 130
+
+
+# --- operators ---
+
+
+def known(*ids: int) -> list[dict[str, Any]]:
+    return [{"id": i, "name": f"op{i}", "partitions": 2} for i in ids]
+
+
+def test_operators_that_ran_in_the_same_tasks_count_as_one() -> None:
+    rows = [row(0, operator=2), row(0), row(0, operator=1, stage=9)]
+    operators = _group_operators(known(0, 1, 2), rows, ())
+    assert [(o.id, o.ids, o.name) for o in operators] == [(0, (0, 2), "op0"), (1, (1,), "op1")]
+
+
+def test_operators_that_were_not_seen_in_a_batch_stay_together() -> None:
+    before = (StatefulOperator((0, 2), "op0", 2), StatefulOperator((1,), "op1", 2))
+    assert _group_operators(known(0, 1, 2), [row(0, operator=1)], before) == before
+    assert _group_operators(known(0, 1, 2), [], ()) != before
+
+
+def test_a_batch_has_its_tasks_by_operator_and_partition() -> None:
+    tasks = sum_tasks(row(0), row(1)) + _sum_tasks(
+        "q", 5, [row(1, operator=3)], [StatefulOperator((3,), "StateStoreSave", 2)], {}
+    )
+    batch = BatchFinished("q", BatchSample("q", 5, 9.0, 1.0, 20), tasks, (COUNT,), 0)
+    assert batch.by_operator() == {0: {0: tasks[0], 1: tasks[1]}, 3: {1: tasks[2]}}
+
+
+@pytest.mark.parametrize(
+    ("metrics", "expected"),
+    [
+        ([], True),
+        ([["rocksdbGetCount", "loadedMapCacheHitCount"]], True),
+        ([["rocksdbGetCount"], ["loadedMapCacheHitCount"]], False),
+        ([[]], False),
+    ],
+)
+def test_state_is_in_rocksdb_where_every_store_has_its_metrics(
+    metrics: list[list[str]], expected: bool
+) -> None:
+    operators = [{"customMetrics": dict.fromkeys(names, 1)} for names in metrics]
+    assert _is_in_rocksdb(operators) is expected
+
+
+# --- backlog ---
+
+
+@pytest.mark.parametrize(
+    ("sources", "rows"),
+    [
+        ([], None),
+        ([{}], None),
+        ([{"latestOffset": {"t": {"0": 9}}, "endOffset": {"t": {"0": 9}}}], 0.0),
+        # A partition that nothing was read of yet waits from its beginning.
+        ([{"latestOffset": {"t": {"0": 9, "1": 5}}, "endOffset": {"t": {"0": 4}}}], 10.0),
+        ([{"latestOffset": {"t": {"0": 9}}, "endOffset": {}}], 9.0),
+        # Two topics, and a source that does not say.
+        (
+            [
+                {"latestOffset": {"t": {"0": 9}, "u": {"0": 2}}, "endOffset": {"t": {"0": 8}}},
+                {"latestOffset": None, "endOffset": {"logOffset": 3}},
+            ],
+            3.0,
+        ),
+        # Rates and files have offsets of other kinds.
+        ([{"latestOffset": 7, "endOffset": 5}], None),
+        ([{"latestOffset": {"logOffset": 7}, "endOffset": {"logOffset": 5}}], None),
+    ],
+)
+def test_rows_wait_between_what_was_read_and_the_sources_latest(
+    sources: list[dict[str, Any]], rows: float | None
+) -> None:
+    assert count_backlog(sources) == rows
+
+
+@pytest.mark.parametrize(
+    ("error", "lost"), [(ConnectionRefusedError(), True), (OSError(), True), (ValueError(), False)]
+)
+def test_a_session_that_is_over_is_told_from_an_error_of_ours(error: Exception, lost: bool) -> None:
+    assert is_connection_lost(error) is lost
