@@ -9,6 +9,7 @@ from __future__ import annotations
 import copy
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from types import SimpleNamespace
 from typing import Any
 from unittest import mock
 
@@ -119,18 +120,20 @@ class Task:
         self._timers = Timers(MS_PER_BATCH * context.batch)
         self._reports: list[dict[str, Any]] = []
         self.outputs: list[Output] = []
+        # Plain objects: there are thousands of tasks, and a mock takes a millisecond to make.
+        reports: Any = SimpleNamespace(add=self._reports.extend)
         self._processor = MovableProcessor(
             CountingProcessor(),
             "keys",
             ENCODING,
             "ProcessingTime",
-            mock.Mock(add=self._reports.extend),
+            reports,
             StripRows(StructType().add("key", StringType()), ("key",)),
             StripRows(StructType().add("key", StringType()), ("key",)),
         )
         with (
-            mock.patch.object(processors, "TaskContext"),
-            mock.patch.object(processors, "BatchContext", return_value=context),
+            mock.patch.object(processors, "TaskContext", SimpleNamespace(get=object)),
+            mock.patch.object(processors, "BatchContext", lambda name: context),  # noqa: PT008
         ):
             self._processor.init(self._handle)
 
