@@ -47,8 +47,7 @@ def run_engine(
     monkeypatch: pytest.MonkeyPatch, *events: Event, problems: tuple[str, ...] = ()
 ) -> Any:
     """The session of an application with these events; with a problem, nothing is possible."""
-    possible = not problems
-    engine = Engine([*events], Capabilities("4.3.0", possible, possible, problems))
+    engine = Engine([*events], Capabilities(not problems, problems))
     monkeypatch.setattr(attaching, "SparkEngine", lambda spark: engine)
     return Session()
 

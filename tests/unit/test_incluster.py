@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from api_server import CUT, ApiServer
 from kubernetes import client, config
+from plan_server import CUT, PlanServer
 
 from balancedstream import incluster
 from balancedstream.core.objects import ANSWER_KEY, PLAN_KEY
@@ -49,14 +49,14 @@ def wait_plan(channel: ClusterPlanChannel) -> str:
 
 
 @pytest.fixture
-def server() -> Iterator[ApiServer]:
-    server = ApiServer()
+def server() -> Iterator[PlanServer]:
+    server = PlanServer()
     yield server
     server.close()
 
 
 @pytest.fixture
-def api(server: ApiServer) -> Iterator[Any]:
+def api(server: PlanServer) -> Iterator[Any]:
     configuration = client.Configuration(host=server.url)
     configuration.retries = False
     api = client.CoreV1Api(client.ApiClient(configuration))
@@ -66,7 +66,7 @@ def api(server: ApiServer) -> Iterator[Any]:
 
 @pytest.fixture
 def channel(
-    server: ApiServer, api: Any, monkeypatch: pytest.MonkeyPatch
+    server: PlanServer, api: Any, monkeypatch: pytest.MonkeyPatch
 ) -> Iterator[ClusterPlanChannel]:
     """Started, with shorter pauses than a real one makes."""
     assert incluster.ANSWER_PAUSE_S == 1.0
@@ -100,7 +100,7 @@ def test_what_is_no_name_of_a_stream_is_refused_with_an_example(text: str) -> No
 # --- the API server ---
 
 
-def test_where_no_api_server_is_known_nothing_is_started_and_that_is_said(
+def test_where_no_plan_server_is_known_nothing_is_started_and_that_is_said(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     for name in ("KUBERNETES_SERVICE_HOST", "KUBERNETES_SERVICE_PORT"):
@@ -126,7 +126,7 @@ def test_outside_of_a_pod_the_current_context_is_used(
 
 
 def test_the_executors_of_a_driver_that_was_restarted_are_removed(
-    server: ApiServer, api: Any
+    server: PlanServer, api: Any
 ) -> None:
     server.pods = ["clicks-exec-1", "clicks-exec-2"]
     remove_leftover_executors(api, STREAM)
@@ -140,7 +140,7 @@ def test_the_executors_of_a_driver_that_was_restarted_are_removed(
 
 @pytest.mark.parametrize("status", [404, 403])
 def test_an_executor_that_is_gone_already_is_no_trouble_and_one_that_must_stay_is(
-    server: ApiServer, api: Any, monkeypatch: pytest.MonkeyPatch, status: int
+    server: PlanServer, api: Any, monkeypatch: pytest.MonkeyPatch, status: int
 ) -> None:
     server.pods = ["clicks-exec-1", "clicks-exec-2"]
     list_pods = api.list_namespaced_pod
@@ -164,7 +164,7 @@ def test_an_executor_that_is_gone_already_is_no_trouble_and_one_that_must_stay_i
 
 
 def test_a_plan_that_is_there_at_the_start_is_taken_once(
-    server: ApiServer, api: Any, request: pytest.FixtureRequest
+    server: PlanServer, api: Any, request: pytest.FixtureRequest
 ) -> None:
     server.data = {PLAN_KEY: "first"}
     channel: ClusterPlanChannel = request.getfixturevalue("channel")
@@ -176,7 +176,7 @@ def test_a_plan_that_is_there_at_the_start_is_taken_once(
 
 
 def test_a_plan_that_comes_later_is_taken_from_a_watch_that_goes_on_from_the_list(
-    server: ApiServer, request: pytest.FixtureRequest
+    server: PlanServer, request: pytest.FixtureRequest
 ) -> None:
     server.version = 42
     channel: ClusterPlanChannel = request.getfixturevalue("channel")
@@ -194,7 +194,7 @@ def test_a_plan_that_comes_later_is_taken_from_a_watch_that_goes_on_from_the_lis
 
 
 def test_of_plans_that_nobody_took_the_newest_counts(
-    server: ApiServer, channel: ClusterPlanChannel
+    server: PlanServer, channel: ClusterPlanChannel
 ) -> None:
     for plan in ("first", "second", "third"):
         server.say("MODIFIED", server.config_map({PLAN_KEY: plan}))
@@ -203,7 +203,7 @@ def test_of_plans_that_nobody_took_the_newest_counts(
 
 
 def test_a_plan_that_is_deleted_or_empty_is_no_plan(
-    server: ApiServer, channel: ClusterPlanChannel
+    server: PlanServer, channel: ClusterPlanChannel
 ) -> None:
     server.say("DELETED", server.config_map({PLAN_KEY: "gone"}))
     server.say("MODIFIED", server.config_map(None))
@@ -217,7 +217,7 @@ GONE = {"kind": "Status", "status": "Failure", "code": 410, "reason": "Expired",
 
 @pytest.mark.parametrize("how", ["said in the watch", "as the watch's status"])
 def test_after_a_410_the_plan_is_listed_anew(
-    server: ApiServer, channel: ClusterPlanChannel, how: str
+    server: PlanServer, channel: ClusterPlanChannel, how: str
 ) -> None:
     wait_until(server.watches)
     server.data, server.version = {PLAN_KEY: "newer"}, 99
@@ -232,7 +232,7 @@ def test_after_a_410_the_plan_is_listed_anew(
 
 @pytest.mark.parametrize("rest", [b"", b'{"type": "MODIFIED", "obj'])
 def test_after_a_cut_connection_the_plan_is_listed_anew(
-    server: ApiServer, channel: ClusterPlanChannel, rest: bytes
+    server: PlanServer, channel: ClusterPlanChannel, rest: bytes
 ) -> None:
     wait_until(server.watches)
     server.data = {PLAN_KEY: "meanwhile"}
@@ -242,8 +242,8 @@ def test_after_a_cut_connection_the_plan_is_listed_anew(
     assert wait_plan(channel) == "meanwhile"
 
 
-def test_an_api_server_that_cannot_be_reached_is_asked_again_and_that_is_logged(
-    server: ApiServer, caplog: pytest.LogCaptureFixture, request: pytest.FixtureRequest
+def test_an_plan_server_that_cannot_be_reached_is_asked_again_and_that_is_logged(
+    server: PlanServer, caplog: pytest.LogCaptureFixture, request: pytest.FixtureRequest
 ) -> None:
     server.data = {PLAN_KEY: "first"}
     server.failures.extend([503, 401])
@@ -260,7 +260,7 @@ def test_an_api_server_that_cannot_be_reached_is_asked_again_and_that_is_logged(
 
 
 def test_an_answer_is_patched_into_the_streams_own_config_map(
-    server: ApiServer, channel: ClusterPlanChannel
+    server: PlanServer, channel: ClusterPlanChannel
 ) -> None:
     channel.send_answer(Answer(7, "epoch 7 is older than 8"))
     wait_until(server.patches)
@@ -272,7 +272,7 @@ def test_an_answer_is_patched_into_the_streams_own_config_map(
 
 
 def test_between_two_answers_is_a_pause_and_only_the_newest_is_sent(
-    server: ApiServer, channel: ClusterPlanChannel
+    server: PlanServer, channel: ClusterPlanChannel
 ) -> None:
     channel.send_answer(Answer(1))
     wait_until(server.patches)
@@ -285,7 +285,7 @@ def test_between_two_answers_is_a_pause_and_only_the_newest_is_sent(
 
 
 def test_an_answer_that_was_refused_is_sent_again(
-    server: ApiServer, channel: ClusterPlanChannel
+    server: PlanServer, channel: ClusterPlanChannel
 ) -> None:
     wait_until(server.watches)
     server.failures.append(500)
@@ -297,7 +297,7 @@ def test_an_answer_that_was_refused_is_sent_again(
 
 
 def test_nothing_is_sent_where_there_is_nothing_to_answer(
-    server: ApiServer, channel: ClusterPlanChannel
+    server: PlanServer, channel: ClusterPlanChannel
 ) -> None:
     wait_until(server.watches)
     channel.close()

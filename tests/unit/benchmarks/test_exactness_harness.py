@@ -219,7 +219,7 @@ def test_files_that_a_restart_took_together_are_written_as_one(tmp_path: Path) -
 
 
 def test_the_input_has_late_and_repeated_rows_and_skewed_keys() -> None:
-    files = inputs.draw_rows("orders")
+    files: Any = inputs.draw_rows("orders")
     rows = [json.dumps(row) for file in files for row in file]
     assert len(set(rows)) < 0.9 * len(rows)
     keys = Counter(row["key"] for file in files for row in file)

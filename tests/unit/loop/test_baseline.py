@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import pytest
-from scripted import ScriptedEngine, SilentView
+from scripted import RecordingSpectator, ScriptedEngine
 
 from balancedstream.attaching import attach
 from balancedstream.core.observations import BatchSample, TaskSample
@@ -41,9 +41,9 @@ def batch(
 
 def run(
     events: Sequence[Event], baseline_batches: int, policy: Policy | None = None
-) -> tuple[ScriptedEngine, History, SilentView]:
+) -> tuple[ScriptedEngine, History, RecordingSpectator]:
     engine = ScriptedEngine(list(events), {"a": 1, "b": 1})
-    history, view = History(RunInfo("test", 1000.0, 2, "4.3.0", "3.11")), SilentView()
+    history, view = History(RunInfo("test", 1000.0, 2, "4.3.0", "3.11")), RecordingSpectator()
     controller = Controller(
         engine,
         policy or Policy(),
@@ -113,10 +113,10 @@ def test_a_baseline_waits_for_every_query_with_state_and_names_the_slowest() -> 
 
 
 def test_a_baseline_does_not_wait_for_queries_without_state_or_at_their_end() -> None:
-    stateless = [batch(0, "stateless", busy_s=())]
+    stateless: list[Event] = [batch(0, "stateless", busy_s=())]
     _, history, _ = run([*stateless, *(batch(n) for n in range(3))], 2)
     assert moved_after(history) == [2]
-    other = [batch(0, "other"), QueryEnded("other", None)]
+    other: list[Event] = [batch(0, "other"), QueryEnded("other", None)]
     _, history, _ = run([*other, *(batch(n) for n in range(3))], 2)
     assert moved_after(history) == [2]
 
@@ -128,7 +128,7 @@ def test_a_query_that_starts_after_the_baseline_does_not_begin_it_again() -> Non
 
 def test_batches_of_a_query_that_runs_again_and_again_add_up() -> None:
     ended = QueryEnded("q", None)
-    again = [batch(0), batch(1), ended, batch(2), batch(3), ended, batch(4), batch(5)]
+    again: list[Event] = [batch(0), batch(1), ended, batch(2), batch(3), ended, batch(4), batch(5)]
     _, history, _ = run(again, 3)
     assert moved_after(history) == [5]
 

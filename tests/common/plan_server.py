@@ -43,7 +43,7 @@ class Request:
         return self.query.get("watch") == "true"
 
 
-class ApiServer(ThreadingHTTPServer):
+class PlanServer(ThreadingHTTPServer):
     """Serves on a free port of 127.0.0.1 until it is closed.
 
     Attributes:
@@ -113,7 +113,7 @@ class ApiServer(ThreadingHTTPServer):
 
 
 class _Handler(BaseHTTPRequestHandler):
-    server: ApiServer
+    server: PlanServer
     protocol_version = "HTTP/1.1"
 
     def do_GET(self) -> None:
