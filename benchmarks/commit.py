@@ -11,20 +11,11 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from harness import (
-    Case,
-    alternate,
-    await_progress,
-    close_session,
-    count_keys,
-    create_session,
-    draw_uniform,
-    prepare,
-    read_rows,
-    remove_folder,
-    run,
-    start_query,
-)
+from harness.benchmark import alternate, prepare, remove_folder, run
+from harness.measuring import await_progress
+from harness.results import Case
+from harness.rows import count_keys, draw_uniform, read_rows, start_query
+from harness.sessions import close_session, create_session
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F  # noqa: N812
 

@@ -19,17 +19,12 @@ from itertools import islice
 from typing import Any
 
 import pandas as pd
-from harness import (
-    Bench,
-    Case,
-    alternate,
-    open_session,
-    prepare,
-    read_rows,
-    run,
-    use_own_workers,
-    watching,
-)
+from harness.arms import Bench
+from harness.benchmark import alternate, prepare, run
+from harness.measuring import watching
+from harness.results import Case
+from harness.rows import read_rows
+from harness.sessions import open_session, use_own_workers
 from pyspark.sql import DataFrame, Row
 from pyspark.sql import functions as F  # noqa: N812
 from pyspark.sql.streaming import StatefulProcessor, StatefulProcessorHandle

@@ -17,19 +17,12 @@ from dataclasses import asdict, dataclass
 from itertools import count
 from typing import Any
 
-from harness import (
-    DEFAULT_POLICY,
-    Bench,
-    Case,
-    draw_rank,
-    draw_uniform,
-    measure_balance,
-    open_session,
-    prepare,
-    read_rows,
-    run,
-    use_own_workers,
-)
+from harness.arms import Bench
+from harness.benchmark import prepare, run
+from harness.measuring import DEFAULT_POLICY, measure_balance
+from harness.results import Case
+from harness.rows import draw_rank, draw_uniform, read_rows
+from harness.sessions import open_session, use_own_workers
 from pyspark.sql import DataFrame, Row
 from pyspark.sql import functions as F  # noqa: N812
 from pyspark.sql.streaming import StatefulProcessor, StatefulProcessorHandle

@@ -17,22 +17,11 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from harness import (
-    PATIENCE_S,
-    Benchmark,
-    Case,
-    MeasurementError,
-    alternate,
-    await_that,
-    check_alive,
-    open_session,
-    prepare,
-    read_rows,
-    remove_folder,
-    run,
-    start_query,
-    wait_per_row,
-)
+from harness.benchmark import Benchmark, MeasurementError, alternate, prepare, remove_folder, run
+from harness.measuring import PATIENCE_S, await_that, check_alive
+from harness.results import Case
+from harness.rows import read_rows, start_query, wait_per_row
+from harness.sessions import open_session
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
 from pyspark.sql.streaming import StreamingQuery

@@ -10,22 +10,12 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from harness import (
-    Bench,
-    Case,
-    alternate,
-    await_progress,
-    balancing,
-    count_keys,
-    draw_rank,
-    draw_uniform,
-    measure_balance,
-    open_session,
-    prepare,
-    read_rows,
-    run,
-    wait_per_row,
-)
+from harness.arms import Bench
+from harness.benchmark import alternate, prepare, run
+from harness.measuring import await_progress, balancing, measure_balance
+from harness.results import Case
+from harness.rows import count_keys, draw_rank, draw_uniform, read_rows, wait_per_row
+from harness.sessions import open_session
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F  # noqa: N812
 from pyspark.sql.streaming import StreamingQuery

@@ -14,23 +14,11 @@ from pathlib import Path
 from statistics import fmean
 from typing import Any
 
-from harness import (
-    Case,
-    MeasuringEngine,
-    alternate,
-    await_that,
-    balancing,
-    count_keys,
-    draw_uniform,
-    make_folder,
-    open_session,
-    prepare,
-    read_rows,
-    run,
-    start_query,
-    wait_per_row,
-    watching,
-)
+from harness.benchmark import alternate, make_folder, prepare, run
+from harness.measuring import MeasuringEngine, await_that, balancing, watching
+from harness.results import Case
+from harness.rows import count_keys, draw_uniform, read_rows, start_query, wait_per_row
+from harness.sessions import open_session
 from pyspark import SparkStageInfo
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F  # noqa: N812

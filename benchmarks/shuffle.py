@@ -6,49 +6,48 @@ the same UDF as ours: random follows from a hash of the row, and all-knowing is 
 what is known.
 
 `--overhead` times what measuring adds to a function that does nothing. `--simulate` does without
-Spark, see `shuffle_simulation.py`: a line of its results is one case with all its repetitions, for
+Spark, see `shuffle_simulation`: a line of its results is one case with all its repetitions, because
 a run takes a moment.
 """
 
 from __future__ import annotations
 
-import argparse
 import os
 import sys
-import tempfile
 import time
-from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import Executor, ProcessPoolExecutor
-from dataclasses import asdict, dataclass, replace
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
 from statistics import median
 from typing import Any
 
 import numpy as np
-import pandas as pd
-import pyarrow as pa
-import shuffle_simulation as simulation
-from harness import (
-    REPOSITORY,
-    Benchmark,
-    Case,
-    alternate,
-    await_progress,
-    describe_code,
-    draw_rank,
-    draw_uniform,
-    open_session,
-    prepare,
-    read_rows,
-    remove_folder,
-    run,
-    start_query,
-    use_own_workers,
-)
+from harness.benchmark import Benchmark, alternate, prepare, remove_folder, run
+from harness.measuring import await_progress
+from harness.results import Case
+from harness.rows import draw_rank, draw_uniform, read_rows, start_query
+from harness.sessions import open_session, use_own_workers
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
-from shuffle_simulation import EXECUTORS, ITEMS, simulate
+from shuffle_cases import (
+    ARMS,
+    BRIEFEST_CASE,
+    BRIEFEST_REPETITIONS,
+    COMPARED_ARMS,
+    EVEN_REPETITIONS,
+    LONG_CASES,
+    RARE_ITEMS_CASE,
+    SMOKE_LOAD,
+    SPARK_CASES,
+    WARM_UP,
+    WARM_UP_LOAD,
+    Load,
+    find_load,
+)
+from shuffle_overhead import measure_overhead
+from shuffle_simulation.cases import simulate_all
+from shuffle_simulation.load import EXECUTORS, ITEMS
 
 import balancedstream
 from balancedstream.core.costs import LearntCosts
@@ -57,104 +56,8 @@ from balancedstream.core.sketches import CostSketch
 from balancedstream.engine.session import LocalExecutors
 from balancedstream.shuffling.collecting import watch
 from balancedstream.shuffling.folders import CostFolder
-from balancedstream.shuffling.joining import ARROW, join_outputs, make_pandas_form
 from balancedstream.shuffling.routing import ROUTED, make_router
 from balancedstream.shuffling.sketching import SketchFiller
-from balancedstream.shuffling.timing import (
-    FunctionMeter,
-    HiddenColumns,
-    Piece,
-    cut_arrow,
-    cut_pandas,
-)
-
-ZIPF = (0.0, 0.5, 1.0, 1.5, 2.0, 2.5, 3.0)
-COSTS = ("independent", "frequent dear", "frequent cheap", "constant")
-CHANGED_ZIPF = (0.0, 1.0, 2.0)
-"""Where an executor becomes slow, or costs shift."""
-LONG_WARM_UP: Case = {"zipf": 1.5, "costs": "frequent cheap", "slowed": 0, "warm_up_batches": 128}
-"""Where dear items are rare, it takes long until most of them were seen."""
-
-REPETITIONS = 60
-FIRST_SEED = 100
-"""With those below, the thresholds and the size of the sketch were chosen."""
-
-
-@dataclass(frozen=True)
-class Load:
-    """What every arm gets.
-
-    Attributes:
-        rows_per_batch: rows in every batch.
-        batches: that are measured.
-        warm_up_batches: before them; costs are learnt meanwhile.
-        least_ms: what the cheapest item costs.
-        most_ms: what the dearest item costs.
-    """
-
-    rows_per_batch: int = 400
-    batches: int = 8
-    warm_up_batches: int = 4
-    least_ms: int = 1
-    most_ms: int = 64
-
-
-PIECES = 10_000
-"""What measuring costs is timed with so many pieces."""
-
-LONG_LOAD = Load(batches=5, warm_up_batches=3)
-LONG_RUN_LOAD = Load(batches=8, warm_up_batches=12)
-EVEN_ITEMS_LOAD = Load(batches=8, warm_up_batches=24)
-"""Where items are nearly as frequent as each other: they were seen two or three times each."""
-
-SHORT_BATCHES_LOAD = Load(batches=24, warm_up_batches=24)
-RARE_ITEMS_LOAD = Load(batches=24, warm_up_batches=328)
-"""Where dear items are rare: 131,200 rows have been when it is measured."""
-
-WARM_UP_LOAD = Load(rows_per_batch=4000, batches=96, warm_up_batches=0, least_ms=0, most_ms=0)
-SMOKE_LOAD = Load(rows_per_batch=100, batches=2, warm_up_batches=3)
-ARMS: tuple[str, ...] = ("random", "round robin", "ours", "all-knowing")
-"""Those that are compared most closely run one after the other."""
-
-EVEN_REPETITIONS = 6
-"""Queries of a session become faster one after another, by up to a tenth where batches take 0.4 s.
-So each of two arms runs before the other as often as after it."""
-
-BRIEFEST = (1.5, "frequent cheap")
-BRIEFEST_CASE: Case = {"zipf": BRIEFEST[0], "costs": BRIEFEST[1]}
-RARE_ITEMS_CASE: Case = {
-    **BRIEFEST_CASE,
-    "rows_per_batch": RARE_ITEMS_LOAD.rows_per_batch,
-    "warm_up_batches": RARE_ITEMS_LOAD.warm_up_batches,
-}
-BRIEFEST_REPETITIONS = 12
-"""In batches of a third of a second chance is a tenth: more of them are compared."""
-
-SPARK_CASES = (
-    (0.0, "independent"),
-    (0.5, "independent"),
-    (1.0, "independent"),
-    (2.0, "independent"),
-    (3.0, "independent"),
-    (1.0, "constant"),
-    (1.0, "frequent dear"),
-    BRIEFEST,
-)
-"""Uniform to very uneven, and all ways in which costs may follow; all of both are simulated."""
-
-WARM_UP: Case = {"zipf": 1.0, "costs": "constant", "repetition": 0}
-COMPARED_ARMS = ("round robin", "ours")
-KNOWING_ARMS = (*COMPARED_ARMS, "all-knowing")
-LONG_CASES = (
-    (1.0, "constant", 800, LONG_LOAD, COMPARED_ARMS),
-    (0.0, "independent", 800, LONG_LOAD, COMPARED_ARMS),
-    (1.5, "frequent cheap", 6400, LONG_LOAD, COMPARED_ARMS),
-    (1.0, "constant", 400, LONG_RUN_LOAD, COMPARED_ARMS),
-    (0.0, "independent", 400, LONG_RUN_LOAD, COMPARED_ARMS),
-    (0.5, "independent", 400, EVEN_ITEMS_LOAD, KNOWING_ARMS),
-    (1.5, "frequent cheap", 400, SHORT_BATCHES_LOAD, COMPARED_ARMS),
-)
-"""Where routing may cost more than it brings, in batches of 3 to 6 s; and longer runs."""
 
 
 @dataclass(frozen=True)
@@ -316,108 +219,6 @@ def warm_up(benchmark: Benchmark, spark: SparkSession) -> None:
     load = SMOKE_LOAD if benchmark.smoke else WARM_UP_LOAD
     for arm in COMPARED_ARMS:
         Bench(benchmark, spark, load).run_arm(WARM_UP, arm)
-
-
-def find_load(case: Case) -> tuple[Load, tuple[str, ...]] | None:
-    """The load of one of `LONG_CASES` or the like, and its arms; None for another case."""
-    if "warm_up_batches" in case:
-        return RARE_ITEMS_LOAD, KNOWING_ARMS
-    for zipf, costs, rows, load, arms in LONG_CASES:
-        if (zipf, costs, rows) == (case["zipf"], case["costs"], case.get("rows_per_batch")):
-            return replace(load, rows_per_batch=rows), arms
-    return None
-
-
-def list_simulated(*, smoke: bool) -> list[Case]:
-    """All combinations; something changes in a few of them."""
-    if smoke:
-        return [{"zipf": 1.0, "costs": "independent", "slowed": slowed} for slowed in (0, 1)]
-    cases: list[Case] = [{"zipf": z, "costs": c, "slowed": 0} for z in ZIPF for c in COSTS]
-    cases += [{"zipf": z, "costs": "shifting", "slowed": 0} for z in CHANGED_ZIPF]
-    cases += [{"zipf": z, "costs": "independent", "slowed": 1} for z in CHANGED_ZIPF]
-    return [*cases, LONG_WARM_UP]
-
-
-def simulate_cases(
-    benchmark: Benchmark, setting: simulation.Setting, repetitions: int, workers: Executor
-) -> None:
-    """Simulates the cases that have no result yet."""
-    settings = {
-        "executors": EXECUTORS,
-        "items": ITEMS,
-        "repetitions": repetitions,
-        "first_seed": FIRST_SEED,
-    }
-    seeds = range(FIRST_SEED, FIRST_SEED + repetitions)
-    for case in benchmark.find_missing(list_simulated(smoke=benchmark.smoke)):
-        warm_up = int(case.get("warm_up_batches", setting.warm_up_batches))
-        batches = setting.batches - setting.warm_up_batches + warm_up
-        own = replace(setting, warm_up_batches=warm_up, batches=batches)
-        runs = list(workers.map(partial(simulate, case, own), seeds))
-        measured = simulation.summarize(runs, own)
-        benchmark.record(None, case, asdict(own) | settings, measured)
-        benchmark.tell(simulation.describe(case, measured))
-
-
-def simulate_all() -> None:
-    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
-    parser.add_argument("--simulate", action="store_true", help="without Spark")
-    parser.add_argument(
-        "--smoke", action="store_true", help="two small cases, to see that it works"
-    )
-    parser.add_argument("--repetitions", type=int, default=REPETITIONS, help="runs of each case")
-    parser.add_argument("--out", type=Path, metavar="FILE", help="for the results")
-    options = parser.parse_args()
-    with tempfile.TemporaryDirectory(prefix="shuffle-") as work:
-        folder = Path(work) if options.smoke else REPOSITORY / "benchmarks" / "results"
-        results = options.out or folder / "shuffle_simulated.jsonl"
-        name = "shuffle, simulated"
-        benchmark = Benchmark(name, Path(work), results, options.smoke, describe_code())
-        setting, repetitions = (
-            (simulation.SMOKE, 2) if options.smoke else (simulation.Setting(), options.repetitions)
-        )
-        with ProcessPoolExecutor(len(os.sched_getaffinity(0))) as workers:
-            simulate_cases(benchmark, setting, repetitions, workers)
-
-
-def measure_overhead() -> None:
-    """What a piece of one row costs to cut, measure and join.
-
-    The function does nothing, and all items are distinct.
-    """
-    file = REPOSITORY / "benchmarks" / "results" / "shuffle_overhead.jsonl"
-    benchmark = Benchmark("shuffle, overhead", file.parent, file, smoke=False, code=describe_code())
-    chance = np.random.default_rng(1)
-    columns: dict[str, Any] = {
-        "item": chance.integers(0, 2**60, PIECES),
-        "estimated_s": chance.random(PIECES),
-        "number": np.arange(PIECES),
-        "text": [f"text {n}" for n in range(PIECES)],
-    }
-    frame = pd.DataFrame(columns)
-    batch = pa.RecordBatch.from_pandas(frame)
-    pieces = [Piece(item, 1, 0.001, None) for item in columns["item"]]
-    hidden = HiddenColumns("item", "estimated_s")
-    ways: dict[str, tuple[Callable[[], list[Piece[Any]]], Callable[[Any], Iterator[Any]]]] = {
-        "pandas": (
-            lambda: cut_pandas(frame, hidden),
-            partial(join_outputs, form=make_pandas_form()),
-        ),
-        "Arrow": (lambda: cut_arrow(batch, hidden), partial(join_outputs, form=ARROW)),
-        "rows": (lambda: pieces, iter),
-    }
-    cases: list[Case] = [{"way": way, "repetition": n} for way in ways for n in range(1, 6)]
-    for case in benchmark.find_missing(cases):
-        # The first pass is slower, whatever it does.
-        for _ in range(2):
-            meter = FunctionMeter[Any, Any]("f", CostSketch(0.001, 0.1, seed=0))
-            began_s = time.perf_counter()
-            cut, join = ways[str(case["way"])]
-            for _ in join(meter.run(iter, (cut() for _ in range(1)))):
-                pass
-            meter.summarize()
-            piece_us = (time.perf_counter() - began_s) / PIECES * 1e6
-        benchmark.record(None, case, {"pieces": PIECES}, {"piece_us": round(piece_us, 2)})
 
 
 def main() -> None:

@@ -13,17 +13,11 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 import hot_keys
-from harness import (
-    Bench,
-    Benchmark,
-    Case,
-    draw_uniform,
-    open_session,
-    prepare,
-    read_rows,
-    run,
-    use_own_workers,
-)
+from harness.arms import Bench
+from harness.benchmark import Benchmark, prepare, run
+from harness.results import Case
+from harness.rows import draw_uniform, read_rows
+from harness.sessions import open_session, use_own_workers
 from hot_keys import EXECUTORS
 from pyspark.cloudpickle import register_pickle_by_value
 from pyspark.sql import DataFrame, Row

@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any
 
 from cluster import open_site
-from harness import Benchmark, MeasurementError, prepare
+from harness.benchmark import Benchmark, MeasurementError, prepare
 from installing import Operator
 from kube import Kube
 from prometheus_client.parser import text_string_to_metric_families

@@ -16,7 +16,8 @@ from datetime import datetime
 from typing import Any
 
 from cluster import open_site, open_stream
-from harness import Benchmark, Case, MeasurementError, prepare
+from harness.benchmark import Benchmark, MeasurementError, prepare
+from harness.results import Case
 from hotkeys import find_keys_of_one_executor
 from monitoring import SCRAPE_INTERVAL_S, Prometheus
 from producing import PacedProducer, ZipfKeys

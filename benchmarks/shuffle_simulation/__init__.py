@@ -1,0 +1,1 @@
+"""The cost-aware shuffle without Spark: what `benchmarks/shuffle.py --simulate` runs."""

@@ -1,0 +1,25 @@
+from __future__ import annotations
+
+import doctest
+import sys
+from pathlib import Path
+
+import pytest
+
+sys.path.append(str(Path(__file__).parents[3] / "benchmarks"))
+
+import summarize
+from harness import results
+from shuffle_simulation import measuring, scheduling, simulation
+from tables import markdown
+
+
+@pytest.mark.parametrize(
+    "module",
+    [measuring, scheduling, simulation, summarize, results, markdown],
+    ids=lambda module: module.__name__,
+)
+def test_the_examples_in_docstrings_hold(module):
+    outcome = doctest.testmod(module)
+    assert outcome.attempted > 0
+    assert outcome.failed == 0

@@ -1,0 +1,46 @@
+"""What the benchmarks wrote: old results are read, and the page has their tables."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+
+import pytest
+
+sys.path.append(str(Path(__file__).parents[3] / "benchmarks"))
+
+import summarize
+from harness.results import REPOSITORY, RESULTS, read_results
+
+PAGE = REPOSITORY / "docs" / "performance.md"
+
+
+def test_a_file_that_is_not_there_has_no_results(tmp_path: Path) -> None:
+    assert read_results(tmp_path / "none.jsonl") == []
+
+
+def test_fields_of_old_results_have_todays_names(tmp_path: Path) -> None:
+    old = {"measured": {"load_s_per_move": 2.0, "back": {"load_s": [3.0]}}}
+    new = {"measured": {"restore_s_per_move": 2.0, "back": {"restore_s": [3.0]}}}
+    file = tmp_path / "results.jsonl"
+    file.write_text(f"{json.dumps(old)}\n{json.dumps(new)}\n")
+    assert read_results(file) == [new, new]
+
+
+@pytest.mark.parametrize("name", summarize.TABLES)
+def test_every_table_has_its_place_on_the_page(name: str) -> None:
+    page = PAGE.read_text("utf-8")
+    assert page.count(f"<!-- {name}: begin -->") == 1
+    assert page.count(f"<!-- {name}: end -->") == 1
+
+
+def test_the_tables_of_the_page_are_those_of_the_results(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    page = tmp_path / "performance.md"
+    page.write_text(PAGE.read_text("utf-8"))
+    command = ["summarize.py", "--results", str(RESULTS), "--page", str(page)]
+    monkeypatch.setattr(sys, "argv", command)
+    summarize.main()
+    assert page.read_text() == PAGE.read_text("utf-8")
