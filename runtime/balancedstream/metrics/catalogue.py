@@ -31,18 +31,26 @@ METRICS = {
         ("version", "spark_version", "python_version"), "Always 1; the labels say what runs here."
     ),
     "plan_epoch": Series((), "Epoch of the plan in force; 0 before the first one."),
-    "moves_total": Series((), "Moves of state partitions that were begun."),
-    "moves_settled_total": Series((), "Moves whose partition ran on its target."),
-    "key_moves_total": Series((), "Keys that were to go to another state partition."),
-    "key_moves_settled_total": Series((), "Keys that came there, with their state."),
-    "move_fixed_seconds": Series((), "What loading a moved partition costs, however small it is."),
-    "move_bytes_per_second": Series((), "How fast state beyond that is loaded."),
-    "move_key_seconds": Series((), "What a key costs where it leaves, or comes to, a partition."),
+    "moves_total": Series((), "Moves of state partitions that have begun."),
+    "moves_settled_total": Series((), "Moves whose partition has run on its target executor."),
+    "key_moves_total": Series((), "Keys assigned to another state partition."),
+    "key_moves_settled_total": Series(
+        (), "Keys that reached their target partition, with their state."
+    ),
+    "move_fixed_seconds": Series(
+        (), "Fixed time to restore a moved partition, however small its state is."
+    ),
+    "move_bytes_per_second": Series(
+        (), "Rate at which the state of a moved partition is restored, beside the fixed time."
+    ),
+    "move_key_seconds": Series(
+        (), "Time that one key costs the partition it leaves, or the one it enters."
+    ),
     "scale_actions_total": Series(
-        ("direction",), "Changes of the number of executors asked for: out adds, in removes."
+        ("direction",), "Changes of the requested number of executors: out adds, in removes."
     ),
     "executors": Series((), "Executors that take work."),
-    "executors_wanted": Series((), "Executors asked for; absent until the first scale action."),
+    "executors_wanted": Series((), "Executors requested; absent before the first scale action."),
     "executor_cores": Series(("executor",), "Cores of a live executor."),
     "batches_total": Series(QUERY, "Finished micro-batches."),
     "last_batch_id": Series(QUERY, "Number of the last finished micro-batch."),
@@ -55,56 +63,61 @@ METRICS = {
     "input_rows_total": Series(QUERY, "Rows read from the sources."),
     "input_rows_per_second": Series(
         QUERY,
-        "Rows of the last batch per second from the previous batch's start to its own; absent "
-        "until a second batch.",
+        "Rows of the last batch per second between the previous batch's start and its own; "
+        "absent before the second batch.",
     ),
     "processed_rows_per_second": Series(
         QUERY, "Rows of the last batch per second of its duration."
     ),
-    "backlog_rows": Series(QUERY, "Rows that wait at the sources; absent where no source says."),
+    "backlog_rows": Series(
+        QUERY, "Rows that wait at the sources; absent where no source reports them."
+    ),
     "keys_under_way": Series(
-        QUERY, "Keys that are not yet where they shall be; absent where no key is balanced."
+        QUERY, "Keys that are not yet in their target partition; absent where no key is balanced."
     ),
     "last_key_arrival_batch": Series(
-        QUERY, "Last batch in which keys came to other state partitions; absent before the first."
+        QUERY, "Last batch in which keys reached their target partition; absent before the first."
     ),
-    "task_failures_total": Series(QUERY, "Task attempts that failed; Spark tries them again."),
+    "task_failures_total": Series(QUERY, "Failed task attempts; Spark retries them."),
     "decisions_total": Series(
         (*_OPERATOR, "kind"),
-        "Balancing decisions by what they came to: move, scale, unsplittable, hold or none.",
+        "Balancing decisions by kind: move, scale, unsplittable, hold or none.",
     ),
     "imbalance_ratio": Series(
-        _OPERATOR, "Busy time per core of the hottest executor over the mean; 1 is level."
+        _OPERATOR, "Busy time per core of the hottest executor over the mean; 1 is balanced."
     ),
     "imbalance_bound_ratio": Series(
-        _OPERATOR, "The least imbalance that any placement of the partitions could reach."
+        _OPERATOR, "The least imbalance that any placement of the partitions can reach."
     ),
-    "moves_under_way": Series(_OPERATOR, "State partitions that are not yet where they shall be."),
-    "partitions": Series(_OPERATOR, "State partitions that ran so far."),
+    "moves_under_way": Series(
+        _OPERATOR, "State partitions that are not yet on their target executor."
+    ),
+    "partitions": Series(_OPERATOR, "State partitions that have run so far."),
     "partitions_hidden": Series(
-        _OPERATOR, "State partitions that have no series of their own, to bound their number."
+        _OPERATOR, "State partitions without series of their own, beyond the limit on series."
     ),
     "executor_busy_seconds_total": Series(
-        _EXECUTOR, "Run time of the operator's tasks on a live executor, loading of state included."
+        _EXECUTOR,
+        "Run time of the operator's tasks on a live executor, restoring of state included.",
     ),
     "executor_state_restore_seconds_total": Series(
-        _EXECUTOR, "The part of the executor's busy seconds that went into loading state."
+        _EXECUTOR, "The part of the executor's busy seconds spent on restoring state."
     ),
     "executor_records_total": Series(
         _EXECUTOR, "Rows that the operator's tasks on a live executor read from the shuffle."
     ),
     "executor_state_bytes": Series(
-        _EXECUTOR, "Size of the state of the partitions that ran last on a live executor."
+        _EXECUTOR, "Size of the state of the partitions that last ran on a live executor."
     ),
-    "executor_partitions": Series(_EXECUTOR, "State partitions that ran last on a live executor."),
+    "executor_partitions": Series(_EXECUTOR, "State partitions that last ran on a live executor."),
     "hot_key_busy_seconds": Series(
-        _KEY, "What one of the hottest keys of a balanced operator took in the last batch."
+        _KEY, "Time that one of the hottest keys of a balanced operator took in the last batch."
     ),
     "partition_busy_seconds_total": Series(
-        _PARTITION, "Run time of the partition's tasks, loading of state included."
+        _PARTITION, "Run time of the partition's tasks, restoring of state included."
     ),
     "partition_state_restore_seconds_total": Series(
-        _PARTITION, "The part of the partition's busy seconds that went into loading state."
+        _PARTITION, "The part of the partition's busy seconds spent on restoring state."
     ),
     "partition_records_total": Series(
         _PARTITION, "Rows that the partition's tasks read from the shuffle."
@@ -113,34 +126,36 @@ METRICS = {
         _PARTITION, "Size of the partition's state after its last batch."
     ),
     "shuffle_batches_total": Series(
-        (*_SHUFFLE, "routed"), "Micro-batches of a cost-aware shuffle: by estimates or round robin."
+        (*_SHUFFLE, "routed"),
+        "Micro-batches of a cost-aware shuffle, routed by estimates or round robin.",
     ),
     "shuffle_trusted": Series(
-        _SHUFFLE, "1 where the next micro-batch is routed by estimated costs, 0 for round robin."
+        _SHUFFLE, "1 if the next micro-batch is routed by estimated costs, 0 if round robin."
     ),
     "shuffle_untrusted_batches": Series(
         _SHUFFLE,
-        "Micro-batches in a row after whose judgement the estimates were not trusted; 0 where they "
-        "are.",
+        "Micro-batches in a row that left the estimates untrusted; 0 while they are trusted.",
     ),
     "shuffle_estimate_error_ratio": Series(
         _SHUFFLE,
-        "Error of the estimates in the last batch that judged them, as a part of all cost.",
+        "Error of the estimates in the last batch that judged them, as a part of the total cost.",
     ),
     "shuffle_equal_error_ratio": Series(
-        _SHUFFLE, "The same error if all rows were taken to cost the same: what round robin does."
+        _SHUFFLE, "The same error if all rows had the same estimate, as round robin assumes."
     ),
     "shuffle_imbalance_ratio": Series(
-        _SHUFFLE, "Real load of the dearest partition of the last batch over the mean; 1 is level."
+        _SHUFFLE,
+        "Real load of the most loaded partition of the last batch over the mean; 1 is balanced.",
     ),
     "shuffle_estimated_seconds_total": Series(
-        _SHUFFLE_PARTITION, "Load of one partition of the shuffle by the estimates."
+        _SHUFFLE_PARTITION, "Estimated load of one partition of the shuffle."
     ),
     "shuffle_real_seconds_total": Series(
-        _SHUFFLE_PARTITION, "What the function took for the rows of one partition of the shuffle."
+        _SHUFFLE_PARTITION,
+        "Time that the function took for the rows of one partition of the shuffle.",
     ),
     "partition_executor_info": Series(
-        (*_PARTITION, "executor"), "Always 1; the executor that ran the partition last."
+        (*_PARTITION, "executor"), "Always 1; the executor that last ran the partition."
     ),
 }
 

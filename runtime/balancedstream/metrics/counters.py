@@ -1,22 +1,57 @@
-"""What has been counted so far, by query, operator, executor, partition and shuffle."""
+"""What has been counted so far: of the application and each query, operator, partition, shuffle."""
 
 from __future__ import annotations
 
+import heapq
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import get_args
 
 from balancedstream.core.decisions import DecisionKind
 from balancedstream.core.observations import BatchSample, KeySample, ShuffleRecord, TaskSample
+from balancedstream.core.restoring import RestoreCost
 from balancedstream.metrics.catalogue import BATCH_DURATION_BUCKETS_S
+
+STAY_FACTOR = 1.25
+"""A shown partition gives way only to one a quarter hotter: each change makes new series."""
 
 _HEAT_WEIGHT = 0.2
 """Weight of the latest batch in a partition's heat: one slow task makes no hot partition."""
 
 
 @dataclass(slots=True)
+class Application:
+    """The application as a whole.
+
+    Attributes:
+        epoch: of the plan in force; 0 before the first one.
+        moves: of state partitions, that have begun.
+        moves_settled: those whose partition has run on its target.
+        key_moves: keys assigned to another state partition.
+        key_moves_settled: those that have reached it.
+        scale_actions: by direction.
+        executors: that take work, id to cores.
+        live: how many executors take work; a scale action says so before the next batch does.
+        wanted: executors requested; None before the first scale action.
+        restore_cost: of moved state, as estimated now.
+    """
+
+    epoch: int = 0
+    moves: int = 0
+    moves_settled: int = 0
+    key_moves: int = 0
+    key_moves_settled: int = 0
+    scale_actions: dict[str, int] = field(default_factory=lambda: {"out": 0, "in": 0})
+    executors: dict[str, int] = field(default_factory=dict)
+    live: int = 0
+    wanted: int | None = None
+    restore_cost: RestoreCost = field(default_factory=RestoreCost)
+
+
+@dataclass(slots=True)
 class Work:
-    """What the tasks of a partition, or of an operator on an executor, added up to."""
+    """Sums over the tasks of a partition, or of an operator on an executor."""
 
     busy_s: float = 0.0
     restore_s: float = 0.0
@@ -31,7 +66,15 @@ class Work:
 
 @dataclass(slots=True)
 class Partition:
-    """One state partition; `heat` is its busy seconds per second, smoothed."""
+    """One state partition.
+
+    Attributes:
+        heat: its busy seconds per second, smoothed over batches.
+        executor: that last ran it.
+        state_bytes: after its last batch.
+        shown: whether it has series of its own.
+        work: all of it so far.
+    """
 
     heat: float
     executor: str = ""
@@ -48,11 +91,11 @@ class Operator:
     """One stateful operator.
 
     Attributes:
-        partitions: every partition that ran so far.
-        executors: what ran where.
-        decisions: how many there were of each kind.
+        partitions: every one that has run so far.
+        executors: work on each live executor.
+        decisions: how many of each kind.
         balance: the last imbalance and its bound.
-        under_way: partitions that are not yet where they shall be.
+        under_way: partitions that are not yet on their target.
         hot_keys: of the last batch.
     """
 
@@ -77,7 +120,7 @@ class Operator:
 
 @dataclass(slots=True)
 class Query:
-    """One running query; `durations` counts batches per histogram bucket, +Inf the last."""
+    """One running query; `durations` counts batches per histogram bucket, the last one is +Inf."""
 
     last: BatchSample | None = None
     input_rows: int = 0
@@ -96,7 +139,7 @@ class Shuffle:
     Attributes:
         last: its last batch.
         errors: of the estimates and of equal costs, in the last batch that judged them.
-        untrusted_batches: that judged the estimates, since these were trusted.
+        untrusted_batches: those that judged the estimates since these were last trusted.
         batches: by how they were routed.
         estimated_s: load by the estimates, by partition.
         real_s: what the function took, by partition.
@@ -108,3 +151,18 @@ class Shuffle:
     batches: Counter[str] = field(default_factory=Counter)
     estimated_s: dict[int, float] = field(default_factory=dict)
     real_s: dict[int, float] = field(default_factory=dict)
+
+
+def choose_shown(partitions: Sequence[Partition], limit: int) -> None:
+    """Marks the hottest partitions as shown, `limit` at most, and all others as hidden."""
+    chosen = partitions
+    if len(partitions) > limit:
+        chosen = heapq.nlargest(
+            limit,
+            partitions,
+            key=lambda partition: partition.heat * (STAY_FACTOR if partition.shown else 1.0),
+        )
+    for partition in partitions:
+        partition.shown = False
+    for partition in chosen:
+        partition.shown = True

@@ -1,75 +1,71 @@
-"""`/metrics` for Prometheus: what every partition, executor, query and the balancer did.
+"""`/metrics` for Prometheus: what each partition, executor and query did, and the balancer.
 
-Values are kept here and turned into samples at each scrape, under one lock: a scrape sees whole
-batches only, and a partition that moves is never on two executors, nor on none.
+The exporter counts what it is told and makes samples of it at each scrape, under one lock: a scrape
+sees whole batches only, and a partition that moves is always on exactly one executor.
 
-What a partition cost is a counter without the executor among its labels, so that it goes on when
-the partition moves; where it runs is an info series of its own. `docs/reference/metrics.md` lists
+The work of a partition is a counter without the executor among its labels, so it continues when the
+partition moves; an info series of its own says where it runs. `docs/reference/metrics.md` lists
 every metric, how many series there can be, and what happens to counters whose series are removed.
 """
 
 from __future__ import annotations
 
-import errno
-import heapq
 import platform
 import threading
 from bisect import bisect_left
-from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from wsgiref.simple_server import WSGIServer
 
 import pyspark
-from prometheus_client import CollectorRegistry, start_http_server
 from prometheus_client.metrics_core import Metric
 from prometheus_client.registry import Collector
 
-from balancedstream.core.keys import KeyNaming, name_key
+from balancedstream.core.keys import KeyNaming
 from balancedstream.core.observations import BatchSample, KeySample, ShuffleRecord, TaskSample
 from balancedstream.core.restoring import RestoreCost
-from balancedstream.errors import InvalidInputError, PortInUseError
+from balancedstream.errors import InvalidInputError
 from balancedstream.metrics.catalogue import BATCH_DURATION_BUCKETS_S, SERIES_PER_PARTITION
-from balancedstream.metrics.counters import Operator, Query, Shuffle, Work
-from balancedstream.metrics.page import Page, write_query, write_shuffle
+from balancedstream.metrics.counters import Application, Operator, Query, Shuffle, choose_shown
+from balancedstream.metrics.page import (
+    Page,
+    write_application,
+    write_operator,
+    write_query,
+    write_shuffle,
+)
+from balancedstream.metrics.server import Server
 from balancedstream.record.spectators import Metrics
 from balancedstream.version import __version__
 
 MAX_PARTITION_SERIES = 10_000
-"""Series with a `partition` label over all queries, unless told otherwise: 2,000 partitions."""
-
-_OTHER_PORT = "Choose another port with --metrics-port; 0 picks a free one."
-_OTHER_ADDRESS = "Use one of this machine's: 127.0.0.1, or 0.0.0.0 for all of them."
+"""Default of the series with a `partition` label over all queries: 2,000 partitions."""
 
 MAX_QUERIES_WITHOUT_BATCH = 100
-"""Failures reported after their query ended would pile up; of queries without a batch, the latest
-so many are kept."""
+"""Failures that Spark reports after their query ended would pile up; of the queries without a
+batch, the latest ones are kept."""
 
 MAX_SHUFFLES = 20
-"""Shuffles that are shown; of more, those heard of first are not any more."""
+"""Shuffles with series; a new one beyond that replaces the oldest."""
 
 MAX_SHUFFLE_PARTITIONS = 100
-"""Partitions of a shuffle that have series of their own: the first ones, for all are alike."""
-
-STAY_FACTOR = 1.25
-"""A shown partition gives way to one that is a quarter hotter: each change makes new series."""
+"""Partitions of a shuffle with series of their own: the first ones, because all are alike."""
 
 MIN_BATCH_S = 0.001
-"""Spark's progress counts milliseconds; a shorter batch would show as none at all."""
+"""Spark's progress counts milliseconds; a shorter batch would count as no time."""
 
 
 class Exporter(Metrics, Collector):
-    """Serves `/metrics`; the controller tells it what happened, Prometheus asks for it.
+    """Counts what the loop tells it, and serves it at `/metrics`.
 
-    Every `on_…` method takes microseconds, `on_batch` some per partition. None of them fails, nor
-    do they depend on whether anybody scrapes.
+    Every `on_…` method takes microseconds, `on_batch` some per partition. None of them fails or
+    depends on scrapes.
 
     Args:
-        max_partition_series: series with a `partition` label over all queries, at least 0. Where
-            all partitions would need more, the hottest are shown, by busy seconds per second;
-            the sums per executor always cover all.
-        stream: what every series is labelled with, `namespace/name` of a BalancedStream; empty for
-            no such label.
-        hot_keys: whether hot keys are shown as they are, hashed, or not at all.
+        max_partition_series: series with a `partition` label over all queries, at least 0. If all
+            partitions would need more, the hottest have series, by busy seconds per second; the
+            sums per executor always cover all.
+        stream: value of the label `stream` of every series, `namespace/name` of a BalancedStream;
+            empty for no such label.
+        hot_keys: whether hot keys are shown in plain text, hashed, or not at all.
 
     Raises:
         InvalidInputError: `max_partition_series` is negative.
@@ -95,26 +91,15 @@ class Exporter(Metrics, Collector):
         self._lock = threading.Lock()
         self._queries: dict[str, Query] = {}
         self._shuffles: dict[str, Shuffle] = {}
-        self._executors: dict[str, int] = {}
-        self._live = 0
-        self._wanted: int | None = None
-        self._restore_cost = RestoreCost()
-        self._epoch = 0
-        self._moves = 0
-        self._moves_settled = 0
-        self._key_moves = 0
-        self._key_moves_settled = 0
-        self._scale_actions = {"out": 0, "in": 0}
-        self._registry = CollectorRegistry()
-        self._registry.register(self)
-        self._server: WSGIServer | None = None
+        self._application = Application()
+        self._server = Server(self)
 
     def start(self, port: int, addr: str = "127.0.0.1") -> None:
-        """Begins to serve, from a daemon thread; a server begun before is closed.
+        """Starts to serve, from a daemon thread; a server that already runs is closed first.
 
         Args:
-            port: TCP port; 0 picks a free one, which `port` tells.
-            addr: address to listen on. The default is reached from this machine only; a pod,
+            port: TCP port; 0 picks a free one, see `port`.
+            addr: address to listen on. The default can be reached from this machine only; a pod,
                 whose metrics are scraped from outside, needs "0.0.0.0" (or "::").
 
         Raises:
@@ -122,33 +107,16 @@ class Exporter(Metrics, Collector):
             InvalidInputError: the port is no port or not permitted, or the address is not one of
                 this machine's.
         """
-        self.close()
-        if not 0 <= port <= 65_535:
-            message = _not_served(f"--metrics-port: {port} is not a port, 0 to 65535", _OTHER_PORT)
-            raise InvalidInputError(message)
-        try:
-            self._server, _ = start_http_server(port, addr, registry=self._registry)
-        except PermissionError as error:
-            message = _not_served(f"--metrics-port: {port} is not for this user", _OTHER_PORT)
-            raise InvalidInputError(message) from error
-        except (OSError, UnicodeError) as error:
-            if isinstance(error, OSError) and error.errno == errno.EADDRINUSE:
-                message = _not_served(f"--metrics-port: {port} on {addr} is in use", _OTHER_PORT)
-                raise PortInUseError(message) from error
-            message = _not_served(f"metrics address: {addr!r}: {error}", _OTHER_ADDRESS)
-            raise InvalidInputError(message) from error
+        self._server.start(port, addr)
 
     @property
     def port(self) -> int | None:
-        """The TCP port that is served; None before `start` and after `close`."""
-        return None if self._server is None else self._server.server_port
+        """The TCP port; None before `start` and after `close`."""
+        return self._server.port
 
     def close(self) -> None:
-        """Stops serving and frees the port; harmless where nothing is served."""
-        if self._server is not None:
-            self._server.shutdown()
-            self._server.server_close()
-            self._server = None
+        """Stops serving and frees the port; does nothing if nothing is served."""
+        self._server.close()
 
     def on_batch(
         self, sample: BatchSample, tasks: Sequence[TaskSample], executors: Mapping[str, int]
@@ -159,7 +127,7 @@ class Exporter(Metrics, Collector):
             sample: the batch as a whole.
             tasks: its tasks, one per operator and state partition, all of `sample.query`.
             executors: executors of the application that take work, id to cores; the series of
-                others go.
+                others are removed.
         """
         period_s = max(sample.duration_s, sample.interval_s or 0.0, MIN_BATCH_S)
         with self._lock:
@@ -171,17 +139,17 @@ class Exporter(Metrics, Collector):
             for task in tasks:
                 operator = query.operators.setdefault(task.operator, Operator())
                 operator.add(task, task.busy_s / period_s)
-            self._take_in_executors(executors)
+            self._update_executors(executors)
             self._choose_shown()
 
     def on_executors(self, executors: Mapping[str, int]) -> None:
-        """Notes that one joined or left, which may be long before a batch ends.
+        """Notes that an executor joined or left, which may be long before a batch ends.
 
         Args:
-            executors: those that take work, id to cores; the series of others go.
+            executors: those that take work, id to cores; the series of others are removed.
         """
         with self._lock:
-            self._take_in_executors(executors)
+            self._update_executors(executors)
 
     def on_imbalance(self, query: str, operator: int, imbalance: float, bound: float) -> None:
         """Notes how evenly an operator is spread.
@@ -189,8 +157,8 @@ class Exporter(Metrics, Collector):
         Args:
             query: the query's stable name or id.
             operator: Spark's operator id within the query.
-            imbalance: busy time per core of the hottest executor over the mean, as found.
-            bound: the least imbalance that any placement could reach.
+            imbalance: busy time per core of the hottest executor over the mean, as measured.
+            bound: the least imbalance that any placement can reach.
         """
         with self._lock:
             self._operator(query, operator).balance = (imbalance, bound)
@@ -201,13 +169,13 @@ class Exporter(Metrics, Collector):
         Args:
             query: the query's stable name or id.
             operator: Spark's operator id within the query.
-            kind: what the decision came to, one of `history.DecisionKind`.
+            kind: one of `core.decisions.DecisionKind`.
         """
         with self._lock:
             self._operator(query, operator).decisions[kind] += 1
 
     def on_moves_under_way(self, counts: Mapping[tuple[str, int], int]) -> None:
-        """Notes how many partitions are not yet where they shall be; 0 for operators left out.
+        """Notes how many partitions are not yet on their target; 0 for operators left out.
 
         Args:
             counts: (query, operator) to partitions.
@@ -218,24 +186,24 @@ class Exporter(Metrics, Collector):
                     operator.under_way = counts.get((name, number), 0)
 
     def on_restore_cost(self, cost: RestoreCost) -> None:
-        """Notes what loading moved state was found to cost."""
+        """Notes what restoring moved state costs."""
         with self._lock:
-            self._restore_cost = cost
+            self._application.restore_cost = cost
 
     def on_epoch(self, epoch: int) -> None:
         """Notes the epoch of the plan in force."""
         with self._lock:
-            self._epoch = epoch
+            self._application.epoch = epoch
 
     def on_move(self) -> None:
-        """Adds a move that was begun."""
+        """Adds a move that has begun."""
         with self._lock:
-            self._moves += 1
+            self._application.moves += 1
 
     def on_move_settled(self) -> None:
-        """Adds a move whose partition ran on its target."""
+        """Adds a move whose partition has run on its target executor."""
         with self._lock:
-            self._moves_settled += 1
+            self._application.moves_settled += 1
 
     def on_hot_keys(self, query: str, operator: int, keys: tuple[KeySample, ...]) -> None:
         """Notes an operator's hottest keys, in place of those before."""
@@ -243,33 +211,33 @@ class Exporter(Metrics, Collector):
             self._operator(query, operator).hot_keys = keys
 
     def on_keys_under_way(self, query: str, count: int, last_arrival: int | None) -> None:
-        """Notes how many keys are not yet where they shall be, and when the last ones came."""
+        """Notes how many keys are not yet in their target partition, and the last arrivals."""
         with self._lock:
             self._query(query).keys_under_way = count
             self._query(query).last_key_arrival = last_arrival
 
     def on_key_moves(self, count: int) -> None:
-        """Counts keys that are to go to another state partition."""
+        """Adds keys that begin to move to another state partition."""
         with self._lock:
-            self._key_moves += count
+            self._application.key_moves += count
 
     def on_key_move_settled(self) -> None:
-        """Counts a key that came there."""
+        """Adds a key that has reached its target partition."""
         with self._lock:
-            self._key_moves_settled += 1
+            self._application.key_moves_settled += 1
 
     def on_scale(self, before: int, after: int, wanted: int) -> None:
-        """Adds a scale action: another number of executors was asked for.
+        """Adds a scale action: another number of executors was requested.
 
         Args:
-            before: executors that there were to be until now.
+            before: executors requested until now.
             after: executors that take work now.
-            wanted: executors that there are to be from now on.
+            wanted: executors requested from now on.
         """
         with self._lock:
-            self._live = after
-            self._wanted = wanted
-            self._scale_actions["out" if wanted > before else "in"] += 1
+            self._application.live = after
+            self._application.wanted = wanted
+            self._application.scale_actions["out" if wanted > before else "in"] += 1
 
     def on_task_failure(self, query: str) -> None:
         """Adds a failed attempt of one of the query's tasks."""
@@ -299,7 +267,7 @@ class Exporter(Metrics, Collector):
                     loads[partition] = loads.get(partition, 0.0) + load_s
 
     def on_query_ended(self, query: str) -> None:
-        """Removes every series of the query; begun again, it starts from zero."""
+        """Removes every series of the query; if it runs again, it starts from zero."""
         with self._lock:
             self._queries.pop(query, None)
             self._choose_shown()
@@ -309,14 +277,16 @@ class Exporter(Metrics, Collector):
         return Page(self._labels).families()
 
     def collect(self) -> Iterable[Metric]:
-        """Every metric with its samples of this moment; the registry calls it at each scrape."""
+        """Every metric with its current samples; the registry calls it at each scrape."""
         page = Page(self._labels)
         with self._lock:
-            self._write_application(page)
+            executors = self._application.executors
+            write_application(page, self._build, self._application)
             for name, query in self._queries.items():
                 write_query(page, name, query)
                 for number, operator in query.operators.items():
-                    self._write_operator(page, (name, str(number)), operator)
+                    labels = name, str(number)
+                    write_operator(page, labels, operator, executors, self.key_naming)
             for name, shuffle in self._shuffles.items():
                 write_shuffle(page, name, shuffle)
         return page.families()
@@ -333,12 +303,12 @@ class Exporter(Metrics, Collector):
             query = self._queries[name] = Query()
         return query
 
-    def _take_in_executors(self, executors: Mapping[str, int]) -> None:
-        self._executors = dict(executors)
-        self._live = len(executors)
+    def _update_executors(self, executors: Mapping[str, int]) -> None:
+        self._application.executors = dict(executors)
+        self._application.live = len(executors)
         for query in self._queries.values():
             for operator in query.operators.values():
-                for lost in operator.executors.keys() - self._executors.keys():
+                for lost in operator.executors.keys() - executors.keys():
                     del operator.executors[lost]
 
     def _choose_shown(self) -> None:
@@ -348,71 +318,4 @@ class Exporter(Metrics, Collector):
             for operator in query.operators.values()
             for partition in operator.partitions.values()
         ]
-        chosen = partitions
-        if len(partitions) > self._max_shown:
-            chosen = heapq.nlargest(
-                self._max_shown,
-                partitions,
-                key=lambda partition: partition.heat * (STAY_FACTOR if partition.shown else 1.0),
-            )
-        for partition in partitions:
-            partition.shown = False
-        for partition in chosen:
-            partition.shown = True
-
-    def _write_application(self, page: Page) -> None:
-        page.add("build_info", 1, *self._build)
-        page.add("moves_total", self._moves)
-        page.add("moves_settled_total", self._moves_settled)
-        page.add("key_moves_total", self._key_moves)
-        page.add("key_moves_settled_total", self._key_moves_settled)
-        page.add("move_fixed_seconds", self._restore_cost.fixed_s)
-        page.add("move_bytes_per_second", self._restore_cost.bytes_per_s)
-        page.add("move_key_seconds", self._restore_cost.key_s)
-        for direction, actions in self._scale_actions.items():
-            page.add("scale_actions_total", actions, direction)
-        page.add("plan_epoch", self._epoch)
-        page.add("executors", self._live)
-        if self._wanted is not None:
-            page.add("executors_wanted", self._wanted)
-        for executor, cores in self._executors.items():
-            page.add("executor_cores", cores, executor)
-
-    def _write_operator(self, page: Page, labels: tuple[str, str], operator: Operator) -> None:
-        for kind, decisions in operator.decisions.items():
-            page.add("decisions_total", decisions, *labels, kind)
-        if operator.balance is not None:
-            imbalance, bound = operator.balance
-            page.add("imbalance_ratio", imbalance, *labels)
-            page.add("imbalance_bound_ratio", bound, *labels)
-        page.add("moves_under_way", operator.under_way, *labels)
-        for key in operator.hot_keys:
-            name = name_key(key.key, self.key_naming)
-            if name is not None:
-                page.add("hot_key_busy_seconds", key.busy_s, *labels, str(key.partition), name)
-        hidden = 0
-        placed: Counter[str] = Counter()
-        state_bytes: Counter[str] = Counter()
-        for number, partition in operator.partitions.items():
-            placed[partition.executor] += 1
-            state_bytes[partition.executor] += partition.state_bytes
-            if not partition.shown:
-                hidden += 1
-                continue
-            one = (*labels, str(number))
-            page.add_work("partition", partition.work, *one)
-            page.add("partition_state_bytes", partition.state_bytes, *one)
-            page.add("partition_executor_info", 1, *one, partition.executor)
-        page.add("partitions", len(operator.partitions), *labels)
-        page.add("partitions_hidden", hidden, *labels)
-        for executor in self._executors:
-            page.add_work("executor", operator.executors.get(executor, Work()), *labels, executor)
-            page.add("executor_state_bytes", state_bytes[executor], *labels, executor)
-            page.add("executor_partitions", placed[executor], *labels, executor)
-
-
-def _not_served(problem: str, remedy: str) -> str:
-    return (
-        f"{problem}; /metrics cannot be served, so the job was not started: no data was read, "
-        f"changed or lost. {remedy}"
-    )
+        choose_shown(partitions, self._max_shown)

@@ -1,13 +1,15 @@
-"""One scrape: counters become samples."""
+"""One scrape: samples made from what has been counted."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import accumulate
 
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily
 from prometheus_client.metrics_core import Metric
 
+from balancedstream.core.keys import KeyNaming, name_key
 from balancedstream.metrics.catalogue import (
     BATCH_DURATION,
     BATCH_DURATION_BUCKETS_S,
@@ -16,11 +18,11 @@ from balancedstream.metrics.catalogue import (
     PREFIX,
     QUERY,
 )
-from balancedstream.metrics.counters import Query, Shuffle, Work
+from balancedstream.metrics.counters import Application, Operator, Query, Shuffle, Work
 
 
 class Page:
-    """The values of one scrape, taken down quickly; samples are made of them without the lock."""
+    """The values of one scrape: copied under the exporter's lock, made into samples without it."""
 
     def __init__(self, labels: Mapping[str, str]) -> None:
         self._common = dict(labels)
@@ -38,7 +40,7 @@ class Page:
         self.add(f"{of}_records_total", work.records, *labels)
 
     def add_batch_durations(self, query: str, counts: Sequence[int], sum_s: float) -> None:
-        """Adds a query's histogram: batches per bucket, and their seconds in all."""
+        """Adds a query's histogram: batches per bucket, and the sum of their seconds."""
         self._batch_durations.append((query, list(accumulate(counts)), sum_s))
 
     def families(self) -> Iterator[Metric]:
@@ -59,6 +61,26 @@ class Page:
         yield histogram
 
 
+def write_application(page: Page, build: Sequence[str], application: Application) -> None:
+    """Adds the values of the application; `build` has the versions that run here."""
+    page.add("build_info", 1, *build)
+    page.add("moves_total", application.moves)
+    page.add("moves_settled_total", application.moves_settled)
+    page.add("key_moves_total", application.key_moves)
+    page.add("key_moves_settled_total", application.key_moves_settled)
+    page.add("move_fixed_seconds", application.restore_cost.fixed_s)
+    page.add("move_bytes_per_second", application.restore_cost.bytes_per_s)
+    page.add("move_key_seconds", application.restore_cost.key_s)
+    for direction, actions in application.scale_actions.items():
+        page.add("scale_actions_total", actions, direction)
+    page.add("plan_epoch", application.epoch)
+    page.add("executors", application.live)
+    if application.wanted is not None:
+        page.add("executors_wanted", application.wanted)
+    for executor, cores in application.executors.items():
+        page.add("executor_cores", cores, executor)
+
+
 def write_query(page: Page, name: str, query: Query) -> None:
     """Adds the values of one query."""
     page.add("batches_total", sum(query.durations), name)
@@ -75,13 +97,53 @@ def write_query(page: Page, name: str, query: Query) -> None:
     page.add("last_batch_id", last.batch, name)
     page.add("last_batch_timestamp_seconds", last.finished_s, name)
     page.add("last_batch_duration_seconds", last.duration_s, name)
-    # Spark reports 0 for the first batch's input rate; there is none yet
+    # Spark reports an input rate of 0 for the first batch, although none is known yet.
     if last.interval_s:
         page.add("input_rows_per_second", last.input_rows / last.interval_s, name)
     if last.duration_s:
         page.add("processed_rows_per_second", last.input_rows / last.duration_s, name)
     if last.backlog_rows is not None:
         page.add("backlog_rows", last.backlog_rows, name)
+
+
+def write_operator(
+    page: Page,
+    labels: tuple[str, str],
+    operator: Operator,
+    executors: Iterable[str],
+    key_naming: KeyNaming,
+) -> None:
+    """Adds the values of one operator, its partitions, and its work on each live executor."""
+    for kind, decisions in operator.decisions.items():
+        page.add("decisions_total", decisions, *labels, kind)
+    if operator.balance is not None:
+        imbalance, bound = operator.balance
+        page.add("imbalance_ratio", imbalance, *labels)
+        page.add("imbalance_bound_ratio", bound, *labels)
+    page.add("moves_under_way", operator.under_way, *labels)
+    for key in operator.hot_keys:
+        name = name_key(key.key, key_naming)
+        if name is not None:
+            page.add("hot_key_busy_seconds", key.busy_s, *labels, str(key.partition), name)
+    hidden = 0
+    placed: Counter[str] = Counter()
+    state_bytes: Counter[str] = Counter()
+    for number, partition in operator.partitions.items():
+        placed[partition.executor] += 1
+        state_bytes[partition.executor] += partition.state_bytes
+        if not partition.shown:
+            hidden += 1
+            continue
+        one = (*labels, str(number))
+        page.add_work("partition", partition.work, *one)
+        page.add("partition_state_bytes", partition.state_bytes, *one)
+        page.add("partition_executor_info", 1, *one, partition.executor)
+    page.add("partitions", len(operator.partitions), *labels)
+    page.add("partitions_hidden", hidden, *labels)
+    for executor in executors:
+        page.add_work("executor", operator.executors.get(executor, Work()), *labels, executor)
+        page.add("executor_state_bytes", state_bytes[executor], *labels, executor)
+        page.add("executor_partitions", placed[executor], *labels, executor)
 
 
 def write_shuffle(page: Page, name: str, shuffle: Shuffle) -> None:

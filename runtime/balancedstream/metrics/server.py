@@ -1,0 +1,74 @@
+"""The HTTP server that Prometheus scrapes, and what it says when it cannot serve."""
+
+from __future__ import annotations
+
+import errno
+from wsgiref.simple_server import WSGIServer
+
+from prometheus_client import CollectorRegistry, start_http_server
+from prometheus_client.registry import Collector
+
+from balancedstream.errors import InvalidInputError, PortInUseError
+
+_OTHER_PORT = "Choose another port with --metrics-port; 0 picks a free one."
+_OTHER_ADDRESS = "Use one of this machine's: 127.0.0.1, or 0.0.0.0 for all of them."
+
+
+class Server:
+    """Serves the metrics of one collector at `/metrics`, from a daemon thread.
+
+    Args:
+        collector: asked for its metrics at each scrape.
+    """
+
+    def __init__(self, collector: Collector) -> None:
+        self._registry = CollectorRegistry()
+        self._registry.register(collector)
+        self._server: WSGIServer | None = None
+
+    def start(self, port: int, addr: str) -> None:
+        """Starts to serve; a server that already runs is closed first.
+
+        Args:
+            port: TCP port; 0 picks a free one.
+            addr: address to listen on.
+
+        Raises:
+            PortInUseError: something else listens on that port.
+            InvalidInputError: the port is no port or not permitted, or the address is not one of
+                this machine's.
+        """
+        self.close()
+        if not 0 <= port <= 65_535:
+            message = _not_served(f"--metrics-port: {port} is not a port, 0 to 65535", _OTHER_PORT)
+            raise InvalidInputError(message)
+        try:
+            self._server, _ = start_http_server(port, addr, registry=self._registry)
+        except PermissionError as error:
+            message = _not_served(f"--metrics-port: {port} is not for this user", _OTHER_PORT)
+            raise InvalidInputError(message) from error
+        except (OSError, UnicodeError) as error:
+            if isinstance(error, OSError) and error.errno == errno.EADDRINUSE:
+                message = _not_served(f"--metrics-port: {port} on {addr} is in use", _OTHER_PORT)
+                raise PortInUseError(message) from error
+            message = _not_served(f"metrics address: {addr!r}: {error}", _OTHER_ADDRESS)
+            raise InvalidInputError(message) from error
+
+    @property
+    def port(self) -> int | None:
+        """The TCP port; None before `start` and after `close`."""
+        return None if self._server is None else self._server.server_port
+
+    def close(self) -> None:
+        """Stops serving and frees the port; does nothing if nothing is served."""
+        if self._server is not None:
+            self._server.shutdown()
+            self._server.server_close()
+            self._server = None
+
+
+def _not_served(problem: str, remedy: str) -> str:
+    return (
+        f"{problem}; /metrics cannot be served, so the job was not started: no data was read, "
+        f"changed or lost. {remedy}"
+    )

@@ -1,0 +1,150 @@
+"""Every metric is documented, and Prometheus's own tool understands the names and the queries."""
+
+from __future__ import annotations
+
+import os
+import random
+import re
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+from metric_samples import (
+    batch_of,
+    collect,
+    fetch,
+    shuffled,
+    task_of,
+)
+from metric_stories import Story, tell_batches
+
+from balancedstream.core.observations import KeySample
+from balancedstream.metrics.catalogue import BATCH_DURATION_BUCKETS_S, SERIES_PER_PARTITION
+from balancedstream.metrics.exporter import MAX_PARTITION_SERIES, Exporter
+
+DOCUMENT = Path(__file__).parents[3] / "docs" / "reference" / "metrics.md"
+
+
+def find_promtool() -> str:
+    found = shutil.which("promtool")
+    if found is None:
+        advice = (
+            "promtool is not installed; it comes with Prometheus: `apt-get install "
+            "--no-install-recommends prometheus` on Debian and Ubuntu, `brew install prometheus` "
+            "on macOS, elsewhere from https://prometheus.io/download/."
+        )
+        if os.environ.get("CI") == "true":
+            pytest.fail(advice)
+        pytest.skip(advice)
+    return found
+
+
+@pytest.mark.parametrize("told", [False, True], ids=["idle", "busy"])
+def test_promtool_has_nothing_to_say_against_the_names(exporter: Exporter, told: bool) -> None:
+    if told:
+        for _ in tell_batches(Story(exporter), random.Random(3), 10):
+            pass
+    command = [find_promtool(), "check", "metrics"]
+    page = fetch(exporter)
+    check = subprocess.run(command, input=page, capture_output=True, text=True, check=False)
+    assert (check.returncode, check.stdout, check.stderr) == (0, "", "")
+
+
+def test_promtool_understands_every_documented_query(tmp_path: Path) -> None:
+    promtool = find_promtool()
+    queries = re.findall(r"```promql\n(.*?)```", DOCUMENT.read_text("utf-8"), re.DOTALL)
+    assert len(queries) >= 5
+    lines = ["groups:", "  - name: documented", "    rules:"]
+    for number, query in enumerate(queries):
+        lines += [f"      - record: documented:{number}", "        expr: |"]
+        lines += ["          " + line for line in query.splitlines()]
+    rules = tmp_path / "rules.yml"
+    rules.write_text("\n".join(lines) + "\n", "utf-8")
+    command = [promtool, "check", "rules", str(rules)]
+    check = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert check.returncode == 0, check.stderr
+
+
+@pytest.mark.parametrize(
+    ("ci", "outcome"), [("true", pytest.fail.Exception), ("", pytest.skip.Exception)]
+)
+def test_where_promtool_is_missing_a_laptop_skips_and_ci_fails(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, ci: str, outcome: type[BaseException]
+) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.setenv("CI", ci)
+    with pytest.raises(outcome, match="promtool is not installed; it comes with Prometheus"):
+        find_promtool()
+
+
+def told_exporter() -> Exporter:
+    exporter = Exporter()
+    for _ in tell_batches(Story(exporter), random.Random(1), 30):
+        pass
+    exporter.on_shuffle(shuffled())
+    return exporter
+
+
+def test_the_document_lists_every_metric_and_nothing_else() -> None:
+    row = re.compile(r"^\| `(balancedstream_\w+)` \| (\w+) \| ([^|]+) \| ([^|]+) \|$", re.MULTILINE)
+    documented = {
+        name: (kind, "" if labels == "none" else labels.replace("`", ""), meaning)
+        for name, kind, labels, meaning in row.findall(DOCUMENT.read_text("utf-8"))
+    }
+    exporter = Exporter()
+    exporter.on_batch(batch_of(interval_s=1.0, backlog_rows=1.0), [task_of(0)], {"0": 1})
+    exporter.on_imbalance("q", 0, 1.0, 1.0)
+    exporter.on_scale(1, 1, 2)
+    exporter.on_keys_under_way("q", 1, 3)
+    exporter.on_hot_keys("q", 0, (KeySample("q", 0, '"de"', 0, 1, 0.5),))
+    exporter.on_shuffle(shuffled())
+    exported = {}
+    for family in exporter.collect():
+        name = family.name + ("_total" if family.type == "counter" else "")
+        labels = [label for label in family.samples[0].labels if label != "le"]
+        exported[name] = family.type, ", ".join(labels), family.documentation
+    assert documented == exported
+
+
+def test_the_document_mentions_no_metric_that_does_not_exist() -> None:
+    exported = {
+        sample.name
+        for told in (Exporter(), told_exporter())
+        for family in told.collect()
+        for sample in family.samples
+    } | {family.name for family in Exporter().collect()}
+    mentioned = set(re.findall(r"balancedstream_\w+", DOCUMENT.read_text("utf-8")))
+    assert mentioned <= exported
+
+
+def test_the_document_tells_the_limit_and_the_number_of_series() -> None:
+    text = DOCUMENT.read_text("utf-8")
+    assert f"max_partition_series={MAX_PARTITION_SERIES:_}" in text
+    assert f"{MAX_PARTITION_SERIES // SERIES_PER_PARTITION:,} partitions over all queries" in text
+    bounds = [f"{bound:g}" for bound in BATCH_DURATION_BUCKETS_S]
+    assert f"{', '.join(bounds[:-1])} and {bounds[-1]} seconds" in text
+    documented = {
+        what: int(count)
+        for what, count in re.findall(r"^\| ([a-z ]+) \| (\d+)\b.* \|$", text, re.MULTILINE)
+    }
+    exporter = Exporter()
+    executors = {"0": 1, "1": 1, "2": 1}
+    tasks = [task_of(p, operator=o) for p in range(7) for o in range(2)]
+    exporter.on_batch(batch_of(interval_s=1.0, backlog_rows=1.0), tasks, executors)
+    exporter.on_scale(3, 3, 4)
+    for operator in range(2):
+        exporter.on_imbalance("q", operator, 1.0, 1.0)
+    exporter.on_shuffle(shuffled(partitions=3))
+    counts = {
+        "application": 1,
+        "live executor": 3,
+        "query": 1,
+        "stateful operator": 2,
+        "stateful operator and live executor": 6,
+        "shuffle": 1,
+        "partition of a shuffle": 3,
+        "state partition": 14,
+    }
+    assert documented.keys() == counts.keys()
+    assert len(collect(exporter)) == sum(count * documented[what] for what, count in counts.items())
