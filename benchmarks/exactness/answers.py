@@ -7,6 +7,7 @@ from pathlib import Path
 
 import inputs
 import kinds
+import processors
 from comparison import check_timers, find_difference
 
 from balancedstream.keyed.frames import DEFAULT_NAME
@@ -43,7 +44,7 @@ def find_timer_fault(folder: Path) -> str | None:
             rows.append({**json.loads(row), "seen_ms": int(seen_ms)})
     ids = {int(row["id"]) for file in inputs.draw_rows("orders") for row in file}
     keys = [key for key in ids if key % kinds.TIMER_KEYS_EVERY == 0]
-    return check_timers(rows, keys, kinds.TIMER_ROUNDS)
+    return check_timers(rows, keys, processors.TIMER_ROUNDS)
 
 
 def find_timer_fault_at_end(kind: str, folder: Path) -> str | None:

@@ -21,6 +21,7 @@ from typing import Any
 
 import inputs
 import kinds
+import processors
 from answers import count_batches, find_timer_fault
 from disturbing import Disturber, Keyed
 from pyspark import cloudpickle
@@ -54,7 +55,7 @@ def main(path: Path) -> None:
     else:
         spark, engine = open_plain(PARTITIONS), None
     # Spark's Python workers cannot import it.
-    cloudpickle.register_pickle_by_value(kinds)
+    cloudpickle.register_pickle_by_value(processors)
     _say("started", application=spark.sparkContext.applicationId)
     for run in job["runs"]:
         if Path(job.get("pause_file", "")).is_file():
