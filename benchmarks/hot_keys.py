@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator, Sequence
-from copy import copy
 from dataclasses import asdict, dataclass
 from itertools import count
 from typing import Any
@@ -130,12 +129,6 @@ def main() -> None:
 
 class HotKeysBench(Bench[Load]):
     """Measures the arms beside each other, one kind of keys at a time."""
-
-    def under(self, load: Load) -> HotKeysBench:
-        """The same one under another load: a session has one engine."""
-        other = copy(self)
-        other._load = load
-        return other
 
     def measure(
         self, kind: str, repetition: int, compared: Sequence[str], policy: Policy = DEFAULT_POLICY

@@ -15,6 +15,7 @@ from harness.results import REPOSITORY, RESULTS, read_results
 from tables.commit import tabulate_commit
 from tables.handoff import tabulate_handoff
 from tables.hot_keys import tabulate_hot_keys, tabulate_split_key
+from tables.idle import tabulate_idle
 from tables.markdown import Result
 from tables.migration import tabulate_migration
 from tables.operator_load import tabulate_operator_load
@@ -26,6 +27,7 @@ from tables.shuffle_simulated import tabulate_shuffle_simulated
 
 TABLES: dict[str, Callable[[Sequence[Result]], Iterator[str]]] = {
     "placement": tabulate_placement,
+    "idle": tabulate_idle,
     "migration": tabulate_migration,
     "scale": tabulate_scale,
     "commit": tabulate_commit,

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from copy import copy
 from pathlib import Path
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, Self, TypeVar
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming import StreamingQuery
@@ -30,6 +31,12 @@ class Bench(Generic[LoadT]):
         self._spark = spark
         self._load = load
         self._engine = MeasuringEngine(spark)
+
+    def under(self, load: LoadT) -> Self:
+        """The same runner with another load: a session has one engine."""
+        other = copy(self)
+        other._load = load
+        return other
 
     def warm_up(self, states: DataFrame, batches: int) -> None:
         """The first query of a session is slow, whatever it does."""

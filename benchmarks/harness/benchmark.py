@@ -18,14 +18,14 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import pyspark
 from pyspark.sql import SparkSession
 
-from harness.results import REPOSITORY, Case, read_results
+from harness.results import REPOSITORY, RESULTS, Case, read_results
 
 MEASURED_CODE = ("runtime", "operator", "benchmarks", ":!benchmarks/results")
 
@@ -46,6 +46,7 @@ class Benchmark:
         results: the file with one JSON line a run.
         smoke: only show that it works, with one short run.
         code: the commit that was measured: the one at the start, whatever is committed meanwhile.
+        only: values of the cases to run, by name; a name that is missing allows every value.
     """
 
     name: str
@@ -53,6 +54,7 @@ class Benchmark:
     results: Path
     smoke: bool
     code: Mapping[str, Any]
+    only: Mapping[str, set[str]] = field(default_factory=dict)
 
     @property
     def repetitions(self) -> range:
@@ -60,9 +62,12 @@ class Benchmark:
         return range(1, 2 if self.smoke else REPETITIONS + 1)
 
     def find_missing(self, cases: Sequence[Case]) -> list[Case]:
-        """Those cases that have no result yet, in their order."""
+        """The chosen cases that have no result yet, in their order."""
         done = [result["case"] for result in read_results(self.results)]
-        return [case for case in cases if case not in done]
+        return [case for case in cases if case not in done and self._is_chosen(case)]
+
+    def _is_chosen(self, case: Case) -> bool:
+        return all(str(case.get(name)) in values for name, values in self.only.items())
 
     def record(
         self, spark: SparkSession | None, case: Case, settings: Mapping[str, Any], measured: Any
@@ -96,13 +101,27 @@ def prepare(name: str, description: str) -> Iterator[Benchmark]:
         "--work", type=Path, metavar="DIR", help="for checkpoints (default: a temporary folder)"
     )
     parser.add_argument("--smoke", action="store_true", help="one short run, to see that it works")
+    parser.add_argument(
+        "--results", type=Path, metavar="DIR", help="for results (default: benchmarks/results)"
+    )
+    parser.add_argument(
+        "--only",
+        action="append",
+        default=[],
+        metavar="NAME=VALUE",
+        help="run only cases with this value, such as s=1.0; repeat it for more values or names",
+    )
     options = parser.parse_args()
+    only: dict[str, set[str]] = {}
+    for choice in options.only:
+        chosen, _, value = choice.partition("=")
+        only.setdefault(chosen, set()).add(value)
     with tempfile.TemporaryDirectory(prefix=f"{name}-") as temporary:
         work = (options.work or Path(temporary)).resolve()
         work.mkdir(parents=True, exist_ok=True)
-        folder = work if options.smoke else REPOSITORY / "benchmarks"
-        results = folder / "results" / f"{name}.jsonl"
-        yield Benchmark(name, work, results, options.smoke, describe_code())
+        folder = options.results or (work / "results" if options.smoke else RESULTS)
+        results = folder / f"{name}.jsonl"
+        yield Benchmark(name, work, results, options.smoke, describe_code(), only)
 
 
 def describe_code() -> dict[str, Any]:

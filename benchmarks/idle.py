@@ -1,0 +1,47 @@
+"""An attached but idle loop on four executors, beside the same query without it.
+
+Uniform keys, so nothing is moved: what is left is the cost of being attached. One query runs in
+alternating blocks of batches, with the loop and without any listener, as in the idle case of
+`placement.py`; here with short batches, where a fixed cost shows most, and with long ones.
+"""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+
+from harness.benchmark import prepare, run
+from harness.results import Case
+from harness.sessions import open_session
+from placement import EXECUTORS, SMOKE, WARM_UP_BATCHES, Load, PlacementBench
+
+from balancedstream.engine.session import LocalExecutors
+
+LOADS = {
+    "short": Load(partitions=2 * EXECUTORS, rows_per_batch=200, idle_batches=24),
+    "long": Load(rows_per_batch=4800),
+}
+"""Batches of about 0.3 s and of about 2.5 s."""
+
+
+def main() -> None:
+    with prepare("idle", __doc__ or "") as benchmark:
+        loads = {"short": SMOKE} if benchmark.smoke else LOADS
+        cases: list[Case] = [
+            {"batches": batches, "repetition": repetition}
+            for repetition in benchmark.repetitions
+            for batches in loads
+        ]
+        missing = benchmark.find_missing(cases)
+        if not missing:
+            return
+        with open_session(benchmark, LocalExecutors(EXECUTORS, EXECUTORS)) as spark:
+            bench = PlacementBench(benchmark.work, spark, loads["short"])
+            bench.warm_up(bench.count_rows(0.0, 0), WARM_UP_BATCHES)
+            for case in missing:
+                load = loads[str(case["batches"])]
+                measured = bench.under(load).measure_idle(int(case["repetition"]))
+                benchmark.record(spark, case, asdict(load), measured)
+
+
+if __name__ == "__main__":
+    run(main)
