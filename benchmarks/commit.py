@@ -36,7 +36,7 @@ CLUSTER = {"spark.master": "local-cluster[2,1,1024]", "spark.executor.memory": "
 
 
 @dataclass(frozen=True)
-class Load:
+class Workload:
     """What every arm gets."""
 
     rows_per_batch: int = 20_000
@@ -46,7 +46,7 @@ class Load:
 
 def main() -> None:
     with prepare("commit", __doc__ or "") as benchmark:
-        load = Load(batches=2) if benchmark.smoke else Load()
+        workload = Workload(batches=2) if benchmark.smoke else Workload()
         counts = PARTITIONS[:2] if benchmark.smoke else PARTITIONS
         cases: list[Case] = [
             {"partitions": partitions, "repetition": repetition}
@@ -58,33 +58,36 @@ def main() -> None:
             return
         spark = create_session(benchmark, CLUSTER)
         try:
-            measure_arm(spark, benchmark.work, "defaults", PARTITIONS[0], load)  # warms up
+            measure_arm(spark, benchmark.work, "defaults", PARTITIONS[0], workload)  # warms up
             for case in missing:
                 partitions = int(case["partitions"])
                 arms = [a for a in ARMS if a != "rocksdb" or partitions == ROCKSDB_ALONE_AT]
                 order = alternate(int(case["repetition"]), *arms)
                 batch_s = {
-                    arm: measure_arm(spark, benchmark.work, arm, partitions, load) for arm in order
+                    arm: measure_arm(spark, benchmark.work, arm, partitions, workload)
+                    for arm in order
                 }
-                benchmark.record(spark, case, asdict(load), {"order": order, "batch_s": batch_s})
+                benchmark.record(
+                    spark, case, asdict(workload), {"order": order, "batch_s": batch_s}
+                )
         finally:
             close_session(spark)
 
 
 def measure_arm(
-    spark: SparkSession, work: Path, arm: str, partitions: int, load: Load
+    spark: SparkSession, work: Path, arm: str, partitions: int, workload: Workload
 ) -> list[float]:
     """Runs the query under an arm's settings; gives the seconds of each measured batch."""
     settings = {**ARMS[arm], SHUFFLE_PARTITIONS: str(partitions)}
     for key, value in settings.items():
         spark.conf.set(key, value)
-    keyed = F.floor(draw_uniform(0) * load.keys).alias("key")
-    counts = count_keys(read_rows(spark, load.rows_per_batch).select(keyed))
+    keyed = F.floor(draw_uniform(0) * workload.keys).alias("key")
+    counts = count_keys(read_rows(spark, workload.rows_per_batch).select(keyed))
     checkpoint = work / f"{arm}-{partitions}"
     remove_folder(checkpoint)
     query = start_query(counts, f"{arm}-{partitions}", checkpoint)
     try:
-        progress = await_progress(query, WARM_UP_BATCHES, load.batches)
+        progress = await_progress(query, WARM_UP_BATCHES, workload.batches)
     finally:
         query.stop()
         for key in settings:

@@ -1,8 +1,8 @@
 """Ten thousand keys change their state partition: all at once, when touched, or in shares.
 
-A stateful query has 10,000 keys with 1 KB of state each, of which most are cold. After some steady
-batches every key shall go to the next partition. Shares are of a fixed size, or of the one that the
-policy's latency budget allows by what a tenth of the keys, which go first, have cost.
+A stateful query has 10,000 keys with 1 KB of state each, most of them cold. After some steady
+batches every key is assigned to the next partition. Shares have a fixed size, or the size that the
+policy's latency budget allows: a tenth of the keys goes first, to learn what a key costs.
 
 Besides, the same query without any move is timed with and without `balanced(...)`: that is what
 routing costs. A processor that does next to nothing with its rows shows it best, in short batches
@@ -19,7 +19,7 @@ from itertools import islice
 from typing import Any
 
 import pandas as pd
-from harness.arms import Bench
+from harness.arms import ArmRunner
 from harness.benchmark import alternate, prepare, run
 from harness.measuring import watching
 from harness.results import Case
@@ -47,12 +47,12 @@ BUDGETED = "budgeted"
 
 
 @dataclass(frozen=True)
-class Load:
+class Workload:
     """What all arms get.
 
     Attributes:
         partitions: state partitions.
-        keys: that have state, and shall all move.
+        keys: with state; all of them move.
         warm_keys: the ones that rows keep coming for.
         rows_per_batch: rows in every batch; the first ones make the keys.
         wait_ms: how long the processor waits for each row: a call to an outside service.
@@ -87,10 +87,10 @@ class Load:
 
 WARM_UP_BATCHES = 5
 MORE_ROWS = (10, 100)
-"""With so many times the rows, a batch is less and less of what Spark does once in each."""
+"""With this many times the rows, the fixed cost of a batch matters less and less."""
 
 WAIT_MS = 1
-SMOKE = Load(
+SMOKE = Workload(
     keys=1_000,
     warm_keys=100,
     rows_per_batch=500,
@@ -135,14 +135,14 @@ class PandasKeeper(Keeper):
 
 def main() -> None:
     with prepare("handoff", __doc__ or "") as benchmark:
-        load = SMOKE if benchmark.smoke else Load()
+        workload = SMOKE if benchmark.smoke else Workload()
         arms = {
-            (load.rows_per_batch, 0): (*HANDOFF_STRATEGIES, BUDGETED, *IDLE_ARMS),
-            (load.rows_per_batch, WAIT_MS): IDLE_ARMS,
-            **{(load.rows_per_batch * times, 0): IDLE_ARMS for times in MORE_ROWS},
+            (workload.rows_per_batch, 0): (*HANDOFF_STRATEGIES, BUDGETED, *IDLE_ARMS),
+            (workload.rows_per_batch, WAIT_MS): IDLE_ARMS,
+            **{(workload.rows_per_batch * times, 0): IDLE_ARMS for times in MORE_ROWS},
         }
         for times in (1, MORE_ROWS[-1]):
-            arms[load.rows_per_batch * times, 0] += IDLE_PANDAS_ARMS
+            arms[workload.rows_per_batch * times, 0] += IDLE_PANDAS_ARMS
         cases: list[Case] = [
             {"arm": arm, "rows_per_batch": rows, "wait_ms": wait_ms, "repetition": repetition}
             for repetition in benchmark.repetitions
@@ -152,29 +152,29 @@ def main() -> None:
         missing = benchmark.find_missing(cases)
         if not missing:
             return
-        settings = {"spark.sql.shuffle.partitions": str(load.partitions)}
+        settings = {"spark.sql.shuffle.partitions": str(workload.partitions)}
         with open_session(benchmark, LocalExecutors(EXECUTORS, EXECUTORS), settings) as spark:
-            bench = HandoffBench(benchmark.work, spark, load)
-            states, _ = bench.keep_texts("unmoved", load)
-            bench.warm_up(states, WARM_UP_BATCHES)
+            runner = HandoffRunner(benchmark.work, spark, workload)
+            states, _ = runner.keep_texts("unmoved", workload)
+            runner.warm_up(states, WARM_UP_BATCHES)
             for case in missing:
                 rows, wait_ms = int(case["rows_per_batch"]), int(case["wait_ms"])
-                own = replace(load, rows_per_batch=rows, wait_ms=wait_ms)
-                measured = bench.measure(str(case["arm"]), own, int(case["repetition"]))
+                own = replace(workload, rows_per_batch=rows, wait_ms=wait_ms)
+                measured = runner.measure(str(case["arm"]), own, int(case["repetition"]))
                 benchmark.record(spark, case, asdict(own), measured)
 
 
-class HandoffBench(Bench[Load]):
+class HandoffRunner(ArmRunner[Workload]):
     """Measures one arm at a time, with its own number of rows a batch."""
 
-    def measure(self, arm: str, load: Load, repetition: int) -> dict[str, Any]:
-        """Seconds of every batch, and how many keys had moved after it."""
-        states, control = self.keep_texts(arm, load)
+    def measure(self, arm: str, workload: Workload, repetition: int) -> dict[str, Any]:
+        """Seconds of every batch, and how many keys have moved after it."""
+        states, control = self.keep_texts(arm, workload)
         with watching(self._engine):
             query = f"{arm}-{repetition}"
-            share = load.share
+            share = workload.share
             if control is None or arm in (*IDLE_ARMS, *IDLE_PANDAS_ARMS):
-                count = load.filling_batches + load.idle_batches
+                count = workload.filling_batches + workload.idle_batches
                 finished, moved = self.run_query(states, query, count), []
             else:
                 finished, share = self._run_moving(states, control, arm, query)
@@ -189,33 +189,33 @@ class HandoffBench(Bench[Load]):
     def _run_moving(
         self, states: DataFrame, control: KeyControl, arm: str, name: str
     ) -> tuple[list[BatchFinished], int]:
-        """All keys shall move once the steady batches are over; also gives the size of a share."""
-        load = self._load
-        before = load.filling_batches + load.steady_batches
+        """Moves all keys once the steady batches are over; also gives the size of a share."""
+        workload = self._workload
+        before = workload.filling_batches + workload.steady_batches
         routes = self._route_all(control)
-        strategy, share = arm, load.share
+        strategy, share = arm, workload.share
         query = self.start(states, name)
         try:
             self._engine.await_batches(query, before)
             if arm == BUDGETED:
                 strategy, cost = "hybrid", RestoreCost()
-                first = dict(islice(routes.items(), load.first_keys))
-                control.want(Wish(first, "hybrid", share=fit_keys(cost, load.budget_s)))
-                for batch in range(before, before + load.first_batches):
+                first = dict(islice(routes.items(), workload.first_keys))
+                control.want(Wish(first, "hybrid", share=fit_keys(cost, workload.budget_s)))
+                for batch in range(before, before + workload.first_batches):
                     self._engine.await_batches(query, batch + 1)
                     cost = learn_key_cost(cost, *control.take_handoffs(batch))
-                before += load.first_batches
-                share = fit_keys(cost, load.budget_s)
+                before += workload.first_batches
+                share = fit_keys(cost, workload.budget_s)
             control.want(Wish(routes, strategy, share=share))  # type: ignore[arg-type]
-            count = before + load.moving_batches
+            count = before + workload.moving_batches
             return self._engine.await_batches(query, count)[:count], share
         finally:
             query.stop()
 
-    def keep_texts(self, arm: str, load: Load) -> tuple[DataFrame, KeyControl | None]:
+    def keep_texts(self, arm: str, workload: Workload) -> tuple[DataFrame, KeyControl | None]:
         """The query of an arm, and what moves its keys; None for Spark's own."""
         use_own_workers(self._spark, arm)
-        rows = self._draw_rows(load)
+        rows = self._draw_rows(workload)
         grouped: Any = rows.groupBy("key")
         control: KeyControl | None = None
         if not arm.endswith("plain"):
@@ -223,24 +223,24 @@ class HandoffBench(Bench[Load]):
             grouped, control = frame, frame.control
         in_pandas = arm in IDLE_PANDAS_ARMS
         transform = grouped.transformWithStateInPandas if in_pandas else grouped.transformWithState
-        keeper = (PandasKeeper if in_pandas else Keeper)(load.state_bytes, load.wait_ms)
+        keeper = (PandasKeeper if in_pandas else Keeper)(workload.state_bytes, workload.wait_ms)
         return transform(keeper, "key LONG, rows LONG", "update", "none"), control
 
-    def _draw_rows(self, load: Load) -> DataFrame:
+    def _draw_rows(self, workload: Workload) -> DataFrame:
         """At first each key once, then warm keys only."""
-        rows = read_rows(self._spark, load.rows_per_batch)
-        warm = F.pmod(F.xxhash64("value"), F.lit(load.warm_keys))
+        rows = read_rows(self._spark, workload.rows_per_batch)
+        warm = F.pmod(F.xxhash64("value"), F.lit(workload.warm_keys))
         return rows.select(
-            F.when(F.col("value") < load.keys, F.col("value")).otherwise(warm).alias("key")
+            F.when(F.col("value") < workload.keys, F.col("value")).otherwise(warm).alias("key")
         )
 
     def _route_all(self, control: KeyControl) -> dict[str, int]:
         """Every key to the partition after its own."""
-        partitions = self._load.partitions
+        partitions = self._workload.partitions
         return control.find_routes(
             {
                 str(key): (partition_of(0, key, KEY, partitions) + 1) % partitions
-                for key in range(self._load.keys)
+                for key in range(self._workload.keys)
             },
             partitions,
         )

@@ -3,9 +3,9 @@
 The same rows go through the same stateful processor, which waits for each row, in three arms: Spark
 alone; balanced, with keys that stay where Spark hashes them; and `balanced(...)`, whose keys can be
 reassigned. Keys follow Zipf's law, or two of them share a state partition and have a third of the
-rows each. With many more rows a batch, of which chance gives no executor much more than its share,
-only the last arm runs: there it is how near to its bound the imbalance comes, under the default
-policy and, where that leaves a small imbalance be, under one that does not.
+rows each. With many more rows a batch, chance gives no executor much more than its share. There
+only the last arm runs, to see how close the imbalance comes to its bound: under the default policy
+and, where that ignores a small imbalance, under one that acts on it.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from dataclasses import asdict, dataclass
 from itertools import count
 from typing import Any
 
-from harness.arms import Bench
+from harness.arms import ArmRunner
 from harness.benchmark import prepare, run
 from harness.measuring import DEFAULT_POLICY, measure_balance
 from harness.results import Case
@@ -40,7 +40,7 @@ KEY = Primitive("long")
 
 
 @dataclass(frozen=True)
-class Load:
+class Workload:
     """What all arms get.
 
     Attributes:
@@ -60,15 +60,15 @@ class Load:
     measured_batches: int = 4
 
 
-MANY_ROWS = Load(rows_per_batch=4000, wait_ms=6, batches=13, measured_batches=4)
+MANY_ROWS = Workload(rows_per_batch=4000, wait_ms=6, batches=13, measured_batches=4)
 """By chance alone, the busiest of four executors gets 10 % more of 400 rows than its share, however
 well their keys are placed; of so many rows, it is 3 %. And they wait three times as long, so that
 less of a batch is Spark's own work."""
 SMALL_IMBALANCE: Case = {"keys": "1.2", "act_above": 1.05}
-"""No key is so hot that the imbalance has to be above the 1.20 at which the default policy acts."""
+"""No key is so hot that the imbalance must exceed the 1.20 at which the default policy acts."""
 
 WARM_UP_BATCHES = 2
-SMOKE = Load(rows_per_batch=150, batches=7, measured_batches=1)
+SMOKE = Workload(rows_per_batch=150, batches=7, measured_batches=1)
 
 
 class Waiter(StatefulProcessor):  # type: ignore[misc]
@@ -98,7 +98,7 @@ class Waiter(StatefulProcessor):  # type: ignore[misc]
 def main() -> None:
     with prepare("hot_keys", __doc__ or "") as benchmark:
         kinds = (PAIR,) if benchmark.smoke else KINDS
-        load = SMOKE if benchmark.smoke else Load()
+        workload = SMOKE if benchmark.smoke else Workload()
         cases: list[Case] = []
         for repetition in benchmark.repetitions:
             cases += [{"keys": kind, "repetition": repetition} for kind in kinds]
@@ -112,9 +112,9 @@ def main() -> None:
         if not missing:
             return
         with open_session(benchmark, LocalExecutors(EXECUTORS, EXECUTORS)) as spark:
-            bench = HotKeysBench(benchmark.work, spark, load)
-            many = bench.under(MANY_ROWS)
-            bench.warm_up(bench.count_rows("vanilla", PAIR, 0), WARM_UP_BATCHES)
+            runner = HotKeysRunner(benchmark.work, spark, workload)
+            many = runner.under(MANY_ROWS)
+            runner.warm_up(runner.count_rows("vanilla", PAIR, 0), WARM_UP_BATCHES)
             for case in missing:
                 kind, repetition = str(case["keys"]), int(case["repetition"])
                 if "rows_per_batch" in case:
@@ -123,11 +123,11 @@ def main() -> None:
                     measured = many.measure(kind, repetition, ARMS[-1:], policy)
                     benchmark.record(spark, case, asdict(MANY_ROWS), measured)
                 else:
-                    measured = bench.measure(kind, repetition, ARMS)
-                    benchmark.record(spark, case, asdict(load), measured)
+                    measured = runner.measure(kind, repetition, ARMS)
+                    benchmark.record(spark, case, asdict(workload), measured)
 
 
-class HotKeysBench(Bench[Load]):
+class HotKeysRunner(ArmRunner[Workload]):
     """Measures the arms beside each other, one kind of keys at a time."""
 
     def measure(
@@ -144,12 +144,14 @@ class HotKeysBench(Bench[Load]):
                 for decision in history.decisions
                 if decision.operator is not None
             ]
-        return {"order": list(arms), "hottest_key_s": find_hottest_s(kind, self._load), **arms}
+        return {"order": list(arms), "hottest_key_s": find_hottest_s(kind, self._workload), **arms}
 
     def _run_arm(self, arm: str, kind: str, repetition: int) -> dict[str, Any]:
         """Runs one query from its beginning; gives one figure a batch of each kind."""
         name = f"{arm}-{kind.replace('.', '')}-{repetition}"
-        finished = self.run_query(self.count_rows(arm, kind, repetition), name, self._load.batches)
+        finished = self.run_query(
+            self.count_rows(arm, kind, repetition), name, self._workload.batches
+        )
         balance = [measure_balance(event, self._engine.executors()) for event in finished]
         return {
             "batch_s": [event.sample.duration_s for event in finished],
@@ -162,7 +164,7 @@ class HotKeysBench(Bench[Load]):
         }
 
     def _find_mean_busy_s(self, event: BatchFinished) -> float:
-        """What each executor would have been busy for if all had been alike, loading left out."""
+        """Busy time of each executor if all were equal, restoring of state left out."""
         return sum(task.work_s for task in event.tasks) / len(self._engine.executors())
 
     def count_rows(self, arm: str, kind: str, seed: int) -> DataFrame:
@@ -171,21 +173,21 @@ class HotKeysBench(Bench[Load]):
         rows = self._draw_rows(kind, seed)
         grouped: Any = balanced(rows, "key") if arm == "routes" else rows.groupBy("key")
         states: DataFrame = grouped.transformWithState(
-            Waiter(self._load.wait_ms / 1000), "key LONG, rows LONG", "update", "none"
+            Waiter(self._workload.wait_ms / 1000), "key LONG, rows LONG", "update", "none"
         )
         return states
 
     def _draw_rows(self, kind: str, seed: int) -> DataFrame:
         """Rows with a `key`; the seed also decides which partitions keys fall into."""
-        load = self._load
+        workload = self._workload
         drawn = draw_uniform(seed)
-        rows = read_rows(self._spark, load.rows_per_batch)
+        rows = read_rows(self._spark, workload.rows_per_batch)
         if kind == PAIR:
-            first, second = find_pair(seed, load.partitions)
-            others = F.floor((drawn * 3 - 2) * load.keys) + 1_000_000
+            first, second = find_pair(seed, workload.partitions)
+            others = F.floor((drawn * 3 - 2) * workload.keys) + 1_000_000
             hot = F.when(drawn < 1 / 3, first).when(drawn < 2 / 3, second)
             return rows.select(hot.otherwise(others).cast("long").alias("key"))
-        rank = draw_rank(drawn, float(kind), load.keys)
+        rank = draw_rank(drawn, float(kind), workload.keys)
         return rows.select(F.xxhash64(rank, F.lit(seed)).alias("key"))
 
 
@@ -199,7 +201,7 @@ def find_pair(seed: int, partitions: int) -> tuple[int, int]:
     return first, next(key for key in count(first + 1) if places(key) == places(first))
 
 
-def find_hottest_s(kind: str, load: Load) -> float:
+def find_hottest_s(kind: str, workload: Workload) -> float:
     """What the hottest key's rows wait in a batch.
 
     No executor that has the key can be done sooner; and it runs what else the key's partition has,
@@ -207,9 +209,9 @@ def find_hottest_s(kind: str, load: Load) -> float:
     """
     share = 1 / 3
     if kind != PAIR:
-        weights: list[float] = [rank ** -float(kind) for rank in range(1, load.keys + 1)]
+        weights: list[float] = [rank ** -float(kind) for rank in range(1, workload.keys + 1)]
         share = weights[0] / sum(weights)
-    return share * load.rows_per_batch * load.wait_ms / 1000
+    return share * workload.rows_per_batch * workload.wait_ms / 1000
 
 
 if __name__ == "__main__":

@@ -12,35 +12,35 @@ from dataclasses import asdict
 from harness.benchmark import prepare, run
 from harness.results import Case
 from harness.sessions import open_session
-from placement import EXECUTORS, SMOKE, WARM_UP_BATCHES, Load, PlacementBench
+from placement import EXECUTORS, SMOKE, WARM_UP_BATCHES, PlacementRunner, Workload
 
 from balancedstream.engine.session import LocalExecutors
 
-LOADS = {
-    "short": Load(partitions=2 * EXECUTORS, rows_per_batch=200, idle_batches=24),
-    "long": Load(rows_per_batch=4800),
+WORKLOADS = {
+    "short": Workload(partitions=2 * EXECUTORS, rows_per_batch=200, idle_batches=24),
+    "long": Workload(rows_per_batch=4800),
 }
 """Batches of about 0.3 s and of about 2.5 s."""
 
 
 def main() -> None:
     with prepare("idle", __doc__ or "") as benchmark:
-        loads = {"short": SMOKE} if benchmark.smoke else LOADS
+        workloads = {"short": SMOKE} if benchmark.smoke else WORKLOADS
         cases: list[Case] = [
             {"batches": batches, "repetition": repetition}
             for repetition in benchmark.repetitions
-            for batches in loads
+            for batches in workloads
         ]
         missing = benchmark.find_missing(cases)
         if not missing:
             return
         with open_session(benchmark, LocalExecutors(EXECUTORS, EXECUTORS)) as spark:
-            bench = PlacementBench(benchmark.work, spark, loads["short"])
-            bench.warm_up(bench.count_rows(0.0, 0), WARM_UP_BATCHES)
+            runner = PlacementRunner(benchmark.work, spark, workloads["short"])
+            runner.warm_up(runner.count_rows(0.0, 0), WARM_UP_BATCHES)
             for case in missing:
-                load = loads[str(case["batches"])]
-                measured = bench.under(load).measure_idle(int(case["repetition"]))
-                benchmark.record(spark, case, asdict(load), measured)
+                workload = workloads[str(case["batches"])]
+                measured = runner.under(workload).measure_idle(int(case["repetition"]))
+                benchmark.record(spark, case, asdict(workload), measured)
 
 
 if __name__ == "__main__":

@@ -45,11 +45,11 @@ the same two, because an executor keeps the files of state that it lost for a mi
 
 BUILDING_BATCHES = 16
 STEP_PATIENCE_BATCHES = 10
-"""A step whose partitions are not on their targets after so many batches has failed."""
+"""A step whose partitions are not on their targets after this many batches has failed."""
 
 
 @dataclass(frozen=True)
-class Load:
+class Workload:
     """The state, and what goes on meanwhile.
 
     Attributes:
@@ -58,7 +58,7 @@ class Load:
         value_bytes: random characters that are kept for each key.
         rows_per_batch: keys that each batch touches, always the same ones.
         wait_ms: how long the stateful task waits for each row.
-        warm_up_batches: batches that nobody looks at; the first one loads all state.
+        warm_up_batches: batches that are not measured; the first one restores all state.
         steady_batches: batches before the exchange.
         pause_batches: batches between the exchange and its undoing.
     """
@@ -75,21 +75,21 @@ class Load:
 
 def main() -> None:
     with prepare("migration", __doc__ or "") as benchmark:
-        load = Load(keys=2**13, steady_batches=2) if benchmark.smoke else Load()
+        workload = Workload(keys=2**13, steady_batches=2) if benchmark.smoke else Workload()
         queries: list[list[Case]] = [list_cases(n, REPEATED) for n in benchmark.repetitions]
         if not benchmark.smoke:
             queries.append(list_cases(1, ONCE))
         missing = [found for cases in queries if (found := benchmark.find_missing(cases))]
         if not missing:
             return
-        built = build_state(benchmark, load)
-        wanted = {SHUFFLE_PARTITIONS: str(load.partitions)}
+        built = build_state(benchmark, workload)
+        wanted = {SHUFFLE_PARTITIONS: str(workload.partitions)}
         with open_session(benchmark, LocalExecutors(EXECUTORS, EXECUTORS), wanted) as spark:
             engine = SparkEngine(spark)
             for cases in missing:
                 checkpoint = copy_checkpoint(built, benchmark.work / "copy")
-                for case, measured in measure(spark, engine, checkpoint, cases, load):
-                    benchmark.record(spark, case, asdict(load), measured)
+                for case, measured in measure(spark, engine, checkpoint, cases, workload):
+                    benchmark.record(spark, case, asdict(workload), measured)
                 remove_folder(checkpoint)
 
 
@@ -107,25 +107,29 @@ def copy_checkpoint(source: Path, target: Path) -> Path:
 
 
 def measure(
-    spark: SparkSession, engine: SparkEngine, checkpoint: Path, cases: Sequence[Case], load: Load
+    spark: SparkSession,
+    engine: SparkEngine,
+    checkpoint: Path,
+    cases: Sequence[Case],
+    workload: Workload,
 ) -> Iterator[tuple[Case, dict[str, Any]]]:
     """Runs one query from a checkpoint, and each case's strategy in it."""
-    rows = build_rows(spark, load, load.rows_per_batch)
+    rows = build_rows(spark, workload, workload.rows_per_batch)
     name = "-".join(str(value) for value in cases[0].values())
-    waiting = wait_per_row(rows, load.partitions, load.wait_ms)
+    waiting = wait_per_row(rows, workload.partitions, workload.wait_ms)
     query = start_query(keep_payloads(waiting), name, checkpoint)
     try:
-        bench = Bench(engine, query)
-        for _ in range(load.warm_up_batches):
-            bench.await_batch()
+        runner = ExchangeRunner(engine, query)
+        for _ in range(workload.warm_up_batches):
+            runner.await_batch()
         for case, exchange in zip(cases, EXCHANGES, strict=False):
-            yield case, bench.measure_strategy(str(case["strategy"]), exchange, load)
+            yield case, runner.measure_strategy(str(case["strategy"]), exchange, workload)
     finally:
         query.stop()
 
 
-class Bench:
-    """A running query of which partitions are exchanged."""
+class ExchangeRunner:
+    """A running query whose executors exchange partitions."""
 
     def __init__(self, engine: SparkEngine, query: StreamingQuery) -> None:
         self._engine = engine
@@ -152,18 +156,18 @@ class Bench:
         raise MeasurementError(message)
 
     def measure_strategy(
-        self, strategy: str, exchange: tuple[int, int], load: Load
+        self, strategy: str, exchange: tuple[int, int], workload: Workload
     ) -> dict[str, Any]:
         """Moves a quarter of the partitions away and back, with steady batches around it."""
-        away = self._plan_exchange(exchange, load.partitions // 4)
+        away = self._plan_exchange(exchange, workload.partitions // 4)
         back = [Move(move.partition, move.target, move.source) for move in away]
         moved = {move.partition for move in away}
-        steady = [describe(self.await_batch(), moved) for _ in range(load.steady_batches)]
+        steady = [describe(self.await_batch(), moved) for _ in range(workload.steady_batches)]
         measured: dict[str, Any] = {"state_bytes": self._sum_state()}
         measured["away"] = self._migrate(away, strategy)
-        steady += [describe(self.await_batch(), moved) for _ in range(load.pause_batches)]
+        steady += [describe(self.await_batch(), moved) for _ in range(workload.pause_batches)]
         measured["back"] = self._migrate(back, strategy)
-        steady += [describe(self.await_batch(), moved) for _ in range(load.pause_batches)]
+        steady += [describe(self.await_batch(), moved) for _ in range(workload.pause_batches)]
         return measured | {"steady": by_figure(steady)}
 
     def _plan_exchange(self, exchange: tuple[int, int], count: int) -> list[Move]:
@@ -250,52 +254,56 @@ def by_figure(batches: Sequence[Mapping[str, float]]) -> dict[str, list[float]]:
     return {figure: [batch[figure] for batch in batches] for figure in batches[0]}
 
 
-def build_state(benchmark: Benchmark, load: Load) -> Path:
+def build_state(benchmark: Benchmark, workload: Workload) -> Path:
     """A checkpoint with the state, every partition of it in a snapshot; built where there is none.
 
     Spark's maintenance, here every two seconds, writes the snapshots that a job of some age has.
     """
-    built = benchmark.work / f"state-{load.partitions}x{load.keys}x{load.value_bytes}"
+    built = benchmark.work / f"state-{workload.partitions}x{workload.keys}x{workload.value_bytes}"
     if built.exists():
         return built
-    benchmark.tell(f"building {load.keys * load.value_bytes / 2**30:.2f} GiB of state")
+    benchmark.tell(f"building {workload.keys * workload.value_bytes / 2**30:.2f} GiB of state")
     unfinished = benchmark.work / "unfinished"
     remove_folder(unfinished)
     settings = {
-        SHUFFLE_PARTITIONS: str(load.partitions),
+        SHUFFLE_PARTITIONS: str(workload.partitions),
         "spark.sql.streaming.stateStore.maintenanceInterval": "2s",
     }
     with open_session(benchmark, LocalExecutors(2, 2), settings) as spark:
-        rows = build_rows(spark, load, load.keys // BUILDING_BATCHES)
-        kept = keep_payloads(rows.repartition(load.partitions, "key"))
+        rows = build_rows(spark, workload, workload.keys // BUILDING_BATCHES)
+        kept = keep_payloads(rows.repartition(workload.partitions, "key"))
         query = start_query(kept, "build", unfinished)
         try:
-            await_that(lambda: find_oldest_snapshot(unfinished, load) >= BUILDING_BATCHES, query)
+            await_that(
+                lambda: find_oldest_snapshot(unfinished, workload) >= BUILDING_BATCHES, query
+            )
         finally:
             query.stop()
     unfinished.rename(built)
     return built
 
 
-def find_oldest_snapshot(checkpoint: Path, load: Load) -> int:
+def find_oldest_snapshot(checkpoint: Path, workload: Workload) -> int:
     """The version of state that every partition has a snapshot of, or a later one; 0 for none."""
     newest = []
-    for partition in range(load.partitions):
+    for partition in range(workload.partitions):
         files = (checkpoint / "state" / "0" / str(partition)).glob("*.zip")
         newest.append(max((int(file.name.partition("_")[0]) for file in files), default=0))
     return min(newest)
 
 
-def build_rows(spark: SparkSession, load: Load, rows_per_batch: int) -> DataFrame:
+def build_rows(spark: SparkSession, workload: Workload, rows_per_batch: int) -> DataFrame:
     """Rows that first bring each key its payload, and then touch the same few keys in each batch.
 
     The payload is of random letters and digits: what compresses well would be no state to move.
     """
     value = F.col("value")
-    is_new = value < load.keys
-    touched = F.pmod(value, F.lit(load.rows_per_batch)) * (load.keys // load.rows_per_batch)
+    is_new = value < workload.keys
+    touched = F.pmod(value, F.lit(workload.rows_per_batch)) * (
+        workload.keys // workload.rows_per_batch
+    )
     key = F.when(is_new, value).otherwise(touched).alias("key")
-    payload = F.when(is_new, F.randstr(F.lit(load.value_bytes), F.lit(0))).otherwise(F.lit(""))
+    payload = F.when(is_new, F.randstr(F.lit(workload.value_bytes), F.lit(0))).otherwise(F.lit(""))
     return read_rows(spark, rows_per_batch).select(key, payload.alias("payload"))
 
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from harness.arms import Bench
+from harness.arms import ArmRunner
 from harness.benchmark import alternate, prepare, run
 from harness.measuring import await_progress, balancing, measure_balance
 from harness.results import Case
@@ -28,7 +28,7 @@ ARMS = ("vanilla", "balanced")
 
 
 @dataclass(frozen=True)
-class Load:
+class Workload:
     """What both arms get.
 
     Attributes:
@@ -58,13 +58,13 @@ class Load:
 
 WARM_UP_BATCHES = 3
 
-SMOKE = Load(rows_per_batch=800, first_batches=2, second_batches=2, idle_batches=1)
+SMOKE = Workload(rows_per_batch=800, first_batches=2, second_batches=2, idle_batches=1)
 
 
 def main() -> None:
     with prepare("placement", __doc__ or "") as benchmark:
         exponents = (1.0,) if benchmark.smoke else EXPONENTS
-        load = SMOKE if benchmark.smoke else Load()
+        workload = SMOKE if benchmark.smoke else Workload()
         cases: list[Case] = []
         for repetition in benchmark.repetitions:
             cases += [{"s": s, "repetition": repetition} for s in exponents]
@@ -73,18 +73,18 @@ def main() -> None:
         if not missing:
             return
         with open_session(benchmark, LocalExecutors(EXECUTORS, EXECUTORS)) as spark:
-            bench = PlacementBench(benchmark.work, spark, load)
-            bench.warm_up(bench.count_rows(0.0, 0), WARM_UP_BATCHES)
+            runner = PlacementRunner(benchmark.work, spark, workload)
+            runner.warm_up(runner.count_rows(0.0, 0), WARM_UP_BATCHES)
             for case in missing:
                 repetition = int(case["repetition"])
                 if "idle" in case:
-                    measured = bench.measure_idle(repetition)
+                    measured = runner.measure_idle(repetition)
                 else:
-                    measured = bench.measure_pair(float(case["s"]), repetition)
-                benchmark.record(spark, case, asdict(load), measured)
+                    measured = runner.measure_pair(float(case["s"]), repetition)
+                benchmark.record(spark, case, asdict(workload), measured)
 
 
-class PlacementBench(Bench[Load]):
+class PlacementRunner(ArmRunner[Workload]):
     """Measures Spark alone beside Spark balanced, and what being attached costs."""
 
     def measure_pair(self, s: float, repetition: int) -> dict[str, Any]:
@@ -109,15 +109,15 @@ class PlacementBench(Bench[Load]):
         context.removeSparkListener(listener)
         query = self.start(self.count_rows(0.0, repetition), f"idle-{repetition}")
         try:
-            take_batches(query, self._load.uniform_batches)
+            take_batches(query, self._workload.uniform_batches)
             there_and_back = alternate(repetition, "attached", "alone")
             for block in there_and_back + there_and_back[::-1]:
                 if block == "alone":
-                    batch_s[block] += take_batches(query, self._load.idle_batches)
+                    batch_s[block] += take_batches(query, self._workload.idle_batches)
                     continue
                 context.addSparkListener(listener)
                 with balancing(self._engine) as history:
-                    batch_s[block] += take_batches(query, self._load.idle_batches)
+                    batch_s[block] += take_batches(query, self._workload.idle_batches)
                 moves += history.totals.moves
                 context.removeSparkListener(listener)
         finally:
@@ -128,7 +128,7 @@ class PlacementBench(Bench[Load]):
     def _run_arm(self, arm: str, s: float, repetition: int) -> dict[str, Any]:
         """Runs one query from its beginning; gives one figure a batch of each kind."""
         states = self.count_rows(s, repetition)
-        finished = self.run_query(states, f"{arm}-{s}-{repetition}", self._load.batches)
+        finished = self.run_query(states, f"{arm}-{s}-{repetition}", self._workload.batches)
         balance = [measure_balance(event, self._engine.executors()) for event in finished]
         return {
             "batch_s": [event.sample.duration_s for event in finished],
@@ -141,7 +141,7 @@ class PlacementBench(Bench[Load]):
     def count_rows(self, s: float, seed: int) -> DataFrame:
         """The rows of each key so far, after a wait for each row."""
         rows = self._draw_rows(s, seed)
-        return count_keys(wait_per_row(rows, self._load.partitions, self._load.wait_ms))
+        return count_keys(wait_per_row(rows, self._workload.partitions, self._workload.wait_ms))
 
     def _draw_rows(self, s: float, seed: int) -> DataFrame:
         """Rows with a `key`: uniform at first, then Zipf-distributed, then with others hot.
@@ -149,15 +149,17 @@ class PlacementBench(Bench[Load]):
         The seed also decides which partition a key falls into, so that no repetition is like
         another.
         """
-        load = self._load
-        batch = F.floor(F.col("value") / load.rows_per_batch)
+        workload = self._workload
+        batch = F.floor(F.col("value") / workload.rows_per_batch)
         drawn = draw_uniform(seed)
-        rank = F.when(batch < load.uniform_batches, F.floor(drawn * load.keys)).otherwise(
-            draw_rank(drawn, s, load.keys)
+        rank = F.when(batch < workload.uniform_batches, F.floor(drawn * workload.keys)).otherwise(
+            draw_rank(drawn, s, workload.keys)
         )
-        shifted = batch >= load.uniform_batches + load.first_batches
-        place = F.pmod(rank + F.when(shifted, load.keys // 2).otherwise(0), F.lit(load.keys))
-        rows = read_rows(self._spark, load.rows_per_batch)
+        shifted = batch >= workload.uniform_batches + workload.first_batches
+        place = F.pmod(
+            rank + F.when(shifted, workload.keys // 2).otherwise(0), F.lit(workload.keys)
+        )
+        rows = read_rows(self._spark, workload.rows_per_batch)
         return rows.select(F.xxhash64(place, F.lit(seed)).alias("key"))
 
 

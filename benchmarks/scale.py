@@ -1,4 +1,4 @@
-"""From one executor to three under load, and back: what becomes of a stream when executors do.
+"""From one executor to three under load, and back: what it does to a stream.
 
 Both arms run the same uniform load and are given two more executors after the same number of
 batches. Then the balanced arm, and only that, is brought back to one executor: two are drained of
@@ -39,15 +39,15 @@ KEEP_STAGES = {"spark.ui.retainedStages": "100000"}
 
 
 @dataclass(frozen=True)
-class Load:
+class Workload:
     """What both arms get.
 
     Attributes:
         partitions: eight state partitions an executor of the largest size.
         keys: distinct keys, all of the same weight.
-        rows_per_batch: rows in every batch; one executor waits so many milliseconds for them.
+        rows_per_batch: rows in every batch; one executor waits that many milliseconds for them.
         wait_ms: how long the stateful task waits for each row.
-        warm_up_batches: batches that nobody looks at.
+        warm_up_batches: batches that are not measured.
         steady_batches: batches on one executor, before and, balanced, after.
         watched_batches: batches that run once all executors are there.
     """
@@ -61,41 +61,43 @@ class Load:
     watched_batches: int = 10
 
 
-LONG_BATCHES = Load(rows_per_batch=5000, watched_batches=6)
+LONG_BATCHES = Workload(rows_per_batch=5000, watched_batches=6)
 """Batches that outlast Spark's locality wait of 3 s: then even Spark alone uses idle executors."""
 
 
 def main() -> None:
     with prepare("scale", __doc__ or "") as benchmark:
-        usual = Load(steady_batches=2, watched_batches=4) if benchmark.smoke else Load()
+        usual = Workload(steady_batches=2, watched_batches=4) if benchmark.smoke else Workload()
         runs = [(usual, repetition) for repetition in benchmark.repetitions]
         if not benchmark.smoke:
             runs.append((LONG_BATCHES, 1))
-        cases: list[Case] = [{"rows": load.rows_per_batch, "repetition": n} for load, n in runs]
+        cases: list[Case] = [
+            {"rows": workload.rows_per_batch, "repetition": n} for workload, n in runs
+        ]
         missing = benchmark.find_missing(cases)
         if not missing:
             return
         with open_session(benchmark, LocalExecutors(1, EXECUTORS), KEEP_STAGES) as spark:
             engine = MeasuringEngine(spark)
-            for case, (load, repetition) in zip(cases, runs, strict=True):
+            for case, (workload, repetition) in zip(cases, runs, strict=True):
                 if case not in missing:
                     continue
-                bench = Bench(benchmark.work, spark, engine, load)
+                runner = ArmRunner(benchmark.work, spark, engine, workload)
                 order = alternate(repetition, "vanilla", "balanced")
-                arms = {arm: bench.measure(arm) for arm in order}
-                benchmark.record(spark, case, asdict(load), {"order": order, **arms})
+                arms = {arm: runner.measure(arm) for arm in order}
+                benchmark.record(spark, case, asdict(workload), {"order": order, **arms})
 
 
-class Bench:
+class ArmRunner:
     """A session in which a query is given executors and loses them again."""
 
     def __init__(
-        self, work: Path, spark: SparkSession, engine: MeasuringEngine, load: Load
+        self, work: Path, spark: SparkSession, engine: MeasuringEngine, workload: Workload
     ) -> None:
         self._work = work
         self._spark = spark
         self._engine = engine
-        self._load = load
+        self._workload = workload
         self._next_stage = 0
 
     def measure(self, arm: str) -> dict[str, Any]:
@@ -124,20 +126,20 @@ class Bench:
         }
 
     def _start(self, arm: str) -> StreamingQuery:
-        load = self._load
-        key = F.floor(draw_uniform(0) * load.keys).alias("key")
-        rows = read_rows(self._spark, load.rows_per_batch).select(key)
-        waiting = wait_per_row(rows, load.partitions, load.wait_ms)
+        workload = self._workload
+        key = F.floor(draw_uniform(0) * workload.keys).alias("key")
+        rows = read_rows(self._spark, workload.rows_per_batch).select(key)
+        waiting = wait_per_row(rows, workload.partitions, workload.wait_ms)
         return start_query(count_keys(waiting), arm, make_folder(self._work, arm))
 
     def _grow(self, query: StreamingQuery) -> dict[str, int]:
-        load = self._load
-        asked = load.warm_up_batches + load.steady_batches
+        workload = self._workload
+        asked = workload.warm_up_batches + workload.steady_batches
         self._engine.await_batches(query, asked)
         self._engine.set_executor_count(EXECUTORS)
         await_that(lambda: len(self._engine.executors()) == EXECUTORS, query)
         joined = len(self._engine.batches(query.name))
-        self._engine.await_batches(query, joined + load.watched_batches)
+        self._engine.await_batches(query, joined + workload.watched_batches)
         return {"asked": asked, "joined": joined}
 
     def _shrink(self, query: StreamingQuery, survivors: set[str]) -> dict[str, int]:
@@ -155,7 +157,7 @@ class Bench:
         await_that(is_drained, query)
         self._retire(leaving)
         retired = len(self._engine.batches(name))
-        self._engine.await_batches(query, retired + self._load.steady_batches)
+        self._engine.await_batches(query, retired + self._workload.steady_batches)
         return {"draining": draining, "retired": retired}
 
     def _retire(self, leaving: set[str]) -> None:

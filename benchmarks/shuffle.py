@@ -38,16 +38,16 @@ from shuffle_cases import (
     EVEN_REPETITIONS,
     LONG_CASES,
     RARE_ITEMS_CASE,
-    SMOKE_LOAD,
+    SMOKE,
     SPARK_CASES,
     WARM_UP,
-    WARM_UP_LOAD,
-    Load,
-    find_load,
+    WARM_UP_WORKLOAD,
+    Workload,
+    find_workload,
 )
 from shuffle_overhead import measure_overhead
 from shuffle_simulation.cases import simulate_all
-from shuffle_simulation.load import EXECUTORS, ITEMS
+from shuffle_simulation.rows import EXECUTORS, ITEMS
 
 import balancedstream
 from balancedstream.core.costs import LearntCosts
@@ -62,9 +62,9 @@ from balancedstream.shuffling.sketching import SketchFiller
 
 @dataclass(frozen=True)
 class TrueCosts:
-    """What all batches are routed by where every cost is known: a source as `folders` has them.
+    """Routes all batches by known costs: a source as `folders` has them.
 
-    It is read from a file, as ours are: a function that holds it is sent to every task anew.
+    It is read from a file, as learnt costs are: otherwise it would be sent to every task.
     """
 
     folder: str
@@ -73,13 +73,13 @@ class TrueCosts:
         return CostFolder(Path(self.folder)).newest()
 
 
-class Bench:
+class ShuffleRunner:
     """A session in which one query after the other is measured."""
 
-    def __init__(self, benchmark: Benchmark, spark: SparkSession, load: Load) -> None:
+    def __init__(self, benchmark: Benchmark, spark: SparkSession, workload: Workload) -> None:
         self._work = benchmark.work
         self._spark = spark
-        self._load = load
+        self._workload = workload
 
     def measure(self, case: Case, arms: Sequence[str]) -> dict[str, Any]:
         """The same rows in every arm."""
@@ -93,8 +93,8 @@ class Bench:
         work = partial(wait_for_rows, cost_ms=self._cost_ms(case))
         use_own_workers(self._spark, arm)
         rows = self._draw_rows(case)
-        told: list[ShuffleRecord] = []
-        stop = watch(told.append)
+        records: list[ShuffleRecord] = []
+        stop = watch(records.append)
         name = "-".join([arm, *map(str, case.values())]).replace(" ", "_")
         checkpoint = self._work / name
         if arm == "ours":
@@ -106,7 +106,7 @@ class Bench:
             worked = self._send(rows, arm, case).mapInArrow(work, rows.schema)
         query = start_query(worked, name, checkpoint)
         try:
-            batches = await_progress(query, self._load.warm_up_batches, self._load.batches)
+            batches = await_progress(query, self._workload.warm_up_batches, self._workload.batches)
         finally:
             query.stop()
             stop()
@@ -116,7 +116,7 @@ class Bench:
         }
         if arm == "ours":
             numbers = {batch["batchId"] for batch in batches}
-            own = [batch for batch in told if batch.batch in numbers]
+            own = [batch for batch in records if batch.batch in numbers]
             measured["by_estimates"] = [batch.by_estimates for batch in own]
             measured["error"] = [batch.error for batch in own]
             measured["imbalance"] = [batch.imbalance() for batch in own]
@@ -138,7 +138,7 @@ class Bench:
         return routed.repartitionById(EXECUTORS, "route").drop("route")
 
     def _know(self, case: Case) -> LearntCosts:
-        """A sketch so wide that hardly two items share a cell."""
+        """A sketch so wide that items rarely share a cell."""
         filler = SketchFiller(CostSketch(0.0003, 0.1, seed=0))
         items = self._spark.range(ITEMS).select("id", F.xxhash64("id").alias("item")).collect()
         cost_ms = self._cost_ms(case)
@@ -151,22 +151,22 @@ class Bench:
         return LearntCosts(0, 1, None, sketch, trusted=True, reason="every cost is known")
 
     def _cost_ms(self, case: Case) -> list[int]:
-        levels = self._load.most_ms - self._load.least_ms + 1
+        levels = self._workload.max_ms - self._workload.min_ms + 1
         if case["costs"] == "constant":
-            return [(self._load.least_ms + self._load.most_ms) // 2] * ITEMS
+            return [(self._workload.min_ms + self._workload.max_ms) // 2] * ITEMS
         # Item 0 is the most frequent one.
         rank = np.arange(ITEMS)
         if case["costs"] == "independent":
             rank = np.random.default_rng(int(case["repetition"])).permutation(ITEMS)
         elif case["costs"] == "frequent dear":
             rank = rank[::-1]
-        return (self._load.least_ms + rank * levels // ITEMS).tolist()
+        return (self._workload.min_ms + rank * levels // ITEMS).tolist()
 
     def _draw_rows(self, case: Case) -> DataFrame:
         """Rows whose items follow Zipf's law, drawn by Spark alone."""
         drawn = draw_uniform(int(case["repetition"]))
-        rows = read_rows(self._spark, self._load.rows_per_batch).select("value")
-        # Spark hashes an int unlike a long, and the all-knowing arm knows items as longs.
+        rows = read_rows(self._spark, self._workload.rows_per_batch).select("value")
+        # Spark hashes an int and a long differently, and the all-knowing arm has items as longs.
         item = draw_rank(drawn, float(case["zipf"]), ITEMS).cast("long")
         return rows.withColumn("item", item)
 
@@ -181,7 +181,7 @@ def wait_for_rows(batches: Iterator[Any], cost_ms: list[int]) -> Iterator[Any]:
 
 def measure_on_spark() -> None:
     with prepare("shuffle", __doc__ or "") as benchmark:
-        load = SMOKE_LOAD if benchmark.smoke else Load()
+        workload = SMOKE if benchmark.smoke else Workload()
         kinds = SPARK_CASES[2:3] if benchmark.smoke else SPARK_CASES
         long_kinds = () if benchmark.smoke else LONG_CASES
         repetitions = benchmark.repetitions if benchmark.smoke else range(1, EVEN_REPETITIONS + 1)
@@ -203,8 +203,8 @@ def measure_on_spark() -> None:
         with open_session(benchmark, LocalExecutors(EXECUTORS, EXECUTORS)) as spark:
             warm_up(benchmark, spark)
             for case in missing:
-                own, arms = find_load(case) or (load, ARMS)
-                measured = Bench(benchmark, spark, own).measure(case, arms)
+                own, arms = find_workload(case) or (workload, ARMS)
+                measured = ShuffleRunner(benchmark, spark, own).measure(case, arms)
                 benchmark.record(spark, case, asdict(own), measured)
                 batch_s = {arm: median(measured[arm]["batch_s"]) for arm in arms}
                 benchmark.tell(", ".join(f"{arm} {each:.2f} s" for arm, each in batch_s.items()))
@@ -216,9 +216,9 @@ def warm_up(benchmark: Benchmark, spark: SparkSession) -> None:
     Each batch has two map tasks, on two of five executors, so it takes many batches. The first
     queries of a session are slow, and the more so the more they do.
     """
-    load = SMOKE_LOAD if benchmark.smoke else WARM_UP_LOAD
+    workload = SMOKE if benchmark.smoke else WARM_UP_WORKLOAD
     for arm in COMPARED_ARMS:
-        Bench(benchmark, spark, load).run_arm(WARM_UP, arm)
+        ShuffleRunner(benchmark, spark, workload).run_arm(WARM_UP, arm)
 
 
 def main() -> None:

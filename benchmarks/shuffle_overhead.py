@@ -24,7 +24,7 @@ from balancedstream.shuffling.timing import (
 )
 
 PIECES = 10_000
-"""What measuring costs is timed with so many pieces."""
+"""Pieces that are measured to time one."""
 
 
 def measure_overhead() -> None:

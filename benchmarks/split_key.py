@@ -13,7 +13,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 import hot_keys
-from harness.arms import Bench
+from harness.arms import ArmRunner
 from harness.benchmark import Benchmark, prepare, run
 from harness.results import Case
 from harness.rows import draw_uniform, read_rows
@@ -33,7 +33,7 @@ ARMS = ("vanilla", "balanced", "aggregate")
 
 
 @dataclass(frozen=True)
-class Load(hot_keys.Load):
+class Workload(hot_keys.Workload):
     """What all arms get; `keys` are those besides the hot one.
 
     Attributes:
@@ -44,7 +44,7 @@ class Load(hot_keys.Load):
 
 
 WARM_UP_BATCHES = 2
-SMOKE = Load(rows_per_batch=150, batches=4, measured_batches=1)
+SMOKE = Workload(rows_per_batch=150, batches=4, measured_batches=1)
 
 
 class Counter(Aggregator):
@@ -73,33 +73,33 @@ class Counter(Aggregator):
 
 def main() -> None:
     with prepare("split_key", __doc__ or "") as benchmark:
-        load = SMOKE if benchmark.smoke else Load()
+        workload = SMOKE if benchmark.smoke else Workload()
         cases: list[Case] = [{"repetition": repetition} for repetition in benchmark.repetitions]
         missing = benchmark.find_missing(cases)
         if missing:
-            measure_all(benchmark, load, missing)
+            measure_all(benchmark, workload, missing)
 
 
-def measure_all(benchmark: Benchmark, load: Load, cases: Sequence[Case]) -> None:
+def measure_all(benchmark: Benchmark, workload: Workload, cases: Sequence[Case]) -> None:
     with open_session(benchmark, LocalExecutors(EXECUTORS, EXECUTORS)) as spark:
-        bench = SplitKeyBench(benchmark.work, spark, load)
-        bench.warm_up(bench.count_rows("vanilla", 0), WARM_UP_BATCHES)
+        runner = SplitKeyRunner(benchmark.work, spark, workload)
+        runner.warm_up(runner.count_rows("vanilla", 0), WARM_UP_BATCHES)
         for case in cases:
-            benchmark.record(spark, case, asdict(load), bench.measure(int(case["repetition"])))
+            benchmark.record(spark, case, asdict(workload), runner.measure(int(case["repetition"])))
 
 
-class SplitKeyBench(Bench[Load]):
+class SplitKeyRunner(ArmRunner[Workload]):
     """Measures the arms beside each other."""
 
     def measure(self, repetition: int) -> dict[str, Any]:
         """The same rows in each arm."""
         arms, _ = self.run_in_turns(repetition, ARMS, lambda arm: self._run_arm(arm, repetition))
-        return {"order": list(arms), "bound_s": find_bound_s(self._load), **arms}
+        return {"order": list(arms), "bound_s": find_bound_s(self._workload), **arms}
 
     def _run_arm(self, arm: str, repetition: int) -> dict[str, Any]:
         """Runs one query from its beginning; gives one figure a batch of each kind."""
         states = self.count_rows(arm, repetition)
-        finished = self.run_query(states, f"{arm}-{repetition}", self._load.batches)
+        finished = self.run_query(states, f"{arm}-{repetition}", self._workload.batches)
         return {
             "batch_s": [event.sample.duration_s for event in finished],
             "rows": [event.sample.input_rows for event in finished],
@@ -109,7 +109,7 @@ class SplitKeyBench(Bench[Load]):
         """The rows of each key so far, counted as an arm does it."""
         use_own_workers(self._spark, arm)
         rows = self._draw_rows(seed)
-        wait_s = self._load.wait_ms / 1000
+        wait_s = self._workload.wait_ms / 1000
         if arm == "aggregate":
             return balanced(rows, "key").aggregate(Counter(wait_s))
         grouped: Any = balanced(rows, "key") if arm == "balanced" else rows.groupBy("key")
@@ -120,19 +120,19 @@ class SplitKeyBench(Bench[Load]):
 
     def _draw_rows(self, seed: int) -> DataFrame:
         """Rows with a `key`; the seed also decides which partitions keys fall into."""
-        load = self._load
+        workload = self._workload
         drawn = draw_uniform(seed)
-        others = F.floor(drawn * 1_000_000) % load.keys + 1_000_000
-        key = F.when(drawn < load.hot_share, 1000 * seed).otherwise(others)
+        others = F.floor(drawn * 1_000_000) % workload.keys + 1_000_000
+        key = F.when(drawn < workload.hot_share, 1000 * seed).otherwise(others)
         # `aggregate` does the work in the tasks that read the rows.
-        rows = read_rows(self._spark, load.rows_per_batch, input_partitions=EXECUTORS)
+        rows = read_rows(self._spark, workload.rows_per_batch, input_partitions=EXECUTORS)
         return rows.select(key.cast("long").alias("key"))
 
 
-def find_bound_s(load: Load) -> dict[str, float]:
+def find_bound_s(workload: Workload) -> dict[str, float]:
     """The waiting that no batch can do without: with the key on one executor, and split."""
-    work_s = load.rows_per_batch * load.wait_ms / 1000
-    whole_s = work_s * max(load.hot_share, 1 / EXECUTORS)
+    work_s = workload.rows_per_batch * workload.wait_ms / 1000
+    whole_s = work_s * max(workload.hot_share, 1 / EXECUTORS)
     return {"whole": whole_s, "split": work_s / EXECUTORS}
 
 

@@ -1,4 +1,4 @@
-"""Does to a running stream what a schedule says, and takes down what happened.
+"""Does to a running stream what a schedule says, and logs what happened.
 
 The log has one JSON line a happening, `what` naming it: `batch` (`query`, `batch`, `handoffs`,
 `ran_on` as [operator, partition, executor]), `move` (`query`, `operator`, `targets` as [partition,
@@ -43,7 +43,7 @@ class Keyed:
     """An operator whose keys are reassigned.
 
     Attributes:
-        control: the driver's hand on them.
+        control: the driver's control of them.
         checkpoint: of its query.
         name_key: how a plan names the key of a number.
     """
@@ -58,7 +58,7 @@ class Disturber:
 
     Args:
         spark: whose application is disturbed.
-        engine: attached to it; nobody else may wait on it meanwhile.
+        engine: attached to it; nothing else may wait on it meanwhile.
         actions: the schedule.
         executors: the most that the application can have.
         log: file that is appended to.

@@ -38,7 +38,7 @@ from balancedstream.keyed.reading import END_FIELD
 PARTITIONS = 4
 QUERY_TIMEOUT_S = 240.0
 IDLE_S = 4
-"""A query that would go on forever is over when it had nothing to do for so long."""
+"""A query that never ends by itself is stopped when it has had nothing to do for this long."""
 
 START_TIMEOUT_S = 90.0
 
@@ -122,7 +122,7 @@ def _wait_for_executors(engine: SparkEngine, count: int) -> None:
 def _start(
     spark: SparkSession, run: Mapping[str, Any], keyed: list[Keyed] | None = None
 ) -> dict[str, StreamingQuery]:
-    """Starts the queries; keys are reassigned where somebody wants to have a hand on them."""
+    """Starts the queries; `keyed`, where given, gets the operators whose keys are reassigned."""
     started = {}
     for name, query in kinds.KINDS[run["kind"]].items():
         folder = Path(run["folder"]) / name

@@ -277,4 +277,4 @@ KINDS: dict[str, dict[str, Query]] = {
 """The queries of each kind, by name."""
 
 TIMERS = frozenset({"processing-time-timers", "reassigned-keys-timers"})
-"""The kinds whose answer follows the wall clock: they have assertions of their own."""
+"""The kinds whose answer depends on the clock: they have assertions of their own."""

@@ -1,4 +1,4 @@
-"""NEXMark under forced moves: 28 queries whose answers are known, moved at random all the while.
+"""NEXMark under forced moves: 28 queries with known answers, while random partitions move.
 
 After every batch of every query, random state partitions are placed on random executors. The
 queries, their data and their answers come from a folder next to the repository; each query's
@@ -47,7 +47,7 @@ class Mover:
     """Moves random partitions after every batch, from a thread of its own.
 
     Args:
-        engine: attached to the session that the queries get; nobody else may wait on it.
+        engine: attached to the session that the queries get; nothing else may wait on it.
         seed: of all moves.
     """
 

@@ -7,7 +7,7 @@ so the work can be spread over several sittings:
 
     python benchmarks/exactness/run.py --kind all --seeds 0-19 --out exactness.jsonl
 
-Exit status 1 if any schedule that was run had another outcome than "equal".
+Exit status 1 if any schedule had another outcome than "equal".
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ TAIL_BYTES = 2000
 
 @dataclass(frozen=True)
 class Schedule:
-    """What is to be run."""
+    """What to run."""
 
     kind: str
     seed: int
@@ -95,7 +95,7 @@ class Harness:
     Args:
         work: folder for inputs, undisturbed runs (kept for the next sitting) and schedules.
         out: file of outcomes.
-        pause_file: while it exists, no schedule is begun and no Spark runs.
+        pause_file: while it exists, no schedule starts and no Spark runs.
     """
 
     def __init__(self, work: Path, out: Path, pause_file: Path | None) -> None:
@@ -295,7 +295,7 @@ def main() -> None:
     parser.add_argument("--seeds", type=parse_seeds, default=parse_seeds("0-19"), metavar="A-B")
     parser.add_argument("--out", type=Path, required=True, help="file of outcomes, appended to")
     parser.add_argument("--work", type=Path, help="folder to work in, kept (default: temporary)")
-    parser.add_argument("--pause-file", type=Path, help="while it exists, no schedule is begun")
+    parser.add_argument("--pause-file", type=Path, help="while it exists, no schedule starts")
     args = parser.parse_args()
     # A sitting that is ended takes its driver with it.
     signal.signal(signal.SIGTERM, lambda signum, frame: sys.exit(128 + signum))

@@ -25,7 +25,7 @@ class Action:
             passed, `add` asks for one more executor, `kill-executor` and `kill-driver` send
             SIGKILL; `reassign` wants keys in other state partitions, and all others at home.
         after_batch: happens after this batch has ended, ...
-        delay_s: ... and so many seconds later.
+        delay_s: ... and this many seconds later.
         rank: which of the live executors, for `retire` and `kill-executor`.
         moves: state partition to the rank of its new executor, for `move`; in every operator.
         ahead: batches by which a `move` or a `reassign` is prepared ahead of its time.

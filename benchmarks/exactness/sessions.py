@@ -29,7 +29,7 @@ PLAIN = {
 DISTURBED = {
     "spark.executor.memory": "768m",
     "spark.executor.extraJavaOptions": SHORT_LIVED_JVM,
-    # Within eight batches there shall be snapshots to load, and maintenance that unloads the
+    # Within eight batches there must be snapshots to load, and maintenance that unloads the
     # stores which moved away; the defaults (10 and 60 s) would come too late.
     "spark.sql.streaming.stateStore.minDeltasForSnapshot": "3",
     "spark.sql.streaming.stateStore.maintenanceInterval": "4s",
@@ -38,7 +38,7 @@ DISTURBED = {
 
 
 def open_plain(partitions: int) -> SparkSession:
-    """A session in one process, of which balancedstream knows nothing."""
+    """A session in one process, to which nothing is attached."""
     return _open(PLAIN | {"spark.master": "local[2]"}, partitions)
 
 
@@ -55,7 +55,7 @@ def open_disturbed(partitions: int, executors: int) -> tuple[SparkSession, Spark
 
 
 def _open(settings: dict[str, str], partitions: int) -> SparkSession:
-    # Spark's Python workers are to be this very interpreter.
+    # Spark's Python workers must run this interpreter.
     os.environ["PYSPARK_PYTHON"] = sys.executable
     builder = SparkSession.builder.appName("exactness")
     builder = builder.config("spark.sql.shuffle.partitions", str(partitions))

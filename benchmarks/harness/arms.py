@@ -17,25 +17,25 @@ from harness.benchmark import alternate, make_folder
 from harness.measuring import DEFAULT_POLICY, MeasuringEngine, balancing, watching
 from harness.rows import start_query
 
-LoadT = TypeVar("LoadT")
+WorkloadT = TypeVar("WorkloadT")
 
 
-class Bench(Generic[LoadT]):
+class ArmRunner(Generic[WorkloadT]):
     """A session in which one query after the other is measured.
 
     Each benchmark derives its own, which says what the queries of its arms do.
     """
 
-    def __init__(self, work: Path, spark: SparkSession, load: LoadT) -> None:
+    def __init__(self, work: Path, spark: SparkSession, workload: WorkloadT) -> None:
         self._work = work
         self._spark = spark
-        self._load = load
+        self._workload = workload
         self._engine = MeasuringEngine(spark)
 
-    def under(self, load: LoadT) -> Self:
+    def under(self, workload: WorkloadT) -> Self:
         """The same runner with another load: a session has one engine."""
         other = copy(self)
-        other._load = load
+        other._workload = workload
         return other
 
     def warm_up(self, states: DataFrame, batches: int) -> None:

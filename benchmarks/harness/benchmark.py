@@ -33,7 +33,7 @@ REPETITIONS = 5
 
 
 class MeasurementError(Exception):
-    """A run did not get as far as it had to; nothing was written for it."""
+    """A run did not get far enough; it has no result."""
 
 
 @dataclass(frozen=True)
@@ -94,7 +94,7 @@ class Benchmark:
 def prepare(name: str, description: str) -> Iterator[Benchmark]:
     """Reads the command line and gives the benchmark a work folder.
 
-    Smoke runs keep their results in the work folder: they are no measurements.
+    Smoke runs keep their results in the work folder: they are not measurements.
     """
     parser = argparse.ArgumentParser(description=description.partition("\n")[0])
     parser.add_argument(

@@ -40,7 +40,7 @@ PATIENCE_S = 300.0
 
 
 class MeasuringEngine(SparkEngine):
-    """An engine that remembers the events that somebody took from it."""
+    """An engine that remembers the events taken from it."""
 
     def __init__(self, spark: SparkSession) -> None:
         super().__init__(spark)
@@ -63,7 +63,7 @@ class MeasuringEngine(SparkEngine):
         self._taken.clear()
 
     def await_batches(self, query: StreamingQuery, count: int) -> list[BatchFinished]:
-        """Waits until a query finished `count` batches; somebody else takes the events.
+        """Waits until a query has finished `count` batches; another thread takes the events.
 
         Raises:
             MeasurementError: the query failed, or takes too long.
@@ -74,7 +74,7 @@ class MeasuringEngine(SparkEngine):
 
 
 def await_that(holds: Callable[[], bool], query: StreamingQuery | None = None) -> None:
-    """Waits until something holds, as long as the query that is to bring it about runs.
+    """Waits until something holds, as long as a query runs.
 
     Raises:
         MeasurementError: the query failed, or it takes too long.

@@ -39,7 +39,8 @@ def draw_rank(drawn: Column, s: float, ranks: int) -> Column:
     weights = [rank**-s for rank in range(1, ranks + 1)]
     total = sum(weights)
     bounds = [below / total for below in accumulate(weights)][:-1]
-    # A text, for as many literals take Spark seconds to analyze. It is made an array once a batch.
+    # A string, because Spark takes seconds to analyze that many literals. It becomes an array once
+    # a batch.
     table = F.split(F.lit(",".join(map(repr, bounds))), ",").cast("array<double>")
     halves = [2**power for power in reversed(range((ranks - 1).bit_length()))]
 
@@ -65,7 +66,7 @@ def count_keys(rows: DataFrame) -> DataFrame:
 
 
 def start_query(states: DataFrame, name: str, checkpoint: Path) -> StreamingQuery:
-    """Starts a query whose answer nobody reads."""
+    """Starts a query that discards its output."""
     return (
         states.writeStream.queryName(name)
         .outputMode("update")

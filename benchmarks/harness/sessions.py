@@ -30,7 +30,7 @@ def open_session(
 
 def create_session(benchmark: Benchmark, settings: Mapping[str, str]) -> SparkSession:
     """A session that is quiet and keeps its files in the work folder."""
-    # Spark's Python workers are to be this very interpreter.
+    # Spark's Python workers must run this interpreter.
     os.environ["PYSPARK_PYTHON"] = sys.executable
     check_java()
     builder: Any = SparkSession.builder

@@ -19,7 +19,7 @@ from streams import Stream  # noqa: E402
 
 @contextmanager
 def open_site() -> Iterator[Site]:
-    """The cluster that can be had, with the images of this working tree."""
+    """The cluster of this machine, with the images of this working tree."""
     with open_cluster(keep=False) as cluster:
         images.build_project_images(cluster.node)
         images.build_app_image(cluster.node)

@@ -210,7 +210,7 @@ def fed_exporters(names: list[str]) -> Iterator[None]:
 
 
 def finish_batch(exporter: Exporter, batch: int) -> None:
-    """A level load: the usual case, in which nothing is to be done."""
+    """A balanced load: the usual case, in which there is nothing to do."""
     now_s = time.time()
     tasks = tuple(
         TaskSample("q", 0, p, batch, EXECUTORS[p % 2], 0.8, 1000, 100_000, now_s)

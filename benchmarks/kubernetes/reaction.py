@@ -50,7 +50,7 @@ class Watched:
         return self.prometheus.value(f"{function}(balancedstream_{metric}{self.label})") or 0.0
 
     def find_value(self, metric: str, at_s: float) -> float:
-        """As of a scrape: the newest value that had been seen by then."""
+        """The latest value that had been scraped at that time."""
         seen = self.prometheus.series(f"balancedstream_{metric}{self.label}", at_s, at_s)
         return seen[-1][1] if seen else 0.0
 
@@ -124,13 +124,13 @@ def measure_scaling(watched: Watched) -> dict[str, float]:
     stream = watched.stream
     moved = watched.value("moves_settled_total")
     loaded_s = watched.value("partition_state_restore_seconds_total")
-    begun_s = time.time()
+    started_s = time.time()
     stream.scale(2)
     registered_s = watched.wait_for_sample(
-        f"count(balancedstream_executor_cores{watched.label}) > 1", begun_s
+        f"count(balancedstream_executor_cores{watched.label}) > 1", started_s
     )
     state_s = watched.wait_for_sample(
-        f"count(balancedstream_executor_partitions{watched.label} > 0) > 1", begun_s
+        f"count(balancedstream_executor_partitions{watched.label} > 0) > 1", started_s
     )
     decided = datetime.fromisoformat(stream.status()["lastScaleTime"]).timestamp()
     settle(watched)
@@ -149,16 +149,16 @@ def measure_balancing(
     """From the scrape that shows an imbalance to the scrape that shows the plan, and its moves."""
     hot = find_keys_of_one_executor(watched.prometheus, watched.label, watched.stream)
     epoch = watched.value("plan_epoch")
-    begun_s = time.time()
+    started_s = time.time()
     keys.favor(hot, HOT)
     producer.set_rate(HOT_RATE)
     shown_s = watched.wait_for_sample(
-        f"max(balancedstream_imbalance_ratio{watched.label}) > 1.2", begun_s
+        f"max(balancedstream_imbalance_ratio{watched.label}) > 1.2", started_s
     )
     applied_s = watched.wait_for_sample(
         f"balancedstream_plan_epoch{watched.label} > {epoch:.0f}", shown_s
     )
-    # What an earlier plan had under way may still arrive: only what comes after counts.
+    # Moves of an earlier plan may still arrive: only later ones count.
     moves = watched.find_value("moves_settled_total", applied_s)
     moved_s = watched.wait_for_sample(
         f"balancedstream_moves_settled_total{watched.label} > {moves:.0f}", applied_s

@@ -14,7 +14,7 @@ from harness.benchmark import Benchmark, describe_code
 from harness.results import RESULTS, Case
 
 from shuffle_simulation import simulation
-from shuffle_simulation.load import EXECUTORS, ITEMS, SMOKE, Setting
+from shuffle_simulation.rows import EXECUTORS, ITEMS, SMOKE, Setting
 from shuffle_simulation.simulation import simulate
 
 ZIPF = (0.0, 0.5, 1.0, 1.5, 2.0, 2.5, 3.0)
@@ -23,11 +23,11 @@ CHANGED_ZIPF = (0.0, 1.0, 2.0)
 """Where an executor becomes slow, or costs shift."""
 
 LONG_WARM_UP: Case = {"zipf": 1.5, "costs": "frequent cheap", "slowed": 0, "warm_up_batches": 128}
-"""Where dear items are rare, it takes long until most of them were seen."""
+"""Where expensive items are rare, it takes long until most of them have been seen."""
 
 REPETITIONS = 60
 FIRST_SEED = 100
-"""With those below, the thresholds and the size of the sketch were chosen."""
+"""Smaller seeds were used to choose the thresholds and the size of the sketch."""
 
 
 def list_simulated(*, smoke: bool) -> list[Case]:

@@ -13,8 +13,8 @@ from balancedstream.core.grouping import assign_greedily
 from balancedstream.core.sketches import NUMBER_BYTES, CostSketch
 from balancedstream.shuffling.routing import route_rows
 from balancedstream.shuffling.sketching import SketchFiller, estimate_costs_s
-from shuffle_simulation.load import EXECUTORS, ITEMS, Items, Load, Seconds, Setting
 from shuffle_simulation.measuring import InstanceMeter, learn_paces
+from shuffle_simulation.rows import EXECUTORS, ITEMS, Items, Rows, Seconds, Setting
 from shuffle_simulation.scheduling import GreedyScheduler, Marker
 
 TINY_S = 1e-12
@@ -32,35 +32,35 @@ class Router(Protocol):
         """The partition of each row."""
 
     def learn(self, batch: int, routes: Items, took_s: Seconds) -> None:
-        """What each row took, told after the batch."""
+        """Learns what each row took, after the batch."""
 
 
 class RoundRobin:
-    def __init__(self, load: Load, partitions: int = EXECUTORS) -> None:
+    def __init__(self, rows: Rows, partitions: int = EXECUTORS) -> None:
         self.partitions = partitions
-        self._load = load
+        self._rows = rows
 
     def route(self, batch: int) -> Items:
-        return np.arange(self._load.items.shape[1]) % self.partitions
+        return np.arange(self._rows.items.shape[1]) % self.partitions
 
     def learn(self, batch: int, routes: Items, took_s: Seconds) -> None: ...
 
 
 class Chance(RoundRobin):
-    def __init__(self, load: Load, seed: int) -> None:
-        super().__init__(load)
+    def __init__(self, rows: Rows, seed: int) -> None:
+        super().__init__(rows)
         self._chance = np.random.default_rng(seed)
 
     def route(self, batch: int) -> Items:
-        return self._chance.integers(self.partitions, size=self._load.items.shape[1:])
+        return self._chance.integers(self.partitions, size=self._rows.items.shape[1:])
 
 
 class AllKnowing(RoundRobin):
-    """Greedy by the true costs and slowdowns, the dearest rows first; it sees the whole batch."""
+    """Greedy by true costs and slowdowns, most expensive rows first; it sees the whole batch."""
 
     def route(self, batch: int) -> Items:
-        costs_s = self._load.costs_s[batch]
-        slowdowns = self._load.slowdowns[batch].tolist()
+        costs_s = self._rows.costs_s[batch]
+        slowdowns = self._rows.slowdowns[batch].tolist()
         order = np.argsort(-costs_s, kind="stable")
         routes = np.empty(len(order), np.int64)
         if len(set(slowdowns)) == 1:
@@ -84,25 +84,25 @@ class Ours(RoundRobin):
     """What runs on Spark."""
 
     def __init__(
-        self, load: Load, setting: Setting, seed: int, partitions: int = EXECUTORS
+        self, rows: Rows, setting: Setting, seed: int, partitions: int = EXECUTORS
     ) -> None:
-        super().__init__(load, partitions)
+        super().__init__(rows, partitions)
         self.learnt: LearntCosts | None = None
         self._map_tasks = setting.map_tasks
         self._empty = CostSketch(setting.epsilon, setting.delta, seed=seed)
 
     def route(self, batch: int) -> Items:
-        routes = np.empty(self._load.items.shape[1], np.int64)
+        routes = np.empty(self._rows.items.shape[1], np.int64)
         for task in range(self._map_tasks):
             rows = slice(task, None, self._map_tasks)
-            first, second = self._load.marks[:, batch, rows]
-            items = self._load.items[batch, rows]
+            first, second = self._rows.marks[:, batch, rows]
+            items = self._rows.items[batch, rows]
             routed = route_rows(self.learnt, items, (first, second), self.partitions, task)
             routes[rows], _ = routed
         return routes
 
     def learn(self, batch: int, routes: Items, took_s: Seconds) -> None:
-        items = self._load.items[batch]
+        items = self._rows.items[batch]
         estimated_s = np.zeros(len(items))
         if self.learnt:
             estimated_s = estimate_costs_s(self.learnt, items)
@@ -126,13 +126,13 @@ class Ours(RoundRobin):
 
 
 class Paced(RoundRobin):
-    """One scheduler for the whole batch, one sketch, and what each executor takes longer.
+    """One scheduler for the whole batch, one sketch, and the pace of each executor.
 
-    Spark has no place for it: a partition does not know its executor before it runs.
+    Spark cannot do this: a partition does not know its executor before it runs.
     """
 
-    def __init__(self, load: Load, setting: Setting, seed: int) -> None:
-        super().__init__(load)
+    def __init__(self, rows: Rows, setting: Setting, seed: int) -> None:
+        super().__init__(rows)
         self._sketch = CostSketch(setting.epsilon, setting.delta, seed=seed)
         self._paces: dict[int, float] = {}
         self._loads_s: dict[int, float] = {}
@@ -143,7 +143,7 @@ class Paced(RoundRobin):
             for instance in range(self.partitions):
                 pace = self._paces.get(instance, 1.0)
                 scheduler.accept_estimates(instance, self._sketch, pace=pace)
-        items = self._load.items[batch]
+        items = self._rows.items[batch]
         routes = np.array([scheduler.assign(NAMES[item]).instance for item in items])
         self._loads_s = scheduler.loads_s
         return routes
@@ -151,20 +151,20 @@ class Paced(RoundRobin):
     def learn(self, batch: int, routes: Items, took_s: Seconds) -> None:
         busy_s = np.bincount(routes, took_s, self.partitions).tolist()
         self._paces = learn_paces(self._paces, self._loads_s, dict(enumerate(busy_s)))
-        for item, cost_s in zip(self._load.items[batch], took_s.tolist(), strict=True):
+        for item, cost_s in zip(self._rows.items[batch], took_s.tolist(), strict=True):
             self._sketch.update(NAMES[item], cost_s)
 
 
 class Stream(RoundRobin):
-    """The state machine of the authors' code; it may be deaf to answers.
+    """The state machine of the authors' code; `deaf` drops all answers.
 
     Attributes:
         drift_s: after each batch, how far the estimated loads of the instances are from the real
             ones: the mean deviation, without what is common to all instances.
     """
 
-    def __init__(self, load: Load, setting: Setting, seed: int, *, deaf: bool = False) -> None:
-        super().__init__(load)
+    def __init__(self, rows: Rows, setting: Setting, seed: int, *, deaf: bool = False) -> None:
+        super().__init__(rows)
         new_sketch = partial(CostSketch, setting.epsilon, setting.delta, seed=seed)
         self.drift_s: list[float] = []
         self._scheduler = GreedyScheduler[bytes](EXECUTORS, window=setting.window)
@@ -173,13 +173,13 @@ class Stream(RoundRobin):
         self._markers: list[Marker | None] = []
 
     def route(self, batch: int) -> Items:
-        assignments = [self._scheduler.assign(NAMES[item]) for item in self._load.items[batch]]
+        assignments = [self._scheduler.assign(NAMES[item]) for item in self._rows.items[batch]]
         self._markers = [assignment.marker for assignment in assignments]
         return np.array([assignment.instance for assignment in assignments])
 
     def learn(self, batch: int, routes: Items, took_s: Seconds) -> None:
         sketches, answers = [], []
-        rows = zip(self._load.items[batch], routes.tolist(), took_s.tolist(), strict=True)
+        rows = zip(self._rows.items[batch], routes.tolist(), took_s.tolist(), strict=True)
         for (item, instance, cost_s), marker in zip(rows, self._markers, strict=True):
             meter = self._meters[instance]
             sketch = meter.record(NAMES[item], cost_s)

@@ -118,7 +118,7 @@ class GreedyScheduler(Generic[Item]):
 
     Attributes:
         phase: of the state machine.
-        epoch: of the newest markers; 0 before there were any.
+        epoch: of the latest markers; 0 before the first ones.
 
     Raises:
         InvalidInputError: instances or window below 1; the message names it.

@@ -20,15 +20,6 @@ from targets import MAX_ESTIMATE_ERROR, MAX_OVER_KNOWING, MAX_OVER_ROUND_ROBIN
 
 from balancedstream.core.costs import LearntCosts
 from balancedstream.shuffling.sketching import estimate_costs_s
-from shuffle_simulation.load import (
-    EXECUTORS,
-    SLOWED_EXECUTOR,
-    Items,
-    Load,
-    Seconds,
-    Setting,
-    draw_load,
-)
 from shuffle_simulation.routers import (
     AllKnowing,
     Chance,
@@ -38,37 +29,46 @@ from shuffle_simulation.routers import (
     Router,
     Stream,
 )
+from shuffle_simulation.rows import (
+    EXECUTORS,
+    SLOWED_EXECUTOR,
+    Items,
+    Rows,
+    Seconds,
+    Setting,
+    draw_rows,
+)
 
 PARTITIONS_PER_EXECUTOR = (4, 8)
 """Where executors differ in speed: as `shuffle` advises."""
 
-LIGHTEST = 0.1
-"""The part of the rows, the cheapest ones, of which no good estimates are asked."""
+CHEAPEST_PART = 0.1
+"""The cheapest rows, this part of them, do not count when estimates are judged."""
 
 
 def simulate(case: Case, setting: Setting, seed: int) -> dict[str, dict[str, Any]]:
     """Runs every router on the same rows."""
-    load = draw_load(case, setting, seed)
+    rows = draw_rows(case, setting, seed)
     routers: dict[str, Router] = {
-        "round robin": RoundRobin(load),
-        "random": Chance(load, seed),
-        "all-knowing": AllKnowing(load),
-        "ours": Ours(load, setting, seed),
+        "round robin": RoundRobin(rows),
+        "random": Chance(rows, seed),
+        "all-knowing": AllKnowing(rows),
+        "ours": Ours(rows, setting, seed),
     }
     if case["slowed"]:
         for finer in PARTITIONS_PER_EXECUTOR:
             text, partitions = f"{finer} partitions an executor", finer * EXECUTORS
-            routers[f"ours, {text}"] = Ours(load, setting, seed, partitions)
-            routers[f"round robin, {text}"] = RoundRobin(load, partitions)
+            routers[f"ours, {text}"] = Ours(rows, setting, seed, partitions)
+            routers[f"round robin, {text}"] = RoundRobin(rows, partitions)
         routers |= {
-            "with paces": Paced(load, setting, seed),
-            "state machine": Stream(load, setting, seed),
-            "state machine without answers": Stream(load, setting, seed, deaf=True),
+            "with paces": Paced(rows, setting, seed),
+            "state machine": Stream(rows, setting, seed),
+            "state machine without answers": Stream(rows, setting, seed, deaf=True),
         }
-    return {name: follow(router, load) for name, router in routers.items()}
+    return {name: follow(router, rows) for name, router in routers.items()}
 
 
-def follow(router: Router, load: Load) -> dict[str, Any]:
+def follow(router: Router, rows: Rows) -> dict[str, Any]:
     """Runs one router, batch by batch.
 
     Returns:
@@ -77,9 +77,9 @@ def follow(router: Router, load: Load) -> dict[str, Any]:
         any; `drift_s`, as in `Stream`.
     """
     measured: dict[str, Any] = {"batch_s": [], "share": []}
-    for batch, (costs_s, slowdowns) in enumerate(zip(load.costs_s, load.slowdowns, strict=True)):
+    for batch, (costs_s, slowdowns) in enumerate(zip(rows.costs_s, rows.slowdowns, strict=True)):
         if isinstance(router, Ours):
-            error = measure_error(router.learnt, load.items[batch], costs_s)
+            error = measure_error(router.learnt, rows.items[batch], costs_s)
             measured.setdefault("error", []).append(error)
         routes = router.route(batch)
         work_s = np.bincount(routes, costs_s, router.partitions)
@@ -94,7 +94,7 @@ def follow(router: Router, load: Load) -> dict[str, Any]:
 
 
 def run_partitions(work_s: Sequence[float], slowdowns: Sequence[float]) -> tuple[Items, float]:
-    """Has whoever is free take the next partition.
+    """Gives the next partition to the first executor that is free.
 
     Returns:
         The executor of each partition, and when the last one is done.
@@ -117,8 +117,8 @@ def measure_error(learnt: LearntCosts | None, items: Items, costs_s: Seconds) ->
     if learnt is None:
         return 1.0
     errors = np.abs(estimate_costs_s(learnt, items) - costs_s) / costs_s
-    dearest_last = np.argsort(costs_s, kind="stable")
-    return float(np.median(errors[dearest_last[round(LIGHTEST * len(items)) :]]))
+    cheapest_first = np.argsort(costs_s, kind="stable")
+    return float(np.median(errors[cheapest_first[round(CHEAPEST_PART * len(items)) :]]))
 
 
 def summarize(runs: Sequence[Mapping[str, Mapping[str, Any]]], setting: Setting) -> dict[str, Any]:

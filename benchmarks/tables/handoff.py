@@ -118,13 +118,13 @@ def find_filled_s(result: Result) -> list[float]:
 
 
 def longest_moving_s(result: Result) -> float:
-    """The longest batch from the first that could know of the wish."""
+    """The longest batch since the first one that could know the new routes."""
     batch_s: list[float] = result["measured"]["batch_s"]
     return max(batch_s[-result["settings"]["moving_batches"] :])
 
 
 def batches_until_moved(result: Result) -> float | None:
-    """How many batches after the wish all keys had moved; None where they never had."""
+    """Batches from the new routes until all keys have moved; None if they never did."""
     settings = result["settings"]
     moved: list[int] = result["measured"]["moved"][-settings["moving_batches"] :]
     return next((float(n) for n, count in enumerate(moved, 1) if count == settings["keys"]), None)

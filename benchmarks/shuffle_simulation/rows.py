@@ -25,8 +25,8 @@ class Setting:
     Attributes:
         batches: in a run.
         rows_per_batch: in each of them.
-        warm_up_batches: that nobody looks at; what changes in a run does so then.
-        map_tasks: that route at once, without knowing of each other.
+        warm_up_batches: not measured; whatever changes in a run changes after them.
+        map_tasks: route at the same time, independently of each other.
         epsilon: of the sketches.
         delta: of the sketches.
         window: of the state machine, in rows of an instance.
@@ -45,7 +45,7 @@ SMOKE = Setting(batches=6, rows_per_batch=512, warm_up_batches=3, window=64)
 
 
 @dataclass(frozen=True)
-class Load:
+class Rows:
     """The rows of a run, batch by batch.
 
     Attributes:
@@ -61,7 +61,7 @@ class Load:
     marks: Items
 
 
-def draw_load(case: Case, setting: Setting, seed: int) -> Load:
+def draw_rows(case: Case, setting: Setting, seed: int) -> Rows:
     """Draws what each item costs, and the items of all rows.
 
     As many items cost 1 ms as 2 ms, and so on up to 64 ms. Item 0 is the most frequent one. Where
@@ -87,4 +87,4 @@ def draw_load(case: Case, setting: Setting, seed: int) -> Load:
     if case["slowed"]:
         slowdowns[setting.warm_up_batches :, SLOWED_EXECUTOR] = SLOWDOWN
     marks = chance.integers(-(2**63), 2**63 - 1, (2, *shape))
-    return Load(items, costs_s, slowdowns, marks)
+    return Rows(items, costs_s, slowdowns, marks)
