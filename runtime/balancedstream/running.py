@@ -30,7 +30,7 @@ from balancedstream.metrics.exporter import Exporter
 from balancedstream.record.history import History
 from balancedstream.record.records import RunInfo
 from balancedstream.record.spectators import Spectator
-from balancedstream.report import prepare_directory, write_report
+from balancedstream.report import prepare_directory, say_outcome, write_report
 
 TERMINATION_LOG = Path("/dev/termination-log")
 """Kubernetes' `terminationMessagePath`; there is no such file anywhere else."""
@@ -284,10 +284,11 @@ class _Run:
     def _write_report(self, history: History, directory: Path) -> None:
         """Writes the report; a full disk is said, and does not end the run."""
         try:
-            write_report(history, directory, explain_cores(history))
+            summary = write_report(history, directory, explain_cores(history))
         except OSError as error:
             self._note(f"the report could not be written to {directory}: {error.strerror}")
             return
+        self._note(say_outcome(summary))
         self._note(f"report: {directory / 'report.html'}")
 
 

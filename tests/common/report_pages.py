@@ -75,8 +75,8 @@ def run_with_a_hot_key(history: History, keys: int = 2, batches: int = 12) -> Hi
             KeySample("q", 0, f'"<k{key}>"', int(key == keys - 1 and number >= 6), number, 1.0)
             for key in range(keys)
         )
-        if number == 4:
-            history.add_key_move(KeyMoveRecord("q", 0, leaver, 0, 1, 1.7e9 + 4, "two hot keys", 4))
+        if number == 5:
+            history.add_key_move(KeyMoveRecord("q", 0, leaver, 0, 1, 1.7e9 + 5, "two hot keys", 5))
         if number == 6:
             history.settle_key_move("q", leaver, settled_s=1.7e9 + 6, settled_batch=6)
     return history

@@ -13,10 +13,19 @@ from typing import Any
 from balancedstream.errors import InvalidInputError
 from balancedstream.record.history import History
 from balancedstream.record.history_lines import write_history
+from balancedstream.report.figures import RunSummary
+from balancedstream.report.outcome import say_outcome
 from balancedstream.report.page import render_page
-from balancedstream.report.summary import RunSummary, summarize
+from balancedstream.report.summary import summarize
 
-__all__ = ["RunSummary", "prepare_directory", "render_json", "summarize", "write_report"]
+__all__ = [
+    "RunSummary",
+    "prepare_directory",
+    "render_json",
+    "say_outcome",
+    "summarize",
+    "write_report",
+]
 
 
 def prepare_directory(directory: str | Path) -> Path:

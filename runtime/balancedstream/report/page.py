@@ -23,15 +23,11 @@ from balancedstream.report.charts import (
     supply_figure,
 )
 from balancedstream.report.colours import executor_colours
+from balancedstream.report.figures import QuerySummary, RunSummary
 from balancedstream.report.hot_keys import hot_keys_figure
+from balancedstream.report.outcome import say_outcome, say_what_is_missing
 from balancedstream.report.placements import partition_figure, placement_figure
-from balancedstream.report.summary import (
-    QueryRecords,
-    QuerySummary,
-    RunSummary,
-    busiest_operators,
-    records_by_query,
-)
+from balancedstream.report.summary import QueryRecords, busiest_operators, records_by_query
 from balancedstream.report.svg import Figure, clean, element
 from balancedstream.report.tables import (
     DRAWN_QUERIES,
@@ -42,6 +38,7 @@ from balancedstream.report.tables import (
     settings_table,
     shuffles_table,
 )
+from balancedstream.report.windows import MIN_AFTER_BATCHES, MIN_BEFORE_BATCHES
 
 DRAWN_OPERATORS = 3
 
@@ -101,44 +98,9 @@ def _heading(summary: RunSummary) -> str:
         (
             element("h1", clean(summary.app)),
             element("p", clean(" · ".join(facts)), css="about"),
-            element("p", clean(_sentence(summary)), css="sentence"),
+            element("p", clean(say_outcome(summary)), css="sentence"),
         )
     )
-
-
-def _sentence(summary: RunSummary) -> str:
-    """Says in words what balancing did to the busiest query."""
-    if summary.batches == 0:
-        return "No micro-batch finished in this run, so there is nothing to report."
-    if summary.moves == summary.key_moves == 0:
-        if not any(query.operators for query in summary.queries):
-            return "Nothing moved: no query has state."
-        least = f" (bound {format_ratio(summary.bound)}, the lowest that placement can reach)"
-        return (
-            f"Nothing moved: the imbalance was {format_ratio(summary.imbalance_before)}"
-            f"{least if summary.bound is not None else ''}."
-        )
-    restarts = (
-        "without a restart"
-        if summary.query_restarts == 0
-        else f"with {plural(summary.query_restarts, 'restart')}"
-    )
-    said = plural(summary.moves, "state partition move")
-    if summary.key_moves:
-        said += f" and {plural(summary.key_moves, 'key move')}"
-    said += f", {restarts}"
-    if summary.imbalance_before is not None and summary.imbalance_after is not None:
-        said += (
-            ". The hottest executor's load went from "
-            f"{format_ratio(summary.imbalance_before)} to {format_ratio(summary.imbalance_after)} "
-            "times the mean"
-        )
-    if summary.median_batch_ms_before is not None and summary.median_batch_ms_after is not None:
-        said += (
-            f"; the median batch from {format_milliseconds(summary.median_batch_ms_before)} to "
-            f"{format_milliseconds(summary.median_batch_ms_after)}"
-        )
-    return said + "."
 
 
 def _tiles(summary: RunSummary) -> str:
@@ -148,11 +110,12 @@ def _tiles(summary: RunSummary) -> str:
         if actions
         else "the number of executors did not change"
     )
+    missing = say_what_is_missing(summary)
     tiles = [
         _tile(
             "Imbalance (hottest executor / mean)",
             _before_after(summary.imbalance_before, summary.imbalance_after, format_ratio),
-            f"lowest that placement can reach: {format_ratio(summary.bound)}",
+            missing or f"lowest that placement can reach: {format_ratio(summary.bound)}",
             wide=True,
         ),
         _tile(
@@ -160,7 +123,8 @@ def _tiles(summary: RunSummary) -> str:
             _before_after(
                 summary.median_batch_ms_before, summary.median_batch_ms_after, format_milliseconds
             ),
-            f"99th percentile: {format_milliseconds(summary.p99_batch_ms_before)} → "
+            missing
+            or f"99th percentile: {format_milliseconds(summary.p99_batch_ms_before)} → "
             f"{format_milliseconds(summary.p99_batch_ms_after)}",
             wide=True,
         ),
@@ -285,8 +249,9 @@ def _footer(summary: RunSummary) -> str:
         "footer",
         clean(
             "Before: batches until the first move, without the query's first. After: batches since "
-            "the last move settled. Batches without rows count in neither. The same figures, and "
-            "more, are in report.json."
+            "the last move settled. Batches without rows count in neither, and fewer than "
+            f"{MIN_BEFORE_BATCHES} before or {MIN_AFTER_BATCHES} after give no figures. The same "
+            "figures, and more, are in report.json."
         )
         + (
             ""

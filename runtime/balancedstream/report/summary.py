@@ -1,31 +1,26 @@
-"""The figures of one run: what `report.json` holds.
-
-Every field is described in `docs/reference/report.md`; a test keeps the two in step.
-"""
+"""Computes the figures of one run, those of `report.json`, from its record."""
 
 from __future__ import annotations
 
 import math
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from statistics import median
 from typing import TypeVar
 
-from balancedstream.core.observations import KeySample, ShuffleRecord
+from balancedstream.core.observations import KeySample
 from balancedstream.record.history import History
 from balancedstream.record.records import (
     BatchRecord,
-    DecisionRecord,
     KeyMoveRecord,
     MoveRecord,
     OperatorBatchLoad,
     QueryTotals,
-    RestartRecord,
-    ScaleRecord,
 )
 from balancedstream.record.wording import format_change, format_count, format_ratio, plural
-from balancedstream.report.windows import QUIET_BATCHES, batches_after, batches_before
+from balancedstream.report.figures import OperatorSummary, QuerySummary, RunSummary, Window
+from balancedstream.report.windows import Windows, find_windows, say_too_few
 
 FORMAT = 1
 
@@ -38,181 +33,6 @@ LISTED_SHUFFLES = 1_000
 
 
 @dataclass(frozen=True, slots=True)
-class Window:
-    """The batches that a figure was taken over.
-
-    Attributes:
-        first_batch: number of the first of them.
-        last_batch: number of the last of them.
-        batches: how many counted (those that read rows).
-        median_rows: median rows a batch.
-        executors: median of live executors.
-    """
-
-    first_batch: int
-    last_batch: int
-    batches: int
-    median_rows: float
-    executors: float
-
-
-@dataclass(frozen=True, slots=True)
-class OperatorSummary:
-    """One stateful operator of a query.
-
-    Attributes:
-        operator: Spark's operator id within the query.
-        name: the operator's short name.
-        partitions: number of state partitions.
-        busy_s: busy seconds over the whole run.
-        moves: moves decided, among those still on record.
-        imbalance_before: median over the batches before; None without such batches.
-        imbalance_after: median over the batches after; None without such batches.
-        bound: median of the least imbalance that any placement could reach, over the batches
-            after (before, if there are none after).
-    """
-
-    operator: int
-    name: str
-    partitions: int
-    busy_s: float
-    moves: int
-    imbalance_before: float | None
-    imbalance_after: float | None
-    bound: float | None
-
-
-@dataclass(frozen=True, slots=True)
-class QuerySummary:
-    """One query of the run.
-
-    Attributes:
-        query: the query's stable name or id.
-        rows: rows read from the sources over the whole run.
-        batches: finished micro-batches over the whole run.
-        query_restarts: restarts inside the run.
-        busy_s: busy seconds of stateful operators over the whole run.
-        moves: moves decided.
-        moves_settled: moves that took effect.
-        moves_dropped: moves given up.
-        key_moves: moves of keys decided.
-        key_moves_settled: moves of keys that took effect.
-        operator: the operator with the most busy time; the imbalance figures are its.
-        imbalance_before: of that operator.
-        imbalance_after: of that operator.
-        bound: of that operator.
-        median_batch_ms_before: median batch duration before.
-        median_batch_ms_after: median batch duration after.
-        p99_batch_ms_before: 99th percentile (nearest rank) before.
-        p99_batch_ms_after: 99th percentile (nearest rank) after.
-        before: the batches before; None if there are none.
-        after: the batches after; None if there are none.
-        operators: every stateful operator, the busiest first.
-    """
-
-    query: str
-    rows: int
-    batches: int
-    query_restarts: int
-    busy_s: float
-    moves: int
-    moves_settled: int
-    moves_dropped: int
-    key_moves: int
-    key_moves_settled: int
-    operator: int | None
-    imbalance_before: float | None
-    imbalance_after: float | None
-    bound: float | None
-    median_batch_ms_before: float | None
-    median_batch_ms_after: float | None
-    p99_batch_ms_before: float | None
-    p99_batch_ms_after: float | None
-    before: Window | None
-    after: Window | None
-    operators: tuple[OperatorSummary, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class RunSummary:
-    """One run: counts over all queries, and the figures of the busiest query on top.
-
-    Attributes:
-        format: version of this schema.
-        app: name of the script or application.
-        spark_version: for instance "4.3.0".
-        python_version: for instance "3.11.7".
-        started_s: seconds since the Unix epoch.
-        ended_s: seconds since the Unix epoch; None if the run went on.
-        cores: processor cores of the machine or cluster.
-        executors: live executors at the last batch; None before the first.
-        rows: rows read, over all queries.
-        batches: finished micro-batches, over all queries.
-        query_restarts: restarts of queries inside the run.
-        moves: moves decided.
-        moves_settled: moves that took effect.
-        moves_dropped: moves given up.
-        key_moves: moves of keys decided.
-        key_moves_settled: moves of keys that took effect.
-        scale_actions: changes of the number of executors.
-        decisions: decisions taken, "nothing to do" included.
-        headline_query: the query with the most busy time; the seven figures below are its.
-        imbalance_before: median imbalance of its busiest operator before the first move.
-        imbalance_after: the same after the last move settled.
-        bound: median of the least imbalance that any placement could reach.
-        median_batch_ms_before: median batch duration before.
-        median_batch_ms_after: median batch duration after.
-        p99_batch_ms_before: 99th percentile of the batch duration before.
-        p99_batch_ms_after: 99th percentile of the batch duration after.
-        queries: every query, the busiest first.
-        move_list: the latest moves, in order of decision.
-        key_move_list: the latest moves of keys, in order of decision.
-        scale_action_list: the latest scale actions, in order.
-        decision_list: the latest decisions, in order.
-        restart_list: the latest restarts, in order.
-        shuffle_list: the latest micro-batches of cost-aware shuffles, in order.
-        notes: what a reader should know when comparing the figures.
-        settings: the policy in force.
-    """
-
-    format: int
-    app: str
-    spark_version: str
-    python_version: str
-    started_s: float
-    ended_s: float | None
-    cores: int
-    executors: int | None
-    rows: int
-    batches: int
-    query_restarts: int
-    moves: int
-    moves_settled: int
-    moves_dropped: int
-    key_moves: int
-    key_moves_settled: int
-    scale_actions: int
-    decisions: int
-    headline_query: str | None
-    imbalance_before: float | None
-    imbalance_after: float | None
-    bound: float | None
-    median_batch_ms_before: float | None
-    median_batch_ms_after: float | None
-    p99_batch_ms_before: float | None
-    p99_batch_ms_after: float | None
-    queries: tuple[QuerySummary, ...]
-    move_list: tuple[MoveRecord, ...]
-    key_move_list: tuple[KeyMoveRecord, ...]
-    scale_action_list: tuple[ScaleRecord, ...]
-    decision_list: tuple[DecisionRecord, ...]
-    restart_list: tuple[RestartRecord, ...]
-    shuffle_list: tuple[ShuffleRecord, ...]
-    notes: tuple[str, ...]
-    settings: Mapping[str, str | int | float | bool | None]
-
-
-@dataclass(frozen=True, slots=True)
 class QueryRecords:
     """The records of one query, as the summary and the charts need them.
 
@@ -222,8 +42,7 @@ class QueryRecords:
         moves: the moves kept, in order.
         key_moves: the moves of keys kept, in order.
         key_samples: what hot keys cost, as far as kept, in order.
-        before: the batches that stand for "before".
-        after: the batches that stand for "after".
+        windows: the batches that stand for "before" and for "after".
     """
 
     totals: QueryTotals
@@ -231,8 +50,17 @@ class QueryRecords:
     moves: tuple[MoveRecord, ...]
     key_moves: tuple[KeyMoveRecord, ...]
     key_samples: tuple[KeySample, ...]
-    before: tuple[BatchRecord, ...]
-    after: tuple[BatchRecord, ...]
+    windows: Windows
+
+    @property
+    def before(self) -> tuple[BatchRecord, ...]:
+        """The batches that figures before are taken over; none if there are too few."""
+        return self.windows.before
+
+    @property
+    def after(self) -> tuple[BatchRecord, ...]:
+        """The batches that figures after are taken over; none if there are too few."""
+        return self.windows.after
 
 
 def records_by_query(history: History) -> tuple[QueryRecords, ...]:
@@ -253,8 +81,7 @@ def records_by_query(history: History) -> tuple[QueryRecords, ...]:
             moves=tuple(moves[totals.query]),
             key_moves=tuple(key_moves[totals.query]),
             key_samples=tuple(key_samples[totals.query]),
-            before=batches_before(batches[totals.query], totals.first_move_after_batch),
-            after=batches_after(
+            windows=find_windows(
                 batches[totals.query],
                 [*moves[totals.query], *key_moves[totals.query]],
                 totals.first_move_after_batch,
@@ -366,6 +193,8 @@ def _summarize_query(query: QueryRecords) -> QuerySummary:
         median_batch_ms_after=_median(after_ms),
         p99_batch_ms_before=_p99(before_ms),
         p99_batch_ms_after=_p99(after_ms),
+        batches_before=query.windows.batches_before,
+        batches_after=query.windows.batches_after,
         before=_window(query.before),
         after=_window(query.after),
         operators=operators,
@@ -405,16 +234,21 @@ def _cautions(query: QuerySummary) -> list[str]:
     if query.moves == query.key_moves == 0:
         return []
     name, before, after = query.query, query.before, query.after
-    if before is None:
-        return [f"{name}: no batch is left to compare with: moves began after the first one."]
-    if after is None:
-        return [f"{name}: no batch ran undisturbed after the moves, so there is no figure after."]
+    too_few = say_too_few(query.batches_before, query.batches_after)
+    cautions = [f"{name}: {side}." for side in too_few]
+    if before and after:
+        cautions += _compare(name, before, after)
+    if query.bound is not None and query.bound > 1.2:
+        cautions.append(
+            f"{name}: no placement of operator {query.operator}'s partitions can get below an "
+            f"imbalance of {format_ratio(query.bound)}: a hot key, or too few state partitions."
+        )
+    return cautions
+
+
+def _compare(name: str, before: Window, after: Window) -> list[str]:
+    """Says how the batches before and after differ beside their placement."""
     cautions = []
-    for label, window in (("before", before), ("after", after)):
-        if window.batches < QUIET_BATCHES:
-            cautions.append(
-                f"{name}: the figures {label} rest on {plural(window.batches, 'batch')} only."
-            )
     if abs(after.median_rows / before.median_rows - 1.0) > 0.1:
         cautions.append(
             f"{name}: batches after hold {format_count(after.median_rows)} rows, batches before "
@@ -426,11 +260,6 @@ def _cautions(query: QuerySummary) -> list[str]:
         cautions.append(
             f"{name}: {plural(round(before.executors), 'executor')} before, "
             f"{round(after.executors)} after: durations and imbalance do not compare directly."
-        )
-    if query.bound is not None and query.bound > 1.2:
-        cautions.append(
-            f"{name}: no placement of operator {query.operator}'s partitions can get below an "
-            f"imbalance of {format_ratio(query.bound)}: a hot key, or too few state partitions."
         )
     return cautions
 

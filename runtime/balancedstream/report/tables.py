@@ -16,7 +16,7 @@ from balancedstream.record.wording import (
     format_milliseconds,
     format_ratio,
 )
-from balancedstream.report.summary import QuerySummary, RunSummary
+from balancedstream.report.figures import QuerySummary, RunSummary
 from balancedstream.report.svg import clean, element
 
 DRAWN_QUERIES = 4

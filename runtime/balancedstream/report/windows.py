@@ -8,13 +8,82 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 
 from balancedstream.record.records import BatchRecord, KeyMoveRecord, MoveRecord
 
 Move = MoveRecord | KeyMoveRecord
 
-QUIET_BATCHES = 3
-"""Batches that a stretch without moves must have to stand for "after"."""
+MIN_BEFORE_BATCHES = 5
+"""Batches with rows that must lie before the first move, so that figures are taken over them."""
+
+MIN_AFTER_BATCHES = 5
+"""Batches with rows that a stretch without moves must have, so that figures are taken over it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Windows:
+    """The batches of a query that its figures before and after are taken over.
+
+    Attributes:
+        batches_before: how many batches could stand for "before".
+        batches_after: how many batches could stand for "after".
+        before: those batches; empty where something moved and they are too few.
+        after: those batches; empty where something moved and they are too few.
+    """
+
+    batches_before: int
+    batches_after: int
+    before: tuple[BatchRecord, ...]
+    after: tuple[BatchRecord, ...]
+
+
+def find_windows(
+    batches: Sequence[BatchRecord],
+    moves: Sequence[Move],
+    first_move_after_batch: int | None,
+) -> Windows:
+    """Picks the batches that figures are taken over.
+
+    Args:
+        batches: batches of one query, in order.
+        moves: moves of that query's partitions and keys, in any order.
+        first_move_after_batch: the last batch that finished before the first move was decided;
+            None if nothing moved, and then any number of batches is enough.
+
+    >>> find_windows([], [], 3)
+    Windows(batches_before=0, batches_after=0, before=(), after=())
+    """
+    before = batches_before(batches, first_move_after_batch)
+    after = batches_after(batches, moves, first_move_after_batch)
+    moved = first_move_after_batch is not None
+    return Windows(
+        len(before),
+        len(after),
+        () if moved and len(before) < MIN_BEFORE_BATCHES else before,
+        () if moved and len(after) < MIN_AFTER_BATCHES else after,
+    )
+
+
+def say_too_few(before: int, after: int) -> tuple[str, ...]:
+    """Says which side of a query that had moves has too few batches for figures.
+
+    Args:
+        before: batches that could stand for "before".
+        after: batches that could stand for "after".
+
+    >>> say_too_few(2, 30)
+    ('too few batches before the first move (2, at least 5 are needed)',)
+    """
+    sides = (
+        ("before the first move", before, MIN_BEFORE_BATCHES),
+        ("after the moves", after, MIN_AFTER_BATCHES),
+    )
+    return tuple(
+        f"too few batches {side} ({count}, at least {least} are needed)"
+        for side, count, least in sides
+        if count < least
+    )
 
 
 def batches_before(
@@ -49,15 +118,15 @@ def batches_after(
             None if nothing moved.
 
     Returns:
-        The batches that finished after the last move had settled. If fewer than three did, the
-        latest stretch of at least three batches between two moves; if there is none, the longest
+        The batches that finished after the last move had settled. If fewer than five did, the
+        latest stretch of at least five batches between two moves; if there is none, the longest
         stretch. The same batches as before if nothing moved.
     """
     if first_move_after_batch is None:
         return batches_before(batches, None)
     latest: tuple[BatchRecord, ...] = ()
     for stretch in _quiet_stretches(batches[1:], moves, first_move_after_batch):
-        if len(stretch) >= min(QUIET_BATCHES, len(latest)):
+        if len(stretch) >= min(MIN_AFTER_BATCHES, len(latest)):
             latest = stretch
     return latest
 

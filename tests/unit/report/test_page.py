@@ -4,6 +4,7 @@ import re
 from collections.abc import Callable
 from dataclasses import replace
 
+import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from report_pages import check_drawings, outline, page_of
@@ -74,6 +75,39 @@ def test_a_run_without_moves_says_so(
     page = page_of(simulate(scenario(balance=False)))
     assert "Nothing moved: the imbalance was " in page
     assert "all batches (batches 1 to 59)" in page
+
+
+@pytest.mark.parametrize(
+    ("first_balance", "batches", "said"),
+    [
+        (3, 60, "too few batches before the first move (3, at least 5 are needed)"),
+        (12, 17, "too few batches after the moves (3, at least 5 are needed)"),
+    ],
+)
+def test_too_few_batches_are_said_instead_of_a_percentage(
+    simulate: Callable[..., History],
+    scenario: type[Scenario],
+    first_balance: int,
+    batches: int,
+    said: str,
+) -> None:
+    history = simulate(scenario(first_balance=first_balance, batches=batches))
+    read = outline(page_of(history))
+    text = " ".join(read.text)
+    assert f"without a restart. There is nothing to compare: {said}." in text
+    assert f"delays: {said}." in text
+    tiles = text[: text.index("Query restarts")]
+    assert tiles.count(said) == 3, "in the sentence and beside both pairs of figures"
+    assert not re.search(r"[+-]\d+ %", tiles)
+    check_drawings(read)
+
+
+def test_enough_batches_give_a_percentage(
+    simulate: Callable[..., History], scenario: type[Scenario]
+) -> None:
+    text = " ".join(outline(page_of(simulate(scenario()))).text)
+    assert "too few" not in text
+    assert re.search(r"-\d+ %", text[: text.index("Query restarts")])
 
 
 def test_stateless_queries_are_beside_each_other_and_have_nothing_to_move(

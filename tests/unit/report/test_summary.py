@@ -19,8 +19,15 @@ from balancedstream.record.records import (
     RestartRecord,
     ScaleRecord,
 )
-from balancedstream.report import prepare_directory, render_json, summarize, write_report
-from balancedstream.report.summary import OperatorSummary, QuerySummary, RunSummary, Window
+from balancedstream.report import (
+    prepare_directory,
+    render_json,
+    say_outcome,
+    summarize,
+    write_report,
+)
+from balancedstream.report.figures import OperatorSummary, QuerySummary, RunSummary, Window
+from balancedstream.report.windows import MIN_AFTER_BATCHES, MIN_BEFORE_BATCHES
 
 DOCUMENT = Path(__file__).parents[3] / "docs" / "reference" / "report.md"
 
@@ -45,8 +52,9 @@ def move_after(number: int) -> MoveRecord:
 
 def test_the_figures_are_medians_and_percentiles_over_their_windows(empty_history):
     history = empty_history()
-    run_of(history, [90_000, 6_000, 8_000, 7_000, 9_999, 2_000, 4_000, 3_000])
-    history.add_move(move_after(3))
+    before_ms, after_ms = [6_000, 8_000, 7_000, 6_500, 7_500], [2_000, 4_000, 3_000, 2_500, 3_500]
+    run_of(history, [90_000, *before_ms, 9_999, *after_ms])
+    history.add_move(move_after(5))
     summary = summarize(history)
     assert summary.imbalance_before == 7.0
     assert summary.imbalance_after == 3.0
@@ -56,8 +64,9 @@ def test_the_figures_are_medians_and_percentiles_over_their_windows(empty_histor
     assert summary.p99_batch_ms_before == 8_000
     assert summary.p99_batch_ms_after == 4_000
     query = summary.queries[0]
-    assert query.before == Window(1, 3, 3, 100, 2)
-    assert query.after == Window(5, 7, 3, 100, 2)
+    assert query.before == Window(1, 5, 5, 100, 2)
+    assert query.after == Window(7, 11, 5, 100, 2)
+    assert (query.batches_before, query.batches_after) == (5, 5)
 
 
 def test_if_nothing_moved_both_sides_are_equal(empty_history):
@@ -76,7 +85,89 @@ def test_a_figure_that_cannot_be_had_is_null_and_a_note_says_why(empty_history):
     summary = summarize(history)
     assert summary.imbalance_before is None
     assert summary.median_batch_ms_after is None
-    assert any("no batch is left to compare with" in note for note in summary.notes)
+    assert summary.notes == (
+        "q: too few batches before the first move (0, at least 5 are needed).",
+        "q: too few batches after the moves (0, at least 5 are needed).",
+    )
+
+
+def sides_of(summary: RunSummary) -> tuple[list[float | None], list[float | None]]:
+    """All figures before, and all figures after, of a run with one query and operator."""
+    (query,) = summary.queries
+    (operator,) = query.operators
+    sides: tuple[list[float | None], list[float | None]] = ([], [])
+    for side, name in zip(sides, ("before", "after"), strict=True):
+        for figures in (summary, query):
+            side += [
+                getattr(figures, f"{kind}_{name}")
+                for kind in ("imbalance", "median_batch_ms", "p99_batch_ms")
+            ]
+        side.append(getattr(operator, f"imbalance_{name}"))
+    return sides
+
+
+@pytest.mark.parametrize("warm", [1, MIN_BEFORE_BATCHES - 1, MIN_BEFORE_BATCHES])
+def test_fewer_than_five_warm_batches_before_the_first_move_give_no_figure(empty_history, warm):
+    history = empty_history()
+    run_of(history, [90_000, *[6_000] * warm, 9_999, *[3_000] * 8])
+    history.add_move(move_after(warm))
+    summary = summarize(history)
+    before, after = sides_of(summary)
+    (query,) = summary.queries
+    assert (query.batches_before, query.batches_after) == (warm, 8)
+    assert None not in after
+    enough = warm == MIN_BEFORE_BATCHES
+    assert (None not in before) is enough
+    assert (before == [None] * 7) is not enough
+    assert (query.before is not None) is enough
+    note = f"q: too few batches before the first move ({warm}, at least 5 are needed)."
+    assert (note in summary.notes) is not enough
+
+
+@pytest.mark.parametrize("quiet", [1, MIN_AFTER_BATCHES - 1, MIN_AFTER_BATCHES])
+def test_fewer_than_five_batches_after_the_moves_give_no_figure(empty_history, quiet):
+    history = empty_history()
+    run_of(history, [90_000, *[6_000] * 8, 9_999, *[3_000] * quiet])
+    history.add_move(move_after(8))
+    summary = summarize(history)
+    before, after = sides_of(summary)
+    (query,) = summary.queries
+    assert (query.batches_before, query.batches_after) == (8, quiet)
+    assert None not in before
+    enough = quiet == MIN_AFTER_BATCHES
+    assert (None not in after) is enough
+    assert (after == [None] * 7) is not enough
+    assert (query.after is not None) is enough
+    note = f"q: too few batches after the moves ({quiet}, at least 5 are needed)."
+    assert (note in summary.notes) is not enough
+
+
+def test_batches_without_rows_do_not_make_enough(empty_history):
+    history = empty_history()
+    run_of(history, [90_000, *[6_000] * 4])
+    history.add_batch(replace(history.batches[-1], batch=5, finished_s=1_700_000_005.0,
+                              input_rows=0))  # fmt: skip
+    history.add_move(move_after(5))
+    (query,) = summarize(history).queries
+    assert (query.batches_before, query.before) == (4, None)
+
+
+def test_a_run_says_its_outcome_in_one_sentence_or_why_it_cannot(empty_history):
+    history = empty_history()
+    run_of(history, [90_000, *[6_000] * 5, 9_999, *[3_000] * 5])
+    history.add_move(move_after(5))
+    assert say_outcome(summarize(history)) == (
+        "1 state partition move, without a restart. The hottest executor's load went from "
+        "6.00 to 3.00 times the mean; the median batch from 6 s to 3 s (-50 %)."
+    )
+    history = empty_history()
+    run_of(history, [90_000, *[6_000] * 2, 9_999, *[3_000] * 4])
+    history.add_move(move_after(2))
+    assert say_outcome(summarize(history)) == (
+        "1 state partition move, without a restart. There is nothing to compare: too few "
+        "batches before the first move (2, at least 5 are needed); too few batches after the "
+        "moves (4, at least 5 are needed)."
+    )
 
 
 def test_counts_are_sums_and_figures_are_the_busiest_querys(simulate, scenario):

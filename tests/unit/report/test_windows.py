@@ -6,7 +6,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from balancedstream.record.records import BatchRecord, MoveRecord
-from balancedstream.report.windows import batches_after, batches_before
+from balancedstream.report.windows import (
+    MIN_AFTER_BATCHES,
+    MIN_BEFORE_BATCHES,
+    batches_after,
+    batches_before,
+    find_windows,
+    say_too_few,
+)
 
 
 def batches(count: int, rows: int = 10) -> list[BatchRecord]:
@@ -50,9 +57,32 @@ def test_a_move_still_under_way_leaves_the_quiet_stretch_before_it():
     assert numbers(batches_after(batches(12), moves, 3)) == [5, 6, 7, 8, 9]
 
 
-def test_two_batches_after_the_last_move_are_too_few_if_there_is_a_longer_stretch():
-    moves = [move(3, settled_in=4), move(8, settled_in=9, partition=1)]
-    assert numbers(batches_after(batches(12), moves, 3)) == [5, 6, 7, 8]
+def test_four_batches_after_the_last_move_are_too_few_if_there_is_a_longer_stretch():
+    moves = [move(3, settled_in=4), move(9, settled_in=10, partition=1)]
+    assert numbers(batches_after(batches(15), moves, 3)) == [5, 6, 7, 8, 9]
+    assert numbers(batches_after(batches(16), moves, 3)) == [11, 12, 13, 14, 15]
+
+
+def test_figures_need_five_batches_on_either_side_of_the_moves():
+    assert MIN_BEFORE_BATCHES == MIN_AFTER_BATCHES == 5
+    found = find_windows(batches(12), [move(5, settled_in=6)], 5)
+    assert (numbers(found.before), numbers(found.after)) == ([1, 2, 3, 4, 5], [7, 8, 9, 10, 11])
+    found = find_windows(batches(11), [move(4, settled_in=6)], 4)
+    assert (found.before, found.after) == ((), ())
+    assert (found.batches_before, found.batches_after) == (4, 4)
+
+
+def test_any_number_of_batches_is_enough_where_nothing_moved():
+    found = find_windows(batches(2), [], None)
+    assert numbers(found.before) == numbers(found.after) == [1]
+
+
+def test_too_few_batches_are_said_with_their_number_and_the_side():
+    assert say_too_few(5, 5) == ()
+    assert say_too_few(1, 4) == (
+        "too few batches before the first move (1, at least 5 are needed)",
+        "too few batches after the moves (4, at least 5 are needed)",
+    )
 
 
 def test_the_longest_stretch_is_taken_where_all_are_short():
