@@ -25,6 +25,13 @@ from pathlib import Path
 from pyspark.sql import DataFrame, Row, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.streaming import StatefulProcessor, StatefulProcessorHandle, StreamingQuery
+from pyspark.sql.streaming.listener import (
+    QueryIdleEvent,
+    QueryProgressEvent,
+    QueryStartedEvent,
+    QueryTerminatedEvent,
+    StreamingQueryListener,
+)
 from pyspark.sql.streaming.stateful_processor import ExpiredTimerInfo, TimerValues
 
 WATERMARK_DELAY_H = 6
@@ -226,6 +233,29 @@ def start(
     return writer.trigger(processingTime=f"{every_s} seconds").start()
 
 
+class Progress(StreamingQueryListener):
+    """Prints a line for each batch of one query: how far it is, and what the batch took."""
+
+    def __init__(self, query: str, files: int) -> None:
+        self.query, self.files, self.flights = query, files, 0
+
+    def onQueryProgress(self, event: QueryProgressEvent) -> None:  # noqa: N802
+        batch = event.progress
+        if batch.name != self.query or not batch.numInputRows:
+            return
+        self.flights += batch.numInputRows
+        number = f"{batch.batchId + 1} of {self.files}" if self.files else f"{batch.batchId + 1}"
+        print(
+            f"batch {number}: {batch.numInputRows:,} flights in {batch.batchDuration / 1000:.1f} s,"
+            f" {self.flights:,} replayed",
+            flush=True,
+        )
+
+    def onQueryStarted(self, event: QueryStartedEvent) -> None: ...  # noqa: N802
+    def onQueryIdle(self, event: QueryIdleEvent) -> None: ...  # noqa: N802
+    def onQueryTerminated(self, event: QueryTerminatedEvent) -> None: ...  # noqa: N802
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("input", help="folder of Parquet files of flights (see replay.py)")
@@ -256,6 +286,10 @@ def main() -> None:
         .config("spark.sql.session.timeZone", "UTC")
         .getOrCreate()
     )
+    # How many batches there will be is known where each file is one, and none comes later.
+    one_each = args.every_s is None and args.files_per_batch == 1
+    files = len(list(Path(args.input).glob("*.parquet"))) if one_each else 0
+    spark.streams.addListener(Progress("stations", files))
     flights = read_flights(spark, args.input, args.files_per_batch)
     stations = monitor_stations(flights, args.lookup_ms / 1000)
     queries = [

@@ -5,14 +5,19 @@ from __future__ import annotations
 import importlib.util
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import pytest
 from processes import SETTINGS, write_submit_arguments
+from simulated_runs import Scenario, Simulation, new_history
+
+from balancedstream.report import render_json, summarize
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 FLIGHTS, WORDS, TEXTS = (EXAMPLES / n for n in ("01-flights", "02-hot-keys", "03-texts"))
@@ -84,6 +89,27 @@ def test_flights_results_equal_a_batch_recomputation_across_a_crash_between_sink
     assert "1 are missing and 1 are unexpected" in changed.stdout
 
 
+@pytest.mark.parametrize(
+    ("first_balance", "said"),
+    [
+        (12, r"The median batch takes \d+% less time\."),
+        (3, r"too few batches before the first move \(3, at least 5 are needed\)"),
+    ],
+)
+def test_the_flights_demo_ends_with_a_percentage_or_with_why_there_is_none(
+    first_balance: int, said: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    history = new_history()
+    Simulation(Scenario(first_balance=first_balance), history).run()
+    report = json.loads(render_json(summarize(history)))
+    load(FLIGHTS / "demo.py").print_gain(report, correct=False)
+    screen = capsys.readouterr().out
+    assert re.search(said, screen), screen
+    assert ("% less time" in screen) is (first_balance == 12)
+    assert re.search(rf"batches measured +{report['queries'][0]['batches_before']} ", screen)
+    assert re.search(r"results equal to the recomputation +NO", screen)
+
+
 def by_number(path: Path) -> int:
     return int(path.name)
 
@@ -116,11 +142,7 @@ def test_texts_are_each_described_once_as_without_spark(tmp_path: Path) -> None:
     described = read_lines(output / "by-cost" / "results")
     assert described == read_lines(output / "round-robin" / "results")
     given = read_lines(texts)
-    spec = importlib.util.spec_from_file_location("texts_app", TEXTS / "app.py")
-    assert spec is not None
-    assert spec.loader is not None
-    app = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(app)
+    app = load(TEXTS / "app.py")
     columns = [column.split()[0] for column in app.RESULT_SCHEMA.split(",")]
     expected = [
         dict(zip(columns, (each["name"], *app.describe(each["text"])), strict=True))
@@ -128,6 +150,16 @@ def test_texts_are_each_described_once_as_without_spark(tmp_path: Path) -> None:
     ]
     assert len(given) == 160
     assert described == expected
+
+
+def load(script: Path) -> ModuleType:
+    """The script as a module; it is not run."""
+    spec = importlib.util.spec_from_file_location(f"{script.parent.name}-{script.stem}", script)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
 
 
 def read_records(history: Path, kind: str) -> list[dict[str, Any]]:
