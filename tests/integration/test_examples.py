@@ -90,22 +90,23 @@ def test_flights_results_equal_a_batch_recomputation_across_a_crash_between_sink
 
 
 @pytest.mark.parametrize(
-    ("first_balance", "said"),
+    ("scenario", "said"),
     [
-        (12, r"The median batch takes \d+% less time\."),
-        (3, r"too few batches before the first move \(3, at least 5 are needed\)"),
+        (Scenario(), r"The median batch takes \d+% less time\."),
+        (Scenario(first_balance=3), r"before the first move \(3, at least 5 are needed\)"),
+        (Scenario(balance=False), r"Nothing had to move: .* by chance \(\d\.\d\d\)"),
     ],
 )
 def test_the_flights_demo_ends_with_a_percentage_or_with_why_there_is_none(
-    first_balance: int, said: str, capsys: pytest.CaptureFixture[str]
+    scenario: Scenario, said: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     history = new_history()
-    Simulation(Scenario(first_balance=first_balance), history).run()
+    Simulation(scenario, history).run()
     report = json.loads(render_json(summarize(history)))
     load(FLIGHTS / "demo.py").print_gain(report, correct=False)
     screen = capsys.readouterr().out
     assert re.search(said, screen), screen
-    assert ("% less time" in screen) is (first_balance == 12)
+    assert ("% less time" in screen) is (scenario == Scenario())
     assert re.search(rf"batches measured +{report['queries'][0]['batches_before']} ", screen)
     assert re.search(r"results equal to the recomputation +NO", screen)
 
