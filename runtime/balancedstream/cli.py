@@ -55,8 +55,8 @@ def _build_parser() -> argparse.ArgumentParser:
         type=int,
         default=0,
         metavar="BATCHES",
-        help="measure so many batches of each query, after its first, before anything moves or "
-        "scales, so that the report compares before with after; not with --stream "
+        help="measure this many batches of each query, after its first, before anything moves or "
+        "scales, so that the report can compare before with after; not with --stream "
         "(default: %(default)s)",
     )
     run.add_argument(
