@@ -3,6 +3,7 @@ from __future__ import annotations
 import doctest
 import sys
 from pathlib import Path
+from types import ModuleType
 
 import pytest
 
@@ -19,7 +20,7 @@ from tables import markdown
     [measuring, scheduling, simulation, summarize, results, markdown],
     ids=lambda module: module.__name__,
 )
-def test_the_examples_in_docstrings_hold(module):
+def test_the_examples_in_docstrings_hold(module: ModuleType) -> None:
     outcome = doctest.testmod(module)
     assert outcome.attempted > 0
     assert outcome.failed == 0
