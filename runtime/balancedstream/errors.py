@@ -9,6 +9,27 @@ class InvalidInputError(BalancedStreamError, ValueError):
     """A value given by the user cannot be used; the message names the field."""
 
 
+class RefusedKeyError(InvalidInputError):
+    """A key cannot be used or moved; the message names the key, `why` does not.
+
+    Args:
+        key: the key as text.
+        why: what is wrong with it, without any part of the key.
+        consequence: what that means, and what to do.
+        detail: more about what is wrong, which may quote the key.
+
+    Attributes:
+        why: what is wrong, and the consequence, for places where keys must not be seen.
+    """
+
+    def __init__(
+        self, key: str, why: str, consequence: str = "nothing changed", *, detail: str = ""
+    ) -> None:
+        quoted = f" ({detail})" if detail else ""
+        super().__init__(f"key {key:.80}: {why}{quoted}; {consequence}")
+        self.why = f"{why}; {consequence}"
+
+
 class InvalidRateError(InvalidInputError):
     """A rate, utilization, backlog or catch-up time from which no executor count follows."""
 

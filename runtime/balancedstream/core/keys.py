@@ -23,7 +23,7 @@ from balancedstream.core.routes import (
     StructKey,
     spark_hash,
 )
-from balancedstream.errors import InvalidInputError
+from balancedstream.errors import RefusedKeyError
 
 KeyNaming = Literal["plain", "hashed", "off"]
 
@@ -59,7 +59,7 @@ def read_key(text: str, key_type: KeyType) -> object:
         The value, of the form that `routes.spark_hash` takes.
 
     Raises:
-        InvalidInputError: it is no JSON, or not a value of the type; the message says which key.
+        RefusedKeyError: it is no JSON, or not a value of the type; the message names the key.
 
     >>> read_key('["de",7]', StructKey((("land", Primitive("string")), ("n", Primitive("long")))))
     ('de', 7)
@@ -68,11 +68,9 @@ def read_key(text: str, key_type: KeyType) -> object:
         value = _read(json.loads(text), key_type)
         spark_hash(value, key_type)
     except (ValueError, TypeError, ArithmeticError, RecursionError) as problem:
-        message = (
-            f"key {text:.80}: is no key of this stream, which are of type {key_type} ({problem}); "
-            "nothing changed: write it as JSON, texts in quotes"
-        )
-        raise InvalidInputError(message) from problem
+        why = f"is no key of this stream, whose keys have the type {key_type}"
+        consequence = "nothing changed: write it as JSON, text in quotes"
+        raise RefusedKeyError(text, why, consequence, detail=str(problem)) from problem
     return value
 
 

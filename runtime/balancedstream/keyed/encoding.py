@@ -28,7 +28,7 @@ from balancedstream.core.routes import (
     parse_key_type,
     partition_of,
 )
-from balancedstream.errors import InvalidInputError
+from balancedstream.errors import InvalidInputError, RefusedKeyError
 from balancedstream.workers.schemas import holds_type
 
 EXACT = 2**53
@@ -84,8 +84,9 @@ class KeyEncoding:
         try:
             return tuple(t.fromInternal(v) for t, v in zip(self._types, values, strict=True))
         except (ValueError, OverflowError, OSError) as problem:
-            message = f"key {text:.80}: Python has no such value ({problem}); nothing changed"
-            raise InvalidInputError(message) from problem
+            raise RefusedKeyError(
+                text, "Python has no such value", detail=str(problem)
+            ) from problem
 
     def spell(self, text: str) -> str:
         """A key that shall be moved, in the form that `write` gives it.
@@ -132,8 +133,8 @@ class KeyEncoding:
         self._read_values(text, value)
         route = find_route(value, self._key_type, partition, partitions)
         if route is None:
-            message = f"key {text}: no route leads to partition {partition}; the key stays"
-            raise InvalidInputError(message)
+            why = f"no route leads to partition {partition}"
+            raise RefusedKeyError(text, why, "the key stays where it is")
         return route
 
     def find_partition(self, text: str, route: int, partitions: int) -> int:
@@ -166,16 +167,15 @@ class KeyEncoding:
 
 
 def _refuse_null(text: str) -> NoReturn:
-    message = f"key {text}: rows without a key are never moved; nothing changed"
-    raise InvalidInputError(message)
+    raise RefusedKeyError(text, "rows without a key are never moved")
 
 
 def _refuse_nan(text: str) -> NoReturn:
-    message = (
-        f"key {text}: NaN is never moved, nor a null that pandas makes NaN of (in a float or "
-        "double, or in an array of numbers); nothing changed"
+    why = (
+        "NaN is never moved, nor a null that pandas turns into NaN (in a float or double, or in an "
+        "array of numbers)"
     )
-    raise InvalidInputError(message)
+    raise RefusedKeyError(text, why)
 
 
 def _is_nan_in_pandas(value: Any, of_type: DataType) -> bool:
@@ -196,11 +196,11 @@ def _is_nan_in_pandas(value: Any, of_type: DataType) -> bool:
 def _refuse_zero(text: str, values: Sequence[Any]) -> None:
     # PySpark hands the rows of both zeros to one call, under the key of the first.
     if any(map(_holds_zero, values)):
-        message = (
-            f"key {text}: 0.0 of a float or double is never moved, for 0.0 and -0.0 are one key to "
-            "Python and two in Spark's state; nothing changed"
+        why = (
+            "0.0 of a float or double is never moved, for 0.0 and -0.0 are one key to Python and "
+            "two in Spark's state"
         )
-        raise InvalidInputError(message)
+        raise RefusedKeyError(text, why)
 
 
 def _holds_zero(value: Any) -> bool:

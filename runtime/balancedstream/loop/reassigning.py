@@ -10,7 +10,7 @@ from balancedstream.core.keys import HASHED
 from balancedstream.core.observations import KeySample
 from balancedstream.core.plan import MAX_KEY_PLACEMENTS, KeyPlacement, Plan
 from balancedstream.engine.events import BatchFinished, StatefulOperator
-from balancedstream.errors import BalancedStreamError, InvalidInputError
+from balancedstream.errors import BalancedStreamError, InvalidInputError, RefusedKeyError
 from balancedstream.keyed.control import KeyControl, find_controls, forget_controls
 from balancedstream.loop.query_keys import NO_ARRIVAL, KeyState, QueryKeys
 from balancedstream.record.journal import Journal
@@ -269,7 +269,7 @@ class KeyReassigner:
                 # The plan was made before the query was known; other keys are not affected.
                 query.refused.add((key, partition))
                 shown = self._journal.name_key(key)
-                why = str(error).replace(key, shown)
+                why = error.why if isinstance(error, RefusedKeyError) else error
                 self._journal.note(f"{name}: key {shown} stays: {why}")
                 del places[key]
                 if key in query.adopted:

@@ -213,7 +213,7 @@ def test_what_is_no_key_of_the_type_is_refused_by_its_name(text: str, key_type: 
         read_key(text, key_type)
     message = str(refused.value)
     assert message.startswith(f"key {text[:80]}: is no key of this stream")
-    assert message.endswith("nothing changed: write it as JSON, texts in quotes")
+    assert message.endswith("nothing changed: write it as JSON, text in quotes")
 
 
 @pytest.mark.parametrize("name", ["float", "double"])

@@ -143,7 +143,7 @@ def test_of_what_was_planned_before_the_query_was_known_only_what_cannot_be_is_l
     assert stream.wish() == Wish({FR: stream.route(FR, 2)}, "hybrid", SHARE)
     assert stream.view.notes == [
         'q: key "de" stays: partition: must be an integer from 0 to 5, not 6',
-        "q: key null stays: key null: rows without a key are never moved; nothing changed",
+        "q: key null stays: rows without a key are never moved; nothing changed",
         'q: keys move to another state partition: "fr" to 2',
     ]
     stream.run_batch(Epoch())
