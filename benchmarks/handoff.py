@@ -31,9 +31,10 @@ from pyspark.sql.streaming import StatefulProcessor, StatefulProcessorHandle
 
 from balancedstream import BalancedFrame, balanced
 from balancedstream.core.epochs import HANDOFF_STRATEGIES, Wish
+from balancedstream.core.key_types import Primitive
 from balancedstream.core.policy import MigrationPolicy
 from balancedstream.core.restoring import RestoreCost, fit_keys, learn_key_cost
-from balancedstream.core.routes import Primitive, partition_of
+from balancedstream.core.routes import partition_of
 from balancedstream.engine.events import BatchFinished
 from balancedstream.engine.session import LocalExecutors
 from balancedstream.keyed.control import KeyControl

@@ -25,7 +25,8 @@ from simulated_state import (
 )
 
 from balancedstream.core.epochs import Epoch, Export, Wish, advance_epoch, parse_epoch
-from balancedstream.core.routes import Primitive, partition_of
+from balancedstream.core.key_types import Primitive
+from balancedstream.core.routes import partition_of
 from balancedstream.keyed import processors
 from balancedstream.keyed.encoding import KeyEncoding
 from balancedstream.keyed.processors import MovableProcessor, StripRows

@@ -7,7 +7,8 @@ from recomputation import read_partitions
 from streams import Stream
 from waiting import wait_until
 
-from balancedstream.core.routes import Primitive, partition_of
+from balancedstream.core.key_types import Primitive
+from balancedstream.core.routes import partition_of
 
 
 def find_keys_of_one_executor(prometheus: Prometheus, label: str, stream: Stream) -> set[str]:

@@ -19,17 +19,14 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
 from pyspark.sql.types import TimeType
 
-from balancedstream.core.routes import (
+from balancedstream.core.key_types import (
     INTEGER,
-    MAX_ROUTE,
     KeyType,
     NeverMoved,
     StructKey,
-    find_route,
     parse_key_type,
-    partition_of,
-    spark_hash,
 )
+from balancedstream.core.routes import MAX_ROUTE, find_route, partition_of, spark_hash
 
 pytestmark = pytest.mark.integration
 

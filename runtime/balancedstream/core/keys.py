@@ -15,14 +15,8 @@ import struct
 from decimal import Decimal
 from typing import Literal
 
-from balancedstream.core.routes import (
-    ArrayKey,
-    DecimalKey,
-    KeyType,
-    Primitive,
-    StructKey,
-    spark_hash,
-)
+from balancedstream.core.key_types import ArrayKey, DecimalKey, KeyType, Primitive, StructKey
+from balancedstream.core.routes import spark_hash
 from balancedstream.errors import RefusedKeyError
 
 KeyNaming = Literal["plain", "hashed", "off"]

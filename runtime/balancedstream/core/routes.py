@@ -1,28 +1,27 @@
 """Routes: the hidden integer beside a key that decides which state partition the key goes to.
 
 A job with key assignments groups by (route, key) instead of key. Spark's hash partitioning then
-sends a row to `pmod(hash(route, key), partitions)`, so for any key and partition there is a route
-that brings them together, and Spark itself does the shuffling. **A key that was never moved has
-route 0**, and so has every row whose key is null; a moved key has the smallest route that leads to
-its partition, which is 0 again once it goes home. Routes are our own design.
+sends a row to `pmod(hash(route, key), partitions)`. So each key has a route to each partition, and
+Spark itself shuffles the rows. **A key that never moved has route 0**, and so does every row with a
+null key. A moved key has the smallest route that leads to its partition, which is 0 again when it
+returns to its first one. Routes are our own design.
 
-The hash has to be Spark's, bit for bit: `Murmur3Hash` with seed 42 (`HashExpression` in Catalyst's
-hash.scala, `Murmur3_x86_32` in common/unsafe) and `Pmod` (`HashPartitioning`). Spark promises that
-both stay the same over its versions, for the state of running queries depends on them. Each value
-is hashed with the hash of the one before it as its seed, so columns and the fields of a struct come
-to the same, and a null leaves the seed as it is.
+The hash must equal Spark's, bit for bit: `Murmur3Hash` with seed 42 (`HashExpression` in Catalyst's
+hash.scala, `Murmur3_x86_32` in common/unsafe) and `Pmod` (`HashPartitioning`). Spark keeps both the
+same in all versions, because the state of running queries depends on them. The hash of each value
+is the seed for the next one, so several columns and the fields of one struct give the same hash. A
+null leaves the seed as it is.
 """
 
 from __future__ import annotations
 
 import math
-import re
 import struct
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from decimal import Context, Decimal, Inexact, InvalidOperation
 from typing import NamedTuple
 
+from balancedstream.core.key_types import ArrayKey, DecimalKey, KeyType, Primitive, StructKey
 from balancedstream.errors import InvalidInputError
 
 MAX_ROUTE = 2**31 - 1
@@ -33,122 +32,36 @@ MAX_PARTITIONS = 2**31 - 1
 _SEED = 42
 _WORD = 0xFFFF_FFFF
 
-# Decimals of at most so many digits are hashed as a long: Spark's Decimal.MAX_LONG_DIGITS.
+# Spark hashes decimals of up to this many digits as a long (Decimal.MAX_LONG_DIGITS).
 _LONG_DIGITS = 18
-_MAX_DIGITS = 38
-
-_DECIMAL = re.compile(r"decimal\((\d{1,2}),(\d{1,2})\)")
-_TIME = re.compile(r"time\(\d\)")
-
-
-@dataclass(frozen=True, slots=True)
-class Primitive:
-    """A key type without parts, by the name that Spark's `jsonValue` gives it.
-
-    Values are what PySpark's `dataType.toInternal` makes of them: `bool`, `int`, `float`, `str`
-    and `bytes`; date as days and timestamp (either) as microseconds since the Unix epoch, time as
-    nanoseconds since midnight.
-    """
-
-    name: str
-
-
-@dataclass(frozen=True, slots=True)
-class DecimalKey:
-    """Decimals of `precision` digits in all, 1 to 38, `scale` of them behind the point."""
-
-    precision: int
-    scale: int
-
-
-@dataclass(frozen=True, slots=True)
-class ArrayKey:
-    """Lists of one type; elements may be null."""
-
-    element: KeyType
-
-
-@dataclass(frozen=True, slots=True)
-class StructKey:
-    """Tuples with named fields, also the columns of a key of several columns."""
-
-    fields: tuple[tuple[str, KeyType], ...]
-
-
-@dataclass(frozen=True, slots=True)
-class NeverMoved:
-    """A type whose hash is not computed here: such a job runs, but none of its keys is moved.
-
-    Attributes:
-        reason: what type it is, where it was found and what that means, in words.
-    """
-
-    reason: str
-
-
-KeyType = Primitive | DecimalKey | ArrayKey | StructKey
-
-INTEGER = Primitive("integer")
 
 
 class _Block(NamedTuple):
-    """One value as Murmur3 takes it in: premixed 32-bit words, and the length in bytes."""
+    """One value as input of Murmur3: premixed 32-bit words, and the length in bytes."""
 
     words: tuple[int, ...]
     length: int
-
-
-class _Unhashed(Exception):  # noqa: N818 - never leaves this module
-    """Carries the reason for `NeverMoved` up."""
-
-
-def parse_key_type(json_value: object) -> KeyType | NeverMoved:
-    """Read the type of a key from Spark's own description of it.
-
-    Args:
-        json_value: `schema["user_id"].dataType.jsonValue()`; for a key of several columns (and
-            wherever the description was written by the JVM, which notes a collation with the field
-            only) `jsonValue()` of the schema that holds just these columns.
-
-    Returns:
-        The type; `NeverMoved` for any that is, or has in it, another than boolean, byte, short,
-        integer, long, float, double, string of the default collation, binary, decimal, date,
-        timestamp, timestamp_ntz, time, array and struct.
-
-    Raises:
-        InvalidInputError: it is not of the form of a type.
-
-    >>> parse_key_type("string")
-    Primitive(name='string')
-    >>> field = {"name": "tags", "type": "variant", "nullable": True, "metadata": {}}
-    >>> parse_key_type({"type": "struct", "fields": [field]}).reason
-    'key.tags is of type variant, whose hash is not known here: keys of this job are never moved'
-    """
-    try:
-        return _parse("key", json_value)
-    except _Unhashed as found:
-        reason = f"{found}, whose hash is not known here: keys of this job are never moved"
-        return NeverMoved(reason)
 
 
 def spark_hash(value: object, key_type: KeyType, seed: int = _SEED) -> int:
     """Spark's `hash(value)`, from -2^31 to 2^31 - 1.
 
     Args:
-        value: of the form that `Primitive` describes; a `decimal.Decimal`; a list or tuple for an
-            array, a tuple or `Row` for a struct; None for null.
+        value: as `Primitive` describes; a `decimal.Decimal`; a list or tuple for an array; a tuple
+            or `Row` for a struct; None for null.
         key_type: its type.
-        seed: what comes before the value, hashed; Spark's 42 for nothing.
+        seed: hash of what comes before the value; Spark's 42 when nothing does.
 
     Raises:
-        InvalidInputError: the value is not one of the type; the message names the field.
+        InvalidInputError: the value does not have the type; the message names the field.
 
     >>> spark_hash("Spark", Primitive("string"))
     228093765
-    >>> columns = {"c1": Primitive("string"), "c2": ArrayKey(INTEGER), "c3": INTEGER}
+    >>> integer = Primitive("integer")
+    >>> columns = {"c1": Primitive("string"), "c2": ArrayKey(integer), "c3": integer}
     >>> spark_hash(("Spark", [123], 2), StructKey(tuple(columns.items())))
     -1321691492
-    >>> spark_hash(None, INTEGER)
+    >>> spark_hash(None, integer)
     42
     """
     return _signed(_fold(seed & _WORD, tuple(_blocks("key", value, key_type))))
@@ -161,10 +74,11 @@ def partition_of(route: int, key: object, key_type: KeyType, partitions: int) ->
         route: from 0 to 2^31 - 1.
         key: as for `spark_hash`; None for a null key.
         key_type: the key's type.
-        partitions: how many state partitions there are.
+        partitions: number of state partitions.
 
     Raises:
-        InvalidInputError: a value out of range or not of the type; the message names the field.
+        InvalidInputError: a value is out of range or does not have the type; the message names the
+            field.
 
     >>> [partition_of(route, "de", Primitive("string"), 8) for route in range(8)]
     [5, 7, 0, 0, 0, 5, 1, 5]
@@ -179,23 +93,24 @@ def find_route(
 ) -> int | None:
     """The smallest route that brings a key to a partition.
 
-    No two routes give a key the same hash, so every partition is reached sooner or later: on
-    average after as many routes as there are partitions, and once in 10^27 searches not within the
-    default of `most`.
+    No two routes give a key the same hash, so some route leads to each partition. On average the
+    search takes as many routes as there are partitions. With the default of `most`, one search in
+    10^27 fails.
 
     Args:
         key: as for `spark_hash`.
         key_type: the key's type.
-        partition: where the key shall go.
-        partitions: how many state partitions there are.
-        most: how many routes to try; 64 for each partition unless told.
+        partition: where the key must go.
+        partitions: number of state partitions.
+        most: number of routes to try; by default 64 for each partition.
 
     Returns:
-        The route, 0 where the key goes there by nature; None where none was found: the key stays
-        where it is.
+        The route, 0 if Spark sends the key there without one; None if there was none, and the key
+        must stay where it is.
 
     Raises:
-        InvalidInputError: a value out of range or not of the type; the message names the field.
+        InvalidInputError: a value is out of range or does not have the type; the message names the
+            field.
 
     >>> find_route("de", Primitive("string"), 5, 8)
     0
@@ -219,7 +134,7 @@ def _route_hash(route: int) -> int:
 
 
 def _mix(word: int) -> int:
-    """What Murmur3 does to a word of the input before it meets the hash."""
+    """What Murmur3 does to a word of the input before it enters the hash."""
     word = word * 0xCC9E2D51 & _WORD
     word = (word << 15 | word >> 17) & _WORD
     return word * 0x1B873593 & _WORD
@@ -261,7 +176,7 @@ def _bytes_block(data: bytes) -> _Block:
 
 
 def _blocks(path: str, value: object, key_type: KeyType) -> Iterator[_Block]:
-    """The values in a key, in Spark's order; a null is none of them."""
+    """The values in a key, in Spark's order, without nulls."""
     if value is None:
         return
     match key_type:
@@ -309,7 +224,7 @@ def _double(path: str, value: object) -> _Block:
 
 
 def _normalize(path: str, value: object) -> float:
-    """One zero and one NaN, as in Spark (Java's `floatToIntBits` knows no other NaN)."""
+    """One zero and one NaN, as in Spark (Java's `floatToIntBits` has only one NaN)."""
     if not isinstance(value, float):
         raise _invalid(path, "a float", value)
     if math.isnan(value):
@@ -323,7 +238,7 @@ def _string(path: str, value: object) -> _Block:
     try:
         return _bytes_block(value.encode())
     except UnicodeEncodeError as problem:
-        raise _invalid(path, "text that UTF-8 can write", value) from problem
+        raise _invalid(path, "text that UTF-8 can encode", value) from problem
 
 
 def _binary(path: str, value: object) -> _Block:
@@ -339,12 +254,12 @@ def _decimal_block(path: str, value: object, precision: int, scale: int) -> _Blo
     try:
         scaled = value.quantize(Decimal((0, (1,), -scale)), context=exact)
     except (Inexact, InvalidOperation) as problem:
-        digits = f"{precision} digits, {scale} of them behind the point"
+        digits = f"{precision} digits, {scale} of them after the point"
         raise _invalid(path, f"a decimal of at most {digits}", value) from problem
     unscaled = int(scaled.scaleb(scale, context=exact))
     if precision <= _LONG_DIGITS:
         return _long_block(unscaled)
-    # As few bytes as hold the sign too: java.math.BigInteger.toByteArray.
+    # The fewest bytes that hold the sign too, as java.math.BigInteger.toByteArray.
     length = (unscaled if unscaled >= 0 else ~unscaled).bit_length() // 8 + 1
     return _bytes_block(unscaled.to_bytes(length, "big", signed=True))
 
@@ -364,46 +279,6 @@ _PRIMITIVES: Mapping[str, Callable[[str, object], _Block]] = {
     "string": _string,
     "binary": _binary,
 }
-
-
-def _parse(path: str, json_value: object) -> KeyType:
-    match json_value:
-        case str(name):
-            return _parse_name(path, name)
-        case {"type": "array", "elementType": element}:
-            return ArrayKey(_parse(f"{path}[]", element))
-        case {"type": "struct", "fields": [*fields]}:
-            return StructKey(tuple(_parse_field(path, field) for field in fields))
-        case {"type": str(name)} if name not in {"array", "struct"}:
-            raise _unhashed(path, f"is of type {name}")
-        case _:
-            raise _invalid(path, "a type as dataType.jsonValue() writes it", json_value)
-
-
-def _parse_name(path: str, name: str) -> KeyType:
-    if name in _PRIMITIVES:
-        return Primitive(name)
-    if _TIME.fullmatch(name):
-        return Primitive("time")
-    decimal = _DECIMAL.fullmatch(name)
-    if decimal and int(decimal[2]) <= int(decimal[1]) <= _MAX_DIGITS and int(decimal[1]):
-        return DecimalKey(precision=int(decimal[1]), scale=int(decimal[2]))
-    raise _unhashed(path, f"is of type {name}")
-
-
-def _parse_field(path: str, field: object) -> tuple[str, KeyType]:
-    match field:
-        # Spark notes a collation other than the default one with the field that bears it.
-        case {"name": str(name), "metadata": {"__COLLATIONS": _}}:
-            raise _unhashed(path, f"has in {name} a string of another collation than UTF8_BINARY")
-        case {"name": str(name), "type": json_value}:
-            return name, _parse(f"{path}.{name}", json_value)
-        case _:
-            raise _invalid(path, "a struct of fields with a name and a type", field)
-
-
-def _unhashed(path: str, finding: str) -> _Unhashed:
-    return _Unhashed(f"{path} {finding}")
 
 
 def _check_integer(path: str, value: object, least: int, most: int) -> int:

@@ -1,12 +1,12 @@
 """What records cost, in constant memory: the sketches of Online Shuffle Grouping.
 
 Rivetti et al., "Proactive online scheduling for shuffle grouping in distributed stream processing
-systems" (Online Shuffle Grouping, OSG), keeps its knowledge of costs in sketches. That these are
-two Count-Min matrices, their size, the estimate, and the test for stability are read from the
-authors' code. Our own design: the hash, time in whole nanoseconds, what an item that was never
-seen is taken to cost, and the limits of the parameters.
+systems" (Online Shuffle Grouping, OSG), keeps its knowledge of costs in sketches. The two Count-Min
+matrices, their size, the estimate, and the test for stability follow the authors' code. The hash,
+time in whole nanoseconds, the cost of an item that was never seen, and the limits of the parameters
+are our own design.
 
-Costs add up in whole numbers, so sketches merged in any order are the same to the last bit: a task
+Costs add up in whole numbers, so sketches merged in any order are equal to the last bit: a task
 that runs again routes as it did before.
 """
 
@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import math
 import struct
-import sys
 from array import array
 from collections.abc import Callable, Sequence
 from hashlib import blake2b
@@ -22,70 +21,65 @@ from numbers import Real
 from operator import sub
 from typing import Final
 
+from balancedstream.core.matrices import add_matrices, from_little_endian, to_little_endian
 from balancedstream.errors import InvalidInputError
 
 _NS_PER_S = 1e9
 
-# A cell is a signed 64-bit number, as numpy reads it: 292 years of busy time.
+# A cell is a signed 64-bit number, which numpy can read: 292 years of busy time.
 _MAX_NS = (1 << 63) - 1
 
-# 272,000 columns; what is smaller costs more memory than any estimate is worth.
+# 272,000 columns; with more, the memory costs more than the estimates gain.
 _MIN_EPSILON = 1e-5
 
-# 16 rows; more of them take longer than any certainty is worth.
+# 16 rows; with more, the time costs more than the certainty gains.
 _MIN_DELTA = 2.0**-16
 
 _MAX_SEED = (1 << 64) - 1
 
 _MAGIC = b"OSG2"
-
 _HEADER = struct.Struct("<4s4xddQqq")
 """Magic, epsilon, delta, seed, records, cost in nanoseconds; a multiple of 8 bytes."""
 
 _WORD = (1 << 64) - 1
 
 NUMBER_BYTES: Final = 8
-"""An item of so many bytes is a number of 64 bits, the least byte first."""
+"""An item of this many bytes is a 64-bit number, least byte first."""
 
 MIXING: Final = ((30, 0xBF58476D1CE4E5B9), (27, 0x94D049BB133111EB), (31, 1))
-"""How the 64 bits of an item are mixed: time and again, a shift to the right is laid over them by
-exclusive or, and they are multiplied (the finalizer of SplitMix64, Steele et al.; its constants are
-David Stafford's 13th)."""
+"""Pairs of a shift and a factor that mix the 64 bits of an item: exclusive or with the bits shifted
+right, then multiplication (SplitMix64's finalizer, Steele et al., with Stafford's 13th constants)."""
 
 
 class CostSketch:
     """Estimates what a record costs from the records seen, whatever the number of distinct items.
 
-    Two Count-Min matrices of the same shape: F counts records, W sums up their cost. The estimate
-    is W / F, a mean over the items that share the cell, from the row where the item shares with
-    the fewest records. F exceeds the true count by at most `epsilon` times all records, for an item
-    with probability `1 - delta` or more (the textbook bound of Count-Min).
+    It has two Count-Min matrices of the same shape: F counts records, W adds up their cost. The
+    estimate is W / F in the row where the item shares its cell with the fewest records: the mean of
+    the items in that cell. F exceeds the true count by at most `epsilon` times all records, for an
+    item with probability `1 - delta` or more (the textbook bound of Count-Min).
 
-    An item that was never seen is taken for one that was seen once, as Good and Turing do: rare
-    items may well be dearer or cheaper than the mean of all records. It costs the mean of the cells
-    with one record or, where there are none, that of all records.
+    The estimate for an item that was never seen is that of items seen once, as in Good-Turing
+    estimation, because rare items may be more expensive or cheaper than the mean: the mean of the
+    cells with one record or, if there are none, of all records.
 
-    Sketches of equal epsilon, delta and seed hash alike and can be merged. They are meant to be
-    filled first and asked then: the first estimate of an unseen item after an update looks at
-    every cell.
+    Sketches of equal epsilon, delta and seed hash alike and can be merged. Fill a sketch first and
+    ask it then: after an update, the first estimate of an unseen item reads every cell.
 
     Args:
-        epsilon: the overestimate of F as a part of all records; 0.00001 or more, and below 1.
-        delta: the probability of more than that; 2^-16 or more, and below 1.
+        epsilon: the overestimate of F as a fraction of all records; 0.00001 or more, below 1.
+        delta: the probability of more than that; 2^-16 or more, below 1.
         seed: of the hash; 0 or more, below 2^64.
 
     Attributes:
-        epsilon: as given.
-        delta: as given.
-        seed: as given.
+        epsilon, delta, seed: as given.
         rows: ceil(log2(1 / delta)).
         columns: ceil(e / epsilon).
-        row_keys: what makes the rows hash differently: 64 bits of each.
-        records: how many were counted.
+        row_keys: 64 bits for each row, which make the rows hash differently.
+        records: number of records counted.
 
     Raises:
-        InvalidInputError: epsilon or delta is no number, or one of the three is out of range; the
-            message names it.
+        InvalidInputError: one of the three is no number or out of range; the message names it.
 
     >>> sketch = CostSketch(epsilon=0.05, delta=0.1, seed=7)
     >>> sketch.rows, sketch.columns
@@ -95,7 +89,7 @@ class CostSketch:
     >>> sketch.update(b"long text", 0.064)
     >>> sketch.estimate(b"long text")
     0.062
-    >>> sketch.estimate(b"never seen")  # as what was seen once
+    >>> sketch.estimate(b"never seen")  # as an item seen once
     0.002
     """
 
@@ -141,19 +135,19 @@ class CostSketch:
 
     @property
     def mean_cost_s(self) -> float:
-        """Seconds that a record cost on average; 0.0 where there was none."""
+        """Mean seconds a record; 0.0 without records."""
         return float(self._cost_ns) / self.records / _NS_PER_S if self.records else 0.0
 
     def estimate_unseen_share(self) -> float:
-        """Estimate how likely the next record is of an item that was never seen.
+        """Estimate the probability that the next record has an item that was never seen.
 
-        As Good and Turing do: as likely as a record so far was the only one of its item. Such items
-        are those cells that have one record, and as many more as it takes for others to share
-        theirs: an item is alone as often as a cell is empty.
+        As in Good-Turing estimation, it is the share of records that are the only one of their
+        item. Items seen once are counted by cells with one record, scaled up for those that share
+        their cell: an item is alone in its cell as often as a cell is empty.
 
         Returns:
-            From 0 to 1; 0 where no cell is empty, for more records would tell the sketch nothing
-            of rare items.
+            From 0 to 1; 0 if no cell is empty, because the sketch can then learn no more about rare
+            items.
 
         >>> sketch = CostSketch(0.05, 0.1, seed=7)
         >>> for text in (b"the", b"the", b"the", b"rare"):
@@ -169,20 +163,19 @@ class CostSketch:
 
     @property
     def counts(self) -> memoryview:
-        """F, row by row: the cell of row i and column j is at i * columns + j. To be read only."""
+        """F, row by row: the cell of row i and column j is at i * columns + j. Read-only."""
         return memoryview(self._counts).toreadonly()
 
     @property
     def costs_ns(self) -> memoryview:
-        """W in nanoseconds, as `counts`."""
+        """W in nanoseconds, in the order of `counts`."""
         return memoryview(self._costs_ns).toreadonly()
 
     def locate(self, item: bytes) -> tuple[int, ...]:
         """Find the item's cell in each row, as indices into the flat matrices.
 
-        An item of eight bytes is a number, of others it is a hash. Its bits are mixed with each
-        row's key, so that rows hash as if independently, and the same on every platform and in
-        every process.
+        An item of eight bytes is a number; any other is hashed to one. Its bits are mixed with
+        each row's key, so that rows hash independently, and alike on every platform.
 
         >>> [cell // 55 for cell in CostSketch(0.05, 0.1, seed=7).locate(b"text")]
         [0, 1, 2, 3]
@@ -199,11 +192,11 @@ class CostSketch:
         return tuple(cells)
 
     def update(self, item: bytes, cost_s: float, *, records: int = 1) -> None:
-        """Count records of the item, which cost so many seconds in all.
+        """Count records of the item, which cost `cost_s` seconds together.
 
         Raises:
-            InvalidInputError: the cost is negative, no number, or infinite, the records are fewer
-                than 1, or the costs add up to more than 292 years; nothing was counted.
+            InvalidInputError: the cost is negative or not finite, there are fewer than 1 records,
+                or the costs add up to more than 292 years; nothing was counted.
         """
         if not 0 <= cost_s < math.inf:
             message = f"cost_s: must be 0 or more and finite, not {cost_s}"
@@ -225,7 +218,7 @@ class CostSketch:
         self._unseen_s = None
 
     def estimate(self, item: bytes) -> float:
-        """Estimate the seconds that a record of the item costs; 0.0 where nothing was seen yet."""
+        """Estimate the seconds that a record of the item costs; 0.0 before the first record."""
         counts = self._counts
         least = min(self.locate(item), key=counts.__getitem__)
         count = counts[least]
@@ -242,7 +235,7 @@ class CostSketch:
         return float(sum(once_ns)) / len(once_ns) / _NS_PER_S if once_ns else self.mean_cost_s
 
     def count(self, item: bytes) -> int:
-        """Estimate how many records the item had; never fewer than it had.
+        """Estimate the number of records of the item; never too low.
 
         >>> sketch = CostSketch(0.05, 0.1, seed=7)
         >>> sketch.update(b"text", 0.002)
@@ -252,11 +245,11 @@ class CostSketch:
         return min(self._counts[cell] for cell in self.locate(item))
 
     def merge(self, *others: CostSketch) -> None:
-        """Add what other sketches have seen: the result is the sketch of all their records.
+        """Add the records of other sketches.
 
         Raises:
-            InvalidInputError: epsilon, delta or seed differ, so that the cells mean different
-                items, or the costs add up to more than 292 years; nothing was added.
+            InvalidInputError: epsilon, delta or seed differ, so the cells have different items, or
+                the costs add up to more than 292 years; nothing was added.
 
         >>> ours, theirs = (CostSketch(0.05, 0.1, seed=7) for _ in range(2))
         >>> ours.update(b"text", 0.002)
@@ -276,33 +269,27 @@ class CostSketch:
         if cost_ns > _MAX_NS:
             message = "others: merged, the costs add up to more than 292 years"
             raise InvalidInputError(message)
-        self._counts = _add([sketch._counts for sketch in sketches])
-        self._costs_ns = _add([sketch._costs_ns for sketch in sketches])
+        self._counts = add_matrices([sketch._counts for sketch in sketches])
+        self._costs_ns = add_matrices([sketch._costs_ns for sketch in sketches])
         self.records = sum(sketch.records for sketch in sketches)
         self._cost_ns = cost_ns
         self._unseen_s = None
 
     def list_means(self) -> array[float]:
         """The mean cost of every cell: W / F in nanoseconds, row by row; 0.0 where F is 0."""
+        cells = zip(self._costs_ns, self._counts, strict=True)
         # Where F is 0, W is 0 as well.
-        return array(
-            "d",
-            [
-                float(cost_ns) / (count or 1)
-                for cost_ns, count in zip(self._costs_ns, self._counts, strict=True)
-            ],
-        )
+        return array("d", [float(cost_ns) / (count or 1) for cost_ns, count in cells])
 
     def with_cells(self, counts: bytes, costs_ns: bytes) -> CostSketch:
         """A sketch that hashes as this one does, with other cells.
 
         Args:
-            counts: F, as in the property of that name: signed integers of 64 bits. That its rows
-                add up is not checked.
+            counts: F, as in `counts`; its sums are not checked.
             costs_ns: W, likewise.
 
         Raises:
-            InvalidInputError: there are too few cells or too many.
+            InvalidInputError: the number of cells is wrong.
 
         >>> sketch = CostSketch(0.05, 0.1, seed=7)
         >>> sketch.update(b"text", 0.002)
@@ -321,10 +308,10 @@ class CostSketch:
         return sketch
 
     def to_bytes(self) -> bytes:
-        """Write the sketch down, the same on every platform.
+        """Write the sketch as bytes, the same on every platform.
 
-        A header, then the matrices F and W, each `rows` times `columns` signed 64-bit integers,
-        least byte first, row by row; W is in nanoseconds.
+        A header, then F and W, each `rows` times `columns` signed 64-bit integers, least byte
+        first, row by row; W is in nanoseconds.
 
         >>> sketch = CostSketch(0.05, 0.1, seed=7)
         >>> len(sketch.to_bytes()) - 2 * 8 * 4 * 55
@@ -333,45 +320,42 @@ class CostSketch:
         header = _HEADER.pack(
             _MAGIC, self.epsilon, self.delta, self.seed, self.records, self._cost_ns
         )
-        return header + _to_little_endian(self._counts) + _to_little_endian(self._costs_ns)
+        return header + to_little_endian(self._counts) + to_little_endian(self._costs_ns)
 
     def __reduce__(self) -> tuple[Callable[[bytes], CostSketch], tuple[bytes]]:
         return restore_sketch, (self.to_bytes(),)
 
     @staticmethod
     def from_bytes(data: bytes) -> CostSketch:
-        """Read what `to_bytes` has written.
+        """Read what `to_bytes` wrote.
 
         Raises:
-            InvalidInputError: it is something else, or was damaged.
+            InvalidInputError: this is something else, or is damaged.
 
         >>> sketch = CostSketch(0.05, 0.1, seed=7)
         >>> sketch.update(b"text", 0.002)
         >>> CostSketch.from_bytes(sketch.to_bytes()).estimate(b"text")
         0.002
         """
-        sketch = restore_sketch(data)
-        sketch._check_sums()
-        return sketch
-
-    def _check_sums(self) -> None:
-        """Every row has counted every record."""
-        for matrix, total in ((self._counts, self.records), (self._costs_ns, self._cost_ns)):
-            for begin in range(0, len(matrix), self.columns):
-                row = matrix[begin : begin + self.columns]
+        read = restore_sketch(data)
+        for matrix, total in ((read._counts, read.records), (read._costs_ns, read._cost_ns)):
+            for begin in range(0, len(matrix), read.columns):
+                row = matrix[begin : begin + read.columns]
+                # Every row counts every record.
                 if min(row) < 0 or sum(row) != total:
                     message = "data: the rows of the cost sketch do not add up; it was damaged"
                     raise InvalidInputError(message)
+        return read
 
 
 def restore_sketch(data: bytes) -> CostSketch:
-    """Read what `CostSketch.to_bytes` has written and is known to be undamaged: not checked anew.
+    """Read what `CostSketch.to_bytes` wrote, without a check for damage.
 
-    Pickle calls it. No method: what sends functions to executors would send the code of the class
-    along.
+    Pickle calls this. It is a function because cloudpickle would send the code of the class along
+    with a method.
 
     Raises:
-        InvalidInputError: it is something else.
+        InvalidInputError: this is something else.
     """
     if len(data) < _HEADER.size or not data.startswith(_MAGIC):
         message = "data: this is no cost sketch"
@@ -384,22 +368,22 @@ def restore_sketch(data: bytes) -> CostSketch:
         message = f"data: a cost sketch of this shape has {expected} bytes, not {len(data)}"
         raise InvalidInputError(message)
     middle = _HEADER.size + matrix_bytes
-    sketch._counts = _from_little_endian(data[_HEADER.size : middle])
-    sketch._costs_ns = _from_little_endian(data[middle:])
+    sketch._counts = from_little_endian(data[_HEADER.size : middle])
+    sketch._costs_ns = from_little_endian(data[middle:])
     sketch.records = records
     sketch._cost_ns = cost_ns
     return sketch
 
 
 def measure_change(before: Sequence[float], after: Sequence[float]) -> float:
-    """How far the mean costs have moved: eta = sum |after - before| / sum after, over all cells.
+    """How far the mean costs moved: eta = sum |after - before| / sum after, over all cells.
 
     Args:
         before: the snapshot, from `CostSketch.list_means`.
-        after: the same of a later moment, as long.
+        after: a later one, of the same length.
 
     Returns:
-        0.0 for no change, and where all costs are 0.
+        0.0 if nothing changed, or if all costs are 0.
 
     >>> measure_change([1.0, 0.0, 2.0], [1.0, 1.0, 2.0])
     0.25
@@ -411,23 +395,3 @@ def measure_change(before: Sequence[float], after: Sequence[float]) -> float:
 def _digest(data: bytes, salt: bytes = b"") -> int:
     """64 bits of hash."""
     return int.from_bytes(blake2b(data, digest_size=8, salt=salt).digest(), "little")
-
-
-def _add(matrices: Sequence[array[int]]) -> array[int]:
-    """Cell by cell, all at once: no sum is over 2^63 - 1, so none carries into the next cell."""
-    total = sum(int.from_bytes(matrix.tobytes(), sys.byteorder) for matrix in matrices)
-    return array("q", total.to_bytes(8 * len(matrices[0]), sys.byteorder))
-
-
-def _to_little_endian(matrix: array[int]) -> bytes:
-    if sys.byteorder == "big":
-        matrix = matrix[:]
-        matrix.byteswap()
-    return matrix.tobytes()
-
-
-def _from_little_endian(data: bytes) -> array[int]:
-    matrix = array("q", data)
-    if sys.byteorder == "big":
-        matrix.byteswap()
-    return matrix

@@ -11,7 +11,6 @@ import java.util.UUID;
 import java.util.concurrent.LinkedBlockingQueue;
 import java.util.concurrent.TimeUnit;
 import org.apache.spark.ExecutorAllocationClient;
-import org.apache.spark.scheduler.AccumulableInfo;
 import org.apache.spark.scheduler.ExecutorDecommissionInfo;
 import org.apache.spark.scheduler.SchedulerBackend;
 import org.apache.spark.scheduler.SparkListener;
@@ -23,8 +22,6 @@ import org.apache.spark.scheduler.SparkListenerJobStart;
 import org.apache.spark.scheduler.SparkListenerStageSubmitted;
 import org.apache.spark.scheduler.SparkListenerTaskEnd;
 import org.apache.spark.scheduler.TaskInfo;
-import org.apache.spark.sql.execution.SparkPlanInfo;
-import org.apache.spark.sql.execution.metric.SQLMetricInfo;
 import org.apache.spark.sql.execution.streaming.state.StateStoreCoordinatorRef;
 import org.apache.spark.sql.execution.streaming.state.StateStoreId;
 import org.apache.spark.sql.execution.streaming.state.StateStoreProviderId;
@@ -47,25 +44,6 @@ import scala.jdk.javaapi.CollectionConverters;
  * <p>Janino knows neither lambdas nor type inference; hence the casts.
  */
 public final class BatchListener extends SparkListener {
-  /** What the metrics of a stateful operator are called in a plan; absent ones count as zero. */
-  private static final String STORES = "number of state store instances";
-  private static final String MEMORY_BYTES = "memory used by state";
-  private static final String SST_BYTES = "RocksDB: size of all SST files";
-  private static final String LOAD_MS = "RocksDB: load - time taken to load the store";
-
-  private static final class Metric {
-    Operator operator;
-    String name;
-  }
-
-  private static final class Operator {
-    String runId;
-    long id;
-    int partitions;
-    String stateRoot;
-    String name;
-  }
-
   private static final class StageOfBatch {
     String runId;
     long batch;
@@ -73,7 +51,7 @@ public final class BatchListener extends SparkListener {
   }
 
   private static final class TaskRow {
-    Operator operator;
+    StatefulOperators.Operator operator;
     int stage;
     int stageTasks;
     int index;
@@ -81,7 +59,7 @@ public final class BatchListener extends SparkListener {
     long busyMs;
     long records;
     long stateBytes;
-    long loadMs;
+    long restoreMs;
     long finishedMs;
   }
 
@@ -97,12 +75,10 @@ public final class BatchListener extends SparkListener {
 
   private final StateStoreCoordinatorRef coordinator;
   private final SchedulerBackend backend;
+  private final StatefulOperators operators = new StatefulOperators();
   private final LinkedBlockingQueue events = new LinkedBlockingQueue();
   private final Map runs = new HashMap();            // query id -> run id
   private final Map stages = new HashMap();          // stage id -> StageOfBatch
-  private final Map metrics = new HashMap();         // accumulator id -> Metric
-  private final Map metricsOfExecution = new HashMap(); // SQL execution id -> List of accumulator ids
-  private final Map operators = new HashMap();       // run id -> Map(operator id -> Operator)
   private final Map tasks = new HashMap();           // run id -> Map(batch -> List of TaskRow)
   private final Map lastExecutor = new HashMap();    // run id -> Map(operator/partition -> executor)
   private final Map wishes = new HashMap();          // run id -> Map(operator id -> Wish)
@@ -224,47 +200,27 @@ public final class BatchListener extends SparkListener {
           + ",\"executor\":" + quote(info.executorId()) + ",\"stage\":" + e.stageId() + "}");
       return;
     }
-    Map perOperator = new HashMap(); // Operator -> long[] {stores, memory, sst, load ms}
-    Iterator it = CollectionConverters.asJava(info.accumulables()).iterator();
-    while (it.hasNext()) {
-      AccumulableInfo a = (AccumulableInfo) it.next();
-      Metric metric = (Metric) metrics.get(Long.valueOf(a.id()));
-      if (metric == null || a.update().isEmpty()) continue;
-      Object update = a.update().get();
-      if (!(update instanceof Long)) continue;
-      long value = Math.max(0L, ((Long) update).longValue());
-      long[] values = (long[]) perOperator.get(metric.operator);
-      if (values == null) {
-        values = new long[4];
-        perOperator.put(metric.operator, values);
-      }
-      if (STORES.equals(metric.name)) values[0] = value;
-      else if (MEMORY_BYTES.equals(metric.name)) values[1] = value;
-      else if (SST_BYTES.equals(metric.name)) values[2] = value;
-      else if (LOAD_MS.equals(metric.name)) values[3] = value;
-    }
-    if (perOperator.isEmpty() || e.taskMetrics() == null) return;
+    List states = operators.readTask(info);
+    if (states.isEmpty() || e.taskMetrics() == null) return;
     Map batches = child(tasks, stage.runId);
     List rows = (List) batches.get(Long.valueOf(stage.batch));
     if (rows == null) {
       rows = new ArrayList();
       batches.put(Long.valueOf(stage.batch), rows);
     }
-    Iterator each = perOperator.entrySet().iterator();
+    Iterator each = states.iterator();
     while (each.hasNext()) {
-      Map.Entry entry = (Map.Entry) each.next();
-      long[] v = (long[]) entry.getValue();
-      if (v[0] == 0L) continue; // the stage holds the operator, but not in this task (a union)
+      StatefulOperators.TaskState state = (StatefulOperators.TaskState) each.next();
       TaskRow row = new TaskRow();
-      row.operator = (Operator) entry.getKey();
+      row.operator = state.operator;
       row.stage = e.stageId();
       row.stageTasks = stage.tasks;
       row.index = info.partitionId();
       row.executor = info.executorId();
       row.busyMs = e.taskMetrics().executorRunTime() + e.taskMetrics().executorDeserializeTime();
       row.records = e.taskMetrics().shuffleReadMetrics().recordsRead();
-      row.stateBytes = Math.max(v[1], v[2]);
-      row.loadMs = v[3];
+      row.stateBytes = Math.max(state.memoryBytes, state.sstBytes);
+      row.restoreMs = state.restoreMs;
       row.finishedMs = info.finishTime();
       rows.add(row);
     }
@@ -273,13 +229,9 @@ public final class BatchListener extends SparkListener {
   public synchronized void onOtherEvent(SparkListenerEvent e) {
     if (e instanceof SparkListenerSQLExecutionStart) {
       SparkListenerSQLExecutionStart start = (SparkListenerSQLExecutionStart) e;
-      List ids = new ArrayList();
-      findOperators(start.sparkPlanInfo(), ids);
-      if (!ids.isEmpty()) metricsOfExecution.put(Long.valueOf(start.executionId()), ids);
+      operators.addExecution(start.executionId(), start.sparkPlanInfo());
     } else if (e instanceof SparkListenerSQLExecutionEnd) {
-      List ids = (List) metricsOfExecution.remove(
-          Long.valueOf(((SparkListenerSQLExecutionEnd) e).executionId()));
-      if (ids != null) metrics.keySet().removeAll(ids);
+      operators.removeExecution(((SparkListenerSQLExecutionEnd) e).executionId());
     } else if (e instanceof StreamingQueryListener.QueryStartedEvent) {
       StreamingQueryListener.QueryStartedEvent started =
           (StreamingQueryListener.QueryStartedEvent) e;
@@ -293,7 +245,7 @@ public final class BatchListener extends SparkListener {
           (StreamingQueryListener.QueryTerminatedEvent) e;
       String runId = ended.runId().toString();
       runs.values().remove(runId);
-      operators.remove(runId);
+      operators.removeRun(runId);
       tasks.remove(runId);
       lastExecutor.remove(runId);
       wishes.remove(runId);
@@ -317,17 +269,8 @@ public final class BatchListener extends SparkListener {
     }
     forgetStages(runId, batch);
     retireAtEdge();
-    StringBuilder known = new StringBuilder();
-    Iterator ops = child(operators, runId).values().iterator();
-    while (ops.hasNext()) {
-      Operator operator = (Operator) ops.next();
-      if (known.length() > 0) known.append(',');
-      known.append("{\"id\":").append(operator.id).append(",\"partitions\":")
-          .append(operator.partitions).append(",\"state_root\":").append(quote(operator.stateRoot))
-          .append(",\"name\":").append(quote(operator.name)).append('}');
-    }
     emit("{\"event\":\"batch_finished\",\"run\":" + quote(runId) + ",\"progress\":"
-        + progress.json() + ",\"operators\":[" + known + "],\"tasks\":[" + taskRows + "]}");
+        + progress.json() + ",\"operators\":[" + operators.toJson(runId) + "],\"tasks\":[" + taskRows + "]}");
   }
 
   private void forgetStages(String runId, long lastBatch) {
@@ -359,7 +302,7 @@ public final class BatchListener extends SparkListener {
       json.append('[').append(row.operator.id).append(',').append(row.stage).append(',')
           .append(row.index).append(',').append(partition).append(',').append(quote(row.executor))
           .append(',').append(row.busyMs).append(',').append(row.records).append(',')
-          .append(row.stateBytes).append(',').append(row.loadMs).append(',').append(row.finishedMs).append(']');
+          .append(row.stateBytes).append(',').append(row.restoreMs).append(',').append(row.finishedMs).append(']');
     }
     return json.toString();
   }
@@ -391,37 +334,6 @@ public final class BatchListener extends SparkListener {
     }
   }
 
-  private void findOperators(SparkPlanInfo plan, List ids) {
-    String text = plan.simpleString();
-    int at = text.indexOf("state info [");
-    if (at >= 0 && !plan.nodeName().equals("StateStoreRestore")) {
-      String info = text.substring(at, text.indexOf(']', at));
-      Operator operator = new Operator();
-      operator.runId = field(info, "runId");
-      operator.id = Long.parseLong(field(info, "opId"));
-      operator.partitions = Integer.parseInt(field(info, "numPartitions"));
-      operator.stateRoot = field(info, "checkpoint");
-      operator.name = plan.nodeName();
-      Iterator it = CollectionConverters.asJava(plan.metrics()).iterator();
-      boolean writesState = false;
-      List own = new ArrayList();
-      while (it.hasNext()) {
-        SQLMetricInfo m = (SQLMetricInfo) it.next();
-        Metric metric = new Metric();
-        metric.operator = operator;
-        metric.name = m.name();
-        if (STORES.equals(m.name())) writesState = true;
-        Long id = Long.valueOf(m.accumulatorId());
-        own.add(id);
-        metrics.put(id, metric);
-      }
-      ids.addAll(own);
-      if (writesState) child(operators, operator.runId).put(Long.valueOf(operator.id), operator);
-    }
-    Iterator it = CollectionConverters.asJava(plan.children()).iterator();
-    while (it.hasNext()) findOperators((SparkPlanInfo) it.next(), ids);
-  }
-
   private void emit(String json) {
     events.add(json);
   }
@@ -435,22 +347,7 @@ public final class BatchListener extends SparkListener {
     return map;
   }
 
-  /** The value of `name = value` in Spark's rendering of a stateful operator. */
-  private static String field(String info, String name) {
-    int from = info.indexOf(name + " = ") + name.length() + 3;
-    int comma = info.indexOf(',', from);
-    return info.substring(from, comma < 0 ? info.length() : comma).trim();
-  }
-
   private static String quote(String text) {
-    if (text == null) return "null";
-    StringBuilder quoted = new StringBuilder("\"");
-    for (int i = 0; i < text.length(); i++) {
-      char c = text.charAt(i);
-      if (c == '"' || c == '\\') quoted.append('\\').append(c);
-      else if (c < ' ') quoted.append(String.format("\\u%04x", new Object[] {Integer.valueOf(c)}));
-      else quoted.append(c);
-    }
-    return quoted.append('"').toString();
+    return StatefulOperators.quote(text);
   }
 }

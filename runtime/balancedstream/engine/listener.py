@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from importlib import resources
 from typing import Any
 
@@ -18,7 +19,11 @@ def start_listener(spark: SparkSession) -> Any:
     """
     context = spark.sparkContext._jsc.sc()
     listener = compile_class(
-        spark, "BatchListener", find_coordinator(spark), context.schedulerBackend()
+        spark,
+        "BatchListener",
+        find_coordinator(spark),
+        context.schedulerBackend(),
+        needs=("StatefulOperators",),
     )
     context.addSparkListener(listener)
     executors = context.statusStore().executorList(True)
@@ -36,24 +41,29 @@ def find_coordinator(spark: SparkSession) -> Any:
     return session.sessionState().streamingQueryManager().stateStoreCoordinator()
 
 
-def compile_class(spark: SparkSession, name: str, *arguments: Any) -> Any:
+def compile_class(
+    spark: SparkSession, name: str, *arguments: Any, needs: Sequence[str] = ()
+) -> Any:
     """Compiles a class of this folder with Spark's own Janino; returns a new object of it.
 
     Args:
         spark: a running session.
         name: of the class, and of its file.
         arguments: of its only constructor.
+        needs: other classes of this folder that it uses, in an order in which they compile.
 
     Raises:
         py4j.protocol.Py4JError: this Spark lacks a class or a method that it needs.
     """
     jvm: Any = spark._jvm
     gateway: Any = spark.sparkContext._gateway
-    source = resources.files(__package__).joinpath(f"{name}.java").read_text("utf-8")
-    compiler = jvm.org.codehaus.janino.SimpleCompiler()
-    compiler.setParentClassLoader(jvm.java.lang.Thread.currentThread().getContextClassLoader())
-    compiler.cook(source)
-    java_class = compiler.getClassLoader().loadClass(f"{PACKAGE}.{name}")
+    loader = jvm.java.lang.Thread.currentThread().getContextClassLoader()
+    for each in (*needs, name):
+        compiler = jvm.org.codehaus.janino.SimpleCompiler()
+        compiler.setParentClassLoader(loader)
+        compiler.cook(resources.files(__package__).joinpath(f"{each}.java").read_text("utf-8"))
+        loader = compiler.getClassLoader()
+    java_class = loader.loadClass(f"{PACKAGE}.{name}")
     values = gateway.new_array(jvm.java.lang.Object, len(arguments))
     for position, argument in enumerate(arguments):
         values[position] = argument

@@ -16,8 +16,6 @@ from pyspark.sql.types import (
     DataType,
     IntegerType,
     StructType,
-    TimestampNTZType,
-    TimestampType,
 )
 
 from balancedstream.engine.checkpoints import publish_checkpoints
@@ -44,13 +42,11 @@ from balancedstream.keyed.processors import (
 )
 from balancedstream.keyed.routing import route_by
 from balancedstream.keyed.source import SOURCE, ControlSource
+from balancedstream.keyed.windows import check_window, has_watermark
 from balancedstream.workers.names import MAILBOX_OPTION
 from balancedstream.workers.schemas import quote
 
 DEFAULT_NAME = "keys"
-
-DELAY = "spark.watermarkDelayMs"
-"""By this entry of a column's metadata Spark knows which one its watermark is of."""
 
 
 class BalancedFrame:
@@ -216,7 +212,7 @@ class BalancedFrame:
             message = f"ttl_s: must be a number of seconds, 0.001 or more, not {ttl_s}"
             raise InvalidInputError(message)
         if window is not None:
-            self._check_window(window, ttl_s)
+            check_window(window, self._key_schema(), ttl_s)
         processor = MergingProcessor(
             aggregation,
             self._keys,
@@ -251,32 +247,6 @@ class BalancedFrame:
                 )
                 raise InvalidInputError(message)
 
-    def _check_window(self, window: str, ttl_s: float | None) -> None:
-        if ttl_s is not None:
-            message = (
-                "ttl_s: Spark counts a time to live in processing time only, and a window ends in "
-                "event time; nothing was started: name one of them"
-            )
-            raise InvalidInputError(message)
-        if window not in self._keys:
-            message = (
-                f"window: {window!r} is no column of the key, which is {', '.join(self._keys)}; "
-                "nothing was started: group by the window, too"
-            )
-            raise InvalidInputError(message)
-        column = self._frame.schema[window]
-        fields = column.dataType.fieldNames() if isinstance(column.dataType, StructType) else []
-        is_window = "end" in fields and isinstance(
-            column.dataType["end"].dataType, TimestampType | TimestampNTZType
-        )
-        if not is_window or DELAY not in column.metadata:
-            message = (
-                f"window: the column {window!r} is no window with a watermark; nothing was "
-                "started: make it by df.withWatermark(time, delay) and, after that, "
-                "pyspark.sql.functions.window(time, length)"
-            )
-            raise InvalidInputError(message)
-
     def _check_stream(self) -> None:
         if not self._frame.isStreaming:
             message = (
@@ -294,7 +264,7 @@ class BalancedFrame:
                 f"keys with a timestamp are not moved under {method}, for pandas knows them in "
                 "another time zone; use transformWithState, or another key"
             )
-        elif by_event_time and any(DELAY in self._frame.schema[key].metadata for key in self._keys):
+        elif by_event_time and any(map(has_watermark, self._key_schema())):
             why = (
                 "keys with the time of the watermark are not moved: once it has passed them, Spark "
                 "drops what would say that they shall; group by another key, or by another time"

@@ -13,16 +13,16 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from balancedstream.core.keys import freeze_key, read_key, write_key
-from balancedstream.core.routes import (
+from balancedstream.core.key_types import (
     INTEGER,
     ArrayKey,
     DecimalKey,
     KeyType,
     Primitive,
     StructKey,
-    spark_hash,
 )
+from balancedstream.core.keys import freeze_key, read_key, write_key
+from balancedstream.core.routes import spark_hash
 from balancedstream.errors import InvalidInputError
 
 

@@ -17,20 +17,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from balancedstream.core.routes import (
+from balancedstream.core.key_types import (
     INTEGER,
-    MAX_ROUTE,
     ArrayKey,
     DecimalKey,
     KeyType,
     NeverMoved,
     Primitive,
     StructKey,
-    find_route,
     parse_key_type,
-    partition_of,
-    spark_hash,
 )
+from balancedstream.core.routes import MAX_ROUTE, find_route, partition_of, spark_hash
 from balancedstream.errors import InvalidInputError
 
 LOWEST_DOUBLE = -1.7976931348623157e308

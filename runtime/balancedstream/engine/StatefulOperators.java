@@ -1,0 +1,175 @@
+package io.balancedstream;
+
+import java.util.ArrayList;
+import java.util.HashMap;
+import java.util.Iterator;
+import java.util.List;
+import java.util.Map;
+import org.apache.spark.scheduler.AccumulableInfo;
+import org.apache.spark.scheduler.TaskInfo;
+import org.apache.spark.sql.execution.SparkPlanInfo;
+import org.apache.spark.sql.execution.metric.SQLMetricInfo;
+import scala.jdk.javaapi.CollectionConverters;
+
+/**
+ * The stateful operators in the plans of running queries, and what their tasks report about state.
+ * Not thread-safe: `BatchListener` locks.
+ *
+ * <p>Janino knows neither lambdas nor type inference; hence the casts. It is public, with all that
+ * `BatchListener` uses, because each class has a class loader of its own.
+ */
+public final class StatefulOperators {
+  /** The names of a stateful operator's metrics in a plan; a missing one counts as zero. */
+  private static final String STORES = "number of state store instances";
+  private static final String MEMORY_BYTES = "memory used by state";
+  private static final String SST_BYTES = "RocksDB: size of all SST files";
+  private static final String LOAD_MS = "RocksDB: load - time taken to load the store";
+
+  public static final class Operator {
+    public String runId;
+    public long id;
+    public int partitions;
+    public String stateRoot;
+    public String name;
+  }
+
+  /** What one task reported about the state of one operator. */
+  public static final class TaskState {
+    public Operator operator;
+    public long stores;
+    public long memoryBytes;
+    public long sstBytes;
+    public long restoreMs;
+  }
+
+  private static final class Metric {
+    Operator operator;
+    String name;
+  }
+
+  private final Map metrics = new HashMap();            // accumulator id -> Metric
+  private final Map metricsOfExecution = new HashMap(); // SQL execution id -> List of accumulator ids
+  private final Map operators = new HashMap();          // run id -> Map(operator id -> Operator)
+
+  /** Takes in the plan of a SQL execution. */
+  public void addExecution(long execution, SparkPlanInfo plan) {
+    List ids = new ArrayList();
+    findOperators(plan, ids);
+    if (!ids.isEmpty()) metricsOfExecution.put(Long.valueOf(execution), ids);
+  }
+
+  /** Forgets the metrics of a SQL execution that ended. */
+  public void removeExecution(long execution) {
+    List ids = (List) metricsOfExecution.remove(Long.valueOf(execution));
+    if (ids != null) metrics.keySet().removeAll(ids);
+  }
+
+  /** Forgets a query that ended. */
+  public void removeRun(String runId) {
+    operators.remove(runId);
+  }
+
+  /** The `TaskState` of each operator that has a state store in a task. */
+  public List readTask(TaskInfo info) {
+    Map found = new HashMap(); // Operator -> TaskState
+    Iterator it = CollectionConverters.asJava(info.accumulables()).iterator();
+    while (it.hasNext()) {
+      AccumulableInfo a = (AccumulableInfo) it.next();
+      Metric metric = (Metric) metrics.get(Long.valueOf(a.id()));
+      if (metric == null || a.update().isEmpty()) continue;
+      Object update = a.update().get();
+      if (!(update instanceof Long)) continue;
+      long value = Math.max(0L, ((Long) update).longValue());
+      TaskState state = (TaskState) found.get(metric.operator);
+      if (state == null) {
+        state = new TaskState();
+        state.operator = metric.operator;
+        found.put(metric.operator, state);
+      }
+      if (STORES.equals(metric.name)) state.stores = value;
+      else if (MEMORY_BYTES.equals(metric.name)) state.memoryBytes = value;
+      else if (SST_BYTES.equals(metric.name)) state.sstBytes = value;
+      else if (LOAD_MS.equals(metric.name)) state.restoreMs = value;
+    }
+    List states = new ArrayList();
+    Iterator each = found.values().iterator();
+    while (each.hasNext()) {
+      TaskState state = (TaskState) each.next();
+      // In a union, the stage has the operator but this task does not.
+      if (state.stores > 0L) states.add(state);
+    }
+    return states;
+  }
+
+  /** The operators of a query as JSON objects, separated by commas. */
+  public String toJson(String runId) {
+    StringBuilder json = new StringBuilder();
+    Map ofRun = (Map) operators.get(runId);
+    if (ofRun == null) return "";
+    Iterator it = ofRun.values().iterator();
+    while (it.hasNext()) {
+      Operator operator = (Operator) it.next();
+      if (json.length() > 0) json.append(',');
+      json.append("{\"id\":").append(operator.id).append(",\"partitions\":")
+          .append(operator.partitions).append(",\"state_root\":").append(quote(operator.stateRoot))
+          .append(",\"name\":").append(quote(operator.name)).append('}');
+    }
+    return json.toString();
+  }
+
+  private void findOperators(SparkPlanInfo plan, List ids) {
+    String text = plan.simpleString();
+    int at = text.indexOf("state info [");
+    if (at >= 0 && !plan.nodeName().equals("StateStoreRestore")) {
+      String info = text.substring(at, text.indexOf(']', at));
+      Operator operator = new Operator();
+      operator.runId = field(info, "runId");
+      operator.id = Long.parseLong(field(info, "opId"));
+      operator.partitions = Integer.parseInt(field(info, "numPartitions"));
+      operator.stateRoot = field(info, "checkpoint");
+      operator.name = plan.nodeName();
+      Iterator it = CollectionConverters.asJava(plan.metrics()).iterator();
+      boolean writesState = false;
+      while (it.hasNext()) {
+        SQLMetricInfo m = (SQLMetricInfo) it.next();
+        Metric metric = new Metric();
+        metric.operator = operator;
+        metric.name = m.name();
+        if (STORES.equals(m.name())) writesState = true;
+        Long id = Long.valueOf(m.accumulatorId());
+        ids.add(id);
+        metrics.put(id, metric);
+      }
+      if (writesState) {
+        Map ofRun = (Map) operators.get(operator.runId);
+        if (ofRun == null) {
+          ofRun = new HashMap();
+          operators.put(operator.runId, ofRun);
+        }
+        ofRun.put(Long.valueOf(operator.id), operator);
+      }
+    }
+    Iterator it = CollectionConverters.asJava(plan.children()).iterator();
+    while (it.hasNext()) findOperators((SparkPlanInfo) it.next(), ids);
+  }
+
+  /** The value of `name = value` in Spark's text of a stateful operator. */
+  private static String field(String info, String name) {
+    int from = info.indexOf(name + " = ") + name.length() + 3;
+    int comma = info.indexOf(',', from);
+    return info.substring(from, comma < 0 ? info.length() : comma).trim();
+  }
+
+  /** A string in JSON, or null. */
+  public static String quote(String text) {
+    if (text == null) return "null";
+    StringBuilder quoted = new StringBuilder("\"");
+    for (int i = 0; i < text.length(); i++) {
+      char c = text.charAt(i);
+      if (c == '"' || c == '\\') quoted.append('\\').append(c);
+      else if (c < ' ') quoted.append(String.format("\\u%04x", new Object[] {Integer.valueOf(c)}));
+      else quoted.append(c);
+    }
+    return quoted.append('"').toString();
+  }
+}
