@@ -1,13 +1,13 @@
-"""What a shuffle has learnt of the costs of records, from one micro-batch to the next.
+"""What a shuffle has learned about the costs of records, from one micro-batch to the next.
 
-Two sketches of `CostSketch` hold it, an older and a newer one: a sketch cannot forget, so once the
-newer one knows enough, the older one is dropped and a new one begun. And it is said whether
-records shall be routed by it. Estimates that foretell no more than "all records cost the same",
-which is what round robin takes for true, are not worth following: costs may not depend on the cost
-key at all, or may have changed.
+Two sketches (`CostSketch`) hold it, an older and a newer one. A sketch cannot forget, so once the
+newer one knows enough, the older one is dropped and a new one started. Records are routed by the
+estimates only while these are trusted. Estimates that predict no better than "all records cost the
+same", the assumption of round robin, are not worth following: costs may not depend on the cost key
+at all, or may have changed.
 
 All of this is our own design. Online Shuffle Grouping replaces the sketches of an instance whenever
-they have become stable, and trusts them always.
+they are stable, and always trusts them.
 """
 
 from __future__ import annotations
@@ -22,61 +22,61 @@ from balancedstream.core.sketches import CostSketch, restore_sketch
 from balancedstream.errors import InvalidInputError
 
 GENERATION_BATCHES: Final = 64
-"""Judged batches after which a new sketch is begun, at the earliest: what is known is from the last
-65 to 128, or more. A cost that changes slowly is believed for as long."""
+"""Judged batches before a new sketch is started, at least. The estimates rest on the last 65 to 128
+batches, or more, so a cost that changes slowly is trusted for as long."""
 
 UNSEEN_SHARE: Final = 0.005
-"""A new sketch is begun once no more than this part of the records is of items that the last one
-has never seen: where dear items are rare, most of the imbalance is by those that are not known."""
+"""A new sketch is started once at most this fraction of the records has items that the last sketch
+never saw: if expensive items are rare, most imbalance comes from those that are not known yet."""
 
 GENERATION_RECORDS: Final = 1 << 18
-"""Records after which a new sketch is begun in any case: some items are always new."""
+"""Records after which a new sketch is started in any case: some items are always new."""
 
-NEEDED_GAIN: Final = 0.9
-"""Estimates are trusted once their error is at most so much of that of equal costs."""
+MAX_ERROR_RATIO: Final = 0.9
+"""Estimates become trusted once their error is at most this fraction of that of equal costs."""
 
 MIN_ERROR: Final = 0.01
-"""Where equal costs are off by no more than this part of all cost, estimates are not trusted anew:
-what they foretell better is chance."""
+"""If the error of equal costs is at most this fraction of all cost, estimates do not become trusted:
+that they predict better is chance."""
 
-BORNE_ERROR: Final = 0.05
-"""Trusted estimates stay so until they are worse than equal costs by more than this part of all
-cost. Where dear items are rare, most batches have none: all cost much the same in them, and which
-of the two errors is the greater is chance."""
+MAX_EXCESS_ERROR: Final = 0.05
+"""Estimates stay trusted until they are worse than equal costs by more than this fraction of all cost.
+If expensive items are rare, most batches have none. All records then cost about the same, and
+chance decides which of the two errors is greater."""
 
 MIN_RECORDS: Final = 64
-"""Records that estimates are judged by at least; of fewer, chance alone may be off by any amount.
-Where micro-batches are smaller, several are judged together."""
+"""Estimates are judged by at least this many records; with fewer, chance can cause any error. If
+micro-batches are smaller, several are judged together."""
 
-_MAGIC = b"BSC1"
+_MAGIC = b"BSC2"
 
 
 @dataclass(frozen=True, slots=True)
 class MeasuredCosts:
-    """What a task of a micro-batch has measured, or several of them together.
+    """What one or more tasks of a micro-batch measured.
 
     Attributes:
-        sketch: of what the records cost.
-        estimated_s: what they were estimated to cost before; 0 where nothing was known.
+        sketch: what the records cost.
+        estimated_s: what they were estimated to cost before; 0 if nothing was known.
         real_s: what they cost: the time that the function took for them.
-        untold_s: what the function took once it had read all its input: whose cost it is, nobody
-            can tell.
-        judged_s: cost of those records by which the estimates are judged.
+        unattributed_s: what the function took after it had read all its input; it is not known
+            which records caused it.
+        judged_s: cost of the records by which the estimates are judged.
         error_s: summed difference of these records' real and estimated costs. The estimates are
-            scaled to each task's real cost first: that an executor is slow is no error.
+            scaled to each task's real cost first, so that a slow executor is no error.
         equal_error_s: the same for estimates that are all equal.
     """
 
     sketch: CostSketch
     estimated_s: float = 0.0
     real_s: float = 0.0
-    untold_s: float = 0.0
+    unattributed_s: float = 0.0
     judged_s: float = 0.0
     error_s: float = 0.0
     equal_error_s: float = 0.0
 
     def add(self, other: MeasuredCosts) -> MeasuredCosts:
-        """What both have measured.
+        """Add what other tasks measured.
 
         Raises:
             InvalidInputError: their sketches cannot be merged.
@@ -85,7 +85,7 @@ class MeasuredCosts:
             sketch=_merge(self.sketch, other.sketch),
             estimated_s=self.estimated_s + other.estimated_s,
             real_s=self.real_s + other.real_s,
-            untold_s=self.untold_s + other.untold_s,
+            unattributed_s=self.unattributed_s + other.unattributed_s,
             judged_s=self.judged_s + other.judged_s,
             error_s=self.error_s + other.error_s,
             equal_error_s=self.equal_error_s + other.equal_error_s,
@@ -97,9 +97,9 @@ class Evidence:
     """What estimates are judged by: sums over micro-batches, see `MeasuredCosts`.
 
     Attributes:
-        records: that were measured.
+        records: number of records measured.
         real_s: what they cost.
-        untold_s: what nobody can tell whose cost it is.
+        unattributed_s: cost that no record can be given.
         judged_s: cost of the records that are judged.
         error_s: of the estimates.
         equal_error_s: of equal costs.
@@ -107,17 +107,17 @@ class Evidence:
 
     records: int = 0
     real_s: float = 0.0
-    untold_s: float = 0.0
+    unattributed_s: float = 0.0
     judged_s: float = 0.0
     error_s: float = 0.0
     equal_error_s: float = 0.0
 
     def add(self, measured: MeasuredCosts) -> Evidence:
-        """With what was measured in one more."""
+        """Add what one more micro-batch measured."""
         return Evidence(
             records=self.records + measured.sketch.records,
             real_s=self.real_s + measured.real_s,
-            untold_s=self.untold_s + measured.untold_s,
+            unattributed_s=self.unattributed_s + measured.unattributed_s,
             judged_s=self.judged_s + measured.judged_s,
             error_s=self.error_s + measured.error_s,
             equal_error_s=self.equal_error_s + measured.equal_error_s,
@@ -129,16 +129,16 @@ class LearntCosts:
     """What is known after a micro-batch.
 
     Attributes:
-        batch: the newest that is in it.
-        batches: how often estimates were judged since the newer sketch was begun.
-        older: the sketch of the generation before; None where there was none.
+        batch: the newest batch in it.
+        batches: how often estimates were judged since the newer sketch was started.
+        older: the sketch of the generation before; None if there is none.
         newer: the sketch that is being filled.
-        trusted: whether records are routed by it; else by round robin.
-        reason: why, as a sentence without its stop.
-        error: of the estimates as they were judged after this batch, as a part of all cost; None
-            where they were not.
-        equal_error: the same if all records were taken to cost the same.
-        unjudged: what was measured since they were judged last.
+        trusted: whether records are routed by the estimates; otherwise round robin.
+        reason: why, as a sentence without a full stop.
+        error: of the estimates when they were judged after this batch, as a fraction of all cost;
+            None if they were not.
+        equal_error: the same under the assumption that all records cost the same.
+        unjudged: what was measured since the estimates were last judged.
     """
 
     batch: int
@@ -153,11 +153,11 @@ class LearntCosts:
 
     @cached_property
     def estimates(self) -> CostSketch:
-        """Both sketches in one, to be asked only."""
+        """Both sketches in one; read-only."""
         return self.newer if self.older is None else _merge(self.newer, self.older)
 
     def to_bytes(self) -> bytes:
-        """Write it down; what is empty in the sketches takes next to no space.
+        """Write it as bytes; empty cells of the sketches take almost no space.
 
         >>> learnt = learn_costs(None, 3, MeasuredCosts(CostSketch(0.05, 0.1, seed=7)))
         >>> LearntCosts.from_bytes(learnt.to_bytes()).batch
@@ -178,10 +178,10 @@ class LearntCosts:
 
     @classmethod
     def from_bytes(cls, data: bytes) -> LearntCosts:
-        """Read what `to_bytes` has written.
+        """Read what `to_bytes` wrote.
 
         Raises:
-            InvalidInputError: it is something else, or was damaged.
+            InvalidInputError: this is something else, or is damaged.
         """
         try:
             magic, header, sketches = data.split(b"\n", 2)
@@ -189,32 +189,32 @@ class LearntCosts:
                 raise ValueError(magic)
             fields = json.loads(header)
             end = fields.pop("newer_bytes")
-            # Their compression has a checksum.
+            # The compression has a checksum.
             newer = restore_sketch(zlib.decompress(sketches[:end]))
             older = restore_sketch(zlib.decompress(sketches[end:])) if sketches[end:] else None
             unjudged = Evidence(**fields.pop("unjudged"))
             return cls(newer=newer, older=older, unjudged=unjudged, **fields)
         except (ValueError, KeyError, TypeError, AttributeError, zlib.error) as error:
-            message = f"data: these are no learnt costs, or they were damaged ({error})"
+            message = f"data: these are no learned costs, or they are damaged ({error})"
             raise InvalidInputError(message) from error
 
 
 def learn_costs(
     before: LearntCosts | None, batch: int, measured: MeasuredCosts, *, is_judge: bool = True
 ) -> LearntCosts:
-    """Learn from a micro-batch, and decide whether the next one is routed by what is known.
+    """Learn from a micro-batch, and decide whether the next one is routed by estimates.
 
-    Estimates are judged by batches that were not in them yet, so the first two batches go round
-    robin whatever they cost, and more of them where they are small. Where trusted estimates have
-    become clearly worse than none, everything is forgotten but this batch: costs have changed.
+    Estimates are judged by batches that are not yet in them, so the first two batches always go
+    round robin, and more if batches are small. If trusted estimates become clearly worse than equal
+    costs, costs have changed: everything but this batch is forgotten.
 
     Args:
-        before: what was known when the batch was routed; None at the beginning. Where its sketches
-            were of another epsilon, delta or seed, it counts for nothing.
+        before: what was known when the batch was routed; None at the beginning. It is ignored if
+            its sketches have another epsilon, delta or seed.
         batch: its number.
-        measured: what all of its tasks have measured.
-        is_judge: whether its records were estimated by what was known before; else they are learnt
-            from, and decide nothing.
+        measured: what all of its tasks measured.
+        is_judge: whether its records were estimated by what was known before. If not, they are
+            learned from but do not judge the estimates.
 
     >>> def measure(error_s, equal_error_s):
     ...     sketch = CostSketch(0.05, 0.1, seed=7)
@@ -222,10 +222,10 @@ def learn_costs(
     ...     return MeasuredCosts(sketch, 1.0, 1.0, 0.0, 1.0, error_s, equal_error_s)
     >>> learnt = learn_costs(None, 0, measure(0.0, 0.5))
     >>> learnt.trusted, learnt.reason
-    (False, 'no batch was foretold yet')
+    (False, 'no batch was predicted yet')
     >>> learnt = learn_costs(learnt, 1, measure(0.1, 0.5))
     >>> learnt.trusted, learnt.reason
-    (True, 'the estimates were off by 10 %, equal costs would be by 50 %')
+    (True, 'the estimates were off by 10 %, equal costs would be off by 50 %')
     >>> learnt = learn_costs(learnt, 2, measure(0.6, 0.5))
     >>> learnt.trusted, learnt.newer.records
     (False, 64)
@@ -233,38 +233,38 @@ def learn_costs(
     sketch = measured.sketch
     if before is None or not _hash_alike(before.newer, sketch):
         return LearntCosts(
-            batch, 1, None, sketch, trusted=False, reason="no batch was foretold yet"
+            batch, 1, None, sketch, trusted=False, reason="no batch was predicted yet"
         )
     evidence = before.unjudged.add(measured) if is_judge else before.unjudged
-    is_untold = evidence.untold_s > evidence.real_s
-    is_enough = evidence.records >= MIN_RECORDS and (evidence.judged_s or is_untold)
+    is_unattributed = evidence.unattributed_s > evidence.real_s
+    is_enough = evidence.records >= MIN_RECORDS and (evidence.judged_s or is_unattributed)
     if not (is_judge and is_enough):
         newer = _merge(before.newer, sketch)
         return replace(
             before, batch=batch, newer=newer, error=None, equal_error=None, unjudged=evidence
         )
-    if is_untold:
+    if is_unattributed:
         trusted = False
-        all_s = evidence.untold_s + evidence.real_s
-        # What no estimate can tell of is missed by all of them, as a part of all cost.
-        error = equal_error = evidence.untold_s / all_s
+        all_s = evidence.unattributed_s + evidence.real_s
+        # All estimates miss this cost equally.
+        error = equal_error = evidence.unattributed_s / all_s
         reason = (
-            f"the function took {evidence.untold_s:.1f} s of {all_s:.1f} s after it had read "
-            "all its input, so whose cost that was is not known"
+            f"the function took {evidence.unattributed_s:.1f} s of {all_s:.1f} s after it had read "
+            "all its input, so it is not known which rows caused that cost"
         )
     else:
         error = evidence.error_s / evidence.judged_s
         equal_error = evidence.equal_error_s / evidence.judged_s
         if before.trusted:
-            trusted = error <= equal_error + BORNE_ERROR
+            trusted = error <= equal_error + MAX_EXCESS_ERROR
         else:
-            trusted = error <= NEEDED_GAIN * equal_error and equal_error > MIN_ERROR
+            trusted = error <= MAX_ERROR_RATIO * equal_error and equal_error > MIN_ERROR
         reason = (
             f"the estimates were off by {100 * error:.0f} %, "
-            f"equal costs would be by {100 * equal_error:.0f} %"
+            f"equal costs would be off by {100 * equal_error:.0f} %"
         )
     if before.trusted and not trusted:
-        reason += "; all is learnt anew"
+        reason += "; learning starts again"
         older, newer, batches = None, sketch, 1
     elif before.batches >= GENERATION_BATCHES and _knows_enough(before.newer):
         older, newer, batches = before.newer, sketch, 1

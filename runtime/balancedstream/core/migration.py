@@ -13,7 +13,8 @@ from collections.abc import Callable, Sequence
 from balancedstream.core.hotspots import Move
 from balancedstream.errors import InvalidInputError
 
-STRATEGIES = ("all-at-once", "fluid", "batched", "optimized")
+COUNTING_STRATEGIES = ("all-at-once", "fluid", "batched", "optimized")
+"""Strategies that count moves; `budgeted` counts seconds, see `steps_within`."""
 
 
 def steps(moves: Sequence[Move], strategy: str, *, batch_size: int = 8) -> list[tuple[Move, ...]]:
@@ -36,8 +37,8 @@ def steps(moves: Sequence[Move], strategy: str, *, batch_size: int = 8) -> list[
     >>> [[m.partition for m in step] for step in steps(moves, "optimized")]
     [[0, 2], [1]]
     """
-    if strategy not in STRATEGIES:
-        message = f"strategy: must be one of {', '.join(STRATEGIES)}, not {strategy!r}"
+    if strategy not in COUNTING_STRATEGIES:
+        message = f"strategy: must be one of {', '.join(COUNTING_STRATEGIES)}, not {strategy!r}"
         raise InvalidInputError(message)
     if batch_size < 1:
         message = f"batch_size: must be at least 1, not {batch_size}"

@@ -48,7 +48,7 @@ NUMBER_BYTES: Final = 8
 
 MIXING: Final = ((30, 0xBF58476D1CE4E5B9), (27, 0x94D049BB133111EB), (31, 1))
 """Pairs of a shift and a factor that mix the 64 bits of an item: exclusive or with the bits shifted
-right, then multiplication (SplitMix64's finalizer, Steele et al., with Stafford's 13th constants)."""
+right, then multiplication (the finalizer of SplitMix64 with Stafford's 13th constants)."""
 
 
 class CostSketch:

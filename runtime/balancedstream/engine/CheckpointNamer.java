@@ -22,7 +22,7 @@ import org.apache.spark.sql.streaming.StreamingQueryListener;
 public final class CheckpointNamer extends StreamingQueryListener {
   private final SparkSession session;
   private final String checkpointProperty;
-  private final String queryProperty;
+  private final String queryNameProperty;
   private final String runProperty;
   private final String folderOption;
   private final String file;
@@ -30,13 +30,13 @@ public final class CheckpointNamer extends StreamingQueryListener {
   public CheckpointNamer(
       SparkSession session,
       String checkpointProperty,
-      String queryProperty,
+      String queryNameProperty,
       String runProperty,
       String folderOption,
       String file) {
     this.session = session;
     this.checkpointProperty = checkpointProperty;
-    this.queryProperty = queryProperty;
+    this.queryNameProperty = queryNameProperty;
     this.runProperty = runProperty;
     this.folderOption = folderOption;
     this.file = file;
@@ -48,7 +48,7 @@ public final class CheckpointNamer extends StreamingQueryListener {
     String root = query.resolvedCheckpointRoot();
     String label = event.name() == null ? event.id().toString() : event.name();
     session.sparkContext().setLocalProperty(checkpointProperty, root);
-    session.sparkContext().setLocalProperty(queryProperty, label);
+    session.sparkContext().setLocalProperty(queryNameProperty, label);
     session.sparkContext().setLocalProperty(runProperty, event.runId().toString());
     tellSources(query.analyzedPlan(), root, event.runId().toString());
   }

@@ -12,7 +12,7 @@ from balancedstream.workers.names import (
     CHECKPOINT_PROPERTY,
     LOCATION_FILE,
     MAILBOX_OPTION,
-    QUERY_PROPERTY,
+    QUERY_NAME_PROPERTY,
     RUN_PROPERTY,
 )
 
@@ -30,7 +30,7 @@ def publish_checkpoints(spark: SparkSession) -> None:
     if spark in _told:
         return
     session: Any = spark._jsparkSession
-    properties = CHECKPOINT_PROPERTY, QUERY_PROPERTY, RUN_PROPERTY
+    properties = CHECKPOINT_PROPERTY, QUERY_NAME_PROPERTY, RUN_PROPERTY
     files = MAILBOX_OPTION, LOCATION_FILE
     listener = compile_class(spark, "CheckpointNamer", session, *properties, *files)
     session.streams().addListener(listener)

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from balancedstream.core.sizing import PARTITIONS_PER_EXECUTOR
 from balancedstream.errors import InvalidInputError
+from balancedstream.workers.names import CHECKPOINT_LOCATION
 
 ROCKSDB = "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
 RENAMING_FILE_MANAGER = (
@@ -16,7 +17,6 @@ PROVIDER = "spark.sql.streaming.stateStore.providerClass"
 CHANGELOG = "spark.sql.streaming.stateStore.rocksdb.changelogCheckpointing.enabled"
 CHECKPOINT_FORMAT = "spark.sql.streaming.stateStore.checkpointFormatVersion"
 FILE_MANAGER = "spark.sql.streaming.checkpointFileManagerClass"
-CHECKPOINT_LOCATION = "spark.sql.streaming.checkpointLocation"
 SHUFFLE_PARTITIONS = "spark.sql.shuffle.partitions"
 LOCALITY_WAIT = "spark.locality.wait"
 LOCALITY_WAIT_PROCESS = "spark.locality.wait.process"
@@ -25,7 +25,7 @@ DYNAMIC_ALLOCATION = "spark.dynamicAllocation.enabled"
 UNIX_SOCKETS = "spark.python.unix.domain.socket.enabled"
 PIPELINED_UDFS = "spark.python.udf.pipelined.enabled"
 
-FEWEST_PER_EXECUTOR = 4
+MIN_PARTITIONS_PER_EXECUTOR = 4
 """With fewer, a partition is too large a part of an executor's load to be moved to good use."""
 
 
@@ -168,7 +168,7 @@ def _find_conflicts(user: Mapping[str, str], executors: int | None) -> list[str]
             "balancedstream then keeps it there."
         )
     partitions = user.get(SHUFFLE_PARTITIONS)
-    if partitions and executors and int(partitions) < FEWEST_PER_EXECUTOR * executors:
+    if partitions and executors and int(partitions) < MIN_PARTITIONS_PER_EXECUTOR * executors:
         warnings.append(
             f"{SHUFFLE_PARTITIONS}={partitions} is few for {executors} executors: "
             f"{PARTITIONS_PER_EXECUTOR * executors} would let the load be spread evenly. "

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from balancedstream.core.epochs import Export, Wish, parse_wish
+from balancedstream.workers.files import draft
 from balancedstream.workers.names import LOCATION_FILE
 
 log = logging.getLogger(__name__)
@@ -129,13 +130,12 @@ _claimed: dict[Path, int] = {}
 
 
 def _write_whole(path: Path, content: bytes) -> None:
-    draft = path.with_name(f".{path.name}.tmp")
-    draft.write_bytes(content)
-    # Files get the time of the kernel's last tick and the number of a file that is gone, so that
-    # two written within a few milliseconds may look alike.
-    now_ns = time.time_ns()
-    os.utime(draft, ns=(now_ns, now_ns))
-    draft.replace(path)
+    with draft(path.parent, content) as file:
+        # A file gets the time of the kernel's last tick and may get the inode number of a deleted
+        # file, so two files written within a few milliseconds could look alike.
+        now_ns = time.time_ns()
+        os.utime(file, ns=(now_ns, now_ns))
+        file.replace(path)
 
 
 def _find_version(path: Path) -> tuple[int, int] | None:

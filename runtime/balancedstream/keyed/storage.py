@@ -17,10 +17,11 @@ from pyspark import TaskContext
 
 from balancedstream.core.epochs import Epoch, parse_epoch
 from balancedstream.errors import CheckpointError
+from balancedstream.workers.files import draft
 from balancedstream.workers.names import (
     BATCH_PROPERTY,
     CHECKPOINT_PROPERTY,
-    QUERY_PROPERTY,
+    QUERY_NAME_PROPERTY,
     RUN_PROPERTY,
     find_folder,
 )
@@ -101,7 +102,8 @@ class Home:
         """Writes an epoch to a file of its own and returns the file's name."""
         self._epochs.mkdir(parents=True, exist_ok=True)
         name = f"{epoch.number}-{uuid.uuid4().hex[:12]}.json"
-        write_durably(self._epochs / name, epoch.to_json().encode())
+        with draft(self._epochs, epoch.to_json().encode(), durable=True) as file:
+            file.replace(self._epochs / name)
         return name
 
     def open_handoff(self, batch: int, partition: int, attempt: int) -> HandoffWriter:
@@ -196,7 +198,7 @@ class BatchContext:
     def __init__(self, name: str) -> None:
         task: Any = TaskContext.get()
         self.batch = int(task.getLocalProperty(BATCH_PROPERTY) or 0)
-        self.query: str = task.getLocalProperty(QUERY_PROPERTY) or ""
+        self.query: str = task.getLocalProperty(QUERY_NAME_PROPERTY) or ""
         self.run_id: str = task.getLocalProperty(RUN_PROPERTY) or ""
         self.partition: int = task.partitionId()
         self.attempt: int = task.taskAttemptId()
@@ -222,16 +224,6 @@ class BatchContext:
 
 
 _epochs: dict[tuple[str, str, str, int], tuple[str, Epoch]] = {}
-
-
-def write_durably(path: Path, content: bytes) -> None:
-    """Puts a file in place at once and whole: nobody ever reads a part of it."""
-    draft = path.with_name(f".{path.name}.{os.getpid()}.tmp")
-    with draft.open("wb") as stream:
-        stream.write(content)
-        stream.flush()
-        os.fsync(stream.fileno())
-    draft.replace(path)
 
 
 def _find_mounted(checkpoint: str) -> Path:

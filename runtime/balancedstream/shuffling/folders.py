@@ -28,9 +28,8 @@ from __future__ import annotations
 import logging
 import os
 import re
-import uuid
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
@@ -40,7 +39,8 @@ from pyspark import TaskContext
 
 from balancedstream.core.costs import LearntCosts
 from balancedstream.errors import InvalidInputError, SharedFolderError
-from balancedstream.workers.names import BATCH_PROPERTY, find_folder
+from balancedstream.workers.files import DRAFT, draft
+from balancedstream.workers.names import BATCH_PROPERTY, QUERY_ID_PROPERTY, find_folder
 
 log = logging.getLogger(__name__)
 
@@ -50,12 +50,7 @@ KEPT_BATCHES = 3
 ABANDONED_S = 3600.0
 """A task that writes its file takes a moment; one so old is of a task that was killed."""
 
-QUERY_PROPERTY = "sql.streaming.queryId"
-"""Local property that Spark's StreamExecution gives to the tasks of a micro-batch."""
-
-
 _NAME = re.compile(r"(?P<kind>after|pinned)-(?P<batch>\d+)")
-_DRAFT = re.compile(r"\.[0-9a-f]{32}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,7 +99,7 @@ class PinnedCosts:
             InvalidInputError: the task does not know of which query and batch it is.
         """
         context = TaskContext.get()
-        query, batch = (context.getLocalProperty(p) for p in (QUERY_PROPERTY, BATCH_PROPERTY))
+        query, batch = (context.getLocalProperty(p) for p in (QUERY_ID_PROPERTY, BATCH_PROPERTY))
         if query is None or batch is None:
             message = (
                 f"shuffle {self.name}: its task knows no micro-batch, so it was started by a "
@@ -207,7 +202,7 @@ class CostFolder:
         Raises:
             SharedFolderError: the folder cannot be written.
         """
-        with self._explaining(), self._written(learnt.to_bytes()) as complete:
+        with self._explaining(), self._draft(learnt.to_bytes()) as complete:
             # The clock of the storage, which is that of the other files.
             now_s = complete.stat().st_mtime
             # Tasks pin what this does not, and say so where they cannot.
@@ -228,7 +223,7 @@ class CostFolder:
                 newest = self.find_newest(batch)
                 data = b"" if newest is None else self._file("after", newest).read_bytes()
                 # Where it exists by now, another task was quicker.
-                with self._written(data) as complete, suppress(FileExistsError):
+                with self._draft(data) as complete, suppress(FileExistsError):
                     now_s = complete.stat().st_mtime
                     pinned.hardlink_to(complete)
                     self._clean_up(batch, now_s, is_learnt=False)
@@ -276,7 +271,7 @@ class CostFolder:
                 if match["kind"] == "pinned":
                     return is_old
                 return is_learnt and (is_old or batch >= pinned)
-            is_draft = _DRAFT.fullmatch(file.name) is not None
+            is_draft = DRAFT.fullmatch(file.name) is not None
             return is_draft and file.stat().st_mtime < now_s - ABANDONED_S
 
         with suppress(OSError):
@@ -286,18 +281,9 @@ class CostFolder:
                     if is_needless(file := self._path / name):
                         file.unlink()
 
-    @contextmanager
-    def _written(self, data: bytes) -> Iterator[Path]:
-        """A complete file under a name of its own, as long as it has not got another one."""
+    def _draft(self, data: bytes) -> AbstractContextManager[Path]:
         self._path.mkdir(parents=True, exist_ok=True)
-        file = self._path / f".{uuid.uuid4().hex}"
-        file.write_bytes(data)
-        try:
-            yield file
-        finally:
-            # It may have another name by now.
-            with suppress(OSError):
-                file.unlink()
+        return draft(self._path, data)
 
     @contextmanager
     def _explaining(self) -> Iterator[None]:

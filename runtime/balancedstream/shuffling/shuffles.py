@@ -43,13 +43,13 @@ from balancedstream.shuffling.timing import (
     cut_pandas,
 )
 from balancedstream.workers.garbage import spare_loaded_modules
+from balancedstream.workers.names import CHECKPOINT_LOCATION
 from balancedstream.workers.schemas import holds_type, quote
 
 EPSILON = 0.001
 DELTA = 0.1
 SEED = 0
 
-CHECKPOINT_LOCATION = "spark.sql.streaming.checkpointLocation"
 FOLDER = "_shuffle"
 """Below the checkpoints; the underscore keeps it apart from a query's name."""
 

@@ -132,7 +132,7 @@ class FunctionMeter(Generic[Part, Output]):
             sketch=self._filler.make_sketch(),
             estimated_s=self._estimated_s,
             real_s=self._real_s,
-            untold_s=self._taken_s,
+            unattributed_s=self._taken_s,
             judged_s=judged_s,
             error_s=float(np.abs(scaled_s - took_s).sum()),
             equal_error_s=float(np.abs(equal_s - took_s).sum()),

@@ -1,4 +1,4 @@
-"""What Spark calls things that the tasks of a streaming query look for, and what we add to them."""
+"""Names that the driver and the tasks of a streaming query share: Spark's and our own."""
 
 from __future__ import annotations
 
@@ -6,31 +6,37 @@ import re
 from pathlib import Path
 
 BATCH_PROPERTY = "streaming.sql.batchId"
-"""Local property that Spark's StreamExecution gives to the tasks of a micro-batch: its number."""
+"""Local property that Spark's StreamExecution sets for the tasks of a micro-batch: its number."""
+
+QUERY_ID_PROPERTY = "sql.streaming.queryId"
+"""Local property of StreamExecution for the id of the query."""
+
+CHECKPOINT_LOCATION = "spark.sql.streaming.checkpointLocation"
+"""Setting of the session: the folder in which each query's checkpoint is."""
 
 CHECKPOINT_PROPERTY = "balancedstream.checkpoint"
-"""The same for where the query's checkpoint is; `engine.checkpoints` sets it."""
+"""Our local property for the location of the query's checkpoint; `engine.checkpoints` sets it."""
 
-QUERY_PROPERTY = "balancedstream.query"
-"""And for the query's name."""
+QUERY_NAME_PROPERTY = "balancedstream.query"
+"""The same for the query's name, or its id if it has none."""
 
 RUN_PROPERTY = "balancedstream.run"
-"""And for what tells this start of the query from others: Spark's job group may be the user's."""
+"""The same for the id of this start of the query: Spark's job group may belong to the user."""
 
 MAILBOX_OPTION = "balancedstream.mailbox"
-"""Option of a balanced stream's control source: a folder on the driver's machine."""
+"""Option of a balanced stream's control source: the mailbox, a folder on the driver's machine."""
 
 LOCATION_FILE = "location"
-"""Written there when the query starts: where its checkpoint is."""
+"""File in the mailbox, written when the query starts: the location of its checkpoint."""
 
 _PATH = re.compile(r"((?P<scheme>[a-zA-Z][-+.a-zA-Z0-9]*):)?(//[^/]*)?(?P<path>/.*)")
 
 
 def find_folder(name: str) -> Path | None:
-    """The folder that Hadoop's name of a path stands for; nothing in it is escaped.
+    """The local folder behind a path as Hadoop writes it; nothing in it is escaped.
 
     Returns:
-        None where it is on storage that is no file system of the machine.
+        None if it is on storage that is no mounted file system.
 
     >>> find_folder("file:///checkpoints/a%20b").as_posix()
     '/checkpoints/a%20b'

@@ -31,14 +31,14 @@ def measured(
     error_s: float,
     equal_error_s: float,
     *,
-    untold_s: float = 0.0,
+    unattributed_s: float = 0.0,
     sketch: CostSketch | None = None,
 ) -> MeasuredCosts:
     return MeasuredCosts(
         sketch=sketch or sketch_of(),
         estimated_s=1.0,
         real_s=1.0,
-        untold_s=untold_s,
+        unattributed_s=unattributed_s,
         judged_s=1.0,
         error_s=error_s,
         equal_error_s=equal_error_s,
@@ -106,7 +106,7 @@ def test_what_was_trusted_and_fails_is_forgotten_and_that_is_said() -> None:
 
 
 def test_a_function_that_works_after_it_has_read_everything_is_not_trusted() -> None:
-    learnt = learn_costs(trusted_costs(), 2, measured(0.0, 0.5, untold_s=2.0))
+    learnt = learn_costs(trusted_costs(), 2, measured(0.0, 0.5, unattributed_s=2.0))
     assert not learnt.trusted
     assert "2.0 s of 3.0 s" in learnt.reason
     # What cannot be told is missed by any estimate: whoever watches the error sees it.
@@ -237,9 +237,9 @@ def test_what_is_read_back_is_what_was_written() -> None:
         lambda d: b"",
         lambda d: d[:-4],
         lambda d: b"x" + d,
-        lambda d: b"BSC1\n3\nx",
+        lambda d: b"BSC2\n3\nx",
         # Its two lines of text, and no sketch.
-        lambda d: d[: d.index(b"\n", len(b"BSC1\n")) + 1],
+        lambda d: d[: d.index(b"\n", len(b"BSC2\n")) + 1],
     ],
 )
 def test_what_is_no_version_or_was_damaged_is_refused(damage: object) -> None:

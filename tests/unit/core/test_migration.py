@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from balancedstream.core.hotspots import Move
-from balancedstream.core.migration import STRATEGIES, steps, steps_within
+from balancedstream.core.migration import COUNTING_STRATEGIES, steps, steps_within
 from balancedstream.errors import InvalidInputError
 
 executors = st.sampled_from(["", "a", "b", "c", "d"])
@@ -17,7 +17,7 @@ some_moves = st.lists(st.tuples(executors, st.sampled_from("abcd")), max_size=40
 )
 
 
-@given(some_moves, st.sampled_from(STRATEGIES), st.integers(1, 10))
+@given(some_moves, st.sampled_from(COUNTING_STRATEGIES), st.integers(1, 10))
 def test_every_move_is_in_exactly_one_step(
     moves: list[Move], strategy: str, batch_size: int
 ) -> None:

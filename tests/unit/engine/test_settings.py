@@ -9,7 +9,6 @@ from balancedstream.engine.session import LocalExecutors, describe_cluster
 from balancedstream.engine.settings import (
     CHANGELOG,
     CHECKPOINT_FORMAT,
-    CHECKPOINT_LOCATION,
     DYNAMIC_ALLOCATION,
     FILE_MANAGER,
     LOCALITY_WAIT,
@@ -23,6 +22,7 @@ from balancedstream.engine.settings import (
     tune,
 )
 from balancedstream.errors import InvalidInputError
+from balancedstream.workers.names import CHECKPOINT_LOCATION
 
 HDFS = "org.apache.spark.sql.execution.streaming.state.HDFSBackedStateStoreProvider"
 

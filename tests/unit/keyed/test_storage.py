@@ -16,7 +16,7 @@ from balancedstream.core.epochs import Arrival, Epoch, Export, Piece, Wish, adva
 from balancedstream.errors import CheckpointError
 from balancedstream.keyed.mailbox import Mailbox
 from balancedstream.keyed.source import MAX_CHANGES, ControlReader
-from balancedstream.keyed.storage import KEPT_EPOCHS, Home, describe_offset, write_durably
+from balancedstream.keyed.storage import KEPT_EPOCHS, Home, describe_offset
 
 EPOCH = Epoch(4, 9, {'"é"': 2}, {'"é"': Arrival(0, Piece("f", 3, 5))}, ('"a"',), ('"b"',), 7)
 
@@ -214,12 +214,6 @@ def test_a_checkpoint_is_found_whatever_the_folder_is_called(tmp_path: Path, fol
 def test_a_checkpoint_on_an_object_store_is_refused_by_its_name(checkpoint: str) -> None:
     with pytest.raises(CheckpointError, match=f"the checkpoint {checkpoint} is not on a mounted"):
         Home(checkpoint, "keys")
-
-
-def test_a_file_is_replaced_as_a_whole_and_leaves_no_draft(tmp_path: Path) -> None:
-    write_durably(tmp_path / "wish", b"longer than the next")
-    write_durably(tmp_path / "wish", b"next")
-    assert [(path.name, path.read_bytes()) for path in tmp_path.iterdir()] == [("wish", b"next")]
 
 
 def test_an_empty_mailbox_holds_nothing(tmp_path: Path) -> None:

@@ -122,7 +122,7 @@ def test_what_a_function_takes_after_it_has_read_everything_is_told_apart() -> N
 
     assert list(meter.run(work, Pieces(clock, [(1, 1, 4.0), (2, 1, 6.0)]))) == [4.0, 6.0]
     task = meter.summarize()
-    assert (task.real_s, task.untold_s) == (0.0, 30.0)
+    assert (task.real_s, task.unattributed_s) == (0.0, 30.0)
 
 
 def test_a_cold_workers_first_row_is_cut_off_to_be_a_piece_of_its_own() -> None:
@@ -181,7 +181,7 @@ def test_of_a_function_that_stops_early_what_it_was_done_with_is_learnt() -> Non
     pieces = [Piece(1, 1, 0.0, 4.0), Piece(2, 1, 0.0, 6.0), Piece(3, 1, 0.0, 9.0)]
     assert list(meter.run(work, [pieces])) == [4.0, 6.0]
     task = meter.summarize()
-    assert (task.real_s, task.untold_s, task.judged_s) == (4.0, 6.0, 4.0)
+    assert (task.real_s, task.unattributed_s, task.judged_s) == (4.0, 6.0, 4.0)
     assert (task.sketch.records, task.sketch.estimate(name(1))) == (1, 4.0)
 
 
