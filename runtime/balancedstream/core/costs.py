@@ -36,12 +36,12 @@ MAX_ERROR_RATIO: Final = 0.9
 """Estimates become trusted once their error is at most this fraction of that of equal costs."""
 
 MIN_ERROR: Final = 0.01
-"""If the error of equal costs is at most this fraction of all cost, estimates do not become trusted:
-that they predict better is chance."""
+"""If the error of equal costs is at most this fraction of all cost, estimates do not become
+trusted: that they predict better is chance."""
 
 MAX_EXCESS_ERROR: Final = 0.05
-"""Estimates stay trusted until they are worse than equal costs by more than this fraction of all cost.
-If expensive items are rare, most batches have none. All records then cost about the same, and
+"""Estimates stay trusted until they are worse than equal costs by more than this fraction of all
+cost. If expensive items are rare, most batches have none. All records then cost about the same, and
 chance decides which of the two errors is greater."""
 
 MIN_RECORDS: Final = 64

@@ -1,7 +1,7 @@
-"""Megaphone's migration strategies: how a set of moves is spread over steps, one step a batch.
+"""Megaphone's migration strategies: they split moves into steps, one step a batch.
 
-All-at-once, fluid, batched and optimized are those of latency-conscious reconfiguration
-(Megaphone; the matching is read from its authors' code). The latency budget is our own design.
+All-at-once, fluid, batched and optimized come from latency-conscious reconfiguration (Megaphone;
+the matching follows its authors' code). The latency budget is our own design.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ def steps(moves: Sequence[Move], strategy: str, *, batch_size: int = 8) -> list[
         batch_size: moves a step under `batched`.
 
     Returns:
-        The steps, in order; empty where there is nothing to move.
+        The steps, in order; empty if there is nothing to move.
 
     Raises:
         InvalidInputError: an unknown strategy, or a batch size below 1.
@@ -54,15 +54,15 @@ def steps(moves: Sequence[Move], strategy: str, *, batch_size: int = 8) -> list[
 def steps_within(
     moves: Sequence[Move], budget_s: float, restore_cost_s: Callable[[Move], float]
 ) -> list[tuple[Move, ...]]:
-    """Splits moves so that loading their state adds at most `budget_s` to a batch.
+    """Splits moves so that the restore of their state adds at most `budget_s` to a batch.
 
-    Executors load side by side, so what counts in a step is the executor that loads longest. A
+    Executors restore state in parallel, so the executor that restores longest counts in a step. A
     move that alone exceeds the budget has its target to itself in its step.
 
     Args:
         moves: most important first; each goes into the first step that has room for it.
         budget_s: latency budget, in seconds.
-        restore_cost_s: seconds that loading the move's state takes.
+        restore_cost_s: gives the seconds to restore the move's state.
 
     Returns:
         The steps, in order.
@@ -82,7 +82,10 @@ def steps_within(
     for move in moves:
         cost_s = restore_cost_s(move)
         if not 0 <= cost_s < math.inf:
-            message = f"restore_cost_s: partition {move.partition} costs {cost_s}, which is no time"
+            message = (
+                f"restore_cost_s: must be 0 or more seconds and finite, not {cost_s} for partition "
+                f"{move.partition}"
+            )
             raise InvalidInputError(message)
         of_target = spent_s[move.target]
         at = next((i for i, s in enumerate(of_target) if s + cost_s <= budget_s), len(of_target))
@@ -99,7 +102,7 @@ def _matchings(moves: Sequence[Move]) -> list[tuple[Move, ...]]:
     """Takes one maximum matching of senders and receivers after the other."""
     waiting: dict[str, dict[str, deque[Move]]] = defaultdict(lambda: defaultdict(deque))
     for index, move in enumerate(moves):
-        # A partition that nobody holds has no sender to spare: each is a sender of its own.
+        # A partition without an executor has no sender, so it counts as a sender of its own.
         sender = move.source or f"\0{index}"
         waiting[sender][move.target].append(move)
     result = []

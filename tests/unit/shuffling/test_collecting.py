@@ -251,7 +251,7 @@ def test_a_sketch_of_another_size_begins_anew_and_that_is_logged(
         other = MeasuredCosts(CostSketch(0.01, 0.1, seed=7), 1.0, 2.0)
         place = task, 100 + task, 2
         collector.add(Report.of(Batch(str(tmp_path), 3), "classify", 3, place, other))
-    assert "classify: round robin from batch 4 on: no batch was foretold yet" in caplog.text
+    assert "classify: round robin from batch 4 on: no batch was predicted yet" in caplog.text
 
 
 def test_of_an_empty_batch_that_no_task_has_pinned_nothing_is_said(
@@ -290,12 +290,12 @@ def test_falling_back_to_round_robin_is_a_warning_with_its_reason(
         (
             "INFO",
             "classify: estimated costs from batch 2 on: "
-            "the estimates were off by 10 %, equal costs would be by 50 %",
+            "the estimates were off by 10 %, equal costs would be off by 50 %",
         ),
         (
             "WARNING",
             "classify: round robin from batch 4 on: the estimates were off by 60 %, "
-            "equal costs would be by 50 %; all is learnt anew",
+            "equal costs would be off by 50 %; learning starts again",
         ),
     ]
 
