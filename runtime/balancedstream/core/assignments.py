@@ -1,12 +1,13 @@
-"""Which hot keys go to another state partition: what placement cannot level, keys can.
+"""Which hot keys go to another state partition, where placement alone cannot balance.
+
+This file is longer than 400 lines: it is one algorithm, best read whole.
 
 Placement moves whole partitions, so two hot keys in one partition stay together, and a partition
 that is too heavy for any executor stays too heavy. Our own design, in the spirit of AutoFlow's
-hotspot-diminishing with keys in the place of bins: the heaviest partition gives the key that parts
-it best to the lightest partition of the coldest executor, again and again, so that hot keys end
-alone or paired with what is light. Placement then levels the partitions that result, and no more
-keys are moved than it takes to come near the bound. What placement does alone is left to it: it
-moves no key.
+hotspot-diminishing with keys instead of bins: step by step, the heaviest partition gives the key
+that splits it best to the lightest partition of the coldest executor, so that hot keys end up alone
+or with light ones. Placement then balances the resulting partitions, and only as many keys move as
+it takes to come close to the bound. No key moves if placement alone is enough.
 """
 
 from __future__ import annotations
@@ -34,14 +35,14 @@ from balancedstream.errors import InvalidInputError
 
 @dataclass(frozen=True, slots=True)
 class KeyLoad:
-    """What one hot key costs.
+    """The load of one hot key.
 
     Attributes:
-        key: the key as text, in the one form that its query gives it.
+        key: the key as text, in the form that its query gives it.
         partition: state partition that it is in now, 0-based.
-        busy_s: busy seconds a batch; part of the partition's. What is surely the key's
-            (`HotKey.least`) is the careful choice.
-        handoff_s: seconds that handing its state over takes, once, such as `RestoreCost.key_s`.
+        busy_s: busy seconds a batch, part of the partition's. The lower bound (`HotKey.least`) is
+            the careful choice.
+        handoff_s: seconds that the handoff of its state takes once, such as `RestoreCost.key_s`.
     """
 
     key: str
@@ -52,7 +53,7 @@ class KeyLoad:
 
 @dataclass(frozen=True, slots=True)
 class KeyMove:
-    """One key that shall go to another state partition.
+    """One key that must go to another state partition.
 
     Attributes:
         key: the key as text.
@@ -69,23 +70,23 @@ class KeyMove:
 class AssignmentDecision:
     """Which keys go to another partition, which partitions to another executor, and why.
 
-    Imbalance is as in `BalanceDecision`, and besides no less than the busiest partition over the
-    mean of a core: a partition is one task, and runs on one core.
+    Imbalance is as in `BalanceDecision`, but at least the busiest partition over the mean of a
+    core, because a partition is one task and runs on one core.
 
     Attributes:
         moves: keys that go to another partition, most important first; empty when none should.
-        balance: which partitions then go to another executor, decided on the loads that the key
-            moves lead to. Without key moves it is what `hotspots.diminish` says; or says without
-            its thresholds, where that spares the moving of keys.
-        imbalance_before: as found, once partitions without a live executor have one.
-        imbalance_after: once all moves of keys and partitions are done.
+        balance: which partitions then go to another executor, decided on the loads after the key
+            moves. Without key moves it is the result of `hotspots.diminish`, or its result without
+            thresholds if that makes key moves unnecessary.
+        imbalance_before: now, once partitions without a live executor have one.
+        imbalance_after: after all moves of keys and partitions.
         bound: no assignment of these keys and no placement has less imbalance.
-        unsplittable: keys that exceed the mean even with the biggest executor to themselves,
-            heaviest first. Of those in a partition the heaviest stays there: wherever it goes, it
-            is too heavy. The others leave it.
+        unsplittable: keys that exceed the mean even when they have the biggest executor to
+            themselves, heaviest first. The heaviest of a partition stays, because it is too heavy
+            for any place; the others leave.
         outcome: the decision on keys in words and numbers; it names no key.
-        heaviest: part of all busy time that the first of `unsplittable` carries; 0.0 without one.
-        heaviest_load: the same over the mean of an executor.
+        heaviest: fraction of all busy time that the first of `unsplittable` has; 0.0 without one.
+        heaviest_load: the same, over the mean of an executor.
     """
 
     moves: tuple[KeyMove, ...]
@@ -100,7 +101,7 @@ class AssignmentDecision:
 
     @property
     def reason(self) -> str:
-        """The decision on keys, with each key as it is; `balance.reason` is that on partitions."""
+        """The decision on keys, in words that name them; `balance.reason` is on partitions."""
         return self.say_why()
 
     def say_why(self, name_key: Callable[[str], str] = str) -> str:
@@ -121,7 +122,7 @@ class AssignmentDecision:
 
 
 class _Outcome(NamedTuple):
-    """Some key moves, the placement that follows, and the busy seconds of the hottest core."""
+    """Some key moves, the resulting placement, and the busy seconds of the hottest core."""
 
     moves: Sequence[KeyMove]
     balance: BalanceDecision
@@ -131,12 +132,12 @@ class _Outcome(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class _Problem:
-    """What is to be decided on, checked and sorted.
+    """The input of a decision, checked and sorted.
 
     Attributes:
-        keys: all hot keys; those of a partition cost no more than it does.
+        keys: all hot keys; those of a partition together cost no more than the partition.
         loads: busy seconds of every partition.
-        placement: executor of every partition; those without a live one have been given one.
+        placement: executor of every partition, all of them live.
         executors: live executors, id to cores.
     """
 
@@ -147,12 +148,12 @@ class _Problem:
 
     @property
     def mean_s(self) -> float:
-        """Busy seconds of a core, were all even."""
+        """Mean busy seconds of a core."""
         return sum(self.loads.values()) / sum(self.executors.values())
 
     @property
     def limit_s(self) -> float:
-        """What the biggest executor may be busy: a key above it is too heavy for any."""
+        """Busy seconds of the biggest executor at the mean; a heavier key is too heavy for any."""
         return self.mean_s * max(self.executors.values()) * (1 + ROUNDING)
 
     def unsplittable(self) -> list[KeyLoad]:
@@ -162,12 +163,12 @@ class _Problem:
         return sorted(heavy, key=lambda entry: (-entry.busy_s, entry.key))
 
     def movable(self) -> list[KeyLoad]:
-        """All keys but the heaviest of a partition where that is too heavy for any executor."""
+        """All keys, except the heaviest of a partition if it is too heavy for any executor."""
         staying = {entry.partition: entry.key for entry in reversed(self.unsplittable())}
         return [entry for entry in self.keys.values() if staying.get(entry.partition) != entry.key]
 
     def shift(self, moves: Iterable[KeyMove]) -> dict[int, float]:
-        """The partitions' busy seconds once these keys have moved."""
+        """The partitions' busy seconds after these keys moved."""
         load_s = dict(self.loads)
         for move in moves:
             busy_s = self.keys[move.key].busy_s
@@ -176,9 +177,9 @@ class _Problem:
         return load_s
 
     def peak_s(self, loads: Mapping[int, float], placement: Mapping[int, str]) -> float:
-        """Busy seconds of the hottest core: of the hottest executor's, or the busiest partition's.
+        """Busy seconds of the hottest core, from the hottest executor or the busiest partition.
 
-        An optimistic estimate of how long the tasks of a batch take.
+        This is an optimistic estimate of how long the tasks of a batch take.
         """
         busy_s = dict.fromkeys(self.executors, 0.0)
         for partition, load_s in loads.items():
@@ -187,11 +188,11 @@ class _Problem:
         return max(hottest_s, max(loads.values(), default=0.0))
 
     def bound_s(self) -> float:
-        """Busy seconds of the hottest core that no assignment and no placement can undercut.
+        """A lower bound on the hottest core's busy seconds, for any assignment and placement.
 
-        A relaxation: every movable key, and the rest of every partition, may run on any executor.
-        And one core runs the busiest partition: the heaviest key with no less than the lightest
-        rest, the heaviest rest, and no less than the mean partition.
+        It is a relaxation: every movable key, and the rest of every partition, may run on any
+        executor. And one core runs the busiest partition, which has at least the heaviest key plus
+        the lightest rest, the heaviest rest, and the mean of all partitions.
         """
         movable = self.movable()
         rest_s = dict(self.loads)
@@ -219,19 +220,19 @@ def assign(
     state_bytes: Mapping[int, int] | None = None,
     move_cost_s: Mapping[int, float] | None = None,
 ) -> AssignmentDecision:
-    """Find the key moves that bring the imbalance near its bound, or the reason for making none.
+    """Find the key moves that bring the imbalance close to its bound, or the reason to make none.
 
-    No key is moved unless the imbalance is above `policy.act_above` and above `policy.stop_at`
-    times the bound, and stays so whatever placement does alone. Then as few are moved as bring it
-    down to the latter, or as many as lower it. Together they must save at least `policy.min_gain`
-    of what placement alone would leave to the hottest core, and within `policy.horizon_batches`
-    more time than handing their state over takes. Executors take state over side by side, so what
-    counts is the one that takes over longest. `policy.mode` is the caller's to obey.
+    No key moves unless the imbalance is above `policy.act_above` and above `policy.stop_at` times
+    the bound, and placement alone cannot change that. Then as few keys move as bring it down to the
+    latter, or as many as lower it. Together they must save at least `policy.min_gain` of the load
+    that placement alone leaves on the hottest core, and within `policy.horizon_batches` more time
+    than the handoff of their state takes. Executors take over state in parallel, so the one that
+    takes longest counts. The caller obeys `policy.mode`.
 
-    Where the keys of a partition are said to cost more than the partition (a sketch may
-    overestimate), the partition is believed, and its keys share what it costs.
+    A sketch may overestimate. If the keys of a partition seem to cost more than the partition, they
+    share the cost of the partition.
 
-    The result depends on the values alone: not on the order of keys or of a mapping.
+    The result depends only on the values, not on the order of keys or of a mapping.
 
     Args:
         keys: the hot keys, each once.
@@ -240,14 +241,14 @@ def assign(
         executors: live executors, id to cores.
         policy: the thresholds.
         state_bytes: size of each partition's state, as for `diminish`.
-        move_cost_s: seconds that loading each partition's state takes, as for `diminish`.
+        move_cost_s: seconds to restore each partition's state, as for `diminish`.
 
     Returns:
         The decision.
 
     Raises:
-        InvalidInputError: a key twice or in an unknown partition, a cost that is negative or not
-            finite, or what `diminish` refuses; the message names it.
+        InvalidInputError: a key appears twice or is in an unknown partition, a cost is negative or
+            not finite, or `diminish` refuses a value; the message names it.
 
     >>> hot = [KeyLoad("de", 0, busy_s=4.0), KeyLoad("fr", 0, busy_s=3.0)]
     >>> loads, placement = {0: 7.0, 1: 0.5, 2: 0.5}, {0: "a", 1: "b", 2: "b"}
@@ -261,7 +262,7 @@ def assign(
     problem = _set_up(keys, loads, placed, executors)
 
     def level(moves: Sequence[KeyMove], policy: BalancePolicy) -> _Outcome:
-        """What placement makes of the loads that some key moves lead to."""
+        """The placement for the loads after some key moves."""
         changed = problem.shift(moves)
         balance = diminish(
             changed,
@@ -296,14 +297,14 @@ def assign(
 def measure_keys(
     samples: Iterable[KeySample], batches: Sequence[int], handoff_s: float
 ) -> list[KeyLoad]:
-    """The mean cost of one operator's hot keys over a measuring window.
+    """The mean load of one operator's hot keys over a measuring window.
 
-    A batch that says nothing of a key counts with nothing: the key was not hot in it.
+    In a batch without a sample of a key, the key was not hot: it counts as 0.
 
     Args:
-        samples: of the operator, any order; of batches outside the window none counts.
-        batches: the window's, as `OperatorLoad.batches` has them.
-        handoff_s: what taking one key over costs, in the mean.
+        samples: of the operator, any order; those of batches outside the window are ignored.
+        batches: the window, as in `OperatorLoad.batches`.
+        handoff_s: mean cost of the handoff of one key.
 
     Returns:
         Each key once, sorted, in the partition where it was last.
@@ -319,7 +320,7 @@ def measure_keys(
     return [
         KeyLoad(
             key,
-            # In the batch that it arrives in, it is told of at both places.
+            # In the batch in which it arrives, both partitions report it.
             max(found, key=lambda sample: (sample.batch, sample.busy_s)).partition,
             math.fsum(sample.busy_s for sample in found) / len(batches),
             handoff_s,
@@ -333,7 +334,7 @@ def _choose(
     policy: BalancePolicy,
     level: Callable[[Sequence[KeyMove], BalancePolicy], _Outcome],
 ) -> tuple[_Outcome, str]:
-    """Choose what to move, and say why; with the placement that `policy` asks for where no key."""
+    """Choose what to move, and say why; without key moves, the placement follows `policy`."""
     mean_s = problem.mean_s
     usual = level((), policy)
     if not mean_s:
@@ -349,7 +350,7 @@ def _choose(
     if before_s <= aim_s:
         return usual, f"no key moves: imbalance {before} is within {stop_at:.4g} x the {bound}"
 
-    # Half of the tolerance is placement's: partitions are never quite as even as keys allow.
+    # Half of the tolerance is for placement: partitions cannot be as even as keys allow.
     even = replace(policy, act_above=0.0, stop_at=(1 + stop_at) / 2, min_gain=0.0)
     alone = usual if usual.peak_s <= aim_s else min(usual, level((), even), key=_peak)
     left = f"{alone.peak_s / mean_s:.2f}"
@@ -371,11 +372,11 @@ def _choose(
 
 
 def _part(problem: _Problem, policy: BalancePolicy, aim_s: float) -> list[KeyMove]:
-    """Part the heaviest partitions, again and again, as long as a move makes them lighter.
+    """Split the heaviest partitions, step by step, as long as a move makes them lighter.
 
-    A key goes to the coldest executor, or where it would be too heavy for a core there, to the
-    lightest partition of all: placement can find an executor for that. Each key moves at most
-    once. Any first few of the moves are a sensible assignment too.
+    A key goes to the coldest executor or, if it is too heavy for a core there, to the lightest
+    partition of all, for which placement can find an executor. Each key moves at most once. The
+    first n of the moves are a sensible assignment for any n.
     """
     load_s = dict(problem.loads)
     busy_s = dict.fromkeys(sorted(problem.executors), 0.0)
@@ -416,9 +417,9 @@ def _part(problem: _Problem, policy: BalancePolicy, aim_s: float) -> list[KeyMov
 def _search(
     moves: Sequence[KeyMove], level: Callable[[Sequence[KeyMove]], _Outcome], aim_s: float
 ) -> _Outcome:
-    """Find the fewest first moves that reach the aim; where none do, those with the least peak.
+    """Find the fewest first moves that reach the aim or, if none do, those with the lowest peak.
 
-    Levelling is dear, so it is asked for 1, 2, 4, ... moves, and then for numbers in between.
+    Balancing is expensive, so it is tried for 1, 2, 4, ... moves, then for numbers in between.
     """
     outcomes: dict[int, _Outcome] = {}
 
@@ -440,7 +441,7 @@ def _search(
 def _spare(
     problem: _Problem, best: _Outcome, level: Callable[[Sequence[KeyMove]], _Outcome], aim_s: float
 ) -> _Outcome:
-    """Leave those keys where they are, lightest first, that need not move for what is reached."""
+    """Leave keys in place, lightest first, whose moves are not needed for what is reached."""
     limit_s = max(aim_s, best.peak_s)
     kept = list(best.moves)
     for move in sorted(kept, key=lambda move: (problem.keys[move.key].busy_s, move.key)):
@@ -452,11 +453,11 @@ def _spare(
 
 
 def _weigh_up(problem: _Problem, best: _Outcome, alone: _Outcome, policy: BalancePolicy) -> str:
-    """Say why the best key moves are not worth it; empty where they are."""
+    """Why the best key moves are not worth it; empty if they are."""
     saved_s = alone.peak_s - best.peak_s
     left = f"{alone.peak_s / problem.mean_s:.3f}"
     if not best.moves or saved_s <= alone.peak_s * ROUNDING:
-        return f"none that pays lowers the imbalance {left} that placement alone leaves"
+        return f"none that pays off lowers the imbalance {left} that placement alone leaves"
     count = say_count(len(best.moves), "key move")
     if saved_s < policy.min_gain * alone.peak_s:
         return (
@@ -468,8 +469,8 @@ def _weigh_up(problem: _Problem, best: _Outcome, alone: _Outcome, policy: Balanc
         handoff_s[best.placement[move.target]] += problem.keys[move.key].handoff_s
     if saved_s * policy.horizon_batches <= max(handoff_s.values()):
         return (
-            f"{count} would save {saved_s:.3g} s a batch, too little to win back the handoff of "
-            f"state in {say_count(policy.horizon_batches, 'batch', 'batches')}"
+            f"{count} would save {saved_s:.3g} s a batch, too little to earn back the handoff "
+            f"of state in {say_count(policy.horizon_batches, 'batch', 'batches')}"
         )
     return ""
 
@@ -479,7 +480,7 @@ def _peak(outcome: _Outcome) -> tuple[float, int]:
 
 
 def _after(placement: Mapping[int, str], moves: Iterable[Move]) -> dict[int, str]:
-    """Where every partition runs once the moves are made, by partition."""
+    """The executor of every partition after the moves, by partition."""
     targets = {move.partition: move.target for move in moves}
     return dict(sorted((dict(placement) | targets).items()))
 
@@ -490,7 +491,7 @@ def _set_up(
     placement: Mapping[int, str],
     executors: Mapping[str, int],
 ) -> _Problem:
-    """Check the keys, and let those of a partition cost no more than it does."""
+    """Check the keys, and scale those of a partition that cost more than it does."""
     loads = {partition: loads.get(partition, 0.0) for partition in placement}
     entries: dict[str, KeyLoad] = {}
     claimed_s: defaultdict[int, list[float]] = defaultdict(list)

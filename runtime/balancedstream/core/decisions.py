@@ -1,4 +1,4 @@
-"""One decision about one application: what both homes, embedded and Kubernetes, call each time."""
+"""One decision about one application, the same embedded in the driver and in Kubernetes."""
 
 from __future__ import annotations
 
@@ -24,29 +24,29 @@ from balancedstream.core.scaling import decide as decide_scaling
 from balancedstream.errors import InvalidInputError
 
 DecisionKind = Literal["move", "scale", "unsplittable", "hold", "none"]
-"""What a decision came to.
+"""The outcome of a decision.
 
-`move`: partitions get another executor. `scale`: the number of executors changes. `unsplittable`:
-one partition alone exceeds an executor's share. `hold`: there is cause to act, and a reason to
-wait. `none`: nothing to do.
+`move`: partitions go to another executor. `scale`: the number of executors changes.
+`unsplittable`: one partition alone exceeds an executor's share. `hold`: there is a cause to act and
+a reason to wait. `none`: there is nothing to do.
 """
 
 
 @dataclass(frozen=True, slots=True)
 class Observation:
-    """All that one decision sees.
+    """The input of one decision.
 
     Attributes:
         now_s: the decision's clock, seconds since the Unix epoch.
         executors: live executors that take work, id to cores.
         tasks: samples of the measuring window, any order.
         batches: batches of the scaling window, any order.
-        restore_cost: what loading moved state was found to cost.
-        requested: executors asked for, while they are not all there; None when they are.
-        last_scaled_s: when the number of executors was last changed; None for never.
-        missing: how many measurements in a row did not come.
+        restore_cost: what the restore of moved state costs.
+        requested: executors requested, while not all of them are live; None when they are.
+        last_scaled_s: time of the last change of the number of executors; None for never.
+        missing: number of measurements in a row that failed.
         keys: samples of hot keys in the measuring window, any order; none for operators whose keys
-            stay where Spark hashes them.
+            cannot move.
     """
 
     now_s: float
@@ -61,11 +61,11 @@ class Observation:
 
     @property
     def asked(self) -> int:
-        """Executors that there are, or will be once those asked for have come."""
+        """Number of executors, counting the requested ones that are not live yet."""
         return len(self.executors) if self.requested is None else self.requested
 
     def to_json(self) -> str:
-        """One line of JSON, which `parse_observation` reads back.
+        """One line of JSON that `parse_observation` reads.
 
         >>> observation = Observation(5.0, {"0": 1})
         >>> parse_observation(observation.to_json()) == observation
@@ -76,15 +76,15 @@ class Observation:
 
 @dataclass(frozen=True, slots=True)
 class Decision:
-    """What to move and how many executors to have; every part has its reason.
+    """What to move and how many executors to run; every part has its reason.
 
     Attributes:
-        loads: what each operator was measured to cost, by (query, operator).
+        loads: measured load of each operator, by (query, operator).
         balance: what to move, by (query, operator).
         scaling: how many executors there should be.
-        keys: which keys go to another state partition, by (query, operator), where keys can;
-            `balance` is then decided on the loads that this leads to.
-        key_loads: what hot keys were measured to cost, for the operators in `keys`.
+        keys: which keys go to another state partition, by (query, operator), if keys can move;
+            `balance` is then decided on the loads after the key moves.
+        key_loads: measured load of hot keys, for the operators in `keys`.
     """
 
     loads: Mapping[tuple[str, int], OperatorLoad]
@@ -94,7 +94,7 @@ class Decision:
     key_loads: Mapping[tuple[str, int], Sequence[KeyLoad]] = field(default_factory=dict)
 
     def key_moves(self, operator: tuple[str, int]) -> tuple[KeyMove, ...]:
-        """Which keys of an operator go to another state partition; none where keys cannot.
+        """Which keys of an operator go to another state partition; none if its keys cannot move.
 
         >>> tasks = tuple(TaskSample("q", 0, p, 1, "a", 1.0, 5, 0, 9.0) for p in range(4))
         >>> decide(Observation(10.0, {"a": 1}, tasks), Policy()).key_moves(("q", 0))
@@ -104,7 +104,7 @@ class Decision:
         return assignment.moves if assignment else ()
 
     def moves_any(self, operator: tuple[str, int]) -> bool:
-        """Whether it moves a partition or a key of an operator, which is in `balance`.
+        """Whether it moves a partition or a key of an operator that is in `balance`.
 
         >>> tasks = tuple(TaskSample("q", 0, p, 1, "a", 1.0, 5, 0, 9.0) for p in range(4))
         >>> decide(Observation(10.0, {"a": 1}, tasks), Policy()).moves_any(("q", 0))
@@ -113,10 +113,10 @@ class Decision:
         return bool(self.balance[operator].moves or self.key_moves(operator))
 
     def say_why(self, operator: tuple[str, int], name_key: Callable[[str], str] = str) -> str:
-        """The reason: on an operator's keys, where they can be moved, and on its partitions.
+        """The reason for an operator's keys, if they can move, and for its partitions.
 
         Args:
-            operator: that the reason is about.
+            operator: (query, operator) in `balance`.
             name_key: how a key is named, for places where keys must not be seen.
 
         >>> tasks = tuple(TaskSample("q", 0, p, 1, "a", 1.0, 5, 0, 9.0) for p in range(4))
@@ -128,7 +128,7 @@ class Decision:
 
 
 def decide(observation: Observation, policy: Policy) -> Decision:
-    """Measure, then decide on keys and placement of each operator, then on how many executors.
+    """Measure, then decide on keys and placement of each operator, then on executors.
 
     Raises:
         InvalidInputError: there is no executor, or a measurement is not a number.
@@ -191,7 +191,7 @@ def parse_observation(text: str) -> Observation:
     """Reads what `Observation.to_json` wrote.
 
     Raises:
-        InvalidInputError: not JSON, or a field is missing, unknown or of the wrong type; the
+        InvalidInputError: this is no JSON, or a field is missing, unknown or of the wrong type; the
             message names it.
     """
     try:
@@ -234,7 +234,7 @@ def _parse_each(kind: type[_Record], items: Any, name: str) -> tuple[_Record, ..
 
 
 def _parse(kind: type[_Record], item: Any, path: str) -> _Record:
-    """One record; a JSON integer is fine where a float is wanted, nothing else is converted."""
+    """One record; a JSON integer may stand for a float, nothing else is converted."""
     if not isinstance(item, dict):
         message = f"observation.{path}: must be an object"
         raise InvalidInputError(message)

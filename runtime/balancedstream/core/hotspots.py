@@ -1,10 +1,12 @@
 """AutoFlow's hotspot-diminishing algorithm; bound, thresholds and exchanges are our own design.
 
-The paper's abstract names a hotspot-diminishing algorithm and says no more. Ours starts from the
-placement that is there and relieves the hottest executor, again and again: by one partition that
-fits on the coldest executor or, where none does, by an exchange of a few partitions with a cold
-one. Each exchange leaves both of its executors below the peak that was there before, so the search
-ends, and called on its own result it finds nothing left to do.
+This file is longer than 400 lines: it is one algorithm, best read whole.
+
+The paper's abstract names a hotspot-diminishing algorithm without details. Ours starts from the
+current placement and relieves the hottest executor, step by step: it moves one partition that fits
+on the coldest executor or, if none fits, exchanges a few partitions with a cold executor. Each
+exchange leaves both executors below the previous peak, so the search ends, and a second call on its
+result finds nothing to do.
 """
 
 from __future__ import annotations
@@ -22,38 +24,38 @@ from typing import NamedTuple
 from balancedstream.core.policy import BalancePolicy
 from balancedstream.errors import InvalidInputError
 
-# Loads become whole numbers, the heaviest 2**40: sums are exact, whatever their order and history.
+# Loads become whole numbers, the heaviest 2**40, so that sums are exact in any order.
 _HEAVIEST = 1 << 40
 
 ROUNDING = 1e-9
-"""What rounding can add up to; no comparison with a threshold may hang on it."""
+"""Rounding errors add up to at most this; no comparison with a threshold may depend on them."""
 
 RESOLUTION = 0.005
-"""An executor this near to the aim has reached it: no measured load is exact to a thousandth."""
+"""An executor this close to the aim has reached it: measured loads are less exact than that."""
 
-# How many of the coldest executors are asked for an exchange with the hottest.
+# Number of coldest executors that are tried for an exchange with the hottest one.
 _PARTNERS = 64
 
-# What an executor offers for an exchange: groups of at most so many partitions, so many groups.
+# An executor offers groups of at most this many partitions for an exchange, and this many groups.
 _GROUP_SIZE = 4
 _GROUPS = 400
 
-# Candidates of nearly the same effect among which the lightest state is sought.
+# Number of candidates with nearly the same effect; the one with the lightest state wins.
 _NEAR_TIES = 16
 
-# With at most so many partitions and executors all placements are tried, up to so many tries.
+# With at most this many partitions and executors, all placements are tried, up to this many tries.
 _FEW = 12
 _TRIES = 20_000
 
 
 @dataclass(frozen=True, slots=True)
 class Move:
-    """One state partition that shall run on another executor.
+    """One state partition that must run on another executor.
 
     Attributes:
         partition: state partition, 0-based.
-        source: executor it leaves, possibly gone; empty where it never had one.
-        target: executor that shall run it.
+        source: executor that it leaves, which may be gone; empty if it never had one.
+        target: executor that must run it.
     """
 
     partition: int
@@ -65,16 +67,16 @@ class Move:
 class BalanceDecision:
     """What to move, and why.
 
-    Imbalance is the busy time per core of the hottest executor over the mean (all busy time over
-    all cores); 1 is level.
+    Imbalance is the busy time per core of the hottest executor, divided by the mean (all busy time
+    over all cores); 1 is perfect balance.
 
     Attributes:
-        moves: what to move, most important first; empty when nothing should change.
-        imbalance_before: as found, over the partitions that have a live executor.
-        imbalance_after: once all moves are done, over all partitions.
+        moves: what to move, most important first; empty if nothing should change.
+        imbalance_before: now, over the partitions that have a live executor.
+        imbalance_after: after all moves, over all partitions.
         bound: no placement of these partitions has less imbalance.
-        unsplittable: the heaviest partition, where it exceeds the mean even with the biggest
-            executor to itself; else None.
+        unsplittable: the heaviest partition, if it exceeds the mean even when it has the biggest
+            executor to itself; otherwise None.
         reason: the decision in words and numbers.
     """
 
@@ -100,9 +102,9 @@ class ImbalanceMeasurement:
 
 
 class _Group(NamedTuple):
-    """Partitions of one executor that change places together; ordered by weight.
+    """Partitions of one executor that move together; ordered by weight.
 
-    `move_cost` is the time to restore their state, spread over the horizon, in units of `weight`.
+    `move_cost` is the time to restore their state, divided by the horizon, in units of `weight`.
     """
 
     weight: int
@@ -116,10 +118,10 @@ _NOTHING = _Group(0, 0, 0.0, 0, ())
 
 
 class _Exchange(NamedTuple):
-    """A group of the hottest executor for a group of a cold one; the least is the best.
+    """A group of the hottest executor for a group of a cold one; the smallest is the best.
 
-    `peak` is the higher of the two executors' busy time per core afterwards, or the aim where that
-    is reached: then the fewest partitions, and of those the lightest state, decide.
+    `peak` is the higher busy time per core of the two executors afterwards, or the aim if it is
+    reached. Among those that reach the aim, the fewest partitions win, then the lightest state.
     """
 
     peak: float
@@ -139,14 +141,14 @@ class _Exchange(NamedTuple):
 
 
 class _Improvement(NamedTuple):
-    """Partitions that change places, with their new executors, and the peak that results."""
+    """Partitions with their new executors, and the peak that results."""
 
     targets: Mapping[int, str]
     peak: float
 
 
 class _Relief(NamedTuple):
-    """Steps that pay, the imbalance that they lead to, and why there are no more."""
+    """Steps that pay off, the resulting imbalance, and why there are no more steps."""
 
     steps: Sequence[_Improvement]
     imbalance: float
@@ -162,35 +164,35 @@ def diminish(
     state_bytes: Mapping[int, int] | None = None,
     move_cost_s: Mapping[int, float] | None = None,
 ) -> BalanceDecision:
-    """Find the moves that cool the hottest executors down, or the reason for making none.
+    """Find the moves that relieve the hottest executors, or the reason to make none.
 
-    Partitions without a live executor are always placed, heaviest first, each where it runs up the
-    least. Beyond that nothing moves unless the imbalance is above `policy.act_above` and above
-    `policy.stop_at` times the bound; then it is brought down to the latter, or as far as exchanges
-    lead. The moves must together save at least `policy.min_gain` of the hottest executor's load,
-    and within `policy.horizon_batches` more time than loading their state takes. Executors load
-    side by side, so the loading that counts is that of the executor that loads longest.
+    Partitions without a live executor are always placed, heaviest first, each where it adds least
+    to the busy time. Nothing else moves unless the imbalance is above `policy.act_above` and above
+    `policy.stop_at` times the bound. Then moves bring it down to the latter, or as far as exchanges
+    can. Together the moves must save at least `policy.min_gain` of the hottest executor's load, and
+    within `policy.horizon_batches` more time than the restore of their state takes. Executors
+    restore state in parallel, so the executor that restores longest counts.
 
-    All thresholds at 0 is allowed: the aim is then a thousandth above the bound, as it is for any
-    `policy.stop_at` below 1.001. `policy.mode` is the caller's to obey.
+    All thresholds may be 0. The aim is then `RESOLUTION` above the bound, as for any smaller
+    `policy.stop_at`. The caller obeys `policy.mode`.
 
-    The result depends on the values alone: not on the order of a mapping, nor on earlier calls.
+    The result depends only on the values, not on the order of a mapping or on earlier calls.
 
     Args:
         loads: busy seconds a batch, per partition; a partition that is only placed counts as 0.
         placement: id of the executor that runs each partition.
         executors: live executors, id to cores.
         policy: the thresholds.
-        state_bytes: size of each partition's state: of moves that do the same, the lightest is
-            taken.
-        move_cost_s: seconds that loading each partition's state takes, once. Left out, it is free.
+        state_bytes: size of each partition's state; of moves with the same effect, the one with the
+            lightest state wins.
+        move_cost_s: seconds to restore each partition's state once; free if left out.
 
     Returns:
         The decision.
 
     Raises:
-        InvalidInputError: no executors, an executor without a core, or a load, size or cost that
-            is negative or not finite; the message names it.
+        InvalidInputError: there is no executor, an executor has no core, or a load, size or cost is
+            negative or not finite; the message names it.
 
     >>> decision = diminish({0: 4.0, 1: 3.0, 2: 1.0}, {0: "a", 1: "a", 2: "b"}, {"a": 1, "b": 1})
     >>> decision.moves
@@ -297,9 +299,9 @@ def _list_moves(homes: Mapping[int, str], placement: Mapping[int, str]) -> tuple
 
 
 class _Layout:
-    """Which executor holds what, and the executors in order of busy time per core.
+    """The partitions of each executor, and the executors in order of busy time per core.
 
-    Partitions without load are left out: moving them does no good.
+    Partitions without load are left out, because moving them gains nothing.
     """
 
     def __init__(self, held: Mapping[str, Sequence[_Group]], cores: Mapping[str, int]) -> None:
@@ -325,15 +327,15 @@ class _Layout:
         return self.peak / self.mean if self.mean else 1.0
 
     def coldest(self, count: int) -> list[str]:
-        """The coldest executors, coldest first, the hottest never among them."""
+        """The coldest executors, coldest first, without the hottest one."""
         return [executor for _, executor in self.ladder[: min(count, len(self.ladder) - 1)]]
 
     def room(self, executor: str, limit: float) -> int:
-        """What an executor can take up to a limit per core; negative where it is above."""
+        """What an executor can take up to a limit per core; negative if it is above the limit."""
         return math.floor(limit * self.cores[executor]) - self.busy[executor]
 
     def groups(self, executor: str, size: int) -> list[_Group]:
-        """What an executor offers for an exchange, lightest first."""
+        """The groups that an executor offers for an exchange, lightest first."""
         known = self._groups[executor]
         if size not in known:
             known[size] = _groups_of(self.held[executor], size)
@@ -362,9 +364,9 @@ class _Layout:
 def _find_relief(
     layout: _Layout, bound: float, policy: BalancePolicy, free: Collection[int], unit_s: float
 ) -> _Relief:
-    """Plan the steps that pay; `layout` holds all partitions, and is used up.
+    """Find the steps that pay off; `layout` has all partitions and is used up.
 
-    Loading the state of partitions in `free` costs nothing extra: they must be loaded anyway.
+    The restore of partitions in `free` costs nothing extra, because it must happen anyway.
     """
     start, imbalance = layout.peak, layout.imbalance
     stop_at = max(policy.stop_at, 1 + RESOLUTION)
@@ -379,7 +381,7 @@ def _find_relief(
         return _Relief((), imbalance, remark)
 
     steps = _relieve(layout, aim)
-    no_more = f"no exchange that pays relieves executor {layout.hottest}"
+    no_more = f"no exchange that pays off relieves executor {layout.hottest}"
     kept = _paying(steps, start, layout.single, free)
     peak = kept[-1].peak if kept else start
     if steps and not kept:
@@ -387,7 +389,7 @@ def _find_relief(
         batches = say_count(policy.horizon_batches, "batch", "batches")
         remark = (
             f"{say_count(len(steps), 'exchange')} would save {saved_s:.3g} s a batch, "
-            f"too little to win back the loading of state in {batches}"
+            f"too little to earn back the restore of state in {batches}"
         )
     elif kept and start - peak < policy.min_gain * start:
         remark = (
@@ -405,11 +407,11 @@ def _find_relief(
 
 
 def _relieve(layout: _Layout, aim: float) -> list[_Improvement]:
-    """Relieve the hottest executor until the aim is reached or nothing more is found."""
+    """Relieve the hottest executor until the aim is reached or no step helps."""
     steps = []
     while layout.peak > aim:
         exchange = (
-            _handover(layout, aim)
+            _move_one(layout, aim)
             or _exchange(layout, aim, far=False)
             or _exchange(layout, aim, far=True)
         )
@@ -424,20 +426,20 @@ def _relieve(layout: _Layout, aim: float) -> list[_Improvement]:
 def _paying(
     steps: Sequence[_Improvement], start: float, single: Mapping[int, _Group], free: Collection[int]
 ) -> Sequence[_Improvement]:
-    """The first steps, as many as save most when the loading that they cause is taken off."""
-    loading: defaultdict[str, float] = defaultdict(float)
+    """The first steps, as many as save the most time after the restore that they cause."""
+    restore: defaultdict[str, float] = defaultdict(float)
     longest, best, kept = 0.0, start * ROUNDING, 0
     for number, step in enumerate(steps, 1):
         for partition, target in step.targets.items():
             if partition not in free:
-                loading[target] += single[partition].move_cost
-                longest = max(longest, loading[target])
+                restore[target] += single[partition].move_cost
+                longest = max(longest, restore[target])
         if start - step.peak - longest > best:
             best, kept = start - step.peak - longest, number
     return steps[:kept]
 
 
-def _handover(layout: _Layout, aim: float) -> _Exchange | None:
+def _move_one(layout: _Layout, aim: float) -> _Exchange | None:
     """Find one partition that fits on the coldest executor and does most of what is needed."""
     for cold in sorted(layout.coldest(_NEAR_TIES), key=lambda e: -layout.room(e, aim))[:1]:
         hot = layout.hottest
@@ -461,12 +463,12 @@ def _handover(layout: _Layout, aim: float) -> _Exchange | None:
 
 
 def _exchange(layout: _Layout, aim: float, *, far: bool) -> _Exchange | None:
-    """Find the groups to exchange with a cold executor; larger ones where small ones do little."""
+    """Find groups to exchange with a cold executor; larger ones if small ones gain little."""
     best: _Exchange | None = None
     enough = max(aim, layout.peak - RESOLUTION * aim)
     for size in range(1, _GROUP_SIZE + 1):
         outs = layout.groups(layout.hottest, size)
-        # The search grows with the size, the good that another partner does shrinks.
+        # The search grows with the size, and another partner gains less and less.
         for cold in layout.coldest(_PARTNERS if far else _PARTNERS // size**2):
             backs = [_NOTHING, *layout.groups(cold, size)]
             found = min(_exchanges(layout, outs, backs, cold, aim), default=None)
@@ -485,7 +487,7 @@ def _exchange(layout: _Layout, aim: float, *, far: bool) -> _Exchange | None:
 def _exchanges(
     layout: _Layout, outs: Sequence[_Group], backs: Sequence[_Group], cold: str, aim: float
 ) -> Iterator[_Exchange]:
-    """Exchanges that reach the aim; for a group without one, the two that come nearest."""
+    """Exchanges that reach the aim; for a group without one, the two that come closest."""
     hot = layout.hottest
     need, room = -layout.room(hot, aim), layout.room(cold, aim)
     together = layout.busy[hot] + layout.busy[cold]
@@ -506,7 +508,7 @@ def _exchanges(
 def _weigh_up(
     layout: _Layout, out: _Group, back: _Group, cold: str, aim: float
 ) -> _Exchange | None:
-    """Weigh up an exchange; None where it lowers no peak, or by less than its loading takes."""
+    """Weigh up an exchange; None if it does not lower the peak by more than its restore costs."""
     hot = layout.hottest
     shift = out.weight - back.weight
     move_cost = out.move_cost + back.move_cost
@@ -522,9 +524,9 @@ def _weigh_up(
 
 
 def _groups_of(singles: Sequence[_Group], size: int) -> list[_Group]:
-    """The groups of up to `size` partitions; of fewer where that would be too many groups.
+    """The groups of up to `size` partitions; of fewer if that would be too many groups.
 
-    Of groups alike in weight, the lightest to move stands for all.
+    Of groups with equal weight, the one with the lowest move cost stands for all.
     """
     while sum(math.comb(len(singles), few) for few in range(1, size + 1)) > _GROUPS and size > 1:
         size -= 1
@@ -548,9 +550,9 @@ def _groups_of(singles: Sequence[_Group], size: int) -> list[_Group]:
 
 
 def _rearrangement(layout: _Layout) -> dict[int, str] | None:
-    """Find new places for any of a few partitions that lower the peak; None where there are more.
+    """Find a placement of a few partitions that lowers the peak; None if there are too many.
 
-    Few partitions leave exchanges little choice, but all their placements can be tried.
+    With few partitions, exchanges have little choice, but all placements can be tried.
     """
     if max(len(layout.home), len(layout.cores)) > _FEW:
         return None
@@ -566,7 +568,7 @@ def _rearrangement(layout: _Layout) -> dict[int, str] | None:
 def _fit(
     groups: Sequence[_Group], room: dict[str, int], layout: _Layout, tries: Iterator[int]
 ) -> dict[int, str] | None:
-    """Place all groups within the room there is, at home if possible; depth first."""
+    """Place all groups within the given room, at home if possible; depth first."""
     if not groups:
         return {}
     usable = sum(free for free in room.values() if free >= groups[-1].weight)
@@ -592,9 +594,9 @@ def _fit(
 def _place(
     orphans: Sequence[_Group], held: Mapping[str, list[_Group]], cores: Mapping[str, int]
 ) -> dict[int, str]:
-    """Add orphans to `held`, heaviest first, each where it runs up the least: greedy LPT.
+    """Add orphans to `held`, heaviest first, each where it adds least to the busy time: greedy LPT.
 
-    Of executors alike, the one with the fewest partitions a core.
+    Of equal executors, the one with the fewest partitions a core takes it.
     """
     alike: dict[int, list[tuple[int, int, str]]] = defaultdict(list)
     for executor, groups in held.items():
@@ -616,13 +618,13 @@ def _place(
 
 
 def _bound(groups: Mapping[int, _Group], executors: Mapping[str, int]) -> float:
-    """The least imbalance that any placement could reach, as far as these lower bounds tell.
+    """A lower bound on the imbalance of any placement: the highest of these bounds.
 
     - The mean, and the k heaviest partitions spread over the k biggest executors.
-    - The k heaviest have an executor each to themselves, and the others share what is left; or one
-      of the k shares with at least the lightest.
-    - Pigeonhole: where each core may take so many partitions, and there is one more than that in
-      all, some executor takes one more, were it of the lightest.
+    - Each of the k heaviest has an executor to itself, and the others share the rest; or one of the
+      k shares its executor with at least the lightest partition.
+    - Pigeonhole: if there is one partition more than each core's share allows, some executor takes
+      one more, even if all those partitions are the lightest.
     """
     weights = sorted((group.weight for group in groups.values()), reverse=True)
     if not any(weights):
@@ -651,7 +653,7 @@ def _bound(groups: Mapping[int, _Group], executors: Mapping[str, int]) -> float:
 
 
 def _unsplittable(groups: Mapping[int, _Group], executors: Mapping[str, int]) -> int | None:
-    """The heaviest partition, where it exceeds the mean on the biggest executor alone."""
+    """The heaviest partition, if it exceeds the mean even alone on the biggest executor."""
     if not groups:
         return None
     heaviest = max(groups.values(), key=lambda group: (group.weight, -group.partitions[0]))
@@ -685,7 +687,7 @@ def _weigh(
     move_cost_s: Mapping[int, float] = MappingProxyType({}),
     horizon_batches: int = 1,
 ) -> dict[int, _Group]:
-    """Check what is known of each partition, and bring it into whole numbers."""
+    """Check the values of each partition, and turn its load into a whole number."""
     for field, values in (
         ("loads", loads),
         ("state_bytes", state_bytes),
@@ -716,12 +718,12 @@ def _check_executors(executors: Mapping[str, int]) -> None:
     if not executors:
         message = (
             "executors: there is none, so no partition can be placed; the state is safe in the "
-            "checkpoint, decide again once an executor is up"
+            "checkpoint: decide again when an executor is up"
         )
         raise InvalidInputError(message)
     for executor, cores in executors.items():
         if not executor:
-            message = "executors: an id is empty; a move without a source says so with an empty id"
+            message = "executors: an id is empty, which stands for no executor; give each an id"
             raise InvalidInputError(message)
         if not 1 <= cores < math.inf:
             message = f"executors: {executor!r} must have 1 core or more, not {cores}"

@@ -1,9 +1,9 @@
 """AutoFlow's time-window load measurement, per state partition and per executor.
 
-The paper states that load is measured over time windows without the user's help; how is our own
-design: the mean busy time of a partition over the last few micro-batches that are recent enough.
-A window of several batches also dilutes the first one of a new executor, which pays for a cold
-JVM and the start of its Python workers.
+The paper states that load is measured over time windows without the user's help. The method is our
+own design: the mean busy time of a partition over the last few micro-batches that are recent
+enough. A window of several batches also dilutes the first batch of a new executor, which includes a
+cold JVM and the start of its Python workers.
 """
 
 from __future__ import annotations
@@ -18,17 +18,17 @@ from balancedstream.core.policy import WindowPolicy
 
 @dataclass(frozen=True, slots=True)
 class OperatorLoad:
-    """What one stateful operator cost in the measuring window.
+    """The load of one stateful operator in the measuring window.
 
     Attributes:
         batches: the micro-batches measured, oldest first; never empty.
-        busy_s: partition to its mean busy seconds per batch, loading of state excluded.
+        busy_s: partition to its mean busy seconds per batch, without the restore of state.
         records: partition to its mean rows per batch.
         state_bytes: partition to the size of its state after the last batch that reported it.
-        placement: partition to the executor that ran it last, which may be gone: such a partition
-            has a load and no live executor.
-        executor_busy_s: every live executor to the sum of `busy_s` over the partitions it ran
-            last; 0.0 for one that ran none. Partitions of vanished executors are in no sum.
+        placement: partition to the executor that ran it last. If that executor is gone, the
+            partition has a load but no live executor.
+        executor_busy_s: every live executor to the sum of `busy_s` over the partitions that it ran
+            last; 0.0 if it ran none. Partitions of lost executors are in no sum.
     """
 
     batches: tuple[int, ...]
@@ -47,20 +47,19 @@ def measure(
 ) -> dict[tuple[str, int], OperatorLoad]:
     """Measure the load of every partition over the window.
 
-    A partition's mean is taken over the batches that reported it: Spark runs every partition in
-    every batch, so a missing sample was lost and says nothing. Of several samples of one
-    partition and batch (a batch that ran again after a restart) the last to finish counts. Time
-    spent loading state is left out: it is the price of a move just made, and balancing would
-    otherwise chase its own moves.
+    The mean of a partition is over the batches that reported it: Spark runs every partition in
+    every batch, so a missing sample was lost. If a batch ran again after a restart, a partition has
+    several samples of it, and the last to finish counts. The time to restore state does not count:
+    a move caused it, and balancing would chase its own moves.
 
     Args:
-        samples: tasks in any order; late, repeated and outdated ones are fine.
+        samples: tasks in any order; some may be late, repeated or outdated.
         executors: live executors, id to cores.
-        policy: how many batches, and how old, the window is.
+        policy: number and age of the batches in the window.
         now_s: clock of the samples' `finished_s`.
 
     Returns:
-        (query, operator) to its load; nothing for an operator without a sample in the window.
+        (query, operator) to its load; an operator without a sample in the window is left out.
 
     >>> tasks = [
     ...     TaskSample("q", 0, 0, 7, "a", busy_s=3.0, records=30, state_bytes=9, finished_s=100.0),
@@ -84,7 +83,7 @@ def measure(
 
 
 def prune(samples: Iterable[TaskSample], policy: WindowPolicy, now_s: float) -> list[TaskSample]:
-    """Drop the samples that neither this window nor a later one counts; the rest keep their order.
+    """Drop the samples that are in neither this window nor a later one; the order stays.
 
     >>> old, new = (
     ...     TaskSample("q", 0, 0, batch, "a", 1.0, 1, 1, finished_s=float(batch))
@@ -104,7 +103,7 @@ def _in_window(
     for task in recent:
         batches = finished_s[task.query]
         batches[task.batch] = max(task.finished_s, batches.get(task.batch, task.finished_s))
-    # Ordered by time, not by number: a query begun anew counts its batches from 0 again.
+    # Ordered by time, not by number: a query that starts again counts its batches from 0.
     window = {
         query: set(sorted(batches, key=lambda n: (batches[n], n))[-policy.batches :])
         for query, batches in finished_s.items()
@@ -113,7 +112,7 @@ def _in_window(
 
 
 def _last_attempts(samples: Iterable[TaskSample]) -> list[TaskSample]:
-    """Keep one sample per partition and batch, the same one in whatever order they come."""
+    """Keep one sample per partition and batch, independent of their order."""
     last: dict[tuple[str, int, int, int], TaskSample] = {}
     for task in samples:
         key = (task.query, task.operator, task.partition, task.batch)

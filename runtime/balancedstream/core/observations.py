@@ -1,7 +1,7 @@
-"""What is observed: the values that every decision is a function of.
+"""Observations: the input of every decision.
 
 A task of a stateful operator runs one state partition for one micro-batch. Operators that share
-their tasks (Spark fused them into one stage) count as one, named by the lowest operator id.
+their tasks (because Spark put them in one stage) count as one, with the lowest operator id.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ class TaskSample:
         partition: state partition, 0-based.
         batch: micro-batch number.
         executor: id of the executor that ran the task.
-        busy_s: run time of the task in seconds, loading of state included.
+        busy_s: run time of the task in seconds, including the restore of state.
         records: rows the task read from the shuffle.
         state_bytes: size of the partition's state after the batch.
         finished_s: driver's clock, seconds since the Unix epoch.
-        restore_s: the part of `busy_s` that went into loading state from the checkpoint.
+        restore_s: the part of `busy_s` that the restore of state from the checkpoint took.
     """
 
     query: str
@@ -39,7 +39,7 @@ class TaskSample:
 
     @property
     def work_s(self) -> float:
-        """The part of `busy_s` that a move does not add to: without the loading of state.
+        """`busy_s` without the restore of state, which only a move causes.
 
         >>> TaskSample("q", 0, 0, 1, "a", 2.0, 9, 0, 0.0, restore_s=0.5).work_s
         1.5
@@ -58,7 +58,7 @@ class BatchSample:
         duration_s: trigger execution, planning and commit included.
         input_rows: rows read from the sources.
         interval_s: seconds between this batch's start and the previous one's; None for the first.
-        backlog_rows: rows that wait at the sources; None where no source says.
+        backlog_rows: rows that wait at the sources; None if no source reports it.
     """
 
     query: str
@@ -78,9 +78,9 @@ class KeySample:
         query: the query's stable name or id.
         operator: Spark's operator id within the query.
         key: the key as text; see `keys.write_key`.
-        partition: state partition that it was in, 0-based.
+        partition: its state partition, 0-based.
         batch: micro-batch number.
-        busy_s: seconds that were surely spent on the key, within the partition's task.
+        busy_s: lower bound on the seconds that the partition's task spent on the key.
     """
 
     query: str
@@ -96,15 +96,15 @@ class ShuffleRecord:
     """A micro-batch that went through a cost-aware shuffle.
 
     Attributes:
-        at_s: when its last task had ended, seconds since the Unix epoch.
-        shuffle: the function's name and the cost key; numbered where queries share them.
-        batch: number of the micro-batch.
-        records: rows whose costs were learnt from it.
-        by_estimates: whether it was routed by estimated costs; else by round robin.
-        estimated_s: load of each partition by the estimates; 0 where there were none yet.
-        real_s: what the function took for the rows of each partition.
-        error: of the estimates in this batch, as a part of all cost; None where nothing was judged.
-        equal_error: the same if all rows were taken to cost the same.
+        at_s: end of its last task, seconds since the Unix epoch.
+        shuffle: the function's name and the cost key, with a number if several queries share them.
+        batch: micro-batch number.
+        records: number of rows whose costs were learned.
+        by_estimates: whether it was routed by estimated costs; otherwise round robin.
+        estimated_s: load of each partition by the estimates; 0 before there are any.
+        real_s: time that the function took for the rows of each partition.
+        error: of the estimates in this batch, as a fraction of all cost; None if not judged.
+        equal_error: the same under the assumption that all rows cost the same.
         trusted: whether the next batch is routed by estimated costs.
         reason: why.
     """
@@ -122,6 +122,6 @@ class ShuffleRecord:
     reason: str
 
     def imbalance(self) -> float:
-        """Returns the dearest partition's real load over the mean; 1 is level."""
+        """The real load of the most expensive partition over the mean; 1 is perfect balance."""
         total_s = sum(self.real_s)
         return max(self.real_s) * len(self.real_s) / total_s if total_s else 1.0

@@ -1,8 +1,8 @@
-"""What handing state over costs, learnt from the moves that were made.
+"""What the restore of state and the handoff of keys cost, learned from earlier moves.
 
-Our own design: loading a partition is taken to cost a fixed time and then to run at a steady rate,
-a key to cost what keys cost in the mean, and all are followed by an exponentially weighted mean.
-What a move costs divides the benefit that it must bring, and says how many fit into a batch.
+Our own design: the restore of a partition takes a fixed time plus its size over a steady rate, the
+handoff of a key takes the mean of all keys, and each is an exponentially weighted mean. The cost of
+a move decides whether it pays off, and how many moves fit into a batch.
 """
 
 from __future__ import annotations
@@ -14,23 +14,23 @@ from balancedstream.core.observations import TaskSample
 
 _WEIGHT_OF_NEWEST = 0.3
 
-# Below this size a load says something of the fixed time only, above it of the rate only.
+# Below this size, a restore shows the fixed time only; above it, the rate only.
 _SMALL_BYTES = 1_000_000
 
-# An epoch that names more keys makes every task of its batch read long.
+# With more keys in an epoch, every task of its batch takes long to read it.
 _MAX_KEYS = 10_000
 
 
 @dataclass(frozen=True, slots=True)
 class RestoreCost:
-    """Seconds to load a partition's state, `fixed_s + state_bytes / bytes_per_s`, and a key's.
+    """Seconds to restore a partition, `fixed_s + state_bytes / bytes_per_s`, and to move a key.
 
-    The defaults are a prior for shared POSIX storage, until the first move was measured.
+    The defaults are a prior for shared POSIX storage, used until the first move is measured.
 
     Attributes:
-        fixed_s: for a partition, however small.
-        bytes_per_s: for what it holds.
-        key_s: for one key that leaves a partition, or comes to one.
+        fixed_s: seconds for a partition of any size.
+        bytes_per_s: rate for its state.
+        key_s: seconds for one key that leaves a partition or arrives at one.
     """
 
     fixed_s: float = 0.1
@@ -38,7 +38,7 @@ class RestoreCost:
     key_s: float = 0.005
 
     def estimate_s(self, state_bytes: int) -> float:
-        """Seconds that one partition's state takes to load.
+        """Seconds to restore one partition's state.
 
         >>> RestoreCost(fixed_s=0.1, bytes_per_s=1e6).estimate_s(2_000_000)
         2.1
@@ -47,7 +47,7 @@ class RestoreCost:
 
 
 def learn_restore_cost(cost: RestoreCost, samples: Iterable[TaskSample]) -> RestoreCost:
-    """Follow the loads among `samples` (those with `restore_s` above 0), oldest first.
+    """Learn from the restores in `samples` (those with `restore_s` above 0), oldest first.
 
     >>> task = TaskSample("q", 0, 0, 7, "1", 3.0, 10, 40_000_000, 0.0, restore_s=2.1)
     >>> learnt = learn_restore_cost(RestoreCost(fixed_s=0.1, bytes_per_s=50e6), [task])
@@ -61,7 +61,7 @@ def learn_restore_cost(cost: RestoreCost, samples: Iterable[TaskSample]) -> Rest
             fixed_s = cost.fixed_s + _WEIGHT_OF_NEWEST * (sample.restore_s - cost.fixed_s)
             cost = replace(cost, fixed_s=fixed_s)
             continue
-        # Seconds per byte is what adds up, so the mean is taken of that.
+        # Seconds per byte add up, so the mean is over those.
         seen_s = max(sample.restore_s - cost.fixed_s, 0.1 * sample.restore_s)
         before_s_per_byte = 1 / cost.bytes_per_s
         s_per_byte = before_s_per_byte + _WEIGHT_OF_NEWEST * (
@@ -72,11 +72,11 @@ def learn_restore_cost(cost: RestoreCost, samples: Iterable[TaskSample]) -> Rest
 
 
 def learn_key_cost(cost: RestoreCost, keys: int, spent_s: float) -> RestoreCost:
-    """Follow what one micro-batch spent on keys that came or went.
+    """Learn from the time that one micro-batch spent on keys that arrived or left.
 
     Args:
-        cost: as known before.
-        keys: how many; each counts where it leaves and where it comes to.
+        cost: what is known before.
+        keys: number of keys; each counts where it leaves and where it arrives.
         spent_s: seconds of all tasks together.
 
     >>> learn_key_cost(RestoreCost(key_s=0.002), keys=100, spent_s=0.4).key_s
@@ -89,16 +89,15 @@ def learn_key_cost(cost: RestoreCost, keys: int, spent_s: float) -> RestoreCost:
 
 
 def fit_keys(cost: RestoreCost, budget_s: float) -> int:
-    """How many keys may go in one micro-batch, 1 at least.
+    """How many keys may move in one micro-batch, at least 1.
 
-    One task may hand over so many and take over as many, and stays within the budget. So it is for
-    keys that are asked for, of which there are so many in all tasks together. Of keys that a record
-    touches each task hands over so many at most: where those of several tasks go to one partition,
-    it takes over more in that batch than the budget has room for.
+    One task can hand over this many keys and take over as many within the budget. It is the limit
+    for all keys that an epoch asks for. Of keys that a record touches, each task hands over at most
+    this many: if several tasks hand keys to one partition, that batch may exceed the budget.
 
     Args:
         cost: of a key.
-        budget_s: what the handoff may add to a micro-batch.
+        budget_s: seconds that handoffs may add to a micro-batch.
 
     >>> fit_keys(RestoreCost(key_s=0.005), budget_s=1.0)
     100

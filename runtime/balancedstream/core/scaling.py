@@ -1,13 +1,15 @@
 """How many executors a stream needs, and whether more of them would help at all.
 
-The count is DS2's: the arriving rate over the true processing rate, which is rows per second of
-*busy* time, so that an executor that waits is not mistaken for a slow one. Everything around it
-(band, delays, step limits, holds) is our own design after the defaults of the Flink autoscaler.
+This file is longer than 400 lines: it is one algorithm, best read whole.
 
-Work is counted in busy seconds per second. A query's rows convert into it by what a row cost in
-the last batches, and the work of several queries that share executors adds up. The costs of empty
-tasks and of the driver's planning and commits are known only as they were measured: a stream that
-runs tiny batches back to back shows the former as work, and the latter not at all.
+The count is DS2's: the arriving rate over the true processing rate, in rows per second of *busy*
+time, so that an executor that waits does not look slow. Everything around it (band, delays, step
+limits, holds) is our own design, after the defaults of the Flink autoscaler.
+
+Work is counted in busy seconds per second. The cost of a row in the last batches converts a query's
+rows into work, and the work of several queries that share executors adds up. Two costs are known
+only as measured: a stream that runs tiny batches back to back shows the cost of empty tasks as
+work, and the driver's planning and commits not at all.
 """
 
 from __future__ import annotations
@@ -26,7 +28,7 @@ from balancedstream.core.observations import BatchSample
 from balancedstream.core.policy import Policy, ScalingPolicy
 from balancedstream.errors import InvalidRateError
 
-# A quotient this near above an integer is that integer: 2.1 / 0.7 is 3 executors, not 4.
+# A quotient this little above an integer is that integer: 2.1 / 0.7 is 3 executors, not 4.
 _FLOAT_NOISE = 1e-9
 
 # Batches that take this much of the time between their starts run back to back.
@@ -34,25 +36,25 @@ _BACK_TO_BACK = 0.95
 
 
 class Verdict(StrEnum):
-    """What the load says; the members' values are what status and logs show."""
+    """What the load shows; status and logs show the values of the members."""
 
     STEADY = "steady"
-    """Nothing is wrong, or not wrong enough."""
+    """Nothing is wrong, or too little to act on."""
 
     CAPACITY = "capacity"
-    """All executors are hot: more of them help."""
+    """All executors are hot: more executors help."""
 
     SURPLUS = "surplus"
-    """Fewer executors would do."""
+    """Fewer executors are enough."""
 
     SKEW = "skew"
-    """One executor is hot: balancing helps, more executors would not."""
+    """One executor is hot: balancing helps, more executors do not."""
 
     UNSPLITTABLE = "unsplittable"
     """One partition alone fills an executor: neither helps."""
 
     HOLD = "hold"
-    """Too little is known, or too recent, to change anything."""
+    """Too little is known to change anything, or the last change is too recent."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,10 +62,10 @@ class ScalingDecision:
     """What to do about the number of executors, and why.
 
     Attributes:
-        executors: how many there should be; the number asked for before, if nothing changes.
-        verdict: what the load says.
+        executors: how many there should be; the number requested before, if nothing changes.
+        verdict: what the load shows.
         reason: the same for a person, with the numbers.
-        utilization: part of their time that executors are busy with arriving work; None if
+        utilization: fraction of their time that executors are busy with arriving work; None if
             unknown.
         hottest: the same for the hottest executor; None if unknown.
         limited: whether a bound or a step limit kept `executors` from the number that is needed.
@@ -91,17 +93,17 @@ def required_executors(
 
     Args:
         input_rate: arriving rows per second (or work, in busy seconds per second).
-        rate_per_executor: the same unit; what an executor that never waits would process.
-        target_utilization: part of its time an executor should be busy, above 0 to 1.
+        rate_per_executor: the true processing rate of one executor, in the same unit.
+        target_utilization: fraction of its time that an executor should be busy, above 0 to 1.
         backlog: rows (or work) that wait at the source.
-        catch_up_s: seconds in which the backlog should be gone.
+        catch_up_s: seconds in which the backlog should be processed.
 
     Returns:
         The number of executors, at least 1.
 
     Raises:
-        InvalidRateError: an argument that is not a finite number in its range (`catch_up_s` may
-            be infinite), or so extreme that no number of executors follows; named in the message.
+        InvalidRateError: an argument is not a finite number in its range (`catch_up_s` may be
+            infinite), or too extreme for an executor count; the message names it.
 
     >>> required_executors(2100.0, 1000.0, 0.7)
     3
@@ -139,29 +141,29 @@ def decide(
 ) -> ScalingDecision:
     """Decide how many executors there should be.
 
-    In this order: hold while measurements are missing, too few, or a change is too recent; name
-    a partition that alone fills an executor, and a hot executor that balancing can cool; add
-    executors when they are hot, or when a backlog would take too long; remove some when even the
-    highest rate of the last `scale_in_delay_s` would leave fewer busy enough. Utilization is the
+    The rules apply in this order. Hold while measurements are missing or too few, or a change is
+    too recent. Name a partition that alone fills an executor, and a hot executor that balancing can
+    relieve. Add executors if they are hot, or if the backlog takes too long. Remove some if even at
+    the highest rate of the last `scale_in_delay_s` fewer executors are enough. Utilization is the
     share of the time between batch starts that executors are busy.
 
-    Where batches run back to back and no source tells its backlog, more may arrive than is seen.
-    Executors busier than the target (the rest of a batch is the driver's) then count as full.
+    If batches run back to back and no source reports its backlog, more rows may arrive than are
+    seen. Executors busier than the target then count as full, since the driver needs the rest.
 
     Args:
-        batches: micro-batches of the running queries, any order, back to `scale_in_delay_s` ago
-            or more; without those no executor is removed. A query without recent batches is not
-            measured, an idle one looks like a hung one: it too prevents removal.
+        batches: micro-batches of the running queries, any order, from the last `scale_in_delay_s`
+            or longer; with a shorter history no executor is removed. A query without recent batches
+            cannot be measured: it may be idle or hung, so it prevents removal too.
         loads: as `loads.measure` returns them.
         executors: live executors, id to cores.
-        policy: `scaling`, and of `balance` what imbalance is left be.
+        policy: `scaling`, and `act_above` of `balance`.
         now_s: clock of the batches' `finished_s`.
-        requested: executors asked for last; the live ones if None.
-        last_change_s: when that number last changed; None if never.
-        missing: measurements that failed in a row, up to now.
+        requested: executors requested last; None for the live ones.
+        last_change_s: time of the last change of that number; None for never.
+        missing: number of measurements in a row that failed, up to now.
 
     Returns:
-        The decision; to act on it or only show it (`scaling.mode`) is up to the caller.
+        The decision. The caller acts on it or only shows it, as `scaling.mode` says.
 
     >>> from balancedstream.core.policy import ScalingPolicy
     >>> load = OperatorLoad(
@@ -208,12 +210,12 @@ def decide(
 
 @dataclass(slots=True)
 class _Work:
-    """What the measured queries ask of the executors, in busy seconds per second.
+    """The work of the measured queries, in busy seconds per second.
 
     Attributes:
-        partitions: (query, operator, partition) to the work done for it now.
-        executors: executor to the work it does now.
-        arriving: the work that arrives for each partition, heaviest first; more than is done
+        partitions: (query, operator, partition) to the work now done for it.
+        executors: executor to the work that it does now.
+        arriving: the work that arrives for each partition, heaviest first; more than the work done
             while a backlog grows, less while it shrinks.
         peak: highest arriving work over the scale-in delay, all partitions together.
         backlog: work that waits at the sources, in busy seconds.
@@ -242,7 +244,7 @@ class _Interval:
 
 
 def _runs(batches: Iterable[BatchSample]) -> dict[str, list[BatchSample]]:
-    """Batches by query, oldest first; of a batch that ran twice the last run."""
+    """Batches by query, oldest first; of a batch that ran twice, the last run."""
     last: dict[tuple[str, int], BatchSample] = {}
     for batch in sorted(batches, key=lambda b: (b.finished_s, b.duration_s, b.input_rows)):
         last[batch.query, batch.batch] = batch
@@ -258,7 +260,7 @@ def _settling(
     now_s: float,
     last_change_s: float | None,
 ) -> str:
-    """Why it is too soon after a change; empty if it is not."""
+    """Why it is too soon after a change; empty if it is not too soon."""
     if last_change_s is None:
         return ""
     passed_s = now_s - last_change_s
@@ -283,9 +285,9 @@ def _measure(
 ) -> tuple[_Work, list[str]]:
     """Add up the work of all queries; the second value says which could not be measured, and why.
 
-    What a row costs is known from the batches that the loads are from; times the rates over the
-    scaling window that is the work. So few batches are noisy, so the durations of the window must
-    agree: the lower of both costs counts for adding executors, the higher for removing some.
+    The work is the cost of a row, from the batches behind the loads, times the rates of the scaling
+    window. These few batches are noisy, so the durations of the whole window give a second cost.
+    The lower cost decides about more executors, the higher about fewer.
     """
     work = _Work({}, defaultdict(float), [])
     unmeasured: list[str] = []
@@ -305,7 +307,7 @@ def _measure(
             continue
         span_s = sum(interval.length_s for interval in window)
         processed = sum(interval.batch.input_rows for interval in window) / span_s
-        # The whole window tells whether to act; how far must not lag behind a rate that rose.
+        # The whole window decides whether to act; how far to go follows the latest rate if it rose.
         arriving = max(_arrival_rate(window), _arrival_rate(window[-limits.min_batches :]))
         drift = _drift(loaded, [interval.batch for interval in window], last_change_s)
         row_s = 0.0
@@ -336,7 +338,7 @@ def _drift(
 ) -> float:
     """Cost of a row in the window over its cost in the loaded batches, by their durations.
 
-    Batches before the last change lasted as long as another number of executors made them.
+    Batches before the last change do not count: another number of executors ran them.
     """
     since_s = -math.inf if last_change_s is None else last_change_s
     settled = [batch for batch in window if batch.finished_s - batch.duration_s >= since_s]
@@ -368,7 +370,7 @@ def _list_intervals(run: Sequence[BatchSample]) -> list[_Interval]:
 def _window(
     intervals: Sequence[_Interval], limits: ScalingPolicy, now_s: float
 ) -> Sequence[_Interval]:
-    """The batches of the last `window_s`, and of a slow stream that still runs some before."""
+    """The batches of the last `window_s`; of a slow stream that still runs, some before it too."""
     recent = [
         interval for interval in intervals if interval.batch.finished_s >= now_s - limits.window_s
     ]
@@ -378,7 +380,7 @@ def _window(
 def _by_age(
     intervals: Sequence[_Interval], limits: ScalingPolicy, now_s: float
 ) -> dict[int, list[_Interval]]:
-    """The batches of the scale-in delay before the window, in groups as long as the window."""
+    """Older batches within the scale-in delay, in groups as long as the window."""
     groups: dict[int, list[_Interval]] = defaultdict(list)
     for interval in intervals:
         age_s = now_s - interval.batch.finished_s
@@ -393,7 +395,7 @@ def _arrival_rate(intervals: Sequence[_Interval]) -> float:
 
 
 class _Sizing:
-    """Executors and the work they have: what the rules look at."""
+    """Executors and their work, and the rules that decide on their number."""
 
     def __init__(
         self, work: _Work, executors: Mapping[str, int], policy: Policy, asked: int
@@ -411,12 +413,12 @@ class _Sizing:
         self.full = self.limits.target_utilization if work.blind else self.limits.high_utilization
 
     def is_pressed(self) -> bool:
-        """Whether an executor is full, or a backlog waits for executors and takes too long."""
+        """Whether an executor is full, or executors take too long to process the backlog."""
         late = self.work.back_to_back and self._drain_s() > self.limits.catch_up_s
         return self.hottest > self.full or late
 
     def relieve(self) -> ScalingDecision:
-        """Tell skew from capacity, and add executors if that helps."""
+        """Add executors, unless the cause is skew, which balancing can remove."""
         partition, share = max(self.work.partitions.items(), key=lambda item: item[1])
         if share > self.full:
             query, operator, number = partition
@@ -456,7 +458,7 @@ class _Sizing:
         return self._decide(max(self.asked, min(count, top)), Verdict.CAPACITY, aim, needed)
 
     def give_back(self, unmeasured: Sequence[str]) -> ScalingDecision:
-        """Remove executors, unless something unknown or recent may still need them."""
+        """Remove executors, unless unmeasured or recent work may need them."""
         limits = self.limits
         if self.utilization >= limits.low_utilization:
             return self.keep(Verdict.STEADY, f"the band is {self._band()}{self._backlog()}")
@@ -522,14 +524,14 @@ class _Sizing:
         )
 
     def _fits(self, count: int, rise: float = 1.0) -> bool:
-        """Whether `count` executors, balanced, stay below full with `rise` times what arrives."""
+        """Whether `count` balanced executors stay below full at `rise` times the arriving work."""
         slots = [0.0] * max(1, int(count * self.cores))
         for work in self.work.arriving:
             heapq.heapreplace(slots, slots[0] + work * rise)
         return max(slots) <= self.full
 
     def _first_that_fits(self, low: int, high: int, rise: float = 1.0) -> int:
-        """The least count from `low` that fits; `high` if none below it does."""
+        """The lowest count from `low` that fits; `high` if no lower one does."""
         if low >= high:
             return low
         return low + bisect_left(range(low, high), True, key=lambda count: self._fits(count, rise))
@@ -544,7 +546,7 @@ class _Sizing:
         return f"{self.limits.low_utilization:.0%} to {self.full:.0%}"
 
     def _backlog(self) -> str:
-        """The backlog in words, to be added to a reason."""
+        """The backlog in words, as an addition to a reason."""
         drain_s = self._drain_s()
         if drain_s <= self.limits.backlog_hold_s:
             return ""
@@ -556,7 +558,7 @@ class _Sizing:
 
 
 def _bound(count: int, asked: int, limits: ScalingPolicy) -> tuple[int, str]:
-    """Keep `count` within the policy's bounds, and say what comes of it."""
+    """Keep `count` within the policy's bounds, and say the result."""
     if not limits.max_executors:
         kept = asked
         bounds = "" if count == asked else " (scaling.max_executors is not set)"

@@ -83,7 +83,7 @@ def test_keys_whose_handoff_is_too_dear_stay() -> None:
     dear = [KeyLoad("de", 0, 4.0, handoff_s=1000.0), KeyLoad("fr", 0, 3.0, handoff_s=1000.0)]
     decision = assign(dear, loads, placement, executors)
     assert decision.moves == ()
-    assert decision.reason.startswith("no key moves: none that pays")
+    assert decision.reason.startswith("no key moves: none that pays off")
     # Each would pay if it saved all it costs, but together with what stays it does not.
     dear = [KeyLoad("de", 0, 4.0, handoff_s=79.0), KeyLoad("fr", 0, 3.0, handoff_s=59.9)]
     decision = assign(dear, loads, placement, executors, BalancePolicy(horizon_batches=20))
@@ -91,7 +91,7 @@ def test_keys_whose_handoff_is_too_dear_stay() -> None:
     dear = [KeyLoad("de", 0, 3.0, handoff_s=59.0), KeyLoad("fr", 0, 3.0, handoff_s=59.0)]
     decision = assign(dear, {0: 7.0, 1: 2.0, 2: 1.0}, placement, executors)
     assert decision.moves == ()
-    assert "too little to win back the handoff of state in 20 batches" in decision.reason
+    assert "too little to earn back the handoff of state in 20 batches" in decision.reason
 
 
 def test_of_keys_alike_the_one_cheapest_to_hand_over_moves() -> None:
