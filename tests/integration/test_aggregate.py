@@ -207,7 +207,7 @@ def test_what_cannot_be_aggregated_is_refused_with_the_field_named(
         frame.aggregate(no_aggregator)
     with pytest.raises(InvalidInputError, match="keys: there is no column 'nobody'"):
         balanced(rows, "nobody").aggregate(Sums())
-    with pytest.raises(InvalidInputError, match=r"Floating.zero\(\): gave \(0.0, 0, \[\]\)"):
+    with pytest.raises(InvalidInputError, match=r"Floating.zero\(\): returned \(0.0, 0, \[\]\)"):
         frame.aggregate(Floating())
     with pytest.raises(InvalidInputError, match=r"Untyped.state_schema: Spark cannot read 'n NO'"):
         frame.aggregate(type("Untyped", (Sums,), {"state_schema": "n NO"})())
@@ -227,6 +227,8 @@ def test_what_cannot_be_aggregated_is_refused_with_the_field_named(
         balanced(spark.createDataFrame([("u", 1)], "user string, n long"), "user").aggregate(Sums())
 
     query, said = begin(frame.aggregate(Forgetful()))
-    with pytest.raises(StreamingQueryException, match=r"Forgetful.add\(\): gave .*not committed"):
+    with pytest.raises(
+        StreamingQueryException, match=r"Forgetful.add\(\): returned .*not committed"
+    ):
         wait(query, lambda: said)
     assert said == {}

@@ -101,7 +101,7 @@ def test_costs_that_change_are_learnt_anew_and_rows_go_round_robin_meanwhile(
         run()
     by_estimates = [batch.by_estimates for batch in shuffle_records]
     assert by_estimates == [False, False, True, True, False, True]
-    assert "all is learnt anew" in shuffle_records[3].reason
+    assert "learning starts again" in shuffle_records[3].reason
 
 
 def test_a_function_that_reads_all_its_input_first_cannot_be_measured_and_is_told_so(

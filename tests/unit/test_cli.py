@@ -140,7 +140,7 @@ def test_a_java_home_without_java_is_refused(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setenv("JAVA_HOME", str(tmp_path))
-    assert "holds no bin/java" in fail(capsys, "run", script)
+    assert "has no bin/java" in fail(capsys, "run", script)
 
 
 def test_the_printed_policy_is_a_policy_file_of_the_defaults(

@@ -1,20 +1,19 @@
-"""Which key is where in which micro-batch, and whose state changes hands between two of them.
+"""Which key is in which partition in a micro-batch, and which keys are handed over between batches.
 
-An epoch is the assignment that a micro-batch runs with. Every task of a batch reads the same one,
-named by Spark's own offset log, so a batch that is run again sees the same again. The protocols
-that this stands on: the map that takes effect at a chosen time and needs no barrier beside the one
-that is there anyway is in the spirit of AutoFlow's implicit barriers; preparing it ahead, with the
-engine's own API alone, is the idea of the latency-conscious reconfiguration (Megaphone); that a key
-changes its owner when its state is fetched is the lazy migration of Effective Workflow
-Auto-Scaling, and a lazy one that also pushes in the background its hybrid one. How they are
-fitted to micro-batches is our own design:
+An epoch is the assignment that a micro-batch runs with. Spark's offset log names it, so every task
+of a batch reads the same epoch, and so does a batch that runs again. It builds on published
+protocols. A map that takes effect at a chosen time, without an extra barrier, is in the spirit of
+AutoFlow's implicit barriers. Preparing it ahead with the engine's API alone is the idea of
+latency-conscious reconfiguration (Megaphone). Moving a key when its state is fetched is the lazy
+migration of Effective Workflow Auto-Scaling, and doing so while pushing more keys in the background
+is its hybrid one. How they fit into micro-batches is our own design:
 
-- The batch before the switch runs with the old map. At its end the old owner writes down the state
-  of each key that is to go (it was *asked* to, or under lazy handoff a record of the key came), and
-  its task's success reports the file.
-- The next batch's epoch routes exactly those keys anew whose state was so reported: the new owner
-  takes the state in before the key's first record, the old one clears its own.
-- A key whose export did not arrive stays where it is and is asked again.
+- The batch before the switch runs with the old map. At its end the old owner writes the state of
+  each key that must leave to a file. These are the keys that were *asked* for or, under lazy
+  handoff, that had a record. The task reports the file when it succeeds.
+- The epoch of the next batch changes the routes of exactly the reported keys. The new owner takes
+  over the state before the key's first record, and the old owner clears its own.
+- A key whose state was not reported stays where it is and is asked for again.
 """
 
 from __future__ import annotations
@@ -33,12 +32,12 @@ HANDOFF_STRATEGIES: tuple[str, ...] = get_args(HandoffStrategy)
 
 @dataclass(frozen=True, slots=True)
 class Piece:
-    """Where a key's state was written down.
+    """The place of a key's state in a file.
 
     Attributes:
-        file: name of the file; its folder is the operator's own.
+        file: name of the file, in the operator's folder.
         offset: first byte of the state.
-        state_bytes: its length; 0 for a key that has no state.
+        state_bytes: its length; 0 for a key without state.
     """
 
     file: str
@@ -48,7 +47,7 @@ class Piece:
 
 @dataclass(frozen=True, slots=True)
 class Arrival:
-    """A key that changes its owner.
+    """A key that arrives at a new owner.
 
     Attributes:
         source: route that it leaves.
@@ -61,16 +60,16 @@ class Arrival:
 
 @dataclass(frozen=True, slots=True)
 class Epoch:
-    """What one or more micro-batches run with.
+    """The key assignment of one or more micro-batches.
 
     Attributes:
-        number: 0 for the one that every stream begins with; a later one has a higher number.
+        number: 0 for the first one of every stream; later ones have higher numbers.
         batch: micro-batch that it was made for; see `in_batch`.
-        routes: keys that have another route than 0, with it.
-        arrivals: keys whose state changes hands in `batch`; `routes` has them at their new place.
-        asked: keys whose owner hands their state over at the end of the batch.
-        touched: further ones whose owner does so if a record of the key comes.
-        most: how many keys a task hands over at most in one batch; None for all.
+        routes: key to route, for keys with another route than 0.
+        arrivals: keys that arrive at a new owner in `batch`; `routes` has their new routes.
+        asked: keys whose owner must hand them over at the end of the batch.
+        touched: more keys, which their owner hands over if they have a record.
+        most: maximum number of keys that a task hands over in one batch; None for all.
 
     >>> Epoch().route_of('"de"')
     0
@@ -89,7 +88,7 @@ class Epoch:
         return self.routes.get(key, 0)
 
     def in_batch(self, batch: int) -> Epoch:
-        """What of it holds in a micro-batch: who arrives, and who is asked, in its own one alone.
+        """The epoch in a micro-batch: `arrivals` and `asked` hold in its own batch only.
 
         >>> epoch = Epoch(3, 7, {'"de"': 2}, asked=('"fr"',), touched=('"it"',))
         >>> epoch.in_batch(7) == epoch, epoch.in_batch(8).asked, epoch.in_batch(8).touched
@@ -98,7 +97,7 @@ class Epoch:
         return self if batch == self.batch else replace(self, arrivals={}, asked=())
 
     def to_json(self) -> str:
-        """One line of text that `parse_epoch` reads back.
+        """One line of JSON that `parse_epoch` reads.
 
         >>> parse_epoch(Epoch(3, 7, {'"de"': 2}).to_json()) == Epoch(3, 7, {'"de"': 2})
         True
@@ -120,17 +119,19 @@ class Epoch:
 
 @dataclass(frozen=True, slots=True)
 class Wish:
-    """Where keys shall be, and how their state goes there.
+    """Where keys must go, and how their state gets there.
 
     Attributes:
-        routes: key to route, hottest first; a key that is left out shall have route 0.
-        strategy: eager hands all state over in one batch; lazy a key's when a record of it comes;
-            hybrid too, and besides `share` keys in each batch.
-        share: keys that hybrid handoff asks for in a batch, and the most that a task hands over.
-        effective_batch: first micro-batch that any key is at its new place; None for soon.
+        routes: key to route, hottest first; keys that are left out get route 0.
+        strategy: eager hands over all keys in one batch; lazy hands over a key when it has a
+            record; hybrid does that, and hands over `share` more keys in each batch.
+        share: number of keys that hybrid handoff asks for in a batch, and the maximum that a task
+            hands over.
+        effective_batch: first micro-batch with keys in their new partitions; None for as soon as
+            possible.
 
     Raises:
-        InvalidInputError: an unknown strategy, a share below 1, or a route that is none.
+        InvalidInputError: the strategy or a route is invalid, or the share is below 1.
     """
 
     routes: Mapping[str, int] = field(default_factory=dict)
@@ -147,7 +148,7 @@ class Wish:
             message = f"share: must be 1 or more keys a batch, not {self.share}"
             raise InvalidInputError(message)
         for key, route in self.routes.items():
-            # An epoch with another one would fail its batch for ever.
+            # An epoch with an invalid route would fail its batch again and again.
             if type(route) is not int or not 0 <= route <= MAX_ROUTE:
                 message = (
                     f"routes: key {key!s:.80} must have a whole number from 0 to {MAX_ROUTE}, not "
@@ -156,7 +157,7 @@ class Wish:
                 raise InvalidInputError(message)
 
     def to_json(self) -> str:
-        """One line of text that `parse_wish` reads back.
+        """One line of JSON that `parse_wish` reads.
 
         >>> parse_wish(Wish({'"de"': 2}).to_json()) == Wish({'"de"': 2})
         True
@@ -172,10 +173,10 @@ class Wish:
 
 @dataclass(frozen=True, slots=True)
 class Export:
-    """What a successful task says of the state that it wrote down for others.
+    """The state that a successful task wrote for the new owners of its keys.
 
     Attributes:
-        batch: micro-batch that it was written at the end of.
+        batch: micro-batch at whose end it was written.
         partition: state partition of the task.
         file: name of the file; no two task attempts write to one.
         pieces: key to (offset, state_bytes) in the file.
@@ -188,17 +189,17 @@ class Export:
 
 
 def advance_epoch(epoch: Epoch, wish: Wish | None, exports: Iterable[Export], batch: int) -> Epoch:
-    """The epoch that a micro-batch is planned with.
+    """The epoch for the micro-batch that is planned now.
 
     Args:
-        epoch: that the batch before ran with.
-        wish: where keys shall be; None while nobody said: they stay.
-        exports: what successful tasks reported; only those of the batch before count, and of a
-            partition that two attempts reported, none does: which of them Spark keeps is unknown.
-        batch: number of the micro-batch that is planned now.
+        epoch: the epoch of the batch before.
+        wish: where keys must go; None to leave them where they are.
+        exports: what successful tasks reported. Only the batch before counts. If two attempts
+            reported one partition, neither counts, because it is unknown which one Spark keeps.
+        batch: number of the micro-batch.
 
     Returns:
-        A new epoch, or `epoch` itself where it says all there is to say.
+        A new epoch, or `epoch` itself if nothing changes.
 
     >>> first = advance_epoch(Epoch(), Wish({'"de"': 3}), (), 5)
     >>> first.asked, first.routes
@@ -225,7 +226,7 @@ def advance_epoch(epoch: Epoch, wish: Wish | None, exports: Iterable[Export], ba
             routes[key] = target
     routes = {key: route for key, route in routes.items() if route}
     pending: list[str] = []
-    # What is written down at the end of this batch is for the next one.
+    # State that is written at the end of this batch is for the next batch.
     if first is None or batch + 1 >= first:
         pending = [key for key, target in targets.items() if routes.get(key, 0) != target]
     asked, touched = _ask(pending, wish, epoch)
@@ -245,21 +246,21 @@ def advance_epoch(epoch: Epoch, wish: Wish | None, exports: Iterable[Export], ba
 def _ask(
     pending: Sequence[str], wish: Wish, before: Epoch
 ) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """Which keys are asked for in any case, and which if a record of theirs comes."""
+    """Which keys are asked for in any case, and which only if they have a record."""
     if wish.strategy == "eager":
         return tuple(pending), ()
     if wish.strategy == "lazy":
         return (), tuple(pending)
     first = 0
     if not frozenset(before.asked).isdisjoint(pending):
-        # Keys that are asked for in vain shall not hold up the others: all have their turn.
+        # Keys that are asked for in vain must not block the others, so all take turns.
         first = before.number * wish.share % len(pending)
     in_turn = [*pending[first:], *pending[:first]]
     return tuple(in_turn[: wish.share]), tuple(pending)
 
 
 def _accept(exports: Iterable[Export], batch: int) -> dict[str, Piece]:
-    """The state that was written down at the end of a batch, where it is certain whose counts."""
+    """The state written at the end of a batch, if it is certain which attempt counts."""
     of_partition: dict[int, set[str]] = {}
     fresh = [export for export in exports if export.batch == batch]
     for export in fresh:
@@ -276,7 +277,7 @@ def parse_epoch(text: str | bytes) -> Epoch:
     """Read an epoch that `Epoch.to_json` wrote.
 
     Raises:
-        InvalidInputError: it is not of that form.
+        InvalidInputError: the text has another form.
     """
     try:
         fields = json.loads(text)
@@ -287,7 +288,7 @@ def parse_epoch(text: str | bytes) -> Epoch:
         asked, touched = tuple(fields.pop("asked")), tuple(fields.pop("touched"))
         return Epoch(arrivals=arrivals, asked=asked, touched=touched, **fields)
     except (ValueError, TypeError, KeyError, AttributeError) as problem:
-        message = f"epoch: is not as it was written ({problem})"
+        message = f"epoch: is damaged or has another format ({problem})"
         raise InvalidInputError(message) from problem
 
 
@@ -295,10 +296,10 @@ def parse_wish(text: str | bytes) -> Wish:
     """Read a wish that `Wish.to_json` wrote.
 
     Raises:
-        InvalidInputError: it is not of that form.
+        InvalidInputError: the text has another form.
     """
     try:
         return Wish(**json.loads(text))
     except (ValueError, TypeError, AttributeError) as problem:
-        message = f"wish: is not as it was written ({problem})"
+        message = f"wish: is damaged or has another format ({problem})"
         raise InvalidInputError(message) from problem

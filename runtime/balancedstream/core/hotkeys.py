@@ -1,13 +1,13 @@
-"""Which keys are hot, in bounded memory: the Space-Saving sketch, weighed by cost.
+"""Which keys are hot, in bounded memory: the Space-Saving sketch, weighted by cost.
 
-Space-Saving is Metwally, Agrawal and El Abbadi's (ICDT 2005). Weighing a record by what it cost,
-rather than counting it, is our own design: a key is hot by the time that it takes. Each task has a
-sketch of its own, and a key is in one task's partition: what tasks report is put together as it is,
-within the bounds of each. Merging sketches would add to a key's error what every other one might
+Space-Saving is by Metwally, Agrawal and El Abbadi (ICDT 2005). The weight of a record is its cost
+rather than 1, which is our own design: the time that a key takes makes it hot. Each task has its
+own sketch, and a key is in the partition of one task, so the results of tasks are put side by side,
+each within its own bounds. Merging sketches would add to a key's error what every other sketch may
 have missed.
 
-Field libraries (`frequent_strings_sketch` of Apache DataSketches, on PyPI as `datasketches`) are
-native code that every executor would need; the core runs on the standard library alone.
+Existing libraries (`frequent_strings_sketch` of Apache DataSketches, on PyPI as `datasketches`) are
+native code that every executor would need; the core uses the standard library alone.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ from balancedstream.errors import InvalidInputError
 
 @dataclass(frozen=True, slots=True)
 class HotKey:
-    """What is known of one key's weight.
+    """The weight of one key, as far as it is known.
 
     Attributes:
-        key: as it was given to the sketch.
-        most: the true weight is not above this.
-        error: nor below `most` less this.
+        key: as given to the sketch.
+        most: upper bound on the true weight.
+        error: `most - error` is the lower bound.
     """
 
     key: bytes
@@ -37,7 +37,7 @@ class HotKey:
 
     @property
     def least(self) -> float:
-        """The weight that the key has for sure."""
+        """Lower bound on the true weight."""
         return self.most - self.error
 
 
@@ -46,21 +46,21 @@ class HotKeySketch:
 
     With W the sum of all weights so far, whatever their order:
 
-    - for each key that it holds, `least <= true weight <= most` and `error <= epsilon * W`;
-    - a key that it does not hold weighs at most `untracked_most`, which is `<= epsilon * W`;
-    - so it holds every key that weighs more than `epsilon * W`.
+    - for each key in it, `least <= true weight <= most` and `error <= epsilon * W`;
+    - any other key weighs at most `untracked_most`, which is `<= epsilon * W`;
+    - so it contains every key that weighs more than `epsilon * W`.
 
-    (Up to the rounding of floating-point sums; weights that are whole numbers have none.) It holds
-    at most `capacity` keys, whose own length it does not bound. The same updates in the same order
-    give the same sketch; a tie is decided by the key.
+    (Up to the rounding of floating-point sums; whole numbers have none.) It contains at most
+    `capacity` keys of any length. The same updates in the same order give the same sketch; the key
+    decides ties.
 
     Attributes:
-        epsilon: part of the whole weight that is too little to be told apart.
-        capacity: how many keys it holds at most, `ceil(1 / epsilon)`.
+        epsilon: fraction of the whole weight; a key with less may be missing.
+        capacity: maximum number of keys, `ceil(1 / epsilon)`.
         total: sum of all weights, in their unit.
 
     Raises:
-        InvalidInputError: epsilon is not above 0 and up to 1.
+        InvalidInputError: epsilon is not above 0 and at most 1.
 
     >>> sketch = HotKeySketch(epsilon=0.5)
     >>> for key, busy_s in ((b"de", 4.0), (b"fr", 1.0), (b"it", 2.0)):
@@ -80,7 +80,7 @@ class HotKeySketch:
         self.total = 0.0
         self._most: dict[bytes, float] = {}
         self._error: dict[bytes, float] = {}
-        # One entry a key; its weight may be outdated, and then it is too low.
+        # One entry a key; if its weight is outdated, it is too low.
         self._heap: list[tuple[float, bytes]] = []
 
     def __eq__(self, other: object) -> bool:
@@ -90,7 +90,7 @@ class HotKeySketch:
 
     @property
     def untracked_most(self) -> float:
-        """What a key that is not in the sketch can weigh at most."""
+        """Upper bound on the weight of a key that is not in the sketch."""
         if len(self._most) < self.capacity:
             return 0.0
         while self._heap[0][0] < self._most[self._heap[0][1]]:
@@ -99,7 +99,7 @@ class HotKeySketch:
         return self._heap[0][0]
 
     def update(self, key: bytes, weight: float) -> None:
-        """Add to a key's weight; in the long run O(log capacity).
+        """Add to a key's weight; amortized O(log capacity).
 
         Raises:
             InvalidInputError: the weight is negative or not finite.
@@ -120,7 +120,7 @@ class HotKeySketch:
         self._hold(key, error + weight, error)
 
     def top(self, count: int) -> list[HotKey]:
-        """The heaviest keys by `most`, heaviest first; fewer where it holds fewer.
+        """The heaviest keys by `most`, heaviest first; fewer if the sketch has fewer.
 
         Raises:
             InvalidInputError: the count is negative.
@@ -132,7 +132,7 @@ class HotKeySketch:
         return heapq.nsmallest(count, entries, key=_heaviest_first)
 
     def to_json(self) -> str:
-        """One line of ASCII that `parse_hot_keys` reads back; equal sketches give equal text.
+        """One line of ASCII that `parse_hot_keys` reads; equal sketches give equal text.
 
         >>> sketch = HotKeySketch(0.5)
         >>> sketch.update(b"de", 4.0)
@@ -153,10 +153,10 @@ class HotKeySketch:
 
 
 def parse_hot_keys(text: str | bytes) -> HotKeySketch:
-    """Read a sketch that `HotKeySketch.to_json` wrote; it goes on as if it had never been written.
+    """Read a sketch that `HotKeySketch.to_json` wrote; it continues exactly as the original.
 
     Raises:
-        InvalidInputError: it is not of that form.
+        InvalidInputError: the text has another form.
 
     >>> sketch = HotKeySketch(0.5)
     >>> sketch.update(b"de", 4.0)
@@ -173,9 +173,9 @@ def parse_hot_keys(text: str | bytes) -> HotKeySketch:
                 if len(sketch._most) == len(entries) <= sketch.capacity:
                     return sketch
     except (ValueError, TypeError) as problem:
-        message = f"hot keys: are no sketch as to_json writes it ({problem})"
+        message = f"hot keys: this is no sketch as to_json writes it ({problem})"
         raise InvalidInputError(message) from problem
-    message = "hot keys: are no sketch as to_json writes it"
+    message = "hot keys: this is no sketch as to_json writes it"
     raise InvalidInputError(message)
 
 

@@ -1,6 +1,6 @@
-"""Keys as text: the one form in which plans, reports and metrics name a key. Our own design.
+"""Keys as text: the form in which plans, reports and metrics name a key. Our own design.
 
-A key is written as JSON, so that a person can name it (`"de"`, `42`, `["de",7]` for a key of two
+A key is written as JSON, so that a person can type it (`"de"`, `42`, `["de",7]` for a key of two
 columns) and every value has one spelling.
 """
 
@@ -22,9 +22,9 @@ from balancedstream.errors import RefusedKeyError
 KeyNaming = Literal["plain", "hashed", "off"]
 
 HASHED = "#"
-"""Begins the name of a key that is told of hashed; no key's text does."""
+"""First character of the name of a hashed key; the text of a key never starts with it."""
 
-# `json.dumps` makes an encoder anew for each key.
+# `json.dumps` would create an encoder for each key.
 _encode = json.JSONEncoder(separators=(",", ":"), ensure_ascii=False).encode
 
 _SPECIAL = {"NaN": math.nan, "Infinity": math.inf, "-Infinity": -math.inf}
@@ -34,7 +34,7 @@ def write_key(value: object, key_type: KeyType) -> str:
     """Write a key as one line of JSON; equal keys give equal text.
 
     Args:
-        value: of the form that `routes.Primitive` describes; None for null.
+        value: as `key_types.Primitive` describes; None for null.
         key_type: its type.
 
     >>> write_key("de", Primitive("string"))
@@ -47,10 +47,10 @@ def write_key(value: object, key_type: KeyType) -> str:
 
 
 def read_key(text: str, key_type: KeyType) -> object:
-    """Read a key that `write_key` wrote, or a person.
+    """Read a key that `write_key` or a person wrote.
 
     Returns:
-        The value, of the form that `routes.spark_hash` takes.
+        The value, as `routes.spark_hash` takes it.
 
     Raises:
         RefusedKeyError: it is no JSON, or not a value of the type; the message names the key.
@@ -69,11 +69,11 @@ def read_key(text: str, key_type: KeyType) -> object:
 
 
 def name_key(text: str, naming: KeyNaming) -> str | None:
-    """The name under which a key is told of outside its job.
+    """The name of a key outside its job.
 
     Args:
         text: the key as `write_key` writes it.
-        naming: plain is the text; hashed the beginning of its SHA-256, which no text is; off none.
+        naming: plain is the text, hashed the start of its SHA-256 after `HASHED`, off no name.
 
     >>> name_key('"de"', "plain"), name_key('"de"', "hashed"), name_key('"de"', "off")
     ('"de"', '#fa20977256dfdd5a', None)
@@ -123,7 +123,7 @@ def _read(value: object, key_type: KeyType) -> object:
         case Primitive("double"), int() if not isinstance(value, bool):
             return float(value)
         case Primitive("float"), int() | float() if not isinstance(value, bool):
-            # As near as the column's 32 bits come to what a person wrote.
+            # The 32-bit number closest to what a person wrote.
             (narrow,) = struct.unpack("<f", struct.pack("<f", float(value)))
             return narrow
         case Primitive("binary"), str():
@@ -146,7 +146,7 @@ def _read(value: object, key_type: KeyType) -> object:
 
 
 def freeze_key(value: object) -> object:
-    """A key that a dictionary finds again: lists as tuples, one NaN, one zero.
+    """A key that a dictionary can find: lists become tuples, with one NaN and one zero.
 
     >>> freeze_key(["a", float("nan")]) == freeze_key(["a", float("nan")])
     True

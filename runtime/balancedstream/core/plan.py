@@ -1,7 +1,7 @@
 r"""The versioned plan, and the driver's answer.
 
-A plan says all there is to say, so only the newest counts, and one that was lost does no harm.
-Reconfiguration prepared ahead of time is the published idea of the latency-conscious systems;
+A plan is complete, so only the newest one counts, and a lost one does no harm. Preparing a
+reconfiguration ahead of time is the published idea of latency-conscious systems (Megaphone);
 epochs, format and limits are our own design:
 
     {"epoch": 7, "effective_batch": 120, "executors": ["1", "4"], "strategy": "budgeted",
@@ -30,9 +30,9 @@ MAX_KEY_PLACEMENTS = 4096
 UNPLACED = -1
 
 NEW_EXECUTOR = "+"
-"""Begins the id of an executor that is to be started: its real id is not known before."""
+"""First character of the id of an executor that must be started: its real id is not known yet."""
 
-# The largest integer that every JSON reader keeps exact.
+# The largest integer that every JSON reader reads exactly.
 _MAX_INTEGER = 2**53 - 1
 
 # Spark numbers partitions with an integer.
@@ -41,12 +41,12 @@ _MAX_PARTITION = 2**31 - 2
 
 @dataclass(frozen=True, slots=True)
 class KeyPlacement:
-    """One key that goes to a state partition of choice; the driver finds the route.
+    """The state partition of one key; the driver finds the route.
 
     Attributes:
         query: the query's stable name or id.
         key: the key as text; see `keys.write_key`.
-        partition: where it shall be, 0-based.
+        partition: where it must be, 0-based.
     """
 
     query: str
@@ -56,19 +56,19 @@ class KeyPlacement:
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """What shall be.
+    """Where partitions and keys must be, and how many executors there must be.
 
     Attributes:
         epoch: from 1; a newer plan has a higher one.
-        executors: ids, each once; `placement` points into them. There shall be as many executors
-            as this has; ids that begin with `+` stand for those still to be started.
-        placement: (query, operator) to an index into `executors` for each partition, -1 where
-            Spark may choose.
-        strategy: how the moves are spread over batches, one of `policy.STRATEGIES`.
+        executors: ids, each once; `placement` refers to their positions. Their number is the number
+            of executors to run; an id that starts with `+` stands for one to start.
+        placement: (query, operator) to a position in `executors` for each partition; -1 lets Spark
+            choose.
+        strategy: how moves are split over batches, one of `policy.STRATEGIES`.
         batch_size: moves in each batch under the strategy `batched`.
-        budget_s: seconds that loading moved state may add to one batch under `budgeted`.
-        key_placements: keys that shall not be where Spark's hash sends them, at most 4,096.
-        effective_batch: first micro-batch it is for; None for as soon as possible.
+        budget_s: seconds that the restore of moved state may add to one batch under `budgeted`.
+        key_placements: keys that must not be where Spark's hash sends them, at most 4,096.
+        effective_batch: first micro-batch that runs with it; None for as soon as possible.
 
     Raises:
         InvalidInputError: a value of the wrong type or out of range; the message names the field.
@@ -106,7 +106,7 @@ class Plan:
             if section == MigrationPolicy.name and not knob.fits(getattr(self, name)):
                 _refuse(f"plan.{name}", knob.allowed, getattr(self, name))
         _check_key_placements(self.key_placements)
-        # Their order says nothing, so plans that differ in it only are equal.
+        # Their order has no meaning, so plans that differ only in it are equal.
         placements = tuple(sorted(self.key_placements, key=_name_placement))
         object.__setattr__(self, "key_placements", placements)
 
@@ -151,10 +151,10 @@ class Plan:
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """What a driver says of the plans it was given.
+    """The driver's answer to plans.
 
     Attributes:
-        epoch: of the plan in force; 0 before the first.
+        epoch: of the plan that the driver follows; 0 before the first.
         refused: why the last plan was refused; empty if it was accepted.
 
     Raises:
@@ -182,14 +182,13 @@ class Answer:
 
 
 def check_order(plan: Plan, newest: Plan | None) -> None:
-    """Refuse a plan that is older than the newest one accepted, or another one of its epoch.
+    """Refuse a plan that is older than the newest accepted one, or differs from it in one epoch.
 
-    The newest plan wins whatever came in between, so plans that are delayed, repeated or reordered
-    end in the same placement.
+    The newest plan always wins, so delayed, repeated or reordered plans lead to the same placement.
 
     Raises:
         StalePlanError: the newest plan has a higher epoch.
-        PlanConflictError: the newest plan has the same epoch and says something else.
+        PlanConflictError: the newest plan has the same epoch and another content.
 
     >>> check_order(Plan(2, ("a",), {}, "fluid"), Plan(1, ("a",), {}, "fluid"))
     """
@@ -212,8 +211,8 @@ def parse_plan(text: str | bytes) -> Plan:
     """Read a plan.
 
     Raises:
-        InvalidInputError: no JSON object, an unknown or missing field, a wrong type, a value out
-            of range; the message names the field.
+        InvalidInputError: this is no JSON object, a field is unknown, missing or of the wrong type,
+            or a value is out of range; the message names the field.
         PlanTooLargeError: more than 512 KiB, or more key placements than a plan may have.
 
     >>> parse_plan(Plan(3, ("a",), {("q", 0): (0,)}, "fluid").to_json()).epoch
@@ -271,7 +270,7 @@ def _read(what: str, text: str | bytes) -> object:
     try:
         return json.loads(text, object_pairs_hook=_without_repeats, parse_constant=_no_constant)
     except (ValueError, RecursionError) as problem:
-        message = f"{what}: is no readable JSON ({problem}); nothing changed"
+        message = f"{what}: is no valid JSON ({problem}); nothing changed"
         raise InvalidInputError(message) from problem
 
 
@@ -288,13 +287,13 @@ def _without_repeats(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     names = dict(pairs)
     if len(names) < len(pairs):
         repeated = next(name for name, count in Counter(n for n, _ in pairs).items() if count > 1)
-        message = f"field {repeated} stands there twice"
+        message = f"field {repeated} appears twice"
         raise ValueError(message)
     return names
 
 
 def _no_constant(name: str) -> NoReturn:
-    message = f"{name} is no JSON number"
+    message = f"{name} is no number in JSON"
     raise ValueError(message)
 
 
@@ -328,9 +327,9 @@ def _array(path: str, value: object) -> tuple[Any, ...]:
 
 
 def _operator_id(path: str, name: str) -> int:
-    # The one spelling of each number: two spellings would be two entries for one operator.
+    # Each number has one spelling: two spellings would be two entries for one operator.
     if not (name.isascii() and name.isdecimal() and len(name) <= 16 and str(int(name)) == name):
-        _refuse(path, "named by an operator id", name)
+        _refuse(path, "an operator id", name)
     return int(name)
 
 
@@ -363,7 +362,7 @@ def _name_placement(placed: KeyPlacement) -> tuple[str, str]:
 
 def _check_name(path: str, value: object) -> None:
     if not isinstance(value, str) or not value:
-        _refuse(path, "a text that is not empty", value)
+        _refuse(path, "text that is not empty", value)
 
 
 def _check_integer(path: str, value: object, least: int, most: int = _MAX_INTEGER) -> None:

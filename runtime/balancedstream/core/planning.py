@@ -1,7 +1,7 @@
-"""From a decision to the next plan: what both homes, embedded and Kubernetes, hand to the engine.
+"""From a decision to the next plan, the same embedded in the driver and in Kubernetes.
 
-Our own design. A plan says all there is to say: where every measured partition shall run, also
-those that stay, and which executors there shall be.
+Our own design. A plan is complete: it says where every measured partition must run, also those that
+stay, and which executors there must be.
 """
 
 from __future__ import annotations
@@ -27,21 +27,21 @@ def propose(
     key_placements: Iterable[KeyPlacement] = (),
     settling: Collection[str] = (),
 ) -> Plan | None:
-    """The plan that realizes a decision, or None where it asks for no change.
+    """The plan that realizes a decision; None if nothing changes.
 
-    Executors to be removed are those with the least state; their partitions are placed on the
-    others by the same plan.
+    The executors with the least state are removed; the same plan places their partitions on the
+    others.
 
     Args:
         epoch: of the new plan.
-        observation: that was decided on.
-        decision: what `decide` made of it.
-        policy: that it was made with.
-        wanted: operators whose last moves are still under way, with the executor that each moving
-            partition shall go to; they get no new moves.
-        key_placements: of the plan before; a key keeps its place until it gets another, or until a
-            plan has no room for more and the key is no longer hot.
-        settling: queries whose keys are on their way; they get no new places.
+        observation: the input of the decision.
+        decision: what `decide` returned.
+        policy: the policy of the decision.
+        wanted: operators whose last moves are still under way, with the target executor of each
+            moving partition; they get no new moves.
+        key_placements: of the plan before. A key keeps its place until it gets another one, or
+            until a plan has no more room and the key is no longer hot.
+        settling: queries with keys that have not arrived yet; they get no new key placements.
 
     >>> from balancedstream.core.observations import TaskSample
     >>> tasks = tuple(TaskSample("q", 0, p, 1, "a", 1.0, 5, 0, 9.0) for p in range(4))
@@ -63,14 +63,14 @@ def propose(
     new = [f"{NEW_EXECUTOR}{n}" for n in range(1, count - len(live) + 1)]
     executors = (*live, *new)
     index = {executor: i for i, executor in enumerate(executors)}
-    # Decided on the loads that key moves lead to, which are not made.
+    # These were decided on the loads after key moves that are not made.
     void = {key for key, found in decision.keys.items() if found.moves and key[0] in settling}
     partition_of = {(placed.query, placed.key): placed.partition for placed in key_placements}
     for key, assignment in decision.keys.items():
         if policy.balance.mode == "auto" and key[0] not in settling and key not in wanted:
             acts = acts or bool(assignment.moves)
             partition_of |= {(key[0], move.key): move.target for move in assignment.moves}
-    # A plan has room for so many; those of unknown load, which are no longer hot, go home first.
+    # A plan has limited room; keys of unknown load, which are no longer hot, are dropped first.
     hot = {(key[0], load.key) for key, loads in decision.key_loads.items() for load in loads}
     places = sorted(partition_of, key=hot.__contains__)[-MAX_KEY_PLACEMENTS:]
     placement = {}
@@ -79,7 +79,7 @@ def propose(
         owners.update(wanted.get(key, {}))
         for move in decision.balance[key].moves:
             balances = policy.balance.mode == "auto" and key not in wanted and key not in void
-            # A victim's partitions must go, whatever is thought of balancing.
+            # The partitions of a removed executor must go, even without balancing.
             if balances or owners[move.partition] in victims:
                 acts = True
                 owners[move.partition] = move.target
@@ -103,7 +103,7 @@ def propose(
 def choose_victims(
     loads: Mapping[OperatorKey, OperatorLoad], executors: Collection[str], count: int
 ) -> list[str]:
-    """The `count` executors whose state is cheapest to hand over, cheapest first; none below 1.
+    """The `count` executors with the least state, least first; none if `count` is below 1.
 
     >>> load = OperatorLoad((1,), {}, {}, {0: 90, 1: 10}, {0: "a", 1: "b"}, {})
     >>> choose_victims({("q", 0): load}, ["a", "b"], 1)

@@ -33,13 +33,13 @@ import scala.Tuple2;
 import scala.jdk.javaapi.CollectionConverters;
 
 /**
- * Collects what each state partition's task cost in each micro-batch, and keeps partitions where
- * they were placed. Compiled at start-up inside the driver by Janino, the compiler that Spark ships
- * for its own generated code: a listener in Python would cost a round trip per event.
+ * Collects the cost of each state partition's task in each micro-batch, and keeps partitions where
+ * they were placed. At start-up the driver compiles it with Janino, the compiler that Spark ships
+ * for its generated code: a listener in Python would cost a round trip per event.
  *
- * <p>Events come in order on one thread of the listener bus, so a batch's progress event comes
- * after the end of all of its tasks and before the next batch is planned: the one moment at which
- * a placement can be asserted without a running task overwriting it.
+ * <p>Events arrive in order on one thread of the listener bus. The progress event of a batch comes
+ * after all of its tasks end and before the next batch is planned: only at that moment can a
+ * placement be asserted without a running task overwriting it.
  *
  * <p>Janino knows neither lambdas nor type inference; hence the casts.
  */
@@ -70,7 +70,7 @@ public final class BatchListener extends SparkListener {
     long fromBatch;
   }
 
-  /** With several queries there may never be a moment between the batches of all of them. */
+  /** With several queries, there may be no moment at which none of them runs a batch. */
   private static final int MAX_EDGES_TO_WAIT = 5;
 
   private final StateStoreCoordinatorRef coordinator;
@@ -91,14 +91,14 @@ public final class BatchListener extends SparkListener {
     this.backend = backend;
   }
 
-  /** The next event as JSON, or null when none came in time. */
+  /** The next event as JSON; null if none came in time. */
   public String next(long timeoutMs) throws InterruptedException {
     return (String) events.poll(timeoutMs, TimeUnit.MILLISECONDS);
   }
 
   /**
-   * Wants the partitions of an operator on the named executors ("" = no wish), from a batch on.
-   * `executors` and `stores` are comma-separated: one string costs one round trip at any size.
+   * Asks for the partitions of an operator to run on these executors ("" for any), from a batch
+   * on. `executors` and `stores` are comma-separated: a string of any size is one round trip.
    */
   public synchronized void place(
       String runId, long operator, String stateRoot, String stores, String executors, long fromBatch,
@@ -112,21 +112,21 @@ public final class BatchListener extends SparkListener {
     assertWishes(runId, nextBatch);
   }
 
-  /** Forgets what was wanted of a query. */
+  /** Forgets the placement of a query. */
   public synchronized void release(String runId) {
     wishes.remove(runId);
   }
 
   /**
-   * Lets an executor go when no batch is under way: until its end, a batch reads the shuffle output
-   * that the executor wrote, and whoever knows where that was would look for it in vain.
+   * Retires an executor when no batch runs: until it ends, a batch reads the shuffle output that
+   * the executor wrote, and could no longer find it.
    */
   public synchronized void retire(String executor) {
     leaving.put(executor, Integer.valueOf(0));
     if (stages.isEmpty()) decommission(leaving.keySet());
   }
 
-  /** Between two batches of one query: lets those go that no other query's batch needs. */
+  /** Between two batches of one query: retires executors that no other query's batch needs. */
   private void retireAtEdge() {
     List due = new ArrayList();
     Iterator it = leaving.entrySet().iterator();
@@ -177,7 +177,7 @@ public final class BatchListener extends SparkListener {
     if (e.properties() == null) return;
     String batch = e.properties().getProperty("streaming.sql.batchId");
     String runId = (String) runs.get(e.properties().getProperty("sql.streaming.queryId"));
-    // Of a query that began before this listener, only the job group tells, which is also the user's.
+    // For a query that started before this listener, only the job group says; users may set it too.
     if (runId == null) runId = e.properties().getProperty("spark.jobGroup.id");
     if (batch == null || runId == null) return;
     Iterator it = CollectionConverters.asJava(e.stageInfos()).iterator();
@@ -281,9 +281,9 @@ public final class BatchListener extends SparkListener {
     }
   }
 
-  /** The batch's rows as JSON; notes where each partition ran. */
+  /** The batch's rows as JSON; remembers where each partition ran. */
   private String resolve(String runId, List rows) {
-    Map first = new HashMap(); // stage/operator -> its first task index, where a union shifts it
+    Map first = new HashMap(); // stage/operator -> its first task index, if a union shifts it
     for (int i = 0; i < rows.size(); i++) {
       TaskRow row = (TaskRow) rows.get(i);
       if (row.stageTasks == row.operator.partitions) continue;
@@ -307,7 +307,7 @@ public final class BatchListener extends SparkListener {
     return json.toString();
   }
 
-  /** Tells the coordinator of every partition that did not last run where it is wanted. */
+  /** Tells the coordinator about every partition that last ran on another executor than wanted. */
   private void assertWishes(String runId, long nextBatch) {
     Map ofRun = (Map) wishes.get(runId);
     if (ofRun == null) return;

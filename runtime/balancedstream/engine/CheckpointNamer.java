@@ -13,11 +13,11 @@ import org.apache.spark.sql.execution.streaming.runtime.StreamingQueryWrapper;
 import org.apache.spark.sql.streaming.StreamingQueryListener;
 
 /**
- * Tells every task of a streaming query its query's label, run and checkpoint, by local properties,
- * and the sources of a balanced one its checkpoint, by a file.
+ * Gives every task of a streaming query the query's name, run and checkpoint in local properties,
+ * and the sources of a balanced query its checkpoint in a file.
  *
- * <p>Spark calls a listener of the session on the query's own thread before the first batch is
- * planned, and each job takes the thread's local properties along.
+ * <p>Spark calls a listener of the session on the query's own thread before it plans the first
+ * batch, and each job inherits the thread's local properties.
  */
 public final class CheckpointNamer extends StreamingQueryListener {
   private final SparkSession session;
@@ -53,7 +53,7 @@ public final class CheckpointNamer extends StreamingQueryListener {
     tellSources(query.analyzedPlan(), root, event.runId().toString());
   }
 
-  /** Spark starts the sources after this call, so that they can refuse a checkpoint. */
+  /** Spark starts the sources after this call, so they can refuse a checkpoint. */
   private void tellSources(LogicalPlan plan, String root, String runId) {
     scala.collection.Iterator leaves = plan.collectLeaves().iterator();
     while (leaves.hasNext()) {
@@ -66,7 +66,7 @@ public final class CheckpointNamer extends StreamingQueryListener {
             Files.write(draft, root.getBytes("UTF-8"));
             Files.move(draft, Paths.get(folder, file), StandardCopyOption.ATOMIC_MOVE);
           } catch (IOException error) {
-            // Spark logs it. The tasks of the first batch refuse a checkpoint as well.
+            // Spark logs it. The tasks of the first batch can refuse the checkpoint too.
             throw new RuntimeException(error);
           }
         }

@@ -1,1 +1,1 @@
-"""The only package that touches Spark's internals."""
+"""The Spark application: the only package that uses Spark's private API."""

@@ -1,4 +1,4 @@
-"""The self-test at start-up: what can be done with this Spark."""
+"""The self-test at start-up: what works with this version of Spark."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ TESTED_VERSIONS = ("4.2", "4.3")
 
 @dataclass(frozen=True)
 class Capabilities:
-    """What was found to work, and a sentence for each thing that was not.
+    """What works, and a sentence for each thing that does not.
 
     Attributes:
         placement: tasks can be measured and partitions placed.
-        problems: sentences for the user, empty when all is well.
-        listener: the listener in the driver's JVM, None where there is none.
+        problems: sentences for the user; empty if everything works.
+        listener: the listener in the driver's JVM; None if it could not start.
     """
 
     placement: bool
@@ -29,12 +29,12 @@ class Capabilities:
 
 
 def check_capabilities(spark: SparkSession) -> Capabilities:
-    """Tries each private API once, on a query that does not exist, and reports what it found."""
+    """Tries each private API once, with a query that does not exist."""
     problems = []
     version = spark.version
     if ".".join(version.split(".")[:2]) not in TESTED_VERSIONS:
         tested = " and ".join(TESTED_VERSIONS)
-        problems.append(f"Spark {version} was never tested with balancedstream; {tested} were.")
+        problems.append(f"Spark {version} is not tested with balancedstream; {tested} are.")
     listener = None
     placement = False
     try:
@@ -43,9 +43,9 @@ def check_capabilities(spark: SparkSession) -> Capabilities:
     except Py4JError as error:
         first_line = str(error).strip().splitlines()[0]
         problems.append(
-            f"Placement is not possible with Spark {version} ({first_line}). "
-            "The job runs on, unbalanced; no data is at risk. "
-            f"Use PySpark {' or '.join(TESTED_VERSIONS)} to have it balanced."
+            f"Placement does not work with Spark {version} ({first_line}). "
+            "The job runs on without balancing; no data is at risk. "
+            f"Use PySpark {' or '.join(TESTED_VERSIONS)} to balance it."
         )
     backend = spark.sparkContext._jsc.sc().schedulerBackend().getClass().getName()
     if backend.endswith("LocalSchedulerBackend"):
@@ -58,7 +58,7 @@ def check_capabilities(spark: SparkSession) -> Capabilities:
 
 
 def _try_placement(spark: SparkSession) -> bool:
-    """Whether a store that is reported active somewhere is found there."""
+    """Whether Spark finds a state store where it was reported active."""
     jvm: Any = spark._jvm
     state = jvm.org.apache.spark.sql.execution.streaming.state
     run_id = jvm.java.util.UUID.randomUUID()

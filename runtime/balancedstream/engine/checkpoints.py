@@ -1,4 +1,4 @@
-"""Tells tasks and sources of streaming queries where their query's checkpoint is."""
+"""Gives the tasks and sources of streaming queries the location of their checkpoint."""
 
 from __future__ import annotations
 
@@ -16,22 +16,22 @@ from balancedstream.workers.names import (
     RUN_PROPERTY,
 )
 
-_told: weakref.WeakSet[SparkSession] = weakref.WeakSet()
+_published: weakref.WeakSet[SparkSession] = weakref.WeakSet()
 
 
 def publish_checkpoints(spark: SparkSession) -> None:
-    """From now on, every task of a query that this session starts has these properties.
+    """Sets our local properties for every task of the queries that this session starts from now on.
 
-    And every source with a mailbox finds the location in it.
+    Every source with a mailbox finds the location of the checkpoint in it.
 
     Raises:
-        py4j.protocol.Py4JError: this Spark lacks a class or a method that is needed.
+        py4j.protocol.Py4JError: this version of Spark has no such class or method.
     """
-    if spark in _told:
+    if spark in _published:
         return
     session: Any = spark._jsparkSession
     properties = CHECKPOINT_PROPERTY, QUERY_NAME_PROPERTY, RUN_PROPERTY
     files = MAILBOX_OPTION, LOCATION_FILE
     listener = compile_class(spark, "CheckpointNamer", session, *properties, *files)
     session.streams().addListener(listener)
-    _told.add(spark)
+    _published.add(spark)

@@ -1,4 +1,4 @@
-"""The only place that asks Spark where state partitions run, and that moves them."""
+"""One Spark application: where its state partitions run, and how they move."""
 
 from __future__ import annotations
 
@@ -30,14 +30,14 @@ from balancedstream.engine.events import (
 log = logging.getLogger(__name__)
 
 AS_SOON_AS_POSSIBLE = 2**62
-"""Stands for "the next batch, whichever that is" where a batch number is asked for."""
+"""A batch number that stands for "the next batch"."""
 
 UNNAMED_STORE = "default"
 
 
 @dataclass
 class _Query:
-    """What is remembered of a running query."""
+    """A running query."""
 
     label: str
     run_id: str
@@ -50,12 +50,12 @@ class _Query:
 
 
 class SparkEngine:
-    """One Spark application: measures its stateful operators, places partitions, sizes it.
+    """Measures the stateful operators of an application, places partitions, sets its size.
 
-    Every method may be called from any thread, but `wait` from one at a time.
+    Any thread may call any method, but only one at a time may call `wait`.
 
     Args:
-        spark: a running session; all sessions of the same application are seen.
+        spark: a running session; all sessions of its application are included.
     """
 
     def __init__(self, spark: SparkSession) -> None:
@@ -70,11 +70,11 @@ class SparkEngine:
         self._listener: Any = self.capabilities.listener
 
     def executors(self) -> dict[str, int]:
-        """Live executors that take work, id to cores; those that drain are left out."""
+        """Live executors that take work, id to cores; without those that drain."""
         return {e: c for e, c in self._cores.items() if e not in self._draining}
 
     def wait(self, timeout_s: float) -> Event | None:
-        """The next event, or None when none came in time."""
+        """The next event; None if none came in time."""
         text = self._listener.next(int(timeout_s * 1000))
         return self._parse(json.loads(text)) if text else None
 
@@ -86,17 +86,17 @@ class SparkEngine:
         *,
         from_batch: int | None = None,
     ) -> None:
-        """Wants partitions of an operator to run on the named executors, until told otherwise.
+        """Asks for partitions of an operator to run on the given executors, until the next call.
 
-        The wish is asserted at every batch's end until the tasks are there (Spark's
-        `StateStoreCoordinator` is told that the store is active on the target). It is a hint:
-        wherever a task runs, the result is right. A new call replaces the operator's wishes.
+        The placement is asserted at the end of every batch until the tasks run there: Spark's
+        `StateStoreCoordinator` is told that the store is active on the target. This is a hint; the
+        result is right wherever a task runs. A new call replaces the operator's placement.
 
         Args:
             query: name or id of the query.
             operator: the operator's `StatefulOperator.id`.
-            targets: partition to executor id; partitions left out are left alone.
-            from_batch: the first batch that shall see the placement; None means the next one.
+            targets: partition to executor id; Spark chooses for partitions that are left out.
+            from_batch: the first batch with the placement; None for the next one.
         """
         run = self._find(query)
         if run is None:
@@ -118,41 +118,41 @@ class SparkEngine:
             )
 
     def set_executor_count(self, count: int) -> bool:
-        """Asks the cluster manager for `count` executors in all; never stops a running one.
+        """Asks the cluster manager for `count` executors in total; never stops a running one.
 
         Returns:
-            False when the cluster manager refused the request.
+            False if the cluster manager refused the request.
         """
         nothing = self._jvm.scala.Predef.Map().empty()
         self._asked = True
         return bool(self._context.requestTotalExecutors(count, 0, nothing))
 
     def is_connection_lost(self, error: Exception) -> bool:
-        """Whether an error means that the application is gone."""
+        """Whether an error means that the application ended."""
         return is_connection_lost(error)
 
     def drain(self, executor: str) -> None:
-        """Takes an executor out of `executors()`, so that nothing more is placed on it."""
+        """Takes an executor out of `executors()`, so that nothing new is placed on it."""
         self._draining.add(executor)
 
     def remove_executor(self, executor: str) -> None:
         """Retires an executor through Spark's decommissioning, between two batches.
 
-        It takes no new task, hands its shuffle blocks to its peers and leaves; so nothing is
-        computed again. Place its partitions elsewhere first. With several queries whose batches
-        never leave a gap, it leaves after a few batches all the same.
+        It takes no new task, copies its shuffle blocks to its peers and leaves, so nothing is
+        computed again. Place its partitions elsewhere first. If the batches of several queries
+        leave no gap, it leaves after a few batches.
         """
-        # Spark lowers the number asked for by one, and takes one that was never asked for as zero:
-        # nothing that dies later would be replaced.
+        # Spark lowers the requested number by one, and a number that was never requested counts
+        # as 0: then no executor that is lost later would be replaced.
         if not self._asked:
             self.set_executor_count(len(self._cores))
         self.drain(executor)
         self._listener.retire(executor)
 
     def set_locality_wait_s(self, wait_s: float) -> None:
-        """How long a task waits for the executor that holds its state, from the next stage on.
+        """Sets how long a task waits for the executor with its state, from the next stage on.
 
-        Spark reads `spark.locality.wait.process` anew for each stage (`TaskSetManager`).
+        Spark reads `spark.locality.wait.process` for each stage (`TaskSetManager`).
         """
         self._context.conf().set("spark.locality.wait.process", f"{int(wait_s * 1000)}ms")
 
@@ -160,10 +160,10 @@ class SparkEngine:
         return next((q for q in self._queries.values() if q.label == query), None)
 
     def _store_names(self, run: _Query, operator: int) -> str:
-        """Comma-separated names of the stores that each partition of an operator has.
+        """Comma-separated names of the state stores in each partition of an operator.
 
-        A join keeps several stores a partition, each in a folder of its own (Spark's
-        `StateStoreId.storeCheckpointLocation`); every other operator has the unnamed one.
+        A join has several stores a partition, each in its own folder (Spark's
+        `StateStoreId.storeCheckpointLocation`); any other operator has the unnamed one.
         """
         if operator not in run.stores:
             path = self._jvm.org.apache.hadoop.fs.Path(f"{run.state_roots[operator]}/{operator}/0")
@@ -240,7 +240,7 @@ def _group_operators(
     rows: Sequence[Sequence[Any]],
     before: tuple[StatefulOperator, ...],
 ) -> tuple[StatefulOperator, ...]:
-    """Operators that ran in the same tasks, as one each; those unseen stay as they were."""
+    """Operators grouped by the tasks that they share; those without tasks stay as they were."""
     by_task: dict[tuple[int, int], set[int]] = defaultdict(set)
     for operator, stage, index, *_ in rows:
         by_task[stage, index].add(operator)
@@ -266,8 +266,8 @@ def _sum_tasks(
 ) -> tuple[TaskSample, ...]:
     """One sample per operator and partition: a batch may run a stage more than once.
 
-    Spark times the opening of a store in every batch; only where the partition ran elsewhere
-    before was that a load from the checkpoint.
+    Spark measures how long a store takes to open in every batch; it is a restore from the
+    checkpoint only if the partition ran on another executor before.
     """
     leads = {i: o.id for o in operators for i in o.ids}
     last: dict[tuple[int, int], TaskSample] = {}
@@ -283,7 +283,7 @@ def _sum_tasks(
             partition=partition,
             batch=batch,
             executor=executor,
-            # An operator that shares the task adds state, but no time of its own.
+            # An operator that shares the task adds its state, but no time.
             busy_s=(busy / 1000 if own else 0.0) + (before.busy_s if before else 0.0),
             records=(records if own else 0) + (before.records if before else 0),
             state_bytes=size + (before.state_bytes if before and not own else 0),
@@ -294,7 +294,7 @@ def _sum_tasks(
 
 
 def count_backlog(sources: Sequence[Mapping[str, Any]]) -> float | None:
-    """Rows that wait at the sources, where they say so: Kafka's latest minus processed offsets.
+    """Rows that wait at the sources: Kafka's latest minus processed offsets; None if unknown.
 
     >>> count_backlog([{"latestOffset": {"t": {"0": 9, "1": 5}}, "endOffset": {"t": {"0": 4}}}])
     10.0
@@ -315,5 +315,5 @@ def count_backlog(sources: Sequence[Mapping[str, Any]]) -> float | None:
 
 
 def is_connection_lost(error: BaseException) -> bool:
-    """Whether a call failed because the JVM is gone, as after `spark.stop()`."""
+    """Whether a call failed because the JVM ended, as after `spark.stop()`."""
     return isinstance(error, Py4JError | ConnectionError | OSError)

@@ -1,4 +1,4 @@
-"""What the engine reports, in the order in which Spark says it."""
+"""The events that the engine reports, in Spark's order."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from balancedstream.core.observations import BatchSample, TaskSample
 
 @dataclass(frozen=True, slots=True)
 class StatefulOperator:
-    """A stateful operator of a running query; operators that share their tasks count as one.
+    """A stateful operator of a running query; those that share their tasks count as one.
 
     Attributes:
-        ids: Spark's operator ids, lowest first; the first one names the operator.
+        ids: Spark's operator ids, lowest first; the first one is the id of the group.
         name: Spark's name of the first one, such as `StateStoreSave`.
         partitions: number of state partitions.
     """
@@ -32,8 +32,8 @@ class QueryStarted:
     """A streaming query began.
 
     Attributes:
-        query: its name, or its id where it has none.
-        run_id: of this start.
+        query: its name, or its id if it has no name.
+        run_id: id of this start.
         named: whether it has a name.
     """
 
@@ -52,8 +52,8 @@ class BatchFinished:
         tasks: one sample per operator and state partition.
         operators: every stateful operator seen in the query so far.
         moved_partitions: partitions that ran on another executor than in the batch before.
-        in_rocksdb: whether the checkpoint keeps its state in RocksDB; Spark fixes the kind of
-            store when it makes a checkpoint, whatever the session asks for later.
+        in_rocksdb: whether the checkpoint keeps state in RocksDB. Spark fixes the kind of store
+            when it creates a checkpoint; later settings of the session do not change it.
     """
 
     query: str
@@ -73,7 +73,7 @@ class BatchFinished:
 
 @dataclass(frozen=True, slots=True)
 class QueryEnded:
-    """A query stopped; `error` is Spark's message, or None when it was stopped on purpose."""
+    """A query stopped; `error` is Spark's message, or None if it was stopped on purpose."""
 
     query: str
     error: str | None
@@ -106,7 +106,7 @@ class TaskFailed:
 
 @dataclass(frozen=True, slots=True)
 class ApplicationEnded:
-    """The Spark session is over; nothing more will be reported."""
+    """The Spark session ended; no more events follow."""
 
 
 Event = (

@@ -1,4 +1,4 @@
-"""Finds the Java that Spark will run on, before Spark fails without saying so."""
+"""Finds the Java for Spark, before Spark fails without a clear message."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from pathlib import Path
 from balancedstream.errors import BalancedStreamError
 
 MIN_VERSION = 17
-"""What Spark 4 needs."""
+"""The oldest version that Spark 4 runs on."""
 
 INSTALL_HINTS = {
     "Linux": (
@@ -29,7 +29,7 @@ class JavaMissingError(BalancedStreamError):
 
 
 def check_java() -> Path:
-    """The `java` that Spark will use: that of JAVA_HOME, or the first on the PATH.
+    """The `java` that Spark will use: the one in JAVA_HOME, or the first on the PATH.
 
     Raises:
         JavaMissingError: there is none, or it is older than 17.
@@ -37,9 +37,9 @@ def check_java() -> Path:
     home = os.environ.get("JAVA_HOME")
     found = str(Path(home) / "bin" / "java") if home else shutil.which("java")
     hint = INSTALL_HINTS.get(platform.system(), "install a Java runtime, version 17 or newer")
-    todo = f"Nothing was started. Please {hint}, or set JAVA_HOME to one that is there."
+    todo = f"Nothing was started. Please {hint}, or set JAVA_HOME to an installed one."
     if found is None or not Path(found).exists():
-        where = f"JAVA_HOME={home} holds no bin/java" if home else "there is no `java` on the PATH"
+        where = f"JAVA_HOME={home} has no bin/java" if home else "there is no `java` on the PATH"
         message = f"Spark needs Java {MIN_VERSION} or newer, and {where}. {todo}"
         raise JavaMissingError(message)
     shown = subprocess.run([found, "-version"], capture_output=True, text=True, check=False)

@@ -1,4 +1,4 @@
-"""Compiles and starts what runs inside the driver's JVM, where no event costs a round trip."""
+"""Compiles and starts the listener in the driver's JVM, where no event costs a round trip."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ PACKAGE = "io.balancedstream"
 
 
 def start_listener(spark: SparkSession) -> Any:
-    """Compiles `BatchListener.java` and registers it; returns the object.
+    """Compiles `BatchListener.java`, creates an object and registers it.
 
     Raises:
-        py4j.protocol.Py4JError: this Spark lacks a class or a method that the listener needs.
+        py4j.protocol.Py4JError: this version of Spark has no such class or method.
     """
     context = spark.sparkContext._jsc.sc()
     listener = compile_class(
@@ -36,7 +36,7 @@ def start_listener(spark: SparkSession) -> Any:
 
 
 def find_coordinator(spark: SparkSession) -> Any:
-    """The driver's `StateStoreCoordinatorRef`, which is one for all sessions of the application."""
+    """The driver's `StateStoreCoordinatorRef`, shared by all sessions of the application."""
     session: Any = spark._jsparkSession
     return session.sessionState().streamingQueryManager().stateStoreCoordinator()
 
@@ -44,7 +44,7 @@ def find_coordinator(spark: SparkSession) -> Any:
 def compile_class(
     spark: SparkSession, name: str, *arguments: Any, needs: Sequence[str] = ()
 ) -> Any:
-    """Compiles a class of this folder with Spark's own Janino; returns a new object of it.
+    """Compiles a Java class of this folder with Spark's Janino; returns a new object of it.
 
     Args:
         spark: a running session.
@@ -53,7 +53,7 @@ def compile_class(
         needs: other classes of this folder that it uses, in an order in which they compile.
 
     Raises:
-        py4j.protocol.Py4JError: this Spark lacks a class or a method that it needs.
+        py4j.protocol.Py4JError: this version of Spark has no such class or method.
     """
     jvm: Any = spark._jvm
     gateway: Any = spark.sparkContext._gateway

@@ -1,4 +1,4 @@
-"""Gives an unmodified script the tuned session when it asks for one."""
+"""Gives an unmodified script a tuned session when it asks for a session."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ from balancedstream.errors import InvalidInputError
 EXECUTOR_MEMORY_MIB = 1024
 
 START_TIMEOUT_S = 60.0
-"""How long executor processes may take to start before the script goes on without them."""
+"""Time for executor processes to start; after it, the script runs without those missing."""
 
 
 @dataclass(frozen=True, slots=True)
 class LocalExecutors:
-    """Executor processes on this machine: `least` to begin with, `most` at the largest."""
+    """Executor processes on this machine: `least` at the start, `most` at most."""
 
     least: int
     most: int
@@ -60,10 +60,10 @@ def tuned_sessions(
     warn: Callable[[str], None],
     spark_log: Path | None = None,
 ) -> Iterator[None]:
-    """While open, the first `SparkSession.builder.getOrCreate()` yields a tuned session.
+    """While open, the first `SparkSession.builder.getOrCreate()` returns a tuned session.
 
     Args:
-        local: executors to start on this machine; None leaves the user's master alone.
+        local: executors to start on this machine; None keeps the user's master.
         on_session: called once with the new session, before the script sees it.
         warn: called with each warning about the user's own settings.
         spark_log: where Spark's log goes instead of standard error.
@@ -123,7 +123,7 @@ def _list_executors(context: Any) -> list[str]:
 
 @contextmanager
 def _standard_error_to(path: Path | None) -> Iterator[None]:
-    """What is started meanwhile writes its standard error to the file."""
+    """Processes that start meanwhile write their standard error to the file."""
     if path is None:
         yield
         return
@@ -147,11 +147,11 @@ def _tuned_conf(
     given = SparkConf()
     for key, value in own.items():
         given.set(key, value)
-    # Starts the JVM, which then knows spark-defaults.conf and PYSPARK_SUBMIT_ARGS as well.
+    # Starts the JVM, which then also reads spark-defaults.conf and PYSPARK_SUBMIT_ARGS.
     with _standard_error_to(spark_log):
         SparkContext._ensure_initialized(conf=given)
     user = dict(SparkConf().getAll())
-    # Not the user's word: every PySpark shell and script is started with it.
+    # Not set by the user: every PySpark shell and script starts with it.
     user.pop("spark.ui.showConsoleProgress", None)
     user |= own
     added, warnings = tune(user, local.most if local else None)
@@ -163,7 +163,7 @@ def _tuned_conf(
     if not master.startswith("local"):
         message = (
             f"--local starts executors on this machine, but the script asks for the cluster "
-            f"{master}. Nothing was started. Leave out one of the two."
+            f"{master}. Nothing was started. Remove one of the two."
         )
         raise InvalidInputError(message)
     if "spark.master" in own:
@@ -172,11 +172,11 @@ def _tuned_conf(
 
 
 def describe_cluster(user: Mapping[str, str], local: LocalExecutors) -> dict[str, str]:
-    """The settings of a session whose executors are processes of this machine.
+    """The settings of a session whose executors are processes on this machine.
 
     Args:
-        user: settings of the user, by name.
-        local: how many executors.
+        user: the user's settings.
+        local: number of executors.
     """
     memory_mib = parse_mib(user.get("spark.executor.memory", f"{EXECUTOR_MEMORY_MIB}m"))
     cores = user.get("spark.executor.cores", "1")
@@ -185,11 +185,12 @@ def describe_cluster(user: Mapping[str, str], local: LocalExecutors) -> dict[str
         "spark.executor.memory": f"{memory_mib}m",
     }
     if "spark.deploy.appIdPattern" not in user:
-        # Spark numbers applications by the second, and the one that ends removes its work folder.
+        # Spark numbers applications by the second, so two could share the work folder, which the
+        # first one to end removes.
         settings["spark.deploy.appIdPattern"] = f"app-%s-%04d-{os.getpid()}"
     return settings
 
 
 def remove_work_folder(application_id: str) -> None:
-    """Removes what a local cluster's executors left below Spark's own folder."""
+    """Removes the files that a local cluster's executors left in Spark's own folder."""
     shutil.rmtree(Path(_find_spark_home()) / "work" / application_id, ignore_errors=True)

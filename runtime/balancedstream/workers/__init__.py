@@ -1,1 +1,1 @@
-"""What runs in Spark's Python workers; it imports nothing of the engine."""
+"""Code for Spark's Python workers; it imports nothing from the engine."""

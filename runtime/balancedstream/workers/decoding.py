@@ -1,9 +1,9 @@
-"""Cells of Arrow batches as Python objects: many at once, where PySpark makes them one by one.
+"""Cells of Arrow batches as Python objects, many at once instead of one by one.
 
-`transformWithState` gives a processor rows, and PySpark's worker asks an Arrow array of each column
-for each cell of each row (`pyspark.worker`, SQL_TRANSFORM_WITH_STATE_PYTHON_ROW_UDF): about 1 µs a
-cell, and those of the key twice. pyarrow makes a list of many in less; how much less depends on its
-version.
+`transformWithState` gives a processor rows. For each cell of each row, PySpark's worker asks the
+Arrow array of the column (`pyspark.worker`, SQL_TRANSFORM_WITH_STATE_PYTHON_ROW_UDF): about 1 µs a
+cell, and twice for the key. pyarrow converts many cells to a list in less time; how much less
+depends on its version.
 """
 
 from __future__ import annotations
@@ -15,10 +15,10 @@ import pyarrow as pa
 from pyspark.sql.pandas.serializers import ArrowStreamSerializer
 
 ROWS_AT_ONCE: Final = 128
-"""What is decoded ahead. Few, for these cells are in memory beside the batch."""
+"""Rows that are decoded ahead. Only a few, because their cells are in memory beside the batch."""
 
 _markers: list[str] = []
-"""A column of the stream that this worker reads next, if that is to be decoded ahead."""
+"""A column of the stream that this worker reads next, if that stream is decoded ahead."""
 
 _load_stream: Callable[[ArrowStreamSerializer, IO[bytes]], Iterator[pa.RecordBatch]] = (
     ArrowStreamSerializer.load_stream
@@ -26,12 +26,12 @@ _load_stream: Callable[[ArrowStreamSerializer, IO[bytes]], Iterator[pa.RecordBat
 
 
 def decode_next_stream(marker: str) -> None:
-    """Has this worker's next stream of Arrow batches decoded column by column.
+    """Decodes this worker's next stream of Arrow batches column by column.
 
-    To be called while Spark unpickles the function that it is for: PySpark opens the stream then.
+    Call it while Spark unpickles the function that reads the stream: PySpark opens it then.
 
     Args:
-        marker: a column that its batches have; batches without it are left as they are.
+        marker: a column of its batches; batches without this column stay as they are.
     """
     _markers[:] = [marker]
     ArrowStreamSerializer.load_stream = _load_decoded
@@ -47,13 +47,13 @@ def _load_decoded(serializer: ArrowStreamSerializer, stream: IO[bytes]) -> Itera
 
 
 class DecodedBatch:
-    """An Arrow batch for who reads `batch.column(i)[row].as_py()`, row by row.
+    """An Arrow batch for readers of `batch.column(i)[row].as_py()`, row by row.
 
-    All else is asked of the batch itself, cells of nested types as well: PySpark makes two lists of
-    one that is in the key, and the user may change that of the row.
+    Everything else comes from the batch itself, also cells of nested types: PySpark makes two lists
+    of one in the key, and the user may change the one in the row.
 
     Args:
-        batch: what it stands for.
+        batch: the original batch.
 
     >>> batch = DecodedBatch(pa.RecordBatch.from_pydict({"n": [7, 8, None]}))
     >>> [batch.column(0)[row].as_py() for row in range(batch.num_rows)]
@@ -78,9 +78,9 @@ class DecodedBatch:
 
 
 class _DecodedColumn:
-    """A column that is its own cell, that of the row it was asked for last: read it at once.
+    """A column that acts as its own cell in the last requested row: read it at once.
 
-    So no object is made of a cell but the one that is asked for.
+    So the only object made for a cell is its value.
     """
 
     def __init__(self, array: pa.Array) -> None:

@@ -1,4 +1,4 @@
-"""The Python processes in which Spark runs functions, one task after the other."""
+"""Garbage collection in the Python workers in which Spark runs one task after the other."""
 
 from __future__ import annotations
 
@@ -8,20 +8,20 @@ from typing import Final
 from pyspark import TaskContext
 
 FREEZING_TASKS: Final = frozenset({1, 2, 4, 8, 16, 32, 64})
-"""Tasks of a worker after which it freezes what is left: again and again, for not all is loaded in
-the first one, and seldom, for what is frozen and becomes garbage in a cycle is never freed."""
+"""Tasks after which a worker freezes the remaining objects: several times, because the first task
+does not load everything, and rarely, because frozen objects in a cycle are never freed."""
 
 _ended: list[int] = []
-"""How many tasks this worker has ended since it is watched; empty before."""
+"""Number of tasks that ended in this worker since the first call; empty before."""
 
 
 def spare_loaded_modules() -> None:
-    """Keeps what a worker has loaded out of its garbage collections; called within a task.
+    """Keeps loaded modules out of a worker's garbage collections; called within a task.
 
-    PySpark's daemon (`pyspark.daemon.manager`) has a worker collect garbage after each task, and
-    its next one waits. A full collection goes over every object that could be in a cycle; those of
-    pyarrow, pandas and pyspark alone are some 70,000, and never garbage. So they are frozen at the
-    end of such a collection, when no task and nothing of one is left.
+    In PySpark's daemon (`pyspark.daemon.manager`) a worker collects garbage after each task, and
+    the next task waits. A full collection visits every object that could be in a cycle. About
+    70,000 of them belong to pyarrow, pandas and pyspark and are never garbage. They are frozen at
+    the end of such a collection, when nothing is left of any task.
     """
     if not _ended and TaskContext.get() is not None:
         _ended.append(0)
@@ -29,7 +29,7 @@ def spare_loaded_modules() -> None:
 
 
 def _freeze_between_tasks(phase: str, info: dict[str, int]) -> None:
-    """What Python calls at the beginning and end of each collection."""
+    """Python calls this at the start and end of each collection."""
     is_full = phase == "stop" and info["generation"] == 2
     if not is_full or TaskContext.get() is not None:
         return

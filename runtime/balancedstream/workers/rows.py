@@ -1,4 +1,4 @@
-"""Rows with some of their cells left out, made faster than `Row(*names)(*values)` does."""
+"""Rows without some of their cells, created faster than with `Row(*names)(*values)`."""
 
 from __future__ import annotations
 
@@ -13,18 +13,18 @@ CutRow = Callable[[tuple[Any, ...]], Row]
 
 @functools.cache
 def name_columns(names: tuple[str, ...]) -> CutRow:
-    """A function that makes a row of the first cells of a longer one.
+    """A function that makes a row from the first cells of a longer one.
 
-    Its rows find their names in their class, where `pyspark.sql.Row` keeps them in each row.
+    The class of its rows has the names, while `pyspark.sql.Row` keeps them in each row.
 
     Args:
-        names: of those cells' columns.
+        names: of the columns of these cells.
 
     >>> name_columns(("key", "n"))(("de", 7, "hidden"))
     Row(key='de', n=7)
     """
     named_row: Any = type("Row", (Row,), {"__fields__": [*names]})
-    # By tuple's own methods, for those of `Row` are Python's.
+    # The methods of tuple are native, those of `Row` are Python.
     new, cut, kept = tuple.__new__, tuple.__getitem__, slice(len(names))
 
     def make(row: tuple[Any, ...]) -> Row:
@@ -35,11 +35,11 @@ def name_columns(names: tuple[str, ...]) -> CutRow:
 
 
 def cut_row(row: Any, cells: slice) -> tuple[Any, ...]:
-    """Some neighbouring cells of what PySpark has unpickled: with their names, if it had any.
+    """A slice of a row that PySpark unpickled, with names if the row has names.
 
     Args:
-        row: a `Row` with names or without, or another tuple.
-        cells: which of them; without a step.
+        row: a `Row` with or without names, or another tuple.
+        cells: the slice, without a step.
 
     >>> cut_row(Row(route=3, key="de"), slice(1, None))
     Row(key='de')

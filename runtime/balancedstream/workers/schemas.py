@@ -1,4 +1,4 @@
-"""Schemas that a user writes, and values that are to fit them."""
+"""Schemas from users, and checks that values fit them."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ Verify = Callable[[Any], tuple[Any, ...]]
 
 
 def parse_columns(schema: StructType | str, what: str) -> StructType:
-    """The columns that a schema names.
+    """The columns of a schema.
 
     Args:
         schema: a `StructType`, or text such as `n LONG, names ARRAY<STRING>`.
-        what: the user's name of it.
+        what: the user's name for it, for the message.
 
     Raises:
-        InvalidInputError: it is no schema, or has no columns.
+        InvalidInputError: this is no schema, or it has no columns.
     """
     try:
         parsed = DataType.fromDDL(schema) if isinstance(schema, str) else schema
@@ -32,7 +32,7 @@ def parse_columns(schema: StructType | str, what: str) -> StructType:
         raise InvalidInputError(message) from problem
     if not isinstance(parsed, StructType) or not len(parsed):
         message = (
-            f"{what}: must name columns with their types, as in 'n LONG, total DOUBLE', and is "
+            f"{what}: must name columns with their types, as in 'n LONG, total DOUBLE', not "
             f"{schema!r:.200}; nothing was started"
         )
         raise InvalidInputError(message)
@@ -40,7 +40,7 @@ def parse_columns(schema: StructType | str, what: str) -> StructType:
 
 
 def quote(name: str) -> str:
-    """A column's name as Spark's functions take it for one, whatever is in it.
+    """A column's name in quotes, so that Spark's functions take any character in it.
 
     >>> quote("a.b")
     '`a.b`'
@@ -49,7 +49,7 @@ def quote(name: str) -> str:
 
 
 def holds_type(data_type: DataType, wanted: type[DataType] | tuple[type[DataType], ...]) -> bool:
-    """Whether a type is one of these, or has one of them somewhere inside.
+    """Whether a type is one of these, or contains one of them.
 
     >>> from pyspark.sql.types import DateType, LongType
     >>> nested = StructType().add("days", ArrayType(DateType()))
@@ -68,12 +68,12 @@ def holds_type(data_type: DataType, wanted: type[DataType] | tuple[type[DataType
 
 
 def make_verifier(schema: StructType, what: str, consequence: str) -> Verify:
-    """A function that lets tuples of these columns pass, and names all else.
+    """A function that returns tuples of these columns, and refuses any other value.
 
     Args:
         schema: the columns.
-        what: whose values they are, for the message.
-        consequence: what a wrong one means for the user's data, for the message.
+        what: where the values come from, for the message.
+        consequence: what a wrong value means for the user's data, for the message.
 
     >>> from pyspark.sql.types import LongType
     >>> verify = make_verifier(StructType().add("n", LongType()), "add()", "try again")
@@ -81,7 +81,7 @@ def make_verifier(schema: StructType, what: str, consequence: str) -> Verify:
     (7,)
     >>> verify((7, 8))
     Traceback (most recent call last):
-    balancedstream.errors.InvalidInputError: add(): gave (7, 8), no tuple of n bigint; try again
+    balancedstream.errors.InvalidInputError: add(): returned (7, 8), no tuple of n bigint; try again
     """
     columns = ", ".join(f"{field.name} {field.dataType.simpleString()}" for field in schema)
     fits = _make_type_verifier(schema, nullable=False)
@@ -95,7 +95,7 @@ def make_verifier(schema: StructType, what: str, consequence: str) -> Verify:
                 problem = f" ({refused!s:.200})"
             else:
                 return tuple(value)
-        message = f"{what}: gave {value!r:.200}, no tuple of {columns}{problem}; {consequence}"
+        message = f"{what}: returned {value!r:.200}, no tuple of {columns}{problem}; {consequence}"
         raise InvalidInputError(message)
 
     return verify

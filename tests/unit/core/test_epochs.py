@@ -100,7 +100,7 @@ def test_a_route_that_no_row_can_have_is_refused_with_its_key(route: Any) -> Non
     "text", ["", "{", "[]", "3", "{}", '{"arrivals":{"a":[1]},"asked":[],"touched":[]}']
 )
 def test_what_is_no_epoch_is_refused(text: str) -> None:
-    with pytest.raises(InvalidInputError, match="epoch: is not as it was written"):
+    with pytest.raises(InvalidInputError, match="epoch: is damaged or has another format"):
         parse_epoch(text)
 
 
@@ -108,7 +108,7 @@ def test_what_is_no_epoch_is_refused(text: str) -> None:
     "text", ["", "{", "[]", '{"routes":[1]}', '{"to":1}', '{"share":0}', '{"share":"a"}']
 )
 def test_what_is_no_wish_is_refused(text: str) -> None:
-    with pytest.raises(InvalidInputError, match="wish: is not as it was written"):
+    with pytest.raises(InvalidInputError, match="wish: is damaged or has another format"):
         parse_wish(text)
 
 

@@ -129,16 +129,16 @@ def test_a_plan_says_who_owns_which_partition() -> None:
         ({"epoch": "7"}, r"^plan\.epoch: must be an integer"),
         ({"effective_batch": -1}, r"^plan\.effective_batch: must be an integer from 0"),
         ({"executors": "1"}, r"^plan\.executors: must be an array"),
-        ({"executors": ["1", 4]}, r"^plan\.executors\[1\]: must be a text that is not empty"),
-        ({"executors": ["1", ""]}, r"^plan\.executors\[1\]: must be a text that is not empty"),
+        ({"executors": ["1", 4]}, r"^plan\.executors\[1\]: must be text that is not empty"),
+        ({"executors": ["1", ""]}, r"^plan\.executors\[1\]: must be text that is not empty"),
         ({"executors": ["1", "1"]}, r"^plan\.executors: must be ids, each once"),
         ({"placement": []}, r"^plan\.placement: must be an object"),
         ({"placement": {"q": []}}, r"^plan\.placement\.q: must be an object"),
         ({"placement": {"q": {"0": 1}}}, r"^plan\.placement\.q\.0: must be an array"),
-        ({"placement": {"": {"0": [0]}}}, r"^plan\.placement: must be a text"),
-        ({"placement": {"q": {"x": [0]}}}, r"^plan\.placement\.q\.x: must be named by an operator"),
+        ({"placement": {"": {"0": [0]}}}, r"^plan\.placement: must be text"),
+        ({"placement": {"q": {"x": [0]}}}, r"^plan\.placement\.q\.x: must be an operator"),
         ({"placement": {"q": {"01": [0]}}}, r"^plan\.placement\.q\.01: must be named by an oper"),
-        ({"placement": {"q": {"9" * 5000: []}}}, r"must be named by an operator id"),
+        ({"placement": {"q": {"9" * 5000: []}}}, r"must be an operator id"),
         (
             {"placement": {"q": {"0": [0, 2]}}},
             r"^plan\.placement\.q\.0\[1\]: must be an integer from -1 to 1, not 2",
@@ -161,7 +161,7 @@ def test_a_plan_says_who_owns_which_partition() -> None:
         ),
         (
             {"key_placements": [{"query": "q", "key": 5, "partition": 1}]},
-            r"^plan\.key_placements\[0\]\.key: must be a text",
+            r"^plan\.key_placements\[0\]\.key: must be text",
         ),
         (
             {"key_placements": [{"query": "q", "key": "k", "partition": p} for p in (1, 2)]},
@@ -200,7 +200,7 @@ def test_a_missing_field_is_named(name: str) -> None:
     ids=lambda text: repr(text[:20]),
 )
 def test_what_is_no_json_is_refused(text: str | bytes) -> None:
-    with pytest.raises(InvalidInputError, match=r"^plan: is no readable JSON"):
+    with pytest.raises(InvalidInputError, match=r"^plan: is no valid JSON"):
         parse_plan(text)
 
 

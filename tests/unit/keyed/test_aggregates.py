@@ -255,12 +255,16 @@ def test_what_is_no_state_is_refused_with_the_method_named(method: str, gives: o
         fold([("de", 1)], aggregator)
         merge([(1, 1, [1]), (1, 2, [2])], aggregator, Store())
 
-    with pytest.raises(InvalidInputError, match=rf"^Changed.{method}\(\): gave .*, no tuple of"):
+    with pytest.raises(
+        InvalidInputError, match=rf"^Changed.{method}\(\): returned .*, no tuple of"
+    ):
         aggregate()
 
 
 def test_a_result_that_does_not_fit_its_columns_is_refused() -> None:
-    with pytest.raises(InvalidInputError, match=r"^Changed.finish\(\): gave \(1,\).*not committed"):
+    with pytest.raises(
+        InvalidInputError, match=r"^Changed.finish\(\): returned \(1,\).*not committed"
+    ):
         merge([(1, 1, [1])], change("finish", (1,)), Store())
 
 

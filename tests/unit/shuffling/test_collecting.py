@@ -348,5 +348,5 @@ def test_an_error_in_the_driver_is_logged_and_stops_no_job(
     (tmp_path / "file").write_text("no folder")
     below = tmp_path / "file" / "below"
     Reports().addInPlace((), (report(below, 0, 0), report(below, 0, 1)))
-    assert "the report of a task is lost" in caplog.text
+    assert "a task report is lost" in caplog.text
     assert str(below) in caplog.text
