@@ -1,12 +1,12 @@
 """Online Shuffle Grouping on Spark: rows go to the partition with the least estimated work.
 
-`balancedstream.shuffle` is the way in. A micro-batch passes through seven steps:
+`balancedstream.shuffle` is the entry point. A micro-batch passes through seven steps:
 
-    marking     map tasks: what tells rows apart, for Spark to hash
-    routing     map tasks: the partition of each row, from what is known of costs
+    marking     map tasks: hashes that distinguish rows
+    routing     map tasks: the partition of each row, from the estimated costs
     (Spark)     `repartitionById`: the rows go there
-    timing      reduce tasks: the user's function runs, and what it takes is told apart by cost key
-    joining     its small outputs are put together before Spark gets them
-    collecting  the driver: the tasks' measurements become the next version of what is known
-    folders     where versions are kept, and which of them a batch is routed by
+    timing      reduce tasks: the user's function runs, and its time is measured by cost key
+    joining     reduce tasks: its small outputs are joined before Spark gets them
+    collecting  driver: the tasks' measurements become the next version of the learned costs
+    folders     both: versions are stored, and each batch is pinned to one of them
 """

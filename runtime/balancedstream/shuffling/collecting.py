@@ -1,13 +1,13 @@
-"""The driver's part: what the tasks of a batch have measured becomes the next version.
+"""The driver's part: the measurements of a batch's tasks become the next version.
 
-Tasks report as `task_reports` tells, so when the next batch begins, the version is there. A task
+Tasks report as in `workers.reports`, so the version is there when the next batch starts. A task
 whose function failed reports nothing.
 
-A batch becomes a version when all its partitions have reported. Where Spark runs only some of them
-(`take`, `limit`), nothing is learnt; that is logged once it has been so for a while.
+A batch becomes a version when all of its partitions have reported. If Spark runs only some of them
+(`take`, `limit`), nothing is learned; after several such batches, that is logged.
 
-Several partitions may be run by one task, as after `coalesce`. Spark then calls all of them by that
-task's number, so what tells them from another attempt is the attempt.
+One task may run several partitions, as after `coalesce`. Spark then gives all of them the number of
+that task, and only the attempt distinguishes them from another attempt.
 """
 
 from __future__ import annotations
@@ -32,25 +32,25 @@ from balancedstream.workers.reports import ReportParam
 log = logging.getLogger(__name__)
 
 UNFINISHED_RUNS = 4
-"""Runs of a batch that are kept: those that reported last. A failed one is never whole."""
+"""Number of latest unfinished runs that are kept. A failed one never becomes complete."""
 
-UNLEARNT_BATCHES = 10
-"""So many in a row of which only some partitions have reported are no accident."""
+MAX_UNLEARNED_BATCHES = 10
+"""After this many batches in a row with missing partitions, it is no accident."""
 
 
 @dataclass(frozen=True, slots=True)
-class Report:
-    """What was measured of one partition, as it travels to the driver.
+class CostReport:
+    """The task report of one partition.
 
     Attributes:
         folder: of the versions.
         shuffle: its name.
-        stage: that the task is of, as Spark numbers them: another action on the batch has another
-            one, and so has what is run after a failure.
-        batch: number of the batch.
-        task: its number; the partition's own where each is a task.
-        attempt: of the task, which no other task of the application has.
-        partitions: how many will report.
+        stage: Spark's number of the task's stage: it differs for another action on the batch and
+            for a run after a failure.
+        batch: micro-batch number.
+        task: its number, which is the partition's if each partition is a task.
+        attempt: of the task, unique in the application.
+        partitions: number of partitions that will report.
         measured: compressed `MeasuredCosts`; a sketch is mostly empty.
     """
 
@@ -71,14 +71,14 @@ class Report:
         stage: int,
         place: tuple[int, int, int],
         measured: MeasuredCosts,
-    ) -> Report:
-        """Pack what was measured.
+    ) -> CostReport:
+        """Pack the measurements of one partition.
 
         Args:
-            batch: that the task is of.
+            batch: of the task.
             shuffle: its name.
             stage: of the task.
-            place: which task, in which attempt, and how many partitions there are.
+            place: number of the task, its attempt, and the number of partitions.
             measured: of one partition.
         """
         data = zlib.compress(pickle.dumps(measured), 1)
@@ -87,20 +87,20 @@ class Report:
 
 @dataclass(slots=True)
 class _Run:
-    """What is known of one run of a batch: one sketch, whatever the number of tasks.
+    """One run of a batch: one sketch for any number of tasks.
 
     Attributes:
         measured: of the partitions that have reported.
-        attempts: which attempt of each task it was that has reported.
-        loads_s: of each of these partitions: its task, estimated, real.
+        attempts: the attempt of each task that has reported.
+        loads_s: task, estimated load and real load of each of these partitions.
     """
 
     measured: MeasuredCosts
     attempts: dict[int, int] = field(default_factory=dict)
     loads_s: list[tuple[int, float, float]] = field(default_factory=list)
 
-    def take(self, report: Report, measured: MeasuredCosts) -> None:
-        """Take in what was measured of a partition; of two attempts the first one counts."""
+    def take(self, report: CostReport, measured: MeasuredCosts) -> None:
+        """Add the measurements of a partition; of two attempts, the first one counts."""
         if self.attempts.setdefault(report.task, report.attempt) != report.attempt:
             return
         if self.loads_s:
@@ -109,12 +109,12 @@ class _Run:
 
 
 class Collector:
-    """Makes versions of one folder.
+    """Makes the versions of one folder.
 
     Args:
         name: of the shuffle, for people.
         folder: of the versions.
-        on_batch: is told of each batch that was learnt from.
+        on_batch: called with each batch that was learned from.
     """
 
     def __init__(self, name: str, folder: Path, on_batch: Callable[[ShuffleRecord], None]) -> None:
@@ -124,14 +124,14 @@ class Collector:
         self._newest: LearntCosts | None = None
         # By stage.
         self._unfinished: dict[int, _Run] = {}
-        # Since one was whole.
+        # Number of runs since a complete one.
         self._begun = 0
         self._has_warned = False
 
-    def add(self, report: Report) -> None:
-        """Take a report; with the last one of a batch, publish a version.
+    def add(self, report: CostReport) -> None:
+        """Add a task report; with the last one of a batch, publish a version.
 
-        Each is taken in as it comes, for Spark waits for the last one.
+        Each report is added as it arrives, because Spark waits for the last one.
         """
         measured = _unpack(report.measured)
         run = self._unfinished.pop(report.stage, None)
@@ -145,12 +145,12 @@ class Collector:
                 del self._unfinished[next(iter(self._unfinished))]
             return
         self._begun = 0
-        # A batch that is run again, or a second action on it, teaches nothing new.
+        # A batch that runs again, or a second action on it, gives nothing new.
         if self._folder.has_seen(report.batch):
             return
         before = self._folder.newest(report.batch, known=self._newest)
         routed_by = self._folder.find_costs_of(report.batch, newest=before)
-        # After a checkpoint was put back, a batch may be pinned to what is forgotten by now.
+        # After a checkpoint was put back, a batch may be pinned to a version that is gone.
         is_judge = routed_by is before
         learnt = learn_costs(before, report.batch, run.measured, is_judge=is_judge)
         self._folder.publish(learnt)
@@ -161,16 +161,16 @@ class Collector:
         self._tell(report.batch, run, learnt, by_estimates=by_estimates)
 
     def _count_begun(self) -> None:
-        """Say it once where run after run is never whole."""
+        """Warn once if no run is ever complete."""
         self._begun += 1
-        if self._begun > UNLEARNT_BATCHES and not self._has_warned:
+        if self._begun > MAX_UNLEARNED_BATCHES and not self._has_warned:
             self._has_warned = True
             log.warning(
-                "%s: nothing was learnt from %d batches in a row, for only some of their "
-                "partitions have reported. Spark leaves out the others for take, limit or show, or "
-                "they have failed.",
+                "%s: nothing was learned from %d batches in a row, because only some of their "
+                "partitions reported. Spark skips the others for take, limit or show, or they "
+                "failed.",
                 self._name,
-                UNLEARNT_BATCHES,
+                MAX_UNLEARNED_BATCHES,
             )
 
     def _log_change(self, learnt: LearntCosts) -> None:
@@ -179,7 +179,7 @@ class Collector:
         say("%s: %s from batch %d on: %s", self._name, way, learnt.batch + 1, learnt.reason)
 
     def _tell(self, batch: int, run: _Run, learnt: LearntCosts, *, by_estimates: bool) -> None:
-        # Partitions that one task has run are in the order in which it has run them.
+        # Partitions of one task are in the order in which it ran them.
         loads_s = sorted(run.loads_s, key=itemgetter(0))
         _, estimated_s, real_s = zip(*loads_s, strict=True)
         self._on_batch(
@@ -200,16 +200,16 @@ class Collector:
 
 
 def _unpack(measured: bytes) -> MeasuredCosts:
-    # It comes from our own tasks, through Spark.
+    # It comes from our own tasks through Spark.
     unpacked: MeasuredCosts = pickle.loads(zlib.decompress(measured))  # noqa: S301
     return unpacked
 
 
-class Reports(ReportParam):
-    """The reports of all shuffles; in the driver, each goes to the collector of its folder.
+class CostReportParam(ReportParam):
+    """The task reports of all shuffles; in the driver, each goes to the collector of its folder.
 
-    Queries may shuffle with functions of one name by one key. Each has a folder, and a name that it
-    is shown by: the second that reports is `classify-by-kind (2)`.
+    Several queries may shuffle for functions of the same name by the same key. Each has its own
+    folder, and its own name for people: the second one to report is `classify-by-kind (2)`.
     """
 
     def __init__(self) -> None:
@@ -217,7 +217,7 @@ class Reports(ReportParam):
         self._named: Counter[str] = Counter()
         super().__init__(self._collect)
 
-    def _collect(self, report: Report) -> None:
+    def _collect(self, report: CostReport) -> None:
         collector = self._collectors.get(report.folder)
         if collector is None:
             name = self._name(report.shuffle)
@@ -226,29 +226,29 @@ class Reports(ReportParam):
         collector.add(report)
 
     def _name(self, shuffle: str) -> str:
-        """Number what another folder is called already; no name of a shuffle has brackets."""
+        """Number a name that another folder has already; shuffle names have no brackets."""
         self._named[shuffle] += 1
         number = self._named[shuffle]
         return shuffle if number == 1 else f"{shuffle} ({number})"
 
 
-_accumulators: dict[str, Accumulator[tuple[Report, ...]]] = {}
+_accumulators: dict[str, Accumulator[tuple[CostReport, ...]]] = {}
 _watchers: list[Callable[[ShuffleRecord], None]] = []
 
 
-def find_accumulator(context: SparkContext) -> Accumulator[tuple[Report, ...]]:
-    """The accumulator of all shuffles of an application: Python keeps every one for ever."""
+def find_accumulator(context: SparkContext) -> Accumulator[tuple[CostReport, ...]]:
+    """The accumulator of all shuffles of an application, one because Python never drops any."""
     application = context.applicationId
     if application not in _accumulators:
-        _accumulators[application] = context.accumulator((), Reports())
+        _accumulators[application] = context.accumulator((), CostReportParam())
     return _accumulators[application]
 
 
 def watch(on_batch: Callable[[ShuffleRecord], None]) -> Callable[[], None]:
-    """Have every batch of every shuffle told, in the order in which they end.
+    """Calls a function with every batch of every shuffle, in the order in which they end.
 
     Returns:
-        Ends it.
+        A function that ends it.
     """
     _watchers.append(on_batch)
     return lambda: _watchers.remove(on_batch)

@@ -1,26 +1,26 @@
-"""Where versions of what is known of costs are kept, and which of them a micro-batch is routed by.
+"""Stores versions of the learned costs, and pins each micro-batch to one of them.
 
-Any routing gives the right rows, each once: what is known of costs is only a hint. What must hold
-is that all attempts of a map task route alike, in a batch that is run again too. The rule: *a batch
-is routed by the newest version made from an earlier batch, when it was pinned.*
+With any routing, each row comes out right and once: learned costs are only a hint. But all attempts
+of a map task must route alike, also when a batch runs again. The rule: *a batch is routed by the
+version that was the newest one from an earlier batch when the batch was pinned.*
 
-- The driver writes the version of batch n, `after-<n>`, once all of that batch's tasks have
-  reported. A file gets its name when it is complete and is never changed.
-- With it the driver pins the next batch to it: `pinned-<n + 1>` is the same file. Where there is no
-  pin, the first task that looks copies the newest version before its batch and links the finished
-  copy to that name. The file system allows one link of a name; all others, and all attempts later,
-  read what is there. Nothing depends on tasks seeing new files of the folder at the same time,
-  which shared storage does not promise.
-- Whoever pins a batch, the driver or a task, removes the pins of those more than three before it,
-  so there are few also where nothing is ever learnt. Those batches are committed, for Spark runs
-  one at a time; an attempt that still runs can no longer change anything. Versions are removed by
-  the driver alone, when it writes one: as long as it writes none, an old one is the newest.
-- Where a stream has gone back to an older checkpoint, the driver removes the versions of batches
-  that are forgotten. Pins with the numbers of batches to come are kept, and hold.
-- What cannot be removed stays there, and nothing fails for it.
+- The driver writes the version of batch n, `after-<n>`, when all tasks of that batch have reported.
+  A file gets its name when it is complete, and never changes.
+- At the same time the driver pins the next batch to it: `pinned-<n + 1>` is the same file. If there
+  is no pin, the first task that looks copies the newest version before its batch and links the
+  complete copy to that name. The file system allows only one link with that name; all other tasks
+  and all later attempts read that file. Nothing depends on tasks seeing new files in the folder at
+  the same time, which shared storage does not guarantee.
+- The driver or task that pins a batch removes pins more than three batches older, so there are few
+  pins even if nothing is ever learned. Those batches are committed, because Spark runs one at a
+  time; an attempt that still runs can change nothing. Only the driver removes versions, when it
+  writes one: until then, an old version is the newest.
+- If a stream goes back to an older checkpoint, the driver removes the versions of forgotten
+  batches. Pins for the numbers of future batches stay and hold.
+- A file that cannot be removed stays, and nothing fails.
 
-So a batch that is run again after the driver was restarted finds its pin as well. A DataFrame that
-is no stream is one batch, and its tasks are given the version with the function itself.
+So a batch that runs again after a restart of the driver finds its pin. A DataFrame that is no
+stream is one batch; its tasks get the version with the function itself.
 """
 
 from __future__ import annotations
@@ -45,21 +45,21 @@ from balancedstream.workers.names import BATCH_PROPERTY, QUERY_ID_PROPERTY, find
 log = logging.getLogger(__name__)
 
 KEPT_BATCHES = 3
-"""So many of the last versions stay, and so many pins before the newest one."""
+"""Number of latest versions that stay, and of pins before the newest one."""
 
 ABANDONED_S = 3600.0
-"""A task that writes its file takes a moment; one so old is of a task that was killed."""
+"""A task writes a file in a moment; a draft this old belongs to a killed task."""
 
 _NAME = re.compile(r"(?P<kind>after|pinned)-(?P<batch>\d+)")
 
 
 @dataclass(frozen=True, slots=True)
 class Batch:
-    """Which batch of a shuffle it is.
+    """A batch of a shuffle.
 
     Attributes:
-        folder: where its versions are, as the driver and the tasks see it.
-        number: of the batch.
+        folder: where its versions are, for the driver and the tasks.
+        number: micro-batch number.
     """
 
     folder: str
@@ -67,25 +67,25 @@ class Batch:
 
 
 class BatchSource(Protocol):
-    """Finds, in a task, which batch it is of."""
+    """Finds the batch of the running task."""
 
     def find_batch(self) -> Batch:
-        """Which batch the running task is of."""
+        """The batch of the running task."""
 
 
 class CostSource(Protocol):
-    """Finds, in a task, what its batch is routed by: the same in all tasks and attempts."""
+    """Finds the costs that route the batch of the running task, the same in all attempts."""
 
     def find_costs(self) -> LearntCosts | None:
-        """What that batch is routed by; None for nothing."""
+        """The costs that route that batch; None if nothing is known."""
 
 
 @dataclass(frozen=True, slots=True)
 class PinnedCosts:
-    """For streams, both sources: which batch it is, only the running task knows.
+    """Both sources for streams: only the running task knows its batch.
 
     Attributes:
-        root: on storage that all executors share.
+        root: folder on storage that all executors share.
         name: of the shuffle in its query.
     """
 
@@ -96,16 +96,15 @@ class PinnedCosts:
         """Ask the running task.
 
         Raises:
-            InvalidInputError: the task does not know of which query and batch it is.
+            InvalidInputError: the task does not know its query and batch.
         """
         context = TaskContext.get()
         query, batch = (context.getLocalProperty(p) for p in (QUERY_ID_PROPERTY, BATCH_PROPERTY))
         if query is None or batch is None:
             message = (
-                f"shuffle {self.name}: its task knows no micro-batch, so it was started by a "
-                "thread of foreachBatch that has not inherited Spark's local properties. The batch "
-                "fails and no row is lost. Start the thread's work through "
-                "pyspark.inheritable_thread_target."
+                f"shuffle {self.name}: its task does not know its micro-batch, because a thread in "
+                "foreachBatch did not inherit Spark's local properties. The batch fails and no row "
+                "is lost. Start the thread with pyspark.inheritable_thread_target."
             )
             raise InvalidInputError(message)
         return Batch(str(Path(self.root) / query / self.name), int(batch))
@@ -123,31 +122,31 @@ class PinnedCosts:
 
 @dataclass(frozen=True, slots=True)
 class GivenBatch:
-    """For DataFrames that are no streams: numbered by the driver when the plan was made.
+    """For DataFrames that are no streams: the driver numbered the batch when it made the plan.
 
     Attributes:
-        batch: in whose folder only the driver reads and writes.
+        batch: only the driver reads and writes its folder.
     """
 
     batch: Batch
 
     def find_batch(self) -> Batch:
-        """What was given."""
+        """The given batch."""
         return self.batch
 
 
 @dataclass(frozen=True, slots=True)
 class GivenCosts:
-    """For DataFrames that are no streams: chosen by the driver when the plan was made.
+    """For DataFrames that are no streams: the driver chose the costs when it made the plan.
 
     Attributes:
-        data: of the version; None for nothing.
+        data: the version as bytes; None if nothing is known.
     """
 
     data: bytes | None
 
     def find_costs(self) -> LearntCosts | None:
-        """Unpack what was given."""
+        """The given costs."""
         return _read(self.data) if self.data else None
 
 
@@ -155,7 +154,7 @@ class CostFolder:
     """The versions of one shuffle in one query.
 
     Args:
-        path: of the folder; it is made if it is not there.
+        path: of the folder; it is created if needed.
     """
 
     def __init__(self, path: Path) -> None:
@@ -164,11 +163,11 @@ class CostFolder:
     def newest(
         self, before: int | None = None, *, known: LearntCosts | None = None
     ) -> LearntCosts | None:
-        """The newest version made from a batch before this one; None for none.
+        """The newest version from a batch before this one; None if there is none.
 
         Args:
             before: the batch; None for any.
-            known: a version that was published here, and is not read again.
+            known: a version that was published here; it is not read again.
         """
         newest = self.find_newest(before)
         if newest is None:
@@ -178,15 +177,15 @@ class CostFolder:
         return _read(self._file("after", newest).read_bytes())
 
     def find_newest(self, before: int | None = None) -> int | None:
-        """The batch of that version, whether or not it can be read."""
+        """The batch of that version, even if it cannot be read."""
         batches = (b for b in self._list("after") if before is None or b < before)
         return max(batches, default=None)
 
     def has_seen(self, batch: int) -> bool:
-        """Whether a version was made from this batch, be it removed by now.
+        """Whether there is, or was, a version from this batch.
 
-        A DataFrame that is no stream may be run again at any time. A stream that has gone back to
-        an older checkpoint has new batches with numbers that were: those are pinned.
+        A DataFrame that is no stream may run again at any time. A stream that went back to an older
+        checkpoint has new batches with old numbers: those are pinned.
         """
         if self._file("after", batch).exists():
             return True
@@ -194,25 +193,25 @@ class CostFolder:
         return is_behind and not self._file("pinned", batch).exists()
 
     def publish(self, learnt: LearntCosts) -> None:
-        """Add a version, pin the next batch to it, and remove what no batch will ask for again.
+        """Add a version, pin the next batch to it, and remove files that no batch needs.
 
-        Newer versions, too: they are of batches that a stream has forgotten which has gone back to
-        an older checkpoint. Pins stay, for a batch that runs may have one.
+        Newer versions are removed too: they belong to batches that the stream forgot when it went
+        back to an older checkpoint. Pins stay, because a running batch may have one.
 
         Raises:
             SharedFolderError: the folder cannot be written.
         """
         with self._explaining(), self._draft(learnt.to_bytes()) as complete:
-            # The clock of the storage, which is that of the other files.
+            # The clock of the storage, as for the other files.
             now_s = complete.stat().st_mtime
-            # Tasks pin what this does not, and say so where they cannot.
+            # If this fails, tasks pin the batch, and report if they cannot.
             with suppress(OSError):
                 self._file("pinned", learnt.batch + 1).hardlink_to(complete)
             complete.replace(self._file("after", learnt.batch))
         self._clean_up(learnt.batch + 1, now_s, is_learnt=True)
 
     def pin(self, batch: int) -> LearntCosts | None:
-        """What this batch is routed by: decided by the first call of all tasks, for good.
+        """The costs that route this batch: the first call of any task decides, for good.
 
         Raises:
             SharedFolderError: the folder cannot be written or has no hard links.
@@ -222,7 +221,7 @@ class CostFolder:
             if not pinned.exists():
                 newest = self.find_newest(batch)
                 data = b"" if newest is None else self._file("after", newest).read_bytes()
-                # Where it exists by now, another task was quicker.
+                # If it exists now, another task was faster.
                 with self._draft(data) as complete, suppress(FileExistsError):
                     now_s = complete.stat().st_mtime
                     pinned.hardlink_to(complete)
@@ -231,12 +230,12 @@ class CostFolder:
         return _read(data) if data else None
 
     def find_costs_of(self, batch: int, *, newest: LearntCosts | None) -> LearntCosts | None:
-        """What a batch was routed by: what it is pinned to or, where there is no pin, was given.
+        """The costs that routed a batch: its pin or, without a pin, the given version.
 
         Args:
-            batch: that has run.
-            newest: the newest version made from a batch before it, as `newest` has it. It is given
-                back, and not another one that is equal, if it was that.
+            batch: a batch that ran.
+            newest: the newest version from a batch before it, from `newest`. If the pin equals it,
+                this very object is returned.
         """
         try:
             data = self._file("pinned", batch).read_bytes()
@@ -256,12 +255,12 @@ class CostFolder:
         return []
 
     def _clean_up(self, pinned: int, now_s: float, *, is_learnt: bool) -> None:
-        """Remove what no batch will ask for, as far as it can be removed.
+        """Remove files that no batch needs, as far as possible.
 
         Args:
-            pinned: the batch that was pinned just now.
+            pinned: the batch that was just pinned.
             now_s: the clock of the storage.
-            is_learnt: whether there is a version of the batch before it.
+            is_learnt: whether there is a version from the batch before it.
         """
 
         def is_needless(file: Path) -> bool:
@@ -276,7 +275,7 @@ class CostFolder:
 
         with suppress(OSError):
             for name in os.listdir(self._path):
-                # Another may be just removing it, too.
+                # Another process may remove it at the same time.
                 with suppress(OSError):
                     if is_needless(file := self._path / name):
                         file.unlink()
@@ -299,16 +298,16 @@ class CostFolder:
 
 
 def find_root(folder: str) -> Path:
-    """The folder as an absolute path; a relative one is below the driver's working directory.
+    """The folder as an absolute path; a relative one is in the driver's working directory.
 
     Raises:
-        InvalidInputError: it is on storage that is no file system of the machine.
+        InvalidInputError: it is on storage that is no mounted file system.
 
     >>> find_root("file:///checkpoints/_shuffle").as_posix()
     '/checkpoints/_shuffle'
     """
-    # One that is named without a scheme may be relative, as Spark's checkpoints may. Executors have
-    # working directories of their own.
+    # Without a scheme it may be relative, like Spark's checkpoints. Executors have other working
+    # directories.
     found = find_folder(folder) if ":" in folder else Path(folder).absolute()
     if found is None:
         message = f"folder: must be on a file system that all executors mount, not at {folder}"
@@ -316,12 +315,12 @@ def find_root(folder: str) -> Path:
     return found
 
 
-# Several tasks of a batch may run in a Python worker.
+# A Python worker may run several tasks of a batch.
 @lru_cache(maxsize=4)
 def _read(data: bytes) -> LearntCosts | None:
     try:
         return LearntCosts.from_bytes(data)
     except InvalidInputError as error:
-        # It is only a hint, and the same file says the same to all tasks and attempts.
-        log.warning("what was learnt of costs cannot be read, and is learnt anew: %s", error)
+        # It is only a hint, and the file is the same for all tasks and attempts.
+        log.warning("learned costs cannot be read, so learning starts again: %s", error)
         return None

@@ -1,7 +1,7 @@
-"""Puts small outputs of the user's function together before Spark gets them.
+"""Joins small outputs of the user's function before Spark gets them.
 
-A function that is given small pieces gives small outputs. Each that is given to Spark costs what a
-large one does, a millisecond or more in pandas, and that is more than measuring the piece cost.
+A function with small pieces as input returns small outputs. Each costs Spark as much as a large
+one, a millisecond or more in pandas, which is more than the measurement of the piece costs.
 """
 
 from __future__ import annotations
@@ -17,43 +17,42 @@ from pyspark.sql.conversion import LocalDataToArrowConversion
 from pyspark.sql.types import StructType
 
 ROWS_PER_OUTPUT = 10_000
-"""Once so many rows are held, they are given to Spark, whose own batches are as large."""
+"""This many held rows go to Spark, whose own batches are as large."""
 
 BYTES_PER_OUTPUT = 4 * 2**20
-"""Once so many bytes are held, they are given to Spark: a function may have chosen small outputs
-because its rows are large."""
+"""This many held bytes go to Spark: a function may return small outputs because its rows are
+large."""
 
 SURELY_SMALL_BYTES = 2**12
-"""An output of no more is small; so are `OUTPUTS_HELD` of them together."""
+"""An output of at most this size is small; so are `OUTPUTS_HELD` of them together."""
 
 OUTPUTS_HELD = 1_000
-"""No more are held, however small: an empty pandas DataFrame has 4 KB."""
+"""At most this many are held, even small ones: an empty pandas DataFrame has 4 KB."""
 
 ROWS_CONVERTED = 100
-"""Rows of `map` are made an Arrow batch by so many: enough for one to cost little, and few enough
-to be held though they are large."""
+"""Rows of `map` in an Arrow batch: enough to make a row cheap, few enough to hold large ones."""
 
 FIXED_KINDS = set("biufmM")
-"""Booleans, numbers and times: eight bytes a cell at most."""
+"""Booleans, numbers and times: at most eight bytes a cell."""
 
 PLAIN_CELLS = {
     *("boolean", "bytes", "date", "datetime", "datetime64", "decimal", "empty", "floating"),
     *("integer", "string", "time", "timedelta"),
 }
-"""What pandas calls Python objects that cannot change and whose size it knows."""
+"""The kinds of Python objects, in pandas' words, that cannot change and have a known size."""
 
 
 @dataclass(frozen=True)
 class Form:
-    """What outputs of one kind are, and how they are put together.
+    """One kind of outputs, and how to join them.
 
     Attributes:
-        kind: their class. What is of another goes to Spark as it is, which may refuse it.
-        describe: what two of them must have in common so that nothing but their number changes
-            when they are put together, and how many bytes one holds; None if it cannot be held.
-        copy: makes one that shares no memory with the function, which may use that memory again for
+        kind: their class. Outputs of another class go to Spark as they are, which may refuse them.
+        describe: gives what two outputs must have in common to be joined without any change to
+            their rows, and the size of one in bytes; None if it cannot be held.
+        copy: makes a copy that shares no memory with the function, which may reuse that memory for
             its next output.
-        join: puts them together; there is at least one.
+        join: joins one or more outputs.
     """
 
     kind: type[Any]
@@ -63,10 +62,10 @@ class Form:
 
 
 def _measure_bytes(batch: pa.RecordBatch) -> int:
-    """How large a copy is, or more where that is little."""
-    # What a slice is cut from counts as a whole here, but it takes a tenth of the time. What
-    # columns share counts once, and each has a copy of its own. (So have the fields of a struct,
-    # which nobody shares.)
+    """Size of a copy; an upper bound if that is small."""
+    # This counts the whole array behind a slice, but takes a tenth of the time. Memory that
+    # columns share counts once, but each column gets its own copy. (So do the fields of a struct,
+    # which are not shared in practice.)
     at_most: int = batch.get_total_buffer_size() * batch.num_columns
     return at_most if at_most <= SURELY_SMALL_BYTES else batch.nbytes
 
@@ -74,7 +73,7 @@ def _measure_bytes(batch: pa.RecordBatch) -> int:
 ARROW = Form(
     kind=pa.RecordBatch,
     describe=lambda batch: (batch.schema, _measure_bytes(batch)),
-    # Of a single batch, Arrow makes no copy.
+    # Arrow does not copy a single batch.
     copy=lambda batch: pa.concat_batches([batch, batch.slice(0, 0)]),
     join=pa.concat_batches,
 )
@@ -82,24 +81,24 @@ ARROW = Form(
 
 def make_pandas_form() -> Form:
     """The form of pandas DataFrames."""
-    # Only who uses pandas waits for its import.
+    # Only users of pandas wait for its import.
     import pandas as pd  # noqa: PLC0415
 
     def describe(frame: pd.DataFrame) -> tuple[Any, int] | None:
         size_bytes = 0
-        # Python objects are of one kind each, for Spark may convert one kind and refuse two.
+        # A column must have one kind of Python objects: Spark may convert one kind and refuse two.
         kinds = []
         for at, dtype in enumerate(frame.dtypes):
             if dtype.kind in FIXED_KINDS:
                 size_bytes += 8 * len(frame)
                 continue
             cells = frame.iloc[:, at].to_numpy()
-            # A list or an array may be filled again, and copying a frame does not copy it.
+            # The function may refill a list or an array, which a copy of the frame does not copy.
             kinds.append(pd.api.types.infer_dtype(cells))
             if kinds[-1] not in PLAIN_CELLS:
                 return None
             size_bytes += sum(map(sys.getsizeof, cells))
-        # Integers that are put together with floats would become floats.
+        # Integers joined with floats would become floats.
         return (list(frame.dtypes.items()), kinds), size_bytes
 
     return Form(
@@ -111,15 +110,15 @@ def make_pandas_form() -> Form:
 
 
 def join_outputs(outputs: Iterable[Any], form: Form) -> Iterator[Any]:
-    """Give the same rows in the same order, in fewer outputs.
+    """Return the same rows in the same order, in fewer outputs.
 
     Args:
         outputs: of the function.
         form: of its outputs.
 
     Returns:
-        Small outputs are held until they are `ROWS_PER_OUTPUT` rows, `BYTES_PER_OUTPUT` bytes or
-        `OUTPUTS_HELD` together, or the next one is not like them; others are given on as they are.
+        Small outputs are held until together they have `ROWS_PER_OUTPUT` rows, `BYTES_PER_OUTPUT`
+        bytes or `OUTPUTS_HELD` outputs, or the next one differs in form; others pass unchanged.
     """
     held: list[Any] = []
     held_likeness: Any = None
@@ -148,10 +147,10 @@ def join_outputs(outputs: Iterable[Any], form: Form) -> Iterator[Any]:
 
 
 def join_rows(rows: Iterable[Any], schema: StructType) -> Iterator[Any]:
-    """Give rows as Arrow batches, as `join_outputs` gives Arrow batches.
+    """Return rows as Arrow batches, joined as by `join_outputs`.
 
     Args:
-        rows: of a function: a `Row`, tuple or dict each.
+        rows: of a function, each a `Row`, tuple or dict.
         schema: of the batches.
     """
     return join_outputs(_convert(iter(rows), schema), ARROW)

@@ -1,12 +1,12 @@
-"""What tells the rows of a DataFrame apart, for Spark to hash.
+"""Hashes that distinguish the rows of a DataFrame.
 
-Spark's hash functions skip nulls, wherever they are, and take some values for equal that are not:
-`('x', null)` and `(null, 'x')`, `[1]` and `[1, null]`, 0.0 and -0.0, 'a' and 'A' under a collation.
-Two rows that look the same to the router could change places between two attempts of a task.
+Spark's hash functions skip nulls in any place, and treat some different values as equal: `('x',
+null)` and `(null, 'x')`, `[1]` and `[1, null]`, 0.0 and -0.0, 'a' and 'A' under a collation. Two
+rows that look the same to the router could swap places between two attempts of a task.
 
-Two kinds of values are not told apart wholly. Spark SQL cannot take a user-defined type to pieces,
-so within it Spark's own hash has to do. And within a variant, an array of different types is an
-ARRAY<VARIANT> to Spark, of whose elements only the JSON is seen: a date is the text it looks like.
+Two kinds of values are not fully distinguished. Spark SQL cannot take a user-defined type apart, so
+Spark's own hash is used inside it. And inside a variant, an array of different types is an
+ARRAY<VARIANT> to Spark, whose elements are hashed as JSON: a date equals the text it looks like.
 """
 
 from __future__ import annotations
@@ -28,14 +28,14 @@ from pyspark.sql.types import (
 
 
 def mark_rows(columns: list[tuple[Column, DataType]]) -> tuple[Column, Column]:
-    """Two independent hashes of 64 bits each over all that the columns hold.
+    """Two independent 64-bit hashes over all values of the columns.
 
     Args:
         columns: with their types; at least one.
 
     Returns:
-        Never null, and as good as never equal for rows that differ, but for the two kinds of values
-        above.
+        Never null, and practically never equal for different rows, except for the two kinds of
+        values above.
     """
     first, second = (_hash_all(columns, salt) for salt in (0, 1))
     return first, second
@@ -47,11 +47,11 @@ def _hash_all(columns: list[tuple[Column, DataType]], salt: int) -> Column:
 
 
 def _list_parts(column: Column, data_type: DataType, salt: int) -> list[Column]:
-    """Columns that Spark can hash, and that together are equal only where this one is."""
+    """Columns that Spark can hash, and that are equal only if this one is."""
     parts = [column.isNull()]
     match data_type:
         case StructType():
-            # Fields may have names that Spark does not tell apart.
+            # Fields may have names that Spark does not distinguish.
             places = StructType()
             for at, field in enumerate(data_type):
                 places.add(str(at), field.dataType)
@@ -65,12 +65,12 @@ def _list_parts(column: Column, data_type: DataType, salt: int) -> list[Column]:
             entry = StructType().add("key", data_type.keyType).add("value", data_type.valueType)
             parts += _list_parts(F.map_entries(column), ArrayType(entry), salt)
         case VariantType():
-            # As JSON, a date is the text that it looks like.
+            # As JSON, a date equals the text it looks like.
             parts += [F.to_json(column), F.schema_of_variant(column)]
         case GeometryType() | GeographyType():
             parts += [F.st_asbinary(column), F.st_srid(column)]
         case StringType():
-            # The bytes, whatever its collation takes for equal.
+            # The bytes, because a collation may treat different texts as equal.
             parts.append(column.cast("binary"))
         case FloatType() | DoubleType():
             parts += [column, F.when(column == 0, column.cast("string"))]

@@ -1,4 +1,4 @@
-"""What a shuffle is called: its folder, its series in the metrics, and its line in the report."""
+"""The name of a shuffle, for its folder, its series in the metrics, and its line in the report."""
 
 from __future__ import annotations
 
@@ -9,26 +9,26 @@ from hashlib import sha256
 from typing import Any
 
 READABLE_BYTES = 80
-"""So much of a name can be read: file systems take 255 bytes, and people less."""
+"""Maximum length of the readable part: file systems allow 255 bytes, people read less."""
 
 _PLAIN = re.compile(r"[\w.]+")
 
 _BOUND = re.compile(r"\b[xyz]_\d+ ->|\([xyz]_\d+(?:, [xyz]_\d+)+\) ->")
-"""Where Spark's text binds the variables of a Python lambda: `x_1 -> ...`, `(x_1, y_2) -> ...`."""
+"""The variables of a Python lambda in Spark's text: `x_1 -> ...`, `(x_1, y_2) -> ...`."""
 
 _VARIABLE = re.compile(r"\b[xyz]_\d+")
 
 
 def name_shuffle(function: Callable[..., Any], cost_key: str) -> str:
-    """Name a shuffle by its function and cost key: alike whenever it is built, unlike others.
+    """Name a shuffle after its function and cost key: always the same, and different from others.
 
-    `function-by-key` where both are word characters and dots, and the name is not too long. Else
-    what is neither becomes hyphens, the name is cut, and a hash of the whole text is added.
+    The name is `function-by-key` if both have only word characters and dots and it is short enough.
+    Otherwise other characters become hyphens, the name is cut, and a hash of the text is added.
 
     Args:
-        function: of a partial one, it is the name of the function inside.
+        function: for a partial function, the name of the function inside counts.
         cost_key: a column's name, or the text of a Column. The variables of its lambdas are
-            numbered anew, for Spark counts them up with every lambda that is built.
+            renumbered, because Spark numbers each new lambda higher.
 
     >>> name_shuffle(repr, "kind")
     'repr-by-kind'
@@ -51,6 +51,6 @@ def name_shuffle(function: Callable[..., Any], cost_key: str) -> str:
 
 def _number_variables(key: str) -> str:
     bound = [name for binding in _BOUND.findall(key) for name in _VARIABLE.findall(binding)]
-    # The sign keeps them apart from columns that are called x_1.
+    # The sign distinguishes them from columns with names like x_1.
     numbered = {name: f"{name[0]}#{n}" for n, name in enumerate(dict.fromkeys(bound), 1)}
     return _VARIABLE.sub(lambda found: numbered.get(found[0], found[0]), key)

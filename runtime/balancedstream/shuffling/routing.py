@@ -1,13 +1,13 @@
-"""Which partition each row of a map task goes to, with numpy.
+"""The partition of each row of a map task, with numpy.
 
-Spark takes a partition that a UDF computes for determined, and a map task is run again where its
-output was lost. If the second attempt sent a row elsewhere than the first one, a reduce task that
-has run already would have seen it too, or none would. So a route must follow from what both
-attempts have in common. The order of rows is not among it: after a shuffle, blocks are read in the
-order in which they arrive. Therefore rows are put into an order of their own, by 128 bits of hash
-over all their columns. Rows that are equal in all columns may change places; nobody can tell.
+Spark assumes that a UDF always computes the same partition, and runs a map task again if its output
+was lost. If the second attempt sent a row to another partition, two reduce tasks could process the
+row, or none. So the partition must depend only on what both attempts have in common. The order of
+rows is not: after a shuffle, blocks are read in the order in which they arrive. Therefore rows are
+sorted by a 128-bit hash over all columns. Rows that are equal in all columns may swap places, which
+makes no difference.
 
-What is known of costs is the same for all attempts, see `folders`.
+The learned costs are the same for all attempts, see `folders`.
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ from balancedstream.shuffling.sketching import estimate_costs_s
 from balancedstream.workers.garbage import spare_loaded_modules
 
 ROUTED = StructType().add("partition", IntegerType()).add("estimated_s", DoubleType())
-"""What the UDF that routes gives for each row. The estimate goes with the row to the function's
-task, which judges it, so that only map tasks read what is known."""
+"""What the routing UDF returns for each row. The estimate goes with the row to the function's task,
+which judges it, so that only map tasks read the learned costs."""
 
 
 def route_rows(
@@ -40,22 +40,21 @@ def route_rows(
 ) -> tuple[NDArray[np.int32], NDArray[np.float64]]:
     """Choose the partition of each row of a map task, and estimate its cost.
 
-    All rows are there before the first one is routed. So they are assigned greedily with the
-    dearest first, which levels better than the order of arrival would. Each map task levels its own
-    rows, so that all together are level without knowing of each other: at most by one row for each
-    map task. They begin with different partitions, for otherwise the first would get what is over
-    from all of them.
+    All rows are read before the first one is routed. So they are assigned greedily, the most
+    expensive first, which balances better than the order of arrival. Each map task balances its own
+    rows, so all rows together are balanced too, up to one row for each map task. Map tasks start
+    with different partitions; otherwise the first partition would get the surplus of all of them.
 
     Args:
-        learnt: what is known; None for nothing.
+        learnt: the learned costs; None if nothing is known.
         items: the hashed cost key of each row.
         marks: two independent hashes of each row's columns.
-        partitions: how many there are; 1 or more.
+        partitions: number of partitions, 1 or more.
         map_partition: the map task's own number.
 
     Returns:
-        The partition of each row, and the seconds that it is estimated to cost, 0 where nothing is
-        known: functions of the rows, not of their order.
+        The partition of each row, and its estimated cost in seconds, 0 if nothing is known. Both
+        depend on the rows, not on their order.
     """
     estimated_s = np.zeros(len(items)) if learnt is None else estimate_costs_s(learnt, items)
     own_order = np.lexsort(marks)
@@ -65,9 +64,9 @@ def route_rows(
         assigned: NDArray[np.int64] | list[int] = (first + np.arange(len(order))) % partitions
     else:
         costs_s = estimated_s[own_order]
-        dearest_first = np.argsort(-costs_s, kind="stable")
-        order = own_order[dearest_first]
-        assigned = assign_greedily(costs_s[dearest_first].tolist(), partitions, first=first)
+        expensive_first = np.argsort(-costs_s, kind="stable")
+        order = own_order[expensive_first]
+        assigned = assign_greedily(costs_s[expensive_first].tolist(), partitions, first=first)
     routes = np.empty(len(items), np.int32)
     routes[order] = assigned
     return routes, estimated_s
@@ -78,15 +77,16 @@ def make_router(
 ) -> Callable[[Iterator[tuple[pa.Array, ...]]], Iterator[pa.Array]]:
     """The body of the UDF that routes the rows of a task.
 
-    It reads the whole input before it answers. Spark keeps the rows meanwhile and spills them to
-    disk where they are many. Here each takes about 150 bytes while it is routed.
+    It reads the whole input before it returns anything. Meanwhile Spark keeps the rows, and spills
+    them to disk if there are many. Here each row takes about 150 bytes while it is routed.
 
     Args:
-        source: finds what is known.
-        partitions: how many there are.
+        source: finds the learned costs.
+        partitions: number of partitions.
 
     Returns:
-        Takes hashed cost keys and the two hashes of rows, batch by batch; gives `ROUTED`.
+        A function that takes the hashed cost keys and the two hashes of rows, batch by batch, and
+        returns `ROUTED`.
     """
 
     def route(batches: Iterator[tuple[pa.Array, pa.Array, pa.Array]]) -> Iterator[pa.Array]:

@@ -20,7 +20,7 @@ from pyspark.sql.types import DataType, GeographyType, GeometryType, StructType
 
 from balancedstream.core.sketches import CostSketch
 from balancedstream.errors import InvalidInputError
-from balancedstream.shuffling.collecting import Report, find_accumulator
+from balancedstream.shuffling.collecting import CostReport, find_accumulator
 from balancedstream.shuffling.folders import (
     Batch,
     BatchSource,
@@ -51,7 +51,7 @@ DELTA = 0.1
 SEED = 0
 
 FOLDER = "_shuffle"
-"""Below the checkpoints; the underscore keeps it apart from a query's name."""
+"""In the folder of the checkpoints; with the underscore it cannot be a query's name."""
 
 HIDDEN = HiddenColumns("__balancedstream_item", "__balancedstream_estimated_s")
 ROUTE = "__balancedstream_route"
@@ -66,29 +66,29 @@ def shuffle(
     epsilon: float = EPSILON,
     delta: float = DELTA,
 ) -> Shuffle:
-    """Spread rows over partitions by what they are expected to cost a function.
+    """Spread rows over partitions by their expected cost for a function.
 
-    Costs are learnt from one micro-batch to the next while the function runs (Online Shuffle
-    Grouping, Rivetti et al.; what differs in a micro-batch engine is in `docs/shuffle.md`). The
-    first two batches go round robin, and so do all until the estimates foretell a batch better than
-    equal costs would have, and again once they are clearly worse.
+    Costs are learned from one micro-batch to the next while the function runs (Online Shuffle
+    Grouping, Rivetti et al.; `docs/shuffle.md` says what differs in a micro-batch engine). The
+    first two batches go round robin. Rows continue to go round robin until the estimates predict a
+    batch better than equal costs do, and again once the estimates are clearly worse.
 
     Args:
-        df: a stream or not. Rows come out as they go in, each once, in no order.
-        cost_key: the column, or an expression, that the cost follows from: a category, or a
-            measure such as the length of a text in classes. The fewer distinct values, the sooner
-            they are known. Null is a value like any other.
-        partitions: into how many; 1 or more. With four to eight for each task that runs at once,
-            executors of different speed get shares accordingly: Spark gives the next partition to
-            whoever is free.
-        folder: where what is learnt is kept. For a stream it must be a path that the driver and
-            all executors share, by default beside the session's checkpoints. Otherwise only the
-            driver needs it, by default as long as it runs.
+        df: a streaming or batch DataFrame. Each row comes out once, unchanged, in any order.
+        cost_key: the column or expression that determines the cost: a category, or a measure such
+            as the length of a text in classes. Few distinct values are learned sooner. Null is a
+            value like any other.
+        partitions: number of partitions, 1 or more. With four to eight for each task that runs at
+            once, faster executors process more of them: Spark gives the next partition to the
+            executor that is free.
+        folder: where the learned costs are stored. For a stream it must be a path that the driver
+            and all executors share, by default beside the session's checkpoints. Otherwise only the
+            driver needs it, by default for as long as it runs.
         epsilon: of the sketches, see `balancedstream.core.sketches.CostSketch`.
         delta: of the sketches.
 
     Returns:
-        What takes the function, which should work on its input piece by piece.
+        An object that takes the function, which should process its input piece by piece.
 
     Raises:
         InvalidInputError: an argument cannot be used; the message names it.
@@ -100,7 +100,7 @@ def shuffle(
     CostSketch(epsilon, delta, seed=SEED)
     for name in df.columns:
         if name.casefold() in {*HIDDEN, ROUTE}:
-            message = f"df: the shuffle itself adds a column {name!r}; rename the one that is there"
+            message = f"df: the shuffle adds a column {name!r}; rename the existing one"
             raise InvalidInputError(message)
         _find_column("df", df, name)
     key = _find_key(df, cost_key)
@@ -110,16 +110,16 @@ def shuffle(
 
 @dataclass(frozen=True)
 class Shuffle:
-    """Rows that wait for the function that they are shuffled for; made by `shuffle`.
+    """Rows to be shuffled for a function; created by `shuffle`.
 
-    Its methods are named and behave as Spark's own. But the function sees pieces of its input that
-    hold rows of one cost key each, for it is the time for a piece that is measured. A function that
-    reads all its input before it works cannot be measured; rows then go round robin. One that
-    collects several pieces before it works on them, as mini-batches for a model, is measured
-    wrongly: let it work piece by piece, and cut mini-batches from each.
+    Its methods have the names and the behavior of Spark's. But the function gets pieces of its
+    input with rows of one cost key each, because the time for a piece is measured. A function that
+    reads all its input before it works cannot be measured; rows then go round robin. A function
+    that collects several pieces before it works, such as mini-batches for a model, is measured
+    incorrectly: let it work piece by piece, and cut mini-batches from each piece.
 
-    What a function costs is learnt by its name and the cost key, and anew with each checkpoint: two
-    functions of a query that are shuffled by one key each need a name of their own.
+    Costs are learned by the function's name and the cost key, separately for each checkpoint. If a
+    query shuffles for two functions by the same key, they need different names.
     """
 
     _df: DataFrame
@@ -149,7 +149,7 @@ class Shuffle:
         return routed.mapInArrow(measured, schema)
 
     def map(self, function: Callable[[Any], Any], schema: StructType | str) -> DataFrame:
-        """Run a function over rows: it gets a `Row`, and gives a `Row`, tuple or dict."""
+        """Run a function over rows: it gets a `Row`, and returns a `Row`, tuple or dict."""
         fields = schema if isinstance(schema, StructType) else DataType.fromDDL(schema)
         routed, measured = self._prepare(
             function,
@@ -166,13 +166,13 @@ class Shuffle:
         function: Callable[[Iterator[Any]], Iterable[Any]],
         join: Callable[[Iterator[Any]], Iterator[Any]],
     ) -> tuple[DataFrame, Callable[[Iterator[Any]], Iterator[Any]]]:
-        """The rows where they shall run, and what runs over them.
+        """The routed rows, and the function that runs over them.
 
         Args:
-            named: gives the shuffle its name.
-            cut: one input of a task.
-            function: over the parts of all pieces.
-            join: its outputs.
+            named: the function that names the shuffle.
+            cut: cuts one input of a task into pieces.
+            function: runs over the parts of all pieces.
+            join: joins its outputs.
         """
         name = name_shuffle(named, self._key_name)
         if self._df.isStreaming:
@@ -185,9 +185,9 @@ class Shuffle:
         return self._route(costs), self._measure(name, batch, cut, function, join)
 
     def _route(self, source: CostSource) -> DataFrame:
-        """The rows where they shall run, with the hidden columns."""
+        """The rows in their partitions, with the hidden columns."""
         route = F.arrow_udf(make_router(source, self._partitions), ROUTED)
-        # What it answers depends on the other rows: the optimizer must not compute it elsewhere.
+        # The result depends on the other rows, so the optimizer must not compute it elsewhere.
         route = route.asNondeterministic()
         fields = self._df.schema
         marks = mark_rows([(self._df[quote(field.name)], field.dataType) for field in fields])
@@ -205,9 +205,9 @@ class Shuffle:
         function: Callable[[Iterator[Any]], Iterable[Any]],
         join: Callable[[Iterator[Any]], Iterator[Any]],
     ) -> Callable[[Iterator[Any]], Iterator[Any]]:
-        """The function as the tasks run it: measured, and reported at its end.
+        """The function as the tasks run it: measured, with a task report at the end.
 
-        Pieces are small, so its outputs are joined outside of what is measured.
+        Pieces are small, so its outputs are joined, outside the measured time.
         """
         reports = find_accumulator(self._df.sparkSession.sparkContext)
         partitions, epsilon, delta = self._partitions, self._epsilon, self._delta
@@ -220,7 +220,7 @@ class Shuffle:
             yield from join(meter.run(function, pieces))
             context = TaskContext.get()
             place = context.partitionId(), context.taskAttemptId(), partitions
-            report = Report.of(batch, name, context.stageId(), place, meter.summarize())
+            report = CostReport.of(batch, name, context.stageId(), place, meter.summarize())
             reports.add((report,))
 
         return measured
@@ -239,7 +239,7 @@ def _find_key(df: DataFrame, cost_key: str | Column) -> Column:
         message = f"cost_key: {str(error).partition(chr(10))[0]}"
         raise InvalidInputError(message) from error
     if holds_type(fields, (GeometryType, GeographyType)):
-        # Spark itself says so only when the batch runs.
+        # Spark itself raises this only when the batch runs.
         message = (
             "cost_key: Spark cannot hash a geometry or geography; take a measure of it, such as "
             "octet_length(st_asbinary(...)) in classes"
@@ -255,7 +255,7 @@ def _find_column(field: str, df: DataFrame, name: str) -> Column:
         known = ", ".join(df.columns)
         message = (
             f"{field}: there is no column {name!r}, or more than one, among {known}; nothing was "
-            "started: name one that is there, or rename those that are alike"
+            "started: name an existing column, or rename columns with the same name"
         )
         raise InvalidInputError(message) from error
 
@@ -266,8 +266,9 @@ def _find_default_root(df: DataFrame) -> Path:
     checkpoints = df.sparkSession.conf.get(CHECKPOINT_LOCATION, None)
     if not checkpoints:
         message = (
-            "folder: a stream needs one that the driver and all executors share, for what is "
-            f"learnt must outlive them. Give it, or set {CHECKPOINT_LOCATION}."
+            "folder: a stream needs a folder that the driver and all executors share, because "
+            "learned costs must outlive them; nothing was started: pass folder, or set "
+            f"{CHECKPOINT_LOCATION}"
         )
         raise InvalidInputError(message)
     return find_root(checkpoints) / FOLDER
@@ -275,7 +276,7 @@ def _find_default_root(df: DataFrame) -> Path:
 
 @cache
 def _make_process_folder() -> Path:
-    # The directory object removes the folder when the process ends, and lives as long as the cache.
+    # The directory object lives as long as the cache and removes the folder when the process ends.
     return Path(_process_directory().name)
 
 
@@ -285,7 +286,7 @@ def _process_directory() -> tempfile.TemporaryDirectory[str]:
 
 
 def _cut_rows(batch: Any, schema: StructType, *, first_alone: bool) -> list[Piece[Any]]:
-    # Each row is alone.
+    # Each row is a piece.
     hidden = [batch.column(column).to_pylist() for column in HIDDEN]
     table = pa.Table.from_batches([batch.drop_columns([*HIDDEN])])
     rows = ArrowTableToRowsConversion.convert(table, schema)
@@ -296,6 +297,6 @@ def _cut_rows(batch: Any, schema: StructType, *, first_alone: bool) -> list[Piec
 
 
 def _map_rows(rows: Iterator[Any], function: Callable[[Any], Any]) -> Iterator[Any]:
-    # In `map`, a StopIteration that escapes the function would pass for the end of the rows.
+    # In `map`, a StopIteration from the function would look like the end of the rows.
     for row in rows:
         yield function(row)

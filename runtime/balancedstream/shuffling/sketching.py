@@ -1,7 +1,7 @@
-"""Cost sketches filled and asked many items at a time, with numpy; the same as the core to the bit.
+"""Cost sketches for many items at a time, with numpy; bit for bit as in the core.
 
-Items are hashed cost keys here: whole numbers of 64 bits. Eight bytes of each, the least first, are
-what `CostSketch` calls the item.
+Items are hashed cost keys here: 64-bit numbers. Their eight bytes, least first, are the item of
+`CostSketch`.
 """
 
 from __future__ import annotations
@@ -17,20 +17,20 @@ from balancedstream.core.costs import LearntCosts
 from balancedstream.core.sketches import MIXING, CostSketch
 
 ITEMS_AT_ONCE = 1 << 16
-"""So many are looked up at once: each takes some 160 bytes meanwhile."""
+"""Number of items looked up at once; each takes about 160 bytes meanwhile."""
 
 _NS_PER_S = 1e9
 
 
 def locate_items(sketch: CostSketch, items: NDArray[np.int64]) -> NDArray[np.int64]:
-    """What `CostSketch.locate` gives for each of many items.
+    """`CostSketch.locate` for many items.
 
     Args:
         sketch: any with this hash.
         items: hashed cost keys.
 
     Returns:
-        A row for each item, in it a cell for each row of the sketch.
+        A row for each item, with a cell for each row of the sketch.
 
     >>> sketch = CostSketch(0.05, 0.1, seed=7)
     >>> cells = locate_items(sketch, np.array([-2, 3]))
@@ -47,16 +47,16 @@ def locate_items(sketch: CostSketch, items: NDArray[np.int64]) -> NDArray[np.int
 
 
 def estimate_costs_s(learnt: LearntCosts, items: NDArray[np.int64]) -> NDArray[np.float64]:
-    """What `learnt.estimates.estimate` gives for each of many items.
+    """`learnt.estimates.estimate` for many items.
 
-    Both sketches are added up only where it is needed: a task asks for few cells.
+    The two sketches are added up only in the cells that are read, because a task reads few.
 
     Args:
-        learnt: what is known.
+        learnt: the learned costs.
         items: hashed cost keys.
 
     Returns:
-        For each item the estimated seconds.
+        The estimated seconds for each item.
     """
     distinct, places = np.unique(items, return_inverse=True)
     sketches = [sketch for sketch in (learnt.newer, learnt.older) if sketch]
@@ -74,7 +74,7 @@ def estimate_costs_s(learnt: LearntCosts, items: NDArray[np.int64]) -> NDArray[n
         is_unseen[block] = count == 0
     if is_unseen.any():
         once_ns = _add_up(costs_ns, _add_up(counts, slice(None)) == 1).tolist()
-        # As a sketch estimates what it has never seen.
+        # As a sketch estimates items that it never saw.
         estimated_s[is_unseen] = (
             float(sum(once_ns)) / len(once_ns) / _NS_PER_S
             if once_ns
@@ -92,7 +92,7 @@ class SketchFiller:
     """Fills a sketch.
 
     Args:
-        empty: a sketch that hashes as the one to be made does.
+        empty: a sketch that hashes as the result must.
     """
 
     def __init__(self, empty: CostSketch) -> None:
@@ -107,12 +107,12 @@ class SketchFiller:
         costs_s: NDArray[np.float64],
         records: NDArray[np.int64],
     ) -> None:
-        """What `CostSketch.update` does with each of many items.
+        """`CostSketch.update` for many items.
 
         Args:
             items: hashed cost keys.
             costs_s: the seconds that all records of each item took; 0 or more and finite.
-            records: how many they are.
+            records: number of records of each item.
         """
         cells = locate_items(self._empty, items).ravel()
         costs_ns = np.rint(costs_s * _NS_PER_S).astype(np.int64)
@@ -120,5 +120,5 @@ class SketchFiller:
             np.add.at(matrix, cells, np.repeat(values, self._empty.rows))
 
     def make_sketch(self) -> CostSketch:
-        """The sketch of all records so far."""
+        """A sketch of all records so far."""
         return self._empty.with_cells(self._counts.tobytes(), self._costs_ns.tobytes())

@@ -1,10 +1,10 @@
-"""What the user's function takes for each cost key, measured while it runs.
+"""The time that the user's function takes for each cost key, measured while it runs.
 
-The function is given pieces of its input that hold rows of one cost key each, or single rows. What
-passes between being given a piece and asking for the next one, inside the function, is what the
-piece cost. Neither reading the input nor what becomes of the output counts.
+The function gets pieces of its input with rows of one cost key each, or single rows. The cost of a
+piece is the time inside the function from getting the piece to asking for the next one. The time to
+read the input and to process the output does not count.
 
-Waiting counts as much as computing: it keeps the executor's slot. So time is that of the clock.
+Waiting counts like computing, because it keeps the executor's slot. So this is wall-clock time.
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ from balancedstream.core.sketches import CostSketch
 from balancedstream.shuffling.sketching import SketchFiller
 
 JUDGED_PIECES = 10_000
-"""The estimates are judged by the first pieces of a task: enough, and its memory stays constant."""
+"""Estimates are judged by this many first pieces of a task: enough, in constant memory."""
 
 Part = TypeVar("Part")
 Output = TypeVar("Output")
 
-# Shuffles whose function has run in this Python worker. What it did first, it did for the first
-# time: imports, models that are loaded, caches that fill. That is no cost of the row, so the first
-# row is a piece of its own and not learnt from.
+# Shuffles whose function ran in this Python worker before. Its first call also imports modules,
+# loads models and fills caches. That is no cost of the row, so the first row is a piece of its own
+# and is not learned from.
 _warm: set[str] = set()
 
 
@@ -39,9 +39,9 @@ class Piece(NamedTuple, Generic[Part]):
 
     Attributes:
         item: hashed cost key of all its rows.
-        rows: how many.
-        estimated_s: what all of them were estimated to cost; 0 where nothing was known.
-        part: what the function is given.
+        rows: number of rows.
+        estimated_s: estimated cost of all of them; 0 if nothing was known.
+        part: the input of the function.
     """
 
     item: int
@@ -51,11 +51,11 @@ class Piece(NamedTuple, Generic[Part]):
 
 
 class HiddenColumns(NamedTuple):
-    """Columns that the shuffle adds to the rows, and the function never sees.
+    """Columns that the shuffle adds to the rows, hidden from the function.
 
     Attributes:
         item: the hashed cost key.
-        estimated_s: what the row was estimated to cost.
+        estimated_s: estimated cost of the row.
     """
 
     item: str
@@ -63,12 +63,12 @@ class HiddenColumns(NamedTuple):
 
 
 class FunctionMeter(Generic[Part, Output]):
-    """Runs the user's function over the input of one task, and measures.
+    """Runs the user's function over the input of one task, and measures its time.
 
     Args:
         name: of the shuffle.
-        empty: a sketch that hashes as the one that is filled.
-        clock: seconds that only grow.
+        empty: a sketch that hashes as the result must.
+        clock: a monotonic clock, in seconds.
     """
 
     def __init__(
@@ -81,10 +81,10 @@ class FunctionMeter(Generic[Part, Output]):
         self._filler = SketchFiller(empty)
         self._clock = clock
         self._began_s = 0.0
-        # What the function has taken so far of the piece that it has, before the last pause.
+        # Time that the function spent on its current piece until the last pause.
         self._taken_s = 0.0
         self._pieces: list[Piece[Part]] = []
-        # What each of these pieces took that the function is done with.
+        # Time of each of these pieces that the function finished.
         self._took_s = array("d")
         self._estimated_s = 0.0
         self._real_s = 0.0
@@ -104,7 +104,7 @@ class FunctionMeter(Generic[Part, Output]):
             inputs: the pieces, batch by batch.
 
         Returns:
-            What the function gives. An error that it raises passes through as it is.
+            The outputs of the function. Its errors pass through unchanged.
         """
         self._resume()
         for output in function(self._feed(inputs)):
@@ -112,7 +112,7 @@ class FunctionMeter(Generic[Part, Output]):
             yield output
             self._resume()
         self._pause()
-        # It may not have asked for all of its input.
+        # It may not have read all of its input.
         self._learn()
 
     def is_cold(self) -> bool:
@@ -120,7 +120,7 @@ class FunctionMeter(Generic[Part, Output]):
         return self._name not in _warm
 
     def summarize(self) -> MeasuredCosts:
-        """What was measured, once the function has ended."""
+        """The measurements, after the function ended."""
         took_s = np.array(self._judged_s)
         rows = np.array(self._judged_rows)
         judged_s = float(took_s.sum())
@@ -140,13 +140,13 @@ class FunctionMeter(Generic[Part, Output]):
 
     def _feed(self, inputs: Iterable[list[Piece[Part]]]) -> Iterator[Part]:
         self._pause()
-        # What the function took to prepare itself is nobody's cost.
+        # The time before the first piece belongs to no row.
         self._taken_s = 0.0
         for pieces in inputs:
             self._estimated_s += sum(piece.estimated_s for piece in pieces)
             self._pieces = pieces
-            # As little as can be is done between two pieces: the function may wait or compute long,
-            # and the processor's caches have lost this code by then.
+            # Little happens between two pieces: after a long call of the function, this code is no
+            # longer in the processor's caches.
             for piece in pieces:
                 self._resume()
                 yield piece.part
@@ -157,9 +157,9 @@ class FunctionMeter(Generic[Part, Output]):
         self._resume()
 
     def _learn(self) -> None:
-        """Take in what was measured of the pieces of one input."""
+        """Add the measurements of the pieces of one input."""
         took_s = self._took_s
-        # The function may not be done with the last one, or have asked for no more.
+        # The function may not have finished the last piece, or may have stopped reading.
         finished = self._pieces[: len(took_s)]
         self._pieces, self._took_s = [], array("d")
         self._real_s += sum(took_s)
@@ -185,14 +185,14 @@ class FunctionMeter(Generic[Part, Output]):
 def find_runs(
     items: NDArray[np.int64], *, first_alone: bool = False
 ) -> tuple[NDArray[np.int64], list[tuple[int, int]]]:
-    """Bring equal items together.
+    """Group equal items.
 
     Args:
         items: of the rows.
-        first_alone: whether the first row shall be a run of its own.
+        first_alone: whether the first row is a run of its own.
 
     Returns:
-        An order of the rows, and where in it each run of equal items begins and ends.
+        An order of the rows, and the start and end of each run of equal items in it.
 
     >>> order, runs = find_runs(np.array([7, 5, 7]))
     >>> order.tolist(), runs
@@ -213,7 +213,7 @@ def cut_pandas(frame: Any, hidden: HiddenColumns, *, first_alone: bool = False) 
     rows = frame.drop(columns=[*hidden])
     if len(runs) > 1:
         rows = rows.iloc[order]
-    # A new index also makes each piece the function's own: it may change it.
+    # With a new index, each piece is a copy that the function may change.
     parts = (rows.iloc[begin:end].reset_index(drop=True) for begin, end in runs)
     return _describe_pieces(items[order], estimated_s[order], runs, parts)
 
@@ -235,7 +235,7 @@ def _describe_pieces(
     runs: list[tuple[int, int]],
     parts: Iterable[Part],
 ) -> list[Piece[Part]]:
-    # Rows of one item are estimated alike.
+    # Rows of one item have the same estimate.
     firsts = [begin for begin, _ in runs]
     described = zip(runs, items[firsts].tolist(), estimated_s[firsts].tolist(), parts, strict=True)
     return [

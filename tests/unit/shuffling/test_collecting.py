@@ -12,11 +12,11 @@ from balancedstream.core.costs import LearntCosts, MeasuredCosts
 from balancedstream.core.observations import ShuffleRecord
 from balancedstream.core.sketches import CostSketch
 from balancedstream.shuffling.collecting import (
+    MAX_UNLEARNED_BATCHES,
     UNFINISHED_RUNS,
-    UNLEARNT_BATCHES,
     Collector,
-    Report,
-    Reports,
+    CostReport,
+    CostReportParam,
     watch,
 )
 from balancedstream.shuffling.folders import KEPT_BATCHES, Batch, CostFolder
@@ -32,14 +32,14 @@ def report(
     error_s: float = 0.0,
     real_s: float = 2.0,
     stage: int | None = None,
-) -> Report:
+) -> CostReport:
     """What a task tells; another than the first attempt is named."""
     sketch = CostSketch(0.05, 0.1, seed=7)
     sketch.update(b"text", 1.0, records=64)
     measured = MeasuredCosts(sketch, 1.0, real_s, 0.0, 1.0, error_s, 0.5)
     place = task, 100 + task if attempt is None else attempt, partitions
     of_batch = batch if stage is None else stage
-    return Report.of(Batch(str(folder), batch), "classify", of_batch, place, measured)
+    return CostReport.of(Batch(str(folder), batch), "classify", of_batch, place, measured)
 
 
 def collect(
@@ -111,21 +111,21 @@ def test_batches_of_which_spark_runs_a_part_only_are_said_once_not_to_be_learnt_
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     collector = Collector("classify", tmp_path, lambda batch: None)
-    for batch in range(3 * UNLEARNT_BATCHES):
-        assert len(caplog.records) == (batch > UNLEARNT_BATCHES)
+    for batch in range(3 * MAX_UNLEARNED_BATCHES):
+        assert len(caplog.records) == (batch > MAX_UNLEARNED_BATCHES)
         collector.add(report(tmp_path, batch, 0))
-    assert "classify: nothing was learnt from 10 batches in a row" in caplog.text
+    assert "classify: nothing was learned from 10 batches in a row" in caplog.text
 
 
 def test_a_batch_that_is_learnt_from_now_and_then_is_no_cause_to_say_so(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     collector = Collector("classify", tmp_path, lambda batch: None)
-    for batch in range(3 * UNLEARNT_BATCHES):
+    for batch in range(3 * MAX_UNLEARNED_BATCHES):
         collector.add(report(tmp_path, batch, 0))
-        if batch % UNLEARNT_BATCHES == 0:
+        if batch % MAX_UNLEARNED_BATCHES == 0:
             collector.add(report(tmp_path, batch, 1))
-    assert "nothing was learnt" not in caplog.text
+    assert "nothing was learned" not in caplog.text
 
 
 def test_reports_of_a_run_that_failed_and_of_the_next_one_do_not_mix(tmp_path: Path) -> None:
@@ -250,7 +250,7 @@ def test_a_sketch_of_another_size_begins_anew_and_that_is_logged(
     for task in range(2):
         other = MeasuredCosts(CostSketch(0.01, 0.1, seed=7), 1.0, 2.0)
         place = task, 100 + task, 2
-        collector.add(Report.of(Batch(str(tmp_path), 3), "classify", 3, place, other))
+        collector.add(CostReport.of(Batch(str(tmp_path), 3), "classify", 3, place, other))
     assert "classify: round robin from batch 4 on: no batch was predicted yet" in caplog.text
 
 
@@ -320,7 +320,7 @@ def test_in_a_task_reports_are_gathered_and_in_the_driver_they_are_handed_on(
 ) -> None:
     told: list[ShuffleRecord] = []
     stop = watch(told.append)
-    driver = Reports()
+    driver = CostReportParam()
     of_task = pickle.loads(pickle.dumps(driver))  # noqa: S301
     gathered = of_task.addInPlace((report(tmp_path, 0, 0),), (report(tmp_path, 0, 1),))
     assert len(gathered) == 2
@@ -333,7 +333,7 @@ def test_in_a_task_reports_are_gathered_and_in_the_driver_they_are_handed_on(
 def test_shuffles_of_one_name_in_two_folders_are_told_apart_by_a_number(tmp_path: Path) -> None:
     told: list[ShuffleRecord] = []
     stop = watch(told.append)
-    driver = Reports()
+    driver = CostReportParam()
     for batch in range(2):
         for query in ("one", "other"):
             folder = tmp_path / query
@@ -347,6 +347,6 @@ def test_an_error_in_the_driver_is_logged_and_stops_no_job(
 ) -> None:
     (tmp_path / "file").write_text("no folder")
     below = tmp_path / "file" / "below"
-    Reports().addInPlace((), (report(below, 0, 0), report(below, 0, 1)))
+    CostReportParam().addInPlace((), (report(below, 0, 0), report(below, 0, 1)))
     assert "a task report is lost" in caplog.text
     assert str(below) in caplog.text

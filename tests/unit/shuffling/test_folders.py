@@ -176,7 +176,7 @@ def test_what_another_version_has_written_is_no_hint_and_no_error(
     assert folder.newest() is None
     assert folder.find_newest() == 1
     assert folder.pin(7) is None
-    assert "learnt anew" in caplog.text
+    assert "learning starts again" in caplog.text
     assert folder.pin(2) is None
     folder.publish(version(2))
     assert batch_of(folder.pin(3)) == 2
