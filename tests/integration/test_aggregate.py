@@ -211,9 +211,9 @@ def test_what_cannot_be_aggregated_is_refused_with_the_field_named(
         frame.aggregate(Floating())
     with pytest.raises(InvalidInputError, match=r"Untyped.state_schema: Spark cannot read 'n NO'"):
         frame.aggregate(type("Untyped", (Sums,), {"state_schema": "n NO"})())
-    with pytest.raises(InvalidInputError, match="output_schema: its column 'user' is one of"):
+    with pytest.raises(InvalidInputError, match="output_schema: its column 'user' is a column of"):
         frame.aggregate(type("Twice", (Sums,), {"output_schema": "user STRING"})())
-    with pytest.raises(InvalidInputError, match="outputMode: append gives what never changes"):
+    with pytest.raises(InvalidInputError, match="outputMode: append returns final results"):
         frame.aggregate(Sums(), "append")
     with pytest.raises(InvalidInputError, match="ttl_s: must be a number of seconds"):
         frame.aggregate(Sums(), ttl_s=0)

@@ -39,7 +39,7 @@ def test_one_balanced_frame_is_refused_to_a_second_query_and_serves_the_next_one
         return writer.option("checkpointLocation", location).start()
 
     run.wait_batches(1)
-    with pytest.raises(StreamingQueryException, match=r"has the same balanced\(\.\.\.\)"):
+    with pytest.raises(StreamingQueryException, match=r"uses the same balanced\(\.\.\.\)"):
         start_again("second").awaitTermination(60)
     run.wait_batches(1)
     run.query.stop()
@@ -62,7 +62,7 @@ def test_what_cannot_be_balanced_is_refused_with_the_field_named(
         balanced(rows, "nobody")
     with pytest.raises(InvalidInputError, match="keys: name the column"):
         balanced(rows)
-    with pytest.raises(InvalidInputError, match="balancedstream_route has a name that is needed"):
+    with pytest.raises(InvalidInputError, match="balancedstream_route has a reserved name"):
         balanced(rows.withColumn("balancedstream_route", F.lit(1)), "user")
     with pytest.raises(InvalidInputError, match="this DataFrame is no stream"):
         count(balanced(spark.createDataFrame([("u", 1)], "user string, n long"), "user"))
@@ -91,7 +91,7 @@ def test_what_cannot_be_balanced_is_refused_with_the_field_named(
         time.sleep(0.1)
     query.stop()
     planned = {*(tmp_path / "plain" / "offsets").iterdir()}
-    refused = r"planned with no balanced operator of the name 'keys'; no row was processed"
+    refused = r"planned with no balanced operator named 'keys'; no row was processed"
     with pytest.raises(StreamingQueryException, match=refused):
         begin_keyed(count, checkpoint="plain").wait_batches(1)
     assert {*(tmp_path / "plain" / "offsets").iterdir()} == planned
@@ -128,7 +128,7 @@ def test_keys_with_the_time_of_the_watermark_are_never_moved(
     for key in ("at", "window"):
         frame = balanced(timed.withColumn("window", F.window("at", "1 minute")), "user", key)
         assert is_movable(frame.transformWithState(Ledger(), *modes, "processingTime"))
-        with pytest.warns(UserWarning, match="keys with the time of the watermark are not moved"):
+        with pytest.warns(UserWarning, match="keys with the time of the watermark do not move"):
             assert not is_movable(frame.transformWithState(Ledger(), *modes, "eventTime"))
         assert frame.control is None
 

@@ -44,7 +44,7 @@ class HotKey:
 class HotKeySketch:
     """The heaviest keys of a stream of keys with weights, in a bounded number of counters.
 
-    With W the sum of all weights so far, whatever their order:
+    With W the sum of all weights so far, in any order:
 
     - for each key in it, `least <= true weight <= most` and `error <= epsilon * W`;
     - any other key weighs at most `untracked_most`, which is `<= epsilon * W`;

@@ -52,7 +52,7 @@ right, then multiplication (the finalizer of SplitMix64 with Stafford's 13th con
 
 
 class CostSketch:
-    """Estimates what a record costs from the records seen, whatever the number of distinct items.
+    """Estimates what a record costs from the records seen, for any number of distinct items.
 
     It has two Count-Min matrices of the same shape: F counts records, W adds up their cost. The
     estimate is W / F in the row where the item shares its cell with the fewest records: the mean of

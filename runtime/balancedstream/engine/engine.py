@@ -89,7 +89,7 @@ class SparkEngine:
         """Asks for partitions of an operator to run on the given executors, until the next call.
 
         The placement is asserted at the end of every batch until the tasks run there: Spark's
-        `StateStoreCoordinator` is told that the store is active on the target. This is a hint; the
+        `StateStoreCoordinator` records that the store is active on the target. This is a hint; the
         result is right wherever a task runs. A new call replaces the operator's placement.
 
         Args:

@@ -1,13 +1,13 @@
 """One key by many tasks: what `balanced(...).aggregate` runs. Our own design.
 
-Spark aggregates partially for its own functions and not for Python's stateful processors. Here the
-expensive step, a row into a state, is done where the rows are: each task folds the rows of a key
-into a partial state, and partial states cross the shuffle, not rows. The stateful step merges few
-of them. So a key has as many owners within a batch as there are tasks that read its rows, and its
-state has one.
+Spark aggregates partially for its own functions, but not for stateful processors in Python. Here
+the expensive step, adding rows to a state, runs where the rows are: each task folds the rows of a
+key into a partial state, and partial states cross the shuffle instead of rows. The stateful step
+merges only a few of them. So all tasks that read rows of a key share its work in a batch, and one
+owner keeps its state.
 
-A fold ends with each Arrow batch, of at most `spark.sql.execution.arrow.maxRecordsPerBatch` rows:
-that bounds the memory whatever the number of keys.
+A fold ends with each Arrow batch, of at most `spark.sql.execution.arrow.maxRecordsPerBatch` rows,
+which bounds the memory for any number of keys.
 """
 
 from __future__ import annotations
@@ -43,19 +43,19 @@ State = tuple[Any, ...]
 
 
 class Aggregator(ABC):
-    """An aggregation whose work on one key may be split over many tasks.
+    """An aggregation whose work on one key many tasks can share.
 
-    Its states must be mergeable: however the rows of a key are split, and in whatever order and
-    grouping the parts are merged, the answer is the same. Counts, sums, extremes, sets, histograms
-    and sketches are like that; "the first", "the last" and "the one before" are not, unless the
-    state keeps the time that says which is first. Sums of floats are so up to rounding. How rows
-    are split differs from batch to batch, and no check can find an aggregator that depends on it.
+    Its states must be mergeable: the result must not depend on how the rows of a key are split, or
+    in which order and grouping the parts are merged. Counts, sums, extremes, sets, histograms and
+    sketches are mergeable (sums of floats up to rounding). "The first", "the last" and "the one
+    before" are not, unless the state keeps the time that decides which one is first. The split of
+    rows differs from batch to batch, and no check can find an aggregator that depends on it.
 
-    A state is a tuple, one value for each column of `state_schema`, and is not changed in place.
+    A state is a tuple with one value for each column of `state_schema`. Do not change it in place.
 
     Attributes:
-        state_schema: the columns of a state, `n LONG, sketch BINARY`, of Spark's types.
-        output_schema: the columns of a result; those of the key come before them by themselves.
+        state_schema: the columns of a state, such as `n LONG, sketch BINARY`, of Spark's types.
+        output_schema: the columns of a result; the columns of the key are added before them.
     """
 
     state_schema: StructType | str
@@ -63,28 +63,28 @@ class Aggregator(ABC):
 
     @abstractmethod
     def zero(self) -> State:
-        """The state of no rows."""
+        """The state without rows."""
 
     @abstractmethod
     def add(self, state: State, rows: Sequence[Row]) -> State:
-        """Takes rows of one key in: the expensive step, run where the rows are.
+        """Adds rows of one key to a state: the expensive step, run where the rows are.
 
         Args:
-            state: what `zero` gives.
-            rows: one or more, with all columns of the DataFrame; times are in UTC.
+            state: the result of `zero`.
+            rows: one or more rows, with all columns of the DataFrame; times are in UTC.
         """
 
     @abstractmethod
     def merge(self, left: State, right: State) -> State:
-        """The state of the rows of both; each has seen one or more."""
+        """The state of the rows of both states; each has one row or more."""
 
     @abstractmethod
     def finish(self, state: State) -> tuple[Any, ...]:
-        """The columns of the result; the state stays as it is."""
+        """The columns of the result; the state must not change."""
 
 
 class Aggregation:
-    """An aggregator that was looked at, with its schemas.
+    """A checked aggregator with its schemas.
 
     Args:
         aggregator: the user's.
@@ -95,13 +95,14 @@ class Aggregation:
         output: the columns of a result, without the key's.
 
     Raises:
-        InvalidInputError: it is no `Aggregator`, a schema cannot be read, or `zero` does not fit.
+        InvalidInputError: this is no `Aggregator`, Spark cannot read a schema, or `zero` does not
+            fit the schema.
     """
 
     def __init__(self, aggregator: Aggregator) -> None:
         if not isinstance(aggregator, Aggregator):
             message = (
-                f"aggregator: must be an instance of a class derived from Aggregator, and is "
+                f"aggregator: must be an instance of a class derived from Aggregator, not "
                 f"{aggregator!r:.200}; nothing was started"
             )
             raise InvalidInputError(message)
@@ -116,43 +117,43 @@ class Aggregation:
         make_verifier(self.state, f"{name}.zero()", "nothing was started")(aggregator.zero())
 
     def verify_state(self, method: str) -> Callable[[Any], State]:
-        """What lets through what a method gave, where it is a state.
+        """A function that returns the result of a method if it is a state.
 
         Raises:
-            InvalidInputError: when called with what is none; the batch fails then.
+            InvalidInputError: when called with a value that is no state; the batch then fails.
         """
         return make_verifier(self.state, self._name(method), NOT_COMMITTED)
 
     @property
     def _mark(self) -> str:
-        """Tells states of these columns from those of others."""
+        """Distinguishes states with these columns from states with others."""
         return f"{zlib.crc32(self.state.simpleString().encode()):08x}"
 
     def unpack(self, packed: bytes) -> tuple[State, int | None]:
         """A packed state, and the end of its window.
 
         Raises:
-            InvalidInputError: it was kept with other columns.
+            InvalidInputError: the state has other columns.
         """
         mark, state, end_ms = unpack_state(packed)
         if mark != self._mark:
             message = (
                 f"{type(self.aggregator).__name__}.state_schema: is "
                 f"{self.state.simpleString():.200}, and the checkpoint has states with other "
-                f"columns; {NOT_COMMITTED}: give it the columns that it had, or begin with a new "
+                f"columns; {NOT_COMMITTED}: restore the former columns, or start with a new "
                 "checkpoint"
             )
             raise InvalidInputError(message)
         return state, end_ms
 
     def make_packer(self, method: str) -> Callable[[Any, int | None], bytes]:
-        """What packs a state that a method gave, with the end of its window.
+        """A function that packs a state that a method returned, with the end of its window.
 
-        A state travels, and is kept, as bytes: what Spark's Python API gives back for a struct, a
-        map or a time is not in every case what it was given.
+        A state is sent and stored as bytes, because Spark's Python API does not always return a
+        struct, a map or a time as it was stored.
 
         Raises:
-            InvalidInputError: when called with what is no state; the batch fails then.
+            InvalidInputError: when called with a value that is no state; the batch then fails.
         """
         name = self._name(method)
         verify, mark = self.verify_state(method), self._mark
@@ -161,7 +162,7 @@ class Aggregation:
             packed = pack_state((mark, verify(state), end_ms))
             if packed is None:
                 message = (
-                    f"{name}: gave {state!r:.200}, with a value that cannot be kept; "
+                    f"{name}: returned {state!r:.200}, with a value that cannot be stored; "
                     f"{NOT_COMMITTED}: use plain values, and times in UTC or without a time zone"
                 )
                 raise InvalidInputError(message)
@@ -170,7 +171,7 @@ class Aggregation:
         return pack
 
     def verify_output(self) -> Callable[[Any], tuple[Any, ...]]:
-        """The same for results."""
+        """The same as `verify_state`, for results of `finish`."""
         return make_verifier(self.output, self._name("finish"), NOT_COMMITTED)
 
     def _name(self, method: str) -> str:
@@ -187,12 +188,12 @@ def fold_rows(
 
     Args:
         aggregator: the user's.
-        keys: the key of each row, as a dictionary finds it. Two keys that Spark takes for one may
-            differ here: their partial states meet after the shuffle.
-        rows: as many.
+        keys: the key of each row, hashable. Two keys that are one to Spark may differ here: their
+            partial states meet after the shuffle.
+        rows: the same number of rows.
 
     Yields:
-        For each key the position of its first row, and its state.
+        The position of the first row of each key, and its state.
     """
     positions: dict[Any, list[int]] = {}
     for position, key in enumerate(keys):
@@ -208,17 +209,18 @@ def make_fold(
     encoding: KeyEncoding,
     window: str | None = None,
 ) -> Callable[[Iterator[Any]], Iterator[Any]]:
-    """The function for `mapInArrow` that makes partial states of rows.
+    """A function for `mapInArrow` that folds rows into partial states.
 
     Args:
         aggregation: the user's.
         schema: of the rows.
         keys: the key's columns.
         encoding: of the keys.
-        window: the key's column that is a window.
+        window: the column of the key that is a window.
 
     Returns:
-        What gives, for each Arrow batch, the columns of the key and its rows' packed state.
+        A function that returns, for each Arrow batch, the columns of the keys and their packed
+        states.
     """
 
     def fold(batches: Iterator[Any]) -> Iterator[Any]:
@@ -249,12 +251,12 @@ def make_fold(
 def _find_ends_ms(columns: Sequence[Any], keys: Sequence[str], window: str) -> list[int | None]:
     ends = columns[keys.index(window)].field("end")
     exact_us = ends.cast(pa.timestamp("us", ends.type.tz)).cast(pa.int64())
-    # Rounded up: until then its rows are not late.
+    # Rounded up, because its rows are not late until then.
     return [None if end_us is None else -(-end_us // 1000) for end_us in exact_us.to_pylist()]
 
 
 def _to_utc(batch: Any) -> Any:
-    """A table whose times are in UTC, as Spark's own stateful processors are given them."""
+    """A table with times in UTC, as Spark gives them to stateful processors."""
     table = pa.Table.from_batches([batch])
     return table.cast(pa.schema([_field_to_utc(field) for field in table.schema]))
 
@@ -262,7 +264,7 @@ def _to_utc(batch: Any) -> Any:
 def _field_to_utc(field: Any) -> Any:
     kind = field.type
     if pa.types.is_timestamp(kind) and kind.tz:
-        # By this name Arrow gives Python's own time zone, which can be packed.
+        # With this name Arrow uses Python's own time zone, which can be packed.
         return field.with_type(pa.timestamp(kind.unit, "+00:00"))
     if pa.types.is_struct(kind):
         return field.with_type(pa.struct([_field_to_utc(inner) for inner in kind]))
@@ -275,7 +277,7 @@ def _field_to_utc(field: Any) -> Any:
 
 
 def _leave_times(kind: Any) -> Any:
-    """The same type, but that Spark leaves a time as Arrow has it, instead of making it local."""
+    """The same type, with which Spark keeps times as in Arrow instead of making them local."""
     match kind:
         case TimestampType():
             return TimestampNTZType()
@@ -292,13 +294,13 @@ def _leave_times(kind: Any) -> Any:
 
 
 class MergingProcessor(StatefulProcessor):
-    """Merges the partial states of a key into the one that is kept.
+    """Merges the partial states of a key into its stored state.
 
     Args:
         aggregation: the user's.
         keys: the key's columns.
-        ttl_ms: how long a state is kept after its last change; None for ever.
-        appends: whether the result is given once, when the window is over.
+        ttl_ms: time that a state is kept after its last change; None to keep it forever.
+        appends: whether the result comes once, when the window ends.
     """
 
     def __init__(
@@ -315,7 +317,7 @@ class MergingProcessor(StatefulProcessor):
         self._appends = appends
 
     def init(self, handle: StatefulProcessorHandle) -> None:
-        """Called by Spark once a task."""
+        """Spark calls this once a task."""
         self._handle = handle
         self._state = handle.getValueState("state", "packed BINARY", self._ttl_ms)
         self._verify = self._aggregation.verify_state("merge")
@@ -325,7 +327,7 @@ class MergingProcessor(StatefulProcessor):
     def handleInputRows(
         self, key: Any, rows: Iterator[Row], timerValues: TimerValues
     ) -> Iterator[Row]:
-        """Takes the partial states of one key in."""
+        """Merges the partial states of one key."""
         state = self._read_state()
         end_ms = None
         for row in rows:
@@ -337,8 +339,8 @@ class MergingProcessor(StatefulProcessor):
             return
         self._state.update((self._pack(state, end_ms),))
         if end_ms is not None:
-            # Spark fires what is before the watermark, and a window is over when the watermark is
-            # at its end.
+            # Spark fires timers before the watermark, and a window ends when the watermark reaches
+            # its end.
             self._handle.registerTimer(end_ms - 1)
         if not self._appends:
             yield self._make_result(key, state)
@@ -346,7 +348,7 @@ class MergingProcessor(StatefulProcessor):
     def handleExpiredTimer(
         self, key: Any, timerValues: TimerValues, expiredTimerInfo: ExpiredTimerInfo
     ) -> Iterator[Row]:
-        """The window is over."""
+        """The window ended."""
         state = self._read_state()
         if state is None:
             return
@@ -355,7 +357,7 @@ class MergingProcessor(StatefulProcessor):
             yield self._make_result(key, state)
 
     def close(self) -> None:
-        """Nothing is left to do."""
+        """Nothing to do."""
 
     def _read_state(self) -> State | None:
         kept = self._state.get()

@@ -1,4 +1,4 @@
-"""The driver's hand on the keys of one operator: what is known of them, and where they shall be."""
+"""The driver's control over the keys of one operator: which are hot, and where they must go."""
 
 from __future__ import annotations
 
@@ -19,22 +19,22 @@ from balancedstream.errors import InvalidInputError, PlanTooLargeError
 from balancedstream.keyed.encoding import KeyEncoding
 from balancedstream.keyed.mailbox import Mailbox
 from balancedstream.keyed.storage import Home
-from balancedstream.keyed.tasks import Report
+from balancedstream.keyed.tasks import KeyReport
 from balancedstream.workers.reports import ReportParam
 
 MAX_KEYS = 20_000
-"""About 1 MB of epoch, which each task reads; a plan in Kubernetes holds fewer."""
+"""The epoch is then about 1 MB, which each task reads; a plan in Kubernetes has fewer keys."""
 
 KEPT_BATCHES = 10
-"""What is known of so many batches waits for whoever asks; without a controller nobody does."""
+"""Number of batches whose measurements are kept; without a controller, nothing reads them."""
 
 HOTTEST_OF_TASK = 10
-"""A key that is not among a task's first ten has less than a tenth of the task's time: alone it
-cannot make its partition hot."""
+"""A key below the first ten of a task has less than a tenth of the task's time, so it alone cannot
+make its partition hot."""
 
 
 class KeyControl:
-    """Moves keys of one operator, and says which ones are hot.
+    """Moves keys of one operator, and reports which keys are hot.
 
     Args:
         context: the application.
@@ -45,7 +45,7 @@ class KeyControl:
         name: of the operator within its query.
         encoding: of its keys.
         folder: of its mailbox.
-        reports: what its tasks add their reports to.
+        reports: accumulator for the task reports.
     """
 
     def __init__(self, context: SparkContext, name: str, encoding: KeyEncoding) -> None:
@@ -60,22 +60,22 @@ class KeyControl:
         self._hot: dict[int, dict[tuple[str, int], float]] = {}
         self._handoffs: dict[int, tuple[int, float]] = {}
         self._attempts: dict[tuple[int, int], set[int]] = {}
-        self.reports: Accumulator[tuple[Report, ...]] = context.accumulator(
+        self.reports: Accumulator[tuple[KeyReport, ...]] = context.accumulator(
             (), ReportParam(self._take)
         )
-        # Spark's Python keeps every accumulator, and so this object, as long as the process runs.
+        # PySpark keeps every accumulator, and with it this object, as long as the process runs.
         atexit.register(shutil.rmtree, self.folder, ignore_errors=True)
 
     def want(self, wish: Wish) -> None:
-        """Has keys brought where they shall be, from the next batch on or from the wish's own.
+        """Moves keys to their places, from the next batch on or from the batch in the wish.
 
         Args:
-            wish: its routes are those of `find_routes`, which refuses keys that shall stay, or of
-                an epoch, which may have such a key where it is.
+            wish: with routes from `find_routes`, which refuses immovable keys, or from an epoch,
+                which may contain immovable keys in their current places.
 
         Raises:
-            InvalidInputError: a key that is none of this operator; nothing changes.
-            PlanTooLargeError: more keys than every task of every batch should have to read.
+            InvalidInputError: this operator has no such key; nothing changes.
+            PlanTooLargeError: there are too many keys for every task of every batch to read.
         """
         if len(wish.routes) > MAX_KEYS:
             message = (
@@ -83,10 +83,10 @@ class KeyControl:
                 "give only the hottest keys a route"
             )
             raise PlanTooLargeError(message)
-        # A person may have written a key in another way than tasks do.
+        # A person may spell a key in another way than tasks do.
         routes = {self.encoding.spell(key): route for key, route in wish.routes.items()}
         if len(routes) < len(wish.routes):
-            message = "routes: a key is there twice, spelled in two ways; nothing changed"
+            message = "routes: a key appears twice, in two spellings; nothing changed"
             raise InvalidInputError(message)
         self._mailbox.write_wish(replace(wish, routes=routes))
 
@@ -94,11 +94,11 @@ class KeyControl:
         """The routes that bring keys to state partitions.
 
         Args:
-            partitions_of: key to the partition where it shall be.
-            partitions: how many there are.
+            partitions_of: key to its target partition.
+            partitions: number of state partitions.
 
         Raises:
-            InvalidInputError: a key that is none of this operator, or can never be moved.
+            InvalidInputError: this operator has no such key, or the key is immovable.
         """
         for key in partitions_of:
             self.encoding.check_movable(key)
@@ -108,10 +108,10 @@ class KeyControl:
         }
 
     def take_hot_keys(self, batch: int, count: int) -> list[tuple[str, int, float]]:
-        """Which keys took the most time in a batch; to be asked once.
+        """The keys that took the most time in a batch; call it once a batch.
 
         Returns:
-            Key, state partition and the seconds that were surely spent on it, most first.
+            Key, state partition and a lower bound on its seconds, highest first.
         """
         with self._lock:
             found = self._hot.pop(batch, {})
@@ -119,24 +119,24 @@ class KeyControl:
         return heapq.nlargest(count, entries, key=lambda entry: (entry[2], entry[0]))
 
     def take_handoffs(self, batch: int) -> tuple[int, float]:
-        """How many keys came to or left a partition in a batch, and the seconds that it took."""
+        """The number of keys that arrived or left in a batch, and the seconds that this took."""
         with self._lock:
             return self._handoffs.pop(batch, (0, 0.0))
 
     def read_epoch(self, batch: int) -> Epoch:
-        """The epoch that a batch ran with.
+        """The epoch of a batch.
 
         Raises:
-            CheckpointError: it was planned without this operator.
+            CheckpointError: the batch was planned without this operator.
         """
         return Home(self._checkpoint, self.name).read_epoch_of(batch)
 
-    def _take(self, report: Report) -> None:
-        """Takes in what a task that counts said; called while Spark waits."""
+    def _take(self, report: KeyReport) -> None:
+        """Adds the report of a successful task; called while Spark waits."""
         with self._lock:
             if report["run"] != self._run_id:
                 self._begin(report)
-            # Each time: that its former run is over may be told after this one has begun.
+            # Each time, because the end of the former run may be reported after this one starts.
             _controls[report["query"], self.name] = self
             batch, partition = report["batch"], report["partition"]
             self._forget_before(batch - KEPT_BATCHES)
@@ -148,8 +148,8 @@ class KeyControl:
             self._handoffs[batch] = keys + report["handoffs"], spent_s + report["handoff_s"]
             self._take_export(report, batch, partition)
 
-    def _take_export(self, report: Report, batch: int, partition: int) -> None:
-        """Of a partition that two attempts reported none counts: nobody knows which one stays."""
+    def _take_export(self, report: KeyReport, batch: int, partition: int) -> None:
+        """If two attempts report one partition, neither counts: it is unknown which one stays."""
         attempts = self._attempts.setdefault((batch, partition), set())
         attempts.add(report["attempt"])
         if "file" not in report and len(attempts) == 1:
@@ -161,15 +161,15 @@ class KeyControl:
         self._mailbox.write_exports(kept)
 
     def _forget_before(self, batch: int) -> None:
-        """Nobody may ever ask for what is known of a batch."""
+        """Drops measurements of old batches, which may never be read."""
         for known in (self._hot, self._handoffs):
             for older in [b for b in known if b < batch]:
                 del known[older]
         for place in [place for place in self._attempts if place[0] < batch]:
             del self._attempts[place]
 
-    def _begin(self, report: Report) -> None:
-        """A query began, or began again: what was written down before is not of its state."""
+    def _begin(self, report: KeyReport) -> None:
+        """A query started, or started again: earlier exports do not belong to its state."""
         self._checkpoint = report["checkpoint"]
         self._exports = ()
         self._hot.clear()
@@ -177,7 +177,7 @@ class KeyControl:
         self._attempts.clear()
         self._mailbox.write_exports(())
         self._mailbox.write_checkpoint(self._checkpoint)
-        # Last: what failed above is tried again with the next report.
+        # Last, so that the next report tries again what failed above.
         self._run_id = report["run"]
 
 
@@ -185,15 +185,15 @@ _controls: dict[tuple[str, str], KeyControl] = {}
 
 
 def find_controls(query: str) -> list[KeyControl]:
-    """The balanced operators of a query that has run a batch; the newest of each name.
+    """The balanced operators of a query that ran a batch; the newest one of each name.
 
     Args:
-        query: its name, or its id where it has none.
+        query: its name, or its id if it has no name.
     """
     return [control for (of_query, _), control in _controls.items() if of_query == query]
 
 
 def forget_controls(query: str) -> None:
-    """The query is over."""
+    """Forgets a query that ended."""
     for place in [place for place in _controls if place[0] == query]:
         del _controls[place]

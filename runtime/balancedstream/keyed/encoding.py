@@ -1,4 +1,4 @@
-"""Keys as Spark gives them, as Spark hashes them, and as text."""
+"""Keys as Spark returns them, as Spark hashes them, and as text."""
 
 from __future__ import annotations
 
@@ -27,19 +27,19 @@ from balancedstream.errors import InvalidInputError, RefusedKeyError
 from balancedstream.workers.schemas import holds_type
 
 EXACT = 2**53
-"""Whole numbers from here on are not all floats."""
+"""From this number on, not every whole number is a float."""
 
 
 class KeyEncoding:
-    """How the keys of one operator are written.
+    """Converts the keys of one operator.
 
     Args:
         schema: the key's columns, in the order in which the operator groups by them.
 
     Attributes:
-        problem: why keys of this type are never moved; empty where they can be.
-        changes_in_pandas: whether a key has a timestamp, which pandas has in the session's time
-            zone and Python in the machine's.
+        problem: why keys of this type never move; empty if they can move.
+        changes_in_pandas: whether a key has a timestamp: pandas uses the time zone of the session,
+            and Python that of the machine.
 
     >>> from pyspark.sql.types import IntegerType, StringType
     >>> encoding = KeyEncoding(StructType().add("land", StringType()).add("n", IntegerType()))
@@ -51,13 +51,13 @@ class KeyEncoding:
         self._types: list[DataType] = [column.dataType for column in schema]
         parsed = parse_key_type(schema.jsonValue())
         self.problem = parsed.reason if isinstance(parsed, NeverMoved) else ""
-        # Values that a dictionary finds as they are: no NaN, no zero with a sign, no list.
+        # Whether a dictionary can find all values as they are: no NaN, no signed zero, no list.
         unlike = FloatType, DoubleType, ArrayType, StructType
         self._plain = not any(isinstance(column, unlike) for column in self._types)
         self._alone = len(self._types) == 1
         self.changes_in_pandas = holds_type(schema, TimestampType)
         if isinstance(parsed, StructKey):
-            # A key of one column is hashed like its column, and a person writes it as such.
+            # A key of one column is hashed and written like the column.
             self._key_type = parsed.fields[0][1] if self._alone else parsed
 
     def write(self, values: Sequence[Any]) -> str:
@@ -65,10 +65,10 @@ class KeyEncoding:
         return write_key(self._internalize(values), self._key_type)
 
     def read(self, text: str) -> tuple[Any, ...]:
-        """The values of the key's columns, as PySpark gives them to a function.
+        """The values of the key's columns, as PySpark passes them to a function.
 
         Raises:
-            InvalidInputError: it is no key of this operator, or null, which is never moved.
+            InvalidInputError: this operator has no such key, or the key is null, which never moves.
         """
         return self._read_values(text, read_key(text, self._key_type))
 
@@ -84,11 +84,11 @@ class KeyEncoding:
             ) from problem
 
     def spell(self, text: str) -> str:
-        """A key that shall be moved, in the form that `write` gives it.
+        """The text of a key to move, spelled as `write` spells it.
 
         Raises:
-            InvalidInputError: as `read`; or it is NaN. One of several columns may be: an earlier
-                epoch may have the key where it is.
+            InvalidInputError: as `read`, or the key is NaN. One of several columns may be NaN: an
+                earlier epoch may contain such a key.
         """
         values = self.read(text)
         if self._alone and values[0] != values[0]:
@@ -96,11 +96,11 @@ class KeyEncoding:
         return self.write(values)
 
     def check_movable(self, text: str) -> None:
-        """Refuses keys that shall stay where they are.
+        """Refuses immovable keys.
 
         Raises:
-            InvalidInputError: as `read`; or all of its columns are null, or it holds NaN, what
-                pandas makes NaN of, or a zero of a float.
+            InvalidInputError: as `read`, or all columns are null, or the key contains NaN, a value
+                that pandas turns into NaN, or a zero of a float.
         """
         values = self.read(text)
         if all(value is None for value in values):
@@ -110,7 +110,7 @@ class KeyEncoding:
         _refuse_zero(text, values)
 
     def can_move(self, text: str) -> bool:
-        """Whether a key that a task has written may be moved."""
+        """Whether a key that a task wrote can move."""
         try:
             self.check_movable(text)
         except InvalidInputError:
@@ -121,10 +121,10 @@ class KeyEncoding:
         """The smallest route that brings a key to a state partition.
 
         Raises:
-            InvalidInputError: as `read`; or no route was found, which is next to impossible.
+            InvalidInputError: as `read`, or no route was found, which practically never happens.
         """
         value = read_key(text, self._key_type)
-        # Not every value that Spark could hash is one that Python can have.
+        # Python cannot represent every value that Spark can hash.
         self._read_values(text, value)
         route = find_route(value, self._key_type, partition, partitions)
         if route is None:
@@ -133,7 +133,7 @@ class KeyEncoding:
         return route
 
     def find_partition(self, text: str, route: int, partitions: int) -> int:
-        """The state partition that a route brings a key to.
+        """The state partition to which a route leads a key.
 
         Raises:
             InvalidInputError: as `read`.
@@ -146,7 +146,7 @@ class KeyEncoding:
         return freeze_key((value,) if self._alone else value)
 
     def freeze_columns(self, columns: Sequence[pa.Array]) -> list[Any]:
-        """One tuple for each row, which equals that of `freeze` where it is the same key."""
+        """One tuple for each row, equal to that of `freeze` for the same key."""
         lists = [
             _list_internal(column, of_type)
             for column, of_type in zip(columns, self._types, strict=True)
@@ -174,7 +174,7 @@ def _refuse_nan(text: str) -> NoReturn:
 
 
 def _is_nan_in_pandas(value: Any, of_type: DataType) -> bool:
-    """Whether it holds NaN, or a null that pandas has NaN for: the two are two keys to Spark."""
+    """Whether it contains NaN, or a null that pandas turns into NaN: Spark keeps the two apart."""
     match of_type:
         case FloatType() | DoubleType():
             return value is None or math.isnan(value)
@@ -189,7 +189,7 @@ def _is_nan_in_pandas(value: Any, of_type: DataType) -> bool:
 
 
 def _refuse_zero(text: str, values: Sequence[Any]) -> None:
-    # PySpark hands the rows of both zeros to one call, under the key of the first.
+    # PySpark passes the rows of both zeros to one call, with the key of the first.
     if any(map(_holds_zero, values)):
         why = (
             "0.0 of a float or double is never moved, for 0.0 and -0.0 are one key to Python and "
@@ -205,7 +205,7 @@ def _holds_zero(value: Any) -> bool:
 
 
 def _internalize(value: Any, of_type: DataType) -> Any:
-    """A value as `toInternal` makes it, also of what pandas makes of a column with nulls."""
+    """A value as `toInternal` returns it, also from a pandas column with nulls."""
     if isinstance(value, np.generic | np.ndarray | dict):
         value = _to_python(value)
     if isinstance(of_type, FloatType | DoubleType):
@@ -215,20 +215,20 @@ def _internalize(value: Any, of_type: DataType) -> Any:
     if isinstance(of_type, IntegralType) and isinstance(value, float):
         if abs(value) >= EXACT:
             message = (
-                f"key {value:.0f}: pandas makes floats of a column with nulls, and cannot tell so "
-                "large a whole number from its neighbours; the batch was not committed: use "
+                f"key {value:.0f}: pandas turns a column with nulls into floats, which cannot "
+                "represent so large a whole number exactly; the batch was not committed: use "
                 "transformWithState with rows, or drop rows without a key before balanced(...)"
             )
             raise InvalidInputError(message)
         return int(value)
     if isinstance(of_type, TimestampType) and value is not None and value.tzinfo is None:
-        # Unlike `toInternal`, this knows the two hours apart when a clock is put back.
+        # Unlike `toInternal`, this distinguishes the two hours when clocks are set back.
         value = value.astimezone(datetime.UTC)
     return of_type.toInternal(value)
 
 
 def _to_python(value: Any) -> Any:
-    """Of numbers and arrays of numpy; an array, or a struct, may hold others."""
+    """Python's values for numpy's numbers and arrays, also inside arrays and structs."""
     if isinstance(value, np.ndarray):
         return [_to_python(each) for each in value]
     if isinstance(value, dict):
@@ -237,7 +237,7 @@ def _to_python(value: Any) -> Any:
 
 
 def _list_internal(column: pa.Array, of_type: DataType) -> list[Any]:
-    """The values of an Arrow column as `DataType.toInternal` makes them of Python's."""
+    """The values of an Arrow column as `DataType.toInternal` returns them."""
     values: list[Any]
     if pa.types.is_timestamp(column.type):
         column = column.cast(pa.timestamp("us", column.type.tz)).cast(pa.int64())

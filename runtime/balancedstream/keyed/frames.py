@@ -1,4 +1,4 @@
-"""What a user writes: `balanced(df, "user_id").transformWithState(...)`."""
+"""The user's API for keys: `balanced(df, "user_id").transformWithState(...)`."""
 
 from __future__ import annotations
 
@@ -50,11 +50,11 @@ DEFAULT_NAME = "keys"
 
 
 class BalancedFrame:
-    """A DataFrame grouped by a key whose hot values can be reassigned; made by `balanced`.
+    """A DataFrame grouped by a key whose hot values can be reassigned; created by `balanced`.
 
     Attributes:
-        control: the driver's hand on its keys; None where they are never moved, for their type or
-            for what was called.
+        control: the driver's control over its keys; None if they never move, because of their type
+            or the method that was called.
     """
 
     def __init__(self, frame: DataFrame, keys: tuple[str, ...], name: str) -> None:
@@ -79,7 +79,7 @@ class BalancedFrame:
         initialState: BalancedFrame | None = None,
         eventTimeColumnName: str = "",
     ) -> DataFrame:
-        """As `GroupedData.transformWithState`; the processor is the same one.
+        """As `GroupedData.transformWithState`, with the same processor.
 
         Args:
             statefulProcessor: as Spark's.
@@ -126,11 +126,11 @@ class BalancedFrame:
         outputMode: str,
         timeoutConf: str,
     ) -> DataFrame:
-        """As `GroupedData.applyInPandasWithState`; the function is the same one.
+        """As `GroupedData.applyInPandasWithState`, with the same function.
 
         Raises:
-            InvalidInputError: the DataFrame is no stream, or the state has a field of a type whose
-                values cannot be handed over; the message names it.
+            InvalidInputError: the DataFrame is no stream, or values of a field of the state cannot
+                be handed over; the message names the field.
         """
         self._check_stream()
         modes = (outputStructType, stateStructType, outputMode, timeoutConf)
@@ -167,34 +167,35 @@ class BalancedFrame:
         ttl_s: float | None = None,
         window: str | None = None,
     ) -> DataFrame:
-        """Aggregates by key, with the work on one hot key split over all tasks that read its rows.
+        """Aggregates by key; all tasks that read rows of a hot key share its work.
 
         The expensive step, `Aggregator.add`, runs before the shuffle, in the tasks that read the
-        rows; behind it few partial states a key are merged. So the work of a key is split as evenly
-        as its rows are over the input's partitions. A Kafka topic that is partitioned by this very
-        key has all rows of a key in one of them: `repartition` the DataFrame first.
+        rows; after the shuffle, only a few partial states a key are merged. So the work of a key is
+        split as evenly as its rows are split over the partitions of the input. A Kafka topic that
+        is partitioned by the same key has all rows of a key in one partition: `repartition` the
+        DataFrame first.
 
-        Keys are hashed and moved as with `transformWithState`; those of a window stay, for they are
-        over soon, and the work on them is split already. A row counts once, also where a task
-        or a batch is run again: partial states are part of Spark's batch.
+        Keys are hashed and moved as with `transformWithState`. Keys with a window stay, because
+        they end soon and their work is already split. A row counts once, also if a task or a batch
+        runs again: partial states are part of Spark's batch.
 
         Args:
-            aggregator: whose states can be merged in any order and grouping.
-            outputMode: "update" gives, in each batch, a row for each key that had rows. "append"
-                gives a row for each key once, when its window is over.
-            ttl_s: a key that had no row for so many seconds of processing time is forgotten. By
-                default, and without a window, keys are kept for ever.
-            window: that column of the key which `pyspark.sql.functions.window` made, of a time with
-                a watermark. As in Spark's own aggregation by window, a window's state is kept until
-                the watermark passes its end, and rows that come later are dropped.
+            aggregator: its states can be merged in any order and grouping.
+            outputMode: "update" returns, in each batch, a row for each key that had rows. "append"
+                returns one row for each key, when its window ends.
+            ttl_s: a key without rows for this many seconds of processing time is dropped. By
+                default, and without a window, keys are kept forever.
+            window: the column of the key that `pyspark.sql.functions.window` created from a time
+                with a watermark. As in Spark's own aggregation by window, a window's state is kept
+                until the watermark passes its end, and later rows are dropped.
 
         Returns:
             The columns of the key, then those of `Aggregator.output_schema`.
 
         Raises:
             InvalidInputError: the DataFrame is no stream, or an argument cannot be used; the
-                message names it. What a method of the aggregator gives is checked as it comes: what
-                does not fit its schema fails the batch with this error, and no state is changed.
+                message names it. The results of the aggregator's methods are checked: one that does
+                not fit its schema fails the batch with this error, and no state changes.
         """
         self._check_stream()
         aggregation = Aggregation(aggregator)
@@ -204,8 +205,8 @@ class BalancedFrame:
             raise InvalidInputError(message)
         if outputMode == "append" and window is None:
             message = (
-                "outputMode: append gives what never changes again, and without a window every "
-                "result may; nothing was started: name a window, or use update"
+                "outputMode: append returns final results, and without a window every result may "
+                "change; nothing was started: name a window, or use update"
             )
             raise InvalidInputError(message)
         if ttl_s is not None and not 0.001 <= ttl_s < math.inf:
@@ -220,7 +221,7 @@ class BalancedFrame:
             appends=outputMode == "append",
         )
         if window is not None:
-            # Control rows would be late, as data is, once the window is over.
+            # After the window ends, control rows would be late, like data.
             self.control = None
         partial = copy.copy(self)
         partial._frame = self._fold(aggregation, window)
@@ -230,7 +231,7 @@ class BalancedFrame:
 
     def _fold(self, aggregation: Aggregation, window: str | None) -> DataFrame:
         """Partial states instead of rows."""
-        # The key's columns keep their metadata: by it Spark finds rows that are late.
+        # The key's columns keep their metadata, with which Spark finds late rows.
         schema = self._key_schema().add(STATE_COLUMN, BinaryType())
         fold = make_fold(aggregation, self._frame.schema, self._keys, self._encoding, window)
         return self._frame.mapInArrow(fold, schema)
@@ -243,7 +244,7 @@ class BalancedFrame:
             if column in self._keys:
                 message = (
                     f"{type(aggregation.aggregator).__name__}.output_schema: its column {column!r} "
-                    "is one of the key, which comes by itself; nothing was started: leave it out"
+                    "is a column of the key, which is added anyway; nothing was started: remove it"
                 )
                 raise InvalidInputError(message)
 
@@ -251,23 +252,23 @@ class BalancedFrame:
         if not self._frame.isStreaming:
             message = (
                 "df: keys are balanced from one micro-batch to the next, and this DataFrame is no "
-                "stream; nothing was started: group it by its key instead"
+                "stream; nothing was started: use groupBy instead"
             )
             raise InvalidInputError(message)
 
     def _let_keys_stay(self, method: str, *, by_event_time: bool) -> None:
-        """Takes the hand off keys that can be moved in themselves, but not under this method."""
+        """Gives up control of keys that could move, but not with this method."""
         if self.control is None:
             return
         if "Pandas" in method and self._encoding.changes_in_pandas:
             why = (
-                f"keys with a timestamp are not moved under {method}, for pandas knows them in "
+                f"keys with a timestamp do not move under {method}, because pandas has them in "
                 "another time zone; use transformWithState, or another key"
             )
         elif by_event_time and any(map(has_watermark, self._key_schema())):
             why = (
-                "keys with the time of the watermark are not moved: once it has passed them, Spark "
-                "drops what would say that they shall; group by another key, or by another time"
+                "keys with the time of the watermark do not move: after the watermark, Spark drops "
+                "the rows that would move them; group by another key, or by another time"
             )
         else:
             return
@@ -315,7 +316,7 @@ class BalancedFrame:
         return strip(self._frame.schema, self._keys)
 
     def _group_routed(self, control: KeyControl) -> Any:
-        """The data first, so that it alone says what the watermark is; then the control rows."""
+        """The data first, so that it alone sets the watermark; then the control rows."""
         spark = self._frame.sparkSession
         publish_checkpoints(spark)
         spark.dataSource.register(ControlSource)
@@ -341,23 +342,25 @@ class BalancedFrame:
         return data.union(asked).groupBy(ROUTE_COLUMN, *self._keys)
 
     def _group_as_found(self) -> Any:
-        """Every key where the stream begins with it: initial state is Spark's first batch's."""
+        """Every key with route 0, because initial state belongs to Spark's first batch."""
         return self._frame.withColumn(ROUTE_COLUMN, sf.lit(0)).groupBy(ROUTE_COLUMN, *self._keys)
 
 
 def balanced(df: DataFrame, *keys: str, name: str = DEFAULT_NAME) -> BalancedFrame:
-    """Groups a stream by a key whose hot values may be reassigned while the query runs.
+    """Groups a stream by a key whose hot values can be reassigned while the query runs.
 
     Args:
-        df: a streaming DataFrame; for initial state, a batch one.
+        df: a streaming DataFrame; for initial state, a batch DataFrame.
         keys: its key columns.
-        name: of the operator; each one of a query needs its own, the same at every start.
+        name: of the operator; each operator of a query needs its own, the same at every start.
 
     Returns:
-        What has `transformWithState` and its like, as Spark's `GroupedData` has, and `aggregate`.
+        An object with `transformWithState` and similar methods of Spark's `GroupedData`, and with
+        `aggregate`.
 
     Raises:
-        InvalidInputError: no key column, one that is not there, or a column with a hidden name.
+        InvalidInputError: there is no key column, a column does not exist, or a column has a
+            reserved name.
     """
     if not keys:
         message = "keys: name the column, or columns, that the stream is grouped by"
@@ -371,7 +374,7 @@ def balanced(df: DataFrame, *keys: str, name: str = DEFAULT_NAME) -> BalancedFra
             raise InvalidInputError(message)
     for hidden in (ROUTE_COLUMN, STATE_COLUMN):
         if hidden in df.columns:
-            message = f"df: its column {hidden} has a name that is needed; rename the column"
+            message = f"df: its column {hidden} has a reserved name; nothing was started: rename it"
             raise InvalidInputError(message)
     if not name.isidentifier():
         message = f"name: must be a word of letters, digits and _, not {name!r:.80}"

@@ -1,8 +1,8 @@
-"""A user's function for `applyInPandasWithState`, whose keys can change their owner.
+"""A user's function for `applyInPandasWithState`, with keys that can be handed over.
 
-The protocol is that of `processors`. Here a key has one state and one timeout, and Spark says
-nowhere that a task is over: what was written down is reported, and its file closed, when Spark
-collects the task's report.
+The protocol is that of `processors`. Here a key has one state and one timeout, and Spark does not
+say when a task ends: the file is closed, and its keys are reported, when Spark collects the task
+report.
 """
 
 from __future__ import annotations
@@ -21,18 +21,18 @@ from balancedstream.core.epochs import Arrival
 from balancedstream.keyed.encoding import KeyEncoding
 from balancedstream.keyed.processors import Rows, StripFrames
 from balancedstream.keyed.storage import BatchContext
-from balancedstream.keyed.tasks import KeyTask, Report
+from balancedstream.keyed.tasks import KeyReport, KeyTask
 from balancedstream.workers.garbage import spare_loaded_modules
 
 Function = Callable[[Any, Iterator[Any], Any], Iterator[Any]]
 
 
 class SeenState:
-    """Spark's `GroupState` as a user's function sees it; knows what the function did to it.
+    """Spark's `GroupState` for a user's function; it records what the function does to it.
 
     Args:
-        state: Spark's, which answers all that is not answered here.
-        timed_out: whether the function is called because the key has timed out.
+        state: Spark's own, for everything that is not defined here.
+        timed_out: whether the function is called because the key timed out.
 
     Attributes:
         hasTimedOut: as Spark's.
@@ -73,22 +73,22 @@ class SeenState:
 
 
 class _LateTask(KeyTask):
-    """A task that becomes what is to be said of it when Spark collects that: then it is over."""
+    """A task that pickles as its report: Spark collects it when the task ends."""
 
-    def __reduce__(self) -> tuple[type, tuple[Report]]:
+    def __reduce__(self) -> tuple[type, tuple[KeyReport]]:
         return dict, (self.finish(),)
 
 
 class MovableFunction:
-    """Runs a function, and hands its keys over and takes them in.
+    """Runs a function, and hands over and takes over its keys.
 
     Args:
         function: the user's.
         name: of the operator within the query.
         encoding: of its keys.
-        timeout: as Spark is given it.
-        reports: goes to the driver.
-        strip: makes the user's frames of Spark's, without control rows and hidden columns.
+        timeout: as given to Spark.
+        reports: accumulator for the task reports.
+        strip: removes control rows and hidden columns from Spark's frames.
     """
 
     def __init__(
@@ -110,14 +110,14 @@ class MovableFunction:
         self._attempt = -1
 
     def __call__(self, key: Any, frames: Rows, state: GroupState) -> Rows:
-        """One key of one batch; or, in a session of its own after all of them, one timed out."""
+        """One key of one batch or, after all of these, one key that timed out."""
         started_s = time.perf_counter()
         task = self._find_task()
         route, values = key[0], tuple(key[1:])
         text = self._encoding.write(values)
         arrival = task.arrivals.get(text)
         if state.hasTimedOut:
-            # Spark's only frame is empty, and the user's function may want its columns.
+            # Spark's only frame is empty, and the user's function may read its columns.
             given = map(self._strip.cut, frames)
             yield from self._function(values, given, SeenState(state, timed_out=True))
         elif arrival is not None and arrival.source == route:
@@ -135,7 +135,7 @@ class MovableFunction:
         beginning = next(every)
         nothing = None
         if taken_ms != GroupState.NO_TIMESTAMP:
-            # Its columns, before the function may change them.
+            # A frame with its columns, taken before the function may change them.
             nothing = self._strip.cut(beginning.iloc[:0])
         data = self._strip(itertools.chain((beginning,), every), text, task.awaited)
         first = next(data, None)
@@ -144,22 +144,22 @@ class MovableFunction:
             yield from self._function(values, itertools.chain((first,), data), seen)
         untouched = not seen.changed and seen.timeout_ms == GroupState.NO_TIMESTAMP
         if untouched and nothing is not None:
-            # The timeout that came along holds on: Spark clears it only with the state's change.
+            # The timeout that came with the state stays: Spark clears it only if the state changes.
             if self._is_due(taken_ms, state):
-                # Spark takes no timeout that is over, so it would call in a later batch.
+                # Spark accepts no timeout in the past, and would call in a later batch.
                 timed_out = SeenState(state, timed_out=True)
                 yield from self._function(values, iter((nothing,)), timed_out)
                 return
             self._set_timeout(taken_ms, state)
         is_asked = task.is_asked(text, has_rows=first is not None)
-        # Spark does not tell Python which timeout a key has: one that stands is not known here.
+        # Spark does not tell Python the timeout of a key, so an earlier one is not known here.
         if is_asked and (self._timeout == GroupStateTimeout.NoTimeout or not untouched):
             left = (state.getOption, seen.timeout_ms)
             is_nothing = left == (None, GroupState.NO_TIMESTAMP)
             task.hand_over(text, lambda: None if is_nothing else left)
 
     def _is_due(self, timeout_ms: int, state: GroupState) -> bool:
-        """Spark calls for those keys whose timeout is before this batch's time."""
+        """Spark calls the function for keys with a timeout before this batch's time."""
         if timeout_ms == GroupState.NO_TIMESTAMP or self._timeout == GroupStateTimeout.NoTimeout:
             return False
         by_event = self._timeout == GroupStateTimeout.EventTimeTimeout
@@ -187,7 +187,7 @@ class MovableFunction:
 
 
 def _take_over(task: KeyTask, arrival: Arrival | None, state: GroupState) -> int:
-    """Takes in the state of a key that arrives; returns the timeout with it, -1 for none."""
+    """Takes over the state of a key that arrives; returns its timeout, -1 for none."""
 
     def take_in(content: tuple[Any, int]) -> int:
         held, timeout_ms = content

@@ -1,8 +1,8 @@
-"""How the driver speaks to the control source: files in a folder on the driver's machine.
+"""Messages of the driver to the control source: files in a folder on the driver's machine.
 
-Each is replaced as a whole, so whoever reads sees one state or the next, never half of one. They
-are of one driver process, so nothing has to outlast the machine: Spark waits while a task's report
-is written.
+Each file is replaced as a whole, so a reader sees the old or the new content, never a part. The
+files belong to one driver process and need not survive a crash of the machine, so they are not
+flushed to disk: Spark waits while a task report is written.
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ from balancedstream.workers.names import LOCATION_FILE
 log = logging.getLogger(__name__)
 
 CLAIM_TIMEOUT_S = 5.0
-"""The process of a query that was stopped or failed ends soon after it."""
+"""Time for the process of a stopped or failed query to end."""
 
 
 class Mailbox:
-    """The folder.
+    """The messages in one folder.
 
     Args:
-        folder: exists.
+        folder: an existing folder.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -42,7 +42,7 @@ class Mailbox:
         self._read: dict[Path, tuple[tuple[int, int], Any]] = {}
 
     def is_claimed(self) -> bool:
-        """Whether a process plans by this folder."""
+        """Whether a process plans with this folder."""
         lock = os.open(self._lock, os.O_RDWR | os.O_CREAT)
         try:
             return not self._take(lock)
@@ -50,10 +50,10 @@ class Mailbox:
             os.close(lock)
 
     def claim(self) -> bool:
-        """Have no other process plan by this folder as long as this one runs.
+        """Reserves this folder for this process as long as it runs.
 
         Returns:
-            False where another one goes on.
+            False if another process has it.
         """
         if self._lock in _claimed:
             return True
@@ -68,55 +68,55 @@ class Mailbox:
         return True
 
     def _take(self, lock: int) -> bool:
-        """Lock an open descriptor; False where another process has the lock."""
+        """Locks an open file; False if another process has the lock."""
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             return False
         except OSError:
-            # This file system knows no locks, and nobody needs one who runs a single query.
+            # This file system has no locks, which a single query does not need.
             log.warning("%s cannot be locked: run each balanced(...) in one query", self._lock)
         return True
 
     def read_location(self) -> str | None:
-        """Where the checkpoint of the query is that started last; None before."""
+        """Location of the checkpoint of the query that started last; None before that."""
         found: str | None = self._read_once(self._location, str)
         return found
 
     def write_checkpoint(self, checkpoint: str) -> None:
-        """Where the query's checkpoint is."""
+        """Writes the location of the query's checkpoint."""
         _write_whole(self._checkpoint, checkpoint.encode())
 
     def read_checkpoint(self) -> str | None:
-        """None while it is unknown: no batch has run yet."""
+        """Location of the query's checkpoint; None before the first batch ended."""
         found: str | None = self._read_once(self._checkpoint, str)
         return found
 
     def read_version(self) -> tuple[int, int] | None:
-        """Changes whenever the checkpoint is told anew; None while it is unknown."""
+        """Changes each time the checkpoint's location is written; None before that."""
         return _find_version(self._checkpoint)
 
     def write_wish(self, wish: Wish) -> None:
-        """Where keys shall be."""
+        """Writes where keys must go."""
         _write_whole(self._wish, wish.to_json().encode())
 
     def read_wish(self) -> Wish | None:
-        """None while nobody said."""
+        """Where keys must go; None if nothing was written yet."""
         found: Wish | None = self._read_once(self._wish, parse_wish)
         return found
 
     def write_exports(self, exports: tuple[Export, ...]) -> None:
-        """What successful tasks wrote down."""
+        """Writes the exports of successful tasks."""
         rows = [(e.batch, e.partition, e.file, dict(e.pieces)) for e in exports]
         _write_whole(self._exports, json.dumps(rows).encode())
 
     def read_exports(self) -> tuple[Export, ...]:
-        """What was written last; nothing at first."""
+        """The exports that were written last; none at first."""
         found: tuple[Export, ...] | None = self._read_once(self._exports, _parse_exports)
         return found or ()
 
     def _read_once(self, path: Path, parse: Callable[[str], Any]) -> Any:
-        """What a file holds, parsed once for as long as nobody replaces it; None without one."""
+        """The parsed content of a file, read again only after a change; None without the file."""
         version = _find_version(path)
         if version is None:
             return None
@@ -125,7 +125,7 @@ class Mailbox:
         return self._read[path][1]
 
 
-# Descriptors, held until the process ends: a reader, which travels to tasks, could not hold them.
+# Open until the process ends. A reader is pickled for tasks, so it cannot have open files.
 _claimed: dict[Path, int] = {}
 
 
@@ -139,7 +139,7 @@ def _write_whole(path: Path, content: bytes) -> None:
 
 
 def _find_version(path: Path) -> tuple[int, int] | None:
-    """What is another one once a file was replaced; None without one."""
+    """A value that changes when a file is replaced; None without the file."""
     try:
         found = path.stat()
     except FileNotFoundError:

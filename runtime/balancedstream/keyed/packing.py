@@ -1,7 +1,7 @@
-"""State on its way, as bytes: whatever a state variable holds, and nothing that runs code.
+"""State during a handoff, as bytes: any value of a state variable, and nothing that runs code.
 
-Whoever can write to the checkpoint's storage could leave a pickle there that does something when it
-is read. So only what the values of Spark's types are made of is taken in.
+Anyone who can write to the checkpoint's storage could leave a pickle there that runs code when it
+is read. So only the classes that make up values of Spark's types are read.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from balancedstream.errors import CheckpointError, InvalidInputError
 from balancedstream.workers.schemas import holds_type
 
 PROTOCOL = 5
-"""The first that knows a bytearray, which is what Spark gives for a binary value."""
+"""The first protocol with bytearray, which Spark returns for a binary value."""
 
 _KNOWN = {
     ("datetime", "date"),
@@ -40,7 +40,7 @@ _UNKNOWN = VariantType, SpatialType, UserDefinedType
 
 
 class _Unpickler(pickle.Unpickler):
-    """Makes nothing but values."""
+    """Creates nothing but values."""
 
     def find_class(self, module: str, name: str) -> Any:
         if (module, name) in _KNOWN:
@@ -50,34 +50,33 @@ class _Unpickler(pickle.Unpickler):
 
 
 class _InstantPickler(pickle.Pickler):
-    """Gives times without a zone the one of this machine, as it was then.
+    """Gives times without a time zone that of this machine, as it was at that time.
 
-    Of Spark's types, a timestamp so remains the instant that it is: in an executor whose machine
-    has another zone, and in the hour that comes twice when clocks are put back. A timestamp_ntz
-    remains what clocks show, in the hour that they leave out too. For both see `toInternal` in
-    `pyspark.sql.types`.
+    So a timestamp stays the same instant, also in an executor in another time zone, and in the hour
+    that comes twice when clocks are set back. A timestamp_ntz stays the same local time, also in
+    the hour that clocks skip. For both see `toInternal` in `pyspark.sql.types`.
     """
 
     def reducer_override(self, value: Any) -> Any:
-        """Called for every value that is not of a type of `builtins`."""
+        """Pickle calls this for every value whose type is not in `builtins`."""
         if type(value) is datetime.datetime and value.tzinfo is None:
             try:
                 instant = value.astimezone()
             except (OverflowError, ValueError):
-                # On the first or last day of the calendar, when no clock was put back.
+                # On the first or last day of the calendar, when no clock was set back.
                 return NotImplemented
-            # In the hour that clocks leave out there are no instants.
+            # In the hour that clocks skip there are no instants.
             if instant.replace(tzinfo=None) == value:
                 return instant.__reduce_ex__(PROTOCOL)
         return NotImplemented
 
 
 def pack_state(content: Any, *, as_instants: bool = False) -> bytes | None:
-    """What a key has, as bytes; None if it holds values of a type that is not taken in elsewhere.
+    """The state of a key as bytes; None if it has values that `unpack_state` refuses.
 
     Args:
-        content: made of what Spark's types are in Python.
-        as_instants: give times a zone; for values that are Spark's again before a user sees them.
+        content: values of Spark's types in Python.
+        as_instants: give times a time zone, for values that Spark converts before a user sees them.
 
     >>> unpack_state(pack_state(({"total": (7,)}, [1000])))
     ({'total': (7,)}, [1000])
@@ -94,26 +93,26 @@ def pack_state(content: Any, *, as_instants: bool = False) -> bytes | None:
 
 
 def unpack_state(packed: bytes) -> Any:
-    """The same again.
+    """The state that `pack_state` packed.
 
     Raises:
-        CheckpointError: it is something else than values.
+        CheckpointError: it contains anything but values.
     """
     try:
         return _Unpickler(io.BytesIO(packed)).load()
     except (pickle.UnpicklingError, EOFError) as problem:
         message = (
             f"the state of a key cannot be taken over ({problem}); the batch was not committed and "
-            "no state is lost: look who else writes to the checkpoint's storage"
+            "no state is lost: find out who else writes to the checkpoint's storage"
         )
         raise CheckpointError(message) from problem
 
 
 def check_packable(what: str, schema: StructType) -> None:
-    """Refuses state that could not be taken in elsewhere, by its schema and so before any data.
+    """Refuses state that cannot be handed over, from its schema and so before any data.
 
     Args:
-        what: the user's name of the state.
+        what: the user's name for the state.
         schema: of its values.
 
     Raises:

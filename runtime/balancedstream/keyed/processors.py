@@ -1,8 +1,8 @@
-"""A user's stateful processor, whose keys can change their owner between two micro-batches.
+"""A user's stateful processor, with keys that can be handed over between two micro-batches.
 
-The owner of a key is the group (route, key). What an owner has to do in a batch stands in the
-batch's epoch: `core.epochs` tells the protocol. State goes through the processor's own variables
-and timers, by the API that the processor itself uses.
+The owner of a key is the group (route, key). The epoch of a batch says what each owner must do:
+`core.epochs` explains the protocol. State goes through the processor's own variables and timers,
+with the API that the processor itself uses.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from pyspark.sql.types import BooleanType, DataType, IntegralType, StructType
 
 from balancedstream.keyed.encoding import KeyEncoding
 from balancedstream.keyed.storage import BatchContext
-from balancedstream.keyed.tasks import KeyTask, Report
+from balancedstream.keyed.tasks import KeyReport, KeyTask
 from balancedstream.keyed.variables import Clock, RecordingHandle
 from balancedstream.workers.decoding import decode_next_stream
 from balancedstream.workers.garbage import spare_loaded_modules
@@ -32,12 +32,12 @@ ROUTE_COLUMN = "balancedstream_route"
 Rows = Iterator[Any]
 
 Strip = Callable[[Rows, str, set[str]], Rows]
-"""Makes the user's rows of Spark's.
+"""Turns Spark's rows into the user's.
 
 Args:
     rows: of one key.
     key: as text.
-    awaited: keys among whose rows a control row is to come yet; the one that came is taken out.
+    awaited: keys whose control row has not come yet; the function removes the key when it comes.
 
 Returns:
     Rows without control rows and hidden columns.
@@ -45,15 +45,15 @@ Returns:
 
 
 class MovableProcessor(StatefulProcessor):
-    """Runs a processor, and hands its keys over and takes them in.
+    """Runs a processor, and hands over and takes over its keys.
 
     Args:
         processor: the user's.
         name: of the operator within the query.
         encoding: of its keys.
-        time_mode: as Spark is given it.
-        reports: goes to the driver.
-        strip: makes the user's rows of Spark's.
+        time_mode: as given to Spark.
+        reports: accumulator for the task reports.
+        strip: turns Spark's rows into the user's.
         strip_initial: the same for rows of initial state, which may have other columns.
     """
 
@@ -63,7 +63,7 @@ class MovableProcessor(StatefulProcessor):
         name: str,
         encoding: KeyEncoding,
         time_mode: str,
-        reports: Accumulator[tuple[Report, ...]],
+        reports: Accumulator[tuple[KeyReport, ...]],
         strip: Strip,
         strip_initial: Strip,
     ) -> None:
@@ -76,16 +76,16 @@ class MovableProcessor(StatefulProcessor):
         self._strip_initial = strip_initial
 
     def __setstate__(self, state: dict[str, Any]) -> None:
-        """Called in a worker before it reads its first row."""
+        """A worker calls this before it reads its first row."""
         self.__dict__.update(state)
         if isinstance(self._strip, StripRows):
             decode_next_stream(ROUTE_COLUMN)
 
     def init(self, handle: StatefulProcessorHandle) -> None:
-        """Called by Spark once a task, and in the driver to learn of the state variables.
+        """Spark calls this once a task, and in the driver to find the state variables.
 
         Raises:
-            InvalidInputError: one of them cannot be handed over; no row was processed.
+            InvalidInputError: a state variable cannot be handed over; no row was processed.
         """
         self._clock = Clock()
         self._handle: Any = RecordingHandle(handle, self._clock)
@@ -100,7 +100,7 @@ class MovableProcessor(StatefulProcessor):
             self._handle.check_variables()
 
     def handleInputRows(self, key: Any, rows: Rows, timerValues: TimerValues) -> Rows:
-        """The user's rows of one key; before them its state comes, after them it goes."""
+        """The user's rows of one key; its state arrives before them and leaves after them."""
         started_s = time.perf_counter()
         task = self._running_task()
         self._clock.now_ms = timerValues.getCurrentProcessingTimeInMs()
@@ -110,7 +110,7 @@ class MovableProcessor(StatefulProcessor):
         if arrival is not None and arrival.source == route:
             self._clear()
             return
-        # Spark calls more than once for a key with many rows, or one that does not equal itself.
+        # Spark may call several times for a key: with many rows, or if it does not equal itself.
         if arrival is not None and text not in self._taken:
             self._taken.add(text)
             task.take_over(arrival.piece, self._take_in)
@@ -129,10 +129,10 @@ class MovableProcessor(StatefulProcessor):
         timerValues: TimerValues,
         expiredTimerInfo: ExpiredTimerInfo,
     ) -> Rows:
-        """A timer of the user's; after the last one that was due, the state goes."""
+        """A timer of the user's; the state leaves after the last timer that is due."""
         started_s = time.perf_counter()
         self._clock.now_ms = timerValues.getCurrentProcessingTimeInMs()
-        # A row here, where `handleInputRows` is given a tuple: Spark has kept it with the timer.
+        # A `Row`, unlike the tuple of `handleInputRows`, because Spark stored it with the timer.
         values = cut_row(key, slice(1, None))
         text = self._encoding.write(values)
         yield from self._processor.handleExpiredTimer(values, timerValues, expiredTimerInfo)
@@ -151,7 +151,7 @@ class MovableProcessor(StatefulProcessor):
             self._processor.handleInitialState(tuple(key)[1:], initial, timerValues)
 
     def close(self) -> None:
-        """Called by Spark when all is done, before the task's success."""
+        """Spark calls this at the end, before the task succeeds."""
         self._processor.close()
         if self._task is not None:
             self._reports.add((self._task.finish(),))
@@ -161,7 +161,7 @@ class MovableProcessor(StatefulProcessor):
         return self._task
 
     def _hand_over_when_settled(self, text: str, timer_values: TimerValues) -> None:
-        """Spark fires what is due after all rows: the state must not go before."""
+        """Hands over after the timers that are due: Spark fires them after all rows."""
         due_ms = {t for t in self._list_timers() if t < self._find_threshold_ms(timer_values)}
         if due_ms:
             self._due_ms[text] = due_ms
@@ -169,7 +169,7 @@ class MovableProcessor(StatefulProcessor):
             self._hand_over(text)
 
     def _hand_over(self, text: str, fired_ms: int | None = None) -> None:
-        """Writes down all that the key has; Spark deletes the timer that fired after this."""
+        """Writes all state of the key; Spark deletes the timer that fired after this."""
 
         def read() -> Any:
             contents = {name: variable.write() for name, variable in self._handle.variables.items()}
@@ -208,9 +208,9 @@ class MovableProcessor(StatefulProcessor):
 
 
 def fill_control(data_type: DataType) -> int | None:
-    """What control rows have in the user's columns: null, so that no watermark comes of them.
+    """The value of control rows in the user's columns: null, so that they move no watermark.
 
-    But pandas makes floats of whole numbers, and objects of booleans, where a null is among them.
+    But a null would turn pandas' whole numbers into floats, and its booleans into objects.
     """
     return 0 if isinstance(data_type, IntegralType | BooleanType) else None
 
@@ -219,13 +219,13 @@ class StripRows:
     """A `Strip` of rows, whose last column is hidden: the route.
 
     PySpark makes a Python object of each cell of each row: a column that marks control rows would
-    cost more than all else that is done for a row. An epoch says among which key's rows there is a
-    control row, and what it has in its columns is known. A row of the user's that has the same is
-    the same: then it does not matter which of them is taken out.
+    cost more than everything else for a row. The epoch says which keys have a control row, and the
+    values in its columns are known. If a row of the user has the same values, it does not matter
+    which of the two is removed.
 
     Args:
         schema: the user's columns.
-        keys: those of the key.
+        keys: the key's columns.
     """
 
     def __init__(self, schema: StructType, keys: Sequence[str]) -> None:
@@ -252,20 +252,20 @@ class StripRows:
 
 
 class StripFrames:
-    """A `Strip` of frames of pandas; control rows are found as `StripRows` finds them.
+    """A `Strip` of pandas frames; it finds control rows as `StripRows` does.
 
     Frames are changed, not copied: each is made for one call.
 
     Args:
         schema: the user's columns.
-        keys: those of the key.
+        keys: the key's columns.
     """
 
     def __init__(self, schema: StructType, keys: Sequence[str]) -> None:
         self._fills = _list_fills(schema, keys)
 
     def __call__(self, frames: Rows, key: str, awaited: set[str]) -> Rows:
-        """See `Strip`; without frames that are then empty, too."""
+        """See `Strip`; frames that become empty are left out."""
         for frame in frames:
             data = self._drop_control(frame, key, awaited) if key in awaited else frame
             if len(data):
@@ -279,7 +279,7 @@ class StripFrames:
     def _drop_control(self, frame: Any, key: str, awaited: set[str]) -> Any:
         same = np.ones(len(frame), bool)
         for place, fill in self._fills:
-            # Not by its name: PySpark gives a column another one where it is no identifier.
+            # Not by name: PySpark renames a column whose name is no identifier.
             column = frame.iloc[:, place]
             found = column.isna() if fill is None else column == fill
             same &= found.to_numpy(bool, na_value=False)
@@ -292,7 +292,7 @@ class StripFrames:
 
 
 def _list_fills(schema: StructType, keys: Sequence[str]) -> list[tuple[int, int | None]]:
-    """Places of the user's columns that are none of the key, and what a control row has there."""
+    """Positions of the user's columns outside the key, and the value of a control row there."""
     return [
         (place, fill_control(field.dataType))
         for place, field in enumerate(schema)

@@ -1,4 +1,4 @@
-"""Reads the state of a balanced operator, as if no key had ever had a route."""
+"""Reads the state of a balanced operator without the hidden routes."""
 
 from __future__ import annotations
 
@@ -12,23 +12,23 @@ from balancedstream.keyed.processors import ROUTE_COLUMN
 from balancedstream.keyed.variables import EXPIRY_FIELD
 
 VALUE_FIELD, END_FIELD = "value", "ttlExpirationMs"
-"""What Spark makes of a value with a time to live (`getValueSchemaWithTTL`)."""
+"""Spark's fields for a value with a time to live (`getValueSchemaWithTTL`)."""
 
 
 def read_state(spark: SparkSession, checkpoint: str, **options: Any) -> DataFrame:
-    """Spark's own state reader (`format("statestore")`), without what is hidden from users.
+    """Spark's own state reader (`format("statestore")`), without hidden columns.
 
-    A value whose time to live is over may still be there, for Spark cleans it up later; its
-    `ttlExpirationMs` tells.
+    An expired value may still be there, because Spark cleans it up later; `ttlExpirationMs` shows
+    that.
 
     Args:
         spark: a session.
-        checkpoint: of the query, which may run or not.
+        checkpoint: of the query, which may be running.
         options: of Spark's reader, such as `stateVarName` or `operatorId`.
 
     Returns:
-        What Spark gives, without the route in `key` and the hidden column of values that have a
-        time to live; `ttlExpirationMs` is as it would be if no key had moved.
+        Spark's result without the route in `key` and the hidden column of values with a time to
+        live; `ttlExpirationMs` is as if no key had moved.
     """
     frame = spark.read.format("statestore").options(**options).load(checkpoint)
     for field in frame.schema:
@@ -39,7 +39,7 @@ def read_state(spark: SparkSession, checkpoint: str, **options: Any) -> DataFram
 
 
 def _unveil(column: Column, of_type: DataType) -> Column:
-    """A column as it would be without us: the key, a value, a list or map of values."""
+    """A column without hidden fields: the key, a value, a list or map of values."""
     if isinstance(of_type, ArrayType):
         return sf.transform(column, lambda value: _unveil(value, of_type.elementType))
     if isinstance(of_type, MapType):
@@ -51,7 +51,7 @@ def _unveil(column: Column, of_type: DataType) -> Column:
     if of_type.fieldNames() != [VALUE_FIELD, END_FIELD]:
         return column
     value = column.getField(VALUE_FIELD)
-    # Spark's own end is later where the value was taken in at another place.
+    # Spark's own expiry is later if the value was handed over.
     return column.withField(END_FIELD, value.getField(EXPIRY_FIELD)).withField(
         VALUE_FIELD, value.dropFields(EXPIRY_FIELD)
     )

@@ -1,4 +1,4 @@
-"""Sends rows of reassigned keys to their partition: the hidden column that rows are hashed with."""
+"""The hidden column that sends rows of reassigned keys to their partition."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ from balancedstream.workers.schemas import quote
 def route_by(columns: Sequence[str], name: str, encoding: KeyEncoding) -> Column:
     """The route of each row's key in the micro-batch's epoch.
 
-    Spark takes the values for deterministic, and they are: a function of the key and of the epoch
+    Spark treats the values as deterministic, and they are: they depend on the key and on the epoch
     that the offset log names for the batch.
 
     Args:
-        columns: the key's, in the order of the encoding.
+        columns: the key's columns, in the order of the encoding.
         name: of the operator within its query.
         encoding: of its keys.
     """
@@ -40,13 +40,13 @@ def _make_router(name: str, encoding: KeyEncoding) -> Any:
         of_key = _freeze_once(context, encoding)
         return pa.array([of_key.get(key, 0) for key in encoding.freeze_columns(keys)], pa.int32())
 
-    # Spark reads the annotations themselves, not their text.
+    # Spark needs the types, not the text of the annotations.
     route.__annotations__ = {"keys": pa.Array, "return": pa.Array}
     return route
 
 
 def _freeze_once(context: BatchContext, encoding: KeyEncoding) -> dict[Any, int]:
-    """The epoch's routes by frozen key: a worker routes many Arrow batches by one epoch."""
+    """The epoch's routes by frozen key, cached: a worker routes many Arrow batches by one epoch."""
     key = context.checkpoint, context.table
     if key not in _frozen:
         _frozen.clear()

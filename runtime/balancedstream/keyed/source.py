@@ -1,7 +1,7 @@
-"""The control stream: says in Spark's offset log which epoch a micro-batch runs with.
+"""The control stream: it writes to Spark's offset log which epoch a micro-batch runs with.
 
-A streaming data source of its own, united with the data. It runs in another process than the
-driver's Python, which tells it by files in a folder of the driver's machine (`mailbox`).
+It is a streaming data source, united with the data. It runs in another process than the driver's
+Python, which sends it files in a folder on the driver's machine (`mailbox`).
 """
 
 from __future__ import annotations
@@ -25,36 +25,36 @@ from balancedstream.workers.names import MAILBOX_OPTION
 SOURCE = "balancedstream"
 
 MAX_VAIN = 5
-"""Batches in which keys are asked for their state without any coming."""
+"""Number of batches that ask for keys in vain before asking stops."""
 
 MAX_CHANGES = 100
-"""A run of `Trigger.AvailableNow` ends, however often somebody changes their mind meanwhile."""
+"""Number of changed wishes that a run of `Trigger.AvailableNow` follows, so that it ends."""
 
 
 class ControlSource(DataSource):
-    """Rows that make an owner look at a key: (route, the key's columns).
+    """Rows that trigger an owner of a key: (route, the key's columns).
 
     Options: `name` of the operator, `MAILBOX_OPTION`, a folder.
     """
 
     @classmethod
     def name(cls) -> str:
-        """What `format` is given."""
+        """The name for `format`."""
         return SOURCE
 
     def streamReader(self, schema: StructType) -> ControlReader:
         """The reader.
 
-        Spark asks when the query starts, and once more for whoever reads rows.
+        Spark calls this when the query starts, and again to read rows.
 
         Raises:
-            CheckpointError: the checkpoint is not on a file system that is mounted, or its last
-                batch was not planned with this operator.
+            CheckpointError: the checkpoint is not on a mounted file system, or its last batch was
+                not planned with this operator.
         """
         name, folder = self.options["name"], Path(self.options[MAILBOX_OPTION])
         mailbox = Mailbox(folder)
         location = mailbox.read_location()
-        # Where a query runs, it may be the location of another one, which is refused below.
+        # While another query runs, this may be its location; that query is refused later.
         if location is not None and not mailbox.is_claimed():
             home = Home(location, name)
             last = home.find_next_batch() - 1
@@ -69,14 +69,14 @@ class ControlReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     Args:
         schema: of the rows.
         name: of the operator.
-        folder: where the driver writes.
+        folder: the mailbox, in which the driver writes.
     """
 
     def __init__(self, schema: StructType, name: str, folder: Path) -> None:
         self._schema = schema
         self._name = name
         self._mailbox = Mailbox(folder)
-        # Whoever ran before with this mailbox may have had another checkpoint.
+        # An earlier run with this mailbox may have had another checkpoint.
         self._before = self._mailbox.read_version()
         self._idle: tuple[Any, ...] | None = None
         self._cleaned = -1
@@ -90,11 +90,11 @@ class ControlReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return describe_offset(self._name, "", 0)
 
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:
-        """The epoch of the batch that is planned now; Spark asks before each one.
+        """The epoch of the batch that is planned now; Spark calls this before each batch.
 
         Raises:
-            CheckpointError: the checkpoint is that of a query that was not balanced, or had a
-                balanced operator of another name in this place.
+            CheckpointError: the checkpoint belongs to a query that was not balanced, or had a
+                balanced operator with another name in this place.
             InvalidInputError: another query runs with the same `balanced(...)`.
         """
         self._check(start)
@@ -105,7 +105,7 @@ class ControlReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         wish = self._read_wish()
         exports = self._mailbox.read_exports()
         seen = start["table"], wish, exports
-        # Without data Spark asks a hundred times a second.
+        # Without data, Spark calls this a hundred times a second.
         if seen == self._idle:
             return start
         home = Home(checkpoint, self._name)
@@ -113,7 +113,7 @@ class ControlReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         epoch = home.read_epoch(start["table"])
         new = advance_epoch(epoch, self._relax(wish), exports, batch)
         if batch > self._cleaned:
-            # Without a new epoch, too: behind the last move comes none.
+            # Also without a new epoch, because none follows the last move.
             self._cleaned = batch
             home.remove_outdated(batch)
         if new is epoch:
@@ -124,23 +124,23 @@ class ControlReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return describe_offset(self._name, home.write_epoch(new), new.number)
 
     def _check(self, offset: Any) -> None:
-        """Spark tells sources apart by their place in the offset log, and counts them only."""
+        """Checks the name: Spark identifies sources only by their place in the offset log."""
         if not isinstance(offset, dict) or offset.get(MARK) != self._name:
             message = (
-                f"the checkpoint has {offset!r:.200} where it should have the epoch of a "
-                f"balanced(...) of the name {self._name!r}; no row was processed: start the query "
-                "as it was when it wrote this checkpoint, with each balanced(...) under its name "
-                "and in its place, or give it a new checkpoint"
+                f"the checkpoint has {offset!r:.200} instead of the epoch of the balanced(...) "
+                f"named {self._name!r}; no row was processed: start the query as it was when it "
+                "wrote this checkpoint, with each balanced(...) under its name and in its place, "
+                "or use a new checkpoint"
             )
             raise CheckpointError(message)
 
     def _claim(self) -> None:
-        """Two queries would each plan by what the tasks of both have handed over."""
+        """Refuses a second query, whose tasks' handoffs would mix with those of the first."""
         if not self._mailbox.claim():
             message = (
-                "another query that runs, or another operator of this one, has the same "
+                "another running query, or another operator of this one, uses the same "
                 "balanced(...); this query did not start, and no row was processed: call "
-                "balanced(...) anew for each, and within one query give each a name of its own"
+                "balanced(...) again for each, and give each in one query its own name"
             )
             raise InvalidInputError(message)
 
@@ -154,9 +154,9 @@ class ControlReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return wish
 
     def _relax(self, wish: Wish | None) -> Wish | None:
-        """Who was asked often enough and handed nothing over, does so when a record comes.
+        """Asks no longer in vain: keys are then handed over when they have a record.
 
-        Each asking is a batch, with data or without.
+        Each request causes a batch, even without data.
         """
         if wish != self._asked:
             self._asked, self._vain = wish, 0
@@ -165,16 +165,15 @@ class ControlReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return replace(wish, strategy="lazy")
 
     def prepareForTriggerAvailableNow(self) -> None:
-        """Spark goes on as long as there is a new epoch: there must be a last one."""
+        """Spark continues as long as there is a new epoch, so there must be a last one."""
         self._followed = self._mailbox.read_wish()
         self._changes_left = MAX_CHANGES
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
-        """One, for a new epoch.
+        """One partition for a new epoch, otherwise none.
 
         Raises:
-            CheckpointError: as `latestOffset`, where a query that was not balanced ended within a
-                batch.
+            CheckpointError: as `latestOffset`, if a query that was not balanced ended in a batch.
             InvalidInputError: as `latestOffset`.
         """
         self._check(end)
@@ -182,7 +181,7 @@ class ControlReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return [InputPartition(end["table"])] if start != end else []
 
     def read(self, partition: InputPartition) -> Iterator[tuple[Any, ...]]:
-        """One row for each owner that has something to do, data or none."""
+        """One row for each owner that has work, even without data."""
         context = BatchContext(self._name)
         encoding = KeyEncoding(StructType(self._schema.fields[1:]))
         for key, route in find_owners(context.epoch):
@@ -190,7 +189,7 @@ class ControlReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
 
 def find_owners(epoch: Epoch) -> Iterator[tuple[str, int]]:
-    """Key and route of those that have something to do in an epoch, data or none.
+    """Key and route of each owner that has work in an epoch, even without data.
 
     >>> from balancedstream.core.epochs import Arrival, Piece
     >>> moved = Epoch(2, 5, {'"de"': 3}, {'"de"': Arrival(0, Piece("a", 0, 9))}, asked=('"fr"',))

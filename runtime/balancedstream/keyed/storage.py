@@ -1,8 +1,8 @@
-"""What is kept on the checkpoint's storage: epochs, and state on its way from owner to owner.
+"""Files on the checkpoint's storage: epochs, and state that is handed over.
 
-Everything of an operator is in `<checkpoint>/balancedstream/<name>/`. A file, once it is there, is
-never changed: an epoch's name ends in a random part, a handoff's bears its task attempt. Which of
-them counts is said by Spark's offset log alone.
+The files of an operator are in `<checkpoint>/balancedstream/<name>/`. A file never changes: the
+name of an epoch ends with a random part, that of a handoff contains its task attempt. Spark's
+offset log alone says which of them count.
 """
 
 from __future__ import annotations
@@ -27,14 +27,14 @@ from balancedstream.workers.names import (
 )
 
 MARK = "balancedstream"
-"""Field of the control source's offset that holds the operator's name."""
+"""Field of the control source's offset with the operator's name."""
 
 KEPT_EPOCHS = 100
-"""Spark itself keeps the offsets of so many batches."""
+"""Spark itself keeps the offsets of this many batches."""
 
 
 def describe_offset(name: str, table: str, number: int) -> dict[str, Any]:
-    """The control source's offset: which epoch a batch runs with."""
+    """The control source's offset, with the epoch of a batch."""
     return {MARK: name, "epoch": number, "table": table}
 
 
@@ -46,7 +46,7 @@ class Home:
         name: of the operator within the query.
 
     Raises:
-        CheckpointError: the checkpoint is not on a file system that is mounted.
+        CheckpointError: the checkpoint is not on a mounted file system.
     """
 
     def __init__(self, checkpoint: str, name: str) -> None:
@@ -57,13 +57,13 @@ class Home:
         self._handoffs = self._folder / "handoffs"
 
     def find_next_batch(self) -> int:
-        """The micro-batch that is planned next: Spark writes a batch's offsets once it is."""
+        """The micro-batch that is planned next: Spark writes the offsets of a batch to plan it."""
         offsets = self._checkpoint / "offsets"
         names = os.listdir(offsets) if offsets.is_dir() else []
         return 1 + max((int(name) for name in names if name.isdecimal()), default=-1)
 
     def read_epoch_of(self, batch: int) -> Epoch:
-        """The epoch that a planned micro-batch runs with.
+        """The epoch of a planned micro-batch.
 
         Raises:
             CheckpointError: as `find_epoch_of`.
@@ -71,10 +71,10 @@ class Home:
         return self.read_epoch(self.find_epoch_of(batch))
 
     def find_epoch_of(self, batch: int) -> str:
-        """The file of the epoch that a planned micro-batch runs with; empty for the first one.
+        """The file with the epoch of a planned micro-batch; empty for the first epoch.
 
         Raises:
-            CheckpointError: the batch was planned without this operator, or with two of its name.
+            CheckpointError: the batch was planned without this operator, or with two of this name.
         """
         path = self._checkpoint / "offsets" / str(batch)
         found = []
@@ -86,16 +86,16 @@ class Home:
             count = "no" if not found else "more than one"
             message = (
                 f"batch {batch} of the checkpoint {self._checkpoint} was planned with {count} "
-                f"balanced operator of the name {self._name!r}; no row was processed: give each "
-                "balanced(...) of a query a name of its own, and a query that was not balanced "
-                "before a new checkpoint"
+                f"balanced operator named {self._name!r}; no row was processed: give each "
+                "balanced(...) of a query its own name, and a query that was not balanced before "
+                "a new checkpoint"
             )
             raise CheckpointError(message)
         table: str = found[0]["table"]
         return table
 
     def read_epoch(self, table: str) -> Epoch:
-        """The epoch in a file; an empty name stands for the first one."""
+        """The epoch in a file; an empty name stands for the first epoch."""
         return parse_epoch((self._epochs / table).read_text("utf-8")) if table else Epoch()
 
     def write_epoch(self, epoch: Epoch) -> str:
@@ -109,15 +109,15 @@ class Home:
     def open_handoff(self, batch: int, partition: int, attempt: int) -> HandoffWriter:
         """A file for the state that one task attempt hands over."""
         self._handoffs.mkdir(parents=True, exist_ok=True)
-        # Attempts are numbered by application: a restarted one could number them alike.
+        # Attempts are numbered by application, so a restarted one may use the same numbers.
         name = f"{batch}-{partition}-{attempt}-{uuid.uuid4().hex[:12]}.state"
         return HandoffWriter(self._handoffs / name)
 
     def read_handoff(self, file: str, offset: int, state_bytes: int) -> bytes:
-        """One key's state out of such a file.
+        """The state of one key in such a file.
 
         Raises:
-            CheckpointError: it is not there, or not all of it.
+            CheckpointError: it is missing or incomplete.
         """
         try:
             with (self._handoffs / file).open("rb") as handoff:
@@ -125,7 +125,7 @@ class Home:
                 content = handoff.read(state_bytes)
         except FileNotFoundError as error:
             message = (
-                f"{self._handoffs / file} is gone, with the state of a key that comes with this "
+                f"{self._handoffs / file} is gone, with the state of a key that arrives in this "
                 "batch; the batch was not committed and no state is lost: the file was removed "
                 "when the next batch was planned, so put the whole checkpoint back, or go back to "
                 "a batch in which no key changed its partition"
@@ -141,26 +141,26 @@ class Home:
         return content
 
     def remove_outdated(self, next_batch: int) -> None:
-        """Removes what no batch can ask for any more: handoffs taken over, epochs long gone."""
+        """Removes files that no batch needs any more: finished handoffs and old epochs."""
         for path in self._list(self._handoffs):
-            # Those of the batch before were written for the next one.
+            # The batch before wrote its handoffs for the next one.
             if int(path.name.partition("-")[0]) < next_batch - 1:
                 path.unlink(missing_ok=True)
         epochs = {path: int(path.name.partition("-")[0]) for path in self._list(self._epochs)}
-        # By number: of one epoch there may be many files that no batch was planned with.
+        # By number, because one epoch may have many files that no batch was planned with.
         newest = max(epochs.values(), default=0)
         for path, number in epochs.items():
             if number <= newest - KEPT_EPOCHS:
                 path.unlink(missing_ok=True)
 
     def _list(self, folder: Path) -> list[Path]:
-        """The files of a folder, but for drafts and what a network file system hides there."""
+        """The files of a folder, without drafts and hidden files of a network file system."""
         found = folder.iterdir() if folder.is_dir() else ()
         return [path for path in found if not path.name.startswith(".")]
 
 
 class HandoffWriter:
-    """Writes the state of one key after the other to a file.
+    """Writes the states of keys to a file, one after the other.
 
     Attributes:
         file: the file's name.
@@ -178,21 +178,21 @@ class HandoffWriter:
         self._stream.write(content)
 
     def close(self) -> None:
-        """What was written is on the storage when this returns."""
+        """Closes the file; its content is on storage when this returns."""
         self._stream.flush()
         os.fsync(self._stream.fileno())
         self._stream.close()
 
 
 class BatchContext:
-    """Where and in which micro-batch the running task is.
+    """Query, partition, micro-batch and epoch of the running task.
 
     Attributes:
-        table: file of the batch's epoch; empty for the first one.
-        epoch: that the batch runs with, as it is in this batch.
+        table: file with the epoch of the batch; empty for the first epoch.
+        epoch: of the batch, as it holds in this batch.
 
     Raises:
-        CheckpointError: no session that `balanced` knows started the query.
+        CheckpointError: the query was not started in the session that `balanced` was called in.
     """
 
     def __init__(self, name: str) -> None:
@@ -205,8 +205,8 @@ class BatchContext:
         self.checkpoint: str = task.getLocalProperty(CHECKPOINT_PROPERTY) or ""
         if not self.checkpoint:
             message = (
-                "this task does not know where the query's checkpoint is, so it cannot tell which "
-                "key is where; no row was processed: start the query in the session that "
+                "this task does not know where the query's checkpoint is, so it cannot find the "
+                "routes of keys; no row was processed: start the query in the session that "
                 "balanced(...) was called in"
             )
             raise CheckpointError(message)
@@ -214,7 +214,7 @@ class BatchContext:
         self.table, self.epoch = self._read_epoch_once(name)
 
     def _read_epoch_once(self, name: str) -> tuple[str, Epoch]:
-        """A worker that runs several tasks of a batch reads the epoch once."""
+        """Reads the epoch once for all tasks of a batch in one worker."""
         key = self.checkpoint, self.run_id, name, self.batch
         if key not in _epochs:
             _epochs.clear()
@@ -231,7 +231,7 @@ def _find_mounted(checkpoint: str) -> Path:
     if found is None:
         message = (
             f"the checkpoint {checkpoint} is not on a mounted file system, where balanced(...) "
-            "keeps the state that is on its way; no row was processed: put the checkpoint on "
+            "keeps the state that is handed over; no row was processed: put the checkpoint on "
             "shared storage that is mounted (a volume claim), or leave out balanced(...)"
         )
         raise CheckpointError(message)

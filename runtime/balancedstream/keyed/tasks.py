@@ -1,6 +1,7 @@
-"""What one task has to do for keys that change their owner, and what it says of it.
+"""The work of one task for keys that are handed over, and its task report.
 
-The same for every kind of operator: a key's state differs, the protocol (`core.epochs`) does not.
+It is the same for every kind of operator: the state of a key differs, the protocol (`core.epochs`)
+does not.
 """
 
 from __future__ import annotations
@@ -15,9 +16,9 @@ from balancedstream.keyed.packing import pack_state, unpack_state
 from balancedstream.keyed.storage import BatchContext, HandoffWriter
 
 EPSILON = 0.01
-"""A key that takes more than this part of a task's time is seen, in at most a hundred counters."""
+"""The sketch finds keys with more than this fraction of a task's time, in at most 100 counters."""
 
-Report = dict[str, Any]
+KeyReport = dict[str, Any]
 
 _Taken = TypeVar("_Taken")
 
@@ -26,11 +27,11 @@ class KeyTask:
     """One task attempt.
 
     Args:
-        context: where it is.
+        context: of the task.
 
     Attributes:
-        arrivals: keys that change their owner in this batch.
-        awaited: keys among whose rows a control row is to come yet.
+        arrivals: keys that arrive at a new owner in this batch.
+        awaited: keys whose control row has not come yet.
         sketch: seconds that each key took.
     """
 
@@ -47,15 +48,15 @@ class KeyTask:
         self._handoff_s = 0.0
 
     def is_asked(self, key: str, *, has_rows: bool) -> bool:
-        """Whether a key's state is to be handed over at the end of this batch."""
+        """Whether a key must be handed over at the end of this batch."""
         return key in self._asked or (has_rows and key in self._touched)
 
     def hand_over(self, key: str, read: Callable[[], Any], *, as_instants: bool = False) -> None:
-        """Writes a key's state down for its new owner, unless the task did so for enough keys.
+        """Writes a key's state for its new owner, unless the task has written enough keys.
 
         Args:
             key: as text.
-            read: gives the state, None for nothing; it is not called in vain.
+            read: returns the state, None if there is none; called only if it is written.
             as_instants: see `pack_state`.
         """
         started_s = time.perf_counter()
@@ -74,17 +75,17 @@ class KeyTask:
         self._handoff_s += time.perf_counter() - started_s
 
     def take_over(self, piece: Piece, take: Callable[[Any], _Taken]) -> _Taken | None:
-        """Takes the state in that a key's old owner wrote down.
+        """Takes over the state that a key's old owner wrote.
 
         Args:
-            piece: where it is.
-            take: is given the state; it is not called for a key that has none.
+            piece: the place of the state.
+            take: called with the state; not called for a key without state.
 
         Returns:
-            What `take` returned.
+            The result of `take`.
 
         Raises:
-            CheckpointError: it is not there as it was written.
+            CheckpointError: the state is missing or damaged.
         """
         if not piece.state_bytes:
             return None
@@ -95,10 +96,10 @@ class KeyTask:
         self._handoff_s += time.perf_counter() - started_s
         return taken
 
-    def finish(self) -> Report:
-        """What is to be said of the task, once it is over; what was written is then on storage."""
+    def finish(self) -> KeyReport:
+        """The report of the task at its end; everything that it wrote is then on storage."""
         context = self._context
-        report: Report = {
+        report: KeyReport = {
             "query": context.query,
             "run": context.run_id,
             "checkpoint": context.checkpoint,

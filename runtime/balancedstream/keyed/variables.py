@@ -1,8 +1,8 @@
-"""State variables that can be written down and taken in elsewhere, with what has become of them.
+"""State variables that can be handed over.
 
-Spark's time to live can neither be read nor set, so a variable that has one keeps, beside each
-value, when it ends: that moves along, and what is over is hidden to the millisecond. Spark's own
-time to live, begun anew at each place, only cleans up.
+Spark's time to live can neither be read nor set. So a variable that has one stores the expiry
+beside each value: it moves with the value, and expired values are hidden to the millisecond.
+Spark's own time to live starts again after each handoff, and only cleans up.
 """
 
 from __future__ import annotations
@@ -35,22 +35,22 @@ class Clock:
     now_ms = -1
 
     def is_over(self, stored: Sequence[Any]) -> bool:
-        """Whether a value with a time to live is: its last column says when."""
+        """Whether a value with a time to live has expired: its last column says when it does."""
         over: bool = stored[-1] <= self.now_ms
         return over
 
 
 class Variable(Protocol):
-    """One state variable of a processor, for the key that Spark is at."""
+    """One state variable of a processor, for the current key."""
 
     def write(self) -> Any:
-        """All it holds, in a form that pickles; None for nothing."""
+        """Its content, in a form that can be pickled; None if it is empty."""
 
     def take(self, content: Any) -> None:
-        """Holds from now on what another one wrote."""
+        """Replaces its content with what another variable wrote."""
 
     def clear(self) -> None:
-        """Holds nothing."""
+        """Removes its content."""
 
 
 class Value:
@@ -125,11 +125,11 @@ class ExpiringValue:
         self._clock = clock
 
     def exists(self) -> bool:
-        """Whether there is a value that is not over."""
+        """Whether there is a value that has not expired."""
         return self.get() is not None
 
     def get(self) -> Row | None:
-        """The value, None where there is none or it is over."""
+        """The value; None if there is none or it expired."""
         row = self._state.get()
         return None if row is None or self._clock.is_over(row) else tuple(row[:-1])
 
@@ -151,11 +151,11 @@ class ExpiringValues:
         self._clock = clock
 
     def exists(self) -> bool:
-        """Whether there is a value that is not over."""
+        """Whether there is a value that has not expired."""
         return any(True for _ in self.get())
 
     def get(self) -> Iterator[Row]:
-        """Those that are not over, in their order."""
+        """The values that have not expired, in their order."""
         return (tuple(row[:-1]) for row in self._state.get() if not self._clock.is_over(row))
 
     def put(self, newState: list[Row]) -> None:
@@ -187,17 +187,17 @@ class ExpiringEntries:
         self._clock = clock
 
     def exists(self) -> bool:
-        """Whether there is an entry that is not over."""
+        """Whether there is an entry that has not expired."""
         return any(True for _ in self.iterator())
 
     def getValue(self, key: Row) -> Row | None:
-        """The value of a key, None where there is none or it is over."""
+        """The value of a key; None if there is none or it expired."""
         row = self._state.getValue(key)
-        # Of all that reads state, Spark gives names here alone.
+        # Only here does Spark return a row with names.
         return None if row is None or self._clock.is_over(row) else cut_row(row, slice(-1))
 
     def containsKey(self, key: Row) -> bool:
-        """Whether there is such an entry that is not over."""
+        """Whether there is such an entry that has not expired."""
         return self.getValue(key) is not None
 
     def updateValue(self, key: Row, value: Row) -> None:
@@ -205,7 +205,7 @@ class ExpiringEntries:
         self._state.updateValue(key, (*value, self._clock.now_ms + self._ttl_ms))
 
     def iterator(self) -> Iterator[tuple[Row, Row]]:
-        """The entries that are not over."""
+        """The entries that have not expired."""
         return (
             (tuple(key), tuple(row[:-1]))
             for key, row in self._state.iterator()
@@ -229,17 +229,17 @@ class ExpiringEntries:
         self._state.clear()
 
 
-# Variables with their schemas that this Python worker knows to be fine.
+# Variables with their schemas that this Python worker has checked.
 _checked: set[tuple[str, StructType | str]] = set()
 
 
 class RecordingHandle:
-    """The handle that a processor is given: Spark's, which also knows what was asked of it.
+    """Spark's handle for a processor, which also records the state variables.
 
     As for Spark, a time to live of 0 is none (`StatefulProcessorHandleImpl`).
 
     Args:
-        handle: Spark's own, which answers all that is not answered here.
+        handle: Spark's own, for everything that is not defined here.
         clock: of the running batch.
 
     Attributes:
@@ -260,18 +260,18 @@ class RecordingHandle:
         return found
 
     def check_variables(self) -> None:
-        """Refuses variables that cannot be handed over; to be asked in a task, before any row.
+        """Refuses variables that cannot be handed over; call it in a task, before any row.
 
-        Spark asks for variables in the driver, too, but of an error there it tells nobody.
+        Spark also creates variables in the driver, but hides errors there.
 
         Raises:
             InvalidInputError: the message names the variable and its field.
         """
         if self._unknown:
             message = (
-                f"{self._unknown[0]}: balanced(...) does not know this kind of state variable, and "
-                "when a key changes its state partition, what such a one holds would not; no row "
-                "was processed: use value, list or map state, or group without balanced(...)"
+                f"{self._unknown[0]}: balanced(...) does not support this kind of state variable, "
+                "so its content would not move when a key changes its state partition; no row was "
+                "processed: use value, list or map state, or group without balanced(...)"
             )
             raise InvalidInputError(message)
         client = self._handle._statefulProcessorApiClient
@@ -332,7 +332,7 @@ class RecordingHandle:
         return ExpiringEntries(state, ttlDurationMs, self._clock)
 
     def _choose_rule(self, ttl_ms: int | None) -> IsOver:
-        """What is over stays behind: elsewhere Spark would only let it begin a new life."""
+        """Expired values are not handed over: after a handoff, Spark would let them live again."""
         return self._clock.is_over if ttl_ms else lambda _: False
 
     def deleteIfExists(self, stateName: str) -> None:
@@ -343,7 +343,7 @@ class RecordingHandle:
 
 
 def _add_expiry(variable: str, schema: StructType | str) -> StructType | str:
-    """A value's schema with one more column: when the value is over.
+    """A value's schema with one more column, the expiry of the value.
 
     >>> _add_expiry("v", "n INT")
     'n INT, balancedstream_expires_ms BIGINT'
@@ -353,8 +353,8 @@ def _add_expiry(variable: str, schema: StructType | str) -> StructType | str:
     if isinstance(schema, StructType):
         if EXPIRY_FIELD in schema.fieldNames():
             message = (
-                f"state variable {variable!r}: its field {EXPIRY_FIELD} has a name that is needed "
-                "for its time to live; no row was processed: rename the field"
+                f"state variable {variable!r}: its field {EXPIRY_FIELD} has a name that is "
+                "reserved for the time to live; no row was processed: rename the field"
             )
             raise InvalidInputError(message)
         return StructType([*schema.fields]).add(EXPIRY_FIELD, LongType())

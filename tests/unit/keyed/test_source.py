@@ -109,7 +109,7 @@ def test_a_stream_that_is_at_rest_is_cleaned_up_once_a_batch(
 def test_a_checkpoint_with_another_source_in_its_place_is_refused_before_a_row_is_processed(
     stream: Stream, offset: Any
 ) -> None:
-    with pytest.raises(CheckpointError, match=r"of the name 'keys'; no row was processed"):
+    with pytest.raises(CheckpointError, match=r"named 'keys'; no row was processed"):
         stream.reader.latestOffset(offset, ReadAllAvailable())
     with pytest.raises(CheckpointError, match="no row was processed"):
         stream.reader.partitions(offset, offset)
@@ -146,9 +146,9 @@ def test_two_queries_with_one_mailbox_do_not_both_plan(
         second = ControlReader(StructType().add("route", "integer"), "keys", folder)
         offset = second.initialOffset()
         monkeypatch.setattr(mailbox, "CLAIM_TIMEOUT_S", 0.1)
-        with pytest.raises(InvalidInputError, match="another query that runs, or"):
+        with pytest.raises(InvalidInputError, match="another running query, or"):
             second.latestOffset(offset, ReadAllAvailable())
-        with pytest.raises(InvalidInputError, match="another query that runs, or"):
+        with pytest.raises(InvalidInputError, match="another running query, or"):
             second.partitions(offset, offset)
     # It has ended.
     assert second.latestOffset(offset, ReadAllAvailable()) == offset

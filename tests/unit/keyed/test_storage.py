@@ -92,7 +92,7 @@ def test_a_batch_needs_one_operator_of_the_name(
     home: Home, tmp_path: Path, names: Sequence[str], count: str
 ) -> None:
     plan(tmp_path, 3, {"topic": {"0": 5}}, *(describe_offset(name, "", 0) for name in names))
-    with pytest.raises(CheckpointError, match=f"with {count} balanced operator of the name 'keys'"):
+    with pytest.raises(CheckpointError, match=f"with {count} balanced operator named 'keys'"):
         home.read_epoch_of(3)
 
 
