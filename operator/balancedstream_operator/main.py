@@ -1,7 +1,7 @@
 """The operator's process: kopf watches BalancedStreams, and one task looks after each of them.
 
-It uses only kopf's `on.event`: timers and daemons put a finalizer on the object, and then nobody
-could delete a BalancedStream while the operator is gone.
+It uses only kopf's `on.event`: timers and daemons put a finalizer on the object, and then a
+BalancedStream could not be deleted while the operator is gone.
 """
 
 from __future__ import annotations

@@ -81,7 +81,7 @@ class Decided:
         choice: the decision, and the plan that it asks for.
         newest_epoch: the highest epoch known before that plan.
         new_plan: that plan, if it is written; a driver that is silent gets none.
-        overwritten: whether the plan in force was overwritten by somebody else.
+        overwritten: whether something else overwrote the plan in force.
         unreadable_plan: why the plan in force cannot be read; empty otherwise.
         silent_s: for how long the driver has left the plan in force unanswered; None if it answered
             or still has time.

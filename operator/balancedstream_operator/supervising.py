@@ -47,7 +47,7 @@ from balancedstream_operator.status import (
 )
 
 REPAIR_S = 300.0
-"""Children are applied when they changed, and this often in case somebody else changed them."""
+"""Children are applied when the spec changes, and this often to undo changes by others."""
 
 SILENT_AFTER_S = 60.0
 """A driver that has not answered a plan for this long gets no new one."""
@@ -124,9 +124,9 @@ class Supervisor:
         if changes:
             self._cluster.write_status(self._stream.namespace, self._stream.name, changes)
         self._status = status
-        running = outcome.spec is not None and status.get("phase") == "Running"
+        spec, running = outcome.spec, status.get("phase") == "Running"
         # A stream that does not run yet is looked at more often.
-        interval_s = outcome.spec.metrics.interval_s if outcome.spec and running else WAITING_S
+        interval_s = spec.metrics.interval_s if spec and running else WAITING_S
         return Pass(status, tuple(draft.events), interval_s)
 
     def _supervise(self, manifest: object, status: Mapping[str, Any], now_s: float) -> PassOutcome:
@@ -290,7 +290,7 @@ class Supervisor:
         """Reads the newest plan where it is not known yet.
 
         Returns:
-            Whether somebody else overwrote the plan, and why it cannot be read (empty if it can).
+            Whether something else overwrote the plan, and why it cannot be read (empty if it can).
         """
         text = self._read_config_map(plan_name(self._stream.name), PLAN_KEY)
         if self._plan is not None:

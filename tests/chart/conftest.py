@@ -25,7 +25,7 @@ def find_tool(name: str, how: str) -> str:
 
 @pytest.fixture
 def helm(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
-    # Helm's own settings and caches of whoever runs the tests are left alone.
+    # The settings and caches of the user who runs the tests stay as they are.
     for variable in ("HELM_CACHE_HOME", "HELM_CONFIG_HOME", "HELM_DATA_HOME"):
         monkeypatch.setenv(variable, str(tmp_path / variable))
     return find_tool("helm", "`tests/cluster/cluster build` builds it, or see helm.sh")

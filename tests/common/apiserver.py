@@ -50,24 +50,24 @@ class ApiServer:
         self._watches: list[queue.Queue[Manifest | None]] = []
 
     def put(self, path: str, manifest: Manifest) -> None:
-        """Keeps an object, and tells those that watch BalancedStreams of it."""
+        """Keeps an object, and sends it to watches of BalancedStreams."""
         with self._lock:
             self._keep(path, manifest)
 
     def remove(self, path: str) -> None:
-        """Deletes an object, and tells those that watch BalancedStreams of it."""
+        """Deletes an object, and sends that to watches of BalancedStreams."""
         with self._lock:
             self._notify("DELETED", self.objects.pop(path))
 
     def close_watches(self) -> None:
-        """Ends all watches: whoever watches begins anew, or stops."""
+        """Ends all watches; clients start new ones, or stop."""
         with self._lock:
             for watch in self._watches:
                 watch.put(None)
             self._watches.clear()
 
     def answer(self, request: Request) -> Response:
-        """What the server says to a request."""
+        """The response to a request."""
         with self._lock:
             self.requests.append(request)
             if request.method == "GET":
@@ -161,7 +161,7 @@ def describe_resources(path: str) -> Manifest:
 
 
 def refuse(status: int, message: str) -> Response:
-    """An answer that says no, as the API server does."""
+    """A failure as the API server words it."""
     body = {"kind": "Status", "status": "Failure", "message": message, "code": status}
     return Response(body, status)
 

@@ -93,7 +93,7 @@ def posted(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, str, str]]:
     return events
 
 
-# --- an Operator looks after the streams that it is told of
+# --- an Operator looks after the streams that it gets
 
 
 class DistantOperator:
@@ -155,7 +155,7 @@ def test_a_changed_spec_is_acted_on_at_once(
 
 
 @pytest.mark.usefixtures("posted")
-def test_a_stream_that_is_deleted_is_looked_after_no_more(server: ApiServer) -> None:
+def test_a_deleted_stream_ends_its_task_and_leaves_the_metrics(server: ApiServer) -> None:
     server.put(STREAM, resource())
     metrics = OperatorMetrics()
 
@@ -169,7 +169,7 @@ def test_a_stream_that_is_deleted_is_looked_after_no_more(server: ApiServer) -> 
     look_after(act, metrics)
 
 
-def test_a_stream_whose_deletion_was_missed_is_looked_after_no_more(server: ApiServer) -> None:
+def test_a_stream_whose_deletion_was_missed_ends_its_task_too(server: ApiServer) -> None:
     metrics = OperatorMetrics()
 
     def act(operator: DistantOperator) -> None:
@@ -278,7 +278,7 @@ def run_kopf(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     assert not errors
 
 
-def test_kopf_hands_streams_on_and_their_events_are_posted(
+def test_kopf_passes_streams_on_and_their_events_are_posted(
     server: ApiServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("balancedstream_operator.supervising.WAITING_S", 0.2)
@@ -306,7 +306,7 @@ def test_kopf_hands_streams_on_and_their_events_are_posted(
         request
         for request in server.requests
         if request.method == "PATCH" and request.path == STREAM and "finalizers" in request.body
-    ], "a finalizer would keep streams that nobody could delete without the operator"
+    ], "with a finalizer, streams could not be deleted without the operator"
 
 
 @pytest.mark.parametrize(
@@ -332,7 +332,7 @@ def test_the_command_line_says_which_namespaces_are_watched(
 
 
 @pytest.mark.parametrize("arguments", [[], ["--all-namespaces", "--namespace", "shop"]])
-def test_the_namespaces_must_be_said_and_said_once(
+def test_the_namespaces_must_be_given_in_one_way(
     arguments: list[str], capsys: pytest.CaptureFixture[str]
 ) -> None:
     with pytest.raises(SystemExit):

@@ -31,7 +31,7 @@ PLAN = Plan(3, ("1", "2"), {}, "budgeted")
 # --- over several passes
 
 
-def test_what_is_as_it_should_be_makes_no_event_when_it_gets_known() -> None:
+def test_conditions_that_start_as_they_should_be_make_no_event() -> None:
     scene = Scene()
     scene.placement = {0: "1", 1: "2", 2: "1", 3: "2"}
     scene.run_pass()
@@ -67,7 +67,7 @@ def test_advice_is_written_once_and_nothing_is_done() -> None:
     assert len(done.status["decisions"]) == 1
 
 
-def test_a_fixed_number_is_asked_for_and_out_of_bounds_it_is_limited() -> None:
+def test_a_fixed_number_out_of_bounds_is_limited_and_reported() -> None:
     scene = Scene(executors={"min": 2, "max": 4, "fixed": 9})
     done = scene.run_until_running()
     plan = scene.cluster.plan()
@@ -79,7 +79,7 @@ def test_a_fixed_number_is_asked_for_and_out_of_bounds_it_is_limited() -> None:
     assert parse_time(done.status["lastScaleTime"]) == scene.now_s
 
 
-def test_executors_that_are_missing_for_a_minute_are_said_to_be_missing() -> None:
+def test_executors_that_are_missing_for_a_minute_are_reported() -> None:
     scene = Scene()
     scene.executors = {"1": 1}
     assert conditions(scene.run_until_running())["ScalingLimited"][0] == "False", "just started"
@@ -125,7 +125,7 @@ def test_a_driver_that_cannot_run_says_why(
     assert conditions(done)["Ready"][0] == "True", "the spec is fine"
 
 
-def test_a_wrong_spec_is_said_and_repaired_by_itself() -> None:
+def test_a_wrong_spec_is_reported_until_it_is_corrected() -> None:
     scene = Scene(balancing={"mode": "Sometimes"})
     done = scene.run_pass()
     assert (done.status["phase"], conditions(done)["Ready"]) == (
@@ -139,7 +139,7 @@ def test_a_wrong_spec_is_said_and_repaired_by_itself() -> None:
     assert scene.cluster.applied
 
 
-def test_what_was_measured_is_unknown_while_the_driver_does_not_run() -> None:
+def test_measured_conditions_are_unknown_while_the_driver_does_not_run() -> None:
     scene = Scene()
     scene.run_until_running()
     del scene.cluster.objects["Pod", POD]
@@ -148,7 +148,7 @@ def test_what_was_measured_is_unknown_while_the_driver_does_not_run() -> None:
     assert "imbalance" not in done.status or done.status["imbalance"] is None
 
 
-def test_a_shuffle_whose_estimates_are_missed_for_long_is_told_until_they_are_trusted() -> None:
+def test_a_shuffle_whose_estimates_are_off_for_long_is_reported_until_they_are_trusted() -> None:
     scene = Scene()
     assert conditions(scene.run_until_running())["CostsTrusted"] == ("Unknown", "NoShuffle")
     events = []
@@ -251,7 +251,7 @@ def reasons(draft: StatusDraft) -> list[str]:
         ),
     ],
 )
-def test_running_is_told_from_the_last_batch_and_the_backlog(
+def test_running_follows_from_the_last_batch_and_the_backlog(
     batches: list[BatchSample], outlined: tuple[str, str], says: str
 ) -> None:
     draft = report_on(driver=RUNNING, decided=decide(measured(*batches)))

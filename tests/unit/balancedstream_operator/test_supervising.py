@@ -22,7 +22,7 @@ def test_a_new_stream_gets_its_children_and_waits_for_its_driver() -> None:
     assert done.interval_s < 15.0, "what is on its way is looked at more often"
 
 
-def test_unchanged_children_are_not_applied_again_but_repaired_now_and_then() -> None:
+def test_unchanged_children_are_applied_again_only_to_repair_them() -> None:
     scene = Scene()
     scene.run_pass()
     count = len(scene.cluster.applied)
@@ -33,7 +33,7 @@ def test_unchanged_children_are_not_applied_again_but_repaired_now_and_then() ->
     assert len(scene.cluster.applied) == 2 * count
 
 
-def test_a_skewed_stream_is_balanced_by_a_plan_and_then_said_to_be_balanced() -> None:
+def test_a_skewed_stream_is_balanced_by_a_plan_and_then_reported_as_balanced() -> None:
     scene = Scene()
     done = scene.run_until_running()
     assert conditions(done)["Balanced"] == ("False", "Skewed")
@@ -78,7 +78,7 @@ def test_a_new_executor_is_given_state_as_soon_as_it_is_there() -> None:
     assert "3" in plan.owners("q", 0).values()
 
 
-def test_a_restarted_operator_goes_on_with_the_next_epoch() -> None:
+def test_a_restarted_operator_continues_with_the_next_epoch() -> None:
     scene = Scene()
     scene.run_until_running()
     scene.finish_batches()
@@ -98,10 +98,10 @@ def test_a_restarted_operator_goes_on_with_the_next_epoch() -> None:
     assert done.status["planEpoch"] == 2
 
 
-def test_after_three_missing_measurements_the_present_state_is_held() -> None:
+def test_after_three_missing_measurements_the_stream_is_held_as_it_is() -> None:
     scene = Scene()
     scene.run_until_running()
-    scene.measured = "Prometheus at http://prometheus cannot be asked: refused"
+    scene.measured = "Prometheus at http://prometheus cannot be queried: refused"
     for expected in ("Unknown", "Unknown", "True"):
         done = scene.run_pass()
         assert conditions(done)["MetricsAvailable"] == ("False", "Missing")
@@ -122,7 +122,7 @@ def test_a_driver_that_does_not_answer_gets_no_new_plan() -> None:
     assert done.status["planEpoch"] == 1
 
 
-def test_a_plan_that_somebody_wrote_over_is_restored_and_told() -> None:
+def test_an_overwritten_plan_is_restored_and_reported() -> None:
     scene = Scene()
     scene.run_until_running()
     plan = scene.cluster.plan()
@@ -132,7 +132,7 @@ def test_a_plan_that_somebody_wrote_over_is_restored_and_told() -> None:
     assert scene.cluster.plan() == plan
 
 
-def test_a_refused_plan_is_told_once() -> None:
+def test_a_refused_plan_is_reported_once() -> None:
     scene = Scene()
     scene.run_until_running()
     refused = Answer(1, refused="plan.epoch: 0 is older than 1")
@@ -170,7 +170,7 @@ def test_what_the_api_server_refuses_is_a_condition() -> None:
     assert "Correct the spec" in done.status["reason"]
 
 
-def test_an_object_of_somebody_else_is_never_taken_over() -> None:
+def test_an_object_of_another_owner_is_never_taken_over() -> None:
     scene = Scene()
     scene.cluster.objects["ConfigMap", "clicks-plan"] = {"metadata": {"name": "clicks-plan"}}
     done = scene.run_pass()
