@@ -2,10 +2,13 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Callable
 from dataclasses import fields, replace
 from pathlib import Path
+from typing import Any
 
 import pytest
+from simulated_runs import Scenario
 
 from balancedstream.errors import InvalidInputError
 from balancedstream.record.history import History
@@ -32,7 +35,7 @@ from balancedstream.report.windows import MIN_AFTER_BATCHES, MIN_BEFORE_BATCHES
 DOCUMENT = Path(__file__).parents[3] / "docs" / "reference" / "report.md"
 
 
-def run_of(history: History, durations_ms: list[int], **changes) -> None:
+def run_of(history: History, durations_ms: list[int], **changes: Any) -> None:
     """Adds batches whose imbalance is their duration in seconds."""
     for number, duration_ms in enumerate(durations_ms):
         imbalance = duration_ms / 1_000
@@ -50,7 +53,9 @@ def move_after(number: int) -> MoveRecord:
     )  # fmt: skip
 
 
-def test_the_figures_are_medians_and_percentiles_over_their_windows(empty_history):
+def test_the_figures_are_medians_and_percentiles_over_their_windows(
+    empty_history: Callable[[], History],
+) -> None:
     history = empty_history()
     before_ms, after_ms = [6_000, 8_000, 7_000, 6_500, 7_500], [2_000, 4_000, 3_000, 2_500, 3_500]
     run_of(history, [90_000, *before_ms, 9_999, *after_ms])
@@ -69,7 +74,7 @@ def test_the_figures_are_medians_and_percentiles_over_their_windows(empty_histor
     assert (query.batches_before, query.batches_after) == (5, 5)
 
 
-def test_if_nothing_moved_both_sides_are_equal(empty_history):
+def test_if_nothing_moved_both_sides_are_equal(empty_history: Callable[[], History]) -> None:
     history = empty_history()
     run_of(history, [90_000, 3_000, 4_000, 5_000])
     summary = summarize(history)
@@ -78,7 +83,9 @@ def test_if_nothing_moved_both_sides_are_equal(empty_history):
     assert summary.median_batch_ms_before == summary.median_batch_ms_after == 4_000
 
 
-def test_a_figure_that_cannot_be_had_is_null_and_a_note_says_why(empty_history):
+def test_a_figure_that_cannot_be_had_is_null_and_a_note_says_why(
+    empty_history: Callable[[], History],
+) -> None:
     history = empty_history()
     run_of(history, [90_000, 3_000, 4_000])
     history.add_move(replace(move_after(0), settled_s=None))
@@ -107,7 +114,9 @@ def sides_of(summary: RunSummary) -> tuple[list[float | None], list[float | None
 
 
 @pytest.mark.parametrize("warm", [1, MIN_BEFORE_BATCHES - 1, MIN_BEFORE_BATCHES])
-def test_fewer_than_five_warm_batches_before_the_first_move_give_no_figure(empty_history, warm):
+def test_fewer_than_five_warm_batches_before_the_first_move_give_no_figure(
+    empty_history: Callable[[], History], warm: int
+) -> None:
     history = empty_history()
     run_of(history, [90_000, *[6_000] * warm, 9_999, *[3_000] * 8])
     history.add_move(move_after(warm))
@@ -125,7 +134,9 @@ def test_fewer_than_five_warm_batches_before_the_first_move_give_no_figure(empty
 
 
 @pytest.mark.parametrize("quiet", [1, MIN_AFTER_BATCHES - 1, MIN_AFTER_BATCHES])
-def test_fewer_than_five_batches_after_the_moves_give_no_figure(empty_history, quiet):
+def test_fewer_than_five_batches_after_the_moves_give_no_figure(
+    empty_history: Callable[[], History], quiet: int
+) -> None:
     history = empty_history()
     run_of(history, [90_000, *[6_000] * 8, 9_999, *[3_000] * quiet])
     history.add_move(move_after(8))
@@ -142,7 +153,7 @@ def test_fewer_than_five_batches_after_the_moves_give_no_figure(empty_history, q
     assert (note in summary.notes) is not enough
 
 
-def test_batches_without_rows_do_not_make_enough(empty_history):
+def test_batches_without_rows_do_not_make_enough(empty_history: Callable[[], History]) -> None:
     history = empty_history()
     run_of(history, [90_000, *[6_000] * 4])
     history.add_batch(replace(history.batches[-1], batch=5, finished_s=1_700_000_005.0,
@@ -152,7 +163,9 @@ def test_batches_without_rows_do_not_make_enough(empty_history):
     assert (query.batches_before, query.before) == (4, None)
 
 
-def test_a_run_says_its_outcome_in_one_sentence_or_why_it_cannot(empty_history):
+def test_a_run_says_its_outcome_in_one_sentence_or_why_it_cannot(
+    empty_history: Callable[[], History],
+) -> None:
     history = empty_history()
     run_of(history, [90_000, *[6_000] * 5, 9_999, *[3_000] * 5])
     history.add_move(move_after(5))
@@ -170,7 +183,9 @@ def test_a_run_says_its_outcome_in_one_sentence_or_why_it_cannot(empty_history):
     )
 
 
-def test_counts_are_sums_and_figures_are_the_busiest_querys(simulate, scenario):
+def test_counts_are_sums_and_figures_are_the_busiest_querys(
+    simulate: Callable[..., History], scenario: type[Scenario]
+) -> None:
     history = simulate(
         scenario(query="light", rows=600, batches=30), scenario(query="heavy", seed=5)
     )
@@ -184,7 +199,7 @@ def test_counts_are_sums_and_figures_are_the_busiest_querys(simulate, scenario):
     assert summary.moves == light.moves + heavy.moves
 
 
-def test_the_busiest_operator_stands_for_the_query(empty_history):
+def test_the_busiest_operator_stands_for_the_query(empty_history: Callable[[], History]) -> None:
     history = empty_history()
     loads = (
         OperatorBatchLoad(0, "light", (0.1, 0.1), ("0", "1"), 1.0, 1.0),
@@ -204,7 +219,9 @@ def test_the_busiest_operator_stands_for_the_query(empty_history):
         ({"executors": 3}, "2 executors before, 3 after"),
     ],
 )
-def test_a_note_warns_where_the_two_sides_do_not_compare(empty_history, changes, warning):
+def test_a_note_warns_where_the_two_sides_do_not_compare(
+    empty_history: Callable[[], History], changes: dict[str, Any], warning: str
+) -> None:
     history = empty_history()
     run_of(history, [1_000] * 6)
     history.add_move(move_after(5))
@@ -219,7 +236,7 @@ def test_a_note_warns_where_the_two_sides_do_not_compare(empty_history, changes,
     assert re.search(warning, " ".join(notes))
 
 
-def test_an_even_comparison_gets_no_note(empty_history):
+def test_an_even_comparison_gets_no_note(empty_history: Callable[[], History]) -> None:
     history = empty_history()
     loads = (OperatorBatchLoad(0, "save", (1.0, 1.0), ("0", "1"), 1.1, 1.0),)
     run_of(history, [1_000] * 12, loads=loads)
@@ -227,7 +244,7 @@ def test_an_even_comparison_gets_no_note(empty_history):
     assert summarize(history).notes == ()
 
 
-def test_lists_are_bounded_and_counts_are_not(empty_history):
+def test_lists_are_bounded_and_counts_are_not(empty_history: Callable[[], History]) -> None:
     history = empty_history()
     run_of(history, [1_000] * 3)
     for i in range(1_500):
@@ -240,13 +257,15 @@ def test_lists_are_bounded_and_counts_are_not(empty_history):
         range(1_400, 1_500)]  # fmt: skip
 
 
-def test_an_empty_run_has_a_summary(empty_history):
+def test_an_empty_run_has_a_summary(empty_history: Callable[[], History]) -> None:
     summary = summarize(empty_history())
     assert (summary.batches, summary.executors, summary.headline_query) == (0, None, None)
     assert summary.imbalance_before is None
 
 
-def test_the_json_is_strict_and_has_what_others_rely_on(empty_history):
+def test_the_json_is_strict_and_has_what_others_rely_on(
+    empty_history: Callable[[], History],
+) -> None:
     history = empty_history()
     loads = (OperatorBatchLoad(0, "save", (0.0, 0.0), ("0", "1"), float("nan"), float("inf")),)
     run_of(history, [1_000] * 4, loads=loads)
@@ -271,7 +290,7 @@ def test_the_json_is_strict_and_has_what_others_rely_on(empty_history):
         MoveRecord, KeyMoveRecord, ScaleRecord, DecisionRecord, RestartRecord,
     ],
 )  # fmt: skip
-def test_the_reference_lists_each_field_of_the_report_and_no_other(described):
+def test_the_reference_lists_each_field_of_the_report_and_no_other(described: type[Any]) -> None:
     text = DOCUMENT.read_text(encoding="utf-8")
     section = re.search(rf"^### {described.__name__}\n(.*?)(?=^##|\Z)", text, re.M | re.S)
     assert section, described.__name__
@@ -279,7 +298,9 @@ def test_the_reference_lists_each_field_of_the_report_and_no_other(described):
     assert documented == [field.name for field in fields(described)]
 
 
-def test_a_report_is_three_files_that_replace_earlier_ones(simulate, scenario, tmp_path):
+def test_a_report_is_three_files_that_replace_earlier_ones(
+    simulate: Callable[..., History], scenario: type[Scenario], tmp_path: Path
+) -> None:
     directory = prepare_directory(tmp_path / "new" / "report")
     for seed in (1, 2):
         history = simulate(scenario(seed=seed))
@@ -290,7 +311,9 @@ def test_a_report_is_three_files_that_replace_earlier_ones(simulate, scenario, t
     assert (directory / "report.json").read_text(encoding="utf-8") == render_json(summary)
 
 
-def test_a_report_can_be_made_again_from_its_history(simulate, scenario, tmp_path):
+def test_a_report_can_be_made_again_from_its_history(
+    simulate: Callable[..., History], scenario: type[Scenario], tmp_path: Path
+) -> None:
     first, again = prepare_directory(tmp_path / "1"), prepare_directory(tmp_path / "2")
     write_report(simulate(scenario(shift_at=30), scenario(query="b", seed=3)), first)
     with (first / "history.jsonl").open(encoding="utf-8") as lines:
@@ -299,7 +322,7 @@ def test_a_report_can_be_made_again_from_its_history(simulate, scenario, tmp_pat
         assert (first / name).read_bytes() == (again / name).read_bytes()
 
 
-def test_a_directory_that_cannot_be_written_to_is_refused_before_the_run(tmp_path):
+def test_a_directory_that_cannot_be_written_to_is_refused_before_the_run(tmp_path: Path) -> None:
     taken = tmp_path / "file"
     taken.write_text("")
     with pytest.raises(InvalidInputError, match=r"^report: .*file.* cannot be written to"):

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 
 from hypothesis import given, settings
@@ -28,42 +29,42 @@ def move(after_batch: int, settled_in: int | None, partition: int = 0) -> MoveRe
     )  # fmt: skip
 
 
-def numbers(window) -> list[int]:
+def numbers(window: Sequence[BatchRecord]) -> list[int]:
     return [batch.batch for batch in window]
 
 
-def test_without_moves_both_are_all_batches_but_the_first():
+def test_without_moves_both_are_all_batches_but_the_first() -> None:
     run = batches(6)
     assert numbers(batches_before(run, None)) == [1, 2, 3, 4, 5]
     assert batches_after(run, [], None) == batches_before(run, None)
 
 
-def test_before_ends_with_the_batch_that_the_first_move_was_decided_after():
+def test_before_ends_with_the_batch_that_the_first_move_was_decided_after() -> None:
     assert numbers(batches_before(batches(10), 4)) == [1, 2, 3, 4]
 
 
-def test_after_begins_when_the_last_move_has_settled():
+def test_after_begins_when_the_last_move_has_settled() -> None:
     moves = [move(3, settled_in=4), move(3, settled_in=6, partition=1)]
     assert numbers(batches_after(batches(12), moves, 3)) == [7, 8, 9, 10, 11]
 
 
-def test_a_move_that_was_dropped_disturbs_no_longer():
+def test_a_move_that_was_dropped_disturbs_no_longer() -> None:
     moves = [replace(move(3, settled_in=None), dropped_s=105.5)]
     assert numbers(batches_after(batches(12), moves, 3)) == [6, 7, 8, 9, 10, 11]
 
 
-def test_a_move_still_under_way_leaves_the_quiet_stretch_before_it():
+def test_a_move_still_under_way_leaves_the_quiet_stretch_before_it() -> None:
     moves = [move(3, settled_in=4), move(9, settled_in=None, partition=1)]
     assert numbers(batches_after(batches(12), moves, 3)) == [5, 6, 7, 8, 9]
 
 
-def test_four_batches_after_the_last_move_are_too_few_if_there_is_a_longer_stretch():
+def test_four_batches_after_the_last_move_are_too_few_if_there_is_a_longer_stretch() -> None:
     moves = [move(3, settled_in=4), move(9, settled_in=10, partition=1)]
     assert numbers(batches_after(batches(15), moves, 3)) == [5, 6, 7, 8, 9]
     assert numbers(batches_after(batches(16), moves, 3)) == [11, 12, 13, 14, 15]
 
 
-def test_figures_need_five_batches_on_either_side_of_the_moves():
+def test_figures_need_five_batches_on_either_side_of_the_moves() -> None:
     assert MIN_BEFORE_BATCHES == MIN_AFTER_BATCHES == 5
     found = find_windows(batches(12), [move(5, settled_in=6)], 5)
     assert (numbers(found.before), numbers(found.after)) == ([1, 2, 3, 4, 5], [7, 8, 9, 10, 11])
@@ -72,12 +73,12 @@ def test_figures_need_five_batches_on_either_side_of_the_moves():
     assert (found.batches_before, found.batches_after) == (4, 4)
 
 
-def test_any_number_of_batches_is_enough_where_nothing_moved():
+def test_any_number_of_batches_is_enough_where_nothing_moved() -> None:
     found = find_windows(batches(2), [], None)
     assert numbers(found.before) == numbers(found.after) == [1]
 
 
-def test_too_few_batches_are_said_with_their_number_and_the_side():
+def test_too_few_batches_are_said_with_their_number_and_the_side() -> None:
     assert say_too_few(5, 5) == ()
     assert say_too_few(1, 4) == (
         "too few batches before the first move (1, at least 5 are needed)",
@@ -85,20 +86,20 @@ def test_too_few_batches_are_said_with_their_number_and_the_side():
     )
 
 
-def test_the_longest_stretch_is_taken_where_all_are_short():
+def test_the_longest_stretch_is_taken_where_all_are_short() -> None:
     moves = [move(1, settled_in=2), move(4, settled_in=5), move(6, settled_in=7)]
     assert numbers(batches_after(batches(9), moves, 1)) == [3, 4]
 
 
-def test_no_quiet_batch_means_no_figure():
+def test_no_quiet_batch_means_no_figure() -> None:
     assert batches_after(batches(9), [move(1, settled_in=None)], 1) == ()
 
 
-def test_moves_after_the_first_batch_leave_nothing_to_compare_with():
+def test_moves_after_the_first_batch_leave_nothing_to_compare_with() -> None:
     assert batches_before(batches(9), 0) == ()
 
 
-def test_batches_without_rows_count_in_neither():
+def test_batches_without_rows_count_in_neither() -> None:
     run = [replace(b, input_rows=0) if b.batch % 2 else b for b in batches(12)]
     assert numbers(batches_before(run, 5)) == [2, 4]
     assert numbers(batches_after(run, [move(5, settled_in=6)], 5)) == [8, 10]
@@ -109,7 +110,9 @@ def test_batches_without_rows_count_in_neither():
     st.integers(0, 40),
     st.lists(st.tuples(st.integers(0, 40), st.none() | st.integers(1, 8)), min_size=1, max_size=12),
 )
-def test_no_window_holds_a_batch_during_which_a_move_was_under_way(count, plan):
+def test_no_window_holds_a_batch_during_which_a_move_was_under_way(
+    count: int, plan: list[tuple[int, int | None]]
+) -> None:
     moves = [
         move(decided, None if took is None else decided + took, partition)
         for partition, (decided, took) in enumerate(plan)
