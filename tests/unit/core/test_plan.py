@@ -137,7 +137,7 @@ def test_a_plan_says_who_owns_which_partition() -> None:
         ({"placement": {"q": {"0": 1}}}, r"^plan\.placement\.q\.0: must be an array"),
         ({"placement": {"": {"0": [0]}}}, r"^plan\.placement: must be text"),
         ({"placement": {"q": {"x": [0]}}}, r"^plan\.placement\.q\.x: must be an operator"),
-        ({"placement": {"q": {"01": [0]}}}, r"^plan\.placement\.q\.01: must be named by an oper"),
+        ({"placement": {"q": {"01": [0]}}}, r"^plan\.placement\.q\.01: must be an operator id"),
         ({"placement": {"q": {"9" * 5000: []}}}, r"must be an operator id"),
         (
             {"placement": {"q": {"0": [0, 2]}}},

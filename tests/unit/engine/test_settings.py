@@ -78,7 +78,7 @@ def test_a_locality_wait_of_the_user_is_left_alone() -> None:
 
 
 def test_unloading_on_commit_is_warned_of() -> None:
-    assert "no placement can last" in tune({UNLOAD_ON_COMMIT: "true"}, executors=None)[1][0]
+    assert "no placement lasts" in tune({UNLOAD_ON_COMMIT: "true"}, executors=None)[1][0]
 
 
 def test_applications_that_begin_in_the_same_second_differ_by_their_process() -> None:
