@@ -234,7 +234,7 @@ def describe(event: BatchFinished, exchanged: Collection[int]) -> dict[str, floa
 
     Returns:
         `batch_s`: how long it took. `moved`: partitions that ran elsewhere than before.
-        `restore_s`: loading of state on the executor that loaded longest. `slowest_s`: the slowest
+        `restore_s`: restoring of state on the executor that took longest. `slowest_s`: the slowest
         task, of the partitions that are no part of the exchange.
     """
     restore_s: dict[str, float] = defaultdict(float)

@@ -162,7 +162,7 @@ class SilentView(Spectator):
 
 
 def measure_balance(event: BatchFinished, executors: Mapping[str, int]) -> ImbalanceMeasurement:
-    """Imbalance of a batch and its bound, loading of state excluded, as the controller sees it."""
+    """Imbalance of a batch and its bound, without restoring state, as the controller sees it."""
     busy_s = {task.partition: task.work_s for task in event.tasks}
     placement = {task.partition: task.executor for task in event.tasks}
     return measure_imbalance(busy_s, placement, executors)

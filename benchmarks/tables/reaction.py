@@ -11,7 +11,7 @@ def tabulate_reaction(results: Sequence[Result]) -> Iterator[str]:
     storages = sorted({r["case"]["storage"] for r in results})
     figures = {
         "batch_s": "batch on one executor (s)",
-        "restore_s_per_move": "loading the state of a moved partition (s)",
+        "restore_s_per_move": "restoring the state of a moved partition (s)",
         "scale_to_registered_s": "scale decision to the new executor's registration (s)",
         "scale_to_state_s": "scale decision to the first state on it (s)",
         "change_to_plan_s": "imbalance in Prometheus to the plan accepted by the driver (s)",

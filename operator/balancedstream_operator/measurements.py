@@ -158,19 +158,19 @@ def measure(
         s for series in mine.values() for s in series if s.samples[-1][0] == scraped_s
     )
     partitions = _by_name(s for s in partition_series if _instance(s) == instance)
-    steps = _find_steps(mine)
+    intervals = _find_intervals(mine)
     arrivals = _newest_by("query", current["last_key_arrival_batch"], int)
-    # Loads change when keys reach other partitions, and a step may span both.
-    level: dict[str, list[_Step]] = defaultdict(list)
-    for step in steps:
-        if step.last_batch - step.batches + 1 >= arrivals.get(step.query, 0):
-            level[step.query].append(step)
+    # Loads change when keys reach other partitions, and a interval may span both.
+    level: dict[str, list[_Interval]] = defaultdict(list)
+    for interval in intervals:
+        if interval.last_batch - interval.batches + 1 >= arrivals.get(interval.query, 0):
+            level[interval.query].append(interval)
     return Measurement(
         scraped_s=scraped_s,
         epoch=int(_newest(current["plan_epoch"], default=0.0)),
         executors=_newest_by("executor", current["executor_cores"], int),
         tasks=tuple(_sample_tasks(partitions, level)),
-        batches=tuple(_sample_batches(mine, steps)),
+        batches=tuple(_sample_batches(mine, intervals)),
         last_batches=_newest_by("query", current["last_batch_id"], int),
         under_way={
             (s.labels["query"], int(s.labels["operator"])): int(s.samples[-1][1])
@@ -188,7 +188,7 @@ def measure(
 
 
 @dataclass(frozen=True, slots=True)
-class _Step:
+class _Interval:
     """Two scrapes of a query between which batches finished, and the number of the last one."""
 
     query: str
@@ -230,27 +230,27 @@ def _check_fresh(mine: Mapping[str, Sequence[Series]], scraped_s: float, now_s: 
         raise MissingMeasurementsError(message)
 
 
-def _find_steps(mine: Mapping[str, Sequence[Series]]) -> list[_Step]:
+def _find_intervals(mine: Mapping[str, Sequence[Series]]) -> list[_Interval]:
     """Every interval in which batches of one run of a query finished; a reset starts a new run."""
-    steps = []
+    intervals = []
     numbers = {s.labels["query"]: dict(s.samples) for s in mine.get("last_batch_id", ())}
     for series in mine.get("batches_total", ()):
         query = series.labels["query"]
-        kept: list[_Step] = []
+        kept: list[_Interval] = []
         before_s, before = series.samples[0]
         for time_s, count in series.samples[1:]:
             if count < before:
                 kept.clear()
             elif count > before:
                 last_batch = int(numbers[query][time_s])
-                kept.append(_Step(query, before_s, time_s, int(count - before), last_batch))
+                kept.append(_Interval(query, before_s, time_s, int(count - before), last_batch))
             before_s, before = time_s, count
-        steps += kept
-    return steps
+        intervals += kept
+    return intervals
 
 
 def _sample_batches(
-    mine: Mapping[str, Sequence[Series]], steps: Sequence[_Step]
+    mine: Mapping[str, Sequence[Series]], intervals: Sequence[_Interval]
 ) -> Iterable[BatchSample]:
     values = {
         name: {s.labels["query"]: dict(s.samples) for s in mine.get(name, ())}
@@ -262,47 +262,50 @@ def _sample_batches(
             "backlog_rows",
         )
     }
-    for step in steps:
+    for interval in intervals:
         before, after = (
-            {name: of_query.get(step.query, {}).get(time_s) for name, of_query in values.items()}
-            for time_s in (step.before_s, step.after_s)
+            {
+                name: of_query.get(interval.query, {}).get(time_s)
+                for name, of_query in values.items()
+            }
+            for time_s in (interval.before_s, interval.after_s)
         )
-        yield from _split(step, before, after)
+        yield from _split(interval, before, after)
 
 
 def _split(
-    step: _Step, before: Mapping[str, float | None], after: Mapping[str, float | None]
+    interval: _Interval, before: Mapping[str, float | None], after: Mapping[str, float | None]
 ) -> Iterable[BatchSample]:
     """The batches between two scrapes, from a query's metrics in both."""
 
     def change(name: str) -> float:
         return (after[name] or 0.0) - (before[name] or 0.0)
 
-    finished_s = after["last_batch_timestamp_seconds"] or step.after_s
+    finished_s = after["last_batch_timestamp_seconds"] or interval.after_s
     rows = int(change("input_rows_total"))
     # From one start to the next: the difference of the ends, less that of the durations.
     span_s = change("last_batch_timestamp_seconds") - change("last_batch_duration_seconds")
-    interval_s = span_s / step.batches if span_s > 0 else None
+    interval_s = span_s / interval.batches if span_s > 0 else None
     backlog, backlog_before = after["backlog_rows"], before["backlog_rows"]
-    for number in range(1, step.batches + 1):
-        to_come = step.batches - number
+    for number in range(1, interval.batches + 1):
+        to_come = interval.batches - number
         waiting = backlog
         if backlog is not None and backlog_before is not None:
-            waiting = backlog + (backlog_before - backlog) * to_come / step.batches
+            waiting = backlog + (backlog_before - backlog) * to_come / interval.batches
         yield BatchSample(
-            query=step.query,
-            batch=step.last_batch - to_come,
+            query=interval.query,
+            batch=interval.last_batch - to_come,
             finished_s=finished_s - to_come * (interval_s or 0.0),
-            duration_s=change("batch_duration_seconds_sum") / step.batches,
+            duration_s=change("batch_duration_seconds_sum") / interval.batches,
             # Integers that add up to the rows that were read.
-            input_rows=rows * number // step.batches - rows * (number - 1) // step.batches,
+            input_rows=rows * number // interval.batches - rows * (number - 1) // interval.batches,
             interval_s=interval_s,
             backlog_rows=waiting,
         )
 
 
 def _sample_tasks(
-    partitions: Mapping[str, Sequence[Series]], steps_of: Mapping[str, Sequence[_Step]]
+    partitions: Mapping[str, Sequence[Series]], intervals_of: Mapping[str, Sequence[_Interval]]
 ) -> Iterable[TaskSample]:
     executor_at: dict[tuple[str, str, str, float], str] = {}
     for series in partitions.get("partition_executor_info", ()):
@@ -323,8 +326,8 @@ def _sample_tasks(
         restore_s = values.get(("partition_state_restore_seconds_total", *key), {})
         records = values.get(("partition_records_total", *key), {})
         state_bytes = values.get(("partition_state_bytes", *key), {})
-        for step in steps_of.get(key[0], ()):
-            before, after = step.before_s, step.after_s
+        for interval in intervals_of.get(key[0], ()):
+            before, after = interval.before_s, interval.after_s
             executor = executor_at.get((*key, after))
             if before not in busy_s or after not in busy_s or executor is None:
                 continue
@@ -332,31 +335,31 @@ def _sample_tasks(
                 query=key[0],
                 operator=int(key[1]),
                 partition=int(key[2]),
-                batch=step.last_batch,
+                batch=interval.last_batch,
                 executor=executor,
-                busy_s=(busy_s[after] - busy_s[before]) / step.batches,
-                records=round((records[after] - records[before]) / step.batches),
+                busy_s=(busy_s[after] - busy_s[before]) / interval.batches,
+                records=round((records[after] - records[before]) / interval.batches),
                 state_bytes=int(state_bytes.get(after, 0.0)),
                 finished_s=after,
-                restore_s=(restore_s[after] - restore_s[before]) / step.batches,
+                restore_s=(restore_s[after] - restore_s[before]) / interval.batches,
             )
 
 
 def _sample_keys(
-    partitions: Mapping[str, Sequence[Series]], steps_of: Mapping[str, Sequence[_Step]]
+    partitions: Mapping[str, Sequence[Series]], intervals_of: Mapping[str, Sequence[_Interval]]
 ) -> Iterable[KeySample]:
     for series in partitions.get("hot_key_busy_seconds", ()):
         query, operator, partition = _partition(series)
         busy_s = dict(series.samples)
-        for step in steps_of.get(query, ()):
-            if step.after_s in busy_s:
+        for interval in intervals_of.get(query, ()):
+            if interval.after_s in busy_s:
                 yield KeySample(
                     query=query,
                     operator=int(operator),
                     key=series.labels["key"],
                     partition=int(partition),
-                    batch=step.last_batch,
-                    busy_s=busy_s[step.after_s],
+                    batch=interval.last_batch,
+                    busy_s=busy_s[interval.after_s],
                 )
 
 

@@ -1,7 +1,6 @@
 """Every knob with its unit, default, range and a sentence; docs, CLI and CRD follow from here.
 
-The defaults are our own design. Those of scaling follow the Flink autoscaler and KEDA, but are
-shorter, because scaling restarts nothing here.
+Defaults are our own. Scaling's follow Flink's autoscaler and KEDA, shortened: nothing restarts.
 """
 
 from __future__ import annotations
