@@ -177,7 +177,7 @@ class Run:
 
         def have_arrived(_: list[Row]) -> bool:
             seen = self.partitions()
-            return all(seen[user][-1] == partition for user, partition in targets.items())
+            return all(seen.get(user, [None])[-1] == place for user, place in targets.items())
 
         self.wait(have_arrived)
 
