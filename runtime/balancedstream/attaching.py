@@ -25,12 +25,12 @@ from balancedstream.record.spectators import Metrics, Spectator
 
 
 class Attachment:
-    """A session that is being balanced; `detach` ends it, and the queries run on.
+    """A session that is being balanced; after `detach` the queries run on.
 
     Attributes:
         history: what happened so far.
         view: shows it.
-        problems: sentences on what cannot be done with this Spark; empty when all can.
+        problems: one sentence for each thing that this Spark cannot do; empty if it can do all.
     """
 
     def __init__(
@@ -46,7 +46,7 @@ class Attachment:
         self.problems = problems
 
     def detach(self) -> None:
-        """Stops balancing after what Spark already reported was taken in."""
+        """Stops balancing once everything that Spark reported so far is handled."""
         if self._controller:
             self._controller.stop()
         self.view.close()
@@ -70,7 +70,7 @@ def attach(
     Args:
         spark: a running session with executors of its own (a cluster, or local-cluster).
         policy: all knobs; the defaults if None.
-        open_view: who shows what happens; by default one line a decision on standard error.
+        open_view: opens what shows it; by default one line a decision on standard error.
         metrics: serves what happens; None for no metrics.
         record_dir: where each observation that led to an action is kept, for `explain`.
         plans: brings plans that are made elsewhere; None to make them here.
@@ -127,7 +127,7 @@ def count_cores() -> int:
 
 
 class Recorder:
-    """Writes observations to a folder, one file each, with the policy they were decided by."""
+    """Writes observations to a folder, one file each, with the policy of the decision."""
 
     def __init__(self, directory: Path, policy: Policy) -> None:
         self._directory = directory

@@ -23,7 +23,7 @@ class Baseline:
     """
 
     def __init__(self, batches: int) -> None:
-        self._batches = batches
+        self.batches = batches
         self._measured: Counter[str] = Counter()
         self._has_state: dict[str, bool] = {}
         self._over = batches == 0
@@ -40,7 +40,7 @@ class Baseline:
         if query in self._has_state and event.sample.input_rows > 0:
             self._measured[query] += 1
         self._has_state[query] = bool(event.operators)
-        self._over = all(self._measured[each] >= self._batches for each in self._watched())
+        self._over = all(self._measured[each] >= self.batches for each in self._watched())
         return self._over
 
     def end_query(self, query: str) -> None:
@@ -54,7 +54,7 @@ class Baseline:
         watched = self._watched()
         query = min(watched, key=lambda each: self._measured[each], default="")
         of_query = f" of {query}" if len(watched) > 1 else ""
-        return f"baseline: {self._measured[query]} of {self._batches} batches{of_query} measured"
+        return f"baseline: {self._measured[query]} of {self.batches} batches{of_query} measured"
 
     def _watched(self) -> list[str]:
         with_state = [query for query, has_state in self._has_state.items() if has_state]

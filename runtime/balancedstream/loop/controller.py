@@ -1,8 +1,8 @@
-"""The loop beside the job: takes in what the engine reports, and has plans made and realized.
+"""The loop beside the job: reads what the engine reports, and gets plans made and realized.
 
-Who makes the plans depends on the home: embedded, `deciding`; in Kubernetes the operator, whose
-plans `following` takes in. One thread owns everything here. It never raises into the user's job:
-when it ends, for whatever reason, the queries run on where their partitions are.
+Embedded, `deciding` makes the plans. In Kubernetes the operator makes them and `following` fetches
+them. One thread owns everything here. It never raises into the user's job: whatever ends the loop,
+the queries run on where their partitions are.
 """
 
 from __future__ import annotations
@@ -40,20 +40,20 @@ from balancedstream.shuffling.collecting import watch
 log = logging.getLogger(__name__)
 
 POLL_S = 0.5
-"""How long the loop sleeps at most before it looks whether it shall stop."""
+"""The loop checks at least this often whether it is to stop."""
 
 MIN_LOCALITY_WAIT_S = 3.0
 MAX_LOCALITY_WAIT_S = 60.0
 LOCALITY_WAIT_BATCHES = 3
 RECENT_BATCHES = 5
-"""A task waits for its state's executor as long as three usual batches, by the median of the recent
-ones: a busy executor is worth waiting for, one that died in the middle of a batch is not. The
-longest would measure the wrong thing: the first batch, or one that lost an executor."""
+"""A task waits three usual batches for the executor that holds its state: a busy executor is worth
+the wait, one that died in the middle of a batch is not. Usual is the median of the recent batches;
+their maximum would be the first batch, or one that lost an executor."""
 
 
 _UNNAMED = (
-    "query {} has no name: unless it sets its own checkpointLocation, it begins anew, without its "
-    "state, each time the driver starts. Give it one with queryName(...)."
+    "query {} has no name: unless it sets its own checkpointLocation, it starts again without its "
+    "state each time the driver starts. Give it a name with queryName(...)."
 )
 
 
@@ -63,7 +63,7 @@ class Controller:
     Args:
         engine: the application.
         policy: all knobs.
-        journal: is told what happens.
+        journal: records what happens.
         record: called with each observation that led to a plan, for `explain`.
         plans: brings plans from elsewhere; None to make them here.
         baseline_batches: batches to measure of each query before the first plan made here.
@@ -95,7 +95,7 @@ class Controller:
         self._durations_s: deque[float] = deque(maxlen=RECENT_BATCHES)
         self._seen_queries: set[str] = set()
         self._warned: set[str] = set()
-        # Told by Spark's own thread, which must not wait for us.
+        # Filled by Spark's own thread, which must not wait for this one.
         self._shuffled: SimpleQueue[ShuffleRecord] = SimpleQueue()
         self._stopping = threading.Event()
         self._thread = threading.Thread(target=self._run, name="balancedstream", daemon=True)
@@ -105,7 +105,7 @@ class Controller:
         self._thread.start()
 
     def stop(self, timeout_s: float = 10.0) -> None:
-        """Ends after what Spark already reported was taken in; the queries run on."""
+        """Ends once everything that Spark reported so far is handled; the queries run on."""
         self._stopping.set()
         self._thread.join(timeout_s)
 
@@ -147,12 +147,12 @@ class Controller:
                 self._journal.end_query(query)
             case ExecutorRemoved(executor=executor, reason=reason):
                 if self._realizer.lose_executor(executor) and self._policy.balance.mode == "auto":
-                    # The rest of this batch shall not wait for it.
+                    # The rest of this batch must not wait for it.
                     self._engine.set_locality_wait_s(MIN_LOCALITY_WAIT_S)
                 self._journal.add_executors(self._engine.executors())
                 self._journal.note(f"executor {executor} left: {reason}")
             case ExecutorAdded():
-                # Whoever decides can give it state from the next batch on.
+                # A plan can give it state from the next batch on.
                 self._journal.add_executors(self._engine.executors())
             case TaskFailed(query=query):
                 self._journal.add_task_failure(query)
@@ -176,8 +176,8 @@ class Controller:
             self._warned.add(event.query)
             self._journal.note(
                 f"{event.query}: its checkpoint keeps state in memory (HDFS-backed), not in "
-                "RocksDB. The answers are right; a move loads a partition's whole state, which "
-                "takes longer. A new checkpoint would have RocksDB, this one cannot be changed."
+                "RocksDB. Results are right, but a move restores a partition's whole state, which "
+                "takes longer. This checkpoint cannot be changed; a new one would use RocksDB."
             )
 
     def _follow_batch_time(self) -> None:

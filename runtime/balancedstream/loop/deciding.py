@@ -1,4 +1,4 @@
-"""Plans made where they are realized: the embedded home's planner."""
+"""Makes plans in the process that realizes them: the planner of the embedded home."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ from balancedstream.record.wording import plural
 
 
 class Decider:
-    """Decides after each batch on what the last ones showed.
+    """Decides after each batch, on the measurements of the last ones.
 
     Args:
         realizer: gets the plans.
         policy: all knobs.
-        journal: is told each decision.
+        journal: records each decision.
         record: called with each observation that led to a plan, for `explain`.
         baseline_batches: batches to measure of each query before the first plan.
     """
@@ -42,7 +42,6 @@ class Decider:
         self._policy = policy
         self._journal = journal
         self._record = record
-        self._baseline_batches = baseline_batches
         self._baseline = Baseline(baseline_batches)
         self._tasks: list[TaskSample] = []
         self._keys: list[KeySample] = []
@@ -51,10 +50,10 @@ class Decider:
         self._last_scaled_s: float | None = None
 
     def look_for_plans(self) -> None:
-        """Nothing comes from elsewhere."""
+        """Does nothing: plans come from nowhere else."""
 
     def finish_batch(self, batch: FinishedBatch) -> None:
-        """Takes a batch in; decides and realizes, unless no executor is left to decide for."""
+        """Adds a batch to the measurements; then decides, if there are executors to decide for."""
         event, state = batch.event, self._realizer.state()
         query = event.query
         self._batches.append(event.sample)
@@ -69,7 +68,7 @@ class Decider:
         self._prune(batch.now_s)
         if self._baseline.finish_batch(event):
             self._journal.note(
-                f"baseline: {plural(self._baseline_batches, 'batch')} measured without a change; "
+                f"baseline: {plural(self._baseline.batches, 'batch')} measured without a change; "
                 "balancing begins"
             )
         if batch.executors:
@@ -84,7 +83,7 @@ class Decider:
         self._batches = deque(b for b in self._batches if b.query != query)
 
     def _decide(self, batch: FinishedBatch, state: RealizerState) -> None:
-        """Decides on what is known now; realizes what changes something."""
+        """Decides on the present measurements; realizes a plan that changes something."""
         observation = Observation(
             now_s=batch.now_s,
             executors=batch.executors,
@@ -98,12 +97,12 @@ class Decider:
         decision = decide(observation, self._policy)
         moving, settling = state.moving, state.keys.settling
         event = batch.event
-        # The others have nothing new since the last decision on them.
+        # Other operators have nothing new since their last decision.
         ran = {(event.query, operator.id) for operator in event.operators}
         for key in sorted(ran & decision.balance.keys() - moving.keys()):
             if event.query not in settling:
-                self._tell_balance(key, decision)
-        self._tell_scaling(decision.scaling, observation.asked)
+                self._report_balance(key, decision)
+        self._report_scaling(decision.scaling, observation.asked)
         if self._baseline.say_what_is_missing():
             return
         plan = propose(
@@ -135,7 +134,7 @@ class Decider:
             self._record(observation)
 
     def _forget_before(self, query: str, batch: int) -> None:
-        """Partitions cost something else once keys have come to others."""
+        """Drops measurements from before keys changed their partition: loads differ since then."""
         self._tasks = [t for t in self._tasks if t.query != query or t.batch >= batch]
         self._keys = [k for k in self._keys if k.query != query or k.batch >= batch]
 
@@ -154,7 +153,7 @@ class Decider:
                 kept.appendleft(batch)
         self._batches = kept
 
-    def _tell_balance(self, key: OperatorKey, decision: Decision) -> None:
+    def _report_balance(self, key: OperatorKey, decision: Decision) -> None:
         balance, keys = decision.balance[key], decision.keys.get(key)
         mode = self._policy.balance.mode
         missing = self._baseline.say_what_is_missing()
@@ -170,7 +169,7 @@ class Decider:
             reason = f"{missing}; moves begin after that ({reason})"
         self._journal.add_balance(key, kind, reason, balance)
 
-    def _tell_scaling(self, scaling: ScalingDecision, asked: int) -> None:
+    def _report_scaling(self, scaling: ScalingDecision, asked: int) -> None:
         policy = self._policy.scaling
         if policy.max_executors == 0 or policy.mode == "off":
             return
