@@ -20,8 +20,8 @@ from typing import Any
 HERE = Path(__file__).parent
 EXECUTORS = 4
 # Each Python task of transformWithState costs some 0.2 s whatever its input: few partitions.
-PARTITIONS = 16
-DAYS = 120  # to the end of April
+PARTITIONS = 12
+DAYS = 105  # to the middle of April
 FILES = 16
 BASELINE_BATCHES = 7
 
