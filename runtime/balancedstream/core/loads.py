@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from balancedstream.core.observations import TaskSample
 from balancedstream.core.policy import WindowPolicy
@@ -29,6 +29,8 @@ class OperatorLoad:
             partition has a load but no live executor.
         executor_busy_s: every live executor to the sum of `busy_s` over the partitions that it ran
             last; 0.0 if it ran none. Partitions of lost executors are in no sum.
+        hidden_busy_s: executor to the mean busy seconds per batch of the partitions on it that are
+            not measured one by one; empty if all are.
     """
 
     batches: tuple[int, ...]
@@ -37,6 +39,7 @@ class OperatorLoad:
     state_bytes: dict[int, int]
     placement: dict[int, str]
     executor_busy_s: dict[str, float]
+    hidden_busy_s: dict[str, float] = field(default_factory=dict)
 
 
 def measure(

@@ -6,7 +6,16 @@ their tasks (because Spark put them in one stage) count as one, with the lowest 
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Literal
+
+StageKind = Literal["source", "stateful", "sink"]
+"""What the tasks of a stage do.
+
+`source`: read the input, and map it up to the first shuffle. `stateful`: run state partitions.
+`sink`: what follows a shuffle without state, such as mapping and writing.
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,6 +68,12 @@ class BatchSample:
         input_rows: rows read from the sources.
         interval_s: seconds between this batch's start and the previous one's; None for the first.
         backlog_rows: rows that wait at the sources; None if no source reports it.
+        trigger_s: the query's trigger interval in seconds; None if it has none, or it is unknown.
+        offsets_s: seconds of `duration_s` in which the driver asked the sources what is new.
+        planning_s: the same for planning the batch.
+        commits_s: the same for writing the offset and commit logs.
+        gaps_s: the same for all else in which no task ran: the start of jobs and stages, and the
+            user's own code on the driver.
     """
 
     query: str
@@ -68,6 +83,44 @@ class BatchSample:
     input_rows: int
     interval_s: float | None = None
     backlog_rows: float | None = None
+    trigger_s: float | None = None
+    offsets_s: float = 0.0
+    planning_s: float = 0.0
+    commits_s: float = 0.0
+    gaps_s: float = 0.0
+
+    @property
+    def driver_s(self) -> float:
+        """Seconds of the batch in which no task ran.
+
+        >>> BatchSample("q", 1, 9.0, 2.0, 50, planning_s=0.5, gaps_s=0.25).driver_s
+        0.75
+        """
+        return self.offsets_s + self.planning_s + self.commits_s + self.gaps_s
+
+
+@dataclass(frozen=True, slots=True)
+class StageSample:
+    """All tasks of one kind of stage in one micro-batch; failed attempts do not count.
+
+    Attributes:
+        query: the query's stable name or id.
+        batch: micro-batch number.
+        kind: what the tasks do.
+        finished_s: end of the last of them, driver's clock, seconds since the Unix epoch.
+        tasks: the most tasks that can run at the same time: those of stages that overlap add up.
+        longest_s: busy seconds of the longest task.
+        executor_busy_s: executor id to the busy seconds of all its tasks. Like `longest_s`, it
+            leaves out the restore of state, which only a move causes.
+    """
+
+    query: str
+    batch: int
+    kind: StageKind
+    finished_s: float
+    tasks: int
+    longest_s: float
+    executor_busy_s: Mapping[str, float]
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from balancedstream.core.observations import BatchSample, TaskSample
+from balancedstream.core.observations import BatchSample, StageSample, TaskSample
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,6 +54,7 @@ class BatchFinished:
         moved_partitions: partitions that ran on another executor than in the batch before.
         in_rocksdb: whether the checkpoint keeps state in RocksDB. Spark fixes the kind of store
             when it creates a checkpoint; later settings of the session do not change it.
+        stages: one sample per kind of stage that ran, stateless ones included.
     """
 
     query: str
@@ -62,6 +63,7 @@ class BatchFinished:
     operators: tuple[StatefulOperator, ...]
     moved_partitions: int
     in_rocksdb: bool = True
+    stages: tuple[StageSample, ...] = ()
 
     def by_operator(self) -> dict[int, dict[int, TaskSample]]:
         """The tasks by operator and partition."""
