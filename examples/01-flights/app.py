@@ -253,7 +253,9 @@ class Progress(StreamingQueryListener):
 
     def onQueryStarted(self, event: QueryStartedEvent) -> None:  # noqa: N802
         if event.name == self.query:
-            print(f"{self.query} has started: its first batch starts Python on every core", flush=True)
+            print(
+                f"{self.query} has started: its first batch starts Python on every core", flush=True
+            )
 
     def onQueryIdle(self, event: QueryIdleEvent) -> None: ...  # noqa: N802
     def onQueryTerminated(self, event: QueryTerminatedEvent) -> None: ...  # noqa: N802

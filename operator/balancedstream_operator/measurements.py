@@ -13,9 +13,15 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
 from statistics import median
-from typing import TypeVar
+from typing import TypeVar, get_args
 
-from balancedstream.core.observations import BatchSample, KeySample, TaskSample
+from balancedstream.core.observations import (
+    BatchSample,
+    KeySample,
+    StageKind,
+    StageSample,
+    TaskSample,
+)
 from balancedstream.core.planning import OperatorKey
 from balancedstream.core.restoring import RestoreCost
 
@@ -36,6 +42,9 @@ QUERY_METRICS = (
     "last_batch_timestamp_seconds",
     "last_batch_duration_seconds",
     "backlog_rows",
+    "trigger_interval_seconds",
+    "query_idle_timestamp_seconds",
+    "driver_seconds_total",
     "keys_under_way",
     "last_key_arrival_batch",
     "shuffle_trusted",
@@ -45,7 +54,14 @@ QUERY_METRICS = (
 )
 """Metrics to fetch over the time that scaling looks back."""
 
+STAGE_METRICS = (
+    "stage_tasks_total",
+    "stage_longest_task_seconds_total",
+    "stage_busy_seconds_total",
+)
+
 PARTITION_METRICS = (
+    *STAGE_METRICS,
     "partition_busy_seconds_total",
     "partition_state_restore_seconds_total",
     "partition_records_total",
@@ -53,7 +69,11 @@ PARTITION_METRICS = (
     "partition_executor_info",
     "hot_key_busy_seconds",
 )
-"""Metrics to fetch over the time that balancing looks back."""
+"""Metrics of stages, partitions and keys, to fetch over the time that balancing looks back."""
+
+DRIVER_PARTS = ("offsets", "planning", "commits", "gaps")
+
+_KINDS: dict[str, StageKind] = {kind: kind for kind in get_args(StageKind)}
 
 STALE_SCRAPES = 3
 """This many scrapes may be missing before the newest one is too old."""
@@ -112,6 +132,9 @@ class Measurement:
         keys: one sample per hot key and scrape: of the last batch before it.
         keys_under_way: query to the number of keys that have not reached their partitions.
         shuffles: one sample per cost-aware shuffle, by name.
+        stages: one sample per kind of stage and interval between scrapes in which batches finished:
+            the mean of those batches.
+        idle_s: query to the time at which Spark last said that it waits for data.
     """
 
     scraped_s: float
@@ -125,6 +148,8 @@ class Measurement:
     keys: tuple[KeySample, ...] = ()
     keys_under_way: Mapping[str, int] = field(default_factory=dict)
     shuffles: tuple[ShuffleSample, ...] = ()
+    stages: tuple[StageSample, ...] = ()
+    idle_s: Mapping[str, float] = field(default_factory=dict)
 
 
 def measure(
@@ -184,6 +209,8 @@ def measure(
         keys=tuple(_sample_keys(partitions, level)),
         keys_under_way=_newest_by("query", current["keys_under_way"], int),
         shuffles=tuple(_sample_shuffles(current)),
+        stages=tuple(_sample_stages(partitions, intervals)),
+        idle_s=_newest_by("query", current["query_idle_timestamp_seconds"], float),
     )
 
 
@@ -260,8 +287,15 @@ def _sample_batches(
             "last_batch_timestamp_seconds",
             "last_batch_duration_seconds",
             "backlog_rows",
+            "trigger_interval_seconds",
         )
     }
+    for part in DRIVER_PARTS:
+        values[part] = {
+            s.labels["query"]: dict(s.samples)
+            for s in mine.get("driver_seconds_total", ())
+            if s.labels["part"] == part
+        }
     for interval in intervals:
         before, after = (
             {
@@ -301,7 +335,61 @@ def _split(
             input_rows=rows * number // interval.batches - rows * (number - 1) // interval.batches,
             interval_s=interval_s,
             backlog_rows=waiting,
+            trigger_s=after["trigger_interval_seconds"],
+            offsets_s=change("offsets") / interval.batches,
+            planning_s=change("planning") / interval.batches,
+            commits_s=change("commits") / interval.batches,
+            gaps_s=change("gaps") / interval.batches,
         )
+
+
+def _sample_stages(
+    partitions: Mapping[str, Sequence[Series]], intervals: Sequence[_Interval]
+) -> Iterable[StageSample]:
+    of_kind: dict[tuple[str, StageKind], dict[str, list[Series]]] = {}
+    for name in STAGE_METRICS:
+        for series in partitions.get(name, ()):
+            kind = _KINDS.get(series.labels["kind"])
+            if kind is not None:
+                found = of_kind.setdefault((series.labels["query"], kind), defaultdict(list))
+                found[name].append(series)
+    times = [s.samples[0][0] for found in of_kind.values() for ss in found.values() for s in ss]
+    fetched_s = min(times, default=0.0)
+    for (query, kind), found in sorted(of_kind.items()):
+        for interval in intervals:
+            # Stages are fetched over a shorter time than batches.
+            if interval.query != query or interval.before_s < fetched_s:
+                continue
+            busy_s = {
+                s.labels["executor"]: change
+                for s in found["stage_busy_seconds_total"]
+                if (change := _change(s, interval)) is not None
+            }
+            tasks, longest_s = (
+                sum(_change(s, interval) or 0.0 for s in found[name])
+                for name in ("stage_tasks_total", "stage_longest_task_seconds_total")
+            )
+            if busy_s and tasks:
+                yield StageSample(
+                    query=query,
+                    batch=interval.last_batch,
+                    kind=kind,
+                    finished_s=interval.after_s,
+                    tasks=round(tasks / interval.batches),
+                    longest_s=longest_s / interval.batches,
+                    executor_busy_s={e: s / interval.batches for e, s in busy_s.items()},
+                )
+
+
+def _change(series: Series, interval: _Interval) -> float | None:
+    """What a counter grew by in an interval; None if it is gone at its end.
+
+    A counter that is not there at the start began within the interval, from 0.
+    """
+    values = dict(series.samples)
+    if interval.after_s not in values:
+        return None
+    return max(0.0, values[interval.after_s] - values.get(interval.before_s, 0.0))
 
 
 def _sample_tasks(

@@ -7,10 +7,11 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from balancedstream.core.decisions import Decision, Observation, decide
+from balancedstream.core.observations import StageSample
 from balancedstream.core.plan import Plan
 from balancedstream.core.planning import OperatorKey, propose
 from balancedstream.core.policy import Policy
-from balancedstream.core.scaling import Verdict
+from balancedstream.core.scaling import ScaleOut, Verdict
 from balancedstream_operator.measurements import Measurement, ShuffleSample
 from balancedstream_operator.resource import MAX_HOTTEST, MAX_KEY
 
@@ -37,6 +38,7 @@ class Given:
         moved: whether that plan moved anything, so that older batches show loads that are gone.
         desired: executors that the stream should have.
         last_scaled_s: when that number last changed, seconds since the epoch; None for never.
+        last_scale_out: what the last added executors should bring; None if none were added.
     """
 
     plan: Plan | None
@@ -44,6 +46,7 @@ class Given:
     moved: bool
     desired: int
     last_scaled_s: float | None
+    last_scale_out: ScaleOut | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,6 +93,9 @@ def choose_plan(
         requested=given.desired,
         last_scaled_s=given.last_scaled_s,
         keys=measurement.keys,
+        stages=measurement.stages,
+        last_scale_out=given.last_scale_out,
+        idle_s=measurement.idle_s,
     )
     decision = decide(observation, policy)
     waits = _why_wait(measurement, given)
@@ -307,6 +313,11 @@ def _say_errors(shuffle: ShuffleSample) -> str:
     )
 
 
+def _newest_stages(measurement: Measurement) -> list[StageSample]:
+    newest = {s.query: s for s in sorted(measurement.stages, key=lambda s: s.finished_s)}
+    return [s for s in measurement.stages if s.batch == newest[s.query].batch]
+
+
 def describe_load(measurement: Measurement, decision: Decision) -> dict[str, Any]:
     """The status fields about the load: rates, backlog, the hottest partitions and keys."""
     fields: dict[str, Any] = {"executors": len(measurement.executors)}
@@ -316,7 +327,7 @@ def describe_load(measurement: Measurement, decision: Decision) -> dict[str, Any
     rates = [b.input_rows / b.interval_s for b in newest.values() if b.interval_s]
     fields["inputRowsPerSecond"] = round(sum(rates), 3) if rates else None
     rows = sum(batch.input_rows for batch in newest.values())
-    busy_s = sum(sum(load.busy_s.values()) for load in decision.loads.values())
+    busy_s = sum(sum(stage.executor_busy_s.values()) for stage in _newest_stages(measurement))
     cores = sum(measurement.executors.values())
     fields["trueProcessingRate"] = round(rows / busy_s * cores, 3) if busy_s and rows else None
     utilization = decision.scaling.utilization

@@ -15,6 +15,7 @@ from typing import Any
 from balancedstream.core.objects import ANSWER_KEY, PLAN_KEY, answer_name, plan_name
 from balancedstream.core.plan import Answer, Plan, parse_answer, parse_plan
 from balancedstream.core.policy import Policy
+from balancedstream.core.scaling import ScaleOut
 from balancedstream.errors import BalancedStreamError, InvalidInputError
 from balancedstream_operator.children import build_children, build_plan
 from balancedstream_operator.drivers import DriverState, describe_driver
@@ -100,6 +101,8 @@ class Supervisor:
         self._planned_s = 0.0
         self._planned_after: Mapping[str, int] = {}
         self._moved = False
+        # Lost when the operator restarts: at worst a scale-out that did not help is made again.
+        self._last_scale_out: ScaleOut | None = None
         self._short_since_s: float | None = None
         self._advice = Advice()
         self._refused = ""
@@ -256,6 +259,7 @@ class Supervisor:
             moved=self._moved,
             desired=desired,
             last_scaled_s=parse_time(recall(status, "lastScaleTime")),
+            last_scale_out=self._last_scale_out,
         )
         newest_epoch = max(
             int(recall(status, "planEpoch", 0)),
@@ -264,6 +268,9 @@ class Supervisor:
             measurement.epoch,
         )
         choice = choose_plan(measurement, policy, given, newest_epoch + 1, now_s)
+        scale_out = choice.decision.scaling.scale_out
+        if scale_out is not None and scale_out.failed:
+            self._last_scale_out = scale_out
         silent_s = self._find_silence(answer, now_s)
         new_plan = choice.plan if silent_s is None else None
         decided = Decided(
@@ -282,6 +289,8 @@ class Supervisor:
             self._write_plan(new_plan, measurement, now_s)
             # An executor that leaves hands over its partitions, whatever balancing decided.
             self._moved = bool(choice.moves) or len(new_plan.executors) < desired
+            if len(new_plan.executors) > desired:
+                self._last_scale_out = scale_out
         elif overwritten and plan is not None and silent_s is None:
             self._cluster.apply_plan(build_plan(self._stream, plan.to_json()))
         return decided

@@ -3,12 +3,18 @@
 from __future__ import annotations
 
 import http.client
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from prometheus_client.parser import text_string_to_metric_families as parse_text
 
-from balancedstream.core.observations import BatchSample, ShuffleRecord, TaskSample
+from balancedstream.core.observations import (
+    BatchSample,
+    ShuffleRecord,
+    StageKind,
+    StageSample,
+    TaskSample,
+)
 from balancedstream.metrics.exporter import Exporter
 
 OPENMETRICS = "application/openmetrics-text; version=1.0.0"
@@ -81,9 +87,33 @@ def batch_of(
     input_rows: int = 100,
     interval_s: float | None = None,
     backlog_rows: float | None = None,
+    trigger_s: float | None = None,
+    planning_s: float = 0.0,
+    gaps_s: float = 0.0,
 ) -> BatchSample:
-    finished_s = 1_000.0 + number
-    return BatchSample(query, number, finished_s, duration_s, input_rows, interval_s, backlog_rows)
+    return BatchSample(
+        query,
+        number,
+        1_000.0 + number,
+        duration_s,
+        input_rows,
+        interval_s,
+        backlog_rows,
+        trigger_s,
+        planning_s=planning_s,
+        gaps_s=gaps_s,
+    )
+
+
+def stage_of(
+    kind: StageKind = "source",
+    busy_s: Mapping[str, float] | None = None,
+    *,
+    query: str = "q",
+    tasks: int = 4,
+) -> StageSample:
+    of_executor = {"0": 1.0} if busy_s is None else busy_s
+    return StageSample(query, 0, kind, 1_000.0, tasks, max(of_executor.values()), of_executor)
 
 
 def task_of(

@@ -5,11 +5,11 @@ from __future__ import annotations
 import random
 from collections import Counter
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
-from metric_samples import Samples, batch_of, series, task_of
+from metric_samples import Samples, batch_of, series, stage_of, task_of
 
-from balancedstream.core.observations import BatchSample, TaskSample
+from balancedstream.core.observations import BatchSample, StageKind, StageSample, TaskSample
 from balancedstream.core.restoring import RestoreCost
 from balancedstream.metrics.catalogue import BATCH_DURATION_BUCKETS_S
 from balancedstream.metrics.exporter import Exporter
@@ -21,6 +21,8 @@ class Story:
 
     exporter: Exporter
     batches: list[tuple[BatchSample, list[TaskSample]]] = field(default_factory=list)
+    stages: list[StageSample] = field(default_factory=list)
+    idle_s: dict[str, float] = field(default_factory=dict)
     balances: list[tuple[str, int, float, float, int, str]] = field(default_factory=list)
     failures: list[str] = field(default_factory=list)
     settled: list[int] = field(default_factory=list)
@@ -31,11 +33,27 @@ class Story:
     executors_seen_after: list[dict[str, int]] = field(default_factory=list)
 
     def finish_batch(
-        self, batch: BatchSample, tasks: list[TaskSample], executors: dict[str, int]
+        self,
+        batch: BatchSample,
+        tasks: list[TaskSample],
+        executors: dict[str, int],
+        stages: list[StageSample],
     ) -> None:
         self.batches.append((batch, tasks))
         self.executors = dict(executors)
-        self.exporter.on_batch(batch, tasks, executors)
+        # The counters of an executor end with it.
+        self.stages = [
+            replace(
+                s, executor_busy_s={e: b for e, b in s.executor_busy_s.items() if e in executors}
+            )
+            for s in self.stages
+        ]
+        self.stages += stages
+        self.exporter.on_batch(batch, tasks, executors, stages)
+
+    def wait_for_data(self, query: str, at_s: float) -> None:
+        self.idle_s[query] = at_s
+        self.exporter.on_idle(query, at_s)
 
     def balance(
         self, query: str, operator: int, imbalance: float, bound: float, moves: int, kind: str
@@ -67,6 +85,8 @@ class Story:
     def end_query(self, query: str) -> None:
         self.moves_of_ended += sum(b[4] for b in self.balances if b[0] == query and b[5] == "move")
         self.batches = [entry for entry in self.batches if entry[0].query != query]
+        self.stages = [stage for stage in self.stages if stage.query != query]
+        self.idle_s.pop(query, None)
         self.balances = [entry for entry in self.balances if entry[0] != query]
         self.failures = [name for name in self.failures if name != query]
         self.exporter.on_query_ended(query)
@@ -114,15 +134,37 @@ class Story:
             values["input_rows_per_second"] = last.input_rows / last.interval_s
         if last.backlog_rows is not None:
             values["backlog_rows"] = last.backlog_rows
+        if last.trigger_s is not None:
+            values["trigger_interval_seconds"] = last.trigger_s
+        if query in self.idle_s:
+            values["query_idle_timestamp_seconds"] = self.idle_s[query]
         expected = {series(name, query=query): float(value) for name, value in values.items()}
         for bound in (*BATCH_DURATION_BUCKETS_S, float("inf")):
             le = "+Inf" if bound == float("inf") else str(bound)
             below = sum(duration <= bound for duration in durations)
             expected[series("batch_duration_seconds_bucket", query=query, le=le)] = below
+        for part in ("offsets", "planning", "commits", "gaps"):
+            driver_s = sum(getattr(batch, f"{part}_s") for batch in batches)
+            expected[series("driver_seconds_total", query=query, part=part)] = driver_s
+        expected |= self._stage_samples(query)
         tasks = [task for batch, tasks in self.batches if batch.query == query for task in tasks]
         for operator in {task.operator for task in tasks}:
             mine = [task for task in tasks if task.operator == operator]
             expected |= self._operator_samples(query, operator, mine)
+        return expected
+
+    def _stage_samples(self, query: str) -> Samples:
+        expected: Samples = {}
+        for kind in {stage.kind for stage in self.stages if stage.query == query}:
+            mine = [s for s in self.stages if (s.query, s.kind) == (query, kind)]
+            labels = {"query": query, "kind": kind}
+            expected[series("stage_tasks_total", **labels)] = sum(s.tasks for s in mine)
+            longest_s = sum(s.longest_s for s in mine)
+            expected[series("stage_longest_task_seconds_total", **labels)] = longest_s
+            for executor in {e for stage in mine for e in stage.executor_busy_s}:
+                busy_s = sum(s.executor_busy_s.get(executor, 0.0) for s in mine)
+                name = "stage_busy_seconds_total"
+                expected[series(name, **labels, executor=executor)] = busy_s
         return expected
 
     def _operator_samples(self, query: str, operator: int, tasks: list[TaskSample]) -> Samples:
@@ -210,9 +252,24 @@ def tell_batches(story: Story, chance: random.Random, count: int) -> Iterator[in
             input_rows=chance.randrange(10_000),
             interval_s=chance.uniform(0.1, 20.0) if numbers[query] else None,
             backlog_rows=chance.choice([None, 0.0, 1_234.0]),
+            trigger_s=chance.choice([None, 5.0]),
+            planning_s=chance.random(),
+            gaps_s=chance.random(),
         )
+        kinds: list[StageKind] = ["source", "stateful", "sink"]
+        stages = [
+            stage_of(
+                kind,
+                {executor: chance.expovariate(1.0) for executor in executors},
+                query=query,
+                tasks=chance.randrange(1, 9),
+            )
+            for kind in (kinds if OPERATORS[query] else kinds[:1])
+        ]
         numbers[query] += 1
-        story.finish_batch(batch, tasks, executors)
+        story.finish_batch(batch, tasks, executors, stages)
+        if chance.random() < 0.1:
+            story.wait_for_data(query, batch.finished_s + 10.0)
         for operator in OPERATORS[query]:
             kind = chance.choice(["move", "hold", "none", "unsplittable"])
             moves_decided = chance.randrange(1, 5) if kind in {"move", "hold"} else 0

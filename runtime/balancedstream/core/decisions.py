@@ -15,11 +15,11 @@ from balancedstream.core.assignments import (
     measure_keys,
 )
 from balancedstream.core.hotspots import BalanceDecision, diminish
-from balancedstream.core.loads import OperatorLoad, measure
-from balancedstream.core.observations import BatchSample, KeySample, TaskSample
+from balancedstream.core.loads import OperatorLoad, measure, prune
+from balancedstream.core.observations import BatchSample, KeySample, StageSample, TaskSample
 from balancedstream.core.policy import Policy
 from balancedstream.core.restoring import RestoreCost
-from balancedstream.core.scaling import ScalingDecision
+from balancedstream.core.scaling import ScaleOut, ScalingDecision
 from balancedstream.core.scaling import decide as decide_scaling
 from balancedstream.errors import InvalidInputError
 
@@ -44,9 +44,12 @@ class Observation:
         restore_cost: what the restore of moved state costs.
         requested: executors requested, while not all of them are live; None when they are.
         last_scaled_s: time of the last change of the number of executors; None for never.
+        last_scale_out: what the last added executors should bring; None if none were added.
         missing: number of measurements in a row that failed.
         keys: samples of hot keys in the measuring window, any order; none for operators whose keys
             cannot move.
+        stages: all tasks of the batches in the measuring window, by kind of stage, any order.
+        idle_s: query to the time at which Spark last said that it waits for data.
     """
 
     now_s: float
@@ -58,6 +61,9 @@ class Observation:
     last_scaled_s: float | None = None
     missing: int = 0
     keys: tuple[KeySample, ...] = ()
+    stages: tuple[StageSample, ...] = ()
+    last_scale_out: ScaleOut | None = None
+    idle_s: Mapping[str, float] = field(default_factory=dict)
 
     @property
     def asked(self) -> int:
@@ -177,6 +183,9 @@ def decide(observation: Observation, policy: Policy) -> Decision:
         observation.executors,
         policy,
         now_s=observation.now_s,
+        stages=prune(observation.stages, policy.window, observation.now_s),
+        last_scale_out=observation.last_scale_out,
+        idle_s=observation.idle_s,
         requested=observation.requested,
         last_change_s=observation.last_scaled_s,
         missing=observation.missing,
@@ -184,7 +193,7 @@ def decide(observation: Observation, policy: Policy) -> Decision:
     return Decision(loads, balance, scaling, keys, key_loads)
 
 
-_Record = TypeVar("_Record", TaskSample, BatchSample, KeySample, RestoreCost)
+_Record = TypeVar("_Record", TaskSample, BatchSample, KeySample, StageSample, RestoreCost, ScaleOut)
 
 
 def parse_observation(text: str) -> Observation:
@@ -214,6 +223,9 @@ def parse_observation(text: str) -> Observation:
     content["tasks"] = _parse_each(TaskSample, content.get("tasks", []), "tasks")
     content["batches"] = _parse_each(BatchSample, content.get("batches", []), "batches")
     content["keys"] = _parse_each(KeySample, content.get("keys", []), "keys")
+    content["stages"] = _parse_each(StageSample, content.get("stages", []), "stages")
+    if content.get("last_scale_out") is not None:
+        content["last_scale_out"] = _parse(ScaleOut, content["last_scale_out"], "last_scale_out")
     if "restore_cost" in content:
         content["restore_cost"] = _parse(RestoreCost, content["restore_cost"], "restore_cost")
     executors = content["executors"]
@@ -243,13 +255,17 @@ def _parse(kind: type[_Record], item: Any, path: str) -> _Record:
         "int": (int,),
         "float": (int, float),
         "float | None": (int, float, type(None)),
+        "bool": (bool,),
+        "StageKind": (str,),
+        "Mapping[str, float]": (dict,),
     }
     types = {f.name: accepted[str(f.type)] for f in fields(kind)}
     for name, value in item.items():
         if name not in types:
             message = f"observation.{path}.{name}: unknown; known are {', '.join(types)}"
             raise InvalidInputError(message)
-        if not isinstance(value, types[name]) or isinstance(value, bool):
+        is_bool = isinstance(value, bool)
+        if not isinstance(value, types[name]) or is_bool is not (types[name] == (bool,)):
             message = f"observation.{path}.{name}: {value!r} is of the wrong type"
             raise InvalidInputError(message)
     try:

@@ -11,9 +11,12 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from typing import TypeVar
 
-from balancedstream.core.observations import TaskSample
+from balancedstream.core.observations import StageSample, TaskSample
 from balancedstream.core.policy import WindowPolicy
+
+_Sample = TypeVar("_Sample", TaskSample, StageSample)
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,7 +88,7 @@ def measure(
     return {key: _operator_load(by_partition[key], executors) for key in sorted(by_partition)}
 
 
-def prune(samples: Iterable[TaskSample], policy: WindowPolicy, now_s: float) -> list[TaskSample]:
+def prune(samples: Iterable[_Sample], policy: WindowPolicy, now_s: float) -> list[_Sample]:
     """Drop the samples that are in neither this window nor a later one; the order stays.
 
     >>> old, new = (
@@ -98,20 +101,18 @@ def prune(samples: Iterable[TaskSample], policy: WindowPolicy, now_s: float) -> 
     return _in_window(samples, policy, now_s)
 
 
-def _in_window(
-    samples: Iterable[TaskSample], policy: WindowPolicy, now_s: float
-) -> list[TaskSample]:
-    recent = [task for task in samples if task.finished_s >= now_s - policy.window_s]
+def _in_window(samples: Iterable[_Sample], policy: WindowPolicy, now_s: float) -> list[_Sample]:
+    recent = [sample for sample in samples if sample.finished_s >= now_s - policy.window_s]
     finished_s: dict[str, dict[int, float]] = defaultdict(dict)
-    for task in recent:
-        batches = finished_s[task.query]
-        batches[task.batch] = max(task.finished_s, batches.get(task.batch, task.finished_s))
+    for sample in recent:
+        batches = finished_s[sample.query]
+        batches[sample.batch] = max(sample.finished_s, batches.get(sample.batch, sample.finished_s))
     # Ordered by time, not by number: a query that starts again counts its batches from 0.
     window = {
         query: set(sorted(batches, key=lambda n: (batches[n], n))[-policy.batches :])
         for query, batches in finished_s.items()
     }
-    return [task for task in recent if task.batch in window[task.query]]
+    return [sample for sample in recent if sample.batch in window[sample.query]]
 
 
 def _last_attempts(samples: Iterable[TaskSample]) -> list[TaskSample]:

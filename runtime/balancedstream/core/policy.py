@@ -271,6 +271,10 @@ class ScalingPolicy(_Section):
         float,
         Range("x current", 1.0, 1000.0, "One decision multiplies the executors by at most this."),
     ] = 2.0
+    ineffective_hold_s: Annotated[
+        float,
+        Range("seconds", 0.0, 86_400.0, "A scale-out that did not help is not repeated for this."),
+    ] = 1800.0
     metric_failures: Annotated[
         int,
         Range("failures", 1, 1000, "Missing measurements in a row before the number is held."),

@@ -2,37 +2,55 @@
 
 This file is longer than 400 lines: it is one algorithm, best read whole.
 
-The count is DS2's: the arriving rate over the true processing rate, in rows per second of *busy*
-time, so that an executor that waits does not look slow. Everything around it (band, delays, step
-limits, holds) is our own design, after the defaults of the Flink autoscaler.
+The count is DS2's: the arriving rate over the true processing rate (`core.workload`). Everything
+around it (band, delays, step limits, holds) is our own design, after the defaults of the Flink
+autoscaler, as is the memory of scale-outs that did not help.
 
-Work is counted in busy seconds per second. The cost of a row in the last batches converts a query's
-rows into work, and the work of several queries that share executors adds up. Two costs are known
-only as measured: a stream that runs tiny batches back to back shows the cost of empty tasks as
-work, and the driver's planning and commits not at all.
+DS2 knows operators that run side by side; the stages of a micro-batch run one after the other. So
+before executors are added, a model of the batch says what more of them would gain: each stage lasts
+as long as its longest task, or as its work on the cores that its tasks can fill, and the driver's
+own time stays. If twice the executors gain next to nothing, the verdict names what limits the batch
+instead. The model is our own design.
 """
 
 from __future__ import annotations
 
-import heapq
 import math
 from bisect import bisect_left
-from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from numbers import Real
 
+from balancedstream.core.batch_model import BatchModel
 from balancedstream.core.loads import OperatorLoad
-from balancedstream.core.observations import BatchSample
+from balancedstream.core.observations import BatchSample, StageSample
 from balancedstream.core.policy import Policy, ScalingPolicy
+from balancedstream.core.workload import (
+    QueryWork,
+    Runs,
+    StageWork,
+    Work,
+    measure_work,
+    sort_batches,
+)
 from balancedstream.errors import InvalidRateError
 
 # A quotient this little above an integer is that integer: 2.1 / 0.7 is 3 executors, not 4.
 _FLOAT_NOISE = 1e-9
 
-# Batches that take this much of the time between their starts run back to back.
-_BACK_TO_BACK = 0.95
+MIN_GAIN = 0.1
+"""Twice the executors must make batches faster by this fraction, or something else limits them."""
+
+LEAST_EFFECT = 0.1
+"""A scale-out that brings less than this part of its expected gain did not help (Flink's
+`scaling.effectiveness.threshold`, FLINK-37411)."""
+
+AS_GOOD = 1.02
+"""Batches that last this much longer at most are nearly as fast."""
+
+_LEAST_ROOM = 0.05
+"""The part of a trigger interval that is left for tasks in every computation of a count."""
 
 
 class Verdict(StrEnum):
@@ -53,8 +71,38 @@ class Verdict(StrEnum):
     UNSPLITTABLE = "unsplittable"
     """One partition alone fills an executor: neither helps."""
 
+    SOURCE_BOUND = "source-bound"
+    """The source has fewer splits than there are cores, or one long one: neither helps."""
+
+    PARTITION_BOUND = "partition-bound"
+    """There are fewer state or shuffle partitions than cores: neither helps."""
+
+    DRIVER_BOUND = "driver-bound"
+    """Most of a batch is no task: neither helps."""
+
     HOLD = "hold"
     """Too little is known to change anything, or the last change is too recent."""
+
+
+@dataclass(frozen=True, slots=True)
+class ScaleOut:
+    """A scale-out, and what it was expected to bring.
+
+    Attributes:
+        at_s: when it was decided, seconds since the Unix epoch.
+        before: executors until then.
+        after: executors requested.
+        rows_per_s: rows that the queries processed per second of batch time until then.
+        gain: by what fraction that rate was expected to grow.
+        failed: whether it was found to have grown by next to nothing.
+    """
+
+    at_s: float
+    before: int
+    after: int
+    rows_per_s: float
+    gain: float
+    failed: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,6 +117,8 @@ class ScalingDecision:
             unknown.
         hottest: the same for the hottest executor; None if unknown.
         limited: whether a bound or a step limit kept `executors` from the number that is needed.
+        scale_out: what executors that are added should bring, or the last ones did not; pass it to
+            the next decisions.
     """
 
     executors: int
@@ -77,6 +127,7 @@ class ScalingDecision:
     utilization: float | None = None
     hottest: float | None = None
     limited: bool = False
+    scale_out: ScaleOut | None = None
 
 
 def required_executors(
@@ -135,17 +186,22 @@ def decide(
     policy: Policy,
     *,
     now_s: float,
+    stages: Iterable[StageSample] = (),
     requested: int | None = None,
     last_change_s: float | None = None,
+    last_scale_out: ScaleOut | None = None,
+    idle_s: Mapping[str, float] | None = None,
     missing: int = 0,
 ) -> ScalingDecision:
     """Decide how many executors there should be.
 
     The rules apply in this order. Hold while measurements are missing or too few, or a change is
-    too recent. Name a partition that alone fills an executor, and a hot executor that balancing can
-    relieve. Add executors if they are hot, or if the backlog takes too long. Remove some if even at
-    the highest rate of the last `scale_in_delay_s` fewer executors are enough. Utilization is the
-    share of the time between batch starts that executors are busy.
+    too recent. If an executor is hot, the backlog takes too long, or batches take longer than the
+    trigger interval: name a partition that alone fills an executor, a source, a partition count or
+    a driver that limits the batch, and a hot executor that balancing can relieve; otherwise add
+    executors, unless the last ones did not help. If nothing presses, remove some if even at the
+    highest rate of the last `scale_in_delay_s` fewer executors are enough. Utilization is the share
+    of the time between batch starts that executors are busy with tasks of any kind.
 
     If batches run back to back and no source reports its backlog, more rows may arrive than are
     seen. Executors busier than the target then count as full, since the driver needs the rest.
@@ -158,8 +214,12 @@ def decide(
         executors: live executors, id to cores.
         policy: `scaling`, and `act_above` of `balance`.
         now_s: clock of the batches' `finished_s`.
+        stages: all tasks of the batches behind `loads`, by kind of stage. Without them the work
+            outside stateful tasks is unknown, and no executor is removed.
         requested: executors requested last; None for the live ones.
         last_change_s: time of the last change of that number; None for never.
+        last_scale_out: of the last decision that had one; None for never.
+        idle_s: query to the time at which Spark last said that it waits for data.
         missing: number of measurements in a row that failed, up to now.
 
     Returns:
@@ -186,7 +246,7 @@ def decide(
     """
     limits = policy.scaling
     asked = len(executors) if requested is None else requested
-    runs = _runs(batches)
+    runs = sort_batches(batches)
 
     def hold(why: str) -> ScalingDecision:
         count, outcome = _bound(asked, asked, limits)
@@ -197,69 +257,20 @@ def decide(
     if missing >= limits.metric_failures:
         return hold(f"measurements failed {missing} times in a row")
     settling = _settling(runs, limits, now_s, last_change_s)
-    work, unmeasured = _measure(runs, loads, limits, now_s, last_change_s)
-    if settling or not work.partitions:
+    work, unmeasured = measure_work(
+        runs, loads, stages, limits, now_s, last_change_s=last_change_s, idle_s=idle_s
+    )
+    if settling or not runs or (unmeasured and not work.queries):
         return hold(settling or "; ".join(unmeasured) or "no batch was measured yet")
-    sizing = _Sizing(work, executors, policy, asked)
+    sizing = _Sizing(work, executors, policy, asked, now_s)
     if sizing.is_pressed():
-        return sizing.relieve()
+        return sizing.relieve(last_scale_out)
     if missing:
         unmeasured.append(f"measurements failed {missing} times in a row")
     return sizing.give_back(unmeasured)
 
 
-@dataclass(slots=True)
-class _Work:
-    """The work of the measured queries, in busy seconds per second.
-
-    Attributes:
-        partitions: (query, operator, partition) to the work now done for it.
-        executors: executor to the work that it does now.
-        arriving: the work that arrives for each partition, heaviest first; more than the work done
-            while a backlog grows, less while it shrinks.
-        peak: highest arriving work over the scale-in delay, all partitions together.
-        backlog: work that waits at the sources, in busy seconds.
-        back_to_back: whether some query starts each batch as the one before ends.
-        blind: whether such a query does not know its backlog.
-        covered_s: how far back the batches reach.
-    """
-
-    partitions: dict[tuple[str, int, int], float]
-    executors: dict[str, float]
-    arriving: list[float]
-    peak: float = 0.0
-    backlog: float = 0.0
-    back_to_back: bool = False
-    blind: bool = False
-    covered_s: float = 0.0
-
-
-@dataclass(frozen=True, slots=True)
-class _Interval:
-    """One batch, and the rows that arrived at the sources since the batch before it began."""
-
-    batch: BatchSample
-    length_s: float
-    arrived: float
-
-
-def _runs(batches: Iterable[BatchSample]) -> dict[str, list[BatchSample]]:
-    """Batches by query, oldest first; of a batch that ran twice, the last run."""
-    last: dict[tuple[str, int], BatchSample] = {}
-    for batch in sorted(batches, key=lambda b: (b.finished_s, b.duration_s, b.input_rows)):
-        last[batch.query, batch.batch] = batch
-    runs: dict[str, list[BatchSample]] = defaultdict(list)
-    for batch in sorted(last.values(), key=lambda b: (b.query, b.finished_s, b.batch)):
-        runs[batch.query].append(batch)
-    return runs
-
-
-def _settling(
-    runs: Mapping[str, Sequence[BatchSample]],
-    limits: ScalingPolicy,
-    now_s: float,
-    last_change_s: float | None,
-) -> str:
+def _settling(runs: Runs, limits: ScalingPolicy, now_s: float, last_change_s: float | None) -> str:
     """Why it is too soon after a change; empty if it is not too soon."""
     if last_change_s is None:
         return ""
@@ -276,165 +287,47 @@ def _settling(
     )
 
 
-def _measure(
-    runs: Mapping[str, Sequence[BatchSample]],
-    loads: Mapping[tuple[str, int], OperatorLoad],
-    limits: ScalingPolicy,
-    now_s: float,
-    last_change_s: float | None,
-) -> tuple[_Work, list[str]]:
-    """Add up the work of all queries; the second value says which could not be measured, and why.
-
-    The work is the cost of a row, from the batches behind the loads, times the rates of the scaling
-    window. These few batches are noisy, so the durations of the whole window give a second cost.
-    The lower cost decides about more executors, the higher about fewer.
-    """
-    work = _Work({}, defaultdict(float), [])
-    unmeasured: list[str] = []
-    peaks: dict[int, float] = defaultdict(float)
-    for query, run in runs.items():
-        operators = {key: loads[key] for key in sorted(loads) if key[0] == query}
-        numbers = {number for load in operators.values() for number in load.batches}
-        loaded = [batch for batch in run if batch.batch in numbers]
-        rows = sum(batch.input_rows for batch in loaded)
-        intervals = _list_intervals(run)
-        window = _window(intervals, limits, now_s)
-        if not rows or len(window) < limits.min_batches:
-            unmeasured.append(
-                f"query {query}: {len(window)} of {limits.min_batches} recent batches measured, "
-                f"{rows} rows in the last of them"
-            )
-            continue
-        span_s = sum(interval.length_s for interval in window)
-        processed = sum(interval.batch.input_rows for interval in window) / span_s
-        # The whole window decides whether to act; how far to go follows the latest rate if it rose.
-        arriving = max(_arrival_rate(window), _arrival_rate(window[-limits.min_batches :]))
-        drift = _drift(loaded, [interval.batch for interval in window], last_change_s)
-        row_s = 0.0
-        for (_, operator), load in operators.items():
-            for partition, busy_s in load.busy_s.items():
-                share_s = min(1.0, drift) * busy_s * len(loaded) / rows
-                row_s += share_s
-                work.partitions[query, operator, partition] = share_s * processed
-                work.executors[load.placement[partition]] += share_s * processed
-                work.arriving.append(share_s * arriving)
-        backlog_rows = window[-1].batch.backlog_rows
-        work.backlog += (backlog_rows or 0.0) * row_s
-        if sum(interval.batch.duration_s for interval in window) >= _BACK_TO_BACK * span_s:
-            work.back_to_back = True
-            work.blind = work.blind or backlog_rows is None
-        work.covered_s = max(work.covered_s, now_s - run[0].finished_s + run[0].duration_s)
-        highest_row_s = row_s * max(1.0, drift) / min(1.0, drift)
-        peaks[0] += arriving * highest_row_s
-        for age, old in _by_age(intervals, limits, now_s).items():
-            peaks[age] += _arrival_rate(old) * highest_row_s
-    work.arriving.sort(reverse=True)
-    work.peak = max(peaks.values(), default=0.0)
-    return work, unmeasured
-
-
-def _drift(
-    loaded: Sequence[BatchSample], window: Sequence[BatchSample], last_change_s: float | None
-) -> float:
-    """Cost of a row in the window over its cost in the loaded batches, by their durations.
-
-    Batches before the last change do not count: another number of executors ran them.
-    """
-    since_s = -math.inf if last_change_s is None else last_change_s
-    settled = [batch for batch in window if batch.finished_s - batch.duration_s >= since_s]
-    rows = sum(batch.input_rows for batch in settled)
-    recent_s = sum(batch.duration_s for batch in loaded)
-    if not rows or recent_s <= 0:
-        return 1.0
-    recent_rows = sum(batch.input_rows for batch in loaded)
-    return (sum(batch.duration_s for batch in settled) / rows) / (recent_s / recent_rows)
-
-
-def _list_intervals(run: Sequence[BatchSample]) -> list[_Interval]:
-    intervals = []
-    for before, batch in zip([None, *run], run, strict=False):
-        if batch.interval_s is None or batch.interval_s <= 0:
-            continue
-        arrived = float(batch.input_rows)
-        if (
-            before is not None
-            and before.batch == batch.batch - 1
-            and before.backlog_rows is not None
-            and batch.backlog_rows is not None
-        ):
-            arrived += batch.backlog_rows - before.backlog_rows
-        intervals.append(_Interval(batch, batch.interval_s, arrived))
-    return intervals
-
-
-def _window(
-    intervals: Sequence[_Interval], limits: ScalingPolicy, now_s: float
-) -> Sequence[_Interval]:
-    """The batches of the last `window_s`; of a slow stream that still runs, some before it too."""
-    recent = [
-        interval for interval in intervals if interval.batch.finished_s >= now_s - limits.window_s
-    ]
-    return recent and max(recent, intervals[-limits.min_batches :], key=len)
-
-
-def _by_age(
-    intervals: Sequence[_Interval], limits: ScalingPolicy, now_s: float
-) -> dict[int, list[_Interval]]:
-    """Older batches within the scale-in delay, in groups as long as the window."""
-    groups: dict[int, list[_Interval]] = defaultdict(list)
-    for interval in intervals:
-        age_s = now_s - interval.batch.finished_s
-        if limits.window_s < age_s <= limits.scale_in_delay_s:
-            groups[int(age_s / limits.window_s)].append(interval)
-    return groups
-
-
-def _arrival_rate(intervals: Sequence[_Interval]) -> float:
-    rows = sum(interval.arrived for interval in intervals)
-    return max(0.0, rows / sum(interval.length_s for interval in intervals))
-
-
 class _Sizing:
     """Executors and their work, and the rules that decide on their number."""
 
     def __init__(
-        self, work: _Work, executors: Mapping[str, int], policy: Policy, asked: int
+        self, work: Work, executors: Mapping[str, int], policy: Policy, asked: int, now_s: float
     ) -> None:
         self.work = work
         self.asked = asked
+        self.now_s = now_s
         self.limits = policy.scaling
         self.act_above = policy.balance.act_above
         self.count = len(executors)
         self.cores = sum(executors.values()) / self.count
-        self.utilization = sum(work.partitions.values()) / (self.count * self.cores)
+        self.utilization = work.total / (self.count * self.cores)
         self.hottest = max(
             work.executors.get(executor, 0.0) / cores for executor, cores in executors.items()
         )
+        self.executors = executors
         self.full = self.limits.target_utilization if work.blind else self.limits.high_utilization
+        self.late = work.back_to_back and self._drain_s() > self.limits.catch_up_s
+        self.model = BatchModel(work, self.cores, self.late)
+        self.slots = self.model.count_slots(self.count)
 
     def is_pressed(self) -> bool:
-        """Whether an executor is full, or executors take too long to process the backlog."""
-        late = self.work.back_to_back and self._drain_s() > self.limits.catch_up_s
-        return self.hottest > self.full or late
+        """Whether an executor is full, a backlog takes too long, or batches miss their trigger."""
+        return self.hottest > self.full or self.late or self.work.is_overdue
 
-    def relieve(self) -> ScalingDecision:
-        """Add executors, unless the cause is skew, which balancing can remove."""
-        partition, share = max(self.work.partitions.items(), key=lambda item: item[1])
-        if share > self.full:
-            query, operator, number = partition
-            return self.keep(
-                Verdict.UNSPLITTABLE,
-                f"partition {number} of operator {operator} of query {query} alone keeps a core "
-                f"{share:.0%} busy (full at {self.full:.0%}): no move and no executor helps, its "
-                f"keys must be split",
-            )
-        needed = self._needed(sum(self.work.arriving))
-        if self.work.blind and self.utilization > self.full:
+    def relieve(self, last: ScaleOut | None) -> ScalingDecision:
+        """Adds executors, unless something else than their number limits the batches."""
+        full = self._find_full_partition()
+        if full is not None:
+            return self.keep(*full)
+        needed = self._needed(self.work.total_arriving)
+        if self.work.blind and (self.utilization > self.full or self.work.is_overdue):
             at_least = required_executors(self.count, 1.0, self.limits.target_utilization)
             needed = max(needed, at_least)
         if (
             self.utilization <= self.full
+            and self.hottest > self.full
             and self.hottest > self.act_above * self.utilization
+            and self._is_state_uneven()
             and self._fits(self.count)
         ):
             return self.keep(
@@ -443,19 +336,124 @@ class _Sizing:
                 f"would not help",
                 needed,
             )
+        bound = self._find_bound()
+        if bound is not None:
+            return self.keep(*bound, needed)
         top = max(self.count + 1, int(self.count * self.limits.scale_out_factor))
         count = self._first_that_fits(max(self.count, needed), top)
+        if count == top and not self._fits(top):
+            count = self._first_as_good_as(top)
+        overdue = self.work.is_overdue
+        if count == self.count and (
+            (overdue and self.work.blind) or ((overdue or self.late) and self.work.grows)
+        ):
+            # By the model these executors suffice, and they do not: one more, then look again.
+            count += 1
         if count == self.count:
             return self.keep(
                 Verdict.STEADY,
                 f"{self.count} executors carry what arrives{self._backlog()}",
                 needed,
             )
+        if last is not None and self._is_repeated(last):
+            return replace(
+                self.keep(Verdict.HOLD, self._say_failure(last), needed),
+                scale_out=replace(last, failed=True),
+            )
         needed = max(needed, count)
         aim = f"{needed} are needed to be {self.limits.target_utilization:.0%} busy"
         if self.work.backlog:
             aim += f" once the backlog is worked off in {self.limits.catch_up_s:.0f} s"
-        return self._decide(max(self.asked, min(count, top)), Verdict.CAPACITY, aim, needed)
+        return self._add(max(self.asked, min(count, top)), aim, needed)
+
+    def _is_state_uneven(self) -> bool:
+        """Whether state partitions, which can move, make an executor hot; splits cannot."""
+        stateful = self.work.stateful
+        hottest = max(stateful.get(e, 0.0) / cores for e, cores in self.executors.items())
+        return hottest > self.act_above * sum(stateful.values()) / (self.count * self.cores)
+
+    def _find_full_partition(self) -> tuple[Verdict, str] | None:
+        """A state partition that alone keeps a core full, or all of them if there are too few."""
+        if not self.work.partitions:
+            return None
+        key, share = max(self.work.partitions.items(), key=lambda item: item[1])
+        if share <= self.full:
+            return None
+        shares = [work for other, work in self.work.partitions.items() if other[:2] == key[:2]]
+        if len(shares) < self.slots and sum(shares) > self.full * len(shares):
+            return Verdict.PARTITION_BOUND, self._say_partitions(key[0], len(shares))
+        return Verdict.UNSPLITTABLE, self._say_heaviest(key)
+
+    def _find_bound(self) -> tuple[Verdict, str] | None:
+        """What keeps twice the executors from making batches faster; None if they would."""
+        carries = self._fits(self.count) and not self.late and not self.work.is_overdue
+        if carries or self.model.gain(self.count, 2 * self.count) >= MIN_GAIN:
+            return None
+        limit = self.model.find_limit(self.count)
+        if limit.kind is None:
+            return Verdict.DRIVER_BOUND, self._say_driver(limit.query)
+        stage = limit.query.stages.get(limit.kind)
+        if limit.kind == "source" and stage is not None:
+            return Verdict.SOURCE_BOUND, self._say_source(limit.query.query, stage)
+        heaviest = self.work.find_heaviest(limit.query.query)
+        if heaviest is not None and (stage is None or stage.longest * stage.tasks > stage.work):
+            return Verdict.UNSPLITTABLE, self._say_heaviest(heaviest)
+        tasks = stage.tasks if stage else self.slots
+        return Verdict.PARTITION_BOUND, self._say_partitions(limit.query.query, tasks)
+
+    def _say_heaviest(self, key: tuple[str, int, int]) -> str:
+        query, operator, number = key
+        return (
+            f"partition {number} of operator {operator} of query {query} alone keeps a core "
+            f"{self.work.partitions[key]:.0%} busy (full at {self.full:.0%}): no move and no "
+            f"executor helps, its keys must be split"
+        )
+
+    def _say_source(self, query: str, stage: StageWork) -> str:
+        longest = stage.longest * stage.tasks / stage.work if stage.work else 1.0
+        return (
+            f"the source of query {query} has {stage.tasks} splits for {self.slots} cores, the "
+            f"longest takes {longest:.1f} x the mean: no executor makes reading and mapping "
+            f"faster; more splits do (Kafka: topic partitions or minPartitions), or a repartition "
+            f"before the costly step"
+        )
+
+    def _say_partitions(self, query: str, partitions: int) -> str:
+        return (
+            f"query {query} has {partitions} shuffle partitions for {self.slots} cores: no "
+            f"executor and no move helps; a new checkpoint with a higher "
+            f"spark.sql.shuffle.partitions does"
+        )
+
+    def _say_driver(self, query: QueryWork) -> str:
+        part, seconds = max(query.driver_s.items(), key=lambda item: item[1])
+        driver_s = sum(query.driver_s.values())
+        return (
+            f"in {driver_s:.1f} of the {query.batch_s:.1f} s of a batch of query {query.query} no "
+            f"task runs, most of it {part} ({seconds:.1f} s): more executors cannot help; larger "
+            f"and fewer batches do, or less to do on the driver"
+        )
+
+    def _is_repeated(self, last: ScaleOut) -> bool:
+        """Whether more executors would repeat a scale-out of late that did not help."""
+        if self.now_s - last.at_s >= self.limits.ineffective_hold_s:
+            return False
+        if last.failed:
+            return self.count >= last.before
+        return self.count >= last.after and self._gain_since(last) < LEAST_EFFECT * last.gain
+
+    def _gain_since(self, last: ScaleOut) -> float:
+        rows_per_s = sum(query.rows_per_s for query in self.work.queries)
+        return rows_per_s / last.rows_per_s - 1 if last.rows_per_s else math.inf
+
+    def _say_failure(self, last: ScaleOut) -> str:
+        left_s = last.at_s + self.limits.ineffective_hold_s - self.now_s
+        found = "" if last.failed else f" ({self._gain_since(last):+.0%})"
+        return (
+            f"the last scale-out, from {last.before} to {last.after}, was expected to make batches "
+            f"{last.gain:+.0%} faster and did not{found}: executors are not what is missing; it is "
+            f"not repeated for {left_s:.0f} s"
+        )
 
     def give_back(self, unmeasured: Sequence[str]) -> ScalingDecision:
         """Remove executors, unless unmeasured or recent work may need them."""
@@ -470,7 +468,7 @@ class _Sizing:
                 f"is {self._band()}",
             )
         needed = max(self._needed(self.work.peak), limits.min_executors)
-        rise = self.work.peak / (sum(self.work.arriving) or 1.0)
+        rise = self.work.peak / (self.work.total_arriving or 1.0)
         count = self._first_that_fits(needed, self.count, rise)
         if count >= self.count:
             return self.keep(Verdict.STEADY, f"{count} are needed at the highest rate", needed)
@@ -491,6 +489,17 @@ class _Sizing:
             Verdict.SURPLUS,
             f"{count} carry the highest rate of the last {limits.scale_in_delay_s:.0f} s",
             count,
+        )
+
+    def _add(self, count: int, aim: str, needed: int) -> ScalingDecision:
+        decision = self._decide(count, Verdict.CAPACITY, aim, needed)
+        if decision.executors <= self.asked:
+            return decision
+        rows_per_s = sum(query.rows_per_s for query in self.work.queries)
+        gain = self.model.gain(self.count, decision.executors)
+        return replace(
+            decision,
+            scale_out=ScaleOut(self.now_s, self.count, decision.executors, rows_per_s, gain),
         )
 
     def keep(self, verdict: Verdict, reason: str, needed: int | None = None) -> ScalingDecision:
@@ -515,20 +524,17 @@ class _Sizing:
         )
 
     def _needed(self, arriving: float) -> int:
+        room = self.limits.target_utilization - self.work.share_driver()
         return required_executors(
             arriving,
             self.cores,
-            self.limits.target_utilization,
+            max(room, _LEAST_ROOM),
             backlog=self.work.backlog,
             catch_up_s=self.limits.catch_up_s,
         )
 
     def _fits(self, count: int, rise: float = 1.0) -> bool:
-        """Whether `count` balanced executors stay below full at `rise` times the arriving work."""
-        slots = [0.0] * max(1, int(count * self.cores))
-        for work in self.work.arriving:
-            heapq.heapreplace(slots, slots[0] + work * rise)
-        return max(slots) <= self.full
+        return self.model.fits(count, self.full, rise)
 
     def _first_that_fits(self, low: int, high: int, rise: float = 1.0) -> int:
         """The lowest count from `low` that fits; `high` if no lower one does."""
@@ -536,10 +542,15 @@ class _Sizing:
             return low
         return low + bisect_left(range(low, high), True, key=lambda count: self._fits(count, rise))
 
+    def _first_as_good_as(self, top: int) -> int:
+        """The lowest count from the present one on whose batches are nearly as fast as on `top`."""
+        good = AS_GOOD * self.model.last(top)
+        return next(n for n in range(self.count, top + 1) if self.model.last(n) <= good)
+
     def _drain_s(self) -> float:
         if not self.work.backlog:
             return 0.0
-        spare = self.count * self.cores - sum(self.work.arriving)
+        spare = self.count * self.cores - self.work.total_arriving
         return self.work.backlog / spare if spare > 0 else math.inf
 
     def _band(self) -> str:

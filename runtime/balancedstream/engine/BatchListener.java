@@ -33,8 +33,8 @@ import scala.Tuple2;
 import scala.jdk.javaapi.CollectionConverters;
 
 /**
- * Collects the cost of each state partition's task in each micro-batch, and keeps partitions where
- * they were placed. At start-up the driver compiles it with Janino, the compiler that Spark ships
+ * Collects what the tasks of each micro-batch cost, those of state partitions one by one, and keeps
+ * partitions where they were placed. At start-up the driver compiles it with Janino, the compiler that Spark ships
  * for its generated code: a listener in Python would cost a round trip per event.
  *
  * <p>Events arrive in order on one thread of the listener bus. The progress event of a batch comes
@@ -48,6 +48,12 @@ public final class BatchListener extends SparkListener {
     String runId;
     long batch;
     int tasks;
+    boolean readsSource;       // and no shuffle
+    boolean stateful;
+    long longestMs;
+    long firstMs = Long.MAX_VALUE; // launch of the first task, end of the last
+    long lastMs;
+    Map busyMs = new HashMap(); // executor id -> Long, all tasks
   }
 
   private static final class TaskRow {
@@ -75,6 +81,7 @@ public final class BatchListener extends SparkListener {
 
   private final StateStoreCoordinatorRef coordinator;
   private final SchedulerBackend backend;
+  private final RunningQueries queries;
   private final StatefulOperators operators = new StatefulOperators();
   private final LinkedBlockingQueue events = new LinkedBlockingQueue();
   private final Map runs = new HashMap();            // query id -> run id
@@ -86,7 +93,9 @@ public final class BatchListener extends SparkListener {
 
   private final Map leaving = new TreeMap();         // executor id -> batch edges waited for
 
-  public BatchListener(StateStoreCoordinatorRef coordinator, SchedulerBackend backend) {
+  public BatchListener(
+      StateStoreCoordinatorRef coordinator, SchedulerBackend backend, Map activeStreamingQueries) {
+    this.queries = new RunningQueries(activeStreamingQueries);
     this.coordinator = coordinator;
     this.backend = backend;
   }
@@ -183,12 +192,24 @@ public final class BatchListener extends SparkListener {
     Iterator it = CollectionConverters.asJava(e.stageInfos()).iterator();
     while (it.hasNext()) {
       org.apache.spark.scheduler.StageInfo info = (org.apache.spark.scheduler.StageInfo) it.next();
+      // A stage whose output several jobs of a batch read is in each of them.
+      StageOfBatch known = (StageOfBatch) stages.get(Integer.valueOf(info.stageId()));
+      if (known != null && known.runId.equals(runId)) continue;
       StageOfBatch stage = new StageOfBatch();
       stage.runId = runId;
+      stage.readsSource = info.parentIds().isEmpty();
       stage.batch = Long.parseLong(batch);
       stage.tasks = info.numTasks();
       stages.put(Integer.valueOf(info.stageId()), stage);
     }
+  }
+
+  public synchronized void onStageSubmitted(SparkListenerStageSubmitted e) {
+    StageOfBatch stage = (StageOfBatch) stages.get(Integer.valueOf(e.stageInfo().stageId()));
+    if (stage == null || e.stageInfo().submissionTime().isEmpty()) return;
+    // From here on its tasks wait for a core: that is no time of the driver's.
+    long at = ((Long) e.stageInfo().submissionTime().get()).longValue();
+    stage.firstMs = Math.min(stage.firstMs, at);
   }
 
   public synchronized void onTaskEnd(SparkListenerTaskEnd e) {
@@ -200,8 +221,17 @@ public final class BatchListener extends SparkListener {
           + ",\"executor\":" + quote(info.executorId()) + ",\"stage\":" + e.stageId() + "}");
       return;
     }
+    if (e.taskMetrics() == null) return;
+    long busyMs = e.taskMetrics().executorRunTime() + e.taskMetrics().executorDeserializeTime();
+    Long before = (Long) stage.busyMs.get(info.executorId());
+    stage.busyMs.put(
+        info.executorId(), Long.valueOf(busyMs + (before == null ? 0L : before.longValue())));
+    stage.longestMs = Math.max(stage.longestMs, busyMs);
+    stage.firstMs = Math.min(stage.firstMs, info.launchTime());
+    stage.lastMs = Math.max(stage.lastMs, info.finishTime());
     List states = operators.readTask(info);
-    if (states.isEmpty() || e.taskMetrics() == null) return;
+    if (states.isEmpty()) return;
+    stage.stateful = true;
     Map batches = child(tasks, stage.runId);
     List rows = (List) batches.get(Long.valueOf(stage.batch));
     if (rows == null) {
@@ -217,7 +247,7 @@ public final class BatchListener extends SparkListener {
       row.stageTasks = stage.tasks;
       row.index = info.partitionId();
       row.executor = info.executorId();
-      row.busyMs = e.taskMetrics().executorRunTime() + e.taskMetrics().executorDeserializeTime();
+      row.busyMs = busyMs;
       row.records = e.taskMetrics().shuffleReadMetrics().recordsRead();
       row.stateBytes = Math.max(state.memoryBytes, state.sstBytes);
       row.restoreMs = state.restoreMs;
@@ -238,6 +268,9 @@ public final class BatchListener extends SparkListener {
       runs.put(started.id().toString(), started.runId().toString());
       emit("{\"event\":\"query_started\",\"run\":\"" + started.runId() + "\",\"id\":\""
           + started.id() + "\",\"name\":" + quote(started.name()) + "}");
+    } else if (e instanceof StreamingQueryListener.QueryIdleEvent) {
+      emit("{\"event\":\"query_idle\",\"run\":\""
+          + ((StreamingQueryListener.QueryIdleEvent) e).runId() + "\"}");
     } else if (e instanceof StreamingQueryListener.QueryProgressEvent) {
       onProgress(((StreamingQueryListener.QueryProgressEvent) e).progress());
     } else if (e instanceof StreamingQueryListener.QueryTerminatedEvent) {
@@ -262,6 +295,7 @@ public final class BatchListener extends SparkListener {
     Map batches = child(tasks, runId);
     List rows = (List) batches.get(Long.valueOf(batch));
     String taskRows = rows == null ? "" : resolve(runId, rows);
+    String stageRows = writeStages(runId, batch);
     assertWishes(runId, batch + 1);
     Iterator old = batches.keySet().iterator();
     while (old.hasNext()) {
@@ -270,7 +304,33 @@ public final class BatchListener extends SparkListener {
     forgetStages(runId, batch);
     retireAtEdge();
     emit("{\"event\":\"batch_finished\",\"run\":" + quote(runId) + ",\"progress\":"
-        + progress.json() + ",\"operators\":[" + operators.toJson(runId) + "],\"tasks\":[" + taskRows + "]}");
+        + progress.json() + "," + queries.toJson(progress.id().toString()) + ",\"operators\":["
+        + operators.toJson(runId) + "],\"tasks\":[" + taskRows + "],\"stages\":[" + stageRows + "]}");
+  }
+
+  /** The stages of a batch that ran, as JSON; those whose output was there already did not. */
+  private String writeStages(String runId, long batch) {
+    StringBuilder json = new StringBuilder();
+    Iterator it = stages.values().iterator();
+    while (it.hasNext()) {
+      StageOfBatch stage = (StageOfBatch) it.next();
+      if (!stage.runId.equals(runId) || stage.batch != batch || stage.busyMs.isEmpty()) continue;
+      if (json.length() > 0) json.append(',');
+      String kind = stage.stateful ? "stateful" : stage.readsSource ? "source" : "sink";
+      json.append("[\"").append(kind).append("\",").append(stage.tasks).append(',')
+          .append(stage.longestMs).append(',').append(stage.firstMs).append(',')
+          .append(stage.lastMs).append(",{");
+      Iterator each = stage.busyMs.entrySet().iterator();
+      boolean comma = false;
+      while (each.hasNext()) {
+        Map.Entry entry = (Map.Entry) each.next();
+        if (comma) json.append(',');
+        comma = true;
+        json.append(quote((String) entry.getKey())).append(':').append(entry.getValue());
+      }
+      json.append("}]");
+    }
+    return json.toString();
   }
 
   private void forgetStages(String runId, long lastBatch) {

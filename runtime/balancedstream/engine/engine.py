@@ -14,6 +14,7 @@ from py4j.protocol import Py4JError
 from pyspark.sql import SparkSession
 
 from balancedstream.core.observations import BatchSample, TaskSample
+from balancedstream.engine.backlog import FileBacklog, add_known, count_backlog
 from balancedstream.engine.capabilities import Capabilities, check_capabilities
 from balancedstream.engine.events import (
     ApplicationEnded,
@@ -22,10 +23,12 @@ from balancedstream.engine.events import (
     ExecutorAdded,
     ExecutorRemoved,
     QueryEnded,
+    QueryIdle,
     QueryStarted,
     StatefulOperator,
     TaskFailed,
 )
+from balancedstream.engine.stages import StageRow, sum_driver_times, sum_stages
 
 log = logging.getLogger(__name__)
 
@@ -47,6 +50,7 @@ class _Query:
     operators: tuple[StatefulOperator, ...] = ()
     stores: dict[int, str] = field(default_factory=dict)
     ran_on: dict[tuple[int, int], str] = field(default_factory=dict)
+    files: FileBacklog = field(default_factory=FileBacklog)
 
 
 class SparkEngine:
@@ -184,6 +188,9 @@ class SparkEngine:
             case "query_terminated":
                 run = self._queries.pop(event["run"], None)
                 return QueryEnded(run.label if run else event["run"], event["error"])
+            case "query_idle":
+                run = self._queries.get(event["run"])
+                return QueryIdle(run.label if run else event["run"])
             case "executor_added":
                 self._cores[event["executor"]] = event["cores"]
                 return ExecutorAdded(event["executor"], event["cores"])
@@ -208,6 +215,7 @@ class SparkEngine:
         run.operators = _group_operators(event["operators"], event["tasks"], run.operators)
         started_s = datetime.fromisoformat(progress["timestamp"]).timestamp()
         duration_s = progress["durationMs"].get("triggerExecution", 0) / 1000
+        stages = [StageRow(*row) for row in event["stages"]]
         sample = BatchSample(
             query=label,
             batch=run.last_batch,
@@ -215,7 +223,12 @@ class SparkEngine:
             duration_s=duration_s,
             input_rows=progress["numInputRows"],
             interval_s=None if run.last_start_s is None else started_s - run.last_start_s,
-            backlog_rows=count_backlog(progress["sources"]),
+            backlog_rows=add_known(
+                count_backlog(progress["sources"]),
+                run.files.count_rows(progress["sources"], event["files"]),
+            ),
+            trigger_s=None if event["trigger_ms"] is None else event["trigger_ms"] / 1000,
+            **sum_driver_times(progress["durationMs"], stages),
         )
         run.last_start_s = started_s
         tasks = _sum_tasks(label, run.last_batch, event["tasks"], run.operators, run.ran_on)
@@ -224,7 +237,15 @@ class SparkEngine:
         )
         run.ran_on = {(t.operator, t.partition): t.executor for t in tasks}
         in_rocksdb = _is_in_rocksdb(progress["stateOperators"])
-        return BatchFinished(label, sample, tasks, run.operators, moved_partitions, in_rocksdb)
+        return BatchFinished(
+            label,
+            sample,
+            tasks,
+            run.operators,
+            moved_partitions,
+            in_rocksdb,
+            sum_stages(label, run.last_batch, stages, tasks),
+        )
 
 
 def _is_in_rocksdb(operators: Sequence[Mapping[str, Any]]) -> bool:
@@ -291,27 +312,6 @@ def _sum_tasks(
             restore_s=(load / 1000 if moved else 0.0) + (before.restore_s if before else 0.0),
         )
     return tuple(last[key] for key in sorted(last))
-
-
-def count_backlog(sources: Sequence[Mapping[str, Any]]) -> float | None:
-    """Rows that wait at the sources: Kafka's latest minus processed offsets; None if unknown.
-
-    >>> count_backlog([{"latestOffset": {"t": {"0": 9, "1": 5}}, "endOffset": {"t": {"0": 4}}}])
-    10.0
-    >>> count_backlog([{"latestOffset": None, "endOffset": {"logOffset": 3}}]) is None
-    True
-    """
-    total: float | None = None
-    for source in sources:
-        latest, done = source.get("latestOffset"), source.get("endOffset")
-        if not isinstance(latest, dict) or not isinstance(done, dict):
-            continue
-        for topic, ends in latest.items():
-            if not isinstance(ends, dict):
-                continue
-            reached = done.get(topic, {})
-            total = (total or 0.0) + sum(end - reached.get(p, 0) for p, end in ends.items())
-    return total
 
 
 def is_connection_lost(error: BaseException) -> bool:

@@ -82,6 +82,13 @@ class QueryEnded:
 
 
 @dataclass(frozen=True, slots=True)
+class QueryIdle:
+    """A query runs and waits for data; Spark says so every 10 s."""
+
+    query: str
+
+
+@dataclass(frozen=True, slots=True)
 class ExecutorAdded:
     """An executor joined."""
 
@@ -115,6 +122,7 @@ Event = (
     QueryStarted
     | BatchFinished
     | QueryEnded
+    | QueryIdle
     | ExecutorAdded
     | ExecutorRemoved
     | TaskFailed

@@ -18,12 +18,14 @@ def start_listener(spark: SparkSession) -> Any:
         py4j.protocol.Py4JError: this version of Spark has no such class or method.
     """
     context = spark.sparkContext._jsc.sc()
+    session: Any = spark._jsparkSession
     listener = compile_class(
         spark,
         "BatchListener",
         find_coordinator(spark),
         context.schedulerBackend(),
-        needs=("StatefulOperators",),
+        session.sharedState().activeStreamingQueries(),
+        needs=("StatefulOperators", "RunningQueries"),
     )
     context.addSparkListener(listener)
     executors = context.statusStore().executorList(True)

@@ -26,6 +26,7 @@ from balancedstream.engine.events import (
     ExecutorAdded,
     ExecutorRemoved,
     QueryEnded,
+    QueryIdle,
     QueryStarted,
     TaskFailed,
 )
@@ -145,6 +146,11 @@ class Controller:
                 self._realizer.end_query(query)
                 self._planner.end_query(query)
                 self._journal.end_query(query)
+            case QueryIdle(query=query):
+                now_s = self._clock()
+                self._journal.add_idle(query, now_s)
+                self._planner.note_idle(query, self._engine.executors(), now_s)
+                self._realizer.retire_drained()
             case ExecutorRemoved(executor=executor, reason=reason):
                 if self._realizer.lose_executor(executor) and self._policy.balance.mode == "auto":
                     # The rest of this batch must not wait for it.

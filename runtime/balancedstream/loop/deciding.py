@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 from collections import Counter, deque
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Mapping
 
 from balancedstream.core.decisions import Decision, DecisionKind, Observation, decide
 from balancedstream.core.loads import prune
-from balancedstream.core.observations import BatchSample, KeySample, TaskSample
+from balancedstream.core.observations import BatchSample, KeySample, StageSample, TaskSample
 from balancedstream.core.planning import OperatorKey, propose
 from balancedstream.core.policy import Policy
-from balancedstream.core.scaling import ScalingDecision
+from balancedstream.core.scaling import ScaleOut, ScalingDecision
 from balancedstream.loop.baseline import Baseline
 from balancedstream.loop.ports import FinishedBatch
 from balancedstream.loop.query_keys import NO_ARRIVAL
-from balancedstream.loop.realizing import Realizer, RealizerState, Why
+from balancedstream.loop.realizing import Realizer, Why
 from balancedstream.record.journal import Journal
 from balancedstream.record.wording import plural
 
@@ -45,9 +45,12 @@ class Decider:
         self._baseline = Baseline(baseline_batches)
         self._tasks: list[TaskSample] = []
         self._keys: list[KeySample] = []
+        self._stages: list[StageSample] = []
         self._batches: deque[BatchSample] = deque()
         self._warm: set[str] = set()
         self._last_scaled_s: float | None = None
+        self._last_scale_out: ScaleOut | None = None
+        self._idle_s: dict[str, float] = {}
 
     def look_for_plans(self) -> None:
         """Does nothing: plans come from nowhere else."""
@@ -60,6 +63,7 @@ class Decider:
         # The first batch measures the start of Python workers, not the load.
         if query in self._warm:
             self._tasks.extend(event.tasks)
+            self._stages.extend(event.stages)
         self._warm.add(query)
         self._keys.extend(state.keys.samples.get(query, ()))
         immovable = state.keys.immovable.get(query, frozenset())
@@ -72,7 +76,17 @@ class Decider:
                 "balancing begins"
             )
         if batch.executors:
-            self._decide(batch, state)
+            ran = {(query, operator.id) for operator in event.operators}
+            if query in state.keys.settling:
+                ran = set()
+            self._decide(batch.executors, batch.now_s, ran)
+
+    def note_idle(self, query: str, executors: Mapping[str, int], now_s: float) -> None:
+        """A query waits for data; then decides, for fewer executors may do."""
+        self._idle_s[query] = now_s
+        self._prune(now_s)
+        if executors:
+            self._decide(executors, now_s, ran=set())
 
     def end_query(self, query: str) -> None:
         """Forgets a query that is over."""
@@ -80,28 +94,39 @@ class Decider:
         self._baseline.end_query(query)
         self._tasks = [t for t in self._tasks if t.query != query]
         self._keys = [k for k in self._keys if k.query != query]
+        self._stages = [s for s in self._stages if s.query != query]
         self._batches = deque(b for b in self._batches if b.query != query)
+        self._idle_s.pop(query, None)
 
-    def _decide(self, batch: FinishedBatch, state: RealizerState) -> None:
-        """Decides on the present measurements; realizes a plan that changes something."""
+    def _decide(
+        self, executors: Mapping[str, int], now_s: float, ran: Collection[OperatorKey]
+    ) -> None:
+        """Decides on the present measurements; realizes a plan that changes something.
+
+        Args:
+            executors: live executors, id to cores.
+            now_s: seconds since the Unix epoch.
+            ran: operators with a new measurement; the others have nothing new to report.
+        """
+        state = self._realizer.state()
         observation = Observation(
-            now_s=batch.now_s,
-            executors=batch.executors,
+            now_s=now_s,
+            executors=executors,
             tasks=tuple(self._tasks),
             batches=tuple(self._batches),
             restore_cost=state.restore_cost,
             requested=state.requested,
             last_scaled_s=self._last_scaled_s,
             keys=tuple(self._keys),
+            stages=tuple(self._stages),
+            last_scale_out=self._last_scale_out,
+            idle_s=dict(self._idle_s),
         )
         decision = decide(observation, self._policy)
+        self._remember(decision.scaling.scale_out, failed=True)
         moving, settling = state.moving, state.keys.settling
-        event = batch.event
-        # Other operators have nothing new since their last decision.
-        ran = {(event.query, operator.id) for operator in event.operators}
-        for key in sorted(ran & decision.balance.keys() - moving.keys()):
-            if event.query not in settling:
-                self._report_balance(key, decision)
+        for key in sorted(set(ran) & decision.balance.keys() - moving.keys()):
+            self._report_balance(key, decision)
         self._report_scaling(decision.scaling, observation.asked)
         if self._baseline.say_what_is_missing():
             return
@@ -128,10 +153,16 @@ class Decider:
             },
         )
         if len(plan.executors) != observation.asked:
-            self._last_scaled_s = batch.now_s
+            self._last_scaled_s = now_s
+            self._remember(scaling.scale_out, failed=False)
         self._realizer.apply(plan, why)
         if self._record:
             self._record(observation)
+
+    def _remember(self, scale_out: ScaleOut | None, *, failed: bool) -> None:
+        """Keeps a scale-out for the next decisions: one that begins, or one that failed."""
+        if scale_out is not None and scale_out.failed is failed:
+            self._last_scale_out = scale_out
 
     def _forget_before(self, query: str, batch: int) -> None:
         """Drops measurements from before keys changed their partition: loads differ since then."""
@@ -140,6 +171,7 @@ class Decider:
 
     def _prune(self, now_s: float) -> None:
         self._tasks = prune(self._tasks, self._policy.window, now_s)
+        self._stages = prune(self._stages, self._policy.window, now_s)
         measured = {(task.query, task.batch) for task in self._tasks}
         self._keys = [key for key in self._keys if (key.query, key.batch) in measured]
         scaling = self._policy.scaling

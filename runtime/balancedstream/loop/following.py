@@ -5,6 +5,7 @@ The driver fetches plans and answers them instead of listening on a port; that i
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 
 from balancedstream.core.plan import Answer, parse_plan
@@ -42,6 +43,9 @@ class Follower:
         state = self._realizer.state()
         self._journal.add_measurement(batch.record, state.restore_cost)
         self._journal.add_moves_under_way(state.moving)
+
+    def note_idle(self, query: str, executors: Mapping[str, int], now_s: float) -> None:
+        """Does nothing: the operator reads it from the metrics."""
 
     def end_query(self, query: str) -> None:
         """Nothing is remembered of queries."""

@@ -82,5 +82,8 @@ class Planner(Protocol):
     def finish_batch(self, batch: FinishedBatch) -> None:
         """A micro-batch was committed, and the realizer knows of it."""
 
+    def note_idle(self, query: str, executors: Mapping[str, int], now_s: float) -> None:
+        """A query runs and waits for data; `executors` (id to cores) take work now."""
+
     def end_query(self, query: str) -> None:
         """A query is over."""

@@ -20,6 +20,7 @@ _OPERATOR = ("query", "operator")
 _EXECUTOR = ("query", "operator", "executor")
 _PARTITION = ("query", "operator", "partition")
 _KEY = ("query", "operator", "partition", "key")
+_STAGE = ("query", "kind")
 _SHUFFLE = ("shuffle",)
 _SHUFFLE_PARTITION = ("shuffle", "shuffle_partition")
 
@@ -71,6 +72,30 @@ METRICS = {
     ),
     "backlog_rows": Series(
         QUERY, "Rows that wait at the sources; absent where no source reports them."
+    ),
+    "trigger_interval_seconds": Series(
+        QUERY, "Trigger interval of the query; absent where it has none."
+    ),
+    "query_idle_timestamp_seconds": Series(
+        QUERY,
+        "When Spark last said that the query waits for data, since the Unix epoch; absent before.",
+    ),
+    "driver_seconds_total": Series(
+        (*QUERY, "part"),
+        "Time of batches in which no task ran, by part: offsets, planning, commits, or gaps, which "
+        "is all else.",
+    ),
+    "stage_tasks_total": Series(
+        _STAGE,
+        "Sum over batches of the tasks that can run at the same time, by kind of stage: source, "
+        "stateful, or sink, which is what follows a shuffle without state.",
+    ),
+    "stage_longest_task_seconds_total": Series(
+        _STAGE, "Sum over batches of the longest task, restoring of state left out."
+    ),
+    "stage_busy_seconds_total": Series(
+        (*_STAGE, "executor"),
+        "Run time of all tasks on a live executor, restoring of state left out.",
     ),
     "keys_under_way": Series(
         QUERY, "Keys that are not yet in their target partition; absent where no key is balanced."

@@ -3,13 +3,20 @@
 from __future__ import annotations
 
 import heapq
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import get_args
 
 from balancedstream.core.decisions import DecisionKind
-from balancedstream.core.observations import BatchSample, KeySample, ShuffleRecord, TaskSample
+from balancedstream.core.observations import (
+    BatchSample,
+    KeySample,
+    ShuffleRecord,
+    StageKind,
+    StageSample,
+    TaskSample,
+)
 from balancedstream.core.restoring import RestoreCost
 from balancedstream.metrics.catalogue import BATCH_DURATION_BUCKETS_S
 
@@ -119,17 +126,63 @@ class Operator:
 
 
 @dataclass(slots=True)
+class Stage:
+    """One kind of stage of a query.
+
+    Attributes:
+        tasks: sum over the batches of the tasks that can run at the same time.
+        longest_s: sum over the batches of the longest task.
+        executor_busy_s: live executor to the busy seconds of all its tasks.
+    """
+
+    tasks: int = 0
+    longest_s: float = 0.0
+    executor_busy_s: dict[str, float] = field(default_factory=dict)
+
+    def add(self, stage: StageSample) -> None:
+        """Adds the stages of a batch."""
+        self.tasks += stage.tasks
+        self.longest_s += stage.longest_s
+        for executor, busy_s in stage.executor_busy_s.items():
+            self.executor_busy_s[executor] = self.executor_busy_s.get(executor, 0.0) + busy_s
+
+
+@dataclass(slots=True)
 class Query:
-    """One running query; `durations` counts batches per histogram bucket, the last one is +Inf."""
+    """One running query.
+
+    Attributes:
+        last: its last batch.
+        input_rows: of all batches, as are the sums below.
+        duration_s: of all batches.
+        durations: number of batches in each bucket of the histogram; the last one is +Inf.
+        driver_s: seconds without a task, by what the driver does.
+        stages: the tasks, by kind of stage.
+        idle_s: when Spark last said that it waits for data; None for never.
+        task_failures: attempts that failed.
+        keys_under_way: keys not yet in their target partition; None where no key is balanced.
+        last_key_arrival: last batch in which keys arrived; None before the first.
+        operators: by number.
+    """
 
     last: BatchSample | None = None
     input_rows: int = 0
     duration_s: float = 0.0
     durations: list[int] = field(default_factory=lambda: [0] * (len(BATCH_DURATION_BUCKETS_S) + 1))
+    driver_s: defaultdict[str, float] = field(default_factory=lambda: defaultdict(float))
+    stages: dict[StageKind, Stage] = field(default_factory=dict)
+    idle_s: float | None = None
     task_failures: int = 0
     keys_under_way: int | None = None
     last_key_arrival: int | None = None
     operators: dict[int, Operator] = field(default_factory=dict)
+
+    def add_driver_times(self, batch: BatchSample) -> None:
+        """Adds what of a batch was no task."""
+        self.driver_s["offsets"] += batch.offsets_s
+        self.driver_s["planning"] += batch.planning_s
+        self.driver_s["commits"] += batch.commits_s
+        self.driver_s["gaps"] += batch.gaps_s
 
 
 @dataclass(slots=True)

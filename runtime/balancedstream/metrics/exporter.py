@@ -20,11 +20,24 @@ from prometheus_client.metrics_core import Metric
 from prometheus_client.registry import Collector
 
 from balancedstream.core.keys import KeyNaming
-from balancedstream.core.observations import BatchSample, KeySample, ShuffleRecord, TaskSample
+from balancedstream.core.observations import (
+    BatchSample,
+    KeySample,
+    ShuffleRecord,
+    StageSample,
+    TaskSample,
+)
 from balancedstream.core.restoring import RestoreCost
 from balancedstream.errors import InvalidInputError
 from balancedstream.metrics.catalogue import BATCH_DURATION_BUCKETS_S, SERIES_PER_PARTITION
-from balancedstream.metrics.counters import Application, Operator, Query, Shuffle, choose_shown
+from balancedstream.metrics.counters import (
+    Application,
+    Operator,
+    Query,
+    Shuffle,
+    Stage,
+    choose_shown,
+)
 from balancedstream.metrics.page import (
     Page,
     write_application,
@@ -119,7 +132,11 @@ class Exporter(Metrics, Collector):
         self._server.close()
 
     def on_batch(
-        self, sample: BatchSample, tasks: Sequence[TaskSample], executors: Mapping[str, int]
+        self,
+        sample: BatchSample,
+        tasks: Sequence[TaskSample],
+        executors: Mapping[str, int],
+        stages: Sequence[StageSample] = (),
     ) -> None:
         """Adds a finished micro-batch.
 
@@ -128,6 +145,7 @@ class Exporter(Metrics, Collector):
             tasks: its tasks, one per operator and state partition, all of `sample.query`.
             executors: executors of the application that take work, id to cores; the series of
                 others are removed.
+            stages: all tasks of the batch by kind of stage.
         """
         period_s = max(sample.duration_s, sample.interval_s or 0.0, MIN_BATCH_S)
         with self._lock:
@@ -136,11 +154,19 @@ class Exporter(Metrics, Collector):
             query.input_rows += sample.input_rows
             query.duration_s += sample.duration_s
             query.durations[bisect_left(BATCH_DURATION_BUCKETS_S, sample.duration_s)] += 1
+            query.add_driver_times(sample)
+            for stage in stages:
+                query.stages.setdefault(stage.kind, Stage()).add(stage)
             for task in tasks:
                 operator = query.operators.setdefault(task.operator, Operator())
                 operator.add(task, task.busy_s / period_s)
             self._update_executors(executors)
             self._choose_shown()
+
+    def on_idle(self, query: str, at_s: float) -> None:
+        """Notes that a query waits for data, as Spark said at this time."""
+        with self._lock:
+            self._query(query).idle_s = at_s
 
     def on_executors(self, executors: Mapping[str, int]) -> None:
         """Notes that an executor joined or left, which may be long before a batch ends.
@@ -307,6 +333,9 @@ class Exporter(Metrics, Collector):
         self._application.executors = dict(executors)
         self._application.live = len(executors)
         for query in self._queries.values():
+            for stage in query.stages.values():
+                for lost in stage.executor_busy_s.keys() - executors.keys():
+                    del stage.executor_busy_s[lost]
             for operator in query.operators.values():
                 for lost in operator.executors.keys() - executors.keys():
                     del operator.executors[lost]

@@ -91,6 +91,15 @@ def write_query(page: Page, name: str, query: Query) -> None:
         page.add("keys_under_way", query.keys_under_way, name)
     if query.last_key_arrival is not None:
         page.add("last_key_arrival_batch", query.last_key_arrival, name)
+    if query.idle_s is not None:
+        page.add("query_idle_timestamp_seconds", query.idle_s, name)
+    for part, driver_s in query.driver_s.items():
+        page.add("driver_seconds_total", driver_s, name, part)
+    for kind, stage in query.stages.items():
+        page.add("stage_tasks_total", stage.tasks, name, kind)
+        page.add("stage_longest_task_seconds_total", stage.longest_s, name, kind)
+        for executor, busy_s in stage.executor_busy_s.items():
+            page.add("stage_busy_seconds_total", busy_s, name, kind, executor)
     last = query.last
     if last is None:
         return
@@ -102,6 +111,8 @@ def write_query(page: Page, name: str, query: Query) -> None:
         page.add("input_rows_per_second", last.input_rows / last.interval_s, name)
     if last.duration_s:
         page.add("processed_rows_per_second", last.input_rows / last.duration_s, name)
+    if last.trigger_s is not None:
+        page.add("trigger_interval_seconds", last.trigger_s, name)
     if last.backlog_rows is not None:
         page.add("backlog_rows", last.backlog_rows, name)
 

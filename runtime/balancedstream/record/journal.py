@@ -56,7 +56,11 @@ class Journal:
         """A micro-batch finished."""
         self._history.add_batch(record)
         self._spectator.on_batch(record)
-        self._metrics.on_batch(event.sample, event.tasks, executors)
+        self._metrics.on_batch(event.sample, event.tasks, executors, event.stages)
+
+    def add_idle(self, query: str, at_s: float) -> None:
+        """A query waits for data, as Spark said at this time (seconds since the Unix epoch)."""
+        self._metrics.on_idle(query, at_s)
 
     def add_executors(self, executors: Mapping[str, int]) -> None:
         """An executor joined or left; these take work now."""

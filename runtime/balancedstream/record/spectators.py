@@ -6,7 +6,13 @@ from collections.abc import Mapping, Sequence
 from typing import Protocol
 
 from balancedstream.core.keys import KeyNaming
-from balancedstream.core.observations import BatchSample, KeySample, ShuffleRecord, TaskSample
+from balancedstream.core.observations import (
+    BatchSample,
+    KeySample,
+    ShuffleRecord,
+    StageSample,
+    TaskSample,
+)
 from balancedstream.core.planning import OperatorKey
 from balancedstream.core.restoring import RestoreCost
 from balancedstream.record.records import (
@@ -52,9 +58,16 @@ class Metrics:
     key_naming: KeyNaming = "plain"
 
     def on_batch(
-        self, sample: BatchSample, tasks: Sequence[TaskSample], executors: Mapping[str, int]
+        self,
+        sample: BatchSample,
+        tasks: Sequence[TaskSample],
+        executors: Mapping[str, int],
+        stages: Sequence[StageSample] = (),
     ) -> None:
         """A micro-batch finished; `executors` (id to cores) take work now."""
+
+    def on_idle(self, query: str, at_s: float) -> None:
+        """A query waits for data, as Spark said at this time (seconds since the Unix epoch)."""
 
     def on_executors(self, executors: Mapping[str, int]) -> None:
         """An executor joined or left; `executors` (id to cores) take work now."""

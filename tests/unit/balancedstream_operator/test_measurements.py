@@ -9,48 +9,18 @@ import random
 from collections import defaultdict
 
 import pytest
+from scrapes import Scrapes
 
 from balancedstream.core.observations import BatchSample, ShuffleRecord, TaskSample
 from balancedstream.core.restoring import RestoreCost
 from balancedstream.metrics.exporter import Exporter
 from balancedstream_operator.measurements import (
-    PARTITION_METRICS,
-    PREFIX,
-    QUERY_METRICS,
-    Measurement,
     MissingMeasurementsError,
-    Series,
     ShuffleSample,
     measure,
 )
 
 STREAM = "default/clicks"
-
-
-class Scrapes:
-    """A Prometheus that keeps everything."""
-
-    def __init__(self) -> None:
-        self._kept: dict[tuple[tuple[str, str], ...], list[tuple[float, float]]] = defaultdict(list)
-
-    def scrape(self, exporter: Exporter, at_s: float, instance: str = "10.0.0.7:9404") -> None:
-        for family in exporter.collect():
-            for sample in family.samples:
-                labels = {"__name__": sample.name, "instance": instance, **sample.labels}
-                self._kept[tuple(sorted(labels.items()))].append((at_s, sample.value))
-
-    def select(self, metrics: tuple[str, ...], since_s: float = 0.0) -> list[Series]:
-        wanted = {PREFIX + metric for metric in metrics}
-        return [
-            Series(dict(key), tuple(s for s in samples if s[0] >= since_s))
-            for key, samples in self._kept.items()
-            if dict(key)["__name__"] in wanted
-        ]
-
-    def measure(self, now_s: float, since_s: float = 0.0) -> Measurement:
-        return measure(
-            self.select(QUERY_METRICS, since_s), self.select(PARTITION_METRICS, since_s), now_s
-        )
 
 
 def batch(

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from balancedstream.core.loads import OperatorLoad
-from balancedstream.core.observations import BatchSample
+from balancedstream.core.observations import BatchSample, StageSample
 from balancedstream.core.policy import Policy, ScalingPolicy
 from balancedstream.core.scaling import ScalingDecision, Verdict, decide
 
@@ -49,11 +49,21 @@ def decide_on(
         placement=placement,
         executor_busy_s={executor: sum(partitions) for executor, partitions in busy_s.items()},
     )
+    stage = StageSample(
+        "q",
+        batches - 1,
+        "stateful",
+        0.0,
+        len(loads),
+        max(loads.values(), default=0.0),
+        load.executor_busy_s,
+    )
     return decide(
         samples,
         {("q", 0): load} if loads else {},
         dict.fromkeys(busy_s, 1),
         policy,
+        stages=[stage] if loads else [],
         now_s=(batches - 1) * interval_s if now_s is None else now_s,
         requested=requested,
         last_change_s=last_change_s,
@@ -209,7 +219,8 @@ def test_removal_waits_until_the_highest_rate_is_older_than_the_delay(
     load = replace(load, placement={p: str(p % 10) for p in range(80)})
     policy = replace(POLICY, scaling=replace(POLICY.scaling, window_s=60.0))
     live = {str(number): 1 for number in range(10)}
-    decision = decide(batches, {("q", 0): load}, live, policy, now_s=1990.0)
+    stage = StageSample("q", 199, "stateful", 1990.0, 80, 0.1, dict.fromkeys(live, 0.8))
+    decision = decide(batches, {("q", 0): load}, live, policy, now_s=1990.0, stages=[stage])
     assert decision.executors == executors
 
 
@@ -260,10 +271,15 @@ def test_queries_that_share_executors_add_up_and_an_unmeasured_one_prevents_remo
     load = OperatorLoad((24,), dict.fromkeys(range(8), 0.5), {}, {}, placement, {})
     policy = replace(POLICY, scaling=replace(POLICY.scaling, scale_in_delay_s=300.0))
     live = {"a": 1, "b": 1}
-    both = decide(batches, {("p", 0): load, ("q", 0): load}, live, policy, now_s=490.0)
+    p, q = (
+        StageSample(query, 24, "stateful", 490.0, 8, 0.5, {"a": 2.0, "b": 2.0}) for query in "pq"
+    )
+    both = decide(
+        batches, {("p", 0): load, ("q", 0): load}, live, policy, now_s=490.0, stages=[p, q]
+    )
     assert (both.executors, both.verdict) == (1, Verdict.SURPLUS)
     assert both.utilization == pytest.approx((4 / 10 + 4 / 20) / 2)
-    one = decide(batches, {("p", 0): load}, live, policy, now_s=490.0)
+    one = decide(batches, {("p", 0): load}, live, policy, now_s=490.0, stages=[p])
     assert (one.executors, one.verdict) == (2, Verdict.HOLD)
     assert one.reason.startswith("2 executors have work for 20% of their time")
     assert "query q: 9 of 5 recent batches measured, 0 rows in the last of them" in one.reason

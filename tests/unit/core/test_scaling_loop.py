@@ -11,7 +11,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from balancedstream.core.loads import measure, prune
-from balancedstream.core.observations import BatchSample, TaskSample
+from balancedstream.core.observations import BatchSample, StageSample, TaskSample
 from balancedstream.core.policy import Policy, ScalingPolicy
 from balancedstream.core.scaling import ScalingDecision, decide, required_executors
 
@@ -42,6 +42,7 @@ class Stream:
     changed_s: float | None = None
     batches: list[BatchSample] = field(default_factory=list)
     tasks: list[TaskSample] = field(default_factory=list)
+    stage: StageSample | None = None
     changes: list[tuple[float, int, str]] = field(default_factory=list)
 
     def run(self, seconds: float) -> None:
@@ -76,6 +77,10 @@ class Stream:
             TaskSample("q", 0, p, self.batch, owner, busy_s, int(rows / PARTITIONS), 0, self.now_s)
             for p, owner in enumerate(owners)
         ]
+        shares = {owner: owners.count(owner) * busy_s for owner in owners}
+        self.stage = StageSample(
+            "q", self.batch, "stateful", self.now_s, PARTITIONS, busy_s, shares
+        )
         interval_s = None if self.started_s is None else start_s - self.started_s
         self.batches.append(
             BatchSample(
@@ -86,6 +91,8 @@ class Stream:
                 int(rows),
                 interval_s,
                 self.waiting if self.tells_backlog else None,
+                self.trigger_s,
+                gaps_s=self.overhead_s,
             )
         )
         self.batches = [b for b in self.batches if b.finished_s > self.now_s - 1200]
@@ -101,6 +108,7 @@ class Stream:
             live,
             self.policy,
             now_s=self.now_s,
+            stages=[self.stage] if self.stage else [],
             last_change_s=self.changed_s,
         )
 

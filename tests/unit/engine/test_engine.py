@@ -11,7 +11,6 @@ from balancedstream.engine.engine import (
     _group_operators,
     _is_in_rocksdb,
     _sum_tasks,
-    count_backlog,
     is_connection_lost,
 )
 from balancedstream.engine.events import BatchFinished, StatefulOperator
@@ -120,37 +119,6 @@ def test_state_is_in_rocksdb_where_every_store_has_its_metrics(
 ) -> None:
     operators = [{"customMetrics": dict.fromkeys(names, 1)} for names in metrics]
     assert _is_in_rocksdb(operators) is expected
-
-
-# --- backlog ---
-
-
-@pytest.mark.parametrize(
-    ("sources", "rows"),
-    [
-        ([], None),
-        ([{}], None),
-        ([{"latestOffset": {"t": {"0": 9}}, "endOffset": {"t": {"0": 9}}}], 0.0),
-        # A partition that nothing was read of yet waits from its beginning.
-        ([{"latestOffset": {"t": {"0": 9, "1": 5}}, "endOffset": {"t": {"0": 4}}}], 10.0),
-        ([{"latestOffset": {"t": {"0": 9}}, "endOffset": {}}], 9.0),
-        # Two topics, and a source that does not say.
-        (
-            [
-                {"latestOffset": {"t": {"0": 9}, "u": {"0": 2}}, "endOffset": {"t": {"0": 8}}},
-                {"latestOffset": None, "endOffset": {"logOffset": 3}},
-            ],
-            3.0,
-        ),
-        # Rates and files have offsets of other kinds.
-        ([{"latestOffset": 7, "endOffset": 5}], None),
-        ([{"latestOffset": {"logOffset": 7}, "endOffset": {"logOffset": 5}}], None),
-    ],
-)
-def test_rows_wait_between_what_was_read_and_the_sources_latest(
-    sources: list[dict[str, Any]], rows: float | None
-) -> None:
-    assert count_backlog(sources) == rows
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 from scripted import RecordingSpectator, ScriptedEngine
 
-from balancedstream.core.observations import BatchSample, ShuffleRecord, TaskSample
+from balancedstream.core.observations import BatchSample, ShuffleRecord, StageSample, TaskSample
 from balancedstream.core.policy import BalancePolicy, Policy, ScalingPolicy
 from balancedstream.engine.events import (
     BatchFinished,
@@ -41,7 +41,11 @@ def batch(
         for p in range(len(busy_s))
     )
     sample = BatchSample("q", number, at_s, duration_s, 400, interval_s=every_s)
-    return BatchFinished("q", sample, tasks, (OPERATOR,), 0)
+    of_executor = dict.fromkeys(placement.values(), 0.0)
+    for task in tasks:
+        of_executor[task.executor] += task.busy_s
+    stage = StageSample("q", number, "stateful", at_s, len(tasks), max(busy_s), of_executor)
+    return BatchFinished("q", sample, tasks, (OPERATOR,), 0, stages=(stage,))
 
 
 def run(

@@ -15,6 +15,7 @@ from metric_samples import (
     collect,
     fetch,
     shuffled,
+    stage_of,
     task_of,
 )
 from metric_stories import Story, tell_batches
@@ -93,7 +94,9 @@ def test_the_document_lists_every_metric_and_nothing_else() -> None:
         for name, kind, labels, meaning in row.findall(DOCUMENT.read_text("utf-8"))
     }
     exporter = Exporter()
-    exporter.on_batch(batch_of(interval_s=1.0, backlog_rows=1.0), [task_of(0)], {"0": 1})
+    batch = batch_of(interval_s=1.0, backlog_rows=1.0, trigger_s=5.0)
+    exporter.on_batch(batch, [task_of(0)], {"0": 1}, [stage_of()])
+    exporter.on_idle("q", 9.0)
     exporter.on_imbalance("q", 0, 1.0, 1.0)
     exporter.on_scale(1, 1, 2)
     exporter.on_keys_under_way("q", 1, 3)
@@ -131,7 +134,10 @@ def test_the_document_tells_the_limit_and_the_number_of_series() -> None:
     exporter = Exporter()
     executors = {"0": 1, "1": 1, "2": 1}
     tasks = [task_of(p, operator=o) for p in range(7) for o in range(2)]
-    exporter.on_batch(batch_of(interval_s=1.0, backlog_rows=1.0), tasks, executors)
+    batch = batch_of(interval_s=1.0, backlog_rows=1.0, trigger_s=5.0)
+    stages = [stage_of("source", executors), stage_of("stateful", executors)]
+    exporter.on_batch(batch, tasks, executors, stages)
+    exporter.on_idle("q", 9.0)
     exporter.on_scale(3, 3, 4)
     for operator in range(2):
         exporter.on_imbalance("q", operator, 1.0, 1.0)
@@ -140,6 +146,8 @@ def test_the_document_tells_the_limit_and_the_number_of_series() -> None:
         "application": 1,
         "live executor": 3,
         "query": 1,
+        "kind of stage of a query": 2,
+        "kind of stage of a query and live executor": 6,
         "stateful operator": 2,
         "stateful operator and live executor": 6,
         "shuffle": 1,

@@ -10,7 +10,13 @@ from scripted import RecordingSpectator
 
 from balancedstream.core.hotspots import BalanceDecision, Move
 from balancedstream.core.keys import KeyNaming, name_key
-from balancedstream.core.observations import BatchSample, KeySample, ShuffleRecord, TaskSample
+from balancedstream.core.observations import (
+    BatchSample,
+    KeySample,
+    ShuffleRecord,
+    StageSample,
+    TaskSample,
+)
 from balancedstream.engine.events import BatchFinished
 from balancedstream.record.history import History
 from balancedstream.record.journal import Journal
@@ -33,7 +39,11 @@ class Served(Metrics):
         self.seen: list[tuple[object, ...]] = []
 
     def on_batch(
-        self, sample: BatchSample, tasks: Sequence[TaskSample], executors: Mapping[str, int]
+        self,
+        sample: BatchSample,
+        tasks: Sequence[TaskSample],
+        executors: Mapping[str, int],
+        stages: Sequence[StageSample] = (),
     ) -> None:
         self.seen.append(("batch", sample.batch, len(tasks), dict(executors)))
 

@@ -1,0 +1,77 @@
+package io.balancedstream;
+
+import java.lang.reflect.Method;
+import java.util.Iterator;
+import java.util.Map;
+import java.util.UUID;
+import scala.collection.Seq;
+import scala.jdk.javaapi.CollectionConverters;
+
+/**
+ * What a query's progress does not say: its trigger interval, and the files that wait at its file
+ * sources (`FileStreamSource`). Read by reflection: another version of Spark may not have it, and
+ * then it is unknown.
+ */
+public final class RunningQueries {
+  private final Map executions; // query id -> StreamExecution, of all sessions
+
+  public RunningQueries(Map activeStreamingQueries) {
+    this.executions = activeStreamingQueries;
+  }
+
+  /**
+   * `"trigger_ms":…,"files":[…]`, for the sources in their order: null, or the number of files that
+   * wait and of those that were ever read.
+   */
+  public String toJson(String queryId) {
+    Object execution = executions.get(UUID.fromString(queryId));
+    return "\"trigger_ms\":" + triggerMs(execution) + ",\"files\":[" + files(execution) + "]";
+  }
+
+  private static String triggerMs(Object execution) {
+    try {
+      Object trigger = call(execution, "trigger");
+      if (!trigger.getClass().getSimpleName().equals("ProcessingTimeTrigger")) return "null";
+      long intervalMs = ((Long) call(trigger, "intervalMs")).longValue();
+      return intervalMs > 0L ? String.valueOf(intervalMs) : "null";
+    } catch (Exception e) {
+      return "null";
+    }
+  }
+
+  private static String files(Object execution) {
+    StringBuilder json = new StringBuilder();
+    try {
+      Iterator sources = CollectionConverters.asJava((Seq) call(execution, "sources")).iterator();
+      while (sources.hasNext()) {
+        if (json.length() > 0) json.append(',');
+        json.append(filesOf(sources.next()));
+      }
+    } catch (Exception e) {
+      return "";
+    }
+    return json.toString();
+  }
+
+  private static String filesOf(Object source) throws Exception {
+    if (!source.getClass().getSimpleName().equals("FileStreamSource")) return "null";
+    Seq unread = (Seq) call(source, "unreadFiles"); // null if the last listing was read in full
+    int waiting = unread == null ? 0 : unread.size();
+    return "[" + waiting + "," + call(call(source, "seenFiles"), "size") + "]";
+  }
+
+  private static Object call(Object target, String name) throws Exception {
+    Class owner = target.getClass();
+    while (owner != null) {
+      Method[] methods = owner.getDeclaredMethods();
+      for (int i = 0; i < methods.length; i++) {
+        if (methods[i].getName().equals(name) && methods[i].getParameterTypes().length == 0) {
+          methods[i].setAccessible(true);
+          return methods[i].invoke(target, new Object[0]);
+        }
+      }
+      owner = owner.getSuperclass();
+    }
+    throw new NoSuchMethodException(name);
+  }
+}

@@ -1,0 +1,59 @@
+"""How many rows wait at the sources, for sources with offsets and for files."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from balancedstream.engine.backlog import FileBacklog, count_backlog
+
+
+@pytest.mark.parametrize(
+    ("sources", "rows"),
+    [
+        ([], None),
+        ([{}], None),
+        ([{"latestOffset": {"t": {"0": 9}}, "endOffset": {"t": {"0": 9}}}], 0.0),
+        # A partition that nothing was read of yet waits from its beginning.
+        ([{"latestOffset": {"t": {"0": 9, "1": 5}}, "endOffset": {"t": {"0": 4}}}], 10.0),
+        ([{"latestOffset": {"t": {"0": 9}}, "endOffset": {}}], 9.0),
+        # Two topics, and a source that does not say.
+        (
+            [
+                {"latestOffset": {"t": {"0": 9}, "u": {"0": 2}}, "endOffset": {"t": {"0": 8}}},
+                {"latestOffset": None, "endOffset": {"logOffset": 3}},
+            ],
+            3.0,
+        ),
+        # Rates and files have offsets of other kinds.
+        ([{"latestOffset": 7, "endOffset": 5}], None),
+        ([{"latestOffset": {"logOffset": 7}, "endOffset": {"logOffset": 5}}], None),
+    ],
+)
+def test_rows_wait_between_what_was_read_and_the_sources_latest(
+    sources: list[dict[str, Any]], rows: float | None
+) -> None:
+    assert count_backlog(sources) == rows
+
+
+def test_rows_in_waiting_files_follow_from_the_rows_in_files_read_since_the_start() -> None:
+    backlog = FileBacklog()
+    # The first batch may follow a restart: which of the files it read is not known.
+    assert backlog.count_rows([{"numInputRows": 500}], [[10, 100]]) is None
+    assert backlog.count_rows([{"numInputRows": 30}], [[9, 101]]) == 270.0
+    assert backlog.count_rows([{"numInputRows": 90}], [[6, 104]]) == 180.0
+    assert backlog.count_rows([{"numInputRows": 90}], [[0, 107]]) == 0.0
+
+
+def test_files_that_were_all_read_leave_no_backlog_even_in_the_first_batch() -> None:
+    assert FileBacklog().count_rows([{"numInputRows": 5}], [[0, 3]]) == 0.0
+
+
+def test_only_sources_of_files_count_and_each_by_its_own_rows() -> None:
+    backlog = FileBacklog()
+    sources = [{"numInputRows": 7}, {"numInputRows": 40}, {"numInputRows": 10}]
+    assert backlog.count_rows(sources, [None, [5, 0], [2, 0]]) is None
+    assert backlog.count_rows(sources, [None, [4, 1], [1, 1]]) == 4 * 40.0 + 1 * 10.0
+    assert backlog.count_rows(sources, [None, None, None]) is None
+    assert backlog.count_rows(sources, []) is None
