@@ -166,9 +166,11 @@ class Balance:
     unsplittable: str = ""
 
 
-def judge_balance(decision: Decision, policy: Policy) -> Balance:
-    """How balanced the load is, by a decision."""
+def judge_balance(decision: Decision, policy: Policy, *, stateless: bool = False) -> Balance:
+    """How balanced the load is, by a decision; a `stateless` stream has nothing to balance."""
     if not decision.balance:
+        if stateless:
+            return Balance(True, reason="no query keeps state: there is nothing to balance")
         return Balance(None)
     (query, operator), worst = max(
         decision.balance.items(), key=lambda item: item[1].imbalance_before

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from balancedstream.core.objects import executor_selector
 from balancedstream.core.plan import Answer, Plan
 from balancedstream.core.policy import Policy
+from balancedstream.core.scaling import Verdict
 from balancedstream_operator.drivers import DriverState
 from balancedstream_operator.measurements import Measurement
 from balancedstream_operator.planner import (
@@ -41,6 +42,14 @@ _MEASURED_CONDITIONS = (
     "Fallback",
 )
 """Unknown while the driver does not run."""
+
+
+_LIMITS = {
+    Verdict.SOURCE_BOUND: "SourceBound",
+    Verdict.PARTITION_BOUND: "PartitionBound",
+    Verdict.DRIVER_BOUND: "DriverBound",
+}
+"""What more executors do not change; an unsplittable partition has a condition of its own."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -215,7 +224,9 @@ def _report_decided(
     _report_progress(measurement, draft)
     _report_costs(measurement, draft)
     _report_plan_in_force(decided, draft)
-    balance = judge_balance(decided.choice.decision, policy)
+    kinds = {stage.kind for stage in measurement.stages}
+    stateless = bool(kinds) and "stateful" not in kinds
+    balance = judge_balance(decided.choice.decision, policy, stateless=stateless)
     _report_balance(measurement, decided.choice, balance, draft)
     _report_limits(stream, spec, decided, draft)
     if decided.advice.actions:
@@ -321,6 +332,8 @@ def _report_limits(stream: Stream, spec: StreamSpec, decided: Decided, draft: St
             f"kubectl get pods --selector {executor_selector(stream.name)}"
         )
         draft.set_condition("ScalingLimited", True, "ExecutorsPending", message)
+    elif scaling.verdict in _LIMITS:
+        draft.set_condition("ScalingLimited", True, _LIMITS[scaling.verdict], scaling.reason)
     elif scaling.limited:
         draft.set_condition("ScalingLimited", True, "AtLimit", scaling.reason)
     else:

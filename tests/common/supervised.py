@@ -7,7 +7,7 @@ import dataclasses
 from collections.abc import Mapping
 from typing import Any
 
-from balancedstream.core.observations import BatchSample, TaskSample
+from balancedstream.core.observations import BatchSample, StageSample, TaskSample
 from balancedstream.core.plan import Answer, Plan, parse_plan
 from balancedstream.core.policy import Policy
 from balancedstream_operator.errors import ClusterError
@@ -140,6 +140,31 @@ class Scene:
         answer = Answer(self.epoch)
         self.cluster.objects["ConfigMap", "clicks-answer"]["data"] = {
             "answer.json": answer.to_json()
+        }
+
+    def finish_stateless_batches(self, stage: StageSample, batch: BatchSample) -> None:
+        """Five batches like this one of a query without state; the newest number counts."""
+        self.batch += 5
+        interval_s = batch.interval_s or 0.0
+        batches = tuple(
+            dataclasses.replace(
+                batch, batch=self.batch - ago, finished_s=self.now_s - ago * interval_s
+            )
+            for ago in range(5)
+        )
+        stages = (dataclasses.replace(stage, batch=self.batch, finished_s=self.now_s),)
+        plan = self.cluster.plan()
+        self.epoch = plan.epoch if plan else 0
+        self.measured = Measurement(
+            self.now_s,
+            self.epoch,
+            dict(self.executors),
+            batches=batches,
+            last_batches={"q": self.batch},
+            stages=stages,
+        )
+        self.cluster.objects["ConfigMap", "clicks-answer"]["data"] = {
+            "answer.json": Answer(self.epoch).to_json()
         }
 
     def shuffle(self, shuffle: ShuffleSample) -> None:

@@ -23,11 +23,12 @@ from balancedstream.core.scaling import ScaleOut, ScalingDecision
 from balancedstream.core.scaling import decide as decide_scaling
 from balancedstream.errors import InvalidInputError
 
-DecisionKind = Literal["move", "scale", "unsplittable", "hold", "none"]
+DecisionKind = Literal["move", "scale", "limited", "hold", "none"]
 """The outcome of a decision.
 
 `move`: partitions go to another executor. `scale`: the number of executors changes.
-`unsplittable`: one partition alone exceeds an executor's share. `hold`: there is a cause to act and
+`limited`: something that neither moves nor executors change limits the stream, such as a partition
+that alone exceeds an executor's share. `hold`: there is a cause to act and
 a reason to wait. `none`: there is nothing to do.
 """
 

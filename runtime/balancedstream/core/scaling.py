@@ -84,6 +84,12 @@ class Verdict(StrEnum):
     """Too little is known to change anything, or the last change is too recent."""
 
 
+LIMITS = frozenset(
+    {Verdict.UNSPLITTABLE, Verdict.SOURCE_BOUND, Verdict.PARTITION_BOUND, Verdict.DRIVER_BOUND}
+)
+"""The verdicts that name something which more executors do not change."""
+
+
 @dataclass(frozen=True, slots=True)
 class ScaleOut:
     """A scale-out, and what it was expected to bring.

@@ -39,7 +39,7 @@ _WORDS = {
     "move": ("moved", "bold magenta"),
     "scale": ("scaling", "bold cyan"),
     "hold": ("waiting", "bold yellow"),
-    "unsplittable": ("limited", "bold yellow"),
+    "limited": ("limited", "bold yellow"),
 }
 _MODES = {"off": ("measuring", "bold yellow"), "advise": ("advising", "bold yellow")}
 _ENTRY_STYLES = {"move": "bold magenta", "settled": "magenta", "scale": "bold cyan"}

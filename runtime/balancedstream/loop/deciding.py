@@ -10,7 +10,7 @@ from balancedstream.core.loads import prune
 from balancedstream.core.observations import BatchSample, KeySample, StageSample, TaskSample
 from balancedstream.core.planning import OperatorKey, propose
 from balancedstream.core.policy import Policy
-from balancedstream.core.scaling import ScaleOut, ScalingDecision
+from balancedstream.core.scaling import LIMITS, ScaleOut, ScalingDecision
 from balancedstream.loop.baseline import Baseline
 from balancedstream.loop.ports import FinishedBatch
 from balancedstream.loop.query_keys import NO_ARRIVAL
@@ -193,7 +193,7 @@ class Decider:
         if decision.moves_any(key):
             kind = "move" if mode == "auto" and not missing else "hold"
         elif balance.unsplittable is not None or (keys and keys.unsplittable):
-            kind = "unsplittable"
+            kind = "limited"
         reason = decision.say_why(key, self._journal.name_key)
         if mode != "auto":
             reason = f"{mode}: {reason}"
@@ -207,7 +207,7 @@ class Decider:
             return
         changes = scaling.executors != asked and policy.mode == "auto"
         missing = self._baseline.say_what_is_missing()
-        kind: DecisionKind = "none"
+        kind: DecisionKind = "limited" if scaling.verdict in LIMITS else "none"
         if changes:
             kind = "hold" if missing else "scale"
         reason = f"{scaling.verdict}: {scaling.reason}"

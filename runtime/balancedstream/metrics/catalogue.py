@@ -106,7 +106,7 @@ METRICS = {
     "task_failures_total": Series(QUERY, "Failed task attempts; Spark retries them."),
     "decisions_total": Series(
         (*_OPERATOR, "kind"),
-        "Balancing decisions by kind: move, scale, unsplittable, hold or none.",
+        "Balancing decisions by kind: move, scale, limited, hold or none.",
     ),
     "imbalance_ratio": Series(
         _OPERATOR, "Busy time per core of the hottest executor over the mean; 1 is balanced."

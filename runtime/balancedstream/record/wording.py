@@ -11,7 +11,7 @@ NOTHING = "-"
 DECISION_LABELS = {
     "move": "move",
     "scale": "scale",
-    "unsplittable": "cannot be split",
+    "limited": "is limited",
     "hold": "wait",
     "none": "no change",
 }

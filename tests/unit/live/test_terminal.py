@@ -175,7 +175,7 @@ def test_a_decision_is_summed_up_in_a_word_and_not_by_colour_alone() -> None:
     assert status(imbalance=1.1).startswith("balanced    delays, operator 0: reason to none")
     assert status(imbalance=1.5).startswith("no change   delays, operator 0: reason to none")
     assert status(kind="hold").startswith("waiting     delays, operator 0: reason to hold")
-    assert status(kind="unsplittable").startswith("limited     delays, operator 0: reason to")
+    assert status(kind="limited").startswith("limited     delays, operator 0: reason to")
     off = status(kind="hold", reason="off: 2 moves: imbalance 2.00 → 1.00")
     assert off.startswith("measuring   delays, operator 0: off by policy, else 2 moves: imbalance")
 
