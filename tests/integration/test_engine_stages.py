@@ -1,0 +1,158 @@
+"""What the engine sees of all tasks of a batch, of the driver, and of what waits, in real Spark."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import pytest
+from patience import PATIENCE_S
+from pyspark import cloudpickle
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F  # noqa: N812
+from pyspark.sql.streaming.query import StreamingQuery
+
+from balancedstream.core.observations import StageSample
+from balancedstream.engine.engine import SparkEngine
+from balancedstream.engine.events import BatchFinished, QueryIdle
+
+pytestmark = pytest.mark.integration
+
+cloudpickle.register_pickle_by_value(sys.modules[__name__])
+
+Start = Callable[..., StreamingQuery]
+Stream = Callable[[int], DataFrame]
+Batches = Callable[[str], BatchFinished]
+
+ROW_S = 0.002
+
+
+def wait_per_row(frames: Iterator[pd.DataFrame]) -> Iterator[pd.DataFrame]:
+    for frame in frames:
+        time.sleep(ROW_S * len(frame))
+        yield frame
+
+
+@pytest.fixture
+def start_every(engine: SparkEngine, tmp_path: Path) -> Iterator[Start]:
+    """Starts a query that throws its output away, with a trigger; stops it when the test ends."""
+    queries: list[StreamingQuery] = []
+
+    def begin(frame: DataFrame, name: str, **trigger: Any) -> StreamingQuery:
+        writer = frame.writeStream.queryName(name).format("noop").outputMode("update")
+        writer = writer.option("checkpointLocation", str(tmp_path / name))
+        query = (writer.trigger(**trigger) if trigger else writer).start()
+        queries.append(query)
+        return query
+
+    yield begin
+    for query in queries:
+        query.stop()
+    while engine.wait(0.5):
+        pass
+
+
+def by_kind(batch: BatchFinished) -> dict[str, StageSample]:
+    return {stage.kind: stage for stage in batch.stages}
+
+
+def sum_busy_s(stage: StageSample) -> float:
+    return sum(stage.executor_busy_s.values())
+
+
+def test_a_query_without_state_shows_its_map_stage_and_nothing_else(
+    stream: Stream, start_every: Start, batches: Batches
+) -> None:
+    mapped = stream(200).mapInPandas(wait_per_row, "timestamp timestamp, value long")
+    start_every(mapped, "mapped")
+    batches("mapped")
+    batch = batches("mapped")
+    assert (batch.operators, batch.tasks) == ((), ())
+    (stage,) = batch.stages
+    assert (stage.kind, stage.tasks) == ("source", 2)
+    # Each row waits, so the work is at least that long, on two of the three executors.
+    assert sum_busy_s(stage) >= 200 * ROW_S
+    assert 1 <= len(stage.executor_busy_s) <= 2
+    assert stage.longest_s <= batch.sample.duration_s
+
+
+def test_a_stateful_query_shows_what_reads_what_keeps_state_and_what_follows(
+    stream: Stream, start_every: Start, batches: Batches
+) -> None:
+    counted = stream(200).withColumn("k", F.col("value") % 40).groupBy("k").count()
+    start_every(counted.repartition(3).filter("count > 0"), "counted")
+    batches("counted")
+    batch = batches("counted")
+    stages = by_kind(batch)
+    assert {kind: stage.tasks for kind, stage in stages.items()} == {
+        "source": 2,
+        "stateful": 6,
+        "sink": 3,
+    }
+    stateful_s = sum(task.busy_s - task.restore_s for task in batch.tasks)
+    assert sum_busy_s(stages["stateful"]) == pytest.approx(stateful_s, abs=0.001)
+
+
+def test_what_no_task_runs_in_and_what_the_stages_take_add_up_to_the_batch(
+    stream: Stream, start_every: Start, batches: Batches
+) -> None:
+    mapped = stream(300).mapInPandas(wait_per_row, "timestamp timestamp, value long")
+    start_every(mapped, "parts")
+    batches("parts")
+    batch = batches("parts").sample
+    # The one stage waits for half of the rows at least: two tasks on two executors.
+    assert 0 < batch.driver_s <= batch.duration_s - 150 * ROW_S
+    assert batch.planning_s > 0
+    assert batch.commits_s > 0
+
+
+def test_a_job_of_the_users_own_in_each_batch_counts_as_the_queries_work(
+    stream: Stream, start: Start, batches: Batches
+) -> None:
+    mapped = stream(200).mapInPandas(wait_per_row, "timestamp timestamp, value long")
+    start(mapped, "own-jobs", "append", in_own_jobs=True)
+    batches("own-jobs")
+    assert sum_busy_s(by_kind(batches("own-jobs"))["source"]) >= 200 * ROW_S
+
+
+def test_the_trigger_interval_is_known_and_a_query_without_one_has_none(
+    stream: Stream, start_every: Start, batches: Batches
+) -> None:
+    start_every(stream(5), "paced", processingTime="2 seconds")
+    assert batches("paced").sample.trigger_s == 2.0
+    start_every(stream(5), "unpaced")
+    assert batches("unpaced").sample.trigger_s is None
+
+
+def test_files_that_wait_are_a_backlog_of_the_rows_that_such_files_had(
+    spark: SparkSession, start_every: Start, batches: Batches, tmp_path: Path
+) -> None:
+    source = tmp_path / "files"
+    spark.range(60).repartition(6).write.json(str(source))
+    files = (
+        spark.readStream.schema("id long").option("maxFilesPerTrigger", 1).json(str(source))
+    ).mapInPandas(wait_per_row, "id long")
+    start_every(files, "files", processingTime="2 seconds")
+    seen = [batches("files").sample for _ in range(4)]
+    assert sum(batch.input_rows for batch in seen) == 40
+    assert seen[0].backlog_rows is None, "what a file holds is not known before the second one"
+    assert seen[1].backlog_rows == pytest.approx(40, abs=10)
+    assert seen[3].backlog_rows == pytest.approx(20, abs=10)
+
+
+def test_a_query_that_waits_for_data_says_so(
+    spark: SparkSession, engine: SparkEngine, start_every: Start, batches: Batches, tmp_path: Path
+) -> None:
+    source = tmp_path / "once"
+    spark.range(5).write.json(str(source))
+    start_every(spark.readStream.schema("id long").json(str(source)), "waiting")
+    batches("waiting")
+    deadline_s = time.monotonic() + PATIENCE_S
+    event = None
+    while event != QueryIdle("waiting") and time.monotonic() < deadline_s:
+        event = engine.wait(1.0)
+    assert event == QueryIdle("waiting")
