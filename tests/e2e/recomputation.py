@@ -42,6 +42,9 @@ class KeyCount(NamedTuple):
 
 Rows = Counter[KeyCount]
 
+Recompute = Callable[[Mapping[int, Offsets], Mapping[int, Sequence[Record]]], dict[int, Rows]]
+"""What each batch should have written, from its offsets and the records of the topic."""
+
 
 class UnreadableLogError(Exception):
     """The checkpoint does not say which offsets each batch had."""
@@ -74,6 +77,7 @@ def compare(
     sink: Path,
     topic: str,
     read_topic: Callable[[str, Offsets], Mapping[int, Sequence[Record]]],
+    recompute: Recompute | None = None,
 ) -> Comparison:
     """Compares all committed batches with what they should have written.
 
@@ -82,13 +86,14 @@ def compare(
         sink: holds a folder `batch=<id>` for each batch.
         topic: its name, as the offset log has it.
         read_topic: a topic's records from offset 0 up to the given offsets.
+        recompute: what each batch should have written; counts by key if left out.
 
     Raises:
         UnreadableLogError: batches are missing in the offset log.
     """
     offsets = read_offset_log(checkpoint, topic)
     ends = offsets[max(offsets)] if offsets else {}
-    expected = recompute(offsets, read_topic(topic, ends))
+    expected = (recompute or recompute_counts)(offsets, read_topic(topic, ends))
     # A batch may be committed between two looks at the checkpoint: only those of `offsets` count,
     # and none of them changes any more.
     written = {batch: read_batch(sink, batch) for batch in expected}
@@ -132,13 +137,13 @@ def _read_offsets(entry: Path, topic: str) -> Offsets:
     raise UnreadableLogError(message)
 
 
-def recompute(
+def recompute_counts(
     offsets: Mapping[int, Offsets], records: Mapping[int, Sequence[Record]]
 ) -> dict[int, Rows]:
     """The rows that each batch should have written: one for each key that it had rows of.
 
     >>> topic = {0: [Record("a", 2, 10), Record("a", 3, 11)]}
-    >>> recompute({0: {0: 1}, 1: {0: 2}}, topic)[1]
+    >>> recompute_counts({0: {0: 1}, 1: {0: 2}}, topic)[1]
     Counter({KeyCount(key='a', rows=2, total=5, last_event_time_ms=11): 1})
     """
     state: dict[str, KeyCount] = {}
@@ -158,6 +163,26 @@ def recompute(
                 touched.add(record.key)
         begins = ends
         expected[batch] = Counter(state[key] for key in touched)
+    return expected
+
+
+def recompute_rows(
+    offsets: Mapping[int, Offsets], records: Mapping[int, Sequence[Record]]
+) -> dict[int, Rows]:
+    """The rows that each batch of a stateless job should have written: those that it read.
+
+    >>> recompute_rows({0: {0: 1}, 1: {0: 2}}, {0: [Record("a", 2, 10), Record("b", 3, 11)]})[1]
+    Counter({KeyCount(key='b', rows=1, total=3, last_event_time_ms=11): 1})
+    """
+    begins: Offsets = {}
+    expected: dict[int, Rows] = {}
+    for batch, ends in offsets.items():
+        expected[batch] = Counter(
+            KeyCount(record.key, 1, record.value, record.event_time_ms)
+            for partition, end in ends.items()
+            for record in records[partition][begins.get(partition, 0) : end]
+        )
+        begins = ends
     return expected
 
 

@@ -89,9 +89,9 @@ class Site:
             delete_storage(self.kube, storage)
 
     @contextmanager
-    def topic(self, name: str) -> Iterator[str]:
+    def topic(self, name: str, partitions: int = PARTITIONS) -> Iterator[str]:
         """An empty topic for as long."""
-        self.broker.create_topic(name, PARTITIONS)
+        self.broker.create_topic(name, partitions)
         try:
             yield name
         finally:

@@ -8,7 +8,7 @@ from typing import Any
 
 from broker import Broker
 from producing import PacedProducer, ZipfKeys
-from recomputation import compare
+from recomputation import Recompute, compare, recompute_counts
 from streams import Stream
 
 INTERVAL_S = 2.0
@@ -36,11 +36,12 @@ def describe_counts(stream: Stream, broker: Broker, topic: str, **more: Any) -> 
         stream: whose.
         broker: of the topic.
         topic: with the input.
-        more: `wait_ms` a row, `check_ms` a row in a shuffle before, `rows` at most in a batch,
-            `trigger_s` from one batch to the next, whether keys are `balanced`; the rest goes into
-            the spec.
+        more: `wait_ms` a row, `check_ms` a row in a shuffle before, `map_ms` a row that is read,
+            `rows` at most in a batch, `trigger_s` from one batch to the next, whether keys are
+            `balanced`, whether the job is `stateless`; the rest goes into the spec.
     """
-    options = ["--balanced"] if more.pop("balanced", False) else []
+    options = [f"--{name}" for name in ("balanced", "stateless") if more.pop(name, False)]
+    options.append(f"--map-ms={more.pop('map_ms', 0)}")
     wait_ms, check_ms = more.pop("wait_ms", 5), more.pop("check_ms", 0)
     rows = more.pop("rows", 2000)
     trigger_s = more.pop("trigger_s", 2)
@@ -71,6 +72,8 @@ def run_and_compare(
     keys: ZipfKeys,
     *,
     rate: float,
+    recompute: Recompute = recompute_counts,
+    partitions: int = 6,
 ) -> Iterator[PacedProducer]:
     """Runs a stream under load; at the end its output has to be exact.
 
@@ -81,17 +84,23 @@ def run_and_compare(
         topic: with the input.
         keys: of the rows that are produced meanwhile.
         rate: rows a second at first.
+        recompute: what each batch should have written.
+        partitions: of the topic.
     """
-    with PacedProducer(broker, topic, keys) as producer:
+    with PacedProducer(broker, topic, keys, partitions=partitions) as producer:
         producer.set_rate(rate)
         stream.apply(manifest)
         stream.wait_for_condition("Running", timeout_s=240)
         yield producer
-    assert_exact(stream, broker, topic)
+    assert_exact(stream, broker, topic, recompute)
 
 
-def assert_exact(stream: Stream, broker: Broker, topic: str) -> None:
+def assert_exact(
+    stream: Stream, broker: Broker, topic: str, recompute: Recompute = recompute_counts
+) -> None:
     """The sink, batch by batch, is what a recomputation of the topic gives."""
-    comparison = compare(stream.checkpoint / "counts", stream.sink, topic, broker.read_topic)
+    comparison = compare(
+        stream.checkpoint / "counts", stream.sink, topic, broker.read_topic, recompute
+    )
     assert comparison.batches > 0
     assert not comparison.differences, str(comparison)

@@ -8,6 +8,8 @@ from collections.abc import Callable
 import pytest
 from broker import Broker
 from monitoring import SCRAPE_INTERVAL_S, Prometheus
+from recomputation import recompute_rows
+from sites import Site
 from streaming import FAST, describe_counts, run_and_compare, skewed
 from streams import Stream
 from waiting import stays_true, wait_until
@@ -15,10 +17,11 @@ from waiting import stays_true, wait_until
 pytestmark = [pytest.mark.e2e]
 
 WAIT_MS = 8
-TRIGGER_S = 4
+TRIGGER_S = 8
 LOW, HIGH = 30, 220
-"""Rows a second: 0.24 and 1.76 executors' worth of waiting. Twelve tasks each TRIGGER_S are about a
-third of an executor's worth besides."""
+"""Rows a second: 0.24 and 1.76 executors' worth of waiting. The tasks themselves, twelve with state
+and six that read, are about a quarter of an executor's worth each TRIGGER_S besides, and the driver
+takes a tenth of it."""
 ORACLE = 3
 """Two executors' worth at 70 % busy."""
 
@@ -138,3 +141,83 @@ def test_a_person_can_fix_the_number_and_give_it_back(
             lambda: stream.identities().get(f"{stream.name}-driver-0") == driver,
             for_s=5,
         )
+
+
+@pytest.mark.usefixtures("operator", "app_image")
+def test_a_stateless_job_follows_the_load_and_writes_every_row_once(
+    broker: Broker, topic: str, open_stream: Callable[[str], Stream]
+) -> None:
+    stream = open_stream("mapped")
+    manifest = describe_counts(
+        stream,
+        broker,
+        topic,
+        executors=(1, 3),
+        stateless=True,
+        map_ms=WAIT_MS,
+        rows=3000,
+        trigger_s=TRIGGER_S,
+        scaling={**FAST["scaling"], "mode": "Auto"},
+    )
+    keys = skewed(seed=5)
+    with run_and_compare(
+        stream, manifest, broker, topic, keys, rate=LOW, recompute=recompute_rows
+    ) as producer:
+        stream.wait_for_batches(6)
+        assert stream.condition("Balanced").status == "True", "there is nothing to balance"
+        producer.set_rate(HIGH)
+        stream.wait_for_executors(2, timeout_s=300)
+        producer.set_rate(LOW)
+        wait_until(
+            "one executor again",
+            lambda: len(stream.executors()) == 1 and stream.status()["desiredExecutors"] == 1,
+            timeout_s=500,
+            last_seen=lambda: stream.status().get("reason"),
+        )
+
+
+@pytest.mark.usefixtures("operator", "app_image")
+def test_a_job_whose_map_stage_is_heavy_keeps_the_executors_that_it_needs(
+    broker: Broker, topic: str, open_stream: Callable[[str], Stream]
+) -> None:
+    stream = open_stream("heavy-map")
+    manifest = describe_counts(
+        stream,
+        broker,
+        topic,
+        executors=(1, 4),
+        map_ms=WAIT_MS,
+        wait_ms=0,
+        rows=3000,
+        trigger_s=TRIGGER_S,
+        scaling={**FAST["scaling"], "mode": "Auto"},
+    )
+    with run_and_compare(stream, manifest, broker, topic, skewed(seed=6), rate=HIGH):
+        stream.wait_for_executors(2, timeout_s=300)
+        # Longer than the scale-in delay of the fast policy: its stateful tasks alone are idle.
+        stays_true("two executors", lambda: len(stream.executors()) >= 2, for_s=120, interval_s=5)
+
+
+@pytest.mark.usefixtures("operator", "app_image")
+def test_two_kafka_partitions_for_four_executors_are_named_and_add_none(
+    broker: Broker, site: Site, open_stream: Callable[[str], Stream]
+) -> None:
+    stream = open_stream("two-splits")
+    with site.topic("two-splits", partitions=2) as topic:
+        manifest = describe_counts(
+            stream,
+            broker,
+            topic,
+            executors=(4, 6),
+            map_ms=2 * WAIT_MS,
+            wait_ms=0,
+            rows=3000,
+            trigger_s=TRIGGER_S,
+            scaling={**FAST["scaling"], "mode": "Auto"},
+        )
+        with run_and_compare(
+            stream, manifest, broker, topic, skewed(seed=7), rate=HIGH, partitions=2
+        ):
+            stream.wait_for_condition("ScalingLimited", "True", reason="SourceBound", timeout_s=300)
+            assert "has 2 splits for 4 cores" in stream.condition("ScalingLimited").message
+            assert stream.status()["desiredExecutors"] == 4

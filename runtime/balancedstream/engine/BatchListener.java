@@ -21,6 +21,7 @@ import org.apache.spark.scheduler.SparkListenerExecutorRemoved;
 import org.apache.spark.scheduler.SparkListenerJobStart;
 import org.apache.spark.scheduler.SparkListenerStageSubmitted;
 import org.apache.spark.scheduler.SparkListenerTaskEnd;
+import org.apache.spark.scheduler.StageInfo;
 import org.apache.spark.scheduler.TaskInfo;
 import org.apache.spark.sql.execution.streaming.state.StateStoreCoordinatorRef;
 import org.apache.spark.sql.execution.streaming.state.StateStoreId;
@@ -44,18 +45,6 @@ import scala.jdk.javaapi.CollectionConverters;
  * <p>Janino knows neither lambdas nor type inference; hence the casts.
  */
 public final class BatchListener extends SparkListener {
-  private static final class StageOfBatch {
-    String runId;
-    long batch;
-    int tasks;
-    boolean readsSource;       // and no shuffle
-    boolean stateful;
-    long longestMs;
-    long firstMs = Long.MAX_VALUE; // launch of the first task, end of the last
-    long lastMs;
-    Map busyMs = new HashMap(); // executor id -> Long, all tasks
-  }
-
   private static final class TaskRow {
     StatefulOperators.Operator operator;
     int stage;
@@ -85,7 +74,7 @@ public final class BatchListener extends SparkListener {
   private final StatefulOperators operators = new StatefulOperators();
   private final LinkedBlockingQueue events = new LinkedBlockingQueue();
   private final Map runs = new HashMap();            // query id -> run id
-  private final Map stages = new HashMap();          // stage id -> StageOfBatch
+  private final BatchStages stages = new BatchStages();
   private final Map tasks = new HashMap();           // run id -> Map(batch -> List of TaskRow)
   private final Map lastExecutor = new HashMap();    // run id -> Map(operator/partition -> executor)
   private final Map wishes = new HashMap();          // run id -> Map(operator id -> Wish)
@@ -191,29 +180,16 @@ public final class BatchListener extends SparkListener {
     if (batch == null || runId == null) return;
     Iterator it = CollectionConverters.asJava(e.stageInfos()).iterator();
     while (it.hasNext()) {
-      org.apache.spark.scheduler.StageInfo info = (org.apache.spark.scheduler.StageInfo) it.next();
-      // A stage whose output several jobs of a batch read is in each of them.
-      StageOfBatch known = (StageOfBatch) stages.get(Integer.valueOf(info.stageId()));
-      if (known != null && known.runId.equals(runId)) continue;
-      StageOfBatch stage = new StageOfBatch();
-      stage.runId = runId;
-      stage.readsSource = info.parentIds().isEmpty();
-      stage.batch = Long.parseLong(batch);
-      stage.tasks = info.numTasks();
-      stages.put(Integer.valueOf(info.stageId()), stage);
+      stages.add(runId, Long.parseLong(batch), (StageInfo) it.next());
     }
   }
 
   public synchronized void onStageSubmitted(SparkListenerStageSubmitted e) {
-    StageOfBatch stage = (StageOfBatch) stages.get(Integer.valueOf(e.stageInfo().stageId()));
-    if (stage == null || e.stageInfo().submissionTime().isEmpty()) return;
-    // From here on its tasks wait for a core: that is no time of the driver's.
-    long at = ((Long) e.stageInfo().submissionTime().get()).longValue();
-    stage.firstMs = Math.min(stage.firstMs, at);
+    stages.submit(e.stageInfo());
   }
 
   public synchronized void onTaskEnd(SparkListenerTaskEnd e) {
-    StageOfBatch stage = (StageOfBatch) stages.get(Integer.valueOf(e.stageId()));
+    BatchStages.Stage stage = stages.find(e.stageId());
     if (stage == null) return;
     TaskInfo info = e.taskInfo();
     if (!info.successful()) {
@@ -222,13 +198,7 @@ public final class BatchListener extends SparkListener {
       return;
     }
     if (e.taskMetrics() == null) return;
-    long busyMs = e.taskMetrics().executorRunTime() + e.taskMetrics().executorDeserializeTime();
-    Long before = (Long) stage.busyMs.get(info.executorId());
-    stage.busyMs.put(
-        info.executorId(), Long.valueOf(busyMs + (before == null ? 0L : before.longValue())));
-    stage.longestMs = Math.max(stage.longestMs, busyMs);
-    stage.firstMs = Math.min(stage.firstMs, info.launchTime());
-    stage.lastMs = Math.max(stage.lastMs, info.finishTime());
+    long busyMs = BatchStages.addTask(stage, info, e.taskMetrics());
     List states = operators.readTask(info);
     if (states.isEmpty()) return;
     stage.stateful = true;
@@ -282,7 +252,7 @@ public final class BatchListener extends SparkListener {
       tasks.remove(runId);
       lastExecutor.remove(runId);
       wishes.remove(runId);
-      forgetStages(runId, Long.MAX_VALUE);
+      stages.forget(runId, Long.MAX_VALUE);
       retireAtEdge();
       emit("{\"event\":\"query_terminated\",\"run\":" + quote(runId) + ",\"error\":"
           + (ended.exception().isEmpty() ? "null" : quote((String) ended.exception().get())) + "}");
@@ -295,50 +265,17 @@ public final class BatchListener extends SparkListener {
     Map batches = child(tasks, runId);
     List rows = (List) batches.get(Long.valueOf(batch));
     String taskRows = rows == null ? "" : resolve(runId, rows);
-    String stageRows = writeStages(runId, batch);
+    String stageRows = stages.toJson(runId, batch);
     assertWishes(runId, batch + 1);
     Iterator old = batches.keySet().iterator();
     while (old.hasNext()) {
       if (((Long) old.next()).longValue() <= batch) old.remove();
     }
-    forgetStages(runId, batch);
+    stages.forget(runId, batch);
     retireAtEdge();
     emit("{\"event\":\"batch_finished\",\"run\":" + quote(runId) + ",\"progress\":"
         + progress.json() + "," + queries.toJson(progress.id().toString()) + ",\"operators\":["
         + operators.toJson(runId) + "],\"tasks\":[" + taskRows + "],\"stages\":[" + stageRows + "]}");
-  }
-
-  /** The stages of a batch that ran, as JSON; those whose output was there already did not. */
-  private String writeStages(String runId, long batch) {
-    StringBuilder json = new StringBuilder();
-    Iterator it = stages.values().iterator();
-    while (it.hasNext()) {
-      StageOfBatch stage = (StageOfBatch) it.next();
-      if (!stage.runId.equals(runId) || stage.batch != batch || stage.busyMs.isEmpty()) continue;
-      if (json.length() > 0) json.append(',');
-      String kind = stage.stateful ? "stateful" : stage.readsSource ? "source" : "sink";
-      json.append("[\"").append(kind).append("\",").append(stage.tasks).append(',')
-          .append(stage.longestMs).append(',').append(stage.firstMs).append(',')
-          .append(stage.lastMs).append(",{");
-      Iterator each = stage.busyMs.entrySet().iterator();
-      boolean comma = false;
-      while (each.hasNext()) {
-        Map.Entry entry = (Map.Entry) each.next();
-        if (comma) json.append(',');
-        comma = true;
-        json.append(quote((String) entry.getKey())).append(':').append(entry.getValue());
-      }
-      json.append("}]");
-    }
-    return json.toString();
-  }
-
-  private void forgetStages(String runId, long lastBatch) {
-    Iterator it = stages.values().iterator();
-    while (it.hasNext()) {
-      StageOfBatch stage = (StageOfBatch) it.next();
-      if (stage.runId.equals(runId) && stage.batch <= lastBatch) it.remove();
-    }
   }
 
   /** The batch's rows as JSON; remembers where each partition ran. */

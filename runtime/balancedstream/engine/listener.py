@@ -25,7 +25,7 @@ def start_listener(spark: SparkSession) -> Any:
         find_coordinator(spark),
         context.schedulerBackend(),
         session.sharedState().activeStreamingQueries(),
-        needs=("StatefulOperators", "RunningQueries"),
+        needs=("StatefulOperators", "BatchStages", "RunningQueries"),
     )
     context.addSparkListener(listener)
     executors = context.statusStore().executorList(True)

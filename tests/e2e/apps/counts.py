@@ -4,7 +4,8 @@ The waiting stands for a call to a slow service: it makes tasks long where two c
 carry the load of several executors that compute. It happens in the stateful operator, so that the
 time of a state partition's task is proportional to the rows of its keys. With `--check-ms` a
 stateless step before it waits as well, for some keys up to eight times as long as for others, and
-its rows are spread by what they cost.
+its rows are spread by what they cost. With `--map-ms` a stateless step waits where the topic is
+read, and with `--stateless` there is no other: each row is written as a count of one.
 
 The rows of each batch replace what an earlier attempt at it wrote: `<sink>/batch=<id>`.
 """
@@ -41,6 +42,8 @@ def main() -> None:
     parser.add_argument("--trigger", default="1 second", help="interval of micro-batches")
     parser.add_argument("--balanced", action="store_true", help="keys can be reassigned")
     parser.add_argument("--wait-ms", type=float, default=0.0, help="for each row")
+    parser.add_argument("--map-ms", type=float, default=0.0, help="for each row that is read")
+    parser.add_argument("--stateless", action="store_true", help="write rows, count nothing")
     parser.add_argument("--check-ms", type=float, default=0.0, help="for a row of a cheap key")
     arguments = parser.parse_args()
 
@@ -60,21 +63,39 @@ def main() -> None:
         )
         .select("key", "v.value", "v.event_time_ms")
     )
+    if arguments.map_ms:
+        rows = rows.mapInPandas(wait_for_each(arguments.map_ms / 1000), rows.schema)
     if arguments.check_ms:
         check = check_slowly(arguments.check_ms / 1000)
         rows = shuffle(rows, cost_key="key", partitions=4).mapInPandas(check, rows.schema)
-    grouped = balanced(rows, "key") if arguments.balanced else rows.groupBy("key")
-    counted = grouped.applyInPandasWithState(
-        count_slowly(arguments.wait_ms / 1000), OUTPUT, STATE, "update", "NoTimeout"
-    )
+    if arguments.stateless:
+        output = rows.selectExpr(
+            "key", "1L AS rows", "value AS total", "event_time_ms AS last_event_time_ms"
+        )
+    else:
+        grouped = balanced(rows, "key") if arguments.balanced else rows.groupBy("key")
+        output = grouped.applyInPandasWithState(
+            count_slowly(arguments.wait_ms / 1000), OUTPUT, STATE, "update", "NoTimeout"
+        )
     query = (
-        counted.writeStream.queryName(arguments.name)
+        output.writeStream.queryName(arguments.name)
         .outputMode("update")
         .foreachBatch(write_to(sink_of(os.environ["CHECKPOINT_DIR"])))
         .trigger(processingTime=arguments.trigger)
         .start()
     )
     query.awaitTermination()
+
+
+def wait_for_each(wait_s: float) -> Any:
+    """The step where the topic is read: all rows as they are, each after a wait."""
+
+    def wait(frames: Iterator[pd.DataFrame]) -> Iterator[pd.DataFrame]:
+        for frame in frames:
+            time.sleep(wait_s * len(frame))
+            yield frame
+
+    return wait
 
 
 def check_slowly(wait_s: float) -> Any:

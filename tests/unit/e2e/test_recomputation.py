@@ -21,7 +21,7 @@ from recomputation import (
     compare,
     describe_difference,
     read_offset_log,
-    recompute,
+    recompute_counts,
 )
 
 TOPIC = "clicks"
@@ -87,7 +87,9 @@ def job(tmp_path: Path, topic: Topic) -> Job:
 @pytest.fixture
 def rows(topic: Topic) -> dict[int, list[KeyCount]]:
     """What a right job writes."""
-    return {batch: list(rows.elements()) for batch, rows in recompute(OFFSETS, topic).items()}
+    return {
+        batch: list(rows.elements()) for batch, rows in recompute_counts(OFFSETS, topic).items()
+    }
 
 
 def write_all(job: Job, rows: Mapping[int, Sequence[KeyCount]]) -> Comparison:
@@ -110,7 +112,7 @@ def test_the_order_of_a_batchs_rows_does_not_matter(
 
 def test_a_key_counts_on_from_batch_to_batch(topic: Topic) -> None:
     last: dict[str, KeyCount] = {}
-    for rows in recompute(OFFSETS, topic).values():
+    for rows in recompute_counts(OFFSETS, topic).values():
         last.update({row.key: row for row in rows})
     records = [record for part in topic.values() for record in part]
     assert sum(row.rows for row in last.values()) == len(records)
@@ -118,7 +120,7 @@ def test_a_key_counts_on_from_batch_to_batch(topic: Topic) -> None:
 
 
 def test_only_keys_with_rows_in_a_batch_are_written_in_it(topic: Topic) -> None:
-    batch_1 = recompute(OFFSETS, topic)[1]
+    batch_1 = recompute_counts(OFFSETS, topic)[1]
     assert {row.key for row in batch_1} == {record.key for record in topic[1][5:20]}
 
 
@@ -140,11 +142,11 @@ def test_a_lost_record_of_the_topic_is_noticed_in_every_later_batch_of_its_key(
 ) -> None:
     key = topic[0][0].key
     short = {0: [Record(key, 0, 0)._replace(key="nobody"), *topic[0][1:]], 1: topic[1]}
-    wrong = recompute(OFFSETS, short)
+    wrong = recompute_counts(OFFSETS, short)
     kept = {b: [r for r in part.elements() if r.key != "nobody"] for b, part in wrong.items()}
     differing = [
         batch
-        for batch, part in recompute(OFFSETS, topic).items()
+        for batch, part in recompute_counts(OFFSETS, topic).items()
         if any(row.key == key for row in part)
     ]
     differences = write_all(job, kept).differences
@@ -231,4 +233,4 @@ def test_a_message_shows_a_few_keys_and_counts_the_rest() -> None:
 
 
 def rows_of(job: Job, batch: int) -> list[KeyCount]:
-    return list(recompute(OFFSETS, job.topic)[batch].elements())
+    return list(recompute_counts(OFFSETS, job.topic)[batch].elements())

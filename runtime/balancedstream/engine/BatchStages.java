@@ -1,0 +1,104 @@
+package io.balancedstream;
+
+import java.util.HashMap;
+import java.util.Iterator;
+import java.util.Map;
+import org.apache.spark.executor.TaskMetrics;
+import org.apache.spark.scheduler.StageInfo;
+import org.apache.spark.scheduler.TaskInfo;
+
+/**
+ * The stages of the batches that run, and what their tasks cost by executor. Not thread-safe:
+ * `BatchListener` locks.
+ *
+ * <p>Janino knows neither lambdas nor type inference; hence the casts.
+ */
+public final class BatchStages {
+  public static final class Stage {
+    public String runId;
+    public long batch;
+    public int tasks;
+    boolean readsShuffle;
+    public boolean stateful;
+    long longestMs;
+    long firstMs = Long.MAX_VALUE; // from submission or the launch of the first task
+    long lastMs;                   // to the end of the last one
+    Map busyMs = new HashMap();    // executor id -> Long, all tasks
+  }
+
+  private final Map stages = new HashMap(); // stage id -> Stage
+
+  /** Notes a stage of a batch; one whose output several jobs of the batch read is in each of them. */
+  public void add(String runId, long batch, StageInfo info) {
+    Stage known = find(info.stageId());
+    if (known != null && known.runId.equals(runId)) return;
+    Stage stage = new Stage();
+    stage.runId = runId;
+    stage.batch = batch;
+    stage.tasks = info.numTasks();
+    stage.readsShuffle = !info.parentIds().isEmpty();
+    stages.put(Integer.valueOf(info.stageId()), stage);
+  }
+
+  /** From here on the tasks of a stage wait for a core: that is no time of the driver's. */
+  public void submit(StageInfo info) {
+    Stage stage = find(info.stageId());
+    if (stage == null || info.submissionTime().isEmpty()) return;
+    stage.firstMs = Math.min(stage.firstMs, ((Long) info.submissionTime().get()).longValue());
+  }
+
+  /** The stage with this id; null if it belongs to no batch that runs. */
+  public Stage find(int stageId) {
+    return (Stage) stages.get(Integer.valueOf(stageId));
+  }
+
+  /** Adds a task that ended well; returns its run time in milliseconds. */
+  public static long addTask(Stage stage, TaskInfo task, TaskMetrics metrics) {
+    long busyMs = metrics.executorRunTime() + metrics.executorDeserializeTime();
+    Long before = (Long) stage.busyMs.get(task.executorId());
+    stage.busyMs.put(
+        task.executorId(), Long.valueOf(busyMs + (before == null ? 0L : before.longValue())));
+    stage.longestMs = Math.max(stage.longestMs, busyMs);
+    stage.firstMs = Math.min(stage.firstMs, task.launchTime());
+    stage.lastMs = Math.max(stage.lastMs, task.finishTime());
+    return busyMs;
+  }
+
+  /** Whether no batch runs. */
+  public boolean isEmpty() {
+    return stages.isEmpty();
+  }
+
+  /** Forgets the stages of a query up to a batch. */
+  public void forget(String runId, long lastBatch) {
+    Iterator it = stages.values().iterator();
+    while (it.hasNext()) {
+      Stage stage = (Stage) it.next();
+      if (stage.runId.equals(runId) && stage.batch <= lastBatch) it.remove();
+    }
+  }
+
+  /** The stages of a batch that ran, as JSON; those whose output was there already did not. */
+  public String toJson(String runId, long batch) {
+    StringBuilder json = new StringBuilder();
+    Iterator it = stages.values().iterator();
+    while (it.hasNext()) {
+      Stage stage = (Stage) it.next();
+      if (!stage.runId.equals(runId) || stage.batch != batch || stage.busyMs.isEmpty()) continue;
+      if (json.length() > 0) json.append(',');
+      String kind = stage.stateful ? "stateful" : stage.readsShuffle ? "sink" : "source";
+      json.append("[\"").append(kind).append("\",").append(stage.tasks).append(',')
+          .append(stage.longestMs).append(',').append(stage.firstMs).append(',')
+          .append(stage.lastMs).append(",{");
+      Iterator each = stage.busyMs.entrySet().iterator();
+      while (each.hasNext()) {
+        Map.Entry entry = (Map.Entry) each.next();
+        json.append(StatefulOperators.quote((String) entry.getKey())).append(':')
+            .append(entry.getValue());
+        if (each.hasNext()) json.append(',');
+      }
+      json.append("}]");
+    }
+    return json.toString();
+  }
+}
