@@ -181,6 +181,7 @@ class Story:
         last = {task.partition: task for task in tasks}
         expected[series("partitions", **labels)] = len(last)
         expected[series("partitions_hidden", **labels)] = 0
+        expected |= work_samples("operator", tasks, labels)
         for partition, newest in last.items():
             one = labels | {"partition": partition}
             mine = [task for task in tasks if task.partition == partition]

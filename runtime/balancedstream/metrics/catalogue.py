@@ -121,6 +121,17 @@ METRICS = {
     "partitions_hidden": Series(
         _OPERATOR, "State partitions without series of their own, beyond the limit on series."
     ),
+    "operator_busy_seconds_total": Series(
+        _OPERATOR,
+        "Run time of all tasks of the operator, restoring of state included; shown or not, "
+        "wherever they ran.",
+    ),
+    "operator_state_restore_seconds_total": Series(
+        _OPERATOR, "The part of the operator's busy seconds spent on restoring state."
+    ),
+    "operator_records_total": Series(
+        _OPERATOR, "Rows that all tasks of the operator read from the shuffle."
+    ),
     "executor_busy_seconds_total": Series(
         _EXECUTOR,
         "Run time of the operator's tasks on a live executor, restoring of state included.",

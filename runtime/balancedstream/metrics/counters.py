@@ -58,7 +58,7 @@ class Application:
 
 @dataclass(slots=True)
 class Work:
-    """Sums over the tasks of a partition, or of an operator on an executor."""
+    """Sums over the tasks of a partition, or of an operator, on one executor or on all."""
 
     busy_s: float = 0.0
     restore_s: float = 0.0
@@ -99,6 +99,7 @@ class Operator:
 
     Attributes:
         partitions: every one that has run so far.
+        work: all of it so far, wherever it ran.
         executors: work on each live executor.
         decisions: how many of each kind.
         balance: the last imbalance and its bound.
@@ -107,6 +108,7 @@ class Operator:
     """
 
     partitions: dict[int, Partition] = field(default_factory=dict)
+    work: Work = field(default_factory=Work)
     executors: dict[str, Work] = field(default_factory=dict)
     decisions: Counter[str] = field(default_factory=lambda: Counter(_NO_DECISIONS))
     balance: tuple[float, float] | None = None
@@ -122,6 +124,7 @@ class Operator:
         partition.executor = task.executor
         partition.state_bytes = task.state_bytes
         partition.work.add(task)
+        self.work.add(task)
         self.executors.setdefault(task.executor, Work()).add(task)
 
 

@@ -34,7 +34,7 @@ class Page:
         self._values[name].append((labels, value))
 
     def add_work(self, of: str, work: Work, *labels: str) -> None:
-        """Adds the three values of a partition's or an executor's work."""
+        """Adds the three values of the work of a partition, an executor or an operator."""
         self.add(f"{of}_busy_seconds_total", work.busy_s, *labels)
         self.add(f"{of}_state_restore_seconds_total", work.restore_s, *labels)
         self.add(f"{of}_records_total", work.records, *labels)
@@ -151,6 +151,7 @@ def write_operator(
         page.add("partition_executor_info", 1, *one, partition.executor)
     page.add("partitions", len(operator.partitions), *labels)
     page.add("partitions_hidden", hidden, *labels)
+    page.add_work("operator", operator.work, *labels)
     for executor in executors:
         page.add_work("executor", operator.executors.get(executor, Work()), *labels, executor)
         page.add("executor_state_bytes", state_bytes[executor], *labels, executor)

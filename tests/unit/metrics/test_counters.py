@@ -37,6 +37,17 @@ def test_beyond_the_limit_the_hottest_partitions_are_shown_and_the_others_counte
     assert samples[series("partitions_hidden", query="q", operator=0)] == 7
     busy_s = select(samples, "executor_busy_seconds_total")
     assert sum(busy_s.values()) == sum(range(10)), "the sums per executor cover all"
+    assert select(samples, "operator_busy_seconds_total") == {("0", "q"): sum(range(10))}
+
+
+def test_the_work_of_an_operator_is_counted_on_where_an_executor_drains_or_is_lost() -> None:
+    exporter = Exporter(max_partition_series=0)
+    for executors in ({"0": 1, "1": 1}, {"1": 1}, {"1": 1}):
+        exporter.on_batch(batch_of(), [task_of(0, "0"), task_of(1, "1")], executors)
+    samples = collect(exporter)
+    assert select(samples, "executor_busy_seconds_total") == {("1", "0", "q"): 3.0}
+    assert select(samples, "operator_busy_seconds_total") == {("0", "q"): 6.0}
+    assert select(samples, "operator_records_total") == {("0", "q"): 60}
 
 
 def test_up_to_the_limit_all_partitions_are_shown() -> None:
@@ -137,7 +148,7 @@ def test_the_number_of_series_keeps_to_its_documented_bound(
         queries = len(select(samples, "batches_total"))
         operators = len(partitions)
         others = [labels for _, labels in samples if "partition" not in dict(labels)]
-        fixed = 10 + len(executors) + 27 * queries + 9 * operators
+        fixed = 10 + len(executors) + 27 * queries + 12 * operators
         assert len(others) <= fixed + 5 * operators * len(executors)
         assert len(samples) - len(others) <= limit
         shown = Counter(key[::-1] for key in select(samples, "partition_state_bytes"))
