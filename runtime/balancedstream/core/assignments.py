@@ -16,6 +16,7 @@ import math
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from types import MappingProxyType
 from typing import NamedTuple
 
 from balancedstream.core.hotspots import (
@@ -139,17 +140,20 @@ class _Problem:
         loads: busy seconds of every partition.
         placement: executor of every partition, all of them live.
         executors: live executors, id to cores.
+        base_s: busy seconds of every executor beside `loads`, which stay where they are.
     """
 
     keys: Mapping[str, KeyLoad]
     loads: Mapping[int, float]
     placement: Mapping[int, str]
     executors: Mapping[str, int]
+    base_s: Mapping[str, float]
 
     @property
     def mean_s(self) -> float:
         """Mean busy seconds of a core."""
-        return sum(self.loads.values()) / sum(self.executors.values())
+        work_s = sum(self.loads.values()) + sum(self.base_s.values())
+        return work_s / sum(self.executors.values())
 
     @property
     def limit_s(self) -> float:
@@ -181,7 +185,7 @@ class _Problem:
 
         This is an optimistic estimate of how long the tasks of a batch take.
         """
-        busy_s = dict.fromkeys(self.executors, 0.0)
+        busy_s = dict(self.base_s)
         for partition, load_s in loads.items():
             busy_s[placement[partition]] += load_s
         hottest_s = max(busy_s[executor] / cores for executor, cores in self.executors.items())
@@ -199,7 +203,7 @@ class _Problem:
         for entry in movable:
             rest_s[entry.partition] = max(0.0, rest_s[entry.partition] - entry.busy_s)
         apart = dict(enumerate([*rest_s.values(), *(entry.busy_s for entry in movable)]))
-        spread = measure_imbalance(apart, {}, self.executors).bound
+        spread = measure_imbalance(apart, {}, self.executors, self.base_s).bound
         heaviest_s = max((entry.busy_s for entry in movable), default=0.0)
         lightest_rest_s = min(rest_s.values(), default=0.0)
         return max(
@@ -219,6 +223,7 @@ def assign(
     *,
     state_bytes: Mapping[int, int] | None = None,
     move_cost_s: Mapping[int, float] | None = None,
+    base_s: Mapping[str, float] = MappingProxyType({}),
 ) -> AssignmentDecision:
     """Find the key moves that bring the imbalance close to its bound, or the reason to make none.
 
@@ -242,6 +247,7 @@ def assign(
         policy: the thresholds.
         state_bytes: size of each partition's state, as for `diminish`.
         move_cost_s: seconds to restore each partition's state, as for `diminish`.
+        base_s: busy seconds of each executor that stay where they are, as for `diminish`.
 
     Returns:
         The decision.
@@ -258,8 +264,8 @@ def assign(
     >>> decision.reason
     '1 key move: imbalance 1.75 → 1.00 (bound 1.00), placement alone would leave 1.75'
     """
-    placed = _after(placement, place_orphans(loads, placement, executors))
-    problem = _set_up(keys, loads, placed, executors)
+    placed = _after(placement, place_orphans(loads, placement, executors, base_s))
+    problem = _set_up(keys, loads, placed, executors, base_s)
 
     def level(moves: Sequence[KeyMove], policy: BalancePolicy) -> _Outcome:
         """The placement for the loads after some key moves."""
@@ -271,6 +277,7 @@ def assign(
             policy,
             state_bytes=state_bytes,
             move_cost_s=move_cost_s,
+            base_s=base_s,
         )
         then = _after(placement, balance.moves)
         return _Outcome(moves, balance, then, problem.peak_s(changed, then))
@@ -379,7 +386,7 @@ def _part(problem: _Problem, policy: BalancePolicy, aim_s: float) -> list[KeyMov
     first n of the moves are a sensible assignment for any n.
     """
     load_s = dict(problem.loads)
-    busy_s = dict.fromkeys(sorted(problem.executors), 0.0)
+    busy_s = dict(problem.base_s)
     held: defaultdict[str, list[int]] = defaultdict(list)
     for partition, executor in problem.placement.items():
         busy_s[executor] += load_s[partition]
@@ -490,6 +497,7 @@ def _set_up(
     loads: Mapping[int, float],
     placement: Mapping[int, str],
     executors: Mapping[str, int],
+    base_s: Mapping[str, float],
 ) -> _Problem:
     """Check the keys, and scale those of a partition that cost more than it does."""
     loads = {partition: loads.get(partition, 0.0) for partition in placement}
@@ -512,4 +520,5 @@ def _set_up(
         claimed, load_s = math.fsum(claimed_s[entry.partition]), loads[entry.partition]
         if claimed > load_s:
             entries[key] = replace(entry, busy_s=entry.busy_s * load_s / claimed)
-    return _Problem(dict(sorted(entries.items())), loads, placement, executors)
+    stays_s = {executor: base_s.get(executor, 0.0) for executor in sorted(executors)}
+    return _Problem(dict(sorted(entries.items())), loads, placement, executors, stays_s)

@@ -7,6 +7,9 @@ current placement and relieves the hottest executor, step by step: it moves one 
 on the coldest executor or, if none fits, exchanges a few partitions with a cold executor. Each
 exchange leaves both executors below the previous peak, so the search ends, and a second call on its
 result finds nothing to do.
+
+An executor may have a base load: work that counts but cannot move, because the partitions behind it
+are not known one by one.
 """
 
 from __future__ import annotations
@@ -163,6 +166,7 @@ def diminish(
     *,
     state_bytes: Mapping[int, int] | None = None,
     move_cost_s: Mapping[int, float] | None = None,
+    base_s: Mapping[str, float] = MappingProxyType({}),
 ) -> BalanceDecision:
     """Find the moves that relieve the hottest executors, or the reason to make none.
 
@@ -186,6 +190,7 @@ def diminish(
         state_bytes: size of each partition's state; of moves with the same effect, the one with the
             lightest state wins.
         move_cost_s: seconds to restore each partition's state once; free if left out.
+        base_s: busy seconds a batch of each executor that stay where they are, beside `loads`.
 
     Returns:
         The decision.
@@ -200,22 +205,31 @@ def diminish(
     >>> decision.reason
     '1 move: imbalance 1.75 → 1.00 (bound 1.00)'
     """
-    groups = _weigh(loads, placement, state_bytes or {}, move_cost_s or {}, policy.horizon_batches)
+    heaviest_s = _heaviest(loads, base_s, executors)
+    groups = _weigh(
+        loads,
+        placement,
+        heaviest_s,
+        state_bytes=state_bytes or {},
+        move_cost_s=move_cost_s or {},
+        horizon_batches=policy.horizon_batches,
+    )
+    base = _weigh_base(base_s, executors, heaviest_s)
     held, orphans = _hold(groups, placement, executors)
-    before = _Layout(held, executors).imbalance
-    homes = _place(orphans, held, executors)
-    bound = _bound(groups, executors)
-    unit_s = max(loads.values(), default=0.0) / _HEAVIEST
-    relief = _find_relief(_Layout(held, executors), bound, policy, frozenset(homes), unit_s)
+    before = _Layout(held, executors, base).imbalance
+    homes = _place(orphans, held, executors, base)
+    bound = _bound(groups, executors, base)
+    unit_s = heaviest_s / _HEAVIEST
+    relief = _find_relief(_Layout(held, executors, base), bound, policy, frozenset(homes), unit_s)
     for step in relief.steps:
         homes |= step.targets
     moves = _list_moves(homes, placement)
     remarks = [relief.remark] if relief.remark else []
     if orphans:
         remarks.insert(0, f"partitions without a live executor: {len(orphans)}")
-    unsplittable = _unsplittable(groups, executors)
+    unsplittable = _unsplittable(groups, executors, base)
     if unsplittable is not None:
-        remarks.append(_describe(unsplittable, groups, executors))
+        remarks.append(_describe(unsplittable, groups, executors, base))
     headline = "no change: "
     if moves:
         headline = (
@@ -233,7 +247,10 @@ def diminish(
 
 
 def measure_imbalance(
-    loads: Mapping[int, float], placement: Mapping[int, str], executors: Mapping[str, int]
+    loads: Mapping[int, float],
+    placement: Mapping[int, str],
+    executors: Mapping[str, int],
+    base_s: Mapping[str, float] = MappingProxyType({}),
 ) -> ImbalanceMeasurement:
     """Measure how uneven a placement is; nothing is decided.
 
@@ -241,6 +258,7 @@ def measure_imbalance(
         loads: busy seconds a batch, per partition; a partition that is only placed counts as 0.
         placement: id of the executor that runs each partition.
         executors: live executors, id to cores.
+        base_s: as for `diminish`.
 
     Raises:
         InvalidInputError: as `diminish`.
@@ -248,13 +266,20 @@ def measure_imbalance(
     >>> measure_imbalance({0: 4.0, 1: 3.0, 2: 1.0}, {0: "a", 1: "a", 2: "b"}, {"a": 1, "b": 1})
     ImbalanceMeasurement(imbalance=1.75, bound=1.0)
     """
-    groups = _weigh(loads, placement)
+    heaviest_s = _heaviest(loads, base_s, executors)
+    groups = _weigh(loads, placement, heaviest_s)
+    base = _weigh_base(base_s, executors, heaviest_s)
     held, _ = _hold(groups, placement, executors)
-    return ImbalanceMeasurement(_Layout(held, executors).imbalance, _bound(groups, executors))
+    return ImbalanceMeasurement(
+        _Layout(held, executors, base).imbalance, _bound(groups, executors, base)
+    )
 
 
 def place_orphans(
-    loads: Mapping[int, float], placement: Mapping[int, str], executors: Mapping[str, int]
+    loads: Mapping[int, float],
+    placement: Mapping[int, str],
+    executors: Mapping[str, int],
+    base_s: Mapping[str, float] = MappingProxyType({}),
 ) -> tuple[Move, ...]:
     """Give an executor to the partitions that have no live one; the others stay.
 
@@ -264,6 +289,7 @@ def place_orphans(
         loads: busy seconds a batch, per partition; a partition that is only placed counts as 0.
         placement: id of the executor that runs each partition, which may be gone.
         executors: live executors, id to cores.
+        base_s: as for `diminish`.
 
     Returns:
         A move for each partition without a live executor.
@@ -274,8 +300,10 @@ def place_orphans(
     >>> place_orphans({0: 4.0, 1: 1.0}, {0: "gone", 1: "a"}, {"a": 1, "b": 1})
     (Move(partition=0, source='gone', target='b'),)
     """
-    held, orphans = _hold(_weigh(loads, placement), placement, executors)
-    return _list_moves(_place(orphans, held, executors), placement)
+    heaviest_s = _heaviest(loads, base_s, executors)
+    held, orphans = _hold(_weigh(loads, placement, heaviest_s), placement, executors)
+    base = _weigh_base(base_s, executors, heaviest_s)
+    return _list_moves(_place(orphans, held, executors, base), placement)
 
 
 def _hold(
@@ -304,12 +332,18 @@ class _Layout:
     Partitions without load are left out, because moving them gains nothing.
     """
 
-    def __init__(self, held: Mapping[str, Sequence[_Group]], cores: Mapping[str, int]) -> None:
+    def __init__(
+        self,
+        held: Mapping[str, Sequence[_Group]],
+        cores: Mapping[str, int],
+        base: Mapping[str, int],
+    ) -> None:
         self.cores = cores
+        self.base = base
         self.held = {e: sorted(group for group in held[e] if group.weight) for e in held}
         self.home = {group.partitions[0]: e for e in held for group in self.held[e]}
         self.single = {group.partitions[0]: group for e in held for group in self.held[e]}
-        self.busy = {e: sum(group.weight for group in held[e]) for e in held}
+        self.busy = {e: base[e] + sum(group.weight for group in held[e]) for e in held}
         self.ladder = sorted((self.busy[e] / cores[e], e) for e in held)
         self.mean = sum(self.busy.values()) / sum(cores.values())
         self._groups: dict[str, dict[int, list[_Group]]] = defaultdict(dict)
@@ -557,7 +591,7 @@ def _rearrangement(layout: _Layout) -> dict[int, str] | None:
     if max(len(layout.home), len(layout.cores)) > _FEW:
         return None
     limit = layout.peak * (1 - RESOLUTION)
-    room = {executor: math.floor(limit * layout.cores[executor]) for executor in layout.held}
+    room = {e: math.floor(limit * layout.cores[e]) - layout.base[e] for e in layout.held}
     heaviest_first = sorted(layout.single.values(), reverse=True)
     homes = _fit(heaviest_first, room, layout, iter(range(_TRIES)))
     if homes is None:
@@ -592,7 +626,10 @@ def _fit(
 
 
 def _place(
-    orphans: Sequence[_Group], held: Mapping[str, list[_Group]], cores: Mapping[str, int]
+    orphans: Sequence[_Group],
+    held: Mapping[str, list[_Group]],
+    cores: Mapping[str, int],
+    base: Mapping[str, int],
 ) -> dict[int, str]:
     """Add orphans to `held`, heaviest first, each where it adds least to the busy time: greedy LPT.
 
@@ -600,7 +637,7 @@ def _place(
     """
     alike: dict[int, list[tuple[int, int, str]]] = defaultdict(list)
     for executor, groups in held.items():
-        busy = sum(group.weight for group in groups)
+        busy = base[executor] + sum(group.weight for group in groups)
         alike[cores[executor]].append((busy, len(groups), executor))
     for heap in alike.values():
         heapq.heapify(heap)
@@ -617,22 +654,29 @@ def _place(
     return homes
 
 
-def _bound(groups: Mapping[int, _Group], executors: Mapping[str, int]) -> float:
+def _bound(
+    groups: Mapping[int, _Group], executors: Mapping[str, int], base: Mapping[str, int]
+) -> float:
     """A lower bound on the imbalance of any placement: the highest of these bounds.
 
-    - The mean, and the k heaviest partitions spread over the k biggest executors.
+    - The mean, the highest base load, and the heaviest partition where it adds least to one.
+    - The k heaviest partitions spread over the k biggest executors. This bound and the next ones
+      hold without the base load, so they hold with it.
     - Each of the k heaviest has an executor to itself, and the others share the rest; or one of the
       k shares its executor with at least the lightest partition.
     - Pigeonhole: if there is one partition more than each core's share allows, some executor takes
       one more, even if all those partitions are the lightest.
     """
     weights = sorted((group.weight for group in groups.values()), reverse=True)
-    if not any(weights):
-        return 1.0
     cores = sorted(executors.values(), reverse=True)
     biggest, total = cores[0], sum(cores)
     sums = [0, *accumulate(weights)]
-    least = sums[-1] / total
+    work = sums[-1] + sum(base.values())
+    if not work:
+        return 1.0
+    top = weights[0] if weights else 0
+    on_top = min((base[e] + top) / count for e, count in executors.items())
+    least = max(work / total, on_top, *(base[e] / count for e, count in executors.items()))
     for busy, width in zip(sums[1:], accumulate(cores), strict=False):
         least = max(least, busy / width)
     for k, narrowest in enumerate(accumulate(reversed(cores)), 1):
@@ -649,26 +693,38 @@ def _bound(groups: Mapping[int, _Group], executors: Mapping[str, int]) -> float:
             break
         fullest = ((sums[heaviest] - sums[heaviest - most[kind] - 1]) / kind for kind in kinds)
         least = max(least, min(fullest))
-    return least * total / sums[-1]
+    return least * total / work
 
 
-def _unsplittable(groups: Mapping[int, _Group], executors: Mapping[str, int]) -> int | None:
+def _unsplittable(
+    groups: Mapping[int, _Group], executors: Mapping[str, int], base: Mapping[str, int]
+) -> int | None:
     """The heaviest partition, if it exceeds the mean even alone on the biggest executor."""
     if not groups:
         return None
     heaviest = max(groups.values(), key=lambda group: (group.weight, -group.partitions[0]))
-    mean = sum(group.weight for group in groups.values()) / sum(executors.values())
+    mean = _add_up(groups, base) / sum(executors.values())
     alone = heaviest.weight / max(executors.values())
     return heaviest.partitions[0] if alone > mean * (1 + ROUNDING) else None
 
 
-def _describe(partition: int, groups: Mapping[int, _Group], executors: Mapping[str, int]) -> str:
-    share = groups[partition].weight / sum(group.weight for group in groups.values())
+def _describe(
+    partition: int,
+    groups: Mapping[int, _Group],
+    executors: Mapping[str, int],
+    base: Mapping[str, int],
+) -> str:
+    share = groups[partition].weight / _add_up(groups, base)
     alone = share * sum(executors.values()) / max(executors.values())
     return (
         f"partition {partition} alone carries {100 * share:.0f} % of the busy time, "
         f"{alone:.2f} x the mean of an executor, and no placement can split it"
     )
+
+
+def _add_up(groups: Mapping[int, _Group], base: Mapping[str, int]) -> int:
+    """All work, in units of `weight`."""
+    return sum(group.weight for group in groups.values()) + sum(base.values())
 
 
 def say_count(number: int, noun: str, plural: str = "") -> str:
@@ -683,6 +739,8 @@ def say_count(number: int, noun: str, plural: str = "") -> str:
 def _weigh(
     loads: Mapping[int, float],
     placement: Mapping[int, str],
+    heaviest_s: float,
+    *,
     state_bytes: Mapping[int, int] = MappingProxyType({}),
     move_cost_s: Mapping[int, float] = MappingProxyType({}),
     horizon_batches: int = 1,
@@ -699,7 +757,6 @@ def _weigh(
                     f"{field}: partition {partition} must be 0 or more and finite, not {value}"
                 )
                 raise InvalidInputError(message)
-    heaviest_s = max(loads.values(), default=0.0)
     groups = {}
     for partition in sorted(loads.keys() | placement.keys()):
         busy_s = loads.get(partition, 0.0)
@@ -712,6 +769,28 @@ def _weigh(
             partitions=(partition,),
         )
     return groups
+
+
+def _heaviest(
+    loads: Mapping[int, float], base_s: Mapping[str, float], executors: Mapping[str, int]
+) -> float:
+    """The highest of all loads, which sets the unit of whole numbers."""
+    stays_s = (base_s.get(executor, 0.0) for executor in executors)
+    return max((0.0, *loads.values(), *stays_s))
+
+
+def _weigh_base(
+    base_s: Mapping[str, float], executors: Mapping[str, int], heaviest_s: float
+) -> dict[str, int]:
+    """The base load of each live executor, as a whole number."""
+    for executor, value in base_s.items():
+        if not 0 <= value < math.inf:
+            message = f"base_s: executor {executor!r} must be 0 or more and finite, not {value}"
+            raise InvalidInputError(message)
+    found = {executor: base_s.get(executor, 0.0) for executor in executors}
+    return {
+        e: round(busy_s / heaviest_s * _HEAVIEST) if busy_s else 0 for e, busy_s in found.items()
+    }
 
 
 def _check_executors(executors: Mapping[str, int]) -> None:

@@ -155,3 +155,22 @@ def test_what_placement_refuses_is_refused() -> None:
         assign([], {0: -1.0}, {0: "a"}, {"a": 1})
     with pytest.raises(InvalidInputError, match="executors"):
         assign([], {0: 1.0}, {0: "a"}, {})
+
+
+def test_a_key_does_not_go_where_other_work_makes_an_executor_hot() -> None:
+    keys = [KeyLoad("de", 0, 4.0), KeyLoad("fr", 0, 3.0)]
+    loads, placement = {0: 7.0, 1: 0.5, 2: 0.6}, {0: "a", 1: "b", 2: "c"}
+    executors = {"a": 1, "b": 1, "c": 1}
+    assert assign(keys, loads, placement, executors).moves == (KeyMove("fr", 0, 1),)
+    decision = assign(keys, loads, placement, executors, base_s={"b": 4.0})
+    assert decision.moves == (KeyMove("fr", 0, 2),)
+    mean_s = (sum(loads.values()) + 4.0) / 3
+    assert decision.imbalance_before == pytest.approx(7.0 / mean_s)
+    assert decision.imbalance_after == pytest.approx(4.1 / mean_s), "partition 1 leaves b, too"
+    assert decision.bound <= decision.imbalance_after
+
+
+def test_where_no_partition_is_known_other_work_alone_is_measured() -> None:
+    decision = assign([], {}, {}, {"a": 1, "b": 1}, base_s={"a": 3.0, "b": 1.0})
+    assert (decision.moves, decision.balance.moves) == ((), ())
+    assert (decision.imbalance_before, decision.bound) == pytest.approx((1.5, 1.5))
