@@ -16,7 +16,13 @@ from balancedstream.core.assignments import (
 )
 from balancedstream.core.hotspots import BalanceDecision, diminish
 from balancedstream.core.loads import OperatorLoad, measure, prune
-from balancedstream.core.observations import BatchSample, KeySample, StageSample, TaskSample
+from balancedstream.core.observations import (
+    BatchSample,
+    HiddenSample,
+    KeySample,
+    StageSample,
+    TaskSample,
+)
 from balancedstream.core.policy import Policy
 from balancedstream.core.restoring import RestoreCost
 from balancedstream.core.scaling import ScaleOut, ScalingDecision
@@ -51,6 +57,7 @@ class Observation:
             cannot move.
         stages: all tasks of the batches in the measuring window, by kind of stage, any order.
         idle_s: query to the time at which Spark last said that it waits for data.
+        hidden: samples of the partitions that have none in `tasks`, any order; none if all have.
     """
 
     now_s: float
@@ -65,6 +72,7 @@ class Observation:
     stages: tuple[StageSample, ...] = ()
     last_scale_out: ScaleOut | None = None
     idle_s: Mapping[str, float] = field(default_factory=dict)
+    hidden: tuple[HiddenSample, ...] = ()
 
     @property
     def asked(self) -> int:
@@ -145,7 +153,13 @@ def decide(observation: Observation, policy: Policy) -> Decision:
     >>> decision.balance["q", 0].reason
     '2 moves: imbalance 2.00 → 1.00 (bound 1.00)'
     """
-    loads = measure(observation.tasks, observation.executors, policy.window, observation.now_s)
+    loads = measure(
+        observation.tasks,
+        observation.executors,
+        policy.window,
+        observation.now_s,
+        observation.hidden,
+    )
     balance: dict[tuple[str, int], BalanceDecision] = {}
     keys: dict[tuple[str, int], AssignmentDecision] = {}
     key_loads: dict[tuple[str, int], Sequence[KeyLoad]] = {}
@@ -156,9 +170,9 @@ def decide(observation: Observation, policy: Policy) -> Decision:
         }
         samples = [k for k in observation.keys if (k.query, k.operator) == operator]
         if samples:
-            key_loads[operator] = measure_keys(
-                samples, load.batches, observation.restore_cost.key_s
-            )
+            found = measure_keys(samples, load.batches, observation.restore_cost.key_s)
+            # Of a hidden partition nobody knows what it would cost without the key.
+            key_loads[operator] = [key for key in found if key.partition in load.busy_s]
             keys[operator] = assign(
                 key_loads[operator],
                 load.busy_s,
@@ -167,6 +181,7 @@ def decide(observation: Observation, policy: Policy) -> Decision:
                 policy.balance,
                 state_bytes=load.state_bytes,
                 move_cost_s=move_cost_s,
+                base_s=load.hidden_busy_s,
             )
             balance[operator] = keys[operator].balance
         else:
@@ -177,6 +192,7 @@ def decide(observation: Observation, policy: Policy) -> Decision:
                 policy.balance,
                 state_bytes=load.state_bytes,
                 move_cost_s=move_cost_s,
+                base_s=load.hidden_busy_s,
             )
     scaling = decide_scaling(
         observation.batches,
@@ -194,7 +210,16 @@ def decide(observation: Observation, policy: Policy) -> Decision:
     return Decision(loads, balance, scaling, keys, key_loads)
 
 
-_Record = TypeVar("_Record", TaskSample, BatchSample, KeySample, StageSample, RestoreCost, ScaleOut)
+_Record = TypeVar(
+    "_Record",
+    TaskSample,
+    HiddenSample,
+    BatchSample,
+    KeySample,
+    StageSample,
+    RestoreCost,
+    ScaleOut,
+)
 
 
 def parse_observation(text: str) -> Observation:
@@ -227,6 +252,7 @@ def parse_observation(text: str) -> Observation:
     content["stages"] = _parse_each(StageSample, content.get("stages", []), "stages")
     if content.get("last_scale_out") is not None:
         content["last_scale_out"] = _parse(ScaleOut, content["last_scale_out"], "last_scale_out")
+    content["hidden"] = _parse_each(HiddenSample, content.get("hidden", []), "hidden")
     if "restore_cost" in content:
         content["restore_cost"] = _parse(RestoreCost, content["restore_cost"], "restore_cost")
     executors = content["executors"]

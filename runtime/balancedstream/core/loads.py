@@ -4,19 +4,20 @@ The paper states that load is measured over time windows without the user's help
 own design: the mean busy time of a partition over the last few micro-batches that are recent
 enough. A window of several batches also dilutes the first batch of a new executor, which includes a
 cold JVM and the start of its Python workers.
+
+Of an application with very many partitions, only some are measured one by one. The work of the
+others is known as a sum for each executor, and counts as a load that stays where it is.
 """
 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TypeVar
 
-from balancedstream.core.observations import StageSample, TaskSample
+from balancedstream.core.observations import HiddenSample, StageSample, TaskSample
 from balancedstream.core.policy import WindowPolicy
-
-_Sample = TypeVar("_Sample", TaskSample, StageSample)
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,9 +32,12 @@ class OperatorLoad:
         placement: partition to the executor that ran it last. If that executor is gone, the
             partition has a load but no live executor.
         executor_busy_s: every live executor to the sum of `busy_s` over the partitions that it ran
-            last; 0.0 if it ran none. Partitions of lost executors are in no sum.
-        hidden_busy_s: executor to the mean busy seconds per batch of the partitions on it that are
-            not measured one by one; empty if all are.
+            last, plus its hidden ones; 0.0 if it ran none. Partitions of lost executors are in no
+            sum.
+        hidden_busy_s: every live executor to the mean busy seconds per batch of the partitions on
+            it that are not measured one by one; empty if all are. What such partitions did on
+            executors that are gone is shared out among the live ones.
+        hidden_state_bytes: live executor to the size of their state.
     """
 
     batches: tuple[int, ...]
@@ -43,6 +47,10 @@ class OperatorLoad:
     placement: dict[int, str]
     executor_busy_s: dict[str, float]
     hidden_busy_s: dict[str, float] = field(default_factory=dict)
+    hidden_state_bytes: dict[str, int] = field(default_factory=dict)
+
+
+_Sample = TypeVar("_Sample", bound=TaskSample | HiddenSample | StageSample)
 
 
 def measure(
@@ -50,6 +58,7 @@ def measure(
     executors: Mapping[str, int],
     policy: WindowPolicy,
     now_s: float,
+    hidden: Iterable[HiddenSample] = (),
 ) -> dict[tuple[str, int], OperatorLoad]:
     """Measure the load of every partition over the window.
 
@@ -58,11 +67,17 @@ def measure(
     several samples of it, and the last to finish counts. The time to restore state does not count:
     a move caused it, and balancing would chase its own moves.
 
+    Where partitions are hidden, a missing sample was not lost: the sums of the hidden ones contain
+    it. A partition is then measured one by one if the newest batch has a sample of it. For batches
+    without one, its mean is taken out of the sum, so that all work counts once, also while other
+    partitions become hidden.
+
     Args:
         samples: tasks in any order; some may be late, repeated or outdated.
         executors: live executors, id to cores.
         policy: number and age of the batches in the window.
         now_s: clock of the samples' `finished_s`.
+        hidden: what the partitions without a sample did, any order; none if there are none.
 
     Returns:
         (query, operator) to its load; an operator without a sample in the window is left out.
@@ -80,12 +95,42 @@ def measure(
     {0: 'a', 1: 'b'}
     >>> load.executor_busy_s
     {'a': 2.0, 'c': 0.0}
+    >>> rest = HiddenSample("q", 0, 8, "a", work_s=6.0, state_bytes=5, finished_s=105.0)
+    >>> measure(tasks, {"a": 1, "c": 1}, WindowPolicy(), now_s=106.0, hidden=[rest])["q", 0]
+    ... # doctest: +NORMALIZE_WHITESPACE
+    OperatorLoad(batches=(7, 8), busy_s={0: 2.0, 1: 1.0}, records={0: 20.0, 1: 5.0},
+        state_bytes={0: 8, 1: 2}, placement={0: 'a', 1: 'b'},
+        executor_busy_s={'a': 5.0, 'c': 0.0}, hidden_busy_s={'a': 3.0, 'c': 0.0},
+        hidden_state_bytes={'a': 5})
     """
+    tasks, rests = list(samples), list(hidden)
+    window = _find_window([*tasks, *rests], policy, now_s)
     by_partition: dict[tuple[str, int], dict[int, list[TaskSample]]] = {}
-    for task in _last_attempts(_in_window(samples, policy, now_s)):
+    for task in _last_attempts(_in_window(tasks, window)):
         operator = by_partition.setdefault((task.query, task.operator), defaultdict(list))
         operator[task.partition].append(task)
-    return {key: _operator_load(by_partition[key], executors) for key in sorted(by_partition)}
+    by_executor: dict[tuple[str, int], dict[tuple[str, int], HiddenSample]] = defaultdict(dict)
+    for rest in sorted(_in_window(rests, window), key=lambda rest: (rest.finished_s, rest.work_s)):
+        by_executor[rest.query, rest.operator][rest.executor, rest.batch] = rest
+    return {
+        key: _operator_load(
+            by_partition.get(key, {}), list(by_executor.get(key, {}).values()), executors
+        )
+        for key in sorted(by_partition.keys() | by_executor.keys())
+    }
+
+
+def share_out(work_s: float, shares: Mapping[str, float]) -> dict[str, float]:
+    """Share out work in proportion; equally if no share is above 0.
+
+    >>> share_out(6.0, {"a": 2.0, "b": 1.0, "c": -0.5})
+    {'a': 4.0, 'b': 2.0, 'c': 0.0}
+    """
+    positive = {executor: max(0.0, share) for executor, share in shares.items()}
+    total = sum(positive.values())
+    if not total:
+        return {executor: work_s / len(shares) for executor in shares}
+    return {executor: work_s * share / total for executor, share in positive.items()}
 
 
 def prune(samples: Iterable[_Sample], policy: WindowPolicy, now_s: float) -> list[_Sample]:
@@ -98,21 +143,43 @@ def prune(samples: Iterable[_Sample], policy: WindowPolicy, now_s: float) -> lis
     >>> prune([old, new], WindowPolicy(batches=1), now_s=3.0) == [new]
     True
     """
-    return _in_window(samples, policy, now_s)
+    tasks = list(samples)
+    return _in_window(tasks, _find_window(tasks, policy, now_s))
 
 
-def _in_window(samples: Iterable[_Sample], policy: WindowPolicy, now_s: float) -> list[_Sample]:
-    recent = [sample for sample in samples if sample.finished_s >= now_s - policy.window_s]
+@dataclass(frozen=True, slots=True)
+class _Window:
+    """From when samples count, and the batches of each query that do."""
+
+    since_s: float
+    batches: Mapping[str, set[int]]
+
+
+def _find_window(
+    samples: Iterable[TaskSample | HiddenSample | StageSample], policy: WindowPolicy, now_s: float
+) -> _Window:
+    since_s = now_s - policy.window_s
     finished_s: dict[str, dict[int, float]] = defaultdict(dict)
-    for sample in recent:
-        batches = finished_s[sample.query]
-        batches[sample.batch] = max(sample.finished_s, batches.get(sample.batch, sample.finished_s))
+    for task in samples:
+        if task.finished_s >= since_s:
+            batches = finished_s[task.query]
+            batches[task.batch] = max(task.finished_s, batches.get(task.batch, task.finished_s))
     # Ordered by time, not by number: a query that starts again counts its batches from 0.
-    window = {
-        query: set(sorted(batches, key=lambda n: (batches[n], n))[-policy.batches :])
-        for query, batches in finished_s.items()
-    }
-    return [sample for sample in recent if sample.batch in window[sample.query]]
+    return _Window(
+        since_s,
+        {
+            query: set(sorted(batches, key=lambda n: (batches[n], n))[-policy.batches :])
+            for query, batches in finished_s.items()
+        },
+    )
+
+
+def _in_window(samples: Iterable[_Sample], window: _Window) -> list[_Sample]:
+    return [
+        sample
+        for sample in samples
+        if sample.finished_s >= window.since_s and sample.batch in window.batches[sample.query]
+    ]
 
 
 def _last_attempts(samples: Iterable[TaskSample]) -> list[TaskSample]:
@@ -138,28 +205,77 @@ def _recency(task: TaskSample) -> tuple[float, int, str, float, int, int, float]
 
 
 def _operator_load(
-    by_partition: Mapping[int, list[TaskSample]], executors: Mapping[str, int]
+    by_partition: Mapping[int, list[TaskSample]],
+    hidden: Sequence[HiddenSample],
+    executors: Mapping[str, int],
 ) -> OperatorLoad:
     """Sum up one operator; `by_partition` is sorted by partition, each list oldest first."""
+    batches = _order_batches([*hidden, *(t for tasks in by_partition.values() for t in tasks)])
+    shown = by_partition
+    if hidden:
+        shown = {p: tasks for p, tasks in by_partition.items() if tasks[-1].batch == batches[-1]}
     busy_s = {
         partition: sum(task.work_s for task in tasks) / len(tasks)
-        for partition, tasks in by_partition.items()
+        for partition, tasks in shown.items()
     }
-    placement = {partition: tasks[-1].executor for partition, tasks in by_partition.items()}
-    executor_busy_s = dict.fromkeys(sorted(executors), 0.0)
+    placement = {partition: tasks[-1].executor for partition, tasks in shown.items()}
+    hidden_busy_s: dict[str, float] = {}
+    if hidden and executors:
+        done_s = _add_up_hidden(by_partition, busy_s, hidden)
+        mean_s = max(0.0, sum(done_s.values())) / len(batches)
+        hidden_busy_s = share_out(mean_s, {e: done_s.get(e, 0.0) for e in sorted(executors)})
+    executor_busy_s = {e: hidden_busy_s.get(e, 0.0) for e in sorted(executors)}
     for partition, executor in placement.items():
         if executor in executor_busy_s:
             executor_busy_s[executor] += busy_s[partition]
-    tasks = [task for tasks in by_partition.values() for task in tasks]
-    finished_s = {task.batch: task.finished_s for task in sorted(tasks, key=_recency)}
     return OperatorLoad(
-        batches=tuple(sorted(finished_s, key=lambda batch: (finished_s[batch], batch))),
+        batches=batches,
         busy_s=busy_s,
         records={
             partition: sum(task.records for task in tasks) / len(tasks)
-            for partition, tasks in by_partition.items()
+            for partition, tasks in shown.items()
         },
-        state_bytes={partition: tasks[-1].state_bytes for partition, tasks in by_partition.items()},
+        state_bytes={partition: tasks[-1].state_bytes for partition, tasks in shown.items()},
         placement=placement,
         executor_busy_s=executor_busy_s,
+        hidden_busy_s=hidden_busy_s,
+        hidden_state_bytes={
+            rest.executor: rest.state_bytes
+            for rest in hidden
+            if rest.batch == batches[-1] and rest.executor in executors
+        },
     )
+
+
+def _order_batches(samples: Sequence[TaskSample | HiddenSample]) -> tuple[int, ...]:
+    """The batches of some samples, in the order in which they ended."""
+    finished_s: dict[int, float] = {}
+    for sample in samples:
+        finished_s[sample.batch] = max(
+            sample.finished_s, finished_s.get(sample.batch, sample.finished_s)
+        )
+    return tuple(sorted(finished_s, key=lambda batch: (finished_s[batch], batch)))
+
+
+def _add_up_hidden(
+    by_partition: Mapping[int, Sequence[TaskSample]],
+    busy_s: Mapping[int, float],
+    hidden: Sequence[HiddenSample],
+) -> dict[str, float]:
+    """What the partitions that are not in `busy_s` did on each executor, in all batches.
+
+    A partition of `busy_s` counts as its mean, so that is what the sums of batches without a sample
+    of it lose.
+    """
+    done_s: dict[str, float] = defaultdict(float)
+    for rest in hidden:
+        done_s[rest.executor] += rest.work_s
+    summed = {rest.batch for rest in hidden}
+    for partition, tasks in by_partition.items():
+        if partition in busy_s:
+            missing = len(summed.difference(task.batch for task in tasks))
+            done_s[tasks[-1].executor] -= missing * busy_s[partition]
+        else:
+            for task in tasks:
+                done_s[task.executor] += task.work_s
+    return done_s

@@ -57,6 +57,31 @@ class TaskSample:
 
 
 @dataclass(frozen=True, slots=True)
+class HiddenSample:
+    """The partitions of one operator on one executor that a micro-batch has no `TaskSample` of.
+
+    Together with the task samples it covers all work of the operator in the batch.
+
+    Attributes:
+        query: the query's stable name or id.
+        operator: Spark's operator id within the query.
+        batch: micro-batch number.
+        executor: id of the executor.
+        work_s: run time of all their tasks in seconds, without the restore of state.
+        state_bytes: size of their state after the batch.
+        finished_s: driver's clock, seconds since the Unix epoch.
+    """
+
+    query: str
+    operator: int
+    batch: int
+    executor: str
+    work_s: float
+    state_bytes: int
+    finished_s: float
+
+
+@dataclass(frozen=True, slots=True)
 class BatchSample:
     """One finished micro-batch of one query.
 

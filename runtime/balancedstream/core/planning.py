@@ -1,7 +1,8 @@
 """From a decision to the next plan, the same embedded in the driver and in Kubernetes.
 
-Our own design. A plan is complete: it says where every measured partition must run, also those that
-stay, and which executors there must be.
+Our own design. A plan is complete: it says where every partition that is measured one by one must
+run, also those that stay, and which executors there must be. Hidden partitions stay where they are;
+the driver, which knows them all, places those of an executor that is removed.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ def propose(
     """The plan that realizes a decision; None if nothing changes.
 
     The executors with the least state are removed; the same plan places their partitions on the
-    others.
+    others, as far as it knows them.
 
     Args:
         epoch: of the new plan.
@@ -84,7 +85,8 @@ def propose(
                 acts = True
                 owners[move.partition] = move.target
         placement[key] = tuple(
-            index.get(owners.get(partition, ""), UNPLACED) for partition in range(max(owners) + 1)
+            index.get(owners.get(partition, ""), UNPLACED)
+            for partition in range(max(owners, default=-1) + 1)
         )
     if not acts:
         return None
@@ -103,7 +105,7 @@ def propose(
 def choose_victims(
     loads: Mapping[OperatorKey, OperatorLoad], executors: Collection[str], count: int
 ) -> list[str]:
-    """The `count` executors with the least state, least first; none if `count` is below 1.
+    """The `count` executors with the least state, hidden or not; none if `count` is below 1.
 
     >>> load = OperatorLoad((1,), {}, {}, {0: 90, 1: 10}, {0: "a", 1: "b"}, {})
     >>> choose_victims({("q", 0): load}, ["a", "b"], 1)
@@ -114,4 +116,7 @@ def choose_victims(
         for partition, executor in load.placement.items():
             if executor in state_bytes:
                 state_bytes[executor] += load.state_bytes.get(partition, 0)
+        for executor, size in load.hidden_state_bytes.items():
+            if executor in state_bytes:
+                state_bytes[executor] += size
     return sorted(state_bytes, key=lambda e: (state_bytes[e], e))[: max(0, count)]

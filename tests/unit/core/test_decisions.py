@@ -1,13 +1,21 @@
-"""A recorded observation is read back as it was, or refused with the name of the field."""
+"""Decisions where partitions are hidden; observations are read back as they were written."""
 
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 
 import pytest
 
-from balancedstream.core.decisions import Observation, parse_observation
-from balancedstream.core.observations import BatchSample, KeySample, StageSample, TaskSample
+from balancedstream.core.decisions import Observation, decide, parse_observation
+from balancedstream.core.observations import (
+    BatchSample,
+    HiddenSample,
+    KeySample,
+    StageSample,
+    TaskSample,
+)
+from balancedstream.core.policy import Policy
 from balancedstream.core.scaling import ScaleOut
 from balancedstream.errors import InvalidInputError
 
@@ -20,6 +28,7 @@ OBSERVATION = Observation(
     stages=(StageSample("q", 3, "source", 40.0, 4, 0.5, {"a": 1.5}),),
     last_scale_out=ScaleOut(10.0, 1, 2, 5.0, 0.5, failed=True),
     idle_s={"q": 45.0},
+    hidden=(HiddenSample("q", 0, 3, "a", 0.5, 70, 40.0),),
 )
 
 
@@ -44,3 +53,40 @@ def test_a_field_of_the_wrong_type_is_named(part: str, field: str, value: object
     record[field] = value
     with pytest.raises(InvalidInputError, match=rf"observation\.{part}.*\.{field}: .* wrong type"):
         parse_observation(json.dumps(content))
+
+
+KEY = ("q", 0)
+
+
+def observe(shown: dict[int, tuple[str, float]], hidden: dict[str, float]) -> Observation:
+    return Observation(
+        10.0,
+        {"a": 1, "b": 1},
+        tuple(TaskSample("q", 0, p, 1, e, busy_s, 5, 10, 9.0) for p, (e, busy_s) in shown.items()),
+        hidden=tuple(HiddenSample("q", 0, 1, e, work_s, 70, 9.0) for e, work_s in hidden.items()),
+    )
+
+
+def test_shown_partitions_move_to_where_the_hidden_ones_do_least() -> None:
+    observation = observe({0: ("a", 1.0), 1: ("b", 1.0)}, {"a": 3.0, "b": 1.0})
+    balance = decide(observation, Policy()).balance[KEY]
+    assert [(move.partition, move.target) for move in balance.moves] == [(0, "b")]
+    assert balance.reason == "1 move: imbalance 1.33 → 1.00 (bound 1.00)"
+
+
+def test_hidden_partitions_alone_are_measured_and_nothing_is_moved() -> None:
+    decision = decide(observe({}, {"a": 3.0, "b": 1.0}), Policy())
+    assert decision.loads[KEY].hidden_busy_s == {"a": 3.0, "b": 1.0}
+    assert decision.balance[KEY].moves == ()
+    assert (
+        decision.balance[KEY].reason == "no change: imbalance 1.50 is within 1.05 x the bound 1.50"
+    )
+
+
+def test_a_hot_key_of_a_hidden_partition_is_left_alone() -> None:
+    shown = {0: ("a", 4.0), 1: ("b", 1.0)}
+    keys = (KeySample("q", 0, '"de"', 0, 1, 1.5), KeySample("q", 0, '"fr"', 7, 1, 3.0))
+    observation = replace(observe(shown, {"a": 1.0, "b": 1.0}), keys=keys)
+    decision = decide(observation, Policy())
+    assert [load.key for load in decision.key_loads[KEY]] == ['"de"']
+    assert [move.key for move in decision.key_moves(KEY)] == ['"de"']

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import random
 from dataclasses import replace
 
 import pytest
@@ -10,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from balancedstream.core.loads import OperatorLoad, measure, prune
-from balancedstream.core.observations import TaskSample
+from balancedstream.core.observations import HiddenSample, TaskSample
 from balancedstream.core.policy import WindowPolicy
 
 BATCH_S = 10.0
@@ -156,10 +157,10 @@ def test_no_load_is_lost_between_partitions_and_executors(
 @given(histories(), windows, st.randoms(use_true_random=False))
 @settings(max_examples=60)
 def test_neither_order_nor_repetition_changes_a_load(
-    samples: list[TaskSample], window: WindowPolicy, random: object
+    samples: list[TaskSample], window: WindowPolicy, chance: random.Random
 ) -> None:
     shuffled = samples + samples[: len(samples) // 2]
-    random.shuffle(shuffled)  # type: ignore[attr-defined]
+    chance.shuffle(shuffled)
     executors = {"a": 1, "b": 1}
     assert measure(shuffled, executors, window, 60.0) == measure(samples, executors, window, 60.0)
 
@@ -187,3 +188,87 @@ def test_pruning_keeps_no_more_than_the_window() -> None:
 @pytest.mark.parametrize("now_s", [0.0, 1e9])
 def test_without_samples_there_are_no_loads(now_s: float) -> None:
     assert measure([], {"a": 1}, WindowPolicy(), now_s) == {}
+
+
+def hide(tasks: list[TaskSample], executors: tuple[str, ...] = ("a", "b")) -> list[HiddenSample]:
+    """The sums of these tasks, with zeros for executors that ran none of them in a batch."""
+    done_s: dict[tuple[int, str], list[TaskSample]] = {
+        (n, e): [] for n in {t.batch for t in tasks} for e in executors
+    }
+    for hidden in tasks:
+        done_s[hidden.batch, hidden.executor].append(hidden)
+    return [
+        HiddenSample(
+            "q",
+            0,
+            batch,
+            executor,
+            sum(t.work_s for t in those),
+            sum(t.state_bytes for t in those),
+            batch * BATCH_S,
+        )
+        for (batch, executor), those in done_s.items()
+    ]
+
+
+def test_hidden_work_is_the_load_of_its_executor() -> None:
+    shown = [task(0, batch, "a") for batch in (1, 2)]
+    rest = [task(p, batch, "ab"[p % 2], busy_s=0.5) for p in range(1, 6) for batch in (1, 2)]
+    load = measure(shown, {"a": 1, "b": 1}, WindowPolicy(), 21.0, hide(rest))["q", 0]
+    assert load.busy_s == {0: 1.0}
+    assert load.hidden_busy_s == {"a": 1.0, "b": 1.5}
+    assert load.executor_busy_s == {"a": 2.0, "b": 1.5}
+    assert load.hidden_state_bytes == {"a": 200, "b": 300}
+
+
+def test_an_operator_all_of_whose_partitions_are_hidden_has_a_load() -> None:
+    rest = hide([task(0, 1, "a", busy_s=2.0)])
+    load = measure([], {"a": 1, "b": 1}, WindowPolicy(), 11.0, rest)["q", 0]
+    assert (load.batches, load.busy_s, load.placement) == ((1,), {}, {})
+    assert load.executor_busy_s == load.hidden_busy_s == {"a": 2.0, "b": 0.0}
+
+
+def test_what_hidden_partitions_did_on_an_executor_that_is_gone_is_shared_out() -> None:
+    rest = hide([task(0, 1, "a"), task(1, 1, "b"), task(2, 1, "gone")], ("a", "b", "gone"))
+    load = measure([], {"a": 1, "b": 1}, WindowPolicy(), 11.0, rest)["q", 0]
+    assert load.hidden_busy_s == {"a": 1.5, "b": 1.5}
+    assert load.hidden_state_bytes == {"a": 100, "b": 100}
+
+
+@given(
+    st.lists(st.sampled_from([0.25, 1.0, 2.0]), min_size=1, max_size=8),
+    st.lists(st.sets(st.integers(0, 7)), min_size=3, max_size=3),
+)
+@settings(max_examples=100)
+def test_steady_work_counts_once_whichever_partitions_are_shown_when(
+    costs: list[float], shown: list[set[int]]
+) -> None:
+    tasks = [
+        task(p, batch, "ab"[p % 2], busy_s=cost)
+        for batch in (1, 2, 3)
+        for p, cost in enumerate(costs)
+    ]
+    seen = [t for t in tasks if t.partition in shown[t.batch - 1]]
+    rest = hide([t for t in tasks if t not in seen])
+    load = measure(seen, {"a": 1, "b": 1}, WindowPolicy(), 31.0, rest)["q", 0]
+    for number, executor in enumerate("ab"):
+        assert load.executor_busy_s[executor] == pytest.approx(sum(costs[number::2]))
+    assert set(load.busy_s) == shown[2] & set(range(len(costs))) or not rest
+
+
+@given(st.lists(st.sets(st.integers(0, 5)), min_size=3, max_size=3), st.integers(0, 1000))
+@settings(max_examples=100)
+def test_no_work_is_lost_where_it_varies_and_partitions_move_and_become_hidden(
+    shown: list[set[int]], seed: int
+) -> None:
+    chance = random.Random(seed)
+    tasks = [
+        task(p, batch, chance.choice(["a", "b", "gone"]), busy_s=chance.uniform(0, 3))
+        for batch in (1, 2, 3)
+        for p in range(40)
+    ]
+    seen = [t for t in tasks if t.partition in shown[t.batch - 1]]
+    rest = hide([t for t in tasks if t not in seen], ("a", "b", "gone"))
+    load = measure(seen, {"a": 1, "b": 1}, WindowPolicy(), 31.0, rest)["q", 0]
+    total = sum(load.busy_s.values()) + sum(load.hidden_busy_s.values())
+    assert total == pytest.approx(sum(t.work_s for t in tasks) / 3)

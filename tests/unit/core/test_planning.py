@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from balancedstream.core.decisions import Decision, Observation, decide
-from balancedstream.core.observations import KeySample, TaskSample
-from balancedstream.core.plan import MAX_KEY_PLACEMENTS, KeyPlacement, Plan
+from balancedstream.core.observations import HiddenSample, KeySample, TaskSample
+from balancedstream.core.plan import MAX_KEY_PLACEMENTS, UNPLACED, KeyPlacement, Plan
 from balancedstream.core.planning import propose
 from balancedstream.core.policy import BalancePolicy, Policy, ScalingPolicy
 from balancedstream.core.scaling import ScalingDecision, Verdict
@@ -85,6 +87,29 @@ def test_the_executor_with_the_least_state_goes_and_its_partitions_are_placed_el
     assert plan is not None
     assert plan.executors == ("a", "c")
     assert sorted(plan.owners(*KEY).values()) == ["a", "a", "a", "c", "c", "c"]
+
+
+def test_hidden_state_counts_too_and_what_is_hidden_on_the_executor_that_goes_has_no_place() -> (
+    None
+):
+    hidden = tuple(
+        HiddenSample("q", 0, 1, executor, 1.0, size, 9.0)
+        for executor, size in {"a": 0, "b": 900, "c": 100}.items()
+    )
+    shown = {p: home for p, home in EVEN.items() if p not in {3, 5}}
+    observation = replace(observe(shown, "a", "b", "c"), hidden=hidden)
+    plan = plan_for(observation, SCALED, count=2)
+    assert plan is not None
+    assert plan.executors == ("a", "b")
+    assert plan.placement[KEY][:4] == (0, 0, 1, UNPLACED)
+    assert plan.owners(*KEY)[4] in {"a", "b"}
+
+
+def test_an_operator_all_of_whose_partitions_are_hidden_is_scaled() -> None:
+    hidden = tuple(HiddenSample("q", 0, 1, executor, 1.0, 100, 9.0) for executor in "abc")
+    plan = plan_for(replace(observe({}, "a", "b", "c"), hidden=hidden), SCALED, count=2)
+    assert plan is not None
+    assert (plan.executors, plan.placement) == (("b", "c"), {KEY: ()})
 
 
 def test_partitions_leave_a_retiring_executor_even_where_balancing_only_advises() -> None:
