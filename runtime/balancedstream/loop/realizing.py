@@ -2,7 +2,8 @@
 
 Both homes share this: embedded, the loop makes the plans itself; in Kubernetes the operator does.
 The steps are Megaphone's (`core.migration`). A plan is a wish that is repeated until the tasks run
-where it says; that is our own design.
+where it says; that is our own design. A plan from elsewhere may not know every partition. What runs
+on an executor that leaves, or is gone, and has no place in the plan, is placed here.
 """
 
 from __future__ import annotations
@@ -164,6 +165,8 @@ class Realizer:
                     self._journal.drop_move(key, partition, reason)
             if not migration.asserted:
                 self._assert_next_step(key, migration, batch)
+        for operator in event.by_operator():
+            self._drain((event.query, operator))
         self._reassigner.finish_batch(event)
         self._restore_cost = learn_key_cost(
             self._restore_cost, *self._reassigner.handed_over(event.query)
@@ -189,9 +192,7 @@ class Realizer:
             migration = self._migrations.get(key)
             targets = migration.targets() if migration else {}
             under_way = {p: target for p, target in targets.items() if target in live}
-            placement = {p: task.executor for p, task in tasks.items()} | under_way
-            busy_s = {p: task.busy_s for p, task in tasks.items()}
-            moves = place_orphans(busy_s, placement, live)
+            moves = self._place_orphans(key, under_way)
             urgent = orphans & under_way.keys()
             if urgent or moves:
                 self._adopt(key, urgent, moves, reason)
@@ -265,14 +266,18 @@ class Realizer:
         last_batch = self._last_batches[key[0]]
         live = self._engine.executors()
         placement = {partition: task.executor for partition, task in self._tasks[key].items()}
-        owners = plan.owners(*key)
+        before = self._migrations.get(key)
+        left = before.targets() if before else {}
+        named = {p: owner for p, owner in plan.owners(*key).items() if owner in live}
+        # From an executor that leaves, a partition goes on to its target if the plan has no other.
+        owners = {p: t for p, t in left.items() if t in live and placement.get(p) not in live}
+        owners |= named
+        owners |= {move.partition: move.target for move in self._place_orphans(key, owners)}
         moves = [
             Move(partition, placement.get(partition, ""), owner)
             for partition, owner in sorted(owners.items())
-            if placement.get(partition) != owner and owner in live
+            if placement.get(partition) != owner
         ]
-        before = self._migrations.get(key)
-        left = before.targets() if before else {}
         from_batch = self._when(plan, last_batch)
         if from_batch is None and left == {move.partition: move.target for move in moves}:
             return
@@ -287,10 +292,46 @@ class Realizer:
             return
         for move in moves:
             if left.get(move.partition) != move.target:
-                self._journal.add_move(key, move, why.moves.get(key, why.scaling), last_batch)
+                reason = why.moves.get(key, why.scaling)
+                if move.partition not in named:
+                    reason = _say_that_it_leaves(move)
+                self._journal.add_move(key, move, reason, last_batch)
+        self._begin(key, moves, plan, from_batch)
+
+    def _drain(self, key: OperatorKey) -> None:
+        """Begins moves from executors that leave, if no move of the operator is under way.
+
+        A plan names only what its maker knows, and a move may have been given up.
+        """
+        if self._plan is None or not self._retiring or key in self._migrations:
+            return
+        moves = self._place_orphans(key, {})
+        for move in moves:
+            self._journal.add_move(key, move, _say_that_it_leaves(move), self._last_batches[key[0]])
+        if moves:
+            self._begin(key, moves, self._plan)
+
+    def _place_orphans(self, key: OperatorKey, owners: Mapping[int, str]) -> tuple[Move, ...]:
+        """Places the partitions that run on no live executor and have no new one in `owners`."""
+        live = self._engine.executors()
+        tasks = self._tasks[key]
+        placement = {partition: task.executor for partition, task in tasks.items()} | dict(owners)
+        if not live or live.keys() >= set(placement.values()):
+            return ()
+        busy_s = {partition: task.work_s for partition, task in tasks.items()}
+        return place_orphans(busy_s, placement, live)
+
+    def _begin(
+        self,
+        key: OperatorKey,
+        moves: Sequence[Move],
+        plan: Plan,
+        from_batch: int | None = None,
+    ) -> None:
+        """Begins moves in steps, in place of those that were under way."""
         migration = _Migration(deque(self._split(key, moves, plan)))
         self._migrations[key] = migration
-        self._assert_next_step(key, migration, last_batch, from_batch)
+        self._assert_next_step(key, migration, self._last_batches[key[0]], from_batch)
 
     def _when(self, plan: Plan, last_batch: int) -> int | None:
         """The batch that a plan waits for; None if it is due at once."""
@@ -335,3 +376,7 @@ class Realizer:
                 "took no task in time (see spark.locality.wait)"
             )
         return ""
+
+
+def _say_that_it_leaves(move: Move) -> str:
+    return f"executor {move.source} takes no more work"

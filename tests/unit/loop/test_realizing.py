@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping
 from contextlib import suppress
 
@@ -239,13 +240,98 @@ def test_an_executor_that_the_plan_leaves_out_goes_once_nothing_runs_there() -> 
     assert scene.engine.removed == ["b"]
 
 
-def test_an_executor_that_replaced_a_lost_one_is_not_sent_away_by_a_plan_that_missed_it() -> None:
+def test_an_executor_that_replaced_a_lost_one_takes_over_where_a_plan_missed_it() -> None:
     scene = Scene("a", "b")
     del scene.engine.cores["b"]
     scene.engine.cores["c"] = 1
     scene.apply(make_plan(1, (0, 0, 1, 1), ("a", "b")))
     assert scene.engine.draining == set()
-    assert scene.engine.placed == [], "nothing can be placed on an executor that is gone"
+    assert scene.engine.placed == [{2: "c", 3: "c"}], "nothing can be placed on one that is gone"
+
+
+def test_partitions_that_a_plan_does_not_name_leave_an_executor_that_it_leaves_out() -> None:
+    scene = Scene("a", "b", "c")
+    scene.apply(make_plan(1, (-1, -1, 0, -1), ("a", "c")))
+    assert scene.engine.draining == {"b"}
+    assert scene.engine.placed == [{2: "a", 3: "c"}], "the other one goes where there is room"
+    assert [m.reason for m in scene.history.moves] == [
+        "a is hot",
+        "executor b takes no more work",
+    ]
+    scene.finish(1, {0: "a", 1: "a", 2: "a", 3: "c"})
+    scene.realizer.retire_drained()
+    assert scene.engine.removed == ["b"]
+
+
+def test_they_leave_step_by_step_also_under_a_newer_plan_that_does_not_name_them() -> None:
+    scene = Scene("a", "b", "c")
+    scene.apply(make_plan(1, (0, 0), ("a", "c"), strategy="fluid"))
+    assert scene.engine.placed == [{2: "c"}]
+    scene.apply(make_plan(2, (1, 0), ("a", "c"), strategy="fluid"))
+    assert scene.dropped() == []
+    assert scene.realizer.state().moving == {KEY: {0: "c", 2: "c", 3: "c"}}
+    placement = dict(SPREAD)
+    for number in range(1, 4):
+        scene.realizer.retire_drained()
+        assert scene.engine.removed == []
+        placement |= scene.engine.placed[-1]
+        scene.finish(number, placement)
+    scene.realizer.retire_drained()
+    assert scene.engine.removed == ["b"]
+    assert placement == {0: "c", 1: "a", 2: "c", 3: "c"}
+
+
+def test_a_move_from_an_executor_that_leaves_is_begun_anew_when_it_is_given_up() -> None:
+    scene = Scene("a", "b")
+    scene.apply(make_plan(1, (0, 0), ("a",)))
+    for number in range(1, SETTLE_BATCHES + 1):
+        scene.finish(number, SPREAD)
+    assert [partition for partition, _ in scene.dropped()] == [2, 3]
+    assert scene.realizer.state().moving == {KEY: {2: "a", 3: "a"}}
+    assert scene.engine.placed[-1] == {2: "a", 3: "a"}
+
+
+def test_a_query_that_starts_on_an_executor_that_leaves_is_led_away() -> None:
+    scene = Scene("a", "b")
+    scene.realizer.end_query("q")
+    scene.apply(make_plan(1, (0, 0, 0, 0), ("a",)))
+    scene.finish(0, SPREAD)
+    assert scene.engine.placed == [{2: "a", 3: "a"}]
+
+
+def test_a_partition_of_a_lost_executor_goes_on_to_its_target_under_a_plan_that_missed_it() -> None:
+    scene = Scene("a", "b", "c")
+    del scene.engine.cores["b"]
+    scene.realizer.lose_executor("b")
+    taken_over = scene.realizer.state().moving
+    scene.apply(make_plan(1, (0, 2, 1), ("a", "b", "c")))
+    assert scene.dropped() == []
+    assert scene.realizer.state().moving == {KEY: {1: "c", **taken_over[KEY]}}
+
+
+def test_partitions_without_a_place_are_spread_evenly_and_all_their_executors_retire() -> None:
+    executors = tuple(f"e{n:02}" for n in range(100))
+    victims, staying = set(executors[:30]), executors[30:]
+    scene = Scene(*executors)
+    placement = {p: executors[p % 100] for p in range(6400)}
+    scene.finish(1, placement)
+    shown = {p: e if e in staying else staying[p % 70] for p, e in placement.items() if p % 3 == 0}
+    indices = tuple(staying.index(shown[p]) if p in shown else -1 for p in placement)
+    scene.apply(make_plan(1, indices, staying, strategy="budgeted"))
+    number, placed = 1, dict(placement)
+    while scene.realizer.state().moving:
+        number += 1
+        placed |= scene.engine.placed[-1]
+        scene.finish(number, placed)
+        scene.realizer.retire_drained()
+    assert set(scene.engine.removed) == victims
+    for partition, executor in placement.items():
+        if partition in shown:
+            assert placed[partition] == shown[partition]
+        elif executor in staying:
+            assert placed[partition] == executor
+    held = Counter(placed.values())
+    assert max(held.values()) <= 6400 / 70 + 1
 
 
 def test_a_request_is_taken_back_when_fewer_will_do() -> None:
