@@ -13,19 +13,20 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
 from statistics import median
-from typing import TypeVar, get_args
+from typing import TypeVar
 
 from balancedstream.core.observations import (
     BatchSample,
+    HiddenSample,
     KeySample,
-    StageKind,
     StageSample,
     TaskSample,
 )
 from balancedstream.core.planning import OperatorKey
 from balancedstream.core.restoring import RestoreCost
-
-PREFIX = "balancedstream_"
+from balancedstream_operator.hidden import sample_hidden
+from balancedstream_operator.scrapes import Interval, Series, find_intervals, group_by_name
+from balancedstream_operator.stages import STAGE_METRICS, sample_stages
 
 QUERY_METRICS = (
     "plan_epoch",
@@ -54,12 +55,6 @@ QUERY_METRICS = (
 )
 """Metrics to fetch over the time that scaling looks back."""
 
-STAGE_METRICS = (
-    "stage_tasks_total",
-    "stage_longest_task_seconds_total",
-    "stage_busy_seconds_total",
-)
-
 PARTITION_METRICS = (
     *STAGE_METRICS,
     "partition_busy_seconds_total",
@@ -68,12 +63,16 @@ PARTITION_METRICS = (
     "partition_state_bytes",
     "partition_executor_info",
     "hot_key_busy_seconds",
+    "partitions_hidden",
+    "operator_busy_seconds_total",
+    "operator_state_restore_seconds_total",
+    "executor_busy_seconds_total",
+    "executor_state_restore_seconds_total",
+    "executor_state_bytes",
 )
 """Metrics of stages, partitions and keys, to fetch over the time that balancing looks back."""
 
 DRIVER_PARTS = ("offsets", "planning", "commits", "gaps")
-
-_KINDS: dict[str, StageKind] = {kind: kind for kind in get_args(StageKind)}
 
 STALE_SCRAPES = 3
 """This many scrapes may be missing before the newest one is too old."""
@@ -81,14 +80,6 @@ STALE_SCRAPES = 3
 MIN_STALE_S = 10.0
 
 _Number = TypeVar("_Number", int, float)
-
-
-@dataclass(frozen=True, slots=True)
-class Series:
-    """One time series: its labels with `__name__`, and its samples (time, value), oldest first."""
-
-    labels: Mapping[str, str]
-    samples: tuple[tuple[float, float], ...]
 
 
 class MissingMeasurementsError(Exception):
@@ -135,6 +126,8 @@ class Measurement:
         stages: one sample per kind of stage and interval between scrapes in which batches finished:
             the mean of those batches.
         idle_s: query to the time at which Spark last said that it waits for data.
+        hidden: what the partitions without a sample in `tasks` did, one sample per executor and
+            interval; none of operators that hide no partition.
     """
 
     scraped_s: float
@@ -150,6 +143,7 @@ class Measurement:
     shuffles: tuple[ShuffleSample, ...] = ()
     stages: tuple[StageSample, ...] = ()
     idle_s: Mapping[str, float] = field(default_factory=dict)
+    hidden: tuple[HiddenSample, ...] = ()
 
 
 def measure(
@@ -177,24 +171,25 @@ def measure(
         )
         raise MissingMeasurementsError(message)
     scraped_s, instance = max((s.samples[-1][0], _instance(s)) for s in all_series)
-    mine = _by_name(s for s in all_series if _instance(s) == instance)
+    mine = group_by_name(s for s in all_series if _instance(s) == instance)
     _check_fresh(mine, scraped_s, now_s)
-    current = _by_name(
+    current = group_by_name(
         s for series in mine.values() for s in series if s.samples[-1][0] == scraped_s
     )
-    partitions = _by_name(s for s in partition_series if _instance(s) == instance)
-    intervals = _find_intervals(mine)
+    partitions = group_by_name(s for s in partition_series if _instance(s) == instance)
+    intervals = find_intervals(mine)
     arrivals = _newest_by("query", current["last_key_arrival_batch"], int)
     # Loads change when keys reach other partitions, and a interval may span both.
-    level: dict[str, list[_Interval]] = defaultdict(list)
+    level: dict[str, list[Interval]] = defaultdict(list)
     for interval in intervals:
         if interval.last_batch - interval.batches + 1 >= arrivals.get(interval.query, 0):
             level[interval.query].append(interval)
+    tasks = tuple(_sample_tasks(partitions, level))
     return Measurement(
         scraped_s=scraped_s,
         epoch=int(_newest(current["plan_epoch"], default=0.0)),
         executors=_newest_by("executor", current["executor_cores"], int),
-        tasks=tuple(_sample_tasks(partitions, level)),
+        tasks=tasks,
         batches=tuple(_sample_batches(mine, intervals)),
         last_batches=_newest_by("query", current["last_batch_id"], int),
         under_way={
@@ -209,31 +204,14 @@ def measure(
         keys=tuple(_sample_keys(partitions, level)),
         keys_under_way=_newest_by("query", current["keys_under_way"], int),
         shuffles=tuple(_sample_shuffles(current)),
-        stages=tuple(_sample_stages(partitions, intervals)),
+        stages=tuple(sample_stages(partitions, intervals)),
         idle_s=_newest_by("query", current["query_idle_timestamp_seconds"], float),
+        hidden=tuple(sample_hidden(partitions, level, tasks)),
     )
-
-
-@dataclass(frozen=True, slots=True)
-class _Interval:
-    """Two scrapes of a query between which batches finished, and the number of the last one."""
-
-    query: str
-    before_s: float
-    after_s: float
-    batches: int
-    last_batch: int
 
 
 def _instance(series: Series) -> str:
     return series.labels.get("instance", "")
-
-
-def _by_name(all_series: Iterable[Series]) -> dict[str, list[Series]]:
-    found: dict[str, list[Series]] = defaultdict(list)
-    for series in all_series:
-        found[series.labels["__name__"].removeprefix(PREFIX)].append(series)
-    return found
 
 
 def _newest(all_series: Sequence[Series], default: float) -> float:
@@ -257,27 +235,8 @@ def _check_fresh(mine: Mapping[str, Sequence[Series]], scraped_s: float, now_s: 
         raise MissingMeasurementsError(message)
 
 
-def _find_intervals(mine: Mapping[str, Sequence[Series]]) -> list[_Interval]:
-    """Every interval in which batches of one run of a query finished; a reset starts a new run."""
-    intervals = []
-    numbers = {s.labels["query"]: dict(s.samples) for s in mine.get("last_batch_id", ())}
-    for series in mine.get("batches_total", ()):
-        query = series.labels["query"]
-        kept: list[_Interval] = []
-        before_s, before = series.samples[0]
-        for time_s, count in series.samples[1:]:
-            if count < before:
-                kept.clear()
-            elif count > before:
-                last_batch = int(numbers[query][time_s])
-                kept.append(_Interval(query, before_s, time_s, int(count - before), last_batch))
-            before_s, before = time_s, count
-        intervals += kept
-    return intervals
-
-
 def _sample_batches(
-    mine: Mapping[str, Sequence[Series]], intervals: Sequence[_Interval]
+    mine: Mapping[str, Sequence[Series]], intervals: Sequence[Interval]
 ) -> Iterable[BatchSample]:
     values = {
         name: {s.labels["query"]: dict(s.samples) for s in mine.get(name, ())}
@@ -308,7 +267,7 @@ def _sample_batches(
 
 
 def _split(
-    interval: _Interval, before: Mapping[str, float | None], after: Mapping[str, float | None]
+    interval: Interval, before: Mapping[str, float | None], after: Mapping[str, float | None]
 ) -> Iterable[BatchSample]:
     """The batches between two scrapes, from a query's metrics in both."""
 
@@ -343,57 +302,8 @@ def _split(
         )
 
 
-def _sample_stages(
-    partitions: Mapping[str, Sequence[Series]], intervals: Sequence[_Interval]
-) -> Iterable[StageSample]:
-    of_kind: dict[tuple[str, StageKind], dict[str, list[Series]]] = {}
-    for name in STAGE_METRICS:
-        for series in partitions.get(name, ()):
-            kind = _KINDS.get(series.labels["kind"])
-            if kind is not None:
-                found = of_kind.setdefault((series.labels["query"], kind), defaultdict(list))
-                found[name].append(series)
-    times = [s.samples[0][0] for found in of_kind.values() for ss in found.values() for s in ss]
-    fetched_s = min(times, default=0.0)
-    for (query, kind), found in sorted(of_kind.items()):
-        for interval in intervals:
-            # Stages are fetched over a shorter time than batches.
-            if interval.query != query or interval.before_s < fetched_s:
-                continue
-            busy_s = {
-                s.labels["executor"]: change
-                for s in found["stage_busy_seconds_total"]
-                if (change := _change(s, interval)) is not None
-            }
-            tasks, longest_s = (
-                sum(_change(s, interval) or 0.0 for s in found[name])
-                for name in ("stage_tasks_total", "stage_longest_task_seconds_total")
-            )
-            if busy_s and tasks:
-                yield StageSample(
-                    query=query,
-                    batch=interval.last_batch,
-                    kind=kind,
-                    finished_s=interval.after_s,
-                    tasks=round(tasks / interval.batches),
-                    longest_s=longest_s / interval.batches,
-                    executor_busy_s={e: s / interval.batches for e, s in busy_s.items()},
-                )
-
-
-def _change(series: Series, interval: _Interval) -> float | None:
-    """What a counter grew by in an interval; None if it is gone at its end.
-
-    A counter that is not there at the start began within the interval, from 0.
-    """
-    values = dict(series.samples)
-    if interval.after_s not in values:
-        return None
-    return max(0.0, values[interval.after_s] - values.get(interval.before_s, 0.0))
-
-
 def _sample_tasks(
-    partitions: Mapping[str, Sequence[Series]], intervals_of: Mapping[str, Sequence[_Interval]]
+    partitions: Mapping[str, Sequence[Series]], intervals_of: Mapping[str, Sequence[Interval]]
 ) -> Iterable[TaskSample]:
     executor_at: dict[tuple[str, str, str, float], str] = {}
     for series in partitions.get("partition_executor_info", ()):
@@ -434,7 +344,7 @@ def _sample_tasks(
 
 
 def _sample_keys(
-    partitions: Mapping[str, Sequence[Series]], intervals_of: Mapping[str, Sequence[_Interval]]
+    partitions: Mapping[str, Sequence[Series]], intervals_of: Mapping[str, Sequence[Interval]]
 ) -> Iterable[KeySample]:
     for series in partitions.get("hot_key_busy_seconds", ()):
         query, operator, partition = _partition(series)

@@ -96,6 +96,7 @@ def choose_plan(
         stages=measurement.stages,
         last_scale_out=given.last_scale_out,
         idle_s=measurement.idle_s,
+        hidden=measurement.hidden if measurement.executors else (),
     )
     decision = decide(observation, policy)
     waits = _why_wait(measurement, given)

@@ -11,13 +11,12 @@ from urllib3.util.retry import Retry
 from balancedstream.core.policy import Policy
 from balancedstream_operator.measurements import (
     PARTITION_METRICS,
-    PREFIX,
     QUERY_METRICS,
     Measurement,
     MissingMeasurementsError,
-    Series,
     measure,
 )
+from balancedstream_operator.scrapes import PREFIX, Series
 
 TIMEOUT_S = 10
 """The client has no default, and a Prometheus that hangs would block a thread forever."""

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 from metric_samples import batch_of, stage_of
-from scrapes import Scrapes
+from scraped import Scrapes
 
 from balancedstream.metrics.exporter import Exporter
 

@@ -9,7 +9,7 @@ import random
 from collections import defaultdict
 
 import pytest
-from scrapes import Scrapes
+from scraped import Scrapes
 
 from balancedstream.core.observations import BatchSample, ShuffleRecord, TaskSample
 from balancedstream.core.restoring import RestoreCost

@@ -1,4 +1,4 @@
-"""When the estimates of cost-aware shuffles are reported as off."""
+"""When the estimates of cost-aware shuffles are reported as off, and what is said of the load."""
 
 from __future__ import annotations
 
@@ -7,7 +7,10 @@ from itertools import product
 import pytest
 
 from balancedstream_operator.measurements import ShuffleSample
-from balancedstream_operator.planner import DISTRUSTED_BATCHES, judge_costs
+from balancedstream_operator.planner import (
+    DISTRUSTED_BATCHES,
+    judge_costs,
+)
 from balancedstream_operator.resource import MAX_MESSAGE
 
 

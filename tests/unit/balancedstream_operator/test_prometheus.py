@@ -11,11 +11,11 @@ from loopback import Request, Response, serve
 from balancedstream.core.policy import Policy, ScalingPolicy, WindowPolicy
 from balancedstream_operator.measurements import (
     PARTITION_METRICS,
-    PREFIX,
     QUERY_METRICS,
     MissingMeasurementsError,
 )
 from balancedstream_operator.prometheus import Prometheus
+from balancedstream_operator.scrapes import PREFIX
 
 STREAM = "shop/clicks"
 NOW_S = 1_000.0

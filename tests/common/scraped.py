@@ -1,4 +1,4 @@
-"""A Prometheus in memory, scraped at given times."""
+"""A Prometheus in memory, which scrapes a real exporter."""
 
 from __future__ import annotations
 
@@ -7,12 +7,11 @@ from collections import defaultdict
 from balancedstream.metrics.exporter import Exporter
 from balancedstream_operator.measurements import (
     PARTITION_METRICS,
-    PREFIX,
     QUERY_METRICS,
     Measurement,
-    Series,
     measure,
 )
+from balancedstream_operator.scrapes import PREFIX, Series
 
 
 class Scrapes:
