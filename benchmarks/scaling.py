@@ -1,0 +1,87 @@
+"""What autoscaling is worth: ours beside what users have, in virtual time.
+
+Each run is one trace with one seed, under every way to choose the number of executors. The driver's
+real loop runs on a model of Spark; `simulation` has the model, the traces and the alternatives.
+"""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+
+from harness.benchmark import prepare, run
+from harness.results import Case
+from simulation.figures import Figures, compute_figures
+from simulation.model import Job
+from simulation.running import Change, run_ours, run_scaler
+from simulation.scalers import (
+    Ds2,
+    DynamicAllocation,
+    Fixed,
+    LagThreshold,
+    Oracle,
+    Scaler,
+    count_for,
+)
+from simulation.spark import VirtualSpark
+from simulation.traces import MAKERS, Trace
+
+SEEDS = 40
+MEAN_RATE = 1500.0
+"""Rows per second about which the traces move: some three executors' worth."""
+
+MOST = 24
+"""Executors that any way may use."""
+
+OBJECTIVE_S = 25.0
+"""Two and a half trigger intervals: a row waits for one, and its batch takes another."""
+
+STABILIZATION_S = 120.0
+"""Within which a reversal counts as oscillation: the default of our policy."""
+
+
+def main() -> None:
+    with prepare("scaling_simulated", __doc__ or "") as benchmark:
+        seeds = range(1, 2 if benchmark.smoke else SEEDS + 1)
+        traces = ["steps"] if benchmark.smoke else list(MAKERS)
+        cases: list[Case] = [{"trace": name, "seed": seed} for seed in seeds for name in traces]
+        for case in benchmark.find_missing(cases):
+            job = Job()
+            hours = 1.0 if benchmark.smoke else 4.0
+            trace = MAKERS[str(case["trace"])](MEAN_RATE, int(case["seed"]), hours)
+            measured = {
+                way: figures.to_json()
+                for way, figures in compare(job, trace, int(case["seed"])).items()
+            }
+            settings = {**asdict(job), "hours": hours, "objective_s": OBJECTIVE_S, "most": MOST}
+            benchmark.record(None, case, settings, measured)
+
+
+def compare(job: Job, trace: Trace, seed: int) -> dict[str, Figures]:
+    """The figures of every way on one trace."""
+    begin = count_for(job, trace.mean_rate(0.0, 60.0))
+    peak, mean = (
+        count_for(job, rate) for rate in (trace.peak, trace.mean_rate(0.0, trace.length_s))
+    )
+    scalers: dict[str, tuple[int, Scaler]] = {
+        "oracle": (begin, Oracle(job, trace)),
+        "fixed at the peak": (peak, Fixed(peak)),
+        "fixed at the mean": (mean, Fixed(mean)),
+        "dynamic allocation": (begin, DynamicAllocation(begin)),
+        "lag threshold": (begin, LagThreshold(job, begin)),
+        "DS2": (begin, Ds2(begin)),
+    }
+    spark = VirtualSpark(job, trace, seed, begin)
+    found = {"ours": judge(spark, run_ours(spark, MOST))}
+    for way, (executors, scaler) in scalers.items():
+        spark = VirtualSpark(job, trace, seed, executors)
+        found[way] = judge(spark, run_scaler(spark, scaler, MOST))
+    return found
+
+
+def judge(spark: VirtualSpark, changes: list[Change]) -> Figures:
+    """The figures of a run that is over."""
+    return compute_figures(spark, changes, objective_s=OBJECTIVE_S, stabilization_s=STABILIZATION_S)
+
+
+if __name__ == "__main__":
+    run(main)

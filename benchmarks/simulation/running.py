@@ -1,0 +1,69 @@
+"""Runs a stream in virtual time under a scaler, or under the driver's real loop."""
+
+from __future__ import annotations
+
+from balancedstream.core.policy import Policy, ScalingPolicy
+from balancedstream.engine.events import ApplicationEnded, BatchFinished
+from balancedstream.loop.controller import Controller
+from balancedstream.record.history import History
+from balancedstream.record.journal import Journal
+from balancedstream.record.records import RunInfo
+from balancedstream.record.spectators import Metrics
+from simulation.model import weigh_partitions
+from simulation.quiet import QuietView
+from simulation.scalers import Oracle, Scaler
+from simulation.spark import VirtualSpark
+
+JOIN_S = 3600.0
+"""A run that takes longer than this in real time hangs."""
+
+
+Change = tuple[float, int, int]
+"""When the number of executors was changed, and from what to what."""
+
+
+def run_ours(spark: VirtualSpark, most: int) -> list[Change]:
+    """Runs it under the driver's real controller, decider and realizer, with default policy."""
+    policy = Policy(scaling=ScalingPolicy(max_executors=most))
+    history = History(RunInfo("simulation", 0.0, spark.asked, "virtual", "virtual"))
+    journal = Journal(history, QuietView(), Metrics(), lambda: spark.now_s)
+    controller = Controller(spark, policy, journal, clock=lambda: spark.now_s)
+    controller.start()
+    controller.stop(JOIN_S)
+    return [(s.at_s, s.executors_before, s.executors_after) for s in history.scales]
+
+
+def run_scaler(spark: VirtualSpark, scaler: Scaler, most: int) -> list[Change]:
+    """Runs it under an alternative: Spark alone moves state, but for the oracle."""
+    changes: list[Change] = []
+    next_s = 0.0
+    while True:
+        event = spark.wait(0.0)
+        if isinstance(event, ApplicationEnded):
+            return changes
+        if isinstance(event, BatchFinished):
+            scaler.finish_batch(event)
+        if spark.now_s < next_s:
+            continue
+        next_s = spark.now_s + scaler.every_s
+        count = min(most, scaler.decide(spark))
+        if count != spark.asked:
+            changes.append((spark.now_s, spark.asked, count))
+        spark.set_executor_count(count)
+        for executor in sorted(spark.executors(), key=lambda e: int(e[1:]))[count:]:
+            spark.remove_executor(executor)
+        if isinstance(scaler, Oracle):
+            balance(spark)
+
+
+def balance(spark: VirtualSpark) -> None:
+    """Places the heaviest partitions first, each on the executor with the least so far."""
+    job = spark.job
+    hot_set = sum(spark.now_s >= shift_s for shift_s in spark.trace.shifts_s)
+    weights = weigh_partitions(job, 1000 * spark.seed + hot_set)
+    loads = dict.fromkeys(sorted(spark.executors()), 0.0)
+    targets = {}
+    for partition in sorted(range(job.partitions), key=lambda p: -weights[p]):
+        targets[partition] = min(loads, key=lambda e: loads[e])
+        loads[targets[partition]] += weights[partition]
+    spark.place("q", 0, targets)

@@ -1,0 +1,234 @@
+"""Spark in virtual time: an `Engine` for the driver's real loop."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from balancedstream.core.observations import BatchSample
+from balancedstream.engine.events import (
+    ApplicationEnded,
+    BatchFinished,
+    Event,
+    ExecutorAdded,
+    ExecutorRemoved,
+    QueryIdle,
+    StatefulOperator,
+)
+from balancedstream.loop.ports import Engine
+from simulation.model import Batch, Job, run_batch, weigh_partitions
+from simulation.traces import Trace
+
+IDLE_S = 10.0
+"""How often Spark says that a query waits (`noDataProgressEventInterval`)."""
+
+
+LOCALITY_WAIT_S = 3.0
+"""Spark's default."""
+
+
+@dataclass(frozen=True)
+class BatchRun:
+    """One batch as it was: which rows it read, when it ended, on how many executors."""
+
+    number: int
+    start_s: float
+    end_s: float
+    first_row: float
+    last_row: float
+    executors: int
+    driver_s: float
+
+
+@dataclass
+class VirtualSpark(Engine):
+    """Runs a job on a trace; every call of `wait` is the next thing that happens.
+
+    Executors that are asked for come after `job.start_s`; those that are removed leave between two
+    batches. A state partition without a live executor is placed at random, as Spark does.
+
+    Attributes:
+        now_s: the virtual clock.
+        batches: all batches so far.
+        executor_s: executor-seconds so far, from the request of an executor to its end.
+    """
+
+    job: Job
+    trace: Trace
+    seed: int
+    executors_at_start: int
+    now_s: float = 0.0
+    batches: list[BatchRun] = field(default_factory=list)
+    executor_s: float = 0.0
+
+    def __post_init__(self) -> None:
+        self.chance = random.Random(self.seed)
+        self._cores: dict[str, int] = {}
+        self._draining: set[str] = set()
+        self._leaving: list[str] = []
+        self._coming: list[float] = []
+        self._next_id = 0
+        self._placement: dict[int, str] = {}
+        self._targets: dict[int, str] = {}
+        self._read = 0.0
+        self._locality_wait_s = LOCALITY_WAIT_S
+        self._last_start_s: float | None = None
+        self._pending: tuple[float, Event] | None = None
+        for _ in range(self.executors_at_start):
+            self._add_executor()
+
+    def wait(self, timeout_s: float) -> Event | None:
+        """The next event; the clock stands at its time."""
+        if self._pending is None and not self._is_joined_before(self._find_start_s()):
+            self._pending = self._plan_next()
+        if self._pending is None or self._is_joined_before(self._pending[0]):
+            self._advance(self._coming.pop(0))
+            return ExecutorAdded(self._add_executor(), 1)
+        (at_s, event), self._pending = self._pending, None
+        self._advance(at_s)
+        return event
+
+    def executors(self) -> dict[str, int]:
+        """Executors that take work."""
+        return {e: c for e, c in self._cores.items() if e not in self._draining}
+
+    @property
+    def asked(self) -> int:
+        """Executors that run or come, without those that leave."""
+        return len(self.executors()) + len(self._coming)
+
+    @property
+    def backlog_rows(self) -> float:
+        """Rows that have arrived and were not read yet."""
+        return self.trace.count_until(self.now_s) - self._read
+
+    def place(
+        self,
+        query: str,
+        operator: int,
+        targets: Mapping[int, str],
+        *,
+        from_batch: int | None = None,
+    ) -> None:
+        """Partitions run there from the next batch on."""
+        self._targets = dict(targets)
+
+    def set_locality_wait_s(self, wait_s: float) -> None:
+        """From the next batch on."""
+        self._locality_wait_s = wait_s
+
+    def set_executor_count(self, count: int) -> bool:
+        """Executors that are missing come later; requests that are not needed any more end."""
+        while len(self._cores) + len(self._coming) < count:
+            self._coming.append(self.now_s + self.job.start_s * self.chance.uniform(0.8, 1.2))
+        self._coming.sort()
+        while self._coming and len(self._cores) + len(self._coming) > count:
+            self._coming.pop()
+        return True
+
+    def drain(self, executor: str) -> None:
+        """Takes an executor out of `executors()`."""
+        self._draining.add(executor)
+
+    def remove_executor(self, executor: str) -> None:
+        """It leaves before the next batch."""
+        self._draining.add(executor)
+        self._leaving.append(executor)
+
+    def is_connection_lost(self, error: Exception) -> bool:
+        """Nothing is lost here."""
+        return False
+
+    def _plan_next(self) -> tuple[float, Event]:
+        """What happens next, and when: an executor leaves, a batch ends, a query waits."""
+        if self._leaving:
+            executor = self._leaving.pop(0)
+            self._advance(self.now_s)
+            del self._cores[executor]
+            self._draining.discard(executor)
+            return self.now_s, ExecutorRemoved(executor, "retired")
+        if self.now_s >= self.trace.length_s:
+            return self.now_s, ApplicationEnded()
+        start_s = self._find_start_s()
+        waiting = self.trace.count_until(start_s) - self._read
+        if waiting < 1 or not self._cores:
+            return start_s + IDLE_S, QueryIdle("q")
+        return self._run_batch(start_s, min(waiting, self.job.max_rows))
+
+    def _find_start_s(self) -> float:
+        """When the next batch starts, if there are rows."""
+        if self._last_start_s is None or not self.job.trigger_s:
+            return self.now_s
+        return max(self.now_s, self._last_start_s + self.job.trigger_s)
+
+    def _is_joined_before(self, time_s: float) -> bool:
+        return bool(self._coming) and self._coming[0] <= time_s
+
+    def _run_batch(self, start_s: float, rows: float) -> tuple[float, Event]:
+        number = len(self.batches)
+        executors = dict(self._cores)
+        live = sorted(self.executors() or executors)
+        placement: dict[int, str] = {}
+        for partition in range(self.job.partitions):
+            wanted = self._targets.get(partition, self._placement.get(partition, ""))
+            if wanted not in executors:
+                wanted = self.chance.choice(live)
+            placement[partition] = wanted
+        hot_set = sum(start_s >= shift_s for shift_s in self.trace.shifts_s)
+        weights = weigh_partitions(self.job, 1000 * self.seed + hot_set)
+        batch = Batch(
+            number,
+            rows,
+            start_s,
+            executors,
+            placement,
+            self._placement,
+            weights,
+            self._locality_wait_s,
+        )
+        times = run_batch(self.job, batch, self.chance)
+        ran_on = {task.partition: task.executor for task in times.tasks}
+        moves = sum(self._placement.get(p, e) != e for p, e in ran_on.items())
+        self._placement = ran_on
+        end_s = start_s + times.duration_s
+        first_row, self._read = self._read, self._read + rows
+        interval_s = None if self._last_start_s is None else start_s - self._last_start_s
+        self._last_start_s = start_s
+        self.batches.append(
+            BatchRun(
+                number,
+                start_s,
+                end_s,
+                first_row,
+                self._read,
+                len(executors),
+                self.job.driver_s,
+            )
+        )
+        sample = BatchSample(
+            "q",
+            number,
+            end_s,
+            times.duration_s,
+            int(rows),
+            interval_s,
+            self.trace.count_until(start_s) - self._read,
+            self.job.trigger_s or None,
+            gaps_s=self.job.driver_s,
+        )
+        operator = StatefulOperator((0,), "StateStoreSave", self.job.partitions)
+        return end_s, BatchFinished(
+            "q", sample, times.tasks, (operator,), moves, True, times.stages
+        )
+
+    def _add_executor(self) -> str:
+        executor = f"e{self._next_id}"
+        self._next_id += 1
+        self._cores[executor] = 1
+        return executor
+
+    def _advance(self, to_s: float) -> None:
+        """Moves the clock; executors cost from the moment they are asked for."""
+        self.executor_s += (len(self._cores) + len(self._coming)) * (to_s - self.now_s)
+        self.now_s = to_s

@@ -1,0 +1,136 @@
+"""Batches in virtual time: what they take by hand, and that each row is read once."""
+
+from __future__ import annotations
+
+import random
+import sys
+from dataclasses import replace
+from itertools import pairwise
+from pathlib import Path
+
+import pytest
+
+sys.path.append(str(Path(__file__).parents[3] / "benchmarks"))
+
+from simulation.figures import compute_figures
+from simulation.model import Batch, Job, run_batch, weigh_partitions
+from simulation.running import run_ours, run_scaler
+from simulation.scalers import DynamicAllocation, Fixed, LagThreshold, count_for
+from simulation.spark import VirtualSpark
+from simulation.traces import MAKERS, Trace
+
+QUIET = Job(
+    splits=4,
+    partitions=4,
+    map_row_s=0.001,
+    state_row_s=0.002,
+    task_s=0.1,
+    driver_s=0.5,
+    restore_s=1.0,
+    noise=0.0,
+)
+EVEN = (0.25,) * 4
+TWO = {"a": 1, "b": 1}
+
+
+def run_one(placement: str, *, wait_s: float = 60.0, ran_on: str = "") -> tuple[float, str]:
+    """How long a batch of 400 rows lasts, and where its state partitions ran."""
+    batch = Batch(
+        number=0,
+        rows=400.0,
+        start_s=0.0,
+        executors=TWO,
+        placement=dict(enumerate(placement)),
+        ran_on=dict(enumerate(ran_on)),
+        weights=EVEN,
+        locality_wait_s=wait_s,
+    )
+    times = run_batch(QUIET, batch, random.Random(1))
+    return times.duration_s, "".join(task.executor for task in times.tasks)
+
+
+def test_a_batch_lasts_as_long_as_its_driver_and_its_stages_one_after_the_other() -> None:
+    # Two of four splits a core at 0.2 s each, two of four partitions a core at 0.3 s each.
+    duration_s, ran_on = run_one("aabb")
+    assert duration_s == pytest.approx(0.5 + 2 * 0.2 + 2 * 0.3)
+    assert ran_on == "aabb"
+
+
+def test_tasks_wait_for_the_executor_with_their_state_and_not_for_longer_than_the_wait() -> None:
+    assert run_one("aaaa")[0] == pytest.approx(0.5 + 0.4 + 4 * 0.3)
+    # After 0.45 s, b takes a partition from a, and restores its state for a second.
+    duration_s, ran_on = run_one("aaaa", wait_s=0.45, ran_on="aaaa")
+    assert ran_on.count("b") == 1
+    assert duration_s == pytest.approx(0.9 + 0.45 + 0.3 + 1.0)
+
+
+def test_a_moved_partition_restores_its_state_once() -> None:
+    assert run_one("abab", ran_on="aabb")[0] == pytest.approx(0.9 + 0.3 + 0.3 + 1.0)
+
+
+def test_a_hot_set_that_shifts_changes_which_partitions_are_heavy() -> None:
+    job = replace(QUIET, partitions=16, zipf=1.2)
+    assert weigh_partitions(job, 1) != weigh_partitions(job, 2)
+    assert sum(weigh_partitions(job, 1)) == pytest.approx(1.0)
+
+
+FLAT = Trace("flat", (500.0,) * 120)
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_every_row_is_read_once_and_in_order_whatever_happens(seed: int) -> None:
+    trace = MAKERS["steps"](1500.0, seed, 0.5)
+    spark = VirtualSpark(replace(Job(), trigger_s=5.0), trace, seed, 2)
+    changes = run_ours(spark, most=12)
+    assert changes, "it scaled"
+    assert spark.batches[0].first_row == 0
+    for before, after in pairwise(spark.batches):
+        assert after.first_row == before.last_row
+        assert after.start_s >= before.end_s
+        assert before.last_row <= trace.count_until(before.start_s) + 1e-6
+    assert spark.batches[-1].last_row + spark.backlog_rows == pytest.approx(
+        trace.count_until(spark.now_s)
+    )
+
+
+def test_executors_cost_from_the_moment_they_are_asked_for() -> None:
+    spark = VirtualSpark(QUIET, FLAT, 1, 2)
+    run_scaler(spark, Fixed(2), most=8)
+    assert spark.executor_s == pytest.approx(2 * spark.now_s)
+
+
+def test_latency_is_from_the_arrival_of_a_row_to_the_end_of_its_batch() -> None:
+    # A trigger every 10 s and batches of 500 rows a second on enough executors.
+    job = replace(QUIET, splits=16, partitions=16, map_row_s=0.0, state_row_s=0.0, task_s=0.0)
+    spark = VirtualSpark(job, FLAT, 1, 4)
+    run_scaler(spark, Fixed(4), most=8)
+    figures = compute_figures(spark, [], objective_s=10.5, stabilization_s=120.0)
+    # A batch takes only the driver's half second: rows wait for up to 10 s.
+    assert figures.p95_latency_s == pytest.approx(10.0, abs=0.3)
+    assert figures.late_share == 0.0
+
+
+def test_dynamic_allocation_adds_while_tasks_wait_and_keeps_what_works() -> None:
+    job = replace(QUIET, splits=8, partitions=8, map_row_s=0.01)
+    spark = VirtualSpark(job, FLAT, 1, 1)
+    changes = run_scaler(spark, DynamicAllocation(1), most=16)
+    assert changes[-1][2] == 8, "one for each task of the stage"
+    assert [after > before for _, before, after in changes] == [True] * len(changes)
+
+
+def test_a_lag_threshold_adds_at_most_four_or_twice_at_once() -> None:
+    job = replace(QUIET, splits=32, partitions=32)
+    spark = VirtualSpark(job, Trace("high", (4000.0,) * 60), 1, 1)
+    changes = run_scaler(spark, LagThreshold(job, 1), most=32)
+    assert all(after <= max(2 * before, before + 4) for _, before, after in changes)
+
+
+def test_the_count_for_a_rate_leaves_the_time_of_the_driver_out() -> None:
+    assert count_for(replace(QUIET, driver_s=0.0), 700.0) == 4
+    assert count_for(replace(QUIET, driver_s=2.0), 700.0) == 5
+
+
+@pytest.mark.parametrize("name", sorted(MAKERS.keys() - {"power demand"}))
+def test_a_trace_is_the_same_for_the_same_seed(name: str) -> None:
+    assert MAKERS[name](100.0, 7, 1.0) == MAKERS[name](100.0, 7, 1.0)
+    assert MAKERS[name](100.0, 7, 1.0).length_s == 3600.0
