@@ -269,7 +269,12 @@ class ScalingPolicy(_Section):
     ] = 0.3
     scale_out_factor: Annotated[
         float,
-        Range("x current", 1.0, 1000.0, "One decision multiplies the executors by at most this."),
+        Range(
+            "x current",
+            1.0,
+            1000.0,
+            "One decision multiplies the executors by at most this, or adds four.",
+        ),
     ] = 2.0
     ineffective_hold_s: Annotated[
         float,

@@ -46,6 +46,9 @@ LEAST_EFFECT = 0.1
 """A scale-out that brings less than this part of its expected gain did not help (Flink's
 `scaling.effectiveness.threshold`, FLINK-37411)."""
 
+LEAST_STEP = 4
+"""So many executors may be added at once to however few (the HorizontalPodAutoscaler's default)."""
+
 AS_GOOD = 1.02
 """Batches that last this much longer at most are nearly as fast."""
 
@@ -281,11 +284,16 @@ def _settling(runs: Runs, limits: ScalingPolicy, now_s: float, last_change_s: fl
     if last_change_s is None:
         return ""
     passed_s = now_s - last_change_s
-    passed = max(
-        (sum(b.finished_s - b.duration_s >= last_change_s for b in run) for run in runs.values()),
-        default=0,
+    since = [
+        [b.duration_s for b in run if b.finished_s - b.duration_s >= last_change_s]
+        for run in runs.values()
+    ]
+    passed = max(map(len, since), default=0)
+    # Batches of a stream that falls behind grow: then one of them shows more than three short ones.
+    shown = passed >= limits.stabilization_batches or (
+        passed > 0 and max(map(sum, since)) >= limits.stabilization_s
     )
-    if passed_s >= limits.stabilization_s and passed >= limits.stabilization_batches:
+    if passed_s >= limits.stabilization_s and shown:
         return ""
     return (
         f"the last change was {passed_s:.0f} s and {passed} batches ago; its effect shows after "
@@ -345,7 +353,7 @@ class _Sizing:
         bound = self._find_bound()
         if bound is not None:
             return self.keep(*bound, needed)
-        top = max(self.count + 1, int(self.count * self.limits.scale_out_factor))
+        top = max(self.count + LEAST_STEP, int(self.count * self.limits.scale_out_factor))
         count = self._first_that_fits(max(self.count, needed), top)
         if count == top and not self._fits(top):
             count = self._first_as_good_as(top)
@@ -409,10 +417,11 @@ class _Sizing:
 
     def _say_heaviest(self, key: tuple[str, int, int]) -> str:
         query, operator, number = key
+        share = self.work.partitions[key]
+        full = f" (full at {self.full:.0%})" if share > self.full else " and is its longest task"
         return (
             f"partition {number} of operator {operator} of query {query} alone keeps a core "
-            f"{self.work.partitions[key]:.0%} busy (full at {self.full:.0%}): no move and no "
-            f"executor helps, its keys must be split"
+            f"{share:.0%} busy{full}: no move and no executor helps, its keys must be split"
         )
 
     def _say_source(self, query: str, stage: StageWork) -> str:

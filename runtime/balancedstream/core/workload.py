@@ -247,7 +247,7 @@ def measure_work(
         span_s = sum(interval.length_s for interval in window)
         processed = sum(interval.batch.input_rows for interval in window) / span_s
         # The whole window decides whether to act; how far to go follows the latest rate if it rose.
-        arriving = max(_arrival_rate(window), _arrival_rate(window[-limits.min_batches :]))
+        arriving = max(_arrival_rate(window), _latest_rate(window, limits))
         drift = _drift(measured.loaded, window, last_change_s)
         measured.add_to(work, min(1.0, drift) * processed, min(1.0, drift) * arriving)
         recent = _settled(window[-limits.min_batches :], last_change_s)
@@ -260,8 +260,8 @@ def measure_work(
             work.blind = work.blind or backlog_rows is None
         highest_row_s = row_s * max(1.0, drift)
         peaks[0] += arriving * highest_row_s
-        for age, old in _by_age(intervals, limits, now_s).items():
-            peaks[age] += _arrival_rate(old) * highest_row_s
+        for age, rate in _find_peaks(intervals, limits, now_s).items():
+            peaks[age] += rate * highest_row_s
     work.arriving.sort(reverse=True)
     work.peak = max(peaks.values(), default=0.0)
     return work, unmeasured
@@ -413,16 +413,29 @@ def _window(
     return recent and max(recent, intervals[-limits.min_batches :], key=len)
 
 
-def _by_age(
+def _find_peaks(
     intervals: Sequence[_Interval], limits: ScalingPolicy, now_s: float
-) -> dict[int, list[_Interval]]:
-    """Older batches within the scale-in delay, in groups as long as the window."""
-    groups: dict[int, list[_Interval]] = defaultdict(list)
-    for interval in intervals:
+) -> dict[int, float]:
+    """The highest rates before the window, within the scale-in delay, in steps of the window.
+
+    A rate is that of a few batches in a row, as it is for adding executors: what was added for it
+    is not given back at once.
+    """
+    peaks: dict[int, float] = defaultdict(float)
+    for end, interval in enumerate(intervals, start=1):
         age_s = now_s - interval.batch.finished_s
         if limits.window_s < age_s <= limits.scale_in_delay_s:
-            groups[int(age_s / limits.window_s)].append(interval)
-    return groups
+            age = int(age_s / limits.window_s)
+            few = intervals[max(0, end - limits.min_batches) : end]
+            peaks[age] = max(peaks[age], _arrival_rate(few))
+    return peaks
+
+
+def _latest_rate(window: Sequence[_Interval], limits: ScalingPolicy) -> float:
+    """The rate of the last few batches; of the last one alone where the next must start late."""
+    late = window[-1].batch.duration_s > window[-1].length_s
+    rate = _arrival_rate(window[-limits.min_batches :])
+    return max(rate, _arrival_rate(window[-1:])) if late else rate
 
 
 def _arrival_rate(intervals: Sequence[_Interval]) -> float:

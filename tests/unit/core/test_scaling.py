@@ -127,10 +127,12 @@ def test_of_two_idle_executors_one_is_removed() -> None:
     assert decide_on(even(2, 0.1), duration_s=1.0).executors == 1
 
 
-def test_one_decision_at_most_doubles_the_executors() -> None:
-    decision = decide_on(even(2, 3.0, partitions=40), interval_s=10.0, duration_s=30.0)
-    assert (decision.executors, decision.limited) == (4, True)
-    assert "; 9 are needed to be 70% busy" in decision.reason
+def test_one_decision_at_most_doubles_the_executors_or_adds_four() -> None:
+    few = decide_on(even(2, 3.0, partitions=40), interval_s=10.0, duration_s=30.0)
+    assert (few.executors, few.limited) == (6, True)
+    many = decide_on(even(7, 3.0, partitions=40), interval_s=10.0, duration_s=30.0)
+    assert (many.executors, many.limited) == (14, True)
+    assert "; 9 are needed to be 70% busy" in few.reason
 
 
 def test_the_policy_bounds_the_count_and_the_reason_says_so() -> None:
