@@ -1,7 +1,7 @@
-"""Writes the tables of `docs/performance.md` from the results of the benchmarks.
+"""Writes the tables of the pages on performance and scaling from the results of the benchmarks.
 
 Each figure is the median over the repetitions with the least and greatest value in brackets. What
-stands between the markers of a benchmark is replaced, the rest of the page stays.
+stands between the markers of a benchmark is replaced, the rest of the pages stays.
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ from tables.operator_load import tabulate_operator_load
 from tables.placement import tabulate_placement
 from tables.reaction import tabulate_reaction
 from tables.scale import tabulate_scale
+from tables.scaling_simulated import tabulate_scaling_simulated
 from tables.shuffle import tabulate_shuffle, tabulate_shuffle_overhead
 from tables.shuffle_simulated import tabulate_shuffle_simulated
 
@@ -30,6 +31,7 @@ TABLES: dict[str, Callable[[Sequence[Result]], Iterator[str]]] = {
     "idle": tabulate_idle,
     "migration": tabulate_migration,
     "scale": tabulate_scale,
+    "scaling_simulated": tabulate_scaling_simulated,
     "commit": tabulate_commit,
     "reaction": tabulate_reaction,
     "operator_load": tabulate_operator_load,
@@ -42,20 +44,23 @@ TABLES: dict[str, Callable[[Sequence[Result]], Iterator[str]]] = {
 }
 
 
+PAGES = [REPOSITORY / "docs" / name for name in ("performance.md", "scaling.md")]
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--results", type=Path, default=RESULTS)
-    parser.add_argument("--page", type=Path, default=REPOSITORY / "docs" / "performance.md")
     options = parser.parse_args()
-    page = options.page.read_text()
+    pages = {file: file.read_text() for file in PAGES}
     for name, tabulate in TABLES.items():
         results = read_results(options.results / f"{name}.jsonl")
         if not results:
             continue
         text = "\n".join([describe_origin(results), "", *tabulate(results)])
         print(f"\n{name}: {text}")
-        page = replace_between(page, name, text)
-    options.page.write_text(page)
+        pages = {file: replace_between(page, name, text) for file, page in pages.items()}
+    for file, page in pages.items():
+        file.write_text(page)
 
 
 def replace_between(page: str, name: str, text: str) -> str:

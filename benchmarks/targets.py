@@ -44,5 +44,11 @@ MAX_OVER_ROUND_ROBIN = 1.02
 MAX_ESTIMATE_ERROR = 0.20
 """Median relative error of the estimated costs, the lightest rows left out."""
 
+MAX_HOURS_OVER_ORACLE = 1.15
+"""Executor-hours of autoscaling over those of an oracle that knows the load."""
+
+MAX_LATE_OVER_ORACLE = 1.5
+"""Rows later than the objective over those of the oracle."""
+
 MAX_SHARE_WHEN_SLOWED = 0.60
 """The share of an executor slowed twofold over what it was."""

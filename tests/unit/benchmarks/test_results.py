@@ -1,4 +1,4 @@
-"""What the benchmarks wrote: old results are read, and the page has their tables."""
+"""What the benchmarks wrote: old results are read, and the pages have their tables."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ sys.path.append(str(Path(__file__).parents[3] / "benchmarks"))
 import summarize
 from harness.results import REPOSITORY, RESULTS, read_results
 
-PAGE = REPOSITORY / "docs" / "performance.md"
+PAGES = [REPOSITORY / "docs" / name for name in ("performance.md", "scaling.md")]
 
 
 def test_a_file_that_is_not_there_has_no_results(tmp_path: Path) -> None:
@@ -30,17 +30,19 @@ def test_fields_of_old_results_have_todays_names(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("name", summarize.TABLES)
 def test_every_table_has_its_place_on_the_page(name: str) -> None:
-    page = PAGE.read_text("utf-8")
-    assert page.count(f"<!-- {name}: begin -->") == 1
-    assert page.count(f"<!-- {name}: end -->") == 1
+    pages = "".join(page.read_text("utf-8") for page in PAGES)
+    assert pages.count(f"<!-- {name}: begin -->") == 1
+    assert pages.count(f"<!-- {name}: end -->") == 1
 
 
-def test_the_tables_of_the_page_are_those_of_the_results(
+def test_the_tables_of_the_pages_are_those_of_the_results(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    page = tmp_path / "performance.md"
-    page.write_text(PAGE.read_text("utf-8"))
-    command = ["summarize.py", "--results", str(RESULTS), "--page", str(page)]
-    monkeypatch.setattr(sys, "argv", command)
+    copies = [tmp_path / page.name for page in PAGES]
+    for page, copy in zip(PAGES, copies, strict=True):
+        copy.write_text(page.read_text("utf-8"))
+    monkeypatch.setattr(summarize, "PAGES", copies)
+    monkeypatch.setattr(sys, "argv", ["summarize.py", "--results", str(RESULTS)])
     summarize.main()
-    assert page.read_text() == PAGE.read_text("utf-8")
+    for page, copy in zip(PAGES, copies, strict=True):
+        assert copy.read_text() == page.read_text("utf-8")

@@ -1,0 +1,95 @@
+"""Ways to choose the number of executors, in virtual time."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from statistics import fmean, median
+
+from targets import MAX_HOURS_OVER_ORACLE, MAX_LATE_OVER_ORACLE
+
+from tables.markdown import Result, say_whether, table
+
+ALTERNATIVES = (
+    "fixed at the peak",
+    "fixed at the mean",
+    "dynamic allocation",
+    "lag threshold",
+    "DS2",
+)
+WAYS = ("ours", "oracle", *ALTERNATIVES)
+
+
+def tabulate_scaling_simulated(results: Sequence[Result]) -> Iterator[str]:
+    """Executor-hours and lateness of every way; means over the runs, hours over the oracle's."""
+    yield from table(
+        ["way", "executor-hours ÷ oracle", "rows too late", "95th percentile (s)", "actions"],
+        [
+            [
+                way,
+                f"{median(over_oracle(r, way) for r in results):.2f}",
+                f"{100 * mean_of(results, way, 'late_share'):.1f} %",
+                f"{median(r['measured'][way]['p95_latency_s'] for r in results):.0f}",
+                f"{mean_of(results, way, 'actions'):.0f}",
+            ]
+            for way in WAYS
+        ],
+    )
+    yield ""
+    traces = dict.fromkeys(str(r["case"]["trace"]) for r in results)
+    yield from table(
+        ["trace", "runs", "executor-hours ÷ oracle", "rows too late", "of a lag threshold"],
+        [
+            [
+                trace,
+                str(len(of_trace)),
+                f"{median(over_oracle(r, 'ours') for r in of_trace):.2f}",
+                f"{100 * mean_of(of_trace, 'ours', 'late_share'):.1f} %",
+                f"{100 * mean_of(of_trace, 'lag threshold', 'late_share'):.1f} %",
+            ]
+            for trace in traces
+            if (of_trace := [r for r in results if r["case"]["trace"] == trace])
+        ],
+    )
+    yield ""
+    yield from table(["target", "result", "met"], judge_targets(results))
+
+
+def judge_targets(results: Sequence[Result]) -> Iterator[list[str]]:
+    """The targets, what was reached, and whether that is enough."""
+    hours = median(over_oracle(r, "ours") for r in results)
+    text = f"executor-hours ≤ {MAX_HOURS_OVER_ORACLE} x the oracle's"
+    yield [text, f"{hours:.2f}", say_whether(hours <= MAX_HOURS_OVER_ORACLE)]
+    ours, oracle = (mean_of(results, way, "late_share") for way in ("ours", "oracle"))
+    text = f"rows too late ≤ {MAX_LATE_OVER_ORACLE} x the oracle's"
+    met = ours <= MAX_LATE_OVER_ORACLE * oracle
+    yield [text, f"{100 * ours:.1f} % and {100 * oracle:.1f} %", say_whether(met)]
+    never = sum(late(r, "ours") <= late(r, "lag threshold") for r in results)
+    text = "never more late rows than a lag threshold"
+    yield [text, f"{never} of {len(results)} runs", say_whether(never == len(results))]
+    best = [
+        way
+        for way in ALTERNATIVES
+        if mean_of(results, way, "late_share") <= ours
+        and mean_of(results, way, "executor_hours") <= mean_of(results, "ours", "executor_hours")
+    ]
+    text = "fewer executor-hours than each that is late as seldom"
+    yield [text, ", ".join(best) or "all of them", say_whether(not best)]
+    reversals = sum(r["measured"]["ours"]["reversals"] for r in results)
+    text = "no reversal within the stabilization time"
+    yield [text, f"{reversals:.0f} in {len(results)} runs", say_whether(reversals == 0)]
+
+
+def over_oracle(result: Result, way: str) -> float:
+    """Executor-hours of a way over those of the oracle."""
+    measured = result["measured"]
+    return float(measured[way]["executor_hours"] / measured["oracle"]["executor_hours"])
+
+
+def late(result: Result, way: str) -> float:
+    """The part of a run's rows that were too late."""
+    return float(result["measured"][way]["late_share"])
+
+
+def mean_of(results: Sequence[Result], way: str, figure: str) -> float:
+    """The mean of a figure over the runs."""
+    return fmean(float(r["measured"][way][figure]) for r in results)
