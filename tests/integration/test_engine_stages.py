@@ -132,14 +132,16 @@ def test_files_that_wait_are_a_backlog_of_the_rows_that_such_files_had(
     spark: SparkSession, start_every: Start, batches: Batches, tmp_path: Path
 ) -> None:
     source = tmp_path / "files"
-    spark.range(60).repartition(6).write.json(str(source))
+    source.mkdir()
+    for file in range(6):
+        (source / f"{file}.json").write_text('{"id": 1}\n' * 10)
     files = (
         spark.readStream.schema("id long").option("maxFilesPerTrigger", 1).json(str(source))
     ).mapInPandas(wait_per_row, "id long")
     start_every(files, "files", processingTime="2 seconds")
     seen = [batches("files").sample for _ in range(4)]
-    assert sum(batch.input_rows for batch in seen) == 40
-    assert seen[0].backlog_rows is None, "what a file holds is not known before the second one"
+    assert [batch.input_rows for batch in seen] == [10] * 4
+    # Spark may have listed and taken the next file already when it reports a batch.
     assert seen[1].backlog_rows == pytest.approx(40, abs=10)
     assert seen[3].backlog_rows == pytest.approx(20, abs=10)
 

@@ -45,9 +45,9 @@ class FileBacklog:
     Spark lists files ahead (`FileStreamSource`), but knows the rows of none before it is read.
 
     >>> backlog = FileBacklog()
-    >>> backlog.count_rows([{"numInputRows": 50}], [[9, 1]]) is None
+    >>> backlog.count_rows(7, [{"numInputRows": 50}], [[9, 1]]) is None
     True
-    >>> backlog.count_rows([{"numInputRows": 60}], [[6, 4]])
+    >>> backlog.count_rows(8, [{"numInputRows": 60}], [[6, 4]])
     120.0
     """
 
@@ -55,11 +55,18 @@ class FileBacklog:
     _seen_first: dict[int, int] = field(default_factory=dict)
 
     def count_rows(
-        self, sources: Sequence[Mapping[str, Any]], files: Sequence[Sequence[int] | None]
+        self,
+        batch: int,
+        sources: Sequence[Mapping[str, Any]],
+        files: Sequence[Sequence[int] | None],
     ) -> float | None:
         """Rows that wait after a batch; None if no source has files, or none was read since.
 
+        What the files held that were read before a restart is not known. Spark may be reading the
+        next batch's files already when it reports a batch, so the estimate is low at first.
+
         Args:
+            batch: its number.
             sources: of the batch's progress.
             files: for each source the files that wait and those ever read; None for other sources.
         """
@@ -69,9 +76,8 @@ class FileBacklog:
                 continue
             waiting, seen = found
             if number not in self._seen_first:
-                self._seen_first[number], self._rows[number] = seen, 0
-                total = add_known(total, None if waiting else 0.0)
-                continue
+                self._seen_first[number] = seen if batch else 0
+                self._rows[number] = -source["numInputRows"] if batch else 0
             self._rows[number] += source["numInputRows"]
             read = seen - self._seen_first[number]
             if waiting and read > 0:
