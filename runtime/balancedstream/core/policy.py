@@ -236,7 +236,7 @@ class ScalingPolicy(_Section):
     ] = 180.0
     min_batches: Annotated[
         int,
-        Range("batches", 1, 1000, "Nothing changes before this many batches were measured."),
+        Range("batches", 1, 1000, "Nothing changes before so many batches, or a minute of them."),
     ] = 5
     stabilization_s: Annotated[
         float,

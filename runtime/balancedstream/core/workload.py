@@ -29,6 +29,9 @@ _BACK_TO_BACK = 0.95
 _GROWTH = 1.02
 """A backlog grows if so many times the rows that were read came."""
 
+_LONG_S = 60.0
+"""Batches that lasted so long together are enough, however few."""
+
 _IDLE_REPORT_S = 60.0
 """Spark reports an idle query every 10 s (`noDataProgressEventInterval`); some may be missing."""
 
@@ -228,7 +231,7 @@ def measure_work(
             by_query[query],
         )
         row_s = measured.row_s
-        if not measured.rows or len(window) < limits.min_batches:
+        if not measured.rows or not _is_enough(window, limits):
             waits = now_s - (idle_s or {}).get(query, -math.inf) <= _IDLE_REPORT_S
             if waits and not window:
                 quiet_s = now_s - run[-1].finished_s
@@ -411,6 +414,16 @@ def _window(
         interval for interval in intervals if interval.batch.finished_s >= now_s - limits.window_s
     ]
     return recent and max(recent, intervals[-limits.min_batches :], key=len)
+
+
+def _is_enough(window: Sequence[_Interval], limits: ScalingPolicy) -> bool:
+    """Whether a window has enough batches to decide on.
+
+    The batches of a stream that starts with too few executors grow, and the next one always takes
+    longer than all before: what lasted for a minute shows as much as many short ones.
+    """
+    lasted_s = sum(interval.batch.duration_s for interval in window)
+    return lasted_s >= _LONG_S or len(window) >= limits.min_batches
 
 
 def _find_peaks(

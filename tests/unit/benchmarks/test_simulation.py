@@ -93,6 +93,19 @@ def test_every_row_is_read_once_and_in_order_whatever_happens(seed: int) -> None
     )
 
 
+def test_a_stream_that_starts_on_far_too_few_executors_gets_more_within_minutes() -> None:
+    # Six executors' worth of rows on one: each batch reads all that waits, and is longer.
+    job = replace(Job(), noise=0.0)
+    spark = VirtualSpark(job, Trace("cold", (1500.0,) * 120), 1, 1)
+    changes = run_ours(spark, most=16)
+    assert changes
+    at_s, before, after = changes[0]
+    assert before == 1
+    assert after >= 4
+    # Its second batch ends then; the first is warm-up.
+    assert at_s < 150.0
+
+
 def test_executors_cost_from_the_moment_they_are_asked_for() -> None:
     spark = VirtualSpark(QUIET, FLAT, 1, 2)
     run_scaler(spark, Fixed(2), most=8)
