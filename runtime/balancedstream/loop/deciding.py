@@ -14,7 +14,7 @@ from balancedstream.core.scaling import LIMITS, ScaleOut, ScalingDecision
 from balancedstream.loop.baseline import Baseline
 from balancedstream.loop.ports import FinishedBatch
 from balancedstream.loop.query_keys import NO_ARRIVAL
-from balancedstream.loop.realizing import Realizer, Why
+from balancedstream.loop.realizing import Realizer, RealizerState, Why
 from balancedstream.record.journal import Journal
 from balancedstream.record.wording import plural
 
@@ -79,14 +79,14 @@ class Decider:
             ran = {(query, operator.id) for operator in event.operators}
             if query in state.keys.settling:
                 ran = set()
-            self._decide(batch.executors, batch.now_s, ran)
+            self._decide(state, batch.executors, batch.now_s, ran)
 
     def note_idle(self, query: str, executors: Mapping[str, int], now_s: float) -> None:
         """A query waits for data; then decides, for fewer executors may do."""
         self._idle_s[query] = now_s
         self._prune(now_s)
         if executors:
-            self._decide(executors, now_s, ran=set())
+            self._decide(self._realizer.state(), executors, now_s, ran=set())
 
     def end_query(self, query: str) -> None:
         """Forgets a query that is over."""
@@ -99,16 +99,20 @@ class Decider:
         self._idle_s.pop(query, None)
 
     def _decide(
-        self, executors: Mapping[str, int], now_s: float, ran: Collection[OperatorKey]
+        self,
+        state: RealizerState,
+        executors: Mapping[str, int],
+        now_s: float,
+        ran: Collection[OperatorKey],
     ) -> None:
         """Decides on the present measurements; realizes a plan that changes something.
 
         Args:
+            state: how far the plan in force is.
             executors: live executors, id to cores.
             now_s: seconds since the Unix epoch.
             ran: operators with a new measurement; the others have nothing new to report.
         """
-        state = self._realizer.state()
         observation = Observation(
             now_s=now_s,
             executors=executors,
