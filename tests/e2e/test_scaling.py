@@ -22,6 +22,7 @@ LOW, HIGH = 30, 220
 """Rows a second: 0.24 and 1.76 executors' worth of waiting. The tasks themselves, twelve with state
 and six that read, are about a quarter of an executor's worth each TRIGGER_S besides, and the driver
 takes a tenth of it."""
+AUTO = {**FAST["scaling"], "mode": "Auto"}
 ORACLE = 3
 """Two executors' worth at 70 % busy."""
 
@@ -35,7 +36,6 @@ def test_a_load_step_is_followed_up_and_down(
     open_stream: Callable[[str], Stream],
 ) -> None:
     stream = open_stream("steps")
-    scaling = {**FAST["scaling"], "mode": "Auto"}
     manifest = describe_counts(
         stream,
         broker,
@@ -44,7 +44,7 @@ def test_a_load_step_is_followed_up_and_down(
         wait_ms=WAIT_MS,
         rows=3000,
         trigger_s=TRIGGER_S,
-        scaling=scaling,
+        scaling=AUTO,
     )
     label = f'{{stream="{stream.namespace}/{stream.name}"}}'
 
@@ -157,7 +157,7 @@ def test_a_stateless_job_follows_the_load_and_writes_every_row_once(
         map_ms=WAIT_MS,
         rows=3000,
         trigger_s=TRIGGER_S,
-        scaling={**FAST["scaling"], "mode": "Auto"},
+        scaling=AUTO,
     )
     keys = skewed(seed=5)
     with run_and_compare(
@@ -190,7 +190,7 @@ def test_a_job_whose_map_stage_is_heavy_keeps_the_executors_that_it_needs(
         wait_ms=0,
         rows=3000,
         trigger_s=TRIGGER_S,
-        scaling={**FAST["scaling"], "mode": "Auto"},
+        scaling=AUTO,
     )
     with run_and_compare(stream, manifest, broker, topic, skewed(seed=6), rate=HIGH):
         stream.wait_for_executors(2, timeout_s=300)
@@ -213,7 +213,7 @@ def test_two_kafka_partitions_for_four_executors_are_named_and_add_none(
             wait_ms=0,
             rows=3000,
             trigger_s=TRIGGER_S,
-            scaling={**FAST["scaling"], "mode": "Auto"},
+            scaling=AUTO,
         )
         with run_and_compare(
             stream, manifest, broker, topic, skewed(seed=7), rate=HIGH, partitions=2
