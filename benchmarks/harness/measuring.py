@@ -19,14 +19,11 @@ from balancedstream.loop.controller import Controller
 from balancedstream.record.history import History
 from balancedstream.record.journal import Journal
 from balancedstream.record.records import (
-    BatchRecord,
-    DecisionRecord,
-    MoveRecord,
     RunInfo,
-    ScaleRecord,
 )
-from balancedstream.record.spectators import Metrics, Spectator
+from balancedstream.record.spectators import Metrics
 from harness.benchmark import MeasurementError
+from harness.silent import SilentView
 
 DEFAULT_POLICY = Policy()
 
@@ -143,22 +140,6 @@ def balancing(engine: MeasuringEngine, policy: Policy = DEFAULT_POLICY) -> Itera
         yield history
     finally:
         controller.stop()
-
-
-class SilentView(Spectator):
-    """Shows nothing."""
-
-    def on_batch(self, record: BatchRecord) -> None: ...
-
-    def on_decision(self, record: DecisionRecord) -> None: ...
-
-    def on_move(self, record: MoveRecord) -> None: ...
-
-    def on_scale(self, record: ScaleRecord) -> None: ...
-
-    def note(self, text: str) -> None: ...
-
-    def close(self) -> None: ...
 
 
 def measure_balance(event: BatchFinished, executors: Mapping[str, int]) -> ImbalanceMeasurement:

@@ -17,7 +17,7 @@ STATE_BYTES = 1_000_000
 
 @dataclass(frozen=True)
 class Job:
-    """What one streaming query costs; the times are calibrated by `calibrate.py`.
+    """What one streaming query costs; the times are estimates.
 
     Attributes:
         splits: of the source.

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from harness.silent import SilentView
+
 from balancedstream.core.policy import Policy, ScalingPolicy
 from balancedstream.engine.events import ApplicationEnded, BatchFinished
 from balancedstream.loop.controller import Controller
@@ -10,7 +12,6 @@ from balancedstream.record.journal import Journal
 from balancedstream.record.records import RunInfo
 from balancedstream.record.spectators import Metrics
 from simulation.model import weigh_partitions
-from simulation.quiet import QuietView
 from simulation.scalers import Oracle, Scaler
 from simulation.spark import VirtualSpark
 
@@ -26,7 +27,7 @@ def run_ours(spark: VirtualSpark, most: int) -> list[Change]:
     """Runs it under the driver's real controller, decider and realizer, with default policy."""
     policy = Policy(scaling=ScalingPolicy(max_executors=most))
     history = History(RunInfo("simulation", 0.0, spark.asked, "virtual", "virtual"))
-    journal = Journal(history, QuietView(), Metrics(), lambda: spark.now_s)
+    journal = Journal(history, SilentView(), Metrics(), lambda: spark.now_s)
     controller = Controller(spark, policy, journal, clock=lambda: spark.now_s)
     controller.start()
     controller.stop(JOIN_S)

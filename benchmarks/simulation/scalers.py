@@ -110,8 +110,8 @@ class LagThreshold:
 
     def decide(self, spark: VirtualSpark) -> int:
         """The number that the lag asks for, within the steps that are allowed."""
-        done = [b.last_row for b in spark.batches if b.end_s <= spark.now_s]
-        lag = spark.trace.count_until(spark.now_s) - (done[-1] if done else 0.0)
+        ended = (b.last_row for b in reversed(spark.batches) if b.end_s <= spark.now_s)
+        lag = spark.trace.count_until(spark.now_s) - next(ended, 0.0)
         ratio = lag / (self._threshold * self._executors)
         wanted = self._executors
         if abs(ratio - 1) > self.TOLERANCE:

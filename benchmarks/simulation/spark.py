@@ -30,15 +30,12 @@ LOCALITY_WAIT_S = 3.0
 
 @dataclass(frozen=True)
 class BatchRun:
-    """One batch as it was: which rows it read, when it ended, on how many executors."""
+    """One batch as it was: when it ran, and which rows it read."""
 
-    number: int
     start_s: float
     end_s: float
     first_row: float
     last_row: float
-    executors: int
-    driver_s: float
 
 
 @dataclass
@@ -195,17 +192,7 @@ class VirtualSpark(Engine):
         first_row, self._read = self._read, self._read + rows
         interval_s = None if self._last_start_s is None else start_s - self._last_start_s
         self._last_start_s = start_s
-        self.batches.append(
-            BatchRun(
-                number,
-                start_s,
-                end_s,
-                first_row,
-                self._read,
-                len(executors),
-                self.job.driver_s,
-            )
-        )
+        self.batches.append(BatchRun(start_s, end_s, first_row, self._read))
         sample = BatchSample(
             "q",
             number,

