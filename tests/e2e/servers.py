@@ -37,6 +37,8 @@ def describe_server(
             "spec": {
                 "type": "NodePort" if reached_from_here else "ClusterIP",
                 "selector": labels,
+                # A probe may fail on a busy machine: the only pod is then slow, but not refused.
+                "publishNotReadyAddresses": True,
                 "ports": [*ports],
             },
         },
