@@ -39,7 +39,7 @@ class BatchModel:
             trigger interval.
 
     >>> from balancedstream.core.workload import StageWork
-    >>> query = QueryWork("q", 9.0, 10.0, 10.0, 100.0, {"planning": 1.0},
+    >>> query = QueryWork("q", 9.0, 9.0, 10.0, 10.0, 100.0, {"planning": 1.0},
     ...                   {"source": StageWork(tasks=2, work=1.6, longest=0.8)})
     >>> model = BatchModel(Work(divisible=1.6, queries=[query]), cores=1, late=False)
     >>> round(model.last(1), 2), round(model.last(2), 2), round(model.last(4), 2)

@@ -32,6 +32,9 @@ _GROWTH = 1.02
 _LONG_S = 60.0
 """Batches that lasted so long together are enough, however few."""
 
+_SHRINKS = 0.9
+"""A last batch of this part of the mean says that batches get shorter."""
+
 _IDLE_REPORT_S = 60.0
 """Spark reports an idle query every 10 s (`noDataProgressEventInterval`); some may be missing."""
 
@@ -66,6 +69,7 @@ class QueryWork:
     Attributes:
         query: its name or id.
         batch_s: seconds that a batch takes.
+        last_s: seconds that the last batch took.
         interval_s: seconds between the starts of two batches.
         trigger_s: the trigger interval; None if there is none or it is unknown.
         rows_per_s: rows processed per second of `batch_s`.
@@ -75,6 +79,7 @@ class QueryWork:
 
     query: str
     batch_s: float
+    last_s: float
     interval_s: float
     trigger_s: float | None
     rows_per_s: float
@@ -83,8 +88,14 @@ class QueryWork:
 
     @property
     def is_overdue(self) -> bool:
-        """Whether batches take (nearly) longer than the trigger interval."""
-        return self.trigger_s is not None and self.batch_s >= _BACK_TO_BACK * self.trigger_s
+        """Whether batches take (nearly) longer than the trigger interval, and do not get shorter.
+
+        After a slow start, or a batch that stalled, the next ones read what came meanwhile: such a
+        stream catches up by itself.
+        """
+        if self.trigger_s is None or self.last_s <= _SHRINKS * self.batch_s:
+            return False
+        return self.batch_s >= _BACK_TO_BACK * self.trigger_s
 
     def share_driver(self, *, late: bool = False) -> float:
         """The part of the time that the driver takes for itself.
@@ -337,6 +348,7 @@ class _Measured:
         return QueryWork(
             query=self.query,
             batch_s=total_s / count,
+            last_s=batches[-1].duration_s,
             interval_s=sum(interval.length_s for interval in window) / count,
             trigger_s=batches[-1].trigger_s,
             rows_per_s=sum(b.input_rows for b in batches) / total_s if total_s else 0.0,

@@ -315,3 +315,27 @@ def test_a_stream_that_is_silent_and_does_not_say_that_it_waits_keeps_its_execut
     stream = Stream(4, {"source": (8, 20.0, 3.0)}, duration_s=6.0, interval_s=10.0)
     silent = replace(stream, batches=1)
     assert silent.decide().verdict is Verdict.HOLD
+
+
+def decide_after(durations_s: list[float], trigger_s: float = 8.0) -> ScalingDecision:
+    """One executor that 30 rows a second keep 63 % busy; the driver takes 0.8 s of each batch."""
+    samples, stages = [], []
+    start_s = interval_s = 0.0
+    for number, duration_s in enumerate(durations_s):
+        rows, end_s = int(30 * (interval_s or trigger_s)), start_s + duration_s
+        sample = BatchSample("q", number, end_s, duration_s, rows, interval_s, 0.0, trigger_s)
+        samples.append(replace(sample, planning_s=0.8))
+        if number:  # The first batch is no measurement.
+            stages.append(StageSample("q", number, "source", end_s, 12, 0.5, {"a": 0.021 * rows}))
+        interval_s = max(trigger_s, duration_s)
+        start_s += interval_s
+    return decide(samples, {}, {"a": 1}, POLICY, now_s=end_s, stages=stages)
+
+
+def test_batches_that_get_shorter_after_a_slow_start_add_no_executor() -> None:
+    assert decide_after([34.0, 14.3, 12.0, 10.0, 8.5, 8.0]).verdict is Verdict.STEADY
+
+
+def test_batches_that_stay_too_long_or_grow_add_executors() -> None:
+    assert decide_after([9.0, 9.1, 9.0, 8.9, 9.0, 9.0]).verdict is Verdict.CAPACITY
+    assert decide_after([8.0, 9.1, 11.0, 13.0, 16.0, 18.0]).verdict is Verdict.CAPACITY
