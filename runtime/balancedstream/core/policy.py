@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import asdict, dataclass, field, fields
+from functools import cache
 from typing import Annotated, Any, ClassVar, Literal, get_args, get_type_hints
 
 from balancedstream.errors import InvalidInputError
@@ -94,7 +95,7 @@ class _Section:
     name: ClassVar[str]
 
     def __post_init__(self) -> None:
-        for knob in _knobs_of(type(self)):
+        for knob in _knobs_of(self.name):
             knob.check(getattr(self, _field_name(knob)))
 
 
@@ -328,8 +329,8 @@ def knobs() -> Iterator[Knob]:
     >>> next(knobs()).path
     'balance.mode'
     """
-    for section in _SECTIONS.values():
-        yield from _knobs_of(section)
+    for name in _SECTIONS:
+        yield from _knobs_of(name)
 
 
 def parse(mapping: object) -> Policy:
@@ -355,14 +356,13 @@ def parse(mapping: object) -> Policy:
     sections = _fields_of("policy", mapping, allowed=_SECTIONS.keys())
     made: dict[str, Any] = {}
     for name, given in sections.items():
-        section = _SECTIONS[name]
-        known = {_field_name(knob): knob for knob in _knobs_of(section)}
+        known = {_field_name(knob): knob for knob in _knobs_of(name)}
         values = _fields_of(name, given, allowed=known.keys())
         for key, value in values.items():
             # YAML 1.1 reads a bare `off` as false.
             if value is False and "off" in known[key].choices:
                 values[key] = "off"
-        made[name] = section(**values)
+        made[name] = _SECTIONS[name](**values)
     return Policy(**made)
 
 
@@ -375,7 +375,10 @@ def to_mapping(policy: Policy) -> dict[str, dict[str, float | str]]:
     return {name: asdict(getattr(policy, name)) for name in _SECTIONS}
 
 
-def _knobs_of(section: type[_Section]) -> tuple[Knob, ...]:
+@cache
+def _knobs_of(name: str) -> tuple[Knob, ...]:
+    """The knobs of a section. To resolve its type hints is slow, and each policy is checked."""
+    section = _SECTIONS[name]
     hints = get_type_hints(section, include_extras=True)
     made = []
     for entry in fields(section):
