@@ -263,11 +263,11 @@ class ScalingPolicy(_Section):
     scale_in_delay_s: Annotated[
         float,
         Range("seconds", 0.0, 86_400.0, "Removal follows the highest need during this time."),
-    ] = 900.0
+    ] = 300.0
     scale_in_step: Annotated[
         float,
         Range("fraction", 0.0, 1.0, "One decision removes at most this part, or one executor."),
-    ] = 0.3
+    ] = 0.5
     scale_out_factor: Annotated[
         float,
         Range(
@@ -276,7 +276,7 @@ class ScalingPolicy(_Section):
             1000.0,
             "One decision multiplies the executors by at most this, or adds four.",
         ),
-    ] = 2.0
+    ] = 8.0
     ineffective_hold_s: Annotated[
         float,
         Range("seconds", 0.0, 86_400.0, "A scale-out that did not help is not repeated for this."),

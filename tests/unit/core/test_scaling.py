@@ -13,7 +13,11 @@ from balancedstream.core.observations import BatchSample, StageSample
 from balancedstream.core.policy import Policy, ScalingPolicy
 from balancedstream.core.scaling import ScalingDecision, Verdict, decide
 
-POLICY = Policy(scaling=ScalingPolicy(max_executors=16))
+POLICY = Policy(
+    scaling=ScalingPolicy(
+        max_executors=16, scale_in_delay_s=900.0, scale_in_step=0.3, scale_out_factor=2.0
+    )
+)
 
 
 def decide_on(

@@ -13,7 +13,11 @@ from balancedstream.core.observations import BatchSample, StageKind, StageSample
 from balancedstream.core.policy import Policy, ScalingPolicy
 from balancedstream.core.scaling import ScaleOut, ScalingDecision, Verdict, decide
 
-POLICY = Policy(scaling=ScalingPolicy(max_executors=64))
+POLICY = Policy(
+    scaling=ScalingPolicy(
+        max_executors=64, scale_in_delay_s=900.0, scale_in_step=0.3, scale_out_factor=2.0
+    )
+)
 
 
 @dataclass(frozen=True)
