@@ -56,10 +56,14 @@ def wait_per_row(rows: DataFrame, partitions: int, wait_ms: int) -> DataFrame:
     The wait stands for a call to an outside service. It is `Thread.sleep` in the task itself: it
     occupies the executor and no core, so that more executors than cores make sense.
     """
+    return wait_in_place(rows.repartition(partitions, "key"), wait_ms)
+
+
+def wait_in_place(rows: DataFrame, wait_ms: int) -> DataFrame:
+    """Has the task that has a row wait for it; every row stays."""
     waited = F.java_method(F.lit("java.lang.Thread"), F.lit("sleep"), F.lit(wait_ms).cast("bigint"))
     # Of a method that returns nothing, Spark 4.3 gives the word null, and not a null.
-    stays = F.coalesce(waited, F.lit("null")) == F.lit("null")
-    return rows.repartition(partitions, "key").where(stays)
+    return rows.where(F.coalesce(waited, F.lit("null")) == F.lit("null"))
 
 
 def count_keys(rows: DataFrame) -> DataFrame:

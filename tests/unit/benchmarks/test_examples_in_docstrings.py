@@ -12,13 +12,13 @@ sys.path.append(str(Path(__file__).parents[3] / "benchmarks"))
 import summarize
 from harness import results
 from shuffle_simulation import measuring, scheduling, simulation
-from simulation import model, traces
+from simulation import calibration, model, traces
 from tables import markdown
 
 
 @pytest.mark.parametrize(
     "module",
-    [measuring, scheduling, simulation, model, traces, summarize, results, markdown],
+    [measuring, scheduling, simulation, calibration, model, traces, summarize, results, markdown],
     ids=lambda module: module.__name__,
 )
 def test_the_examples_in_docstrings_hold(module: ModuleType) -> None:

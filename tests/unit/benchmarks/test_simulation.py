@@ -95,7 +95,7 @@ def test_every_row_is_read_once_and_in_order_whatever_happens(seed: int) -> None
 
 def test_a_stream_that_starts_on_far_too_few_executors_gets_more_within_minutes() -> None:
     # Six executors' worth of rows on one: each batch reads all that waits, and is longer.
-    job = replace(Job(), noise=0.0)
+    job = replace(Job(), noise=0.0, task_s=0.03, driver_s=0.4)
     spark = VirtualSpark(job, Trace("cold", (1500.0,) * 120), 1, 1)
     changes = run_ours(spark, most=16)
     assert changes
