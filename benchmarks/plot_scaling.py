@@ -12,17 +12,19 @@ from statistics import median
 import matplotlib as mpl
 from harness.results import REPOSITORY, RESULTS, read_results
 from matplotlib import pyplot
-from scaling import MEAN_RATE, MOST
+from scaling import MEAN_RATE, MOST, count_at_start, list_alternatives
 from simulation.model import Job
 from simulation.running import Change, run_ours, run_scaler
-from simulation.scalers import DynamicAllocation, LagThreshold, Oracle, Scaler, count_for
 from simulation.spark import VirtualSpark
-from simulation.traces import MAKERS, Trace
+from simulation.traces import BIN_S, MAKERS, Trace
 from tables.scaling_simulated import WAYS, mean_of, over_oracle
 
 IMAGES = REPOSITORY / "docs" / "images"
 DAY = ("flights", 1)
 """The trace of the first plot, and its seed."""
+
+DRAWN = ("oracle", "lag threshold", "dynamic allocation")
+"""What changes the number of executors today, beside the oracle."""
 
 COLORS = dict(
     zip(
@@ -55,7 +57,7 @@ def draw_day() -> None:
     figure, (above, below) = pyplot.subplots(
         2, 1, sharex=True, figsize=(8, 5), height_ratios=(1, 2), layout="constrained"
     )
-    hours = [n * 10.0 / 3600 for n in range(len(trace.rates))]
+    hours = [n * BIN_S / 3600 for n in range(len(trace.rates))]
     above.plot(hours, trace.rates, color="#333333", linewidth=1)
     above.set_ylabel("rows a second")
     above.set_title("One day of departures from New York in four hours", loc="left")
@@ -69,23 +71,21 @@ def draw_day() -> None:
     below.set_xlabel("hours")
     below.set_ylabel("executors")
     below.set_ylim(bottom=0)
-    below.legend(frameon=False, ncols=4)
+    figure.legend(loc="outside lower center", frameon=False, ncols=4)
     figure.savefig(IMAGES / "scaling-day.svg", metadata={"Date": None})
 
 
 def run_day(job: Job, trace: Trace, seed: int) -> list[Line]:
-    """Ours, the oracle, and what changes the number of executors today."""
-    begin = count_for(job, trace.mean_rate(0.0, 60.0))
-    scalers: dict[str, Scaler] = {
-        "oracle": Oracle(job, trace),
-        "lag threshold": LagThreshold(job, begin),
-        "dynamic allocation": DynamicAllocation(begin),
-    }
-    lines = [
-        Line(way, run_scaler(VirtualSpark(job, trace, seed, begin), scaler, MOST), begin)
-        for way, scaler in scalers.items()
-    ]
-    return [*lines, Line("ours", run_ours(VirtualSpark(job, trace, seed, begin), MOST), begin)]
+    """How many executors each way had; ours is last, and so drawn above the others."""
+    alternatives = list_alternatives(job, trace)
+    lines = []
+    for way in DRAWN:
+        begin, scaler = alternatives[way]
+        spark = VirtualSpark(job, trace, seed, begin)
+        lines.append(Line(way, run_scaler(spark, scaler, MOST), begin))
+    begin = count_at_start(job, trace)
+    spark = VirtualSpark(job, trace, seed, begin)
+    return [*lines, Line("ours", run_ours(spark, MOST), begin)]
 
 
 def draw_costs() -> None:
@@ -97,6 +97,9 @@ def draw_costs() -> None:
         axes.scatter(hours, late, color=COLORS[way], s=50)
         axes.annotate(way, (hours, late), xytext=(6, 4), textcoords="offset points")
     axes.set_xscale("log")
+    # Room for the names beside the points.
+    axes.set_xlim(0.9, 8.5)
+    axes.set_ylim(-1.5, 26)
     ticks = [1, 1.5, 2, 3, 5]
     axes.set_xticks(ticks, [f"{tick:g}" for tick in ticks])
     axes.minorticks_off()

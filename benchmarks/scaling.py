@@ -58,11 +58,21 @@ def main() -> None:
 
 def compare(job: Job, trace: Trace, seed: int) -> dict[str, Figures]:
     """The figures of every way on one trace."""
-    begin = count_for(job, trace.mean_rate(0.0, 60.0))
+    spark = VirtualSpark(job, trace, seed, count_at_start(job, trace))
+    found = {"ours": judge(spark, run_ours(spark, MOST))}
+    for way, (executors, scaler) in list_alternatives(job, trace).items():
+        spark = VirtualSpark(job, trace, seed, executors)
+        found[way] = judge(spark, run_scaler(spark, scaler, MOST))
+    return found
+
+
+def list_alternatives(job: Job, trace: Trace) -> dict[str, tuple[int, Scaler]]:
+    """Every way but ours: the executors that it starts with, and its rule."""
+    begin = count_at_start(job, trace)
     peak, mean = (
         count_for(job, rate) for rate in (trace.peak, trace.mean_rate(0.0, trace.length_s))
     )
-    scalers: dict[str, tuple[int, Scaler]] = {
+    return {
         "oracle": (begin, Oracle(job, trace)),
         "fixed at the peak": (peak, Fixed(peak)),
         "fixed at the mean": (mean, Fixed(mean)),
@@ -70,12 +80,11 @@ def compare(job: Job, trace: Trace, seed: int) -> dict[str, Figures]:
         "lag threshold": (begin, LagThreshold(job, begin)),
         "DS2": (begin, Ds2(begin)),
     }
-    spark = VirtualSpark(job, trace, seed, begin)
-    found = {"ours": judge(spark, run_ours(spark, MOST))}
-    for way, (executors, scaler) in scalers.items():
-        spark = VirtualSpark(job, trace, seed, executors)
-        found[way] = judge(spark, run_scaler(spark, scaler, MOST))
-    return found
+
+
+def count_at_start(job: Job, trace: Trace) -> int:
+    """Executors for the first minute: what each way that changes their number starts with."""
+    return count_for(job, trace.mean_rate(0.0, 60.0))
 
 
 def judge(spark: VirtualSpark, changes: list[Change]) -> Figures:
