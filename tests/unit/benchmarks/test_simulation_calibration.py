@@ -55,6 +55,5 @@ def test_noise_is_found_again() -> None:
 def test_a_batch_that_the_model_made_takes_what_the_model_says() -> None:
     batch = make_batch(40_000)
     assert predict_s(batch, MADE, TWO) == pytest.approx(batch.sample.duration_s, rel=0.01)
-    # On one executor more, but for the time of the driver and of the source, it takes as long:
-    # partitions stay where they ran.
+    # One executor more shortens the source's stage only: partitions stay where they ran.
     assert predict_s(batch, MADE, TWO | {"c": 1}) < batch.sample.duration_s
