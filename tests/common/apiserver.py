@@ -10,6 +10,8 @@ import copy
 import json
 import queue
 import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import yaml
@@ -58,6 +60,12 @@ class ApiServer:
         """Deletes an object, and sends that to watches of BalancedStreams."""
         with self._lock:
             self._notify("DELETED", self.objects.pop(path))
+
+    @contextmanager
+    def hold(self) -> Iterator[None]:
+        """Answers no request until it is over."""
+        with self._lock:
+            yield
 
     def close_watches(self) -> None:
         """Ends all watches; clients start new ones, or stop."""

@@ -173,8 +173,9 @@ def test_a_stream_whose_deletion_was_missed_ends_its_task_too(server: ApiServer)
     metrics = OperatorMetrics()
 
     def act(operator: DistantOperator) -> None:
-        operator.update(resource())
-        wait_until(lambda: operator.count_streams() == 1, "a stream")
+        with server.hold():
+            operator.update(resource())
+            wait_until(lambda: operator.count_streams() == 1, "a stream")
         wait_until(lambda: operator.count_streams() == 0, "no stream")
         wait_until(lambda: phases(metrics) == {}, "no stream in the metrics")
 
