@@ -22,7 +22,7 @@ EXECUTORS = 4
 # Each Python task of transformWithState costs some 0.2 s whatever its input: few partitions.
 PARTITIONS = 12
 DAYS = 105  # to the middle of April
-FILES = 16
+FILES = 18
 BASELINE_BATCHES = 7
 
 
