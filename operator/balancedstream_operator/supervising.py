@@ -269,7 +269,7 @@ class Supervisor:
         )
         choice = choose_plan(measurement, policy, given, newest_epoch + 1, now_s)
         scale_out = choice.decision.scaling.scale_out
-        if scale_out is not None and scale_out.failed:
+        if scale_out is not None and scale_out.at_s < now_s:
             self._last_scale_out = scale_out
         silent_s = self._find_silence(answer, now_s)
         new_plan = choice.plan if silent_s is None else None

@@ -103,7 +103,8 @@ class ScaleOut:
         after: executors requested.
         rows_per_s: rows that the queries processed per second of batch time until then.
         gain: by what fraction that rate was expected to grow.
-        failed: whether it was found to have grown by next to nothing.
+        failed: whether it was found to have grown by next to nothing, when all of them were last
+            under load.
     """
 
     at_s: float
@@ -126,8 +127,8 @@ class ScalingDecision:
             unknown.
         hottest: the same for the hottest executor; None if unknown.
         limited: whether a bound or a step limit kept `executors` from the number that is needed.
-        scale_out: what executors that are added should bring, or the last ones did not; pass it to
-            the next decisions.
+        scale_out: what executors that are added should bring, decided now; or the last scale-out,
+            by what its executors show. Pass it to the next decisions, a new one if it is made.
     """
 
     executors: int
@@ -273,7 +274,9 @@ def decide(
         return hold(settling or "; ".join(unmeasured) or "no batch was measured yet")
     sizing = _Sizing(work, executors, policy, asked, now_s)
     if sizing.is_pressed():
-        return sizing.relieve(last_scale_out)
+        last = sizing.judge(last_scale_out)
+        decision = sizing.relieve(last)
+        return decision if decision.scale_out else replace(decision, scale_out=last)
     if missing:
         unmeasured.append(f"measurements failed {missing} times in a row")
     return sizing.give_back(unmeasured)
@@ -370,10 +373,7 @@ class _Sizing:
                 needed,
             )
         if last is not None and self._is_repeated(last):
-            return replace(
-                self.keep(Verdict.HOLD, self._say_failure(last), needed),
-                scale_out=replace(last, failed=True),
-            )
+            return self.keep(Verdict.HOLD, self._say_failure(last), needed)
         needed = max(needed, count)
         aim = f"{needed} are needed to be {self.limits.target_utilization:.0%} busy"
         if self.work.backlog:
@@ -449,13 +449,19 @@ class _Sizing:
             f"and fewer batches do, or less to do on the driver"
         )
 
+    def judge(self, last: ScaleOut | None) -> ScaleOut | None:
+        """The last scale-out by what its executors show now, if they are all there.
+
+        The first batches on new executors are slow, so a failure stands only as long as it shows.
+        """
+        if last is None or self.count < last.after:
+            return last
+        return replace(last, failed=self._gain_since(last) < LEAST_EFFECT * last.gain)
+
     def _is_repeated(self, last: ScaleOut) -> bool:
         """Whether more executors would repeat a scale-out of late that did not help."""
-        if self.now_s - last.at_s >= self.limits.ineffective_hold_s:
-            return False
-        if last.failed:
-            return self.count >= last.before
-        return self.count >= last.after and self._gain_since(last) < LEAST_EFFECT * last.gain
+        recent = self.now_s - last.at_s < self.limits.ineffective_hold_s
+        return recent and last.failed and self.count >= last.before
 
     def _gain_since(self, last: ScaleOut) -> float:
         rows_per_s = sum(query.rows_per_s for query in self.work.queries)
@@ -463,7 +469,7 @@ class _Sizing:
 
     def _say_failure(self, last: ScaleOut) -> str:
         left_s = last.at_s + self.limits.ineffective_hold_s - self.now_s
-        found = "" if last.failed else f" ({self._gain_since(last):+.0%})"
+        found = "" if self.count < last.after else f" ({self._gain_since(last):+.0%})"
         return (
             f"the last scale-out, from {last.before} to {last.after}, was expected to make batches "
             f"{last.gain:+.0%} faster and did not{found}: executors are not what is missing; it is "

@@ -127,7 +127,9 @@ class Decider:
             idle_s=dict(self._idle_s),
         )
         decision = decide(observation, self._policy)
-        self._remember(decision.scaling.scale_out, failed=True)
+        scale_out = decision.scaling.scale_out
+        if scale_out is not None and scale_out.at_s < now_s:
+            self._last_scale_out = scale_out
         moving, settling = state.moving, state.keys.settling
         for key in sorted(set(ran) & decision.balance.keys() - moving.keys()):
             self._report_balance(key, decision)
@@ -158,15 +160,11 @@ class Decider:
         )
         if len(plan.executors) != observation.asked:
             self._last_scaled_s = now_s
-            self._remember(scaling.scale_out, failed=False)
+            if scale_out is not None:
+                self._last_scale_out = scale_out
         self._realizer.apply(plan, why)
         if self._record:
             self._record(observation)
-
-    def _remember(self, scale_out: ScaleOut | None, *, failed: bool) -> None:
-        """Keeps a scale-out for the next decisions: one that begins, or one that failed."""
-        if scale_out is not None and scale_out.failed is failed:
-            self._last_scale_out = scale_out
 
     def _forget_before(self, query: str, batch: int) -> None:
         """Drops measurements from before keys changed their partition: loads differ since then."""

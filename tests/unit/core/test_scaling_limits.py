@@ -291,6 +291,15 @@ def test_a_size_that_did_not_help_is_remembered_also_after_executors_were_given_
     assert press(executors=2).decide(last=failed).executors > 2, "from 2 to 3 is another step"
 
 
+def test_a_scale_out_that_seemed_to_fail_is_judged_anew_once_its_executors_are_warm() -> None:
+    # Their first batches, in which they started, were no faster.
+    cold = ScaleOut(1690.0, before=2, after=4, rows_per_s=60.0, gain=0.9, failed=True)
+    decision = press().decide(last=cold)
+    assert decision.verdict is Verdict.CAPACITY
+    full = press().decide(Policy(scaling=replace(POLICY.scaling, max_executors=4)), last=cold)
+    assert full.scale_out == replace(cold, failed=False)
+
+
 def test_a_scale_out_that_helped_or_is_long_ago_does_not_hold_up_the_next() -> None:
     helped = ScaleOut(1690.0, before=2, after=4, rows_per_s=60.0, gain=0.9)
     old = ScaleOut(100.0, before=2, after=4, rows_per_s=99.0, gain=0.9)
