@@ -90,8 +90,8 @@ class Prometheus:
         return data
 
     def _get(self, path: str) -> bytes:
-        # The scheme is ours, and http.
-        with urllib.request.urlopen(f"{self.here}{path}", timeout=10) as answer:  # noqa: S310
+        # The scheme is ours, and http. Executors that start leave no core to a server for long.
+        with urllib.request.urlopen(f"{self.here}{path}", timeout=60) as answer:  # noqa: S310
             content: bytes = answer.read()
         return content
 

@@ -18,13 +18,13 @@ pytestmark = [pytest.mark.e2e]
 
 WAIT_MS = 8
 TRIGGER_S = 8
-LOW, HIGH = 30, 220
-"""Rows a second: 0.24 and 1.76 executors' worth of waiting. The tasks themselves, twelve with state
-and six that read, are about a quarter of an executor's worth each TRIGGER_S besides, and the driver
-takes a tenth of it."""
+LOW, HIGH = 10, 220
+"""Rows a second: 0.08 and 1.76 executors' worth of waiting. Each task takes up to a quarter of a
+second besides, on two cores that everything shares."""
 AUTO = {**FAST["scaling"], "mode": "Auto"}
 ORACLE = 3
-"""Two executors' worth at 70 % busy."""
+"""Two executors' worth at 70 % busy. More are not allowed: what starts takes both cores of the
+machine from what runs."""
 
 
 @pytest.mark.e2e_ci
@@ -32,15 +32,16 @@ ORACLE = 3
 def test_a_load_step_is_followed_up_and_down(
     prometheus: Prometheus,
     broker: Broker,
-    topic: str,
+    site: Site,
     open_stream: Callable[[str], Stream],
 ) -> None:
     stream = open_stream("steps")
     manifest = describe_counts(
         stream,
         broker,
-        topic,
-        executors=(1, 4),
+        "steps",
+        executors=(1, ORACLE),
+        partitions=6,
         wait_ms=WAIT_MS,
         rows=3000,
         trigger_s=TRIGGER_S,
@@ -55,7 +56,12 @@ def test_a_load_step_is_followed_up_and_down(
         )
         return counted or 0.0
 
-    with run_and_compare(stream, manifest, broker, topic, skewed(seed=3), rate=LOW) as producer:
+    with (
+        site.topic("steps", partitions=3) as topic,
+        run_and_compare(
+            stream, manifest, broker, topic, skewed(seed=3), rate=LOW, partitions=3
+        ) as producer,
+    ):
         stream.wait_for_batches(6)
         assert len(stream.executors()) == 1
         stepped_s = time.time()
@@ -72,9 +78,6 @@ def test_a_load_step_is_followed_up_and_down(
             timeout_s=300,
             last_seen=lambda: stream.status().get("backlogRows"),
         )
-        most = prometheus.value(f"max_over_time(balancedstream_executors_wanted{label}[10m])")
-        assert most is not None
-        assert most <= ORACLE + 1
         assert 1 <= actions("out") <= 3
         late = {e: n for e, n in batches_to_state(prometheus, label, stepped_s).items() if n > 3}
         assert not late, "a new executor carries state within three batches of registering"
@@ -166,7 +169,7 @@ def test_a_stateless_job_follows_the_load_and_writes_every_row_once(
         stream.wait_for_batches(6)
         assert stream.condition("Balanced").status == "True", "there is nothing to balance"
         producer.set_rate(HIGH)
-        stream.wait_for_executors(2, timeout_s=300)
+        wait_until("two executors", lambda: len(stream.executors()) >= 2, timeout_s=300)
         producer.set_rate(LOW)
         wait_until(
             "one executor again",
@@ -193,7 +196,7 @@ def test_a_job_whose_map_stage_is_heavy_keeps_the_executors_that_it_needs(
         scaling=AUTO,
     )
     with run_and_compare(stream, manifest, broker, topic, skewed(seed=6), rate=HIGH):
-        stream.wait_for_executors(2, timeout_s=300)
+        wait_until("two executors", lambda: len(stream.executors()) >= 2, timeout_s=300)
         # Longer than the scale-in delay of the fast policy: its stateful tasks alone are idle.
         stays_true("two executors", lambda: len(stream.executors()) >= 2, for_s=120, interval_s=5)
 
