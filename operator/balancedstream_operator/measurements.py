@@ -1,9 +1,10 @@
 """From what Prometheus scraped of one stream to what the core decides on: pure.
 
 All samples of a scrape have the same time, and the exporter shows complete batches only. So a
-series belongs to the newest scrape if its last sample has that scrape's time, and differences
-between two scrapes are exact: no rate is extrapolated. The first scrape of a driver is only a
-baseline, so no measurement contains the start of its Python workers.
+series belongs to the newest scrape if it has a sample of that time, and differences
+between two scrapes are exact: no rate is extrapolated. A sample that is missing costs its interval,
+and never a pass. The first scrape of a driver is only a baseline, so no measurement contains the
+start of its Python workers.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
+from math import isfinite
 from statistics import median
 from typing import TypeVar
 
@@ -24,8 +26,16 @@ from balancedstream.core.observations import (
 )
 from balancedstream.core.planning import OperatorKey
 from balancedstream.core.restoring import RestoreCost
+from balancedstream_operator.batches import sample_batches
 from balancedstream_operator.hidden import sample_hidden
-from balancedstream_operator.scrapes import Interval, Series, find_intervals, group_by_name
+from balancedstream_operator.scrapes import (
+    Interval,
+    Series,
+    find_intervals,
+    find_scrapes,
+    group_by_name,
+    group_by_target,
+)
 from balancedstream_operator.stages import STAGE_METRICS, sample_stages
 
 QUERY_METRICS = (
@@ -71,8 +81,6 @@ PARTITION_METRICS = (
     "executor_state_bytes",
 )
 """Metrics of stages, partitions and keys, to fetch over the time that balancing looks back."""
-
-DRIVER_PARTS = ("offsets", "planning", "commits", "gaps")
 
 STALE_SCRAPES = 3
 """This many scrapes may be missing before the newest one is too old."""
@@ -163,20 +171,32 @@ def measure(
     >>> measure([Series(labels, ((40.0, 6.0), (50.0, 7.0)))], [], now_s=55.0).epoch
     7
     """
-    all_series = [s for s in query_series if s.samples]
-    if not all_series:
+    targets = group_by_target([s for s in map(_drop_gaps, query_series) if s.samples])
+    if not targets:
         message = (
             "Prometheus has no metrics of this stream: check that its driver runs, and that "
             "Prometheus scrapes it"
         )
         raise MissingMeasurementsError(message)
-    scraped_s, instance = max((s.samples[-1][0], _instance(s)) for s in all_series)
-    mine = group_by_name(s for s in all_series if _instance(s) == instance)
-    _check_fresh(mine, scraped_s, now_s)
+    found = {target: group_by_name(series) for target, series in targets.items()}
+    scrapes = {target: find_scrapes(mine) for target, mine in found.items()}
+    # Of equally recent targets, the one with the fewest gaps.
+    target = max(found, key=lambda t: (scrapes[t][-1:], len(scrapes[t]), sorted(t)))
+    mine = found[target]
+    if not scrapes[target]:
+        message = "every scrape of this stream in Prometheus misses some of its executors"
+        raise MissingMeasurementsError(message)
+    scraped_s = scrapes[target][-1]
+    _check_fresh(scrapes[target], now_s)
     current = group_by_name(
-        s for series in mine.values() for s in series if s.samples[-1][0] == scraped_s
+        Series(s.labels, ((time_s, value),))
+        for series in mine.values()
+        for s in series
+        for time_s, value in s.samples
+        if time_s == scraped_s
     )
-    partitions = group_by_name(s for s in partition_series if _instance(s) == instance)
+    of_partitions = group_by_target([*map(_drop_gaps, partition_series)], found)
+    partitions = group_by_name(s for s in of_partitions[target] if s.samples)
     intervals = find_intervals(mine)
     arrivals = _newest_by("query", current["last_key_arrival_batch"], int)
     # Loads change when keys reach other partitions, and a interval may span both.
@@ -190,7 +210,7 @@ def measure(
         epoch=int(_newest(current["plan_epoch"], default=0.0)),
         executors=_newest_by("executor", current["executor_cores"], int),
         tasks=tasks,
-        batches=tuple(_sample_batches(mine, intervals)),
+        batches=tuple(sample_batches(mine, intervals)),
         last_batches=_newest_by("query", current["last_batch_id"], int),
         under_way={
             (s.labels["query"], int(s.labels["operator"])): int(s.samples[-1][1])
@@ -210,8 +230,11 @@ def measure(
     )
 
 
-def _instance(series: Series) -> str:
-    return series.labels.get("instance", "")
+def _drop_gaps(series: Series) -> Series:
+    """A value that is no number, such as Prometheus' stale marker, is a missing sample."""
+    if all(isfinite(value) for _, value in series.samples):
+        return series
+    return Series(series.labels, tuple(s for s in series.samples if isfinite(s[1])))
 
 
 def _newest(all_series: Sequence[Series], default: float) -> float:
@@ -223,83 +246,16 @@ def _newest_by(label: str, all_series: Sequence[Series], kind: type[_Number]) ->
     return {s.labels[label]: kind(s.samples[-1][1]) for s in all_series}
 
 
-def _check_fresh(mine: Mapping[str, Sequence[Series]], scraped_s: float, now_s: float) -> None:
-    times = sorted({time for s in mine.get("plan_epoch", ()) for time, _ in s.samples})
-    gaps = [after - before for before, after in pairwise(times)]
+def _check_fresh(scrapes: Sequence[float], now_s: float) -> None:
+    gaps = [after - before for before, after in pairwise(scrapes)]
     limit_s = max(MIN_STALE_S, STALE_SCRAPES * median(gaps)) if gaps else 60.0
-    if now_s - scraped_s > limit_s:
+    age_s = now_s - scrapes[-1]
+    if age_s > limit_s:
         message = (
-            f"the newest scrape of this stream is {now_s - scraped_s:.0f} s old: its driver is "
-            "gone, or does not answer Prometheus"
+            f"the newest scrape of this stream is {age_s:.0f} s old: its driver is gone, or does "
+            "not answer Prometheus"
         )
         raise MissingMeasurementsError(message)
-
-
-def _sample_batches(
-    mine: Mapping[str, Sequence[Series]], intervals: Sequence[Interval]
-) -> Iterable[BatchSample]:
-    values = {
-        name: {s.labels["query"]: dict(s.samples) for s in mine.get(name, ())}
-        for name in (
-            "batch_duration_seconds_sum",
-            "input_rows_total",
-            "last_batch_timestamp_seconds",
-            "last_batch_duration_seconds",
-            "backlog_rows",
-            "trigger_interval_seconds",
-        )
-    }
-    for part in DRIVER_PARTS:
-        values[part] = {
-            s.labels["query"]: dict(s.samples)
-            for s in mine.get("driver_seconds_total", ())
-            if s.labels["part"] == part
-        }
-    for interval in intervals:
-        before, after = (
-            {
-                name: of_query.get(interval.query, {}).get(time_s)
-                for name, of_query in values.items()
-            }
-            for time_s in (interval.before_s, interval.after_s)
-        )
-        yield from _split(interval, before, after)
-
-
-def _split(
-    interval: Interval, before: Mapping[str, float | None], after: Mapping[str, float | None]
-) -> Iterable[BatchSample]:
-    """The batches between two scrapes, from a query's metrics in both."""
-
-    def change(name: str) -> float:
-        return (after[name] or 0.0) - (before[name] or 0.0)
-
-    finished_s = after["last_batch_timestamp_seconds"] or interval.after_s
-    rows = int(change("input_rows_total"))
-    # From one start to the next: the difference of the ends, less that of the durations.
-    span_s = change("last_batch_timestamp_seconds") - change("last_batch_duration_seconds")
-    interval_s = span_s / interval.batches if span_s > 0 else None
-    backlog, backlog_before = after["backlog_rows"], before["backlog_rows"]
-    for number in range(1, interval.batches + 1):
-        to_come = interval.batches - number
-        waiting = backlog
-        if backlog is not None and backlog_before is not None:
-            waiting = backlog + (backlog_before - backlog) * to_come / interval.batches
-        yield BatchSample(
-            query=interval.query,
-            batch=interval.last_batch - to_come,
-            finished_s=finished_s - to_come * (interval_s or 0.0),
-            duration_s=change("batch_duration_seconds_sum") / interval.batches,
-            # Integers that add up to the rows that were read.
-            input_rows=rows * number // interval.batches - rows * (number - 1) // interval.batches,
-            interval_s=interval_s,
-            backlog_rows=waiting,
-            trigger_s=after["trigger_interval_seconds"],
-            offsets_s=change("offsets") / interval.batches,
-            planning_s=change("planning") / interval.batches,
-            commits_s=change("commits") / interval.batches,
-            gaps_s=change("gaps") / interval.batches,
-        )
 
 
 def _sample_tasks(
@@ -327,7 +283,9 @@ def _sample_tasks(
         for interval in intervals_of.get(key[0], ()):
             before, after = interval.before_s, interval.after_s
             executor = executor_at.get((*key, after))
-            if before not in busy_s or after not in busy_s or executor is None:
+            grown = [restore_s, records, busy_s]
+            whole = all(before in of and after in of for of in grown)
+            if executor is None or not whole or any(of[after] < of[before] for of in grown):
                 continue
             yield TaskSample(
                 query=key[0],

@@ -1,12 +1,35 @@
-"""Time series of a stream's driver, and the intervals between two scrapes of it: pure."""
+"""Time series of a stream's driver, and the intervals between two scrapes of it: pure.
+
+A Prometheus may hold the same driver several times: an HA pair without deduplication, or a pod that
+two jobs scrape. Each copy is a target of its own, with its own times. What tells targets apart are
+all labels that the driver did not set, whatever they are called.
+"""
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 
 PREFIX = "balancedstream_"
+
+EPOCH = "plan_epoch"
+"""A metric that every driver has from its start, with no label of its own but the stream's."""
+
+CUMULATIVE = (
+    "batches_total",
+    "last_batch_id",
+    "batch_duration_seconds_sum",
+    "input_rows_total",
+    "driver_seconds_total",
+)
+"""What of a query only grows while its driver runs."""
+
+_NEEDED = (*CUMULATIVE, "last_batch_timestamp_seconds", "last_batch_duration_seconds")
+
+Target = frozenset[tuple[str, str]]
+"""The labels that all series of one scraped driver share."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,24 +55,77 @@ def group_by_name(all_series: Iterable[Series]) -> dict[str, list[Series]]:
     """Series by the name of their metric, without the prefix."""
     found: dict[str, list[Series]] = defaultdict(list)
     for series in all_series:
-        found[series.labels["__name__"].removeprefix(PREFIX)].append(series)
+        found[_name(series)].append(series)
     return found
 
 
+def group_by_target(
+    all_series: Sequence[Series], targets: Iterable[Target] | None = None
+) -> dict[Target, list[Series]]:
+    """Series by the target that they were scraped from; those of unknown targets are left out.
+
+    Args:
+        all_series: any order.
+        targets: known ones; None takes them from the series of `EPOCH`.
+
+    >>> of_a = Series({"__name__": "balancedstream_plan_epoch", "replica": "a"}, ((1.0, 7.0),))
+    >>> [dict(target) for target in group_by_target([of_a])]
+    [{'replica': 'a'}]
+    """
+    if targets is None:
+        targets = [frozenset(_shared(s)) for s in all_series if _name(s) == EPOCH]
+    # Labels of one target may be a part of another's.
+    ranked = sorted(set(targets), key=lambda target: (-len(target), sorted(target)))
+    found: dict[Target, list[Series]] = defaultdict(list)
+    for series in all_series:
+        labels = _shared(series)
+        target = next((target for target in ranked if target <= labels), None)
+        if target is not None:
+            found[target].append(series)
+    return found
+
+
+def find_scrapes(mine: Mapping[str, Sequence[Series]]) -> list[float]:
+    """Times of a target's scrapes that miss no executor, oldest first."""
+    counts = {time_s: count for s in mine.get("executors", ()) for time_s, count in s.samples}
+    seen = Counter(time_s for s in mine.get("executor_cores", ()) for time_s, _ in s.samples)
+    times = {time_s for s in mine.get(EPOCH, ()) for time_s, _ in s.samples}
+    return sorted(time_s for time_s in times if counts.get(time_s, seen[time_s]) == seen[time_s])
+
+
 def find_intervals(mine: Mapping[str, Sequence[Series]]) -> list[Interval]:
-    """Every interval in which batches of one run of a query finished; a reset starts a new run."""
+    """Every interval in which batches of one run of a query finished; a reset starts a new run.
+
+    A scrape without a sample that an interval needs counts as no scrape. A driver that starts anew
+    between two scrapes can have counted further than before. Then the numbers of its batches grew
+    by more than their count.
+    """
+    needed: dict[str, dict[tuple[str, str], dict[float, float]]] = defaultdict(dict)
+    for name in _NEEDED:
+        for series in mine.get(name, ()):
+            part = series.labels.get("part", "")
+            needed[series.labels["query"]][name, part] = dict(series.samples)
     intervals = []
-    numbers = {s.labels["query"]: dict(s.samples) for s in mine.get("last_batch_id", ())}
-    for series in mine.get("batches_total", ()):
-        query = series.labels["query"]
+    for query, values in needed.items():
+        if not {("batches_total", ""), ("last_batch_id", "")} <= values.keys():
+            continue
+        growing = [of_time for (name, _), of_time in values.items() if name in CUMULATIVE]
+        counts, numbers = values["batches_total", ""], values["last_batch_id", ""]
         kept: list[Interval] = []
-        before_s, before = series.samples[0]
-        for time_s, count in series.samples[1:]:
-            if count < before:
+        for before_s, after_s in pairwise(sorted(set.intersection(*map(set, values.values())))):
+            batches = int(counts[after_s] - counts[before_s])
+            fell = any(of_time[after_s] < of_time[before_s] for of_time in growing)
+            if fell or numbers[after_s] - numbers[before_s] > batches:
                 kept.clear()
-            elif count > before:
-                last_batch = int(numbers[query][time_s])
-                kept.append(Interval(query, before_s, time_s, int(count - before), last_batch))
-            before_s, before = time_s, count
+            elif batches:
+                kept.append(Interval(query, before_s, after_s, batches, int(numbers[after_s])))
         intervals += kept
     return intervals
+
+
+def _name(series: Series) -> str:
+    return series.labels["__name__"].removeprefix(PREFIX)
+
+
+def _shared(series: Series) -> set[tuple[str, str]]:
+    return {label for label in series.labels.items() if label[0] != "__name__"}
