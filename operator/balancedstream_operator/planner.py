@@ -1,4 +1,4 @@
-"""From a measurement to a plan, and to judgements of balance and costs: pure, around the core."""
+"""From a measurement to a plan, and to a judgement of balance: pure, around the core."""
 
 from __future__ import annotations
 
@@ -8,24 +8,15 @@ from typing import Any
 
 from balancedstream.core.decisions import Decision, Observation, decide
 from balancedstream.core.observations import StageSample
-from balancedstream.core.plan import Plan
+from balancedstream.core.plan import MAX_BYTES, KeyPlacement, Plan
 from balancedstream.core.planning import OperatorKey, propose
 from balancedstream.core.policy import Policy
 from balancedstream.core.scaling import ScaleOut, Verdict
-from balancedstream_operator.measurements import Measurement, ShuffleSample
+from balancedstream_operator.measurements import Measurement
 from balancedstream_operator.resource import MAX_HOTTEST, MAX_KEY
 
 SETTLED_BATCHES = 2
 """Batches to wait for after a plan is applied; the first may have started before it."""
-
-DISTRUSTED_BATCHES = 10
-"""Estimates that this many batches in a row left untrusted do not improve by themselves."""
-
-COSTS_DIFFER = 0.2
-"""Error of equal costs, as a fraction of the total cost, above which estimates would help."""
-
-COSTS_STILL_DIFFER = 0.1
-"""The same once CostsTrusted is False, so that an error that fluctuates makes only one event."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,11 +48,13 @@ class PlanChoice:
         decision: of the core.
         plan: a new plan; None if nothing changes.
         waits: why no plan can be made now, whatever was decided; empty if one can.
+        left_out: what the plan has no room for, for a person; empty if it holds everything.
     """
 
     decision: Decision
     plan: Plan | None
     waits: str
+    left_out: str = ""
 
     @property
     def moves(self) -> list[str]:
@@ -103,16 +96,26 @@ def choose_plan(
     if waits:
         return PlanChoice(decision, None, waits)
     moving = _wanted(measurement, given.plan)
+    placed = given.plan.key_placements if given.plan else ()
     plan = propose(
         next_epoch,
         observation,
         decision,
         policy,
         wanted=moving,
-        key_placements=given.plan.key_placements if given.plan else (),
+        key_placements=placed,
         settling=[query for query, count in measurement.keys_under_way.items() if count],
     )
-    return PlanChoice(decision, plan, "")
+    return PlanChoice(decision, plan, "", _say_left_out(plan, placed, decision) if plan else "")
+
+
+def _say_left_out(plan: Plan, placed: Sequence[KeyPlacement], decision: Decision) -> str:
+    known = {(placement.query, placement.key) for placement in plan.key_placements}
+    keys = sum((placement.query, placement.key) not in known for placement in placed)
+    operators = len(decision.loads.keys() - plan.placement.keys())
+    counts = [(keys, "keys that are not hot go back"), (operators, "operators stay as they are")]
+    said = " and ".join(f"{count} {what}" for count, what in counts if count)
+    return f"{said}, because a plan has room for {MAX_BYTES // 1024} KiB" if said else ""
 
 
 def _within_limits(policy: Policy, desired: int) -> Policy:
@@ -233,87 +236,6 @@ def advise(decision: Decision, policy: Policy, desired: int) -> Advice:
         actions.append(decision.scaling.executors)
         reasons.append(f"would scale: {decision.scaling.reason}")
     return Advice(tuple(actions), "; ".join(reasons))
-
-
-@dataclass(frozen=True, slots=True)
-class Trust:
-    """Whether cost-aware shuffles route rows by their estimated costs.
-
-    Attributes:
-        holds: None if that is not known.
-        reason: in one CamelCase word.
-        message: for people.
-    """
-
-    holds: bool | None
-    reason: str
-    message: str
-
-
-def judge_costs(shuffles: Sequence[ShuffleSample], *, distrusted: bool) -> Trust:
-    """Whether the estimates of all shuffles are trusted, or have been off for too long.
-
-    A shuffle that starts, or whose costs have changed, uses round robin while it learns. One whose
-    rows cost much the same stays with it, which is right. The thresholds are our own design.
-
-    Args:
-        shuffles: of the stream.
-        distrusted: whether the last pass reported them as off.
-
-    >>> judge_costs([ShuffleSample("label-by-kind", False, 12, 0.6, 0.5)], distrusted=False).holds
-    False
-    >>> judge_costs([ShuffleSample("label-by-kind", False, 3, 0.6, 0.5)], distrusted=False).reason
-    'Learning'
-    """
-    if not shuffles:
-        return Trust(None, "NoShuffle", "no batch has gone through a cost-aware shuffle")
-    least = COSTS_STILL_DIFFER if distrusted else COSTS_DIFFER
-    ranked = sorted(shuffles, key=lambda s: -(s.equal_error or 0.0))
-    waiting = [s for s in ranked if not s.trusted]
-    judged = [s for s in waiting if s.untrusted_batches >= DISTRUSTED_BATCHES]
-    missed = [s for s in judged if (s.equal_error or 0.0) > least]
-    learning = [s for s in waiting if s.untrusted_batches < DISTRUSTED_BATCHES]
-    trusted = [s for s in ranked if s.trusted]
-    if missed:
-        shuffle = missed[0]
-        return Trust(
-            False,
-            "EstimatesOff",
-            f"{_name_first(missed)}: {_say_errors(shuffle)}, and {shuffle.untrusted_batches} "
-            "batches in a row did not trust them. Its rows go round robin meanwhile: none is lost, "
-            "duplicated or changed, but a batch waits for the partition with the most expensive "
-            "rows. Choose a cost key that predicts costs better, and make sure that the function "
-            "works while it reads its input (docs/shuffle.md)",
-        )
-    if learning:
-        message = (
-            f"{_name_first(learning)}: {_say_errors(learning[0])}; rows go round robin while the "
-            f"shuffle learns costs ({learning[0].untrusted_batches} batches have checked them; "
-            f"after {DISTRUSTED_BATCHES} the operator judges the estimates)"
-        )
-        return Trust(None, "Learning", message)
-    if trusted:
-        message = f"{_name_first(trusted)}: {_say_errors(trusted[0])}; rows are routed by estimates"
-        return Trust(True, "EstimatesHold", message)
-    message = (
-        f"{_name_first(judged)}: {_say_errors(judged[0])}; rows cost much the same, and round "
-        "robin spreads them just as well"
-    )
-    return Trust(None, "CostsAlike", message)
-
-
-def _name_first(shuffles: Sequence[ShuffleSample]) -> str:
-    others = f" (and {len(shuffles) - 1} more)" if len(shuffles) > 1 else ""
-    return f"shuffle {shuffles[0].shuffle}{others}"
-
-
-def _say_errors(shuffle: ShuffleSample) -> str:
-    if shuffle.error is None or shuffle.equal_error is None:
-        return "no batch has checked the estimates since the driver started"
-    return (
-        f"the estimates were off by {100 * shuffle.error:.0f} %, "
-        f"equal costs would be off by {100 * shuffle.equal_error:.0f} %"
-    )
 
 
 def _newest_stages(measurement: Measurement) -> list[StageSample]:

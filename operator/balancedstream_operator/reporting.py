@@ -8,6 +8,7 @@ from balancedstream.core.objects import executor_selector
 from balancedstream.core.plan import Answer, Plan
 from balancedstream.core.policy import Policy
 from balancedstream.core.scaling import Verdict
+from balancedstream_operator.costs import judge_costs
 from balancedstream_operator.drivers import DriverState
 from balancedstream_operator.measurements import Measurement
 from balancedstream_operator.planner import (
@@ -17,7 +18,6 @@ from balancedstream_operator.planner import (
     PlanChoice,
     describe_load,
     judge_balance,
-    judge_costs,
 )
 from balancedstream_operator.resource import Stream
 from balancedstream_operator.spec import StreamSpec, clamp_fixed, policy_of
@@ -393,5 +393,5 @@ def _report_new_plan(decided: Decided, draft: StatusDraft) -> None:
     if len(plan.executors) != desired:
         draft.fields["lastScaleTime"] = format_time(draft.now_s)
         draft.add_decision("scale", plan.epoch, choice.decision.scaling.reason)
-    if moves:
-        draft.add_decision("move", plan.epoch, summarize(moves))
+    if moves or choice.left_out:
+        draft.add_decision("move", plan.epoch, summarize([*moves, choice.left_out]))

@@ -53,6 +53,14 @@ class KeyPlacement:
     key: str
     partition: int
 
+    def write(self) -> str:
+        """The text that it takes in a plan.
+
+        >>> KeyPlacement("q", "7", 3).write()
+        '{"key":"7","partition":3,"query":"q"}'
+        """
+        return _dump({"query": self.query, "key": self.key, "partition": self.partition})
+
 
 @dataclass(frozen=True, slots=True)
 class Plan:
@@ -128,6 +136,12 @@ class Plan:
         >>> Plan(1, ("a",), {("q", 0): (0, -1)}, "fluid").to_json()
         '{"epoch":1,"executors":["a"],"key_placements":[],"placement":{"q":{"0":[0,-1]}},"strategy":"fluid"}'
         """
+        text = self.write()
+        _check_size("plan", len(text))
+        return text
+
+    def write(self) -> str:
+        """The same text, however long it is."""
         placement: dict[str, dict[str, tuple[int, ...]]] = {}
         for (query, operator), partitions in self.placement.items():
             placement.setdefault(query, {})[str(operator)] = partitions
@@ -146,7 +160,7 @@ class Plan:
         for name in ("batch_size", "budget_s"):
             if getattr(self, name) != getattr(MigrationPolicy, name):
                 fields[name] = getattr(self, name)
-        return _write("plan", fields)
+        return _dump(fields)
 
 
 @dataclass(frozen=True, slots=True)
@@ -178,7 +192,9 @@ class Answer:
         Raises:
             PlanTooLargeError: the text exceeds 512 KiB.
         """
-        return _write("answer", {"epoch": self.epoch, "refused": self.refused})
+        text = _dump({"epoch": self.epoch, "refused": self.refused})
+        _check_size("answer", len(text))
+        return text
 
 
 def check_order(plan: Plan, newest: Plan | None) -> None:
@@ -259,10 +275,8 @@ def parse_answer(text: str | bytes) -> Answer:
     return Answer(**fields)
 
 
-def _write(what: str, fields: Mapping[str, object]) -> str:
-    text = json.dumps(fields, sort_keys=True, separators=(",", ":"))
-    _check_size(what, len(text))
-    return text
+def _dump(fields: Mapping[str, object]) -> str:
+    return json.dumps(fields, sort_keys=True, separators=(",", ":"))
 
 
 def _read(what: str, text: str | bytes) -> object:

@@ -12,7 +12,14 @@ from dataclasses import replace
 
 from balancedstream.core.decisions import Decision, Observation, decide
 from balancedstream.core.loads import OperatorLoad
-from balancedstream.core.plan import MAX_KEY_PLACEMENTS, NEW_EXECUTOR, UNPLACED, KeyPlacement, Plan
+from balancedstream.core.plan import (
+    MAX_BYTES,
+    MAX_KEY_PLACEMENTS,
+    NEW_EXECUTOR,
+    UNPLACED,
+    KeyPlacement,
+    Plan,
+)
 from balancedstream.core.policy import Policy
 
 OperatorKey = tuple[str, int]
@@ -27,6 +34,8 @@ def propose(
     wanted: Mapping[OperatorKey, Mapping[int, str]] | None = None,
     key_placements: Iterable[KeyPlacement] = (),
     settling: Collection[str] = (),
+    refused: Collection[tuple[str, str]] = (),
+    again: bool = False,
 ) -> Plan | None:
     """The plan that realizes a decision; None if nothing changes.
 
@@ -43,6 +52,8 @@ def propose(
         key_placements: of the plan before. A key keeps its place until it gets another one, or
             until a plan has no more room and the key is no longer hot.
         settling: queries with keys that have not arrived yet; they get no new key placements.
+        refused: (query, key) of keys that the driver cannot place; the plan leaves them out.
+        again: whether to make a plan even if nothing changes, because the last one was refused.
 
     >>> from balancedstream.core.observations import TaskSample
     >>> tasks = tuple(TaskSample("q", 0, p, 1, "a", 1.0, 5, 0, 9.0) for p in range(4))
@@ -55,7 +66,7 @@ def propose(
     live = sorted(observation.executors)
     scales = policy.scaling.mode == "auto" and policy.scaling.max_executors > 0
     count = decision.scaling.executors if scales else observation.asked
-    acts = count != observation.asked
+    acts = again or count != observation.asked
     victims = choose_victims(decision.loads, live, len(live) - count) if acts else []
     if victims:
         live = [executor for executor in live if executor not in victims]
@@ -69,11 +80,9 @@ def propose(
     partition_of = {(placed.query, placed.key): placed.partition for placed in key_placements}
     for key, assignment in decision.keys.items():
         if policy.balance.mode == "auto" and key[0] not in settling and key not in wanted:
-            acts = acts or bool(assignment.moves)
-            partition_of |= {(key[0], move.key): move.target for move in assignment.moves}
-    # A plan has limited room; keys of unknown load, which are no longer hot, are dropped first.
-    hot = {(key[0], load.key) for key, loads in decision.key_loads.items() for load in loads}
-    places = sorted(partition_of, key=hot.__contains__)[-MAX_KEY_PLACEMENTS:]
+            moves = [move for move in assignment.moves if (key[0], move.key) not in refused]
+            acts = acts or bool(moves)
+            partition_of |= {(key[0], move.key): move.target for move in moves}
     placement = {}
     for key, load in decision.loads.items():
         owners = dict(load.placement)
@@ -91,15 +100,52 @@ def propose(
     if not acts:
         return None
     spread = policy.migration
-    return Plan(
+    plan = Plan(
         epoch,
         executors,
         placement,
         spread.strategy,
-        key_placements=tuple(KeyPlacement(*place, partition_of[place]) for place in places),
         batch_size=spread.batch_size,
         budget_s=spread.budget_s,
     )
+    # Keys of unknown load, which are no longer hot, are dropped first.
+    hot = {(key[0], load.key) for key, loads in decision.key_loads.items() for load in loads}
+    latest = [place for place in reversed(partition_of) if place not in refused]
+    places = sorted(latest, key=lambda place: place not in hot)
+    busy_s = {key: sum(load.busy_s.values()) for key, load in decision.loads.items()}
+    return fit_plan(plan, [KeyPlacement(*place, partition_of[place]) for place in places], busy_s)
+
+
+def fit_plan(
+    plan: Plan, places: Iterable[KeyPlacement], busy_s: Mapping[OperatorKey, float]
+) -> Plan:
+    """The plan with as many key placements as it has room for.
+
+    If placements of partitions alone are too much, those of the operators with the least load are
+    left out, so that their partitions stay where they are.
+
+    Args:
+        plan: without key placements.
+        places: of keys, the most important first.
+        busy_s: seconds of each operator.
+
+    >>> long = [KeyPlacement("q", f"{n:0100000}", 0) for n in range(9)]
+    >>> len(fit_plan(Plan(1, ("a",), {("q", 0): (0,)}, "fluid"), long, {}).key_placements)
+    5
+    """
+    placement = dict(plan.placement)
+    while len(plan.write()) > MAX_BYTES and placement:
+        del placement[min(placement, key=lambda key: busy_s.get(key, 0.0))]
+        plan = replace(plan, placement=placement)
+    room = MAX_BYTES - len(plan.write())
+    kept: list[KeyPlacement] = []
+    for place in places:
+        # A comma stands between two of them.
+        room -= len(place.write()) + 1
+        if room < 0 or len(kept) == MAX_KEY_PLACEMENTS:
+            break
+        kept.append(place)
+    return replace(plan, key_placements=tuple(kept))
 
 
 def choose_victims(

@@ -6,8 +6,14 @@ from dataclasses import replace
 
 from balancedstream.core.decisions import Decision, Observation, decide
 from balancedstream.core.observations import HiddenSample, KeySample, TaskSample
-from balancedstream.core.plan import MAX_KEY_PLACEMENTS, UNPLACED, KeyPlacement, Plan
-from balancedstream.core.planning import propose
+from balancedstream.core.plan import (
+    MAX_BYTES,
+    MAX_KEY_PLACEMENTS,
+    UNPLACED,
+    KeyPlacement,
+    Plan,
+)
+from balancedstream.core.planning import fit_plan, propose
 from balancedstream.core.policy import BalancePolicy, Policy, ScalingPolicy
 from balancedstream.core.scaling import ScalingDecision, Verdict
 
@@ -147,3 +153,54 @@ def test_where_a_plan_has_no_room_for_more_keys_those_that_are_no_longer_hot_go_
     assert plan is not None
     (moved,) = decision.key_moves(KEY)
     assert plan.key_placements == (routes[0], KeyPlacement("q", goes.key, moved.target), *cold[2:])
+
+
+def test_long_keys_take_the_room_of_a_plan_before_their_number_does() -> None:
+    cold = [KeyPlacement("q", f'"{n:0200}"', 2) for n in range(MAX_KEY_PLACEMENTS)]
+    observation = observe(SKEWED, "a", "b")
+    plan = propose(7, observation, decide(observation, Policy()), Policy(), key_placements=cold)
+    assert plan is not None
+    assert len(plan.to_json()) > 0.99 * MAX_BYTES, "as many as there is room for"
+    assert set(plan.key_placements) < set(cold)
+    assert plan.owners(*KEY)[0] != plan.owners(*KEY)[1], "and partitions move all the same"
+
+
+def test_placements_without_room_leave_out_the_operators_with_the_least_load() -> None:
+    placement = {("q", operator): (0,) * 100_000 for operator in range(4)}
+    plan = Plan(1, ("a",), placement, "fluid")
+    fitted = fit_plan(plan, [], {("q", 0): 1.0, ("q", 1): 9.0, ("q", 2): 2.0, ("q", 3): 3.0})
+    assert set(fitted.placement) == {("q", 1), ("q", 3)}
+    assert len(fitted.to_json()) <= MAX_BYTES
+
+
+def test_a_refused_key_is_left_out_and_makes_no_plan_of_its_own() -> None:
+    tasks = tuple(
+        TaskSample("q", 0, p, 1, "ab"[p % 2], s, 10, 100, 9.0)
+        for p, s in enumerate((8.0, 1.0, 1.0, 1.0))
+    )
+    keys = tuple(KeySample("q", 0, key, 0, 1, s) for key, s in (('"a"', 4.0), ('"b"', 3.5)))
+    observation = Observation(10.0, {"a": 1, "b": 1}, tasks, keys=keys)
+    decision = decide(observation, Policy())
+    (moved,) = decision.key_moves(KEY)
+    refused = {("q", moved.key)}
+    carried = [KeyPlacement("q", moved.key, 3), KeyPlacement("q", '"z"', 1)]
+    assert propose(7, observation, decision, Policy()) is not None
+    plan = propose(
+        7, observation, decision, Policy(), key_placements=carried, refused=refused, again=True
+    )
+    assert plan is not None
+    assert plan.key_placements == (carried[1],)
+    even = Observation(10.0, {"a": 1, "b": 1}, (), keys=())
+    assert propose(7, even, decide(even, Policy()), Policy(), refused=refused) is None
+
+
+def test_a_plan_is_made_again_though_nothing_changes_if_the_last_one_was_refused() -> None:
+    observation = observe(EVEN, "a", "b", "c", requested=5)
+    plan = propose(7, observation, want_executors(decide(observation, SCALED), 5), SCALED)
+    assert plan is None
+    plan = propose(
+        7, observation, want_executors(decide(observation, SCALED), 5), SCALED, again=True
+    )
+    assert plan is not None
+    assert plan.executors == ("a", "b", "c", "+1", "+2")
+    assert plan.owners(*KEY) == {p: executor for p, (executor, _) in EVEN.items()}
