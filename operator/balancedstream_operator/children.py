@@ -7,10 +7,11 @@ The claim with the checkpoints belongs to the user and stays.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Any
 
 import yaml
 
-from balancedstream.core.objects import PLAN_KEY, STREAM_LABEL, answer_name, plan_name
+from balancedstream.core.objects import STREAM_LABEL, answer_name, plan_name
 from balancedstream_operator.pods import (
     BLOCK_MANAGER_PORT,
     CONF_DIR,
@@ -48,9 +49,18 @@ def build_children(stream: Stream, spec: StreamSpec, partitions: int) -> list[Ma
     ]
 
 
-def build_plan(stream: Stream, text: str) -> Manifest:
-    """The ConfigMap of a stream's plan, with a plan as JSON."""
-    return _config_map(stream, plan_name(stream.name)) | {"data": {PLAN_KEY: text}}
+def build_plan(stream: Stream, data: Mapping[str, str], found: Mapping[str, Any]) -> Manifest:
+    """The ConfigMap of a stream's plan.
+
+    Args:
+        stream: whose.
+        data: the plan as JSON, and what belongs to it.
+        found: metadata of the ConfigMap as it was read; the API server refuses to replace any
+            other version of it. Empty if there was none.
+    """
+    manifest = _config_map(stream, plan_name(stream.name)) | {"data": dict(data)}
+    seen = {name: found[name] for name in ("resourceVersion", "uid") if found.get(name)}
+    return manifest | {"metadata": manifest["metadata"] | seen}
 
 
 def build_spark_conf(stream: Stream, spec: StreamSpec, partitions: int) -> dict[str, str]:

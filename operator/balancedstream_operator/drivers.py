@@ -25,6 +25,7 @@ class DriverState:
         message: the cause and what to do, for people.
         outdated: whether its pod belongs to an older spec and must be replaced.
         running: whether its container runs.
+        uid: of its pod; empty if there is none.
     """
 
     phase: str
@@ -32,6 +33,7 @@ class DriverState:
     message: str
     outdated: bool = False
     running: bool = False
+    uid: str = ""
 
 
 def describe_driver(
@@ -67,10 +69,12 @@ def describe_driver(
     containers = status.get("containerStatuses") or []
     container = next((c for c in containers if c["name"] == "driver"), None)
     state = (container or {}).get("state") or {}
+    uid = metadata.get("uid", "")
     if "running" in state and state["running"] is not None:
-        return DriverState("Starting", "DriverRunning", f"pod {name} is running", outdated, True)
+        message = f"pod {name} is running"
+        return DriverState("Starting", "DriverRunning", message, outdated, True, uid)
     phase, reason, message = _describe_waiting(name, status, container, state)
-    return DriverState(phase, reason, message, outdated)
+    return DriverState(phase, reason, message, outdated, uid=uid)
 
 
 def _describe_leaving(name: str, namespace: str, since_s: float) -> DriverState:

@@ -14,7 +14,7 @@ from kubernetes.dynamic.exceptions import NotFoundError
 from urllib3.exceptions import HTTPError
 
 from balancedstream_operator.errors import ClusterError
-from balancedstream_operator.resource import API_VERSION, KIND, Manifest
+from balancedstream_operator.resource import API_VERSION, KIND, Manifest, Stream
 
 FIELD_MANAGER = "balancedstream"
 PLAN_MANAGER = "balancedstream-plan"
@@ -34,10 +34,18 @@ def _translate_errors(what: str) -> Iterator[None]:
     except ApiException as error:
         refused = 400 <= (error.status or 0) < 500 and error.status not in _LATER
         message = f"the API server did not {what}: {_reason_of(error)}"
-        raise ClusterError(message, refused=refused) from error
+        raise ClusterError(message, refused=refused, retry_after_s=_wait_of(error)) from error
     except HTTPError as error:
         message = f"the API server cannot be reached to {what}: {error}"
         raise ClusterError(message, refused=False) from error
+
+
+def _wait_of(error: ApiException) -> float:
+    """The seconds that the server asks to wait for; 0 if it does not."""
+    try:
+        return float((error.headers or {}).get("Retry-After") or 0.0)
+    except ValueError:
+        return 0.0
 
 
 def _reason_of(error: ApiException) -> str:
@@ -81,34 +89,43 @@ class KubernetesCluster:
         """Applies a manifest (server-side apply), and takes over fields that others own."""
         self._apply(manifest, FIELD_MANAGER)
 
-    def apply_plan(self, manifest: Manifest) -> None:
-        """Applies a plan's ConfigMap; the plan's text has a field manager of its own."""
-        self._apply(manifest, PLAN_MANAGER)
+    def apply_plan(self, manifest: Manifest) -> Manifest:
+        """Applies a plan's ConfigMap, and returns it; the plan has a field manager of its own."""
+        return self._apply(manifest, PLAN_MANAGER)
 
-    def _apply(self, manifest: Manifest, manager: str) -> None:
+    def _apply(self, manifest: Manifest, manager: str) -> Manifest:
         kind, name = manifest["kind"], manifest["metadata"]["name"]
         with _translate_errors(f"apply {kind} {name}"):
-            self._resource(manifest["apiVersion"], kind).server_side_apply(
+            applied = self._resource(manifest["apiVersion"], kind).server_side_apply(
                 body=manifest,
                 field_manager=manager,
                 force_conflicts=True,
                 _request_timeout=TIMEOUT_S,
             )
+        found: Manifest = applied.to_dict()
+        return found
 
-    def delete_pod(self, namespace: str, name: str) -> None:
-        """Deletes a pod with its grace period; a pod that does not exist is no error."""
+    def delete_pod(self, namespace: str, name: str, uid: str) -> None:
+        """Deletes a pod with its grace period; one that does not exist any more is no error."""
         with _translate_errors(f"delete pod {name}"), suppress(NotFoundError):
             self._resource("v1", "Pod").delete(
-                name=name, namespace=namespace, _request_timeout=TIMEOUT_S
+                name=name,
+                namespace=namespace,
+                body={"preconditions": {"uid": uid}},
+                _request_timeout=TIMEOUT_S,
             )
 
-    def write_status(self, namespace: str, name: str, status: dict[str, Any]) -> None:
-        """Merges fields into a BalancedStream's status; a deleted BalancedStream is no error."""
-        with _translate_errors(f"update the status of {name}"), suppress(NotFoundError):
+    def write_status(self, stream: Stream, status: dict[str, Any]) -> None:
+        """Merges fields into a BalancedStream's status; a deleted BalancedStream is no error.
+
+        The uid makes the server refuse it if another one has the stream's name by now.
+        """
+        metadata = {"name": stream.name, "namespace": stream.namespace, "uid": stream.uid}
+        with _translate_errors(f"update the status of {stream.name}"), suppress(NotFoundError):
             self._resource(API_VERSION, KIND).status.patch(
-                body={"metadata": {"name": name, "namespace": namespace}, "status": status},
-                namespace=namespace,
-                name=name,
+                body={"metadata": metadata, "status": status},
+                namespace=stream.namespace,
+                name=stream.name,
                 content_type="application/merge-patch+json",
                 _request_timeout=TIMEOUT_S,
             )

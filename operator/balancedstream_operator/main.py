@@ -36,6 +36,9 @@ THREADS = 8
 """Passes at the same time; each mostly waits for Prometheus and the API server."""
 
 RETRY_S = 5.0
+MAX_RETRY_S = 300.0
+"""Pause after a pass that failed; it doubles with each further one, up to the limit."""
+
 EVENT_AGAIN_S = 1800.0
 """The same event is not posted again within this time."""
 
@@ -109,13 +112,15 @@ class Operator:
         stream = Stream(metadata["namespace"], metadata["name"], metadata["uid"])
         supervisor = Supervisor(stream, self._cluster, self._open_source, self._default_url)
         posted: dict[str, tuple[str, float]] = {}
+        failures = 0
         loop = asyncio.get_running_loop()
         try:
             while True:
                 resource = watched.resource
                 watched.changed.clear()
                 began_s = time.monotonic()
-                interval_s = RETRY_S
+                failure: Exception | None = None
+                interval_s = 0.0
                 try:
                     done: Pass = await loop.run_in_executor(
                         self._threads, supervisor.run_pass, resource, time.time()
@@ -126,19 +131,40 @@ class Operator:
                     return
                 except ClusterError as error:
                     log.warning("%s: %s", stream, error)
-                except Exception:
+                    failure = error
+                except Exception as error:
                     log.exception("%s: this pass failed; the stream keeps running as it is", stream)
+                    failure = error
                 else:
-                    interval_s = done.interval_s
+                    interval_s, failure = done.interval_s, done.failure
                     self._metrics.add_pass(str(stream), done.status, time.monotonic() - began_s)
                     for event in done.events:
                         _post(resource, event, posted)
+                if failure is not None:
+                    failures += 1
+                    self._metrics.add_failure(str(stream))
+                    message = f"{type(failure).__name__}: {failure}".partition("\n")[0]
+                    _post(resource, StreamEvent("PassFailed", message, warning=True), posted)
+                    interval_s = max(interval_s, choose_pause_s(failure, failures))
+                else:
+                    failures = 0
                 try:
                     await asyncio.wait_for(watched.changed.wait(), interval_s)
                 except TimeoutError:
                     continue
         finally:
             self._metrics.remove(str(stream))
+
+
+def choose_pause_s(failure: Exception, failures: int) -> float:
+    """Seconds until the next pass after some failures in a row, the last one of which is given.
+
+    >>> [choose_pause_s(KeyError("q"), n) for n in (1, 2, 3, 99)]
+    [5.0, 10.0, 20.0, 300.0]
+    """
+    pause_s: float = min(RETRY_S * 2.0 ** min(failures - 1, 30), MAX_RETRY_S)
+    asked_s = failure.retry_after_s if isinstance(failure, ClusterError) else 0.0
+    return max(pause_s, min(asked_s, MAX_RETRY_S))
 
 
 def _generation(resource: dict[str, Any]) -> int:

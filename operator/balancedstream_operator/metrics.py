@@ -44,6 +44,12 @@ class OperatorMetrics:
             ["stream"],
             registry=self.registry,
         )
+        self._pass_failures = Counter(
+            f"{_PREFIX}_pass_failures",
+            "Passes over a stream that ended too early.",
+            ["stream"],
+            registry=self.registry,
+        )
         self._epoch = Gauge(
             f"{_PREFIX}_plan_epoch",
             "Epoch of a stream's newest plan.",
@@ -65,6 +71,11 @@ class OperatorMetrics:
         self._phases[stream] = "Pending"
         self._count_phases()
         self._failures.labels(stream)
+        self._pass_failures.labels(stream)
+
+    def add_failure(self, stream: str) -> None:
+        """Records a pass over a stream that ended too early."""
+        self._pass_failures.labels(stream).inc()
 
     def add_pass(self, stream: str, status: Mapping[str, Any], took_s: float) -> None:
         """Records a finished pass over a stream."""
@@ -81,7 +92,7 @@ class OperatorMetrics:
         """Removes all series of a stream."""
         self._phases.pop(stream, None)
         self._count_phases()
-        for metric in (self._condition, self._failures, self._epoch):
+        for metric in (self._condition, self._failures, self._pass_failures, self._epoch):
             metric.remove_by_labels({"stream": stream})
 
     def _set_condition(self, stream: str, kind: str, state: str) -> None:

@@ -10,9 +10,10 @@ from balancedstream.core.decisions import Decision, Observation, decide
 from balancedstream.core.observations import StageSample
 from balancedstream.core.plan import MAX_BYTES, KeyPlacement, Plan
 from balancedstream.core.planning import OperatorKey, propose
-from balancedstream.core.policy import Policy
+from balancedstream.core.policy import MigrationPolicy, Policy
 from balancedstream.core.scaling import ScaleOut, Verdict
 from balancedstream_operator.measurements import Measurement
+from balancedstream_operator.records import Refusals
 from balancedstream_operator.resource import MAX_HOTTEST, MAX_KEY
 
 SETTLED_BATCHES = 2
@@ -30,6 +31,8 @@ class Given:
         desired: executors that the stream should have.
         last_scaled_s: when that number last changed, seconds since the epoch; None for never.
         last_scale_out: what the last added executors should bring; None if none were added.
+        refusals: what plans must not contain, because the driver refused it.
+        refused_s: how long ago the plan was written, if the driver refused it; None if it did not.
     """
 
     plan: Plan | None
@@ -38,6 +41,8 @@ class Given:
     desired: int
     last_scaled_s: float | None
     last_scale_out: ScaleOut | None = None
+    refusals: Refusals = Refusals()  # noqa: RUF009 - frozen
+    refused_s: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,8 +100,15 @@ def choose_plan(
     waits = _why_wait(measurement, given)
     if waits:
         return PlanChoice(decision, None, waits)
-    moving = _wanted(measurement, given.plan)
-    placed = given.plan.key_placements if given.plan else ()
+    refusals, refused = given.refusals, given.refused_s is not None
+    # A plan that was refused has moved nothing.
+    moving = {} if refused else _wanted(measurement, given.plan)
+    placed = given.plan.key_placements if given.plan and not refusals.all_keys else ()
+    settling = {query for query, count in measurement.keys_under_way.items() if count}
+    if refusals.all_keys:
+        settling |= {query for query, _ in decision.keys}
+    if refusals.plain:
+        policy = replace(policy, migration=MigrationPolicy())
     plan = propose(
         next_epoch,
         observation,
@@ -104,7 +116,9 @@ def choose_plan(
         policy,
         wanted=moving,
         key_placements=placed,
-        settling=[query for query, count in measurement.keys_under_way.items() if count],
+        settling=settling,
+        refused=refusals.keys,
+        again=refused,
     )
     return PlanChoice(decision, plan, "", _say_left_out(plan, placed, decision) if plan else "")
 
@@ -132,6 +146,9 @@ def _why_wait(measurement: Measurement, given: Given) -> str:
     plan = given.plan
     if plan is None:
         return ""
+    if given.refused_s is not None:
+        wait_s = given.refusals.pause_s - given.refused_s
+        return f"the driver refused plan {plan.epoch}; a next one waits" if wait_s > 0 else ""
     if measurement.epoch < plan.epoch:
         return f"plan {plan.epoch} is not applied yet"
     if not given.moved:

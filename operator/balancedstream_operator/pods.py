@@ -61,9 +61,13 @@ def checkpoint_dir(stream: Stream, spec: StreamSpec) -> str:
 def merge(base: Any, over: Any) -> Any:
     """Merges a user's pod template over ours: maps by key, lists of objects by their `name`.
 
+    Null is what an empty value of a Helm chart renders to, and counts as not given.
+
     >>> merge({"a": [{"name": "x", "v": 1}]}, {"a": [{"name": "x", "w": 2}, {"name": "y"}]})
     {'a': [{'name': 'x', 'v': 1, 'w': 2}, {'name': 'y'}]}
     """
+    if over is None:
+        return base
     if isinstance(base, Mapping) and isinstance(over, Mapping):
         merged = dict(base)
         for key, value in over.items():

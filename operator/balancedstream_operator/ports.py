@@ -9,7 +9,7 @@ from typing import Any, Protocol
 
 from balancedstream.core.policy import Policy
 from balancedstream_operator.measurements import Measurement
-from balancedstream_operator.resource import Manifest
+from balancedstream_operator.resource import Manifest, Stream
 
 
 class Cluster(Protocol):
@@ -24,13 +24,13 @@ class Cluster(Protocol):
     def apply(self, manifest: Manifest) -> None:
         """Creates or changes an object so that it matches the manifest (server-side apply)."""
 
-    def apply_plan(self, manifest: Manifest) -> None:
-        """Applies a plan's ConfigMap; the plan's text has a field manager of its own."""
+    def apply_plan(self, manifest: Manifest) -> Manifest:
+        """Applies a plan's ConfigMap, and returns it; the plan has a field manager of its own."""
 
-    def delete_pod(self, namespace: str, name: str) -> None:
-        """Deletes a pod with its grace period."""
+    def delete_pod(self, namespace: str, name: str, uid: str) -> None:
+        """Deletes a pod with its grace period, unless another one has its name by now."""
 
-    def write_status(self, namespace: str, name: str, status: dict[str, Any]) -> None:
+    def write_status(self, stream: Stream, status: dict[str, Any]) -> None:
         """Merges fields into the status of a BalancedStream; None removes a field."""
 
 

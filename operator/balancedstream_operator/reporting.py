@@ -2,23 +2,26 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from balancedstream.core.objects import executor_selector
-from balancedstream.core.plan import Answer, Plan
 from balancedstream.core.policy import Policy
 from balancedstream.core.scaling import Verdict
 from balancedstream_operator.costs import judge_costs
 from balancedstream_operator.drivers import DriverState
 from balancedstream_operator.measurements import Measurement
+from balancedstream_operator.outcomes import (
+    AnswerFound,
+    Decided,
+    MissingMeasurements,
+    PassOutcome,
+)
 from balancedstream_operator.planner import (
-    Advice,
     Balance,
     Given,
     PlanChoice,
     describe_load,
     judge_balance,
 )
+from balancedstream_operator.records import Control, PlanFound
 from balancedstream_operator.resource import Stream
 from balancedstream_operator.spec import StreamSpec, clamp_fixed, policy_of
 from balancedstream_operator.status import StatusDraft, StreamEvent, format_time, summarize
@@ -52,91 +55,6 @@ _LIMITS = {
 """What more executors do not change; an unsplittable partition has a condition of its own."""
 
 
-@dataclass(frozen=True, slots=True)
-class AnswerFound:
-    """What the driver says of the plans.
-
-    Attributes:
-        answer: None if there is none yet, or if it cannot be read.
-        unreadable: why it cannot be read; empty otherwise.
-        refused_anew: whether it refuses a plan with a reason that was not reported yet.
-    """
-
-    answer: Answer | None = None
-    unreadable: str = ""
-    refused_anew: bool = False
-
-
-@dataclass(frozen=True, slots=True)
-class MissingMeasurements:
-    """Why nothing could be decided.
-
-    Attributes:
-        reason: what is missing, for a person.
-        holds: whether it is missing for so many passes that the operator holds the stream as it is.
-    """
-
-    reason: str
-    holds: bool
-
-
-@dataclass(frozen=True, slots=True)
-class Decided:
-    """What was decided on a measurement, and what was done about it.
-
-    Attributes:
-        measurement: of the stream.
-        given: what was in force.
-        choice: the decision, and the plan that it asks for.
-        newest_epoch: the highest epoch known before that plan.
-        new_plan: that plan, if it is written; a driver that is silent gets none.
-        overwritten: whether something else overwrote the plan in force.
-        unreadable_plan: why the plan in force cannot be read; empty otherwise.
-        silent_s: for how long the driver has left the plan in force unanswered; None if it answered
-            or still has time.
-        short_s: for how long executors have been missing.
-        advice: what would be done in mode Auto, if that was not reported yet.
-    """
-
-    measurement: Measurement
-    given: Given
-    choice: PlanChoice
-    newest_epoch: int
-    new_plan: Plan | None
-    overwritten: bool
-    unreadable_plan: str
-    silent_s: float | None
-    short_s: float
-    advice: Advice
-
-
-@dataclass(frozen=True, slots=True)
-class PassOutcome:
-    """What a pass over a stream found and did, in its order; the rest is None where it stopped.
-
-    Attributes:
-        stream: which.
-        invalid: why the spec is not accepted; empty if it is.
-        spec: what the user asks for; None if it is not accepted.
-        partitions: state partitions of the stream.
-        refusal: why the API server refused a child; empty if it took them all.
-        driver: how the driver is; None if a child was refused.
-        answer: what the driver says of the plans; None if it does not run.
-        missing: why there is no measurement; None if there is one, or if the driver does not run.
-        decided: on the measurement; None without one.
-    """
-
-    stream: Stream
-    invalid: str = ""
-    spec: StreamSpec | None = None
-    partitions: int = 0
-    refusal: str = ""
-    driver: DriverState | None = None
-    answer: AnswerFound | None = None
-    missing: MissingMeasurements | None = None
-    decided: Decided | None = None
-
-
 def report(outcome: PassOutcome, draft: StatusDraft) -> None:
     """Writes all that there is to say of a pass into the draft of a status.
 
@@ -144,6 +62,7 @@ def report(outcome: PassOutcome, draft: StatusDraft) -> None:
         outcome: of the pass.
         draft: of the stream's status; its events are appended in the order of the pass.
     """
+    draft.set_condition("PassFailed", False, "Completed", "the last pass came to its end")
     spec = outcome.spec
     if spec is None:
         draft.fields |= {"phase": "Invalid", "reason": outcome.invalid}
@@ -161,8 +80,9 @@ def report(outcome: PassOutcome, draft: StatusDraft) -> None:
         draft.set_condition("Running", False, "Refused", outcome.refusal)
         return
     _report_driver(outcome.driver, draft)
-    if outcome.answer is not None:
-        _report_answer(outcome.answer, draft)
+    _report_plan_found(outcome.plan_found, draft)
+    if outcome.answer is not None and outcome.control is not None:
+        _report_answer(outcome.answer, outcome.control, draft)
     if outcome.missing is not None:
         _report_missing(outcome.missing, draft)
     if outcome.decided is not None:
@@ -195,12 +115,51 @@ def _report_driver(driver: DriverState, draft: StatusDraft) -> None:
         draft.set_condition(kind, None, driver.reason, driver.message)
 
 
-def _report_answer(found: AnswerFound, draft: StatusDraft) -> None:
+def report_failure(error: Exception, draft: StatusDraft) -> None:
+    """Writes down what ended a pass; all else stays as it was.
+
+    Args:
+        error: whatever it was.
+        draft: of the stream's status.
+    """
+    said = f"{type(error).__name__}: {error}".partition("\n")[0]
+    message = (
+        f"the last pass failed: {said}. The stream keeps running as it is, and the operator tries "
+        "again; its log has more"
+    )
+    draft.set_condition("PassFailed", True, type(error).__name__, message)
+    draft.fields["reason"] = summarize([message])
+
+
+def _report_plan_found(found: PlanFound, draft: StatusDraft) -> None:
+    if found.adopted:
+        message = "another operator wrote a newer plan, and this one goes on from there"
+        draft.events.append(StreamEvent("PlanAdopted", message, warning=True))
+    elif found.overwritten:
+        message = (
+            "something else overwrote the plan; the operator restores it, and only the operator "
+            "may write plans (see docs/security.md)"
+        )
+        draft.events.append(StreamEvent("PlanOverwritten", message, warning=True))
+    elif found.unreadable:
+        message = f"the plan cannot be used and will be replaced: {found.unreadable}"
+        draft.events.append(StreamEvent("PlanUnreadable", message, warning=True))
+
+
+def _report_answer(found: AnswerFound, control: Control, draft: StatusDraft) -> None:
     if found.unreadable:
         draft.events.append(StreamEvent("AnswerUnreadable", found.unreadable, warning=True))
+    if control.refusal:
+        message = (
+            f"the driver refused the newest plan: {control.refusal}. The stream runs on where it "
+            "is; the next plan leaves out what was refused"
+        )
+        draft.set_condition("PlanRefused", True, "PlanRefused", message)
+    elif control.follows:
+        draft.set_condition("PlanRefused", False, "PlanAccepted", "no plan is refused")
     if found.answer is not None:
         draft.fields["appliedEpoch"] = found.answer.epoch
-        if found.refused_anew:
+        if found.refused_anew and control.follows:
             draft.events.append(StreamEvent("PlanRefused", found.answer.refused, warning=True))
 
 
@@ -223,7 +182,6 @@ def _report_decided(
     draft.set_condition("MetricsAvailable", True, "Scraped", "Prometheus has the stream's metrics")
     _report_progress(measurement, draft)
     _report_costs(measurement, draft)
-    _report_plan_in_force(decided, draft)
     kinds = {stage.kind for stage in measurement.stages}
     stateless = bool(kinds) and "stateful" not in kinds
     balance = judge_balance(decided.choice.decision, policy, stateless=stateless)
@@ -268,19 +226,6 @@ def _report_costs(measurement: Measurement, draft: StatusDraft) -> None:
     distrusted = draft.condition("CostsTrusted") == "False"
     trust = judge_costs(measurement.shuffles, distrusted=distrusted)
     draft.set_condition("CostsTrusted", trust.holds, trust.reason, trust.message)
-
-
-def _report_plan_in_force(decided: Decided, draft: StatusDraft) -> None:
-    plan = decided.given.plan
-    if decided.overwritten and plan is not None:
-        message = (
-            f"something else overwrote plan {plan.epoch}; the operator restores it, and only the "
-            "operator may write plans (see docs/security.md)"
-        )
-        draft.events.append(StreamEvent("PlanOverwritten", message, warning=True))
-    if decided.unreadable_plan:
-        message = f"the plan cannot be read and will be replaced: {decided.unreadable_plan}"
-        draft.events.append(StreamEvent("PlanUnreadable", message, warning=True))
 
 
 def _report_balance(
@@ -385,6 +330,8 @@ def _report_control(decided: Decided, draft: StatusDraft) -> None:
 def _report_new_plan(decided: Decided, draft: StatusDraft) -> None:
     choice, desired = decided.choice, decided.given.desired
     draft.fields["desiredExecutors"] = desired
+    if decided.given.last_scaled_s is not None:
+        draft.fields["lastScaleTime"] = format_time(decided.given.last_scaled_s)
     if decided.new_plan is None:
         return
     plan, moves = decided.new_plan, choice.moves

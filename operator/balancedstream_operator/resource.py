@@ -40,6 +40,8 @@ CONDITIONS = (
     "Suspended",
     "Unsplittable",
     "CostsTrusted",
+    "PlanRefused",
+    "PassFailed",
 )
 """The conditions of a stream, in the order in which the status lists them."""
 

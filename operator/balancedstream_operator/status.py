@@ -17,6 +17,8 @@ _WARN_WHEN = {
     "Fallback": "True",
     "Unsplittable": "True",
     "CostsTrusted": "False",
+    "PlanRefused": "True",
+    "PassFailed": "True",
 }
 """The state of a condition that needs attention."""
 
@@ -32,6 +34,8 @@ _UNREMARKABLE = {
     "Suspended": "False",
     "Unsplittable": "False",
     "CostsTrusted": "True",
+    "PlanRefused": "False",
+    "PassFailed": "False",
 }
 """The state that a condition can start in without an event."""
 

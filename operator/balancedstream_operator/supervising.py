@@ -6,38 +6,38 @@ was restarted continues with the next pass. What is kept between passes only sav
 
 from __future__ import annotations
 
-import hashlib
-import json
+import logging
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from balancedstream.core.objects import ANSWER_KEY, PLAN_KEY, answer_name, plan_name
-from balancedstream.core.plan import Answer, Plan, parse_answer, parse_plan
+from balancedstream.core.objects import ANSWER_KEY, answer_name
+from balancedstream.core.plan import Plan, parse_answer
 from balancedstream.core.policy import Policy
-from balancedstream.core.scaling import ScaleOut
 from balancedstream.errors import BalancedStreamError, InvalidInputError
-from balancedstream_operator.children import build_children, build_plan
+from balancedstream_operator.applying import Applier
+from balancedstream_operator.children import build_children
 from balancedstream_operator.drivers import DriverState, describe_driver
 from balancedstream_operator.errors import ClusterError, StreamGoneError
 from balancedstream_operator.measurements import Measurement, MissingMeasurementsError
-from balancedstream_operator.planner import Advice, Given, advise, choose_plan
-from balancedstream_operator.ports import Cluster, Source
-from balancedstream_operator.reporting import (
+from balancedstream_operator.outcomes import (
     AnswerFound,
     Decided,
     MissingMeasurements,
     PassOutcome,
-    report,
 )
-from balancedstream_operator.resource import (
-    API_VERSION,
-    KIND,
-    Manifest,
-    Stream,
-    driver_name,
-    driver_pod_name,
+from balancedstream_operator.planner import Advice, Given, advise, choose_plan
+from balancedstream_operator.plans import PlanBook
+from balancedstream_operator.ports import Cluster, Source
+from balancedstream_operator.records import (
+    Control,
+    Record,
+    Refusals,
+    check_epoch,
+    judge_control,
 )
+from balancedstream_operator.reporting import report, report_failure
+from balancedstream_operator.resource import Manifest, Stream, driver_name, driver_pod_name
 from balancedstream_operator.spec import StreamSpec, choose_partitions, policy_of, read_spec
 from balancedstream_operator.status import (
     StatusDraft,
@@ -47,14 +47,16 @@ from balancedstream_operator.status import (
     recall,
 )
 
-REPAIR_S = 300.0
-"""Children are applied when the spec changes, and this often to undo changes by others."""
-
-SILENT_AFTER_S = 60.0
-"""A driver that has not answered a plan for this long gets no new one."""
+log = logging.getLogger(__name__)
 
 WAITING_S = 5.0
 """Pause between passes until a stream runs."""
+
+RESTING_S = 60.0
+"""Pause between passes over a stream that only a change of its spec can wake."""
+
+OUTAGE_PASSES = 3
+"""The API server must have failed this many passes in a row before the status says so."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,11 +67,13 @@ class Pass:
         status: of the stream, complete.
         events: what is new.
         interval_s: until the next pass.
+        failure: what ended it too early; None if nothing did.
     """
 
     status: Mapping[str, Any]
     events: tuple[StreamEvent, ...]
     interval_s: float
+    failure: Exception | None = None
 
 
 class Supervisor:
@@ -93,16 +97,14 @@ class Supervisor:
         self._cluster = cluster
         self._open_source = open_source
         self._default_url = default_url
+        self._applier = Applier(stream, cluster)
+        self._book = PlanBook(stream, cluster)
         self._status: Mapping[str, Any] | None = None
-        self._applied = ""
-        self._applied_s = 0.0
+        # What the cluster is known to hold of the status; everything is written once in a while.
+        self._written: Mapping[str, Any] = {}
+        self._events: list[StreamEvent] = []
+        self._outages = 0
         self._missing = 0
-        self._plan: Plan | None = None
-        self._planned_s = 0.0
-        self._planned_after: Mapping[str, int] = {}
-        self._moved = False
-        # Lost when the operator restarts: at worst a scale-out that did not help is made again.
-        self._last_scale_out: ScaleOut | None = None
         self._short_since_s: float | None = None
         self._advice = Advice()
         self._refused = ""
@@ -110,27 +112,64 @@ class Supervisor:
     def run_pass(self, resource: Mapping[str, Any], now_s: float) -> Pass:
         """Brings a stream one step closer to its spec, and writes its status.
 
+        Whatever goes wrong is in the status, and no pass depends on the one before.
+
         Args:
             resource: the BalancedStream as it was last seen.
             now_s: seconds since the Unix epoch.
 
         Raises:
-            ClusterError: the API server cannot be reached; nothing is lost, call again.
+            ClusterError: the API server does not answer, or does not take the status; nothing is
+                lost, call again.
             StreamGoneError: the stream does not exist any more.
         """
         before = self._status if self._status is not None else resource.get("status") or {}
-        outcome = self._supervise(resource["spec"], before, now_s)
-        draft = StatusDraft(before, int(resource["metadata"].get("generation", 0)), now_s)
-        report(outcome, draft)
-        status = draft.build()
-        changes = changed_fields(before, status)
+        generation = int(resource["metadata"].get("generation", 0))
+        failure: Exception | None = None
+        outcome = PassOutcome(self._stream)
+        try:
+            outcome = self._supervise(resource["spec"], before, now_s)
+            draft = StatusDraft(before, generation, now_s)
+            report(outcome, draft)
+        except StreamGoneError:
+            raise
+        except Exception as error:
+            outage = isinstance(error, ClusterError) and not error.refused
+            self._outages = self._outages + 1 if outage else 0
+            if outage and self._outages < OUTAGE_PASSES:
+                raise
+            log.exception("%s: this pass failed; the stream keeps running as it is", self._stream)
+            failure = error
+            draft = StatusDraft(before, int(recall(before, "observedGeneration", 0)), now_s)
+            report_failure(error, draft)
+        else:
+            self._outages = 0
+        self._write_status(draft)
+        interval_s = self._choose_interval(outcome, self._status or {})
+        events, self._events = tuple(self._events), []
+        return Pass(self._status or {}, events, interval_s, failure)
+
+    def _write_status(self, draft: StatusDraft) -> None:
+        """What could not be written is written with the next status, and its events are posted."""
+        self._status = draft.build()
+        self._events += draft.events
+        changes = changed_fields(self._written, self._status)
         if changes:
-            self._cluster.write_status(self._stream.namespace, self._stream.name, changes)
-        self._status = status
-        spec, running = outcome.spec, status.get("phase") == "Running"
-        # A stream that does not run yet is looked at more often.
-        interval_s = spec.metrics.interval_s if spec and running else WAITING_S
-        return Pass(status, tuple(draft.events), interval_s)
+            try:
+                self._cluster.write_status(self._stream, changes)
+            except ClusterError:
+                # The stream may have been deleted, or made again, meanwhile.
+                self._applier.forget()
+                raise
+        self._written = self._status
+
+    @staticmethod
+    def _choose_interval(outcome: PassOutcome, status: Mapping[str, Any]) -> float:
+        """A stream that is on its way is looked at more often, and one that rests less."""
+        phase = status.get("phase")
+        if phase == "Running" and outcome.spec:
+            return outcome.spec.metrics.interval_s
+        return RESTING_S if phase in {"Invalid", "Suspended"} else WAITING_S
 
     def _supervise(self, manifest: object, status: Mapping[str, Any], now_s: float) -> PassOutcome:
         """Everything that a pass does, except for writing the status."""
@@ -139,10 +178,19 @@ class Supervisor:
             spec = read_spec(manifest)
         except InvalidInputError as error:
             return replace(outcome, invalid=str(error))
+        known_epoch = int(recall(status, "planEpoch", 0))
+        found = self._book.read(known_epoch, now_s)
+        record = self._book.record
         partitions = int(recall(status, "partitions", choose_partitions(spec)))
-        outcome = replace(outcome, spec=spec, partitions=partitions)
+        partitions = record.partitions if record else partitions
+        outcome = replace(outcome, spec=spec, partitions=partitions, plan_found=found)
         try:
-            self._apply_children(spec, partitions, now_s)
+            children = build_children(self._stream, spec, partitions)
+            if self._applier.is_due(children, now_s):
+                self._apply(children, partitions, now_s)
+                self._book.read(known_epoch, now_s)
+            if found.unreadable or (found.overwritten and not found.adopted):
+                self._book.restore()
         except ClusterError as error:
             if not error.refused:
                 raise
@@ -152,7 +200,10 @@ class Supervisor:
         if not driver.running:
             self._missing = 0
             return replace(outcome, driver=driver)
-        outcome = replace(outcome, driver=driver, answer=self._read_answer())
+        answer = self._read_answer(max(known_epoch, self._book.epoch))
+        record = self._book.record or Record(partitions)
+        control = judge_control(self._book.plan, record, answer.answer, now_s)
+        outcome = replace(outcome, driver=driver, answer=answer, control=control)
         policy = policy_of(spec)
         try:
             measurement = self._measure(spec, policy, now_s)
@@ -161,45 +212,41 @@ class Supervisor:
             holds = self._missing >= policy.scaling.metric_failures
             return replace(outcome, missing=MissingMeasurements(str(error), holds))
         self._missing = 0
-        answer = outcome.answer.answer if outcome.answer else None
-        decided = self._decide(spec, policy, measurement, answer=answer, status=status, now_s=now_s)
+        desired = _recall_desired(record, self._book.plan, status, spec.executors.min)
+        given = Given(
+            plan=self._book.plan,
+            planned_after=record.planned_after,
+            moved=record.moved,
+            desired=desired,
+            last_scaled_s=record.scaled_s or parse_time(recall(status, "lastScaleTime")),
+            last_scale_out=record.scale_out,
+            refusals=_refuse(record.refusals, driver, control, self._book.plan),
+            refused_s=now_s - record.planned_s if control.refusal else None,
+        )
+        newest_epoch = max(
+            known_epoch, self._book.epoch, answer.answer.epoch if answer.answer else 0
+        )
+        known_refusal = answer.answer.refused if answer.answer else ""
+        decided = self._decide(
+            replace(record, known_refusal=known_refusal),
+            policy,
+            measurement,
+            given,
+            silent_s=control.silent_s,
+            newest_epoch=newest_epoch,
+            now_s=now_s,
+        )
         return replace(outcome, decided=decided)
 
-    def _apply_children(self, spec: StreamSpec, partitions: int, now_s: float) -> None:
-        children = build_children(self._stream, spec, partitions)
-        text = json.dumps(children, sort_keys=True)
-        fingerprint = hashlib.sha256(text.encode()).hexdigest()
-        if fingerprint == self._applied and now_s < self._applied_s + REPAIR_S:
-            return
-        self._require_stream()
-        if not self._applied:
-            self._refuse_foreign(children)
-        for child in children:
-            self._cluster.apply(child)
-        self._applied, self._applied_s = fingerprint, now_s
-
-    def _require_stream(self) -> None:
-        """A broken watch may have missed the deletion, and the children would come back."""
-        name = self._stream.name
-        found = self._cluster.get(API_VERSION, KIND, self._stream.namespace, name)
-        if found is None or found["metadata"]["uid"] != self._stream.uid:
-            message = f"{self._stream} was deleted; its pods stop, and its checkpoint stays"
-            raise StreamGoneError(message)
-
-    def _refuse_foreign(self, children: Sequence[Manifest]) -> None:
-        """Another owner's object with the name of a child is never taken over."""
-        for child in children:
-            kind, metadata = child["kind"], child["metadata"]
-            found = self._cluster.get(
-                child["apiVersion"], kind, metadata["namespace"], metadata["name"]
-            )
-            owners = ((found or {}).get("metadata") or {}).get("ownerReferences") or []
-            if found and not any(owner["uid"] == self._stream.uid for owner in owners):
-                message = (
-                    f"{kind} {metadata['name']} exists and does not belong to this stream; delete "
-                    "it, or give the stream another name"
-                )
-                raise ClusterError(message, refused=True)
+    def _apply(self, children: Sequence[Manifest], partitions: int, now_s: float) -> None:
+        self._applier.check(children)
+        if self._book.record is None:
+            # A later limit of executors would lead to another number of partitions.
+            first = Record(partitions, epoch=self._book.epoch, planned_s=now_s)
+            self._book.write(self._book.plan, first)
+        self._applier.apply(children, now_s)
+        # A status that was lost is repaired, too.
+        self._written = {}
 
     def _look_at_driver(self, now_s: float) -> DriverState:
         """The driver's state; a pod that was made for an older spec is replaced."""
@@ -209,17 +256,18 @@ class Supervisor:
         pod = self._cluster.get("v1", "Pod", namespace, pod_name)
         driver = describe_driver(pod, stateful_set, now_s)
         if driver.outdated:
-            self._cluster.delete_pod(namespace, pod_name)
+            self._cluster.delete_pod(namespace, pod_name, driver.uid)
             message = "the spec changed: a new driver continues from the checkpoint"
             return DriverState("Pending", "Replacing", message)
         return driver
 
-    def _read_answer(self) -> AnswerFound:
+    def _read_answer(self, known_epoch: int) -> AnswerFound:
         text = self._read_config_map(answer_name(self._stream.name), ANSWER_KEY)
         if not text:
             return AnswerFound()
         try:
             answer = parse_answer(text)
+            check_epoch("answer", answer.epoch, known_epoch)
         except BalancedStreamError as error:
             return AnswerFound(unreadable=str(error))
         refused_anew = bool(answer.refused) and answer.refused != self._refused
@@ -242,81 +290,47 @@ class Supervisor:
 
     def _decide(
         self,
-        spec: StreamSpec,
+        record: Record,
         policy: Policy,
         measurement: Measurement,
+        given: Given,
         *,
-        answer: Answer | None,
-        status: Mapping[str, Any],
+        silent_s: float | None,
+        newest_epoch: int,
         now_s: float,
     ) -> Decided:
         """Decides on a measurement, and writes the plan that the decision asks for."""
-        overwritten, unreadable = self._recall_plan(now_s)
-        plan, desired = self._plan, int(recall(status, "desiredExecutors", spec.executors.min))
-        given = Given(
-            plan=plan,
-            planned_after=self._planned_after,
-            moved=self._moved,
-            desired=desired,
-            last_scaled_s=parse_time(recall(status, "lastScaleTime")),
-            last_scale_out=self._last_scale_out,
-        )
-        newest_epoch = max(
-            int(recall(status, "planEpoch", 0)),
-            plan.epoch if plan else 0,
-            answer.epoch if answer else 0,
-            measurement.epoch,
-        )
         choice = choose_plan(measurement, policy, given, newest_epoch + 1, now_s)
-        scale_out = choice.decision.scaling.scale_out
-        if scale_out is not None and scale_out.at_s < now_s:
-            self._last_scale_out = scale_out
-        silent_s = self._find_silence(answer, now_s)
         new_plan = choice.plan if silent_s is None else None
-        decided = Decided(
+        scale_out = choice.decision.scaling.scale_out
+        judged = scale_out if scale_out and scale_out.at_s < now_s else record.scale_out
+        if new_plan is not None:
+            count = len(new_plan.executors)
+            written = replace(
+                record,
+                epoch=new_plan.epoch,
+                desired=count,
+                scaled_s=now_s if count != given.desired else given.last_scaled_s,
+                scale_out=scale_out if count > given.desired else judged,
+                planned_s=now_s,
+                planned_after=dict(measurement.last_batches),
+                # An executor that leaves hands over its partitions, whatever balancing decided.
+                moved=bool(choice.moves) or count < given.desired,
+                refusals=given.refusals,
+            )
+            self._book.write(new_plan, written)
+        elif judged != record.scale_out:
+            self._book.write(given.plan, replace(record, scale_out=judged))
+        return Decided(
             measurement=measurement,
             given=given,
             choice=choice,
             newest_epoch=newest_epoch,
             new_plan=new_plan,
-            overwritten=overwritten,
-            unreadable_plan=unreadable,
             silent_s=silent_s,
-            short_s=self._find_shortage(desired - len(measurement.executors), now_s),
-            advice=self._find_new_advice(advise(choice.decision, policy, desired)),
+            short_s=self._find_shortage(given.desired - len(measurement.executors), now_s),
+            advice=self._find_new_advice(advise(choice.decision, policy, given.desired)),
         )
-        if new_plan is not None:
-            self._write_plan(new_plan, measurement, now_s)
-            # An executor that leaves hands over its partitions, whatever balancing decided.
-            self._moved = bool(choice.moves) or len(new_plan.executors) < desired
-            if len(new_plan.executors) > desired:
-                self._last_scale_out = scale_out
-        elif overwritten and plan is not None and silent_s is None:
-            self._cluster.apply_plan(build_plan(self._stream, plan.to_json()))
-        return decided
-
-    def _recall_plan(self, now_s: float) -> tuple[bool, str]:
-        """Reads the newest plan where it is not known yet.
-
-        Returns:
-            Whether something else overwrote the plan, and why it cannot be read (empty if it can).
-        """
-        text = self._read_config_map(plan_name(self._stream.name), PLAN_KEY)
-        if self._plan is not None:
-            return text != self._plan.to_json(), ""
-        self._planned_s = now_s
-        try:
-            self._plan = parse_plan(text) if text else None
-        except BalancedStreamError as error:
-            return False, str(error)
-        return False, ""
-
-    def _find_silence(self, answer: Answer | None, now_s: float) -> float | None:
-        """For how long the driver has left the plan unanswered; None while it has time to."""
-        waited_s = now_s - self._planned_s
-        answered_epoch = answer.epoch if answer else 0
-        answered = self._plan is None or answered_epoch >= self._plan.epoch
-        return None if answered or waited_s <= SILENT_AFTER_S else waited_s
 
     def _find_shortage(self, pending: int, now_s: float) -> float:
         """For how long some executors have been missing, given how many are missing now."""
@@ -331,7 +345,22 @@ class Supervisor:
         known, self._advice = self._advice, advice
         return Advice() if advice.actions == known.actions else advice
 
-    def _write_plan(self, plan: Plan, measurement: Measurement, now_s: float) -> None:
-        self._cluster.apply_plan(build_plan(self._stream, plan.to_json()))
-        self._plan, self._planned_s = plan, now_s
-        self._planned_after = dict(measurement.last_batches)
+
+def _recall_desired(
+    record: Record, plan: Plan | None, status: Mapping[str, Any], least: int
+) -> int:
+    """How many executors were decided on last: what is written with the plan comes first."""
+    if record.desired is not None:
+        return record.desired
+    return len(plan.executors) if plan else int(recall(status, "desiredExecutors", least))
+
+
+def _refuse(
+    refusals: Refusals, driver: DriverState, control: Control, plan: Plan | None
+) -> Refusals:
+    """What the next plan must avoid, given what the driver says of the newest."""
+    if refusals.driver != driver.uid:
+        refusals = Refusals(driver.uid)
+    if control.refusal and plan is not None:
+        return refusals.add(plan, control.refusal)
+    return replace(refusals, count=0) if control.follows else refusals

@@ -42,12 +42,14 @@ class ApiServer:
         objects: path of each object, and the object.
         requests: every request, oldest first.
         refusals: path of an object to the status and the message with which writes of it fail.
+        retry_after: header of these answers; empty for none.
     """
 
     def __init__(self) -> None:
         self.objects: dict[str, Manifest] = {}
         self.requests: list[Request] = []
         self.refusals: dict[str, tuple[int, str]] = {}
+        self.retry_after = ""
         self._lock = threading.Lock()
         self._watches: list[queue.Queue[Manifest | None]] = []
 
@@ -82,7 +84,9 @@ class ApiServer:
                 return self._get(request)
             if request.path in self.refusals:
                 status, message = self.refusals[request.path]
-                return refuse(status, message)
+                refused = refuse(status, message)
+                headers = {"Retry-After": self.retry_after} if self.retry_after else {}
+                return Response(refused.body, status, headers)
             match request.method:
                 case "PATCH":
                     return self._patch(request)

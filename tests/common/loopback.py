@@ -38,10 +38,12 @@ class Response:
     Attributes:
         body: JSON, text, or an iterator of JSON objects that are sent line by line.
         status: of HTTP.
+        headers: beside the content type.
     """
 
     body: Any = field(default_factory=dict)
     status: int = 200
+    headers: dict[str, str] = field(default_factory=dict)
 
 
 Answer = Callable[[Request], Response]
@@ -65,6 +67,8 @@ def serve(answer: Answer) -> Iterator[str]:
             self.send_response(response.status)
             text = isinstance(response.body, str)
             self.send_header("Content-Type", "text/html" if text else "application/json")
+            for name, value in response.headers.items():
+                self.send_header(name, value)
             self.end_headers()
             if isinstance(response.body, Iterator):
                 for line in response.body:

@@ -33,11 +33,13 @@ class KeepingCluster:
         self.applied: list[str] = []
         self.deleted: list[str] = []
         self.refuses: str = ""
+        self.takes_no_status = False
+        self.versions = 0
         self.written: list[dict[str, Any]] = []
 
     def get(self, version: str, kind: str, namespace: str, name: str) -> Manifest | None:
         """An object, or None."""
-        return self.objects.get((kind, name))
+        return copy.deepcopy(self.objects.get((kind, name)))
 
     def apply(self, manifest: Manifest) -> None:
         """Keeps a manifest, unless its kind is refused."""
@@ -47,19 +49,36 @@ class KeepingCluster:
             raise ClusterError(message, refused=True)
         self.applied.append(f"{kind}/{name}")
         kept = self.objects.get((kind, name), {})
-        self.objects[kind, name] = {**kept, **copy.deepcopy(manifest)}
+        made = {**kept, **copy.deepcopy(manifest)}
+        version = kept.get("metadata", {}).get("resourceVersion")
+        if version is not None:
+            made["metadata"]["resourceVersion"] = version
+        self.objects[kind, name] = made
 
-    def apply_plan(self, manifest: Manifest) -> None:
-        """The same: field managers do not matter here."""
+    def apply_plan(self, manifest: Manifest) -> Manifest:
+        """Keeps a plan, unless another version of it is there by now."""
+        name = manifest["metadata"]["name"]
+        kept = self.objects.get(("ConfigMap", name), {}).get("metadata", {})
+        wanted = manifest["metadata"].get("resourceVersion")
+        if wanted is not None and wanted != kept.get("resourceVersion"):
+            message = f"the API server did not apply ConfigMap {name}: it has been modified"
+            raise ClusterError(message, refused=False)
         self.apply(manifest)
+        self.versions += 1
+        applied = self.objects["ConfigMap", name]
+        applied["metadata"]["resourceVersion"] = str(self.versions)
+        return copy.deepcopy(applied)
 
-    def delete_pod(self, namespace: str, name: str) -> None:
+    def delete_pod(self, namespace: str, name: str, uid: str) -> None:
         """Forgets a pod."""
         self.deleted.append(name)
         self.objects.pop(("Pod", name), None)
 
-    def write_status(self, namespace: str, name: str, status: dict[str, Any]) -> None:
-        """Notes what was written."""
+    def write_status(self, stream: Stream, status: dict[str, Any]) -> None:
+        """Notes what was written, unless no status is taken."""
+        if self.takes_no_status:
+            message = f"the API server cannot be reached to update the status of {stream.name}"
+            raise ClusterError(message, refused=False)
         self.written.append(status)
 
     def plan(self) -> Plan | None:

@@ -9,7 +9,10 @@ from balancedstream_operator.spec import OWNED_CONF
 
 
 def test_everything_is_owned_by_the_stream_and_nothing_by_a_finalizer() -> None:
-    for manifest in [*build_children(STREAM, make_spec(), 24), build_plan(STREAM, "{}")]:
+    for manifest in [
+        *build_children(STREAM, make_spec(), 24),
+        build_plan(STREAM, {"plan.json": "{}"}, {}),
+    ]:
         (owner,) = manifest["metadata"]["ownerReferences"]
         assert (owner["kind"], owner["name"], owner["uid"]) == ("BalancedStream", "clicks", "uid-1")
         assert "finalizers" not in manifest["metadata"]

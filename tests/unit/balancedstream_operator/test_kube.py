@@ -15,11 +15,12 @@ from loopback import serve
 
 from balancedstream_operator.errors import ClusterError
 from balancedstream_operator.kube import FIELD_MANAGER, PLAN_MANAGER, KubernetesCluster
-from balancedstream_operator.resource import API_VERSION, KIND
+from balancedstream_operator.resource import API_VERSION, KIND, Stream
 
 PLAN = path_of("ConfigMap", "clicks-plan")
 POD = path_of("Pod", "clicks-driver-0")
 STREAM = path_of("BalancedStream", "clicks")
+CLICKS = Stream("shop", "clicks", "uid-1")
 
 
 def config_map(**data: str) -> dict[str, Any]:
@@ -102,27 +103,30 @@ def test_a_pod_is_deleted_and_one_that_is_gone_is_no_error(
     server: ApiServer, cluster: KubernetesCluster
 ) -> None:
     server.put(POD, {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "clicks-driver-0"}})
-    cluster.delete_pod("shop", "clicks-driver-0")
+    cluster.delete_pod("shop", "clicks-driver-0", "uid-7")
     assert server.objects == {}
-    cluster.delete_pod("shop", "clicks-driver-0")
+    cluster.delete_pod("shop", "clicks-driver-0", "uid-7")
     deletions = [r for r in server.requests if r.method == "DELETE"]
     assert [r.path for r in deletions] == [POD, POD]
     assert not any("grace" in name for r in deletions for name in r.query), "in its own time"
+    bodies = [json.loads(r.body) for r in deletions]
+    assert bodies == [{"preconditions": {"uid": "uid-7"}}] * 2, "and no other pod of that name"
 
 
 def test_a_status_is_merged_and_null_removes_a_field(
     server: ApiServer, cluster: KubernetesCluster
 ) -> None:
     server.put(STREAM, stream())
-    cluster.write_status("shop", "clicks", {"phase": "Running", "executors": None})
+    cluster.write_status(CLICKS, {"phase": "Running", "executors": None})
     assert server.objects[STREAM]["status"] == {"phase": "Running"}
     request = server.requests[-1]
     assert request.path == f"{STREAM}/status"
     assert json.loads(request.body)["status"] == {"phase": "Running", "executors": None}
+    assert json.loads(request.body)["metadata"]["uid"] == "uid-1", "and of no other stream"
 
 
 def test_the_status_of_a_stream_that_is_gone_is_no_error(cluster: KubernetesCluster) -> None:
-    cluster.write_status("shop", "clicks", {"phase": "Running"})
+    cluster.write_status(CLICKS, {"phase": "Running"})
 
 
 @pytest.mark.parametrize(
@@ -148,6 +152,18 @@ def test_what_is_refused_for_good_is_told_from_what_may_be_tried_again(
     assert str(raised.value) == (
         "the API server did not apply ConfigMap clicks-plan: spec.x: must be greater than 0"
     )
+
+
+def test_the_server_says_how_long_to_wait(server: ApiServer, cluster: KubernetesCluster) -> None:
+    server.refusals[PLAN] = 429, "too many requests"
+    server.retry_after = "7"
+    with pytest.raises(ClusterError) as raised:
+        cluster.apply(config_map())
+    assert raised.value.retry_after_s == 7.0
+    server.retry_after = "Wed, 21 Oct 2026 07:28:00 GMT"
+    with pytest.raises(ClusterError) as raised:
+        cluster.apply(config_map())
+    assert raised.value.retry_after_s == 0.0
 
 
 def test_a_server_that_cannot_be_reached_is_no_refusal(

@@ -17,6 +17,7 @@ from kubernetes.config import kube_config
 from loopback import serve
 
 from balancedstream_operator import main as process
+from balancedstream_operator.errors import ClusterError
 from balancedstream_operator.main import Operator, build_registry, main
 from balancedstream_operator.metrics import OperatorMetrics
 from balancedstream_operator.status import StreamEvent
@@ -54,13 +55,18 @@ def wait_until(holds: Callable[[], object], what: str) -> None:
         time.sleep(0.02)
 
 
-def phases(metrics: OperatorMetrics) -> dict[str, float]:
+def read(metrics: OperatorMetrics, name: str) -> dict[str, float]:
+    """Values of a metric with one label, by its value."""
     return {
-        sample.labels["phase"]: sample.value
+        next(iter(sample.labels.values())): sample.value
         for family in metrics.registry.collect()
         for sample in family.samples
-        if sample.name == "balancedstream_operator_streams"
+        if sample.name == f"balancedstream_operator_{name}"
     }
+
+
+def phases(metrics: OperatorMetrics) -> dict[str, float]:
+    return read(metrics, "streams")
 
 
 def count_writes(server: ApiServer, path: str) -> int:
@@ -201,22 +207,42 @@ def test_a_pass_that_fails_is_tried_again(
     look_after(act)
 
 
-@pytest.mark.usefixtures("posted")
-def test_an_error_of_ours_ends_one_pass_and_no_stream(
-    server: ApiServer, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+def test_an_error_of_ours_ends_one_pass_and_no_stream_and_everybody_is_told(
+    server: ApiServer,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+    posted: list[tuple[str, str, str]],
 ) -> None:
     monkeypatch.setattr(process, "RETRY_S", 0.05)
     server.put(STREAM, resource())
+    metrics = OperatorMetrics()
 
     def act(operator: DistantOperator) -> None:
         broken = resource()
         del broken["spec"]
         operator.update(broken)
         wait_until(lambda: "this pass failed" in caplog.text, "a line in the log")
-        operator.update(resource())
+        wait_until(lambda: "status" in server.objects[STREAM], "a status")
+        (failed,) = server.objects[STREAM]["status"]["conditions"]
+        assert (failed["type"], failed["status"]) == ("PassFailed", "True")
+        told = "Warning", "PassFailed", "KeyError: 'spec'"
+        wait_until(lambda: told in posted, "an event, which is posted after the status")
+        assert read(metrics, "pass_failures_total")["shop/clicks"] >= 1
+        operator.update(resource(2))
         wait_until(lambda: DRIVER in server.objects, "a driver")
 
-    look_after(act)
+    look_after(act, metrics)
+
+
+@pytest.mark.parametrize(
+    ("failures", "retry_after_s", "pause_s"),
+    [(1, 0.0, 5.0), (3, 0.0, 20.0), (50, 0.0, 300.0), (1, 17.0, 17.0), (1, 9999.0, 300.0)],
+)
+def test_the_next_pass_waits_longer_after_each_failure_and_as_the_server_asks(
+    failures: int, retry_after_s: float, pause_s: float
+) -> None:
+    error = ClusterError("too many requests", refused=False, retry_after_s=retry_after_s)
+    assert process.choose_pause_s(error, failures) == pause_s
 
 
 def test_an_event_is_posted_once_in_half_an_hour_unless_it_says_something_else(

@@ -13,14 +13,15 @@ from balancedstream.core.plan import Answer, Plan
 from balancedstream.core.policy import Policy
 from balancedstream_operator.drivers import DriverState
 from balancedstream_operator.measurements import Measurement, ShuffleSample
-from balancedstream_operator.planner import Advice, Given, choose_plan
-from balancedstream_operator.reporting import (
+from balancedstream_operator.outcomes import (
     AnswerFound,
     Decided,
     MissingMeasurements,
     PassOutcome,
-    report,
 )
+from balancedstream_operator.planner import Advice, Given, choose_plan
+from balancedstream_operator.records import Control, PlanFound
+from balancedstream_operator.reporting import report, report_failure
 from balancedstream_operator.status import StatusDraft, parse_time
 
 NOW_S = 10_000.0
@@ -200,8 +201,6 @@ def decide(
     given = Given(plan, {"q": planned_after}, False, desired=2, last_scaled_s=None)
     made: dict[str, Any] = {
         "new_plan": None,
-        "overwritten": False,
-        "unreadable_plan": "",
         "silent_s": None,
         "short_s": 0.0,
         "advice": Advice(),
@@ -292,29 +291,71 @@ def test_a_missing_measurement_is_reported_and_holds_the_stream_only_when_it_las
 
 
 def test_an_answer_that_cannot_be_read_is_an_event_and_keeps_the_epoch() -> None:
-    draft = report_on(
-        {"appliedEpoch": 2}, driver=RUNNING, answer=AnswerFound(unreadable="answer: no JSON")
-    )
+    answer = AnswerFound(unreadable="answer: no JSON")
+    draft = report_on({"appliedEpoch": 2}, driver=RUNNING, answer=answer, control=Control(None))
     assert ("AnswerUnreadable", "answer: no JSON", True) in [
         (e.reason, e.message, e.warning) for e in draft.events
     ]
     assert draft.build()["appliedEpoch"] == 2
 
 
-def test_a_refusal_is_an_event_only_while_it_is_new() -> None:
+def test_what_was_refused_of_other_plans_is_an_event_only_while_it_is_new() -> None:
     refused = Answer(2, "plan.epoch: 0 is older than 2")
     for anew, expected in ((True, ["PlanRefused"]), (False, [])):
-        draft = report_on(driver=RUNNING, answer=AnswerFound(refused, refused_anew=anew))
+        answer = AnswerFound(refused, refused_anew=anew)
+        draft = report_on(driver=RUNNING, answer=answer, control=Control(True))
         assert [r for r in reasons(draft) if r == "PlanRefused"] == expected
         assert draft.fields["appliedEpoch"] == 2
+        assert outline(draft, "PlanRefused") == ("False", "PlanAccepted")
+
+
+def test_a_refused_plan_is_a_condition_with_the_words_of_the_driver_until_one_is_accepted() -> None:
+    answer = AnswerFound(Answer(2, "plan.budget_s: unknown field"), refused_anew=True)
+    control = Control(False, refusal="plan.budget_s: unknown field")
+    draft = report_on(driver=RUNNING, answer=answer, control=control)
+    assert outline(draft, "PlanRefused") == ("True", "PlanRefused")
+    assert "plan.budget_s: unknown field" in condition(draft, "PlanRefused")["message"]
+    assert reasons(draft).count("PlanRefused") == 1
+    before = draft.build()
+    waiting = report_on(before, driver=RUNNING, answer=answer, control=Control(None))
+    assert outline(waiting, "PlanRefused")[0] == "True", "the next plan is not answered yet"
+    accepted = AnswerFound(Answer(4))
+    draft = report_on(before, driver=RUNNING, answer=accepted, control=Control(True))
+    assert outline(draft, "PlanRefused") == ("False", "PlanAccepted")
+
+
+@pytest.mark.parametrize(
+    ("found", "expected"),
+    [
+        (PlanFound(), []),
+        (PlanFound(overwritten=True), ["PlanOverwritten"]),
+        (PlanFound(overwritten=True, adopted=True), ["PlanAdopted"]),
+    ],
+)
+def test_what_others_did_to_the_plan_is_an_event(found: PlanFound, expected: list[str]) -> None:
+    events = reasons(report_on(driver=RUNNING, plan_found=found))
+    assert [reason for reason in events if reason.startswith("Plan")] == expected
+
+
+def test_a_pass_that_failed_is_a_condition_that_names_the_error_and_leaves_all_else() -> None:
+    before = {"phase": "Running", "planEpoch": 7, "observedGeneration": 3}
+    draft = StatusDraft(before, generation=3, now_s=NOW_S)
+    report_failure(RuntimeError("q is broken\nmore"), draft)
+    status = draft.build()
+    assert (status["phase"], status["planEpoch"]) == ("Running", 7)
+    assert outline(draft, "PassFailed") == ("True", "RuntimeError")
+    message = condition(draft, "PassFailed")["message"]
+    assert message.startswith("the last pass failed: RuntimeError: q is broken. The stream keeps")
+    assert [(e.reason, e.warning) for e in draft.events] == [("RuntimeError", True)]
+    draft = report_on(status, driver=RUNNING)
+    assert outline(draft, "PassFailed") == ("False", "Completed")
 
 
 def test_a_plan_that_cannot_be_read_is_an_event_that_says_why() -> None:
-    decided = decide(measured(batch(1.0)), unreadable_plan="plan.epoch: missing")
-    draft = report_on(driver=RUNNING, decided=decided)
+    draft = report_on(driver=RUNNING, plan_found=PlanFound(unreadable="plan.epoch: missing"))
     (event,) = [e for e in draft.events if e.reason == "PlanUnreadable"]
     assert event.warning
-    assert event.message == "the plan cannot be read and will be replaced: plan.epoch: missing"
+    assert event.message == "the plan cannot be used and will be replaced: plan.epoch: missing"
 
 
 def test_a_silent_driver_is_named_with_its_plan_and_how_long_it_has_been_silent() -> None:
@@ -360,7 +401,7 @@ def test_a_spec_that_is_not_accepted_leaves_all_else_as_it_was() -> None:
     status = draft.build()
     assert (status["partitions"], status["planEpoch"]) == (48, 7)
     assert (status["phase"], status["reason"]) == ("Invalid", "spec.image: missing")
-    assert [c["type"] for c in status["conditions"]] == ["Ready"]
+    assert [c["type"] for c in status["conditions"]] == ["Ready", "PassFailed"]
     assert reasons(draft) == ["InvalidSpec"]
 
 
@@ -368,4 +409,8 @@ def test_a_refused_child_is_a_failing_stream_whose_driver_is_not_judged() -> Non
     draft = report_on(refusal="the API server did not apply StatefulSet clicks-driver: no")
     assert draft.fields["phase"] == "Failing"
     assert outline(draft, "Running") == ("False", "Refused")
-    assert {c["type"] for c in draft.build()["conditions"]} == {"Ready", "Running"}
+    assert {c["type"] for c in draft.build()["conditions"]} == {
+        "Ready",
+        "Running",
+        "PassFailed",
+    }

@@ -7,7 +7,7 @@ from supervised import ALL_ON_1, POD, Scene, conditions
 
 from balancedstream.core.observations import TaskSample
 from balancedstream.core.plan import Answer
-from balancedstream_operator.errors import StreamGoneError
+from balancedstream_operator.errors import ClusterError, StreamGoneError
 from balancedstream_operator.measurements import Measurement
 
 
@@ -30,7 +30,9 @@ def test_unchanged_children_are_applied_again_only_to_repair_them() -> None:
     assert len(scene.cluster.applied) == count
     scene.now_s += 600
     scene.run_pass()
-    assert len(scene.cluster.applied) == 2 * count
+    children = scene.cluster.applied[1:count]
+    assert scene.cluster.applied[0] == "ConfigMap/clicks-plan", "the record, once"
+    assert scene.cluster.applied[count:] == children
 
 
 def test_a_skewed_stream_is_balanced_by_a_plan_and_then_reported_as_balanced() -> None:
@@ -208,3 +210,103 @@ def test_the_partitions_stay_as_they_were_chosen_when_the_limits_grow() -> None:
     scene.run_pass()
     scene.resource["spec"]["executors"]["max"] = 100
     assert scene.run_pass().status["partitions"] == 48
+
+
+# --- what goes wrong
+
+
+class BrokenError(Exception):
+    """What nobody thought of."""
+
+
+def break_observation(scene: Scene) -> None:
+    """Every look at Prometheus raises from now on."""
+
+    def fail(*_: object) -> Measurement:
+        message = "no such query\nand more"
+        raise BrokenError(message)
+
+    scene.observe = fail  # type: ignore[method-assign, assignment]
+
+
+def test_a_pass_that_fails_is_in_the_status_with_its_error_and_the_next_one_goes_on() -> None:
+    scene = Scene()
+    running = scene.run_until_running()
+    break_observation(scene)
+    done = scene.run_pass()
+    assert conditions(done)["PassFailed"] == ("True", "BrokenError")
+    assert "BrokenError: no such query. The stream keeps running" in done.status["reason"]
+    assert isinstance(done.failure, BrokenError)
+    assert [e.reason for e in done.events if e.warning] == ["BrokenError"]
+    assert done.status["phase"] == running.status["phase"] == "Running"
+    del scene.observe
+    scene.finish_batches()
+    done = scene.run_pass()
+    assert conditions(done)["PassFailed"] == ("False", "Completed")
+    assert done.failure is None
+
+
+def test_a_failed_pass_does_not_claim_to_have_acted_on_a_new_spec() -> None:
+    scene = Scene()
+    scene.run_until_running()
+    break_observation(scene)
+    scene.resource["metadata"]["generation"] = 2
+    assert scene.run_pass().status["observedGeneration"] == 1
+
+
+def test_an_api_server_that_fails_for_long_is_in_the_status_and_a_short_outage_is_not() -> None:
+    scene = Scene()
+    scene.run_pass()
+    scene.start_driver()
+    works = scene.cluster.get
+
+    def fail(version: str, kind: str, namespace: str, name: str) -> None:
+        message = f"the API server did not return {kind} {name}: overloaded"
+        raise ClusterError(message, refused=False)
+
+    scene.cluster.get = fail  # type: ignore[method-assign]
+    for _ in range(2):
+        with pytest.raises(ClusterError):
+            scene.run_pass()
+    done = scene.run_pass()
+    assert conditions(done)["PassFailed"] == ("True", "ClusterError")
+    assert "overloaded" in done.status["reason"]
+    scene.cluster.get = works  # type: ignore[method-assign]
+    assert conditions(scene.run_pass())["PassFailed"][0] == "False"
+
+
+def test_an_error_of_ours_is_in_the_status_also_after_an_outage() -> None:
+    scene = Scene()
+    scene.run_until_running()
+    works = scene.cluster.get
+
+    def fail(version: str, kind: str, namespace: str, name: str) -> None:
+        message = f"the API server did not return {kind} {name}: overloaded"
+        raise ClusterError(message, refused=False)
+
+    scene.cluster.get = fail  # type: ignore[method-assign]
+    with pytest.raises(ClusterError):
+        scene.run_pass()
+    scene.cluster.get = works  # type: ignore[method-assign]
+    break_observation(scene)
+    assert conditions(scene.run_pass())["PassFailed"] == ("True", "BrokenError")
+
+
+def test_what_the_api_server_forbids_is_in_the_status_at_once() -> None:
+    scene = Scene()
+    scene.run_pass()
+
+    def forbid(version: str, kind: str, namespace: str, name: str) -> None:
+        message = f"the API server did not return {kind} {name}: forbidden"
+        raise ClusterError(message, refused=True)
+
+    scene.cluster.get = forbid  # type: ignore[method-assign]
+    done = scene.run_pass()
+    assert conditions(done)["PassFailed"] == ("True", "ClusterError")
+
+
+def test_annotations_that_a_chart_left_empty_are_as_good_as_none() -> None:
+    scene = Scene(driver={"podTemplate": {"metadata": {"annotations": None}}})
+    scene.run_pass()
+    template = scene.cluster.objects["StatefulSet", "clicks-driver"]["spec"]["template"]
+    assert template["metadata"]["annotations"]["prometheus.io/scrape"] == "true"

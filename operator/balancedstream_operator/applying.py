@@ -1,0 +1,86 @@
+"""Keeps the objects that a stream consists of as its spec wants them."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Sequence
+
+from balancedstream_operator.errors import ClusterError, StreamGoneError
+from balancedstream_operator.ports import Cluster
+from balancedstream_operator.resource import API_VERSION, KIND, Manifest, Stream
+
+REPAIR_S = 300.0
+"""Children are applied when the spec changes, and this often to undo changes by others."""
+
+
+class Applier:
+    """Applies the children of one stream.
+
+    Args:
+        stream: whose.
+        cluster: where.
+    """
+
+    def __init__(self, stream: Stream, cluster: Cluster) -> None:
+        self._stream = stream
+        self._cluster = cluster
+        self._applied = ""
+        self._applied_s = 0.0
+
+    def forget(self) -> None:
+        """Lets the next call look at the stream and apply everything, whatever was applied."""
+        self._applied = ""
+
+    def is_due(self, children: Sequence[Manifest], now_s: float) -> bool:
+        """Whether children have changed, or were not applied for some time."""
+        return _fingerprint(children) != self._applied or now_s >= self._applied_s + REPAIR_S
+
+    def check(self, children: Sequence[Manifest]) -> None:
+        """Makes sure that the stream exists, and that its children's names are its own.
+
+        Raises:
+            StreamGoneError: the stream was deleted.
+            ClusterError: an object of another owner has the name of a child, or the API server
+                cannot be reached.
+        """
+        self._require_stream()
+        if not self._applied:
+            self._refuse_foreign(children)
+
+    def apply(self, children: Sequence[Manifest], now_s: float) -> None:
+        """Applies all children, in their order.
+
+        Raises:
+            ClusterError: the API server refuses one, or cannot be reached.
+        """
+        for child in children:
+            self._cluster.apply(child)
+        self._applied, self._applied_s = _fingerprint(children), now_s
+
+    def _require_stream(self) -> None:
+        """A broken watch may have missed the deletion, and the children would come back."""
+        name = self._stream.name
+        found = self._cluster.get(API_VERSION, KIND, self._stream.namespace, name)
+        if found is None or found["metadata"]["uid"] != self._stream.uid:
+            message = f"{self._stream} was deleted; its pods stop, and its checkpoint stays"
+            raise StreamGoneError(message)
+
+    def _refuse_foreign(self, children: Sequence[Manifest]) -> None:
+        """Another owner's object with the name of a child is never taken over."""
+        for child in children:
+            kind, metadata = child["kind"], child["metadata"]
+            found = self._cluster.get(
+                child["apiVersion"], kind, metadata["namespace"], metadata["name"]
+            )
+            owners = ((found or {}).get("metadata") or {}).get("ownerReferences") or []
+            if found and not any(owner["uid"] == self._stream.uid for owner in owners):
+                message = (
+                    f"{kind} {metadata['name']} exists and does not belong to this stream; delete "
+                    "it, or give the stream another name"
+                )
+                raise ClusterError(message, refused=True)
+
+
+def _fingerprint(children: Sequence[Manifest]) -> str:
+    return hashlib.sha256(json.dumps(children, sort_keys=True).encode()).hexdigest()

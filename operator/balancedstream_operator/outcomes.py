@@ -1,0 +1,98 @@
+"""What a pass over a stream found and did: values only."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from balancedstream.core.plan import Answer, Plan
+from balancedstream_operator.drivers import DriverState
+from balancedstream_operator.measurements import Measurement
+from balancedstream_operator.planner import Advice, Given, PlanChoice
+from balancedstream_operator.records import Control, PlanFound
+from balancedstream_operator.resource import Stream
+from balancedstream_operator.spec import StreamSpec
+
+
+@dataclass(frozen=True, slots=True)
+class AnswerFound:
+    """What the driver says of the plans.
+
+    Attributes:
+        answer: None if there is none yet, or if it cannot be read.
+        unreadable: why it cannot be read; empty otherwise.
+        refused_anew: whether it refuses a plan with a reason that was not reported yet.
+    """
+
+    answer: Answer | None = None
+    unreadable: str = ""
+    refused_anew: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class MissingMeasurements:
+    """Why nothing could be decided.
+
+    Attributes:
+        reason: what is missing, for a person.
+        holds: whether it is missing for so many passes that the operator holds the stream as it is.
+    """
+
+    reason: str
+    holds: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Decided:
+    """What was decided on a measurement, and what was done about it.
+
+    Attributes:
+        measurement: of the stream.
+        given: what was in force.
+        choice: the decision, and the plan that it asks for.
+        newest_epoch: the highest epoch known before that plan.
+        new_plan: that plan, if it is written; a driver that is silent gets none.
+        silent_s: for how long the driver has left the plan in force unanswered; None if it answered
+            or still has time.
+        short_s: for how long executors have been missing.
+        advice: what would be done in mode Auto, if that was not reported yet.
+    """
+
+    measurement: Measurement
+    given: Given
+    choice: PlanChoice
+    newest_epoch: int
+    new_plan: Plan | None
+    silent_s: float | None
+    short_s: float
+    advice: Advice
+
+
+@dataclass(frozen=True, slots=True)
+class PassOutcome:
+    """What a pass over a stream found and did, in its order; the rest is None where it stopped.
+
+    Attributes:
+        stream: which.
+        invalid: why the spec is not accepted; empty if it is.
+        spec: what the user asks for; None if it is not accepted.
+        partitions: state partitions of the stream.
+        refusal: why the API server refused a child; empty if it took them all.
+        driver: how the driver is; None if a child was refused.
+        plan_found: what the plan's ConfigMap held.
+        answer: what the driver says of the plans; None if it does not run.
+        control: whether it follows the newest plan; None if it does not run.
+        missing: why there is no measurement; None if there is one, or if the driver does not run.
+        decided: on the measurement; None without one.
+    """
+
+    stream: Stream
+    invalid: str = ""
+    spec: StreamSpec | None = None
+    partitions: int = 0
+    refusal: str = ""
+    driver: DriverState | None = None
+    plan_found: PlanFound = PlanFound()  # noqa: RUF009 - frozen
+    answer: AnswerFound | None = None
+    control: Control | None = None
+    missing: MissingMeasurements | None = None
+    decided: Decided | None = None

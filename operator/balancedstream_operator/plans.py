@@ -1,0 +1,101 @@
+"""The plan of a stream in its ConfigMap, with the record that belongs to it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from balancedstream.core.objects import PLAN_KEY, plan_name
+from balancedstream.core.plan import Plan, parse_plan
+from balancedstream.errors import BalancedStreamError
+from balancedstream_operator.children import build_plan
+from balancedstream_operator.ports import Cluster
+from balancedstream_operator.records import (
+    RECORD_KEY,
+    PlanFound,
+    Record,
+    check_epoch,
+    read_record,
+)
+from balancedstream_operator.resource import Stream
+
+
+class PlanBook:
+    """Reads and writes one stream's plan, and knows the newest.
+
+    Each write names the version that was read before, so the API server refuses it if somebody
+    else has written meanwhile. The next pass then finds what they wrote.
+
+    Attributes:
+        plan: the newest one; None if there is none, or none that can be read.
+        record: written with it; None if there is none.
+    """
+
+    def __init__(self, stream: Stream, cluster: Cluster) -> None:
+        self._stream = stream
+        self._cluster = cluster
+        self._found: Mapping[str, Any] = {}
+        self._data: Mapping[str, str] | None = None
+        self.plan: Plan | None = None
+        self.record: Record | None = None
+
+    @property
+    def epoch(self) -> int:
+        """The newest epoch that is written down; 0 for none."""
+        return max(self.plan.epoch if self.plan else 0, self.record.epoch if self.record else 0)
+
+    def read(self, known_epoch: int, now_s: float) -> PlanFound:
+        """Reads the ConfigMap; a plan that is not newer than the last one is not taken over.
+
+        Args:
+            known_epoch: the newest epoch that is known from elsewhere.
+            now_s: seconds since the Unix epoch.
+
+        Raises:
+            ClusterError: the ConfigMap cannot be read.
+        """
+        name = plan_name(self._stream.name)
+        found = self._cluster.get("v1", "ConfigMap", self._stream.namespace, name) or {}
+        self._found = found.get("metadata") or {}
+        data = {k: v for k, v in (found.get("data") or {}).items() if k in {PLAN_KEY, RECORD_KEY}}
+        if data == self._data:
+            return PlanFound()
+        record = read_record(data.get(RECORD_KEY, ""))
+        plan, unreadable = None, ""
+        try:
+            if data.get(PLAN_KEY):
+                plan = parse_plan(data[PLAN_KEY])
+                newest = max(known_epoch, self.epoch, record.epoch if record else 0)
+                check_epoch("plan", plan.epoch, newest)
+        except BalancedStreamError as error:
+            plan, unreadable = None, str(error)
+            data.pop(PLAN_KEY)
+        overwritten = self._data is not None
+        if overwritten and (plan is None or plan.epoch <= self.epoch):
+            return PlanFound(overwritten=True, unreadable=unreadable)
+        record = record or self.record
+        if record is not None and plan is not None and record.epoch != plan.epoch:
+            # Whoever wrote the plan left no record of it.
+            record = Record(record.partitions, epoch=plan.epoch, planned_s=now_s)
+        self._data, self.plan, self.record = data, plan, record
+        return PlanFound(overwritten=overwritten, adopted=overwritten, unreadable=unreadable)
+
+    def write(self, plan: Plan | None, record: Record) -> None:
+        """Replaces what the ConfigMap holds.
+
+        Raises:
+            ClusterError: it cannot be written, or somebody else has written meanwhile.
+        """
+        data = {RECORD_KEY: record.write()} | ({PLAN_KEY: plan.to_json()} if plan else {})
+        manifest = build_plan(self._stream, data, self._found)
+        self._found = self._cluster.apply_plan(manifest)["metadata"]
+        self._data, self.plan, self.record = data, plan, record
+
+    def restore(self) -> None:
+        """Writes again what is known, without what cannot be read.
+
+        Raises:
+            ClusterError: as for `write`.
+        """
+        manifest = build_plan(self._stream, self._data or {}, self._found)
+        self._found = self._cluster.apply_plan(manifest)["metadata"]

@@ -1,0 +1,209 @@
+"""What is written down with each plan, so that no decision depends on the status: pure.
+
+The status may be lost at any moment: a write of it fails, the operator dies before it, a backup
+comes back without it. So whatever the next decision needs is in the ConfigMap of the plan, written
+in one piece with it.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field, fields, replace
+
+from balancedstream.core.plan import Answer, Plan
+from balancedstream.core.scaling import ScaleOut
+from balancedstream.errors import InvalidInputError
+
+RECORD_KEY = "record.json"
+"""Key of the record in the plan's ConfigMap; the driver does not read it."""
+
+SILENT_AFTER_S = 60.0
+"""A driver that has not answered a plan for this long gets no new one."""
+
+MAX_AHEAD = 1_000_000
+"""Epochs that are further ahead of the operator's own are forged: at one plan every 15 seconds it
+takes half a year to get there."""
+
+MAX_REFUSED_KEYS = 100
+"""If the driver refuses more keys than this, it gets none."""
+
+RETRY_S = 60.0
+MAX_RETRY_S = 3600.0
+"""Pause after a second refusal in a row; it doubles with each further one, up to the limit."""
+
+_SPREAD = re.compile(r"plan\.(strategy|batch_size|budget_s|effective_batch)\b")
+
+
+@dataclass(frozen=True, slots=True)
+class Refusals:
+    """What a driver refused, which the next plans avoid.
+
+    Attributes:
+        driver: uid of its pod; another driver may take what this one refuses.
+        count: plans refused in a row.
+        keys: (query, key) of keys that it cannot place.
+        all_keys: whether it gets no key placements at all.
+        plain: whether it gets no plan that says how to spread moves.
+    """
+
+    driver: str = ""
+    count: int = 0
+    keys: tuple[tuple[str, str], ...] = ()
+    all_keys: bool = False
+    plain: bool = False
+
+    def add(self, plan: Plan, reason: str) -> Refusals:
+        """With one more refused plan, by what the driver said of it.
+
+        >>> plan = Plan(1, ("a",), {}, "fluid")
+        >>> Refusals().add(plan, "plan.budget_s: unknown field, allowed are epoch").plain
+        True
+        """
+        more = replace(self, count=self.count + 1)
+        if _SPREAD.match(reason):
+            return replace(more, plain=True)
+        named = {(p.query, p.key) for p in plan.key_placements if f"key {p.key:.80}" in reason}
+        keys = tuple(sorted({*self.keys, *named}))
+        if named and len(keys) <= MAX_REFUSED_KEYS:
+            return replace(more, keys=keys)
+        # An older epoch is no matter of what the plan says; all else may be one of keys.
+        return replace(more, all_keys=self.all_keys or not reason.startswith("plan.epoch"))
+
+    @property
+    def pause_s(self) -> float:
+        """How long the next plan waits after the refused one; the first one does not."""
+        return 0.0 if self.count < 2 else min(RETRY_S * 2.0 ** (self.count - 2), MAX_RETRY_S)
+
+
+@dataclass(frozen=True, slots=True)
+class Record:
+    """What the next decision needs.
+
+    Attributes:
+        partitions: state partitions of the stream.
+        epoch: of the plan that it belongs to; 0 before the first.
+        desired: executors that the stream should have; None before the first plan.
+        scaled_s: when that number last changed, seconds since the Unix epoch; None for never.
+        scale_out: what the last added executors should bring; None if none were added.
+        planned_s: when the plan was written, seconds since the Unix epoch.
+        planned_after: last finished batch of each query when the plan was written.
+        moved: whether the plan moved anything.
+        known_refusal: what the driver had said of an older plan when this one was written.
+        refusals: what this plan avoids.
+    """
+
+    partitions: int
+    epoch: int = 0
+    desired: int | None = None
+    scaled_s: float | None = None
+    scale_out: ScaleOut | None = None
+    planned_s: float = 0.0
+    planned_after: Mapping[str, int] = field(default_factory=dict)
+    moved: bool = False
+    known_refusal: str = ""
+    refusals: Refusals = field(default_factory=Refusals)
+
+    def write(self) -> str:
+        """As JSON."""
+        return json.dumps(asdict(self), sort_keys=True, separators=(",", ":"))
+
+
+def read_record(text: str) -> Record | None:
+    """A record as it was written, also by another release; None if there is none to be read.
+
+    >>> read_record(Record(48, epoch=3).write())
+    Record(partitions=48, epoch=3, desired=None, scaled_s=None, scale_out=None, planned_s=0.0, \
+planned_after={}, moved=False, known_refusal='', refusals=Refusals(driver='', count=0, keys=(), \
+all_keys=False, plain=False))
+    >>> read_record("rubbish")
+    """
+    try:
+        found = json.loads(text)
+        known = {entry.name: found[entry.name] for entry in fields(Record) if entry.name in found}
+        if known.get("scale_out"):
+            known["scale_out"] = ScaleOut(**known["scale_out"])
+        if "refusals" in known:
+            given = known["refusals"]
+            keys = tuple((str(query), str(key)) for query, key in given["keys"])
+            known["refusals"] = Refusals(**{**given, "keys": keys})
+        record = Record(**known)
+        numbers = (record.partitions, record.epoch, record.planned_s, record.desired or 0)
+        whole = all(isinstance(n, int | float) and n >= 0 for n in numbers)
+        return record if whole and isinstance(record.planned_after, dict) else None
+    # It has no other reader, so what cannot be read is as good as none.
+    except (ValueError, KeyError, TypeError):
+        return None
+
+
+def check_epoch(what: str, epoch: int, newest: int) -> None:
+    """Refuses an epoch that no operator can have come to.
+
+    Raises:
+        InvalidInputError: it is further ahead of the newest known one than `MAX_AHEAD`.
+
+    >>> check_epoch("plan", 8, 7)
+    """
+    if epoch > newest + MAX_AHEAD:
+        message = (
+            f"{what}.epoch: {epoch} is so far ahead of {newest}, the newest known epoch, that it "
+            "is forged; it is ignored"
+        )
+        raise InvalidInputError(message)
+
+
+@dataclass(frozen=True, slots=True)
+class PlanFound:
+    """What the plan's ConfigMap held.
+
+    Attributes:
+        overwritten: whether something else replaced the plan.
+        adopted: whether that is a newer plan, which is in force now.
+        unreadable: why its plan cannot be used; empty if it can.
+    """
+
+    overwritten: bool = False
+    adopted: bool = False
+    unreadable: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Control:
+    """Whether the driver follows the newest plan.
+
+    Attributes:
+        follows: None while it has time to answer.
+        refusal: why it refused the plan; empty if it did not.
+        silent_s: for how long it has left the plan unanswered; None if it answered or has time.
+    """
+
+    follows: bool | None
+    refusal: str = ""
+    silent_s: float | None = None
+
+
+def judge_control(
+    plan: Plan | None, record: Record, answer: Answer | None, now_s: float
+) -> Control:
+    """Whether the driver follows the newest plan, by its answer.
+
+    An answer does not say which plan it refuses. So a refusal that was there before the plan was
+    written is one of the plan only if nothing else is said in time.
+
+    Args:
+        plan: the newest one; None before the first.
+        record: of that plan.
+        answer: of the driver; None if there is none.
+        now_s: seconds since the Unix epoch.
+
+    >>> judge_control(Plan(2, ("a",), {}, "fluid"), Record(8), Answer(2), 9.0).follows
+    True
+    """
+    if plan is None or (answer is not None and answer.epoch >= plan.epoch):
+        return Control(True)
+    waited_s = now_s - record.planned_s
+    late = waited_s > SILENT_AFTER_S
+    if answer is not None and answer.refused and (late or answer.refused != record.known_refusal):
+        return Control(False, refusal=answer.refused)
+    return Control(False, silent_s=waited_s) if late else Control(None)
