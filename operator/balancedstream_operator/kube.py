@@ -28,7 +28,8 @@ _LATER = {408, 409, 429}
 
 
 @contextmanager
-def _translate_errors(what: str) -> Iterator[None]:
+def translate_errors(what: str) -> Iterator[None]:
+    """Errors of the client become ClusterErrors, which say what the API server did not do."""
     try:
         yield
     except ApiException as error:
@@ -55,26 +56,31 @@ def _reason_of(error: ApiException) -> str:
         return str(error.reason)
 
 
+def connect() -> DynamicClient:
+    """The API server, by the pod's service account, or by KUBECONFIG outside a pod."""
+    configuration = client.Configuration()
+    configuration.connection_pool_maxsize = CONNECTIONS
+    try:
+        config.load_incluster_config(client_configuration=configuration)
+    except config.ConfigException:
+        config.load_kube_config(client_configuration=configuration)
+    return DynamicClient(client.ApiClient(configuration))
+
+
 class KubernetesCluster:
-    """The API server, by the pod's service account, or by KUBECONFIG outside a pod.
+    """The API server.
 
     Every method raises ClusterError when the server cannot be reached or refuses the request.
     """
 
     def __init__(self) -> None:
-        configuration = client.Configuration()
-        configuration.connection_pool_maxsize = CONNECTIONS
-        try:
-            config.load_incluster_config(client_configuration=configuration)
-        except config.ConfigException:
-            config.load_kube_config(client_configuration=configuration)
-        self._client = DynamicClient(client.ApiClient(configuration))
+        self._client = connect()
         self._resources: dict[tuple[str, str], Resource] = {}
 
     def get(self, version: str, kind: str, namespace: str, name: str) -> Manifest | None:
         """Returns an object, or None if it does not exist."""
         try:
-            with _translate_errors(f"return {kind} {name}"):
+            with translate_errors(f"return {kind} {name}"):
                 found = self._resource(version, kind).get(
                     name=name, namespace=namespace, _request_timeout=TIMEOUT_S
                 )
@@ -95,7 +101,7 @@ class KubernetesCluster:
 
     def _apply(self, manifest: Manifest, manager: str) -> Manifest:
         kind, name = manifest["kind"], manifest["metadata"]["name"]
-        with _translate_errors(f"apply {kind} {name}"):
+        with translate_errors(f"apply {kind} {name}"):
             applied = self._resource(manifest["apiVersion"], kind).server_side_apply(
                 body=manifest,
                 field_manager=manager,
@@ -107,7 +113,7 @@ class KubernetesCluster:
 
     def delete_pod(self, namespace: str, name: str, uid: str) -> None:
         """Deletes a pod with its grace period; one that does not exist any more is no error."""
-        with _translate_errors(f"delete pod {name}"), suppress(NotFoundError):
+        with translate_errors(f"delete pod {name}"), suppress(NotFoundError):
             self._resource("v1", "Pod").delete(
                 name=name,
                 namespace=namespace,
@@ -121,7 +127,7 @@ class KubernetesCluster:
         The uid makes the server refuse it if another one has the stream's name by now.
         """
         metadata = {"name": stream.name, "namespace": stream.namespace, "uid": stream.uid}
-        with _translate_errors(f"update the status of {stream.name}"), suppress(NotFoundError):
+        with translate_errors(f"update the status of {stream.name}"), suppress(NotFoundError):
             self._resource(API_VERSION, KIND).status.patch(
                 body={"metadata": metadata, "status": status},
                 namespace=stream.namespace,

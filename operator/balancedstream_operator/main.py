@@ -11,9 +11,12 @@ import asyncio
 import copy
 import logging
 import os
+import socket
 import time
+import uuid
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, cast
@@ -21,7 +24,8 @@ from typing import Any, cast
 import kopf
 
 from balancedstream_operator.errors import ClusterError, StreamGoneError
-from balancedstream_operator.kube import KubernetesCluster
+from balancedstream_operator.kube import KubernetesCluster, connect
+from balancedstream_operator.leases import Lease, hold
 from balancedstream_operator.metrics import OperatorMetrics
 from balancedstream_operator.prometheus import Prometheus
 from balancedstream_operator.resource import GROUP, PLURAL, VERSION, Stream
@@ -62,20 +66,30 @@ class _Watched:
 
 
 class Operator:
-    """Runs one task for each BalancedStream.
+    """Runs one task for each BalancedStream, once it is active.
 
     Args:
         default_url: Prometheus for streams that name none; empty for none.
         metrics: records every pass.
+        active: whether to act from the start; otherwise from `activate` on.
     """
 
-    def __init__(self, default_url: str, metrics: OperatorMetrics) -> None:
+    def __init__(self, default_url: str, metrics: OperatorMetrics, *, active: bool = True) -> None:
         self._cluster = KubernetesCluster()
         self._open_source = lru_cache(maxsize=64)(Prometheus)
         self._default_url = default_url
         self._metrics = metrics
         self._threads = ThreadPoolExecutor(THREADS, thread_name_prefix="pass")
         self._watched: dict[str, _Watched] = {}
+        self._active = active
+        metrics.set_active(active)
+
+    def activate(self) -> None:
+        """Begins to look after the streams that are known so far."""
+        self._active = True
+        self._metrics.set_active(True)
+        for watched in self._watched.values():
+            self._start(watched)
 
     def count_streams(self) -> int:
         """Number of streams that the operator looks after."""
@@ -86,14 +100,18 @@ class Operator:
         uid = resource["metadata"]["uid"]
         watched = self._watched.get(uid)
         if watched is None:
-            metadata = resource["metadata"]
-            self._metrics.add_stream(f"{metadata['namespace']}/{metadata['name']}")
             watched = self._watched[uid] = _Watched(resource, asyncio.Event())
-            watched.task = asyncio.create_task(self._look_after(watched))
+            if self._active:
+                self._start(watched)
             return
         if _generation(watched.resource) != _generation(resource):
             watched.changed.set()
         watched.resource = resource
+
+    def _start(self, watched: _Watched) -> None:
+        metadata = watched.resource["metadata"]
+        self._metrics.add_stream(f"{metadata['namespace']}/{metadata['name']}")
+        watched.task = asyncio.create_task(self._look_after(watched))
 
     def remove(self, resource: dict[str, Any]) -> None:
         """Handles a deleted BalancedStream; Kubernetes deletes the objects that it owned."""
@@ -106,6 +124,10 @@ class Operator:
         for watched in self._watched.values():
             if watched.task:
                 watched.task.cancel()
+
+    def wait(self) -> None:
+        """Returns when the passes that run have ended; it blocks."""
+        self._threads.shutdown(wait=True, cancel_futures=True)
 
     async def _look_after(self, watched: _Watched) -> None:
         metadata = watched.resource["metadata"]
@@ -184,16 +206,21 @@ def _post(
     kopf.event(cast("kopf.Body", resource), type=kind, reason=event.reason, message=event.message)
 
 
-def build_registry(default_url: str, *, all_namespaces: bool) -> kopf.OperatorRegistry:
+def build_registry(
+    default_url: str, *, all_namespaces: bool, lease_name: str = ""
+) -> kopf.OperatorRegistry:
     """The handlers; they pass kopf's events to an Operator.
 
     Args:
         default_url: Prometheus for streams that name none; empty for none.
         all_namespaces: whether to watch the whole cluster.
+        lease_name: of the Lease in the pod's namespace that the operator must hold to act; empty
+            acts without one.
     """
     registry = kopf.OperatorRegistry()
     # Filled at start-up, once there is an event loop.
     operator_of: list[Operator] = []
+    leases: list[tuple[Lease, asyncio.Task[None]]] = []
 
     @kopf.on.login(registry=registry)
     def log_in(**kwargs: Any) -> kopf.ConnectionInfo | None:
@@ -211,13 +238,27 @@ def build_registry(default_url: str, *, all_namespaces: bool) -> kopf.OperatorRe
         settings.networking.request_timeout = 30
         metrics = OperatorMetrics()
         metrics.start(METRICS_PORT)
-        operator_of.append(Operator(default_url, metrics))
+        operator = Operator(default_url, metrics, active=not lease_name)
+        operator_of.append(operator)
+        if lease_name:
+            namespace = os.environ.get("POD_NAMESPACE", "default")
+            identity = f"{os.environ.get('POD_NAME', socket.gethostname())}_{uuid.uuid4()}"
+            lease = Lease(connect(), namespace, lease_name, identity)
+            task = asyncio.create_task(hold(lease, operator.activate, lambda: os._exit(1)))
+            leases.append((lease, task))
 
     @kopf.on.cleanup(registry=registry)
     async def stop(**_: Any) -> None:
         # Otherwise kopf waits some seconds for tasks that never end.
         for operator in operator_of:
             operator.close()
+        for lease, task in leases:
+            # Passes that still run must have ended before another operator begins; until then the
+            # Lease is renewed.
+            await asyncio.to_thread(operator_of[0].wait)
+            task.cancel()
+            with suppress(ClusterError):
+                await asyncio.to_thread(lease.release)
 
     @kopf.on.event(GROUP, VERSION, PLURAL, registry=registry)
     async def on_stream(event: kopf.RawEvent, **_: Any) -> None:
@@ -251,6 +292,12 @@ def main(argv: Sequence[str] | None = None) -> None:
         metavar="URL",
         help="Prometheus for streams that name none",
     )
+    parser.add_argument(
+        "--lease",
+        default="",
+        metavar="NAME",
+        help="act only while holding this Lease in the namespace of POD_NAMESPACE",
+    )
     arguments = parser.parse_args(argv)
     logging.basicConfig(
         level=os.environ.get("LOG_LEVEL", "INFO"), format="%(asctime)s %(levelname)s %(message)s"
@@ -258,7 +305,11 @@ def main(argv: Sequence[str] | None = None) -> None:
     # Otherwise every event of a watch would be a line.
     logging.getLogger("kopf.objects").setLevel(logging.WARNING)
     kopf.run(
-        registry=build_registry(arguments.prometheus_url, all_namespaces=arguments.all_namespaces),
+        registry=build_registry(
+            arguments.prometheus_url,
+            all_namespaces=arguments.all_namespaces,
+            lease_name=arguments.lease,
+        ),
         clusterwide=arguments.all_namespaces,
         namespaces=arguments.namespace or (),
         standalone=True,

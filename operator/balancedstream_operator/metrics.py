@@ -50,6 +50,11 @@ class OperatorMetrics:
             ["stream"],
             registry=self.registry,
         )
+        self._active = Gauge(
+            f"{_PREFIX}_active",
+            "1 while the operator holds its Lease and acts, 0 while it waits for it.",
+            registry=self.registry,
+        )
         self._epoch = Gauge(
             f"{_PREFIX}_plan_epoch",
             "Epoch of a stream's newest plan.",
@@ -65,6 +70,10 @@ class OperatorMetrics:
     def start(self, port: int) -> None:
         """Starts to serve `/metrics` on all addresses, from a daemon thread."""
         start_http_server(port, "0.0.0.0", registry=self.registry)  # noqa: S104 - a pod's
+
+    def set_active(self, active: bool) -> None:
+        """Records whether the operator acts."""
+        self._active.set(active)
 
     def add_stream(self, stream: str) -> None:
         """Counts a stream that has had no pass yet."""

@@ -7,7 +7,7 @@ from typing import Any
 
 from balancedstream.core.objects import PLAN_KEY, plan_name
 from balancedstream.core.plan import Plan, parse_plan
-from balancedstream.errors import BalancedStreamError
+from balancedstream.errors import BalancedStreamError, StalePlanError
 from balancedstream_operator.children import build_plan
 from balancedstream_operator.ports import Cluster
 from balancedstream_operator.records import (
@@ -35,7 +35,9 @@ class PlanBook:
         self._stream = stream
         self._cluster = cluster
         self._found: Mapping[str, Any] = {}
-        self._data: Mapping[str, str] | None = None
+        # What the ConfigMap held when it was looked at last, and what it should hold.
+        self._seen: Mapping[str, str] | None = None
+        self._data: Mapping[str, str] = {}
         self.plan: Plan | None = None
         self.record: Record | None = None
 
@@ -57,8 +59,8 @@ class PlanBook:
         name = plan_name(self._stream.name)
         found = self._cluster.get("v1", "ConfigMap", self._stream.namespace, name) or {}
         self._found = found.get("metadata") or {}
-        data = {k: v for k, v in (found.get("data") or {}).items() if k in {PLAN_KEY, RECORD_KEY}}
-        if data == self._data:
+        data = _data_of(found)
+        if data == self._seen:
             return PlanFound()
         record = read_record(data.get(RECORD_KEY, ""))
         plan, unreadable = None, ""
@@ -67,17 +69,18 @@ class PlanBook:
                 plan = parse_plan(data[PLAN_KEY])
                 newest = max(known_epoch, self.epoch, record.epoch if record else 0)
                 check_epoch("plan", plan.epoch, newest)
+                _check_record(plan, record)
         except BalancedStreamError as error:
             plan, unreadable = None, str(error)
             data.pop(PLAN_KEY)
-        overwritten = self._data is not None
+        overwritten = self._seen is not None
         if overwritten and (plan is None or plan.epoch <= self.epoch):
             return PlanFound(overwritten=True, unreadable=unreadable)
         record = record or self.record
         if record is not None and plan is not None and record.epoch != plan.epoch:
             # Whoever wrote the plan left no record of it.
             record = Record(record.partitions, epoch=plan.epoch, planned_s=now_s)
-        self._data, self.plan, self.record = data, plan, record
+        self._seen, self._data, self.plan, self.record = data, data, plan, record
         return PlanFound(overwritten=overwritten, adopted=overwritten, unreadable=unreadable)
 
     def write(self, plan: Plan | None, record: Record) -> None:
@@ -87,9 +90,8 @@ class PlanBook:
             ClusterError: it cannot be written, or somebody else has written meanwhile.
         """
         data = {RECORD_KEY: record.write()} | ({PLAN_KEY: plan.to_json()} if plan else {})
-        manifest = build_plan(self._stream, data, self._found)
-        self._found = self._cluster.apply_plan(manifest)["metadata"]
-        self._data, self.plan, self.record = data, plan, record
+        self._put(data)
+        self.plan, self.record = plan, record
 
     def restore(self) -> None:
         """Writes again what is known, without what cannot be read.
@@ -97,5 +99,28 @@ class PlanBook:
         Raises:
             ClusterError: as for `write`.
         """
-        manifest = build_plan(self._stream, self._data or {}, self._found)
-        self._found = self._cluster.apply_plan(manifest)["metadata"]
+        self._put(self._data)
+
+    def _put(self, data: Mapping[str, str]) -> None:
+        applied = self._cluster.apply_plan(build_plan(self._stream, data, self._found))
+        # What others wrote stays if there is nothing to put in its place.
+        self._found, self._seen, self._data = applied["metadata"], _data_of(applied), data
+
+
+def _data_of(config_map: Mapping[str, Any]) -> dict[str, str]:
+    data = config_map.get("data") or {}
+    return {key: data[key] for key in (PLAN_KEY, RECORD_KEY) if key in data}
+
+
+def _check_record(plan: Plan, record: Record | None) -> None:
+    """Refuses a plan that replaced the one that the record was written with.
+
+    Raises:
+        StalePlanError: the plan is older than the record.
+    """
+    if record is not None and plan.epoch < record.epoch:
+        message = (
+            f"plan.epoch: {plan.epoch} is older than {record.epoch}, which was written last; it is "
+            "ignored"
+        )
+        raise StalePlanError(message)

@@ -64,7 +64,7 @@ class Refusals:
         more = replace(self, count=self.count + 1)
         if _SPREAD.match(reason):
             return replace(more, plain=True)
-        named = {(p.query, p.key) for p in plan.key_placements if f"key {p.key:.80}" in reason}
+        named = {(p.query, p.key) for p in plan.key_placements if _names(reason, p.key)}
         keys = tuple(sorted({*self.keys, *named}))
         if named and len(keys) <= MAX_REFUSED_KEYS:
             return replace(more, keys=keys)
@@ -75,6 +75,11 @@ class Refusals:
     def pause_s(self) -> float:
         """How long the next plan waits after the refused one; the first one does not."""
         return 0.0 if self.count < 2 else min(RETRY_S * 2.0 ** (self.count - 2), MAX_RETRY_S)
+
+
+def _names(reason: str, key: str) -> bool:
+    """Whether a reason names a key; it may cut a long one."""
+    return any(f"key {said}{end}" in reason for said in {key, key[:80]} for end in ": ")
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,7 +134,8 @@ all_keys=False, plain=False))
             keys = tuple((str(query), str(key)) for query, key in given["keys"])
             known["refusals"] = Refusals(**{**given, "keys": keys})
         record = Record(**known)
-        numbers = (record.partitions, record.epoch, record.planned_s, record.desired or 0)
+        optional = (record.desired or 0, record.scaled_s or 0)
+        numbers = (record.partitions, record.epoch, record.planned_s, *optional)
         whole = all(isinstance(n, int | float) and n >= 0 for n in numbers)
         return record if whole and isinstance(record.planned_after, dict) else None
     # It has no other reader, so what cannot be read is as good as none.

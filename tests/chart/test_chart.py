@@ -42,7 +42,8 @@ def test_lint_finds_nothing(helm: str, settings: tuple[str, ...]) -> None:
 @pytest.mark.parametrize(
     ("setting", "named"),
     [
-        ("replicas=2", "replicas"),
+        ("replicas=0", "replicas"),
+        ("replicas=many", "replicas"),
         ("image.repo=x", "repo"),
         ("image.pullPolicy=Sometimes", "pullPolicy"),
         ("image.repository=", "repository"),
@@ -119,6 +120,11 @@ def test_one_operator_that_is_restricted(helm: str) -> None:
         assert operator[probe]["httpGet"] == {"path": "/healthz", "port": "health"}
     assert only(manifests, "ServiceAccount")["automountServiceAccountToken"] is False
     assert pod["automountServiceAccountToken"] is True
+
+
+def test_two_operators_are_replaced_one_after_the_other(helm: str) -> None:
+    deployment = only(render(helm, "replicas=2"), "Deployment")["spec"]
+    assert (deployment["replicas"], deployment["strategy"]) == (2, {"type": "RollingUpdate"})
 
 
 def test_image_by_tag_and_by_digest(helm: str) -> None:

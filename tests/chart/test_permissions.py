@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 from charts import (
     FULL_NAME,
+    NAMESPACE,
     SUBJECT,
     all_of,
     container,
@@ -31,12 +32,26 @@ PER_NAMESPACE = {
     *all_of("", "persistentvolumeclaims", "get"),
     *all_of("", "events", "create patch"),
 }
+LEASE = f"{FULL_NAME}-lease"
+
+
+def test_the_lease_is_the_only_one_that_the_operator_may_change(helm: str) -> None:
+    manifests = render(helm, "watch.namespaces={shop}")
+    role, binding = (
+        next(m for m in of_kind(manifests, kind) if m["metadata"]["name"] == LEASE)
+        for kind in ("Role", "RoleBinding")
+    )
+    assert role["metadata"]["namespace"] == binding["metadata"]["namespace"] == NAMESPACE
+    assert grants(role) == all_of("coordination.k8s.io", "leases", "create get update")
+    assert [rule.get("resourceNames") for rule in role["rules"]] == [None, [FULL_NAME]]
+    assert (binding["roleRef"]["name"], binding["subjects"]) == (LEASE, [SUBJECT])
 
 
 def test_cluster_wide(helm: str) -> None:
     manifests = render(helm, "prometheus.url=http://prometheus:9090")
     assert container(manifests)["args"] == [
         "--all-namespaces",
+        f"--lease={FULL_NAME}",
         "--prometheus-url=http://prometheus:9090",
     ]
     role = next(m for m in of_kind(manifests, "ClusterRole") if m["metadata"]["name"] == FULL_NAME)
@@ -48,14 +63,20 @@ def test_cluster_wide(helm: str) -> None:
     binding = only(manifests, "ClusterRoleBinding")
     assert binding["roleRef"]["name"] == FULL_NAME
     assert binding["subjects"] == [SUBJECT]
-    assert not of_kind(manifests, "Role")
+    assert [role["metadata"]["name"] for role in of_kind(manifests, "Role")] == [LEASE]
 
 
 def test_namespaced(helm: str) -> None:
     manifests = render(helm, "watch.namespaces={shop,bank}", "rbac.aggregate=false")
-    assert container(manifests)["args"] == ["--namespace=shop", "--namespace=bank"]
-    roles = of_kind(manifests, "Role")
-    bindings = of_kind(manifests, "RoleBinding")
+    assert container(manifests)["args"] == [
+        "--namespace=shop",
+        "--namespace=bank",
+        f"--lease={FULL_NAME}",
+    ]
+    roles, bindings = (
+        [m for m in of_kind(manifests, kind) if m["metadata"]["name"] != LEASE]
+        for kind in ("Role", "RoleBinding")
+    )
     assert [role["metadata"]["namespace"] for role in roles] == ["shop", "bank"]
     assert [binding["metadata"]["namespace"] for binding in bindings] == ["shop", "bank"]
     assert all(grants(role) == PER_NAMESPACE for role in roles)

@@ -1,7 +1,7 @@
 """A Kubernetes API server that keeps objects in memory and checks nothing.
 
 It knows the paths, verbs and content types that the operator uses: discovery, get, list, watch,
-server-side apply, merge patches of a status, delete, and events.
+server-side apply, merge patches of a status, delete, events, and Leases, with their versions.
 """
 
 from __future__ import annotations
@@ -31,6 +31,7 @@ RESOURCES = {
     "/apis/apps/v1": {"statefulsets": "StatefulSet"},
     "/apis/rbac.authorization.k8s.io/v1": {"roles": "Role", "rolebindings": "RoleBinding"},
     "/apis/balancedstream.io/v1alpha1": {"balancedstreams": "BalancedStream"},
+    "/apis/coordination.k8s.io/v1": {"leases": "Lease"},
 }
 VERBS = ["create", "delete", "get", "list", "patch", "update", "watch"]
 
@@ -92,6 +93,10 @@ class ApiServer:
                     return self._patch(request)
                 case "DELETE" if request.path in self.objects:
                     return Response(self.objects.pop(request.path))
+                case "PUT":
+                    return self._replace(request)
+                case "POST" if request.path.endswith("/leases"):
+                    return self._create(request)
                 case "POST":
                     created = json.loads(request.body)
                     self.objects[f"{request.path}/{len(self.requests)}"] = created
@@ -118,6 +123,25 @@ class ApiServer:
             return Response(iter(watch.get, None))
         items = [o for key, o in self.objects.items() if key.rpartition("/")[0] == path]
         return Response({"kind": "List", "items": items, "metadata": {"resourceVersion": "1"}})
+
+    def _create(self, request: Request) -> Response:
+        made = json.loads(request.body)
+        path = f"{request.path}/{made['metadata']['name']}"
+        if path in self.objects:
+            return refuse(409, f"{path} already exists")
+        made["metadata"]["resourceVersion"] = str(len(self.requests))
+        self.objects[path] = made
+        return Response(made, 201)
+
+    def _replace(self, request: Request) -> Response:
+        made, kept = json.loads(request.body), self.objects.get(request.path)
+        if kept is None:
+            return refuse(404, f"{request.path} not found")
+        if made["metadata"]["resourceVersion"] != kept["metadata"]["resourceVersion"]:
+            return refuse(409, "the object has been modified")
+        made["metadata"]["resourceVersion"] = str(len(self.requests))
+        self.objects[request.path] = made
+        return Response(made)
 
     def _patch(self, request: Request) -> Response:
         path, _, part = request.path.partition("/status")

@@ -78,7 +78,7 @@ def serve(answer: Answer) -> Iterator[str]:
                 sent = response.body if text else json.dumps(response.body)
                 self.wfile.write(sent.encode())
 
-        do_GET = do_POST = do_PATCH = do_DELETE = handle_any  # noqa: N815
+        do_GET = do_POST = do_PUT = do_PATCH = do_DELETE = handle_any  # noqa: N815
 
         def log_message(self, format: str, *args: Any) -> None:  # noqa: A002 - as in the base class
             """Requests are no news."""

@@ -145,6 +145,26 @@ def test_a_stream_that_appears_gets_its_objects_and_a_status(server: ApiServer) 
 
 
 @pytest.mark.usefixtures("posted")
+def test_streams_that_came_before_the_lease_are_looked_after_with_it(
+    server: ApiServer,
+) -> None:
+    server.put(STREAM, resource())
+    metrics = OperatorMetrics()
+
+    async def go() -> None:
+        operator = Operator("", metrics, active=False)
+        operator.update(resource())
+        await asyncio.sleep(0.2)
+        assert "status" not in server.objects[STREAM]
+        assert operator.count_streams() == 1
+        assert phases(metrics) == {}, "the active one counts it"
+        operator.activate()
+        await asyncio.to_thread(wait_until, lambda: "status" in server.objects[STREAM], "a status")
+
+    asyncio.run(go())
+
+
+@pytest.mark.usefixtures("posted")
 def test_a_changed_spec_is_acted_on_at_once(
     server: ApiServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -10,6 +10,7 @@ from supervised import ALL_ON_1, POD, Scene, conditions
 from balancedstream.core.plan import Answer, KeyPlacement, Plan
 from balancedstream_operator.errors import ClusterError
 from balancedstream_operator.records import MAX_AHEAD, Record, Refusals, judge_control, read_record
+from balancedstream_operator.resource import Manifest
 
 PLAN = ("ConfigMap", "clicks-plan")
 ANSWER = ("ConfigMap", "clicks-answer")
@@ -183,13 +184,17 @@ def test_the_same_words_of_an_older_refusal_are_no_refusal_of_the_next_plan() ->
     ("reason", "expected"),
     [
         ('key "a": its type has changed; nothing changed', Refusals("", 1, (("q", '"a"'),))),
+        (
+            "key_placements: key 12 cannot go to partition 9: q has 8",
+            Refusals("", 1, (("q", "12"),)),
+        ),
         ("plan.strategy: must be one of fluid", Refusals("", 1, plain=True)),
         ("the key's type has changed", Refusals("", 1, all_keys=True)),
         ("plan.epoch: 2 is older than 7", Refusals("", 1)),
     ],
 )
 def test_the_words_of_a_refusal_say_what_to_avoid(reason: str, expected: Refusals) -> None:
-    placed = (KeyPlacement("q", '"a"', 1), KeyPlacement("q", '"b"', 2))
+    placed = tuple(KeyPlacement("q", key, 1) for key in ('"a"', '"b"', "1", "12"))
     plan = Plan(2, ("1",), {}, "fluid", key_placements=placed)
     assert Refusals().add(plan, reason) == expected
 
@@ -247,6 +252,45 @@ def test_an_older_plan_of_another_operator_is_replaced_by_the_newer_one() -> Non
     done = scene.run_pass()
     assert "PlanOverwritten" in {e.reason for e in done.events}
     assert scene.cluster.plan() == ours
+
+
+def test_a_restarted_operator_ignores_a_plan_that_is_older_than_its_record() -> None:
+    scene = Scene()
+    scene.run_until_running()
+    scale_out(scene)
+    record = read_record(scene.cluster.objects[PLAN]["data"]["record.json"])
+    write_plan(scene, Plan(1, ("1",), {}, "budgeted"), record)
+    scene.supervisor = scene.make_supervisor()
+    done = scene.run_pass()
+    assert "PlanUnreadable" in {e.reason for e in done.events}
+    assert done.status["desiredExecutors"] == 3
+    assert done.status["planEpoch"] == 2
+
+
+def test_rubbish_that_an_operator_found_is_replaced_by_the_next_plan_and_not_in_each_pass() -> None:
+    scene = Scene()
+    scene.run_until_running()
+    scene.cluster.objects[PLAN]["data"]["plan.json"] = "rubbish"
+    scene.supervisor = scene.make_supervisor()
+    apply_plan, applied = scene.cluster.apply_plan, 0
+
+    def apply_beside_others(manifest: Manifest) -> Manifest:
+        """What somebody else wrote stays unless it is replaced, as the API server has it."""
+        nonlocal applied
+        applied += 1
+        before = scene.cluster.objects[PLAN]["data"]
+        return apply_plan(manifest | {"data": before | manifest["data"]})
+
+    scene.cluster.apply_plan = apply_beside_others  # type: ignore[method-assign]
+    scene.measured = "nothing"
+    for _ in range(4):
+        scene.run_pass()
+    assert applied == 1
+    finish_batches_without_the_plan(scene, epoch=1)
+    scene.run_pass()
+    plan = scene.cluster.plan()
+    assert plan is not None
+    assert plan.epoch == 2
 
 
 def test_two_operators_never_take_an_epoch_back() -> None:
@@ -316,7 +360,14 @@ def test_an_answer_and_a_metric_with_a_forged_epoch_do_not_raise_the_next_one() 
 
 @pytest.mark.parametrize(
     "text",
-    ["", "{}", "[]", '{"partitions": "many"}', '{"partitions": 8, "refusals": {"keys": [1]}}'],
+    [
+        "",
+        "{}",
+        "[]",
+        '{"partitions": "many"}',
+        '{"partitions": 8, "refusals": {"keys": [1]}}',
+        '{"partitions": 8, "scaled_s": "yesterday"}',
+    ],
 )
 def test_a_record_that_cannot_be_read_is_none(text: str) -> None:
     assert read_record(text) is None
