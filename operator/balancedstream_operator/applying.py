@@ -4,14 +4,19 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any
 
+from balancedstream_operator.checkpoints import find_conflict
 from balancedstream_operator.errors import ClusterError, StreamGoneError
 from balancedstream_operator.ports import Cluster
 from balancedstream_operator.resource import API_VERSION, KIND, Manifest, Stream
 
 REPAIR_S = 300.0
 """Children are applied when the spec changes, and this often to undo changes by others."""
+
+DRIVERS = "app.kubernetes.io/name=balancedstream-driver"
+"""Label selector of all driver pods."""
 
 
 class Applier:
@@ -20,11 +25,18 @@ class Applier:
     Args:
         stream: whose.
         cluster: where.
+        find_streams: gives all BalancedStreams that are known.
     """
 
-    def __init__(self, stream: Stream, cluster: Cluster) -> None:
+    def __init__(
+        self,
+        stream: Stream,
+        cluster: Cluster,
+        find_streams: Callable[[], Iterable[Mapping[str, Any]]],
+    ) -> None:
         self._stream = stream
         self._cluster = cluster
+        self._find_streams = find_streams
         self._applied = ""
         self._applied_s = 0.0
 
@@ -37,14 +49,15 @@ class Applier:
         return _fingerprint(children) != self._applied or now_s >= self._applied_s + REPAIR_S
 
     def check(self, children: Sequence[Manifest]) -> None:
-        """Makes sure that the stream exists, and that its children's names are its own.
+        """Makes sure that the stream exists, and that its checkpoint and children are its own.
 
         Raises:
             StreamGoneError: the stream was deleted.
-            ClusterError: an object of another owner has the name of a child, or the API server
-                cannot be reached.
+            ClusterError: another stream has its checkpoint, an object of another owner has the
+                name of a child, or the API server cannot be reached.
         """
         self._require_stream()
+        self._refuse_shared_checkpoint()
         if not self._applied:
             self._refuse_foreign(children)
 
@@ -65,6 +78,16 @@ class Applier:
         if found is None or found["metadata"]["uid"] != self._stream.uid:
             message = f"{self._stream} was deleted; its pods stop, and its checkpoint stays"
             raise StreamGoneError(message)
+
+    def _refuse_shared_checkpoint(self) -> None:
+        pods = self._cluster.list_pods(self._stream.namespace, DRIVERS)
+        conflict = find_conflict(self._stream, self._find_streams(), pods)
+        if conflict:
+            message = (
+                f"{conflict}, and two drivers on one checkpoint would lose data: delete the other "
+                "one, or give this stream a checkpoint of its own"
+            )
+            raise ClusterError(message, refused=True)
 
     def _refuse_foreign(self, children: Sequence[Manifest]) -> None:
         """Another owner's object with the name of a child is never taken over."""

@@ -91,6 +91,15 @@ class KubernetesCluster:
         manifest: Manifest = found.to_dict()
         return manifest
 
+    def list_pods(self, namespace: str, selector: str) -> list[Manifest]:
+        """Returns the pods of a namespace that a label selector selects."""
+        with translate_errors(f"list pods with {selector}"):
+            found = self._resource("v1", "Pod").get(
+                namespace=namespace, label_selector=selector, _request_timeout=TIMEOUT_S
+            )
+        pods: list[Manifest] = found.to_dict()["items"]
+        return pods
+
     def apply(self, manifest: Manifest) -> None:
         """Applies a manifest (server-side apply), and takes over fields that others own."""
         self._apply(manifest, FIELD_MANAGER)

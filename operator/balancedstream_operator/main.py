@@ -132,7 +132,14 @@ class Operator:
     async def _look_after(self, watched: _Watched) -> None:
         metadata = watched.resource["metadata"]
         stream = Stream(metadata["namespace"], metadata["name"], metadata["uid"])
-        supervisor = Supervisor(stream, self._cluster, self._open_source, self._default_url)
+        supervisor = Supervisor(
+            stream,
+            self._cluster,
+            self._open_source,
+            self._default_url,
+            # A copy, because passes run in other threads.
+            lambda: [known.resource for known in [*self._watched.values()]],
+        )
         posted: dict[str, tuple[str, float]] = {}
         failures = 0
         loop = asyncio.get_running_loop()

@@ -21,6 +21,9 @@ class Cluster(Protocol):
     def get(self, version: str, kind: str, namespace: str, name: str) -> Manifest | None:
         """Returns an object, or None if it does not exist."""
 
+    def list_pods(self, namespace: str, selector: str) -> list[Manifest]:
+        """Returns the pods of a namespace that a label selector selects."""
+
     def apply(self, manifest: Manifest) -> None:
         """Creates or changes an object so that it matches the manifest (server-side apply)."""
 

@@ -7,7 +7,7 @@ was restarted continues with the next pass. What is kept between passes only sav
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -84,6 +84,7 @@ class Supervisor:
         cluster: where.
         open_source: gives the Prometheus at a URL.
         default_url: Prometheus for a stream that names none; empty for none.
+        find_streams: gives all BalancedStreams that are known, this one among them.
     """
 
     def __init__(
@@ -92,12 +93,13 @@ class Supervisor:
         cluster: Cluster,
         open_source: Callable[[str], Source],
         default_url: str,
+        find_streams: Callable[[], Iterable[Mapping[str, Any]]] = tuple,
     ) -> None:
         self._stream = stream
         self._cluster = cluster
         self._open_source = open_source
         self._default_url = default_url
-        self._applier = Applier(stream, cluster)
+        self._applier = Applier(stream, cluster, find_streams)
         self._book = PlanBook(stream, cluster)
         self._status: Mapping[str, Any] | None = None
         # What the cluster is known to hold of the status; everything is written once in a while.

@@ -41,6 +41,10 @@ class KeepingCluster:
         """An object, or None."""
         return copy.deepcopy(self.objects.get((kind, name)))
 
+    def list_pods(self, namespace: str, selector: str) -> list[Manifest]:
+        """All pods, because all here are of drivers."""
+        return [o for (kind, _), o in self.objects.items() if kind == "Pod"]
+
     def apply(self, manifest: Manifest) -> None:
         """Keeps a manifest, unless its kind is refused."""
         kind, name = manifest["kind"], manifest["metadata"]["name"]
@@ -114,7 +118,11 @@ class Scene:
 
     def make_supervisor(self) -> Supervisor:
         """A supervisor as it is after a restart of the operator."""
-        return Supervisor(STREAM, self.cluster, lambda _: self, "")
+        return Supervisor(STREAM, self.cluster, lambda _: self, "", self.find_streams)
+
+    def find_streams(self) -> list[Manifest]:
+        """All BalancedStreams."""
+        return [o for (kind, _), o in self.cluster.objects.items() if kind == "BalancedStream"]
 
     def observe(self, stream: str, policy: Policy, now_s: float) -> Measurement:
         """What was measured, or why nothing was."""

@@ -79,6 +79,13 @@ def test_an_object_is_read_and_one_that_does_not_exist_is_none(
     assert cluster.get("v1", "ConfigMap", "shop", "clicks-answer") is None
 
 
+def test_pods_are_listed_by_their_labels(server: ApiServer, cluster: KubernetesCluster) -> None:
+    pod = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "clicks-driver-0"}}
+    server.put(POD, pod)
+    assert cluster.list_pods("shop", "a=b") == [pod]
+    assert server.requests[-1].query["labelSelector"] == "a=b"
+
+
 def test_a_manifest_is_applied_by_the_server_and_conflicts_are_won(
     server: ApiServer, cluster: KubernetesCluster
 ) -> None:

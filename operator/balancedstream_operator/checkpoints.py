@@ -1,0 +1,84 @@
+"""Which streams share a checkpoint, which none may: two drivers on one would lose data; pure."""
+
+from __future__ import annotations
+
+import posixpath
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from balancedstream.core.objects import STREAM_LABEL
+from balancedstream_operator.pods import CHECKPOINTS_DIR
+from balancedstream_operator.resource import KIND, Stream
+
+
+def find_conflict(
+    stream: Stream,
+    resources: Iterable[Mapping[str, Any]],
+    driver_pods: Iterable[Mapping[str, Any]],
+) -> str:
+    """Who else has the checkpoint of a stream, for a person; empty if nobody has.
+
+    Of two streams the older one has it. The driver of a stream that was deleted has it until its
+    pod is gone.
+
+    Args:
+        stream: whose checkpoint.
+        resources: BalancedStreams, this one among them.
+        driver_pods: of the stream's namespace.
+    """
+    known = {resource["metadata"]["uid"]: resource for resource in resources}
+    mine = known.get(stream.uid)
+    place = _place_of_stream(mine) if mine else ""
+    if mine is None or not place:
+        return ""
+    for other in known.values():
+        if _place_of_stream(other) == place and _age(other) < _age(mine):
+            metadata = other["metadata"]
+            return f"{KIND} {metadata['namespace']}/{metadata['name']} has the checkpoint {place}"
+    for pod in driver_pods:
+        metadata = pod["metadata"]
+        if (metadata.get("labels") or {}).get(STREAM_LABEL) == stream.name:
+            continue
+        if _place_of_pod(pod) == place:
+            return f"pod {metadata['name']}, which still exists, has the checkpoint {place}"
+    return ""
+
+
+def _place_of_stream(resource: Mapping[str, Any]) -> str:
+    metadata, spec = resource["metadata"], resource.get("spec") or {}
+    given = spec.get("checkpoints") or {}
+    if given.get("uri"):
+        return str(given["uri"]).rstrip("/")
+    if not given.get("claim"):
+        return ""
+    folder = posixpath.normpath(f"{CHECKPOINTS_DIR}/{given.get('path') or metadata['name']}")
+    return f"{metadata['namespace']}/{given['claim']}:{folder}"
+
+
+def _place_of_pod(pod: Mapping[str, Any]) -> str:
+    spec = pod.get("spec") or {}
+    folder = next(
+        (
+            entry.get("value") or ""
+            for container in spec.get("containers") or []
+            for entry in container.get("env") or []
+            if entry["name"] == "CHECKPOINT_DIR"
+        ),
+        "",
+    )
+    claim = next(
+        (
+            volume["persistentVolumeClaim"]["claimName"]
+            for volume in spec.get("volumes") or []
+            if volume["name"] == "checkpoints" and volume.get("persistentVolumeClaim")
+        ),
+        "",
+    )
+    if not claim:
+        return folder.rstrip("/")
+    return f"{pod['metadata']['namespace']}/{claim}:{posixpath.normpath(folder)}"
+
+
+def _age(resource: Mapping[str, Any]) -> tuple[str, str]:
+    metadata = resource["metadata"]
+    return str(metadata.get("creationTimestamp") or ""), str(metadata["uid"])

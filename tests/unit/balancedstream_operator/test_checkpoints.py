@@ -1,0 +1,92 @@
+"""No two drivers run on one checkpoint."""
+
+from __future__ import annotations
+
+import copy
+from typing import Any
+
+import pytest
+from supervised import Scene, conditions
+
+CLAIM = {"claim": "checkpoints"}
+
+
+def add_stream(
+    scene: Scene, name: str, created: str, checkpoints: dict[str, str], **at: str
+) -> None:
+    """Another BalancedStream, in the same namespace unless it is given."""
+    metadata = {
+        "name": name,
+        "namespace": "shop",
+        "uid": f"uid-of-{name}",
+        "creationTimestamp": created,
+        **at,
+    }
+    manifest: dict[str, Any] = {"metadata": metadata, "spec": {"checkpoints": checkpoints}}
+    scene.cluster.objects["BalancedStream", name] = manifest
+
+
+def make_scene(checkpoints: dict[str, str]) -> Scene:
+    scene = Scene(checkpoints=checkpoints)
+    scene.resource["metadata"]["creationTimestamp"] = "2026-11-24T10:00:00Z"
+    return scene
+
+
+@pytest.mark.parametrize(
+    ("mine", "theirs", "at"),
+    [
+        (CLAIM, {**CLAIM, "path": "clicks"}, {}),
+        ({**CLAIM, "path": "a/b"}, {**CLAIM, "path": "a//b/"}, {}),
+        ({"uri": "s3a://b/c"}, {"uri": "s3a://b/c/"}, {"namespace": "bank"}),
+    ],
+)
+def test_the_younger_of_two_streams_on_one_checkpoint_is_refused_and_the_other_named(
+    mine: dict[str, str], theirs: dict[str, str], at: dict[str, str]
+) -> None:
+    scene = make_scene(mine)
+    add_stream(scene, "older", "2026-11-23T10:00:00Z", theirs, **at)
+    done = scene.run_pass()
+    assert conditions(done)["Running"] == ("False", "Refused")
+    assert f"BalancedStream {at.get('namespace', 'shop')}/older" in done.status["reason"]
+    assert scene.cluster.applied == []
+    del scene.cluster.objects["BalancedStream", "older"]
+    scene.run_pass()
+    assert "StatefulSet/clicks-driver" in scene.cluster.applied
+
+
+@pytest.mark.parametrize(
+    ("created", "theirs", "at"),
+    [
+        ("2026-11-25T10:00:00Z", {**CLAIM, "path": "clicks"}, {}),
+        ("2026-11-23T10:00:00Z", CLAIM, {}),
+        ("2026-11-23T10:00:00Z", {**CLAIM, "path": "clicks"}, {"namespace": "bank"}),
+    ],
+    ids=["younger", "another folder", "another claim of that name"],
+)
+def test_a_stream_keeps_its_checkpoint_whatever_others_do(
+    created: str, theirs: dict[str, str], at: dict[str, str]
+) -> None:
+    scene = make_scene(CLAIM)
+    add_stream(scene, "other", created, theirs, **at)
+    scene.run_pass()
+    assert "StatefulSet/clicks-driver" in scene.cluster.applied
+
+
+def test_a_renamed_stream_waits_until_the_old_driver_is_gone() -> None:
+    old = Scene(checkpoints={**CLAIM, "path": "kept"})
+    old.run_pass()
+    template = copy.deepcopy(
+        old.cluster.objects["StatefulSet", "clicks-driver"]["spec"]["template"]
+    )
+    template["metadata"]["labels"]["balancedstream.io/stream"] = "visits"
+    scene = make_scene({**CLAIM, "path": "kept"})
+    scene.cluster.objects["Pod", "visits-driver-0"] = {
+        **template,
+        "metadata": {**template["metadata"], "name": "visits-driver-0", "namespace": "shop"},
+    }
+    done = scene.run_pass()
+    assert "pod visits-driver-0, which still exists, has the checkpoint" in done.status["reason"]
+    assert scene.cluster.applied == []
+    del scene.cluster.objects["Pod", "visits-driver-0"]
+    scene.run_pass()
+    assert "StatefulSet/clicks-driver" in scene.cluster.applied
