@@ -26,6 +26,7 @@ class DriverState:
         outdated: whether its pod belongs to an older spec and must be replaced.
         running: whether its container runs.
         uid: of its pod; empty if there is none.
+        settled: whether its StatefulSet has been acted on; until then `outdated` is not known.
     """
 
     phase: str
@@ -34,6 +35,7 @@ class DriverState:
     outdated: bool = False
     running: bool = False
     uid: str = ""
+    settled: bool = True
 
 
 def describe_driver(
@@ -63,18 +65,21 @@ def describe_driver(
         return _describe_leaving(name, metadata["namespace"], now_s - _seconds(deleted))
     if replicas == 0:
         return DriverState("Suspended", "Stopping", f"pod {name} will be stopped")
-    wanted = ((stateful_set or {}).get("status") or {}).get("updateRevision")
+    found = (stateful_set or {}).get("status") or {}
+    generation = ((stateful_set or {}).get("metadata") or {}).get("generation", 0)
+    settled = found.get("observedGeneration", generation) >= generation
+    wanted = found.get("updateRevision")
     revision = (metadata.get("labels") or {}).get("controller-revision-hash")
-    outdated = bool(wanted and revision and wanted != revision)
+    outdated = settled and bool(wanted and revision and wanted != revision)
     containers = status.get("containerStatuses") or []
     container = next((c for c in containers if c["name"] == "driver"), None)
     state = (container or {}).get("state") or {}
     uid = metadata.get("uid", "")
     if "running" in state and state["running"] is not None:
         message = f"pod {name} is running"
-        return DriverState("Starting", "DriverRunning", message, outdated, True, uid)
+        return DriverState("Starting", "DriverRunning", message, outdated, True, uid, settled)
     phase, reason, message = _describe_waiting(name, status, container, state)
-    return DriverState(phase, reason, message, outdated, uid=uid)
+    return DriverState(phase, reason, message, outdated, uid=uid, settled=settled)
 
 
 def _describe_leaving(name: str, namespace: str, since_s: float) -> DriverState:

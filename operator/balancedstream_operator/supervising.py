@@ -169,7 +169,8 @@ class Supervisor:
     def _choose_interval(outcome: PassOutcome, status: Mapping[str, Any]) -> float:
         """A stream that is on its way is looked at more often, and one that rests less."""
         phase = status.get("phase")
-        if phase == "Running" and outcome.spec:
+        settled = outcome.driver is None or outcome.driver.settled
+        if phase == "Running" and outcome.spec and settled:
             return outcome.spec.metrics.interval_s
         return RESTING_S if phase in {"Invalid", "Suspended"} else WAITING_S
 

@@ -153,6 +153,22 @@ def test_a_driver_pod_of_an_older_spec_is_replaced() -> None:
     assert conditions(done)["Running"] == ("False", "Replacing")
 
 
+def test_a_driver_is_not_judged_by_a_stateful_set_that_was_not_acted_on_yet() -> None:
+    scene = Scene(metrics={"prometheusUrl": "http://prometheus", "intervalSeconds": 3600})
+    scene.run_until_running()
+    stateful_set = scene.cluster.objects["StatefulSet", "clicks-driver"]
+    stateful_set["metadata"]["generation"] = 2
+    stateful_set["status"] = {"observedGeneration": 1, "updateRevision": "old"}
+    scene.cluster.objects["Pod", POD]["metadata"]["labels"]["controller-revision-hash"] = "old"
+    scene.finish_batches()
+    done = scene.run_pass()
+    assert done.interval_s == 5.0, "it is looked at again at once"
+    assert scene.cluster.deleted == []
+    stateful_set["status"] = {"observedGeneration": 2, "updateRevision": "new"}
+    assert conditions(scene.run_pass())["Running"] == ("False", "Replacing")
+    assert scene.cluster.deleted == [POD]
+
+
 def test_a_driver_on_a_lost_node_is_left_alone_and_the_command_is_named() -> None:
     scene = Scene()
     scene.run_pass()
