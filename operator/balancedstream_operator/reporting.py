@@ -21,6 +21,7 @@ from balancedstream_operator.planner import (
     describe_load,
     judge_balance,
 )
+from balancedstream_operator.readiness import judge_readiness
 from balancedstream_operator.records import Control, PlanFound
 from balancedstream_operator.resource import Stream
 from balancedstream_operator.spec import StreamSpec, clamp_fixed, policy_of
@@ -62,13 +63,22 @@ def report(outcome: PassOutcome, draft: StatusDraft) -> None:
         outcome: of the pass.
         draft: of the stream's status; its events are appended in the order of the pass.
     """
+    _report_pass(outcome, draft)
+    running = draft.condition("Running")
+    found = judge_readiness(outcome.invalid, outcome.refusal, outcome.driver, running)
+    draft.set_condition("Ready", found.ready, found.reason, found.message)
+    for kind, holds in (("Reconciling", found.reconciling), ("Stalled", found.stalled)):
+        draft.set_condition(kind, holds, found.reason, found.message)
+
+
+def _report_pass(outcome: PassOutcome, draft: StatusDraft) -> None:
     draft.set_condition("PassFailed", False, "Completed", "the last pass came to its end")
     spec = outcome.spec
     if spec is None:
         draft.fields |= {"phase": "Invalid", "reason": outcome.invalid}
-        draft.set_condition("Ready", False, "InvalidSpec", outcome.invalid)
+        draft.set_condition("Accepted", False, "InvalidSpec", outcome.invalid)
         return
-    draft.set_condition("Ready", True, "Accepted", "the spec is accepted")
+    draft.set_condition("Accepted", True, "Accepted", "the spec is accepted")
     policy = policy_of(spec)
     draft.fields |= {
         "partitions": outcome.partitions,
@@ -84,7 +94,7 @@ def report(outcome: PassOutcome, draft: StatusDraft) -> None:
     if outcome.answer is not None and outcome.control is not None:
         _report_answer(outcome.answer, outcome.control, draft)
     if outcome.missing is not None:
-        _report_missing(outcome.missing, draft)
+        _report_missing(outcome.missing, outcome.driver, draft)
     if outcome.decided is not None:
         _report_decided(outcome.stream, spec, policy, outcome.decided, draft)
 
@@ -163,7 +173,12 @@ def _report_answer(found: AnswerFound, control: Control, draft: StatusDraft) -> 
             draft.events.append(StreamEvent("PlanRefused", found.answer.refused, warning=True))
 
 
-def _report_missing(missing: MissingMeasurements, draft: StatusDraft) -> None:
+def _report_missing(missing: MissingMeasurements, driver: DriverState, draft: StatusDraft) -> None:
+    running = draft.condition("Running")
+    if running["status"] != "True" and running["reason"] != "NoProgress":
+        # What was said of the driver while it did not run is over.
+        message = f"{driver.message}; whether its batches end is not known without metrics"
+        draft.set_condition("Running", None, "NotMeasured", message)
     draft.set_condition("MetricsAvailable", False, "Missing", missing.reason)
     if missing.holds:
         _report_fallback("MetricsMissing", missing.reason, draft)
@@ -223,7 +238,7 @@ def _report_progress(measurement: Measurement, draft: StatusDraft) -> None:
 
 def _report_costs(measurement: Measurement, draft: StatusDraft) -> None:
     """Whether cost-aware shuffles trust what they have learned."""
-    distrusted = draft.condition("CostsTrusted") == "False"
+    distrusted = draft.condition("CostsTrusted")["status"] == "False"
     trust = judge_costs(measurement.shuffles, distrusted=distrusted)
     draft.set_condition("CostsTrusted", trust.holds, trust.reason, trust.message)
 

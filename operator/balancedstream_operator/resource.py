@@ -30,7 +30,10 @@ MAX_KEY = 256
 """Characters of a key that the status shows."""
 
 CONDITIONS = (
+    "Accepted",
     "Ready",
+    "Reconciling",
+    "Stalled",
     "Running",
     "MetricsAvailable",
     "Balanced",

@@ -10,7 +10,7 @@ from typing import Any
 from balancedstream_operator.resource import CONDITIONS, MAX_DECISIONS, MAX_MESSAGE
 
 _WARN_WHEN = {
-    "Ready": "False",
+    "Accepted": "False",
     "Running": "False",
     "MetricsAvailable": "False",
     "ScalingLimited": "True",
@@ -24,7 +24,7 @@ _WARN_WHEN = {
 
 
 _UNREMARKABLE = {
-    "Ready": "True",
+    "Accepted": "True",
     "Running": "False",
     "MetricsAvailable": "True",
     "Balanced": "True",
@@ -38,6 +38,9 @@ _UNREMARKABLE = {
     "PassFailed": "False",
 }
 """The state that a condition can start in without an event."""
+
+_SILENT = {"Ready", "Reconciling", "Stalled"}
+"""Conditions that sum up others, which have events of their own."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,7 +84,7 @@ class StatusDraft:
         state = "Unknown" if holds is None else str(holds)
         old = self._conditions.get(kind, {})
         changed = old.get("status") != state
-        if changed or old.get("reason") != reason:
+        if kind not in _SILENT and (changed or old.get("reason") != reason):
             warning = _WARN_WHEN.get(kind) == state
             became_known = old.get("status") == "Unknown" and not warning
             quiet = (not old or became_known) and _UNREMARKABLE[kind] == state
@@ -96,9 +99,9 @@ class StatusDraft:
             "observedGeneration": self.generation,
         }
 
-    def condition(self, kind: str) -> str:
-        """The state of a condition; Unknown until it is set."""
-        return str(self._conditions.get(kind, {}).get("status", "Unknown"))
+    def condition(self, kind: str) -> Mapping[str, str]:
+        """A condition; Unknown until it is set."""
+        return self._conditions.get(kind, {"status": "Unknown", "reason": "", "message": ""})
 
     def add_decision(self, kind: str, epoch: int, reason: str) -> None:
         """Adds a decision, newest first; only the newest MAX_DECISIONS stay."""

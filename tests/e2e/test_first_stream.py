@@ -51,8 +51,9 @@ def test_the_readmes_stream_runs_and_does_not_notice_what_becomes_of_the_operato
         "metrics": {"intervalSeconds": 2},
     }
     stream.apply(manifest)
-    stream.wait_for_condition("Ready", timeout_s=30)
-    stream.wait_for_condition("Running", timeout_s=240)
+    stream.wait_for_condition("Accepted", timeout_s=30)
+    stream.wait_for_condition("Ready", timeout_s=240)
+    stream.wait_for_condition("Running")
     stream.wait_for_batches(3, query="clicks")
     rows_come_out(stream.checkpoint / "output")
     scrape_agrees(prometheus, stream)

@@ -74,7 +74,9 @@ def test_a_change_of_the_reason_alone_is_an_event_too() -> None:
 @pytest.mark.parametrize(
     ("kind", "holds"),
     [
-        ("Ready", False),
+        ("Accepted", False),
+        ("PlanRefused", True),
+        ("PassFailed", True),
         ("Running", False),
         ("MetricsAvailable", False),
         ("ScalingLimited", True),
@@ -87,6 +89,13 @@ def test_what_needs_attention_is_a_warning(kind: str, holds: bool) -> None:
     made = draft(after(kind, not holds, "Before"))
     made.set_condition(kind, holds, "After", "look")
     assert events(made) == [("After", True)]
+
+
+@pytest.mark.parametrize("kind", ["Ready", "Reconciling", "Stalled"])
+def test_what_sums_up_other_conditions_makes_no_event_of_its_own(kind: str) -> None:
+    made = draft(after(kind, False, "Before"))
+    made.set_condition(kind, True, "After", "look")
+    assert events(made) == []
 
 
 def test_conditions_come_in_one_order() -> None:
@@ -120,7 +129,7 @@ def test_fields_that_are_not_set_stay_and_long_texts_are_cut() -> None:
     made = draft({"planEpoch": 7, "phase": "Starting"})
     made.fields["phase"] = "Running"
     made.add_decision("scale", 7, "x" * 5_000)
-    made.set_condition("Ready", False, "InvalidSpec", "y" * 5_000)
+    made.set_condition("Accepted", False, "InvalidSpec", "y" * 5_000)
     status = made.build()
     assert (status["planEpoch"], status["phase"]) == (7, "Running")
     assert len(status["decisions"][0]["reason"]) == MAX_MESSAGE

@@ -16,7 +16,7 @@ def test_a_new_stream_gets_its_children_and_waits_for_its_driver() -> None:
     done = scene.run_pass()
     assert "StatefulSet/clicks-driver" in scene.cluster.applied
     assert done.status["phase"] == "Pending"
-    assert conditions(done)["Ready"] == ("True", "Accepted")
+    assert conditions(done)["Accepted"] == ("True", "Accepted")
     assert conditions(done)["Running"][0] == "False"
     assert done.status["partitions"] == 48
     assert done.interval_s < 15.0, "what is on its way is looked at more often"

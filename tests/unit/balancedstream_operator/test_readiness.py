@@ -1,0 +1,121 @@
+"""What kubectl, Helm, Flux and Argo CD believe of a stream."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from supervised import POD, Scene, conditions
+
+from balancedstream.core.observations import BatchSample
+from balancedstream_operator.measurements import Measurement
+from balancedstream_operator.supervising import Pass
+
+READY = ("True", "False", "False")
+ON_ITS_WAY = ("False", "True", "False")
+STUCK = ("False", "False", "True")
+AT_REST = ("False", "False", "False")
+
+
+def summary(done: Pass) -> tuple[str, ...]:
+    """Ready, Reconciling and Stalled."""
+    found = conditions(done)
+    return tuple(found[kind][0] for kind in ("Ready", "Reconciling", "Stalled"))
+
+
+def set_container(scene: Scene, **state: Any) -> None:
+    scene.cluster.objects["Pod", POD]["status"] = {
+        "containerStatuses": [{"name": "driver", **state}]
+    }
+
+
+def test_a_stream_is_ready_when_its_batches_end_and_not_before() -> None:
+    scene = Scene()
+    assert summary(scene.run_pass()) == ON_ITS_WAY
+    scene.start_driver()
+    done = scene.run_pass()
+    assert summary(done) == ON_ITS_WAY
+    assert conditions(done)["Running"] == ("Unknown", "NotMeasured")
+    scene.finish_batches()
+    done = scene.run_pass()
+    assert summary(done) == READY
+    assert done.status["observedGeneration"] == 1
+
+
+@pytest.mark.parametrize(
+    "state",
+    [
+        {"state": {"waiting": {"reason": "ImagePullBackOff"}}},
+        {
+            "state": {"waiting": {"reason": "CrashLoopBackOff"}},
+            "lastState": {"terminated": {"exitCode": 1}},
+        },
+    ],
+)
+def test_a_driver_that_cannot_run_stalls_the_stream(state: dict[str, Any]) -> None:
+    scene = Scene()
+    scene.run_until_running()
+    set_container(scene, **state)
+    assert summary(scene.run_pass()) == STUCK
+
+
+def test_a_wrong_spec_and_a_refused_object_stall_the_stream() -> None:
+    scene = Scene()
+    scene.run_until_running()
+    scene.resource["spec"]["balancing"] = {"mode": "Sometimes"}
+    assert summary(scene.run_pass()) == STUCK
+    scene.resource["spec"]["balancing"] = {}
+    scene.cluster.refuses = "StatefulSet"
+    scene.now_s += 600.0
+    assert summary(scene.run_pass()) == STUCK
+    scene.cluster.refuses = ""
+    scene.finish_batches()
+    assert summary(scene.run_pass()) == READY
+
+
+def test_a_query_that_hangs_stalls_the_stream_and_one_without_input_does_not() -> None:
+    scene = Scene()
+    scene.run_until_running()
+    for backlog, expected in ((70.0, STUCK), (0.0, READY)):
+        batch = BatchSample("q", 9, scene.now_s - 700.0, 5.0, 400, 10.0, backlog)
+        scene.measured = Measurement(scene.now_s, 1, {"1": 1, "2": 1}, batches=(batch,))
+        assert summary(scene.run_pass()) == expected
+
+
+def test_a_stream_stays_ready_while_prometheus_is_away() -> None:
+    scene = Scene()
+    scene.run_until_running()
+    scene.measured = "Prometheus cannot be queried"
+    for _ in range(4):
+        assert summary(scene.run_pass()) == READY
+
+
+def test_a_stream_whose_driver_was_replaced_is_ready_when_batches_end_again() -> None:
+    scene = Scene()
+    scene.run_until_running()
+    del scene.cluster.objects["Pod", POD]
+    assert summary(scene.run_pass()) == ON_ITS_WAY
+    scene.start_driver()
+    scene.measured = "the newest scrape is old"
+    done = scene.run_pass()
+    assert summary(done) == ON_ITS_WAY
+    assert conditions(done)["Running"][0] == "Unknown"
+
+
+def test_a_stream_is_not_ready_before_its_stateful_set_was_acted_on() -> None:
+    scene = Scene()
+    scene.run_until_running()
+    stateful_set = scene.cluster.objects["StatefulSet", "clicks-driver"]
+    stateful_set["metadata"]["generation"] = 2
+    stateful_set["status"] = {"observedGeneration": 1}
+    scene.finish_batches()
+    assert summary(scene.run_pass()) == ON_ITS_WAY
+
+
+def test_a_suspended_stream_is_at_rest() -> None:
+    scene = Scene(suspend=True)
+    scene.run_pass()
+    done = scene.run_pass()
+    assert summary(done) == AT_REST
+    assert conditions(done)["Ready"] == ("False", "Suspended")
+    assert done.interval_s == 60.0

@@ -1,0 +1,163 @@
+"""What the status and the events say over several passes."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from supervised import POD, Scene, conditions
+
+from balancedstream_operator.measurements import ShuffleSample
+from balancedstream_operator.status import parse_time
+
+
+def test_conditions_that_start_as_they_should_be_make_no_event() -> None:
+    scene = Scene()
+    scene.placement = {0: "1", 1: "2", 2: "1", 3: "2"}
+    scene.run_pass()
+    scene.start_driver()
+    scene.finish_batches(dict.fromkeys(range(4), 1.0))
+    assert {e.reason for e in scene.run_pass().events} == {"BatchesProgress"}
+
+
+def test_a_script_that_crashes_at_its_start_makes_an_event() -> None:
+    scene = Scene()
+    scene.run_pass()
+    scene.start_driver()
+    scene.run_pass()
+    scene.cluster.objects["Pod", POD]["status"] = {
+        "containerStatuses": [
+            {"name": "driver", "state": {"terminated": {"exitCode": 1, "message": "no such file"}}}
+        ]
+    }
+    (event,) = scene.run_pass().events
+    assert event.warning
+    assert "no such file" in event.message
+
+
+def test_advice_is_written_once_and_nothing_is_done() -> None:
+    scene = Scene(balancing={"mode": "Advise"}, scaling={"mode": "Advise"})
+    done = scene.run_until_running()
+    assert scene.cluster.plan() is None
+    assert [d["kind"] for d in done.status["decisions"]] == ["advise"]
+    assert "would move" in done.status["decisions"][0]["reason"]
+    assert done.status["mode"] == "Advise"
+    scene.finish_batches()
+    done = scene.run_pass()
+    assert len(done.status["decisions"]) == 1
+
+
+def test_a_fixed_number_out_of_bounds_is_limited_and_reported() -> None:
+    scene = Scene(executors={"min": 2, "max": 4, "fixed": 9})
+    done = scene.run_until_running()
+    plan = scene.cluster.plan()
+    assert plan is not None
+    assert len(plan.executors) == 4
+    assert done.status["desiredExecutors"] == 4
+    assert conditions(done)["ScalingLimited"] == ("True", "OutOfBounds")
+    assert done.status["mode"] == "Auto/Fixed 4"
+    assert parse_time(done.status["lastScaleTime"]) == scene.now_s
+
+
+def test_executors_that_are_missing_for_a_minute_are_reported() -> None:
+    scene = Scene()
+    scene.executors = {"1": 1}
+    assert conditions(scene.run_until_running())["ScalingLimited"][0] == "False", "just started"
+    for _ in range(5):
+        done = scene.run_pass()
+    assert conditions(done)["ScalingLimited"] == ("True", "ExecutorsPending")
+    scene.executors = {"1": 1, "2": 1}
+    scene.finish_batches()
+    assert conditions(scene.run_pass())["ScalingLimited"][0] == "False"
+
+
+@pytest.mark.parametrize(
+    ("container", "reason", "says"),
+    [
+        (
+            {"state": {"waiting": {"reason": "ImagePullBackOff", "message": "no such image"}}},
+            "ImageUnavailable",
+            "correct spec.image",
+        ),
+        (
+            {
+                "state": {"waiting": {"reason": "CrashLoopBackOff"}},
+                "lastState": {"terminated": {"exitCode": 1, "message": "NameError: x"}},
+            },
+            "ApplicationFailed",
+            "NameError: x",
+        ),
+    ],
+)
+def test_a_driver_that_cannot_run_says_why(
+    container: dict[str, Any], reason: str, says: str
+) -> None:
+    scene = Scene()
+    scene.run_pass()
+    scene.start_driver()
+    scene.cluster.objects["Pod", POD]["status"] = {
+        "containerStatuses": [{"name": "driver", **container}]
+    }
+    done = scene.run_pass()
+    assert done.status["phase"] == "Failing"
+    assert conditions(done)["Running"] == ("False", reason)
+    assert says in done.status["reason"]
+    assert conditions(done)["Accepted"][0] == "True", "the spec is fine"
+
+
+def test_a_wrong_spec_is_reported_until_it_is_corrected() -> None:
+    scene = Scene(balancing={"mode": "Sometimes"})
+    done = scene.run_pass()
+    assert (done.status["phase"], conditions(done)["Accepted"]) == (
+        "Invalid",
+        ("False", "InvalidSpec"),
+    )
+    assert scene.cluster.applied == []
+    scene.resource["spec"]["balancing"] = {"mode": "Auto"}
+    done = scene.run_pass()
+    assert conditions(done)["Accepted"] == ("True", "Accepted")
+    assert scene.cluster.applied
+
+
+def test_measured_conditions_are_unknown_while_the_driver_does_not_run() -> None:
+    scene = Scene()
+    scene.run_until_running()
+    del scene.cluster.objects["Pod", POD]
+    done = scene.run_pass()
+    assert conditions(done)["Balanced"][0] == "Unknown"
+    assert "imbalance" not in done.status or done.status["imbalance"] is None
+
+
+def test_a_shuffle_whose_estimates_are_off_for_long_is_reported_until_they_are_trusted() -> None:
+    scene = Scene()
+    assert conditions(scene.run_until_running())["CostsTrusted"] == ("Unknown", "NoShuffle")
+    events = []
+    for batches, trusted, expected in (
+        (0, False, ("Unknown", "Learning")),
+        (0, True, ("True", "EstimatesHold")),
+        (9, False, ("Unknown", "Learning")),
+        (10, False, ("False", "EstimatesOff")),
+        (11, False, ("False", "EstimatesOff")),
+        (0, True, ("True", "EstimatesHold")),
+    ):
+        scene.finish_batches()
+        scene.shuffle(ShuffleSample("label-by-kind", trusted, batches, 0.62, 0.58))
+        done = scene.run_pass()
+        assert conditions(done)["CostsTrusted"] == expected
+        events += [e for e in done.events if e.message.startswith("CostsTrusted")]
+    assert [(e.reason, e.warning) for e in events] == [
+        ("EstimatesOff", True),
+        ("EstimatesHold", False),
+    ]
+    assert "label-by-kind" in events[0].message
+    del scene.cluster.objects["Pod", POD]
+    assert conditions(scene.run_pass())["CostsTrusted"][0] == "Unknown"
+
+
+def test_a_suspended_stream_says_so() -> None:
+    scene = Scene(suspend=True)
+    scene.run_pass()
+    done = scene.run_pass()
+    assert done.status["phase"] == "Suspended"
+    assert conditions(done)["Suspended"][0] == "True"
+    assert done.status["executors"] == 0
