@@ -26,6 +26,7 @@ class DriverState:
         outdated: whether its pod belongs to an older spec and must be replaced.
         running: whether its container runs.
         uid: of its pod; empty if there is none.
+        ips: addresses of its pod.
         settled: whether its StatefulSet has been acted on; until then `outdated` is not known.
     """
 
@@ -36,6 +37,7 @@ class DriverState:
     running: bool = False
     uid: str = ""
     settled: bool = True
+    ips: tuple[str, ...] = ()
 
 
 def describe_driver(
@@ -77,7 +79,8 @@ def describe_driver(
     uid = metadata.get("uid", "")
     if "running" in state and state["running"] is not None:
         message = f"pod {name} is running"
-        return DriverState("Starting", "DriverRunning", message, outdated, True, uid, settled)
+        ips = tuple(entry["ip"] for entry in status.get("podIPs") or [])
+        return DriverState("Starting", "DriverRunning", message, outdated, True, uid, settled, ips)
     phase, reason, message = _describe_waiting(name, status, container, state)
     return DriverState(phase, reason, message, outdated, uid=uid, settled=settled)
 

@@ -19,10 +19,12 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import lru_cache
+from pathlib import Path
 from typing import Any, cast
 
 import kopf
 
+from balancedstream_operator.endpoints import Defaults
 from balancedstream_operator.errors import ClusterError, StreamGoneError
 from balancedstream_operator.kube import KubernetesCluster, connect
 from balancedstream_operator.leases import Lease, hold
@@ -69,15 +71,17 @@ class Operator:
     """Runs one task for each BalancedStream, once it is active.
 
     Args:
-        default_url: Prometheus for streams that name none; empty for none.
+        defaults: Prometheus for streams that name none, and what streams may name.
         metrics: records every pass.
         active: whether to act from the start; otherwise from `activate` on.
     """
 
-    def __init__(self, default_url: str, metrics: OperatorMetrics, *, active: bool = True) -> None:
+    def __init__(
+        self, defaults: Defaults, metrics: OperatorMetrics, *, active: bool = True
+    ) -> None:
         self._cluster = KubernetesCluster()
         self._open_source = lru_cache(maxsize=64)(Prometheus)
-        self._default_url = default_url
+        self._defaults = defaults
         self._metrics = metrics
         self._threads = ThreadPoolExecutor(THREADS, thread_name_prefix="pass")
         self._watched: dict[str, _Watched] = {}
@@ -136,7 +140,7 @@ class Operator:
             stream,
             self._cluster,
             self._open_source,
-            self._default_url,
+            self._defaults,
             # A copy, because passes run in other threads.
             lambda: [known.resource for known in [*self._watched.values()]],
         )
@@ -214,12 +218,12 @@ def _post(
 
 
 def build_registry(
-    default_url: str, *, all_namespaces: bool, lease_name: str = ""
+    defaults: Defaults, *, all_namespaces: bool, lease_name: str = ""
 ) -> kopf.OperatorRegistry:
     """The handlers; they pass kopf's events to an Operator.
 
     Args:
-        default_url: Prometheus for streams that name none; empty for none.
+        defaults: Prometheus for streams that name none, and what streams may name.
         all_namespaces: whether to watch the whole cluster.
         lease_name: of the Lease in the pod's namespace that the operator must hold to act; empty
             acts without one.
@@ -245,7 +249,7 @@ def build_registry(
         settings.networking.request_timeout = 30
         metrics = OperatorMetrics()
         metrics.start(METRICS_PORT)
-        operator = Operator(default_url, metrics, active=not lease_name)
+        operator = Operator(defaults, metrics, active=not lease_name)
         operator_of.append(operator)
         if lease_name:
             namespace = os.environ.get("POD_NAMESPACE", "default")
@@ -282,6 +286,20 @@ def build_registry(
     return registry
 
 
+def read_defaults(arguments: argparse.Namespace) -> Defaults:
+    """What the command line says of Prometheus; credentials are read once, at the start."""
+    labels = [text.partition("=")[::2] for text in arguments.prometheus_label]
+    folder = arguments.prometheus_credentials
+    # In a mounted Secret, each key is a link to a file.
+    files = [path for path in Path(folder).iterdir() if path.is_file()] if folder else []
+    return Defaults(
+        arguments.prometheus_url,
+        tuple(labels),
+        tuple(arguments.allow_prometheus_url),
+        tuple(sorted((path.name, path.read_text("utf-8")) for path in files)),
+    )
+
+
 def main(argv: Sequence[str] | None = None) -> None:
     """Runs the operator until SIGTERM or SIGINT."""
     parser = argparse.ArgumentParser(
@@ -300,6 +318,25 @@ def main(argv: Sequence[str] | None = None) -> None:
         help="Prometheus for streams that name none",
     )
     parser.add_argument(
+        "--prometheus-label",
+        action="append",
+        default=[],
+        metavar="NAME=VALUE",
+        help="label that all series must have, such as that of the cluster; repeatable",
+    )
+    parser.add_argument(
+        "--prometheus-credentials",
+        metavar="FOLDER",
+        help="a mounted Secret to authenticate to that Prometheus with",
+    )
+    parser.add_argument(
+        "--allow-prometheus-url",
+        action="append",
+        default=[],
+        metavar="URL",
+        help="URL that streams may name, with all below it; * allows any; repeatable",
+    )
+    parser.add_argument(
         "--lease",
         default="",
         metavar="NAME",
@@ -313,7 +350,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     logging.getLogger("kopf.objects").setLevel(logging.WARNING)
     kopf.run(
         registry=build_registry(
-            arguments.prometheus_url,
+            read_defaults(arguments),
             all_namespaces=arguments.all_namespaces,
             lease_name=arguments.lease,
         ),

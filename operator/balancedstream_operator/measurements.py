@@ -10,7 +10,7 @@ start of its Python workers.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
 from math import isfinite
@@ -31,6 +31,7 @@ from balancedstream_operator.hidden import sample_hidden
 from balancedstream_operator.scrapes import (
     Interval,
     Series,
+    Target,
     find_intervals,
     find_scrapes,
     group_by_name,
@@ -155,7 +156,12 @@ class Measurement:
 
 
 def measure(
-    query_series: Iterable[Series], partition_series: Iterable[Series], now_s: float
+    query_series: Iterable[Series],
+    partition_series: Iterable[Series],
+    now_s: float,
+    *,
+    owns: Callable[[Target], bool] = lambda _: True,
+    stale_after_s: float | None = None,
 ) -> Measurement:
     """Reads a measurement from the series of one stream.
 
@@ -163,6 +169,8 @@ def measure(
         query_series: of `QUERY_METRICS`, any order.
         partition_series: of `PARTITION_METRICS`, any order.
         now_s: the current time, by the clock of the samples.
+        owns: whether a target can be the stream's driver.
+        stale_after_s: age from which the newest scrape is too old; None follows the scrapes.
 
     Raises:
         MissingMeasurementsError: Prometheus has no samples, or no recent ones.
@@ -178,7 +186,15 @@ def measure(
             "Prometheus scrapes it"
         )
         raise MissingMeasurementsError(message)
-    found = {target: group_by_name(series) for target, series in targets.items()}
+    found = {target: group_by_name(series) for target, series in targets.items() if owns(target)}
+    if not found:
+        message = (
+            "Prometheus has metrics of this stream from other pods than its driver only. If that "
+            "has just started, the next scrape helps; otherwise check which pods claim to be it, "
+            "and set spec.metrics.labels where several clusters share one Prometheus. The first "
+            f"has {_describe(min(targets, key=sorted))}"
+        )
+        raise MissingMeasurementsError(message)
     scrapes = {target: find_scrapes(mine) for target, mine in found.items()}
     # Of equally recent targets, the one with the fewest gaps.
     target = max(found, key=lambda t: (scrapes[t][-1:], len(scrapes[t]), sorted(t)))
@@ -187,7 +203,7 @@ def measure(
         message = "every scrape of this stream in Prometheus misses some of its executors"
         raise MissingMeasurementsError(message)
     scraped_s = scrapes[target][-1]
-    _check_fresh(scrapes[target], now_s)
+    _check_fresh(scrapes[target], now_s, stale_after_s)
     current = group_by_name(
         Series(s.labels, ((time_s, value),))
         for series in mine.values()
@@ -246,9 +262,16 @@ def _newest_by(label: str, all_series: Sequence[Series], kind: type[_Number]) ->
     return {s.labels[label]: kind(s.samples[-1][1]) for s in all_series}
 
 
-def _check_fresh(scrapes: Sequence[float], now_s: float) -> None:
+def _describe(target: Target) -> str:
+    """The labels that tell where a target is."""
+    shown = [f"{name}={value}" for name, value in sorted(target) if name != "stream"]
+    return ", ".join(shown)[:300] or "no labels"
+
+
+def _check_fresh(scrapes: Sequence[float], now_s: float, stale_after_s: float | None) -> None:
     gaps = [after - before for before, after in pairwise(scrapes)]
     limit_s = max(MIN_STALE_S, STALE_SCRAPES * median(gaps)) if gaps else 60.0
+    limit_s = limit_s if stale_after_s is None else stale_after_s
     age_s = now_s - scrapes[-1]
     if age_s > limit_s:
         message = (

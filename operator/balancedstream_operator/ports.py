@@ -8,6 +8,7 @@ from __future__ import annotations
 from typing import Any, Protocol
 
 from balancedstream.core.policy import Policy
+from balancedstream_operator.endpoints import Subject
 from balancedstream_operator.measurements import Measurement
 from balancedstream_operator.resource import Manifest, Stream
 
@@ -40,8 +41,8 @@ class Cluster(Protocol):
 class Source(Protocol):
     """Where measurements come from; `prometheus.Prometheus` is the real one."""
 
-    def observe(self, stream: str, policy: Policy, now_s: float) -> Measurement:
-        """Returns what the driver of `stream` (`namespace/name`) measured recently.
+    def observe(self, subject: Subject, policy: Policy, now_s: float) -> Measurement:
+        """Returns what a stream's driver measured recently.
 
         Raises:
             MissingMeasurementsError: there is nothing to decide on.

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 
 from prometheus_api_client import PrometheusApiClientException, PrometheusConnect
 from requests.exceptions import RequestException
+from urllib3.exceptions import HTTPError
 from urllib3.util.retry import Retry
 
 from balancedstream.core.policy import Policy
+from balancedstream_operator.endpoints import Endpoint, Subject, hide_userinfo
 from balancedstream_operator.measurements import (
     PARTITION_METRICS,
     QUERY_METRICS,
@@ -17,33 +20,40 @@ from balancedstream_operator.measurements import (
     measure,
 )
 from balancedstream_operator.scrapes import PREFIX, Series
-
-TIMEOUT_S = 10
-"""The client has no default, and a Prometheus that hangs would block a thread forever."""
+from balancedstream_operator.sessions import (
+    DEADLINE_S,
+    AnswerError,
+    BoundedAdapter,
+    BoundedSession,
+    Credentials,
+)
 
 LOOK_BACK = 1.1
 """A little more than the window, so that the sample before it is there, too."""
 
 
 class Prometheus:
-    """One Prometheus server.
+    """One Prometheus server, or what speaks its language.
 
     Args:
-        url: of its HTTP API.
+        endpoint: where it is, and how to authenticate.
     """
 
-    def __init__(self, url: str) -> None:
-        # The next pass is the retry: passes count failures, and retries here would hide them.
+    def __init__(self, endpoint: Endpoint) -> None:
+        self._shown = hide_userinfo(endpoint.url)
+        url = endpoint.url.rstrip("/")
+        session = BoundedSession(Credentials.read(dict(endpoint.credentials)))
         self._connection = PrometheusConnect(
-            url, timeout=TIMEOUT_S, retry=Retry(total=0), method="POST"
+            url, timeout=DEADLINE_S, method="POST", session=session
         )
-        self._url = url
+        # The next pass is the retry: passes count failures, and retries here would hide them.
+        session.mount(url, BoundedAdapter(max_retries=Retry(total=0)))
 
-    def observe(self, stream: str, policy: Policy, now_s: float) -> Measurement:
+    def observe(self, subject: Subject, policy: Policy, now_s: float) -> Measurement:
         """Returns what the stream's driver measured recently.
 
         Args:
-            stream: `namespace/name`, the value of the label `stream`.
+            subject: the stream and its driver.
             policy: its windows say how far to look back.
             now_s: time of the query, seconds since the Unix epoch.
 
@@ -51,19 +61,27 @@ class Prometheus:
             MissingMeasurementsError: Prometheus cannot be queried, or has no fresh metrics.
         """
         scaling = policy.scaling
-        far_s = LOOK_BACK * max(scaling.window_s, scaling.scale_in_delay_s)
-        near_s = LOOK_BACK * policy.window.window_s
+        late_s = subject.stale_after_s or 0.0
+        far_s = late_s + LOOK_BACK * max(scaling.window_s, scaling.scale_in_delay_s)
+        near_s = late_s + LOOK_BACK * policy.window.window_s
         return measure(
-            self._fetch(QUERY_METRICS, stream, far_s, now_s),
-            self._fetch(PARTITION_METRICS, stream, near_s, now_s),
+            self._fetch(QUERY_METRICS, subject, far_s, now_s),
+            self._fetch(PARTITION_METRICS, subject, near_s, now_s),
             now_s,
+            owns=subject.owns,
+            stale_after_s=subject.stale_after_s,
         )
 
     def _fetch(
-        self, metrics: Sequence[str], stream: str, look_back_s: float, now_s: float
+        self, metrics: Sequence[str], subject: Subject, look_back_s: float, now_s: float
     ) -> list[Series]:
         names = "|".join(PREFIX + metric for metric in metrics)
-        selector = f'{{__name__=~"{names}",stream="{stream}"}}[{int(look_back_s) + 1}s]'
+        # Strings of PromQL are quoted as those of JSON are.
+        matchers = [
+            f"{name}={json.dumps(value, ensure_ascii=False)}"
+            for name, value in (("stream", subject.stream), *subject.labels)
+        ]
+        selector = f'{{__name__=~"{names}",{",".join(matchers)}}}[{int(look_back_s) + 1}s]'
         try:
             found = self._connection.custom_query(selector, params={"time": now_s})
             return [
@@ -73,20 +91,24 @@ class Prometheus:
                 )
                 for entry in found
             ]
+        except (OSError, HTTPError, RequestException, PrometheusApiClientException) as error:
+            said = _describe(error)
+            cause = error
         # A proxy may answer with anything: what is not JSON of Prometheus is a ValueError or worse.
-        except (
-            RequestException,
-            PrometheusApiClientException,
-            ValueError,
-            KeyError,
-            TypeError,
-        ) as error:
-            message = f"Prometheus at {self._url} cannot be queried: {_find_root(error)}"
-            raise MissingMeasurementsError(message) from error
+        except (ValueError, KeyError, TypeError) as error:
+            said = "its answer is none of Prometheus"
+            cause = error
+        message = f"Prometheus at {self._shown} cannot be queried: {said}"
+        raise MissingMeasurementsError(message) from cause
 
 
-def _find_root(error: BaseException) -> str:
-    """The innermost cause; the outer ones repeat the whole query."""
+def _describe(error: BaseException) -> str:
+    """What went wrong, without anything that the server or the credentials say."""
+    if isinstance(error, AnswerError):
+        return str(error)
     while error.__context__ is not None:
         error = error.__context__
-    return f"{type(error).__name__}: {error}".partition("\n")[0][:300]
+    said = type(error).__name__
+    if isinstance(error, OSError) and not isinstance(error, RequestException):
+        said += f": {error.strerror or error}"
+    return said.partition("\n")[0][:300]

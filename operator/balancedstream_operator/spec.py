@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Annotated, Any, ClassVar, get_args
@@ -26,6 +27,7 @@ from balancedstream_operator.schema import (
 
 _NAME = r"[a-z0-9]([-a-z0-9.]*[a-z0-9])?"
 _MEMORY = r"[1-9][0-9]*[mg]"
+_LABEL = r"[a-zA-Z_][a-zA-Z0-9_]*"
 _CPU = r"([1-9][0-9]*m|[1-9][0-9]*)"
 
 OWNED_CONF = (
@@ -157,9 +159,43 @@ class Checkpoints:
 class Metrics:
     """Where the operator reads the load from, and how often."""
 
+    RULES: ClassVar[tuple[Schema, ...]] = (
+        rule(
+            f"self.labels.all(name, name.matches('^{_LABEL}$') && name != 'stream')",
+            "labels must have names of Prometheus' labels, and not the name stream",
+        ),
+    )
+
     prometheus_url: Annotated[
         str | None,
         Text("URL of Prometheus; defaults to the operator's own setting.", 1024, "https?://.+"),
+    ] = None
+    secret: Annotated[
+        str | None,
+        Text(
+            "Secret of the stream's namespace to authenticate to Prometheus with: token, or "
+            "username and password; headers, one a line; ca.crt; tls.crt and tls.key. The chart's "
+            "prometheus.streamSecrets lets the operator read it.",
+            pattern=_NAME,
+        ),
+    ] = None
+    labels: Annotated[
+        Mapping[str, str],
+        Texts(
+            "Labels that the series must have, such as the cluster's where several share one "
+            "Prometheus.",
+            max_items=16,
+            max_length=256,
+        ),
+    ] = field(default_factory=dict)
+    stale_after_s: Annotated[
+        float | None,
+        Number(
+            "Age in seconds from which the newest scrape is too old; defaults to three scrape "
+            "intervals. Raise it where samples arrive late.",
+            1,
+            3600,
+        ),
     ] = None
     interval_s: Annotated[float, Number("Seconds between two decisions.", 1, 3600)] = 15.0
     hot_keys: Annotated[
@@ -282,6 +318,10 @@ def read_spec(manifest: object) -> StreamSpec:
     if (spec.checkpoints.claim is None) == (spec.checkpoints.uri is None):
         message = "spec.checkpoints: set exactly one of claim and uri"
         raise InvalidInputError(message)
+    for label in spec.metrics.labels:
+        if not re.fullmatch(_LABEL, label) or label in {"stream", "__name__"}:
+            message = f"spec.metrics.labels: {label!r} is no name of a label to match"
+            raise InvalidInputError(message)
     policy_of(spec)
     return spec
 

@@ -7,6 +7,7 @@ was restarted continues with the next pass. What is kept between passes only sav
 from __future__ import annotations
 
 import logging
+from base64 import b64decode
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -18,6 +19,13 @@ from balancedstream.errors import BalancedStreamError, InvalidInputError
 from balancedstream_operator.applying import Applier
 from balancedstream_operator.children import build_children
 from balancedstream_operator.drivers import DriverState, describe_driver
+from balancedstream_operator.endpoints import (
+    Defaults,
+    Endpoint,
+    Subject,
+    choose_endpoint,
+    merge_labels,
+)
 from balancedstream_operator.errors import ClusterError, StreamGoneError
 from balancedstream_operator.measurements import Measurement, MissingMeasurementsError
 from balancedstream_operator.outcomes import (
@@ -82,8 +90,8 @@ class Supervisor:
     Args:
         stream: which.
         cluster: where.
-        open_source: gives the Prometheus at a URL.
-        default_url: Prometheus for a stream that names none; empty for none.
+        open_source: gives the Prometheus at an endpoint.
+        defaults: Prometheus for a stream that names none, and what streams may name.
         find_streams: gives all BalancedStreams that are known, this one among them.
     """
 
@@ -91,14 +99,14 @@ class Supervisor:
         self,
         stream: Stream,
         cluster: Cluster,
-        open_source: Callable[[str], Source],
-        default_url: str,
+        open_source: Callable[[Endpoint], Source],
+        defaults: Defaults,
         find_streams: Callable[[], Iterable[Mapping[str, Any]]] = tuple,
     ) -> None:
         self._stream = stream
         self._cluster = cluster
         self._open_source = open_source
-        self._default_url = default_url
+        self._defaults = defaults
         self._applier = Applier(stream, cluster, find_streams)
         self._book = PlanBook(stream, cluster)
         self._status: Mapping[str, Any] | None = None
@@ -209,7 +217,7 @@ class Supervisor:
         outcome = replace(outcome, driver=driver, answer=answer, control=control)
         policy = policy_of(spec)
         try:
-            measurement = self._measure(spec, policy, now_s)
+            measurement = self._measure(spec, driver, policy, now_s)
         except MissingMeasurementsError as error:
             self._missing += 1
             holds = self._missing >= policy.scaling.metric_failures
@@ -281,15 +289,35 @@ class Supervisor:
         found = self._cluster.get("v1", "ConfigMap", self._stream.namespace, name)
         return str(((found or {}).get("data") or {}).get(key, ""))
 
-    def _measure(self, spec: StreamSpec, policy: Policy, now_s: float) -> Measurement:
-        url = spec.metrics.prometheus_url or self._default_url
-        if not url:
-            message = (
-                "no Prometheus is configured: set spec.metrics.prometheusUrl, or the chart's "
-                "prometheus.url"
-            )
+    def _measure(
+        self, spec: StreamSpec, driver: DriverState, policy: Policy, now_s: float
+    ) -> Measurement:
+        secret = self._read_secret(spec.metrics.secret) if spec.metrics.secret else {}
+        endpoint = choose_endpoint(spec, self._defaults, secret)
+        stream = self._stream
+        subject = Subject(
+            str(stream),
+            stream.namespace,
+            pod=driver_pod_name(stream),
+            ips=driver.ips,
+            labels=merge_labels(spec, self._defaults),
+            stale_after_s=spec.metrics.stale_after_s,
+        )
+        return self._open_source(endpoint).observe(subject, policy, now_s)
+
+    def _read_secret(self, name: str) -> dict[str, str]:
+        try:
+            found = self._cluster.get("v1", "Secret", self._stream.namespace, name)
+        except ClusterError as error:
+            if not error.refused:
+                raise
+            message = f"{error}; the chart's prometheus.streamSecrets lets the operator read it"
+            raise MissingMeasurementsError(message) from error
+        if found is None:
+            message = f"Secret {name}, which spec.metrics.secret names, does not exist"
             raise MissingMeasurementsError(message)
-        return self._open_source(url).observe(str(self._stream), policy, now_s)
+        data = found.get("data") or {}
+        return {key: b64decode(value).decode(errors="replace") for key, value in data.items()}
 
     def _decide(
         self,

@@ -54,6 +54,9 @@ def test_lint_finds_nothing(helm: str, settings: tuple[str, ...]) -> None:
         ("watch.namespaces={shop,shop}", "namespaces"),
         ("watch.namespace=shop", "namespace"),
         ("prometheus.url=prometheus:9090", "url"),
+        ("prometheus.allowedUrls={prometheus}", "allowedUrls"),
+        ("prometheus.labels.cluster=1", "labels"),
+        ("prometheus.credentialsSecret=Mine", "credentialsSecret"),
         ("crds.install=maybe", "install"),
         ("serviceAccount.create=1", "create"),
         ("resources.limits.memory=plenty", "memory"),
@@ -120,6 +123,27 @@ def test_one_operator_that_is_restricted(helm: str) -> None:
         assert operator[probe]["httpGet"] == {"path": "/healthz", "port": "health"}
     assert only(manifests, "ServiceAccount")["automountServiceAccountToken"] is False
     assert pod["automountServiceAccountToken"] is True
+
+
+def test_how_to_ask_prometheus_reaches_the_operator(helm: str) -> None:
+    manifests = render(
+        helm,
+        "prometheus.labels.cluster=eu",
+        "prometheus.allowedUrls={*,http://thanos}",
+        "prometheus.credentialsSecret=account",
+    )
+    operator = container(manifests)
+    folder = "/etc/prometheus-credentials"
+    assert {
+        "--prometheus-label=cluster=eu",
+        "--allow-prometheus-url=*",
+        "--allow-prometheus-url=http://thanos",
+        f"--prometheus-credentials={folder}",
+    } <= {*operator["args"]}
+    (mount,) = [m for m in operator["volumeMounts"] if m["mountPath"] == folder]
+    assert mount["readOnly"]
+    volumes = only(manifests, "Deployment")["spec"]["template"]["spec"]["volumes"]
+    assert {"name": mount["name"], "secret": {"secretName": "account"}} in volumes
 
 
 def test_two_operators_are_replaced_one_after_the_other(helm: str) -> None:

@@ -94,6 +94,12 @@ def test_no_rule_has_a_wildcard_or_reaches_secrets(helm: str) -> None:
             assert verb not in {"escalate", "bind", "impersonate"}
 
 
+def test_secrets_of_streams_can_be_read_only_if_that_is_asked_for(helm: str) -> None:
+    manifests = render(helm, "prometheus.streamSecrets=true", "watch.namespaces={shop}")
+    role = next(m for m in of_kind(manifests, "Role") if m["metadata"]["name"] == FULL_NAME)
+    assert grants(role) == {*PER_NAMESPACE, *all_of("", "secrets", "get")}
+
+
 def test_users_with_the_clusters_own_roles_may_read_and_change_streams(helm: str) -> None:
     roles = {role["metadata"]["name"]: role for role in of_kind(render(helm), "ClusterRole")}
     view, edit = roles[f"{FULL_NAME}-view"], roles[f"{FULL_NAME}-edit"]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import ssl
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -22,6 +23,7 @@ class Request:
         query: the last value of each parameter of the query string.
         content_type: of the body; empty for none.
         body: as text.
+        headers: by their names in lower case.
     """
 
     method: str
@@ -29,6 +31,7 @@ class Request:
     query: dict[str, str]
     content_type: str = ""
     body: str = ""
+    headers: dict[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -50,7 +53,7 @@ Answer = Callable[[Request], Response]
 
 
 @contextmanager
-def serve(answer: Answer) -> Iterator[str]:
+def serve(answer: Answer, tls: ssl.SSLContext | None = None) -> Iterator[str]:
     """Serves until the block ends, and yields the URL; `answer` runs in a thread per request."""
 
     class Handler(BaseHTTPRequestHandler):
@@ -63,7 +66,8 @@ def serve(answer: Answer) -> Iterator[str]:
             size = int(self.headers.get("Content-Length") or 0)
             body = self.rfile.read(size).decode()
             content_type = self.headers.get("Content-Type") or ""
-            response = answer(Request(self.command, parts.path, query, content_type, body))
+            headers = {name.lower(): value for name, value in self.headers.items()}
+            response = answer(Request(self.command, parts.path, query, content_type, body, headers))
             self.send_response(response.status)
             text = isinstance(response.body, str)
             self.send_header("Content-Type", "text/html" if text else "application/json")
@@ -84,10 +88,12 @@ def serve(answer: Answer) -> Iterator[str]:
             """Requests are no news."""
 
     server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    if tls:
+        server.socket = tls.wrap_socket(server.socket, server_side=True)
     thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.05})
     thread.start()
     try:
-        yield f"http://127.0.0.1:{server.server_port}"
+        yield f"http{'s' if tls else ''}://127.0.0.1:{server.server_port}"
     finally:
         server.shutdown()
         thread.join()

@@ -10,6 +10,7 @@ from typing import Any
 from balancedstream.core.observations import BatchSample, StageSample, TaskSample
 from balancedstream.core.plan import Answer, Plan, parse_plan
 from balancedstream.core.policy import Policy
+from balancedstream_operator.endpoints import Defaults, Subject
 from balancedstream_operator.errors import ClusterError
 from balancedstream_operator.measurements import (
     Measurement,
@@ -21,6 +22,7 @@ from balancedstream_operator.supervising import Pass, Supervisor
 
 STREAM = Stream("shop", "clicks", "uid-1")
 POD = "clicks-driver-0"
+DEFAULTS = Defaults("http://prometheus")
 SKEWED = {0: 4.0, 1: 3.0, 2: 0.5, 3: 0.5}
 ALL_ON_1 = dict.fromkeys(range(4), "1")
 
@@ -118,13 +120,13 @@ class Scene:
 
     def make_supervisor(self) -> Supervisor:
         """A supervisor as it is after a restart of the operator."""
-        return Supervisor(STREAM, self.cluster, lambda _: self, "", self.find_streams)
+        return Supervisor(STREAM, self.cluster, lambda _: self, DEFAULTS, self.find_streams)
 
     def find_streams(self) -> list[Manifest]:
         """All BalancedStreams."""
         return [o for (kind, _), o in self.cluster.objects.items() if kind == "BalancedStream"]
 
-    def observe(self, stream: str, policy: Policy, now_s: float) -> Measurement:
+    def observe(self, subject: Subject, policy: Policy, now_s: float) -> Measurement:
         """What was measured, or why nothing was."""
         if isinstance(self.measured, str):
             raise MissingMeasurementsError(self.measured)

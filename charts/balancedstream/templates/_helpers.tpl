@@ -72,6 +72,12 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
 - apiGroups: [""]
   resources: [pods]
   verbs: [get, list, watch, create, delete, deletecollection]
+{{- if .Values.prometheus.streamSecrets }}
+# To authenticate to Prometheus as a stream, with the Secret that it names.
+- apiGroups: [""]
+  resources: [secrets]
+  verbs: [get]
+{{- end }}
 # To report a missing claim.
 - apiGroups: [""]
   resources: [persistentvolumeclaims]

@@ -17,8 +17,9 @@ from kubernetes.config import kube_config
 from loopback import serve
 
 from balancedstream_operator import main as process
+from balancedstream_operator.endpoints import Defaults
 from balancedstream_operator.errors import ClusterError
-from balancedstream_operator.main import Operator, build_registry, main
+from balancedstream_operator.main import Operator, build_registry
 from balancedstream_operator.metrics import OperatorMetrics
 from balancedstream_operator.status import StreamEvent
 
@@ -106,7 +107,7 @@ class DistantOperator:
     """An operator on an event loop in another thread."""
 
     def __init__(self, metrics: OperatorMetrics) -> None:
-        self._operator = Operator("", metrics)
+        self._operator = Operator(Defaults(), metrics)
         self._loop = asyncio.get_running_loop()
 
     def update(self, resource: dict[str, Any]) -> None:
@@ -152,7 +153,7 @@ def test_streams_that_came_before_the_lease_are_looked_after_with_it(
     metrics = OperatorMetrics()
 
     async def go() -> None:
-        operator = Operator("", metrics, active=False)
+        operator = Operator(Defaults(), metrics, active=False)
         operator.update(resource())
         await asyncio.sleep(0.2)
         assert "status" not in server.objects[STREAM]
@@ -303,7 +304,7 @@ def run_kopf(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
         try:
             asyncio.run(
                 kopf.operator(
-                    registry=build_registry("", all_namespaces=False),
+                    registry=build_registry(Defaults(), all_namespaces=False),
                     namespaces=["shop"],
                     standalone=True,
                     stop_flag=stop,
@@ -354,34 +355,3 @@ def test_kopf_passes_streams_on_and_their_events_are_posted(
         for request in server.requests
         if request.method == "PATCH" and request.path == STREAM and "finalizers" in request.body
     ], "with a finalizer, streams could not be deleted without the operator"
-
-
-@pytest.mark.parametrize(
-    ("arguments", "clusterwide", "namespaces"),
-    [
-        (["--all-namespaces"], True, []),
-        (["--namespace", "shop", "--namespace=bank"], False, ["shop", "bank"]),
-    ],
-)
-def test_the_command_line_says_which_namespaces_are_watched(
-    monkeypatch: pytest.MonkeyPatch,
-    arguments: list[str],
-    clusterwide: bool,
-    namespaces: list[str],
-) -> None:
-    given: dict[str, Any] = {}
-    monkeypatch.setattr(kopf, "run", lambda **kwargs: given.update(kwargs))
-    main(arguments)
-    assert given["clusterwide"] is clusterwide
-    assert list(given["namespaces"]) == namespaces
-    assert given["standalone"] is True
-    assert given["liveness_endpoint"] == "http://0.0.0.0:8080/healthz"
-
-
-@pytest.mark.parametrize("arguments", [[], ["--all-namespaces", "--namespace", "shop"]])
-def test_the_namespaces_must_be_given_in_one_way(
-    arguments: list[str], capsys: pytest.CaptureFixture[str]
-) -> None:
-    with pytest.raises(SystemExit):
-        main(arguments)
-    assert "--all-namespaces" in capsys.readouterr().err

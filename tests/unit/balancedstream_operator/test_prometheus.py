@@ -9,6 +9,7 @@ import pytest
 from loopback import Request, Response, serve
 
 from balancedstream.core.policy import Policy, ScalingPolicy, WindowPolicy
+from balancedstream_operator.endpoints import Endpoint, Subject
 from balancedstream_operator.measurements import (
     PARTITION_METRICS,
     QUERY_METRICS,
@@ -18,6 +19,7 @@ from balancedstream_operator.prometheus import Prometheus
 from balancedstream_operator.scrapes import PREFIX
 
 STREAM = "shop/clicks"
+SUBJECT = Subject(STREAM)
 NOW_S = 1_000.0
 
 
@@ -75,7 +77,7 @@ def test_what_was_scraped_becomes_a_measurement() -> None:
         ),
     )
     with serve(scripted.answer) as url:
-        found = Prometheus(url).observe(STREAM, Policy(), NOW_S)
+        found = Prometheus(Endpoint(url)).observe(SUBJECT, Policy(), NOW_S)
     assert (found.scraped_s, found.epoch, found.executors) == (990.0, 7, {"1": 2})
     assert [(t.partition, t.executor, t.busy_s) for t in found.tasks] == [(3, "1", 2.5)]
     assert found.last_batches == {"q": 4}
@@ -88,7 +90,7 @@ def test_two_queries_ask_for_one_stream_and_look_back_as_far_as_the_policy_decid
     )
     scripted = Scripted(series("plan_epoch", (990.0, 1.0)))
     with serve(scripted.answer) as url:
-        Prometheus(url).observe(STREAM, policy, NOW_S)
+        Prometheus(Endpoint(url)).observe(SUBJECT, policy, NOW_S)
     for query, metrics, look_back in (
         (scripted.queries[0], QUERY_METRICS, "661s"),
         (scripted.queries[1], PARTITION_METRICS, "56s"),
@@ -98,12 +100,21 @@ def test_two_queries_ask_for_one_stream_and_look_back_as_far_as_the_policy_decid
         assert float(query["time"]) == NOW_S
 
 
+def test_further_labels_are_matched_whatever_characters_are_in_them() -> None:
+    scripted = Scripted(series("plan_epoch", (990.0, 1.0)))
+    subject = Subject(STREAM, labels=(("cluster", 'a"b\\c'), ("tier", "1é")))
+    with serve(scripted.answer) as url:
+        Prometheus(Endpoint(url)).observe(subject, Policy(), NOW_S)
+    expected = f'stream="{STREAM}",cluster="a\\"b\\\\c",tier="1é"}}'
+    assert all(expected in query["query"] for query in scripted.queries)
+
+
 def test_a_stream_that_prometheus_does_not_know_has_no_measurement() -> None:
     with (
         serve(Scripted().answer) as url,
         pytest.raises(MissingMeasurementsError, match="Prometheus has no metrics of this stream"),
     ):
-        Prometheus(url).observe(STREAM, Policy(), NOW_S)
+        Prometheus(Endpoint(url)).observe(SUBJECT, Policy(), NOW_S)
 
 
 @pytest.mark.parametrize(
@@ -124,7 +135,7 @@ def test_an_answer_of_another_kind_is_a_missing_measurement_that_names_the_serve
 ) -> None:
     with serve(lambda _: response) as url:
         with pytest.raises(MissingMeasurementsError) as raised:
-            Prometheus(url).observe(STREAM, Policy(), NOW_S)
+            Prometheus(Endpoint(url)).observe(SUBJECT, Policy(), NOW_S)
         assert str(raised.value).startswith(f"Prometheus at {url} cannot be queried: ")
         assert "\n" not in str(raised.value)
 
@@ -133,7 +144,7 @@ def test_a_server_that_cannot_be_reached_is_asked_once_and_is_a_missing_measurem
     with serve(Scripted().answer) as url:
         pass
     with pytest.raises(MissingMeasurementsError, match=r"cannot be queried: .*refused"):
-        Prometheus(url).observe(STREAM, Policy(), NOW_S)
+        Prometheus(Endpoint(url)).observe(SUBJECT, Policy(), NOW_S)
 
 
 def test_failures_are_not_retried_so_that_passes_count_them() -> None:
@@ -144,5 +155,5 @@ def test_failures_are_not_retried_so_that_passes_count_them() -> None:
         return Response({}, 503)
 
     with serve(fail) as url, pytest.raises(MissingMeasurementsError):
-        Prometheus(url).observe(STREAM, Policy(), NOW_S)
+        Prometheus(Endpoint(url)).observe(SUBJECT, Policy(), NOW_S)
     assert len(asked) == 1

@@ -1,0 +1,163 @@
+"""Which Prometheus a stream is measured by, and which of its series are the stream's: pure."""
+
+from __future__ import annotations
+
+import ipaddress
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from urllib.parse import unquote, urlsplit
+
+from balancedstream_operator.measurements import MissingMeasurementsError
+from balancedstream_operator.scrapes import Target
+from balancedstream_operator.spec import StreamSpec
+
+ANY_URL = "*"
+
+_URL = re.compile(r"[A-Za-z0-9._~:/?#\[\]@!$&'()*+,;=%-]+")
+"""The characters of a URL (RFC 3986)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Defaults:
+    """The operator's own Prometheus, and which others it may ask.
+
+    Attributes:
+        url: for streams that name none; empty for none.
+        labels: that its series must have.
+        allowed: URLs that streams may name, with all below them; `*` allows any.
+        credentials: of the operator's own, by the keys of a Secret; they go nowhere else.
+    """
+
+    url: str = ""
+    labels: tuple[tuple[str, str], ...] = ()
+    allowed: tuple[str, ...] = ()
+    credentials: tuple[tuple[str, str], ...] = field(default=(), repr=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Endpoint:
+    """A Prometheus to ask.
+
+    Attributes:
+        url: of its HTTP API.
+        credentials: by the keys of a Secret; empty for none.
+    """
+
+    url: str
+    credentials: tuple[tuple[str, str], ...] = field(default=(), repr=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Subject:
+    """What to measure.
+
+    Attributes:
+        stream: `namespace/name`, the value of the label `stream`.
+        namespace: of the driver's pod.
+        pod: name of the driver's pod.
+        ips: addresses of the driver's pod; empty if they are not known.
+        labels: that the series must have.
+        stale_after_s: age from which the newest scrape is too old; None follows the scrapes.
+    """
+
+    stream: str
+    namespace: str = ""
+    pod: str = ""
+    ips: tuple[str, ...] = ()
+    labels: tuple[tuple[str, str], ...] = ()
+    stale_after_s: float | None = None
+
+    def owns(self, target: Target) -> bool:
+        """Whether a target can be the driver's pod, by the labels that Prometheus itself sets.
+
+        Another cluster behind the same Thanos has streams of the same name, and any pod that is
+        scraped can claim to be a driver. What a target does not tell does not speak against it.
+
+        >>> subject = Subject("shop/clicks", "shop", "clicks-driver-0", ("10.0.0.7",))
+        >>> subject.owns(frozenset({("pod", "clicks-driver-0"), ("instance", "10.0.0.7:9404")}))
+        True
+        >>> subject.owns(frozenset({("pod", "clicks-driver-0"), ("instance", "10.8.0.7:9404")}))
+        False
+        """
+        labels = dict(target)
+        expected = {"namespace": self.namespace, "pod": self.pod}
+        if any(labels.get(name, value) != value for name, value in expected.items() if value):
+            return False
+        ip = _read_ip(labels.get("instance", ""))
+        return not (ip and self.ips) or ip in self.ips
+
+
+def choose_endpoint(
+    spec: StreamSpec, defaults: Defaults, credentials: Mapping[str, str]
+) -> Endpoint:
+    """The Prometheus of a stream.
+
+    Args:
+        spec: of the stream.
+        defaults: of the operator.
+        credentials: contents of the Secret that the stream names; empty if it names none.
+
+    Raises:
+        MissingMeasurementsError: there is none, or the operator may not ask it.
+    """
+    own = spec.metrics.prometheus_url
+    if not (own or defaults.url):
+        message = (
+            "no Prometheus is configured: set spec.metrics.prometheusUrl, or the chart's "
+            "prometheus.url"
+        )
+        raise MissingMeasurementsError(message)
+    given = tuple(sorted(credentials.items()))
+    if own is None or own.rstrip("/") == defaults.url.rstrip("/"):
+        return Endpoint(defaults.url, given or defaults.credentials)
+    if not any(_is_below(own, allowed) for allowed in defaults.allowed):
+        message = (
+            f"the operator may not ask {hide_userinfo(own)}, the stream's own Prometheus: leave "
+            "spec.metrics.prometheusUrl out, or let the chart's prometheus.allowedUrls name it"
+        )
+        raise MissingMeasurementsError(message)
+    return Endpoint(own, given)
+
+
+def merge_labels(spec: StreamSpec, defaults: Defaults) -> tuple[tuple[str, str], ...]:
+    """Labels that a stream's series must have; its own come on top of the operator's."""
+    return tuple(sorted({**dict(defaults.labels), **spec.metrics.labels}.items()))
+
+
+def hide_userinfo(url: str) -> str:
+    """A URL as people may see it: without user, password, query and fragment.
+
+    >>> hide_userinfo("https://me:secret@prometheus:9090/a?token=1")
+    'https://prometheus:9090/a'
+    """
+    try:
+        parts = urlsplit(url)
+    except ValueError:
+        return "a URL that cannot be read"
+    return f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}{parts.path}"
+
+
+def _is_below(url: str, allowed: str) -> bool:
+    """Whether a URL is an allowed one, or below it on the same server."""
+    if allowed == ANY_URL:
+        return True
+    # Of other characters, such as a backslash, the HTTP client makes another host.
+    if not _URL.fullmatch(url):
+        return False
+    try:
+        asked, root = urlsplit(url), urlsplit(allowed)
+        same = (asked.scheme, asked.hostname, asked.port) == (root.scheme, root.hostname, root.port)
+    except ValueError:
+        return False
+    path, folder = unquote(asked.path), root.path.rstrip("/")
+    return same and ".." not in path and (path + "/").startswith(folder + "/")
+
+
+def _read_ip(instance: str) -> str:
+    """The address of an instance, if it names one."""
+    host = instance.rpartition(":")[0].strip("[]") or instance
+    try:
+        return str(ipaddress.ip_address(host))
+    except ValueError:
+        return ""

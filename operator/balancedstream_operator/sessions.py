@@ -1,0 +1,188 @@
+"""HTTP sessions for servers that are not trusted: bounded in time and size, and without redirects.
+
+The time-outs of requests are for one read each, so a server that drips bytes would hold a thread
+for ever. Here one deadline counts for the whole answer.
+"""
+
+from __future__ import annotations
+
+import http.client
+import io
+import shutil
+import tempfile
+import time
+import weakref
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import requests
+from requests.adapters import HTTPAdapter
+from urllib3 import HTTPConnectionPool, HTTPSConnectionPool
+from urllib3.connection import HTTPConnection, HTTPSConnection
+
+DEADLINE_S = 10.0
+"""From the request to the last byte of the answer."""
+
+MAX_BYTES = 32 * 1024 * 1024
+"""Of an answer; 2,000 partitions that are scraped every 5 seconds make about 16 MB."""
+
+
+class AnswerError(requests.RequestException):
+    """An answer is no answer; the message contains nothing of it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Credentials:
+    """How to authenticate to a server, by the keys of a Secret.
+
+    Attributes:
+        token: for `Authorization: Bearer`.
+        username: for basic authentication, with `password`.
+        password: of that user.
+        headers: further ones, such as `X-Scope-OrgID`.
+        ca: certificates to trust instead of the usual ones, PEM.
+        certificate: of the client, PEM, with `key`.
+        key: of that certificate, PEM.
+    """
+
+    token: str = field(default="", repr=False)
+    username: str = ""
+    password: str = field(default="", repr=False)
+    headers: tuple[tuple[str, str], ...] = field(default=(), repr=False)
+    ca: str = field(default="", repr=False)
+    certificate: str = field(default="", repr=False)
+    key: str = field(default="", repr=False)
+
+    @classmethod
+    def read(cls, secret: Mapping[str, str]) -> Credentials:
+        r"""From the contents of a Secret; keys with other names are ignored.
+
+        >>> Credentials.read({"headers": "X-Scope-OrgID: shop\n"}).headers
+        (('X-Scope-OrgID', 'shop'),)
+        """
+        lines = [line.partition(":") for line in secret.get("headers", "").splitlines()]
+        return cls(
+            token=secret.get("token", "").strip(),
+            username=secret.get("username", "").strip(),
+            password=secret.get("password", "").rstrip("\r\n"),
+            headers=tuple((name.strip(), value.strip()) for name, _, value in lines if name),
+            ca=secret.get("ca.crt", ""),
+            certificate=secret.get("tls.crt", ""),
+            key=secret.get("tls.key", ""),
+        )
+
+
+class BoundedSession(requests.Session):
+    """A session whose answers end in time and fit into memory; other answers than 200 raise.
+
+    Args:
+        credentials: for every request.
+    """
+
+    def __init__(self, credentials: Credentials) -> None:
+        super().__init__()
+        self.headers.update(dict(credentials.headers))
+        if credentials.token:
+            self.headers["Authorization"] = f"Bearer {credentials.token}"
+        if credentials.username:
+            self.auth = credentials.username, credentials.password
+        if not (credentials.ca or credentials.certificate):
+            return
+        # Python's TLS takes certificates from files only; they go with the session.
+        folder = Path(tempfile.mkdtemp())
+        weakref.finalize(self, shutil.rmtree, folder, ignore_errors=True)
+        for name in ("ca", "certificate", "key"):
+            (folder / name).write_text(getattr(credentials, name), "utf-8")
+        if credentials.ca:
+            self.verify = str(folder / "ca")
+        if credentials.certificate:
+            self.cert = str(folder / "certificate"), str(folder / "key")
+
+    def request(self, *args: Any, **kwargs: Any) -> requests.Response:
+        """Sends a request; the answer has been read when it returns.
+
+        Raises:
+            AnswerError: it is too large, too late, or has another status than 200.
+        """
+        deadline_s = time.monotonic() + DEADLINE_S
+        response = super().request(*args, **{**kwargs, "stream": True, "allow_redirects": False})
+        try:
+            if response.status_code != 200:
+                message = f"it answered with status {response.status_code}"
+                raise AnswerError(message)
+            body = io.BytesIO()
+            for chunk in response.raw.stream(2**16, decode_content=True):
+                body.write(chunk)
+                if body.tell() > MAX_BYTES:
+                    message = f"its answer has more than {MAX_BYTES} bytes"
+                    raise AnswerError(message)
+                if time.monotonic() > deadline_s:
+                    message = f"its answer took more than {DEADLINE_S:.0f} s"
+                    raise AnswerError(message)
+        except Exception:
+            response.close()
+            raise
+        body.seek(0)
+        response.raw = body
+        return response
+
+
+class BoundedAdapter(HTTPAdapter):
+    """Connections on which the deadline counts for headers and body together."""
+
+    def init_poolmanager(self, *args: Any, **kwargs: Any) -> None:
+        """As its base class, with pools of such connections."""
+        super().init_poolmanager(*args, **kwargs)
+        self.poolmanager.pool_classes_by_scheme = {"http": _Pool, "https": _TlsPool}
+
+
+class _DeadlineReader(io.RawIOBase):
+    def __init__(self, sock: Any, deadline_s: float) -> None:
+        self._sock = sock
+        self._raw = sock.makefile("rb", buffering=0)
+        self._deadline_s = deadline_s
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Any) -> int | None:
+        left_s = self._deadline_s - time.monotonic()
+        if left_s <= 0.0:
+            message = f"the answer took more than {DEADLINE_S:.0f} s"
+            raise TimeoutError(message)
+        self._sock.settimeout(left_s)
+        count: int | None = self._raw.readinto(buffer)
+        return count
+
+    def close(self) -> None:
+        self._raw.close()
+        super().close()
+
+
+class _Response(http.client.HTTPResponse):
+    def __init__(self, sock: Any, *args: Any, deadline_s: float, **kwargs: Any) -> None:
+        super().__init__(sock, *args, **kwargs)
+        self.fp.close()
+        self.fp = io.BufferedReader(_DeadlineReader(sock, deadline_s))
+
+
+class _Bounded(HTTPConnection):
+    def getresponse(self) -> Any:
+        deadline_s = time.monotonic() + DEADLINE_S
+        self.response_class = partial(_Response, deadline_s=deadline_s)  # type: ignore[assignment]
+        return super().getresponse()
+
+
+class _TlsBounded(_Bounded, HTTPSConnection):
+    pass
+
+
+class _Pool(HTTPConnectionPool):
+    ConnectionCls = _Bounded
+
+
+class _TlsPool(HTTPSConnectionPool):
+    ConnectionCls = _TlsBounded

@@ -1,0 +1,72 @@
+"""What the operator's command line says reaches kopf and the operator."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import kopf
+import pytest
+
+from balancedstream_operator import main as process
+from balancedstream_operator.endpoints import Defaults
+from balancedstream_operator.main import main
+
+
+@pytest.mark.parametrize(
+    ("arguments", "clusterwide", "namespaces"),
+    [
+        (["--all-namespaces"], True, []),
+        (["--namespace", "shop", "--namespace=bank"], False, ["shop", "bank"]),
+    ],
+)
+def test_the_command_line_says_which_namespaces_are_watched(
+    monkeypatch: pytest.MonkeyPatch,
+    arguments: list[str],
+    clusterwide: bool,
+    namespaces: list[str],
+) -> None:
+    given: dict[str, Any] = {}
+    monkeypatch.setattr(kopf, "run", lambda **kwargs: given.update(kwargs))
+    main(arguments)
+    assert given["clusterwide"] is clusterwide
+    assert list(given["namespaces"]) == namespaces
+    assert given["standalone"] is True
+    assert given["liveness_endpoint"] == "http://0.0.0.0:8080/healthz"
+
+
+def test_the_command_line_says_how_to_ask_prometheus(tmp_path: Path) -> None:
+    (tmp_path / "token").write_text("t0ken", "utf-8")
+    (tmp_path / "..data").mkdir()
+    given: list[Defaults] = []
+
+    def build(defaults: Defaults, **_: Any) -> kopf.OperatorRegistry:
+        given.append(defaults)
+        return kopf.OperatorRegistry()
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(process, "build_registry", build)
+        patch.setattr(kopf, "run", lambda **_: None)
+        main(
+            [
+                "--all-namespaces",
+                "--prometheus-url=http://prometheus",
+                "--prometheus-label=cluster=eu=1",
+                "--allow-prometheus-url=http://thanos",
+                f"--prometheus-credentials={tmp_path}",
+            ]
+        )
+    assert given == [
+        Defaults(
+            "http://prometheus", (("cluster", "eu=1"),), ("http://thanos",), (("token", "t0ken"),)
+        )
+    ]
+
+
+@pytest.mark.parametrize("arguments", [[], ["--all-namespaces", "--namespace", "shop"]])
+def test_the_namespaces_must_be_given_in_one_way(
+    arguments: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit):
+        main(arguments)
+    assert "--all-namespaces" in capsys.readouterr().err
