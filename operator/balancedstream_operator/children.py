@@ -28,13 +28,16 @@ from balancedstream_operator.resource import API_VERSION, KIND, Manifest, Stream
 from balancedstream_operator.spec import StreamSpec
 
 
-def build_children(stream: Stream, spec: StreamSpec, partitions: int) -> list[Manifest]:
+def build_children(
+    stream: Stream, spec: StreamSpec, partitions: int, restart: str = ""
+) -> list[Manifest]:
     """Every object of a stream, in the order to apply them.
 
     Args:
         stream: whose.
         spec: of the stream.
         partitions: number of state partitions.
+        restart: value of the annotation that asks for a new driver; empty for none.
     """
     conf = build_spark_conf(stream, spec, partitions)
     return [
@@ -45,7 +48,7 @@ def build_children(stream: Stream, spec: StreamSpec, partitions: int) -> list[Ma
         _config_map(stream, answer_name(stream.name)),
         _configuration(stream, spec, conf),
         _service(stream),
-        _stateful_set(stream, spec, conf),
+        _stateful_set(stream, spec, build_driver_pod(stream, spec, conf, restart)),
     ]
 
 
@@ -220,7 +223,7 @@ def _service(stream: Stream) -> Manifest:
     }
 
 
-def _stateful_set(stream: Stream, spec: StreamSpec, conf: Mapping[str, str]) -> Manifest:
+def _stateful_set(stream: Stream, spec: StreamSpec, template: Manifest) -> Manifest:
     name = driver_name(stream)
     return _object(stream, "apps/v1", "StatefulSet", name) | {
         "spec": {
@@ -230,6 +233,6 @@ def _stateful_set(stream: Stream, spec: StreamSpec, conf: Mapping[str, str]) -> 
             # A rolling update would wait forever for a pod with a bad image. The operator deletes
             # pods of an old revision.
             "updateStrategy": {"type": "OnDelete"},
-            "template": build_driver_pod(stream, spec, conf),
+            "template": template,
         }
     }

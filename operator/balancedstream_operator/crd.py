@@ -12,7 +12,6 @@ from typing import Any
 import yaml
 
 from balancedstream_operator.resource import (
-    CONDITIONS,
     GROUP,
     KIND,
     MAX_DECISIONS,
@@ -29,6 +28,9 @@ FILES = (
     Path("crds/balancedstreams.yaml"),
     Path("charts/balancedstream/files/balancedstreams.yaml"),
 )
+
+MAX_CONDITIONS = 32
+"""More than there are, so that a newer operator can report to an older definition."""
 
 _COLUMNS = (
     ("Mode", "string", ".status.mode", 0),
@@ -67,7 +69,7 @@ def _list(sentence: str, max_items: int, properties: Schema) -> Schema:
 def _status() -> Schema:
     conditions = _list(
         "The current state of the stream, by Kubernetes' conventions.",
-        len(CONDITIONS),
+        MAX_CONDITIONS,
         {
             "type": _text("Name of the condition.", 64),
             "status": {"type": "string", "enum": ["True", "False", "Unknown"]},

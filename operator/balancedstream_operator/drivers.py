@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
-from balancedstream_operator.pods import DRIVER_GRACE_S
+from balancedstream_operator.pods import DRIVER_GRACE_S, SPEC_ANNOTATION
 
 STUCK_AFTER_S = 60.0
 """A pod that still exists this long after its grace period is on a node that does not respond."""
@@ -23,10 +23,11 @@ class DriverState:
         phase: Pending, Starting, Running, Failing or Suspended.
         reason: the cause, in one CamelCase word.
         message: the cause and what to do, for people.
-        outdated: whether its pod belongs to an older spec and must be replaced.
+        outdated: whether its pod was made from another template than a new one would be.
         running: whether its container runs.
         uid: of its pod; empty if there is none.
         ips: addresses of its pod.
+        spec: fingerprint of the spec that its pod was made for; empty if an older release made it.
         settled: whether its StatefulSet has been acted on; until then `outdated` is not known.
     """
 
@@ -38,6 +39,7 @@ class DriverState:
     uid: str = ""
     settled: bool = True
     ips: tuple[str, ...] = ()
+    spec: str = ""
 
 
 def describe_driver(
@@ -79,8 +81,17 @@ def describe_driver(
     uid = metadata.get("uid", "")
     if "running" in state and state["running"] is not None:
         message = f"pod {name} is running"
-        ips = tuple(entry["ip"] for entry in status.get("podIPs") or [])
-        return DriverState("Starting", "DriverRunning", message, outdated, True, uid, settled, ips)
+        return DriverState(
+            "Starting",
+            "DriverRunning",
+            message,
+            outdated,
+            True,
+            uid,
+            settled,
+            tuple(entry["ip"] for entry in status.get("podIPs") or []),
+            (metadata.get("annotations") or {}).get(SPEC_ANNOTATION, ""),
+        )
     phase, reason, message = _describe_waiting(name, status, container, state)
     return DriverState(phase, reason, message, outdated, uid=uid, settled=settled)
 

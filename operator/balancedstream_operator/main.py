@@ -29,6 +29,7 @@ from balancedstream_operator.errors import ClusterError, StreamGoneError
 from balancedstream_operator.kube import KubernetesCluster, connect
 from balancedstream_operator.leases import Lease, hold
 from balancedstream_operator.metrics import OperatorMetrics
+from balancedstream_operator.pods import RESTART_ANNOTATION
 from balancedstream_operator.prometheus import Prometheus
 from balancedstream_operator.resource import GROUP, PLURAL, VERSION, Stream
 from balancedstream_operator.status import StreamEvent
@@ -58,7 +59,7 @@ class _Watched:
 
     Attributes:
         resource: as it was last seen.
-        changed: set when its spec changes.
+        changed: set when its spec changes, or when somebody asks for a new driver.
         task: makes the passes over it.
     """
 
@@ -108,7 +109,7 @@ class Operator:
             if self._active:
                 self._start(watched)
             return
-        if _generation(watched.resource) != _generation(resource):
+        if _asked(watched.resource) != _asked(resource):
             watched.changed.set()
         watched.resource = resource
 
@@ -200,8 +201,10 @@ def choose_pause_s(failure: Exception, failures: int) -> float:
     return max(pause_s, min(asked_s, MAX_RETRY_S))
 
 
-def _generation(resource: dict[str, Any]) -> int:
-    return int(resource["metadata"].get("generation", 0))
+def _asked(resource: dict[str, Any]) -> tuple[object, object]:
+    """Changes with whatever a user changes; an annotation does not change the generation."""
+    metadata = resource["metadata"]
+    return metadata.get("generation"), (metadata.get("annotations") or {}).get(RESTART_ANNOTATION)
 
 
 def _post(

@@ -75,6 +75,7 @@ class PassOutcome:
         stream: which.
         invalid: why the spec is not accepted; empty if it is.
         spec: what the user asks for; None if it is not accepted.
+        unknown: fields of the spec that this release does not know.
         partitions: state partitions of the stream.
         refusal: why the API server refused a child; empty if it took them all.
         driver: how the driver is; None if a child was refused.
@@ -88,6 +89,7 @@ class PassOutcome:
     stream: Stream
     invalid: str = ""
     spec: StreamSpec | None = None
+    unknown: tuple[str, ...] = ()
     partitions: int = 0
     refusal: str = ""
     driver: DriverState | None = None

@@ -10,10 +10,17 @@ from typing import Any
 from balancedstream.core.objects import STREAM_LABEL
 from balancedstream.core.sizing import parse_mib
 from balancedstream_operator.resource import GROUP, Manifest, Stream, driver_name
+from balancedstream_operator.restarts import fingerprint
 from balancedstream_operator.spec import StreamSpec
 
 CONFIGURATION_ANNOTATION = f"{GROUP}/configuration"
 """On the driver's pod: a fingerprint of everything that needs a restart of the driver."""
+
+SPEC_ANNOTATION = f"{GROUP}/spec"
+"""On the driver's pod: a fingerprint of the part of it that the user decides."""
+
+RESTART_ANNOTATION = f"{GROUP}/restart"
+"""On a BalancedStream: a new value asks for a new driver."""
 
 DRIVER_PORT = 7078
 BLOCK_MANAGER_PORT = 7079
@@ -58,34 +65,59 @@ def checkpoint_dir(stream: Stream, spec: StreamSpec) -> str:
     return f"{CHECKPOINTS_DIR}/{spec.checkpoints.path or stream.name}"
 
 
-def merge(base: Any, over: Any) -> Any:
-    """Merges a user's pod template over ours: maps by key, lists of objects by their `name`.
+_MERGE_KEYS: dict[str, tuple[str, ...]] = {
+    "containers": ("name",),
+    "initContainers": ("name",),
+    "env": ("name",),
+    "volumes": ("name",),
+    "imagePullSecrets": ("name",),
+    "schedulingGates": ("name",),
+    "resourceClaims": ("name",),
+    "volumeMounts": ("mountPath",),
+    "volumeDevices": ("devicePath",),
+    "ports": ("containerPort", "protocol"),
+    "hostAliases": ("ip",),
+    "topologySpreadConstraints": ("topologyKey",),
+}
+"""Fields by which Kubernetes itself tells the entries of these lists apart (`patchMergeKey`)."""
+
+
+def merge(base: Any, over: Any, name: str = "") -> Any:
+    """Merges a user's pod template over ours: maps by key, lists as Kubernetes merges them.
 
     Null is what an empty value of a Helm chart renders to, and counts as not given.
 
-    >>> merge({"a": [{"name": "x", "v": 1}]}, {"a": [{"name": "x", "w": 2}, {"name": "y"}]})
-    {'a': [{'name': 'x', 'v': 1, 'w': 2}, {'name': 'y'}]}
+    Args:
+        base: ours.
+        over: the user's.
+        name: of the field that both are.
+
+    >>> merge({"env": [{"name": "x", "v": 1}]}, {"env": [{"name": "x", "w": 2}, {"name": "y"}]})
+    {'env': [{'name': 'x', 'v': 1, 'w': 2}, {'name': 'y'}]}
     """
     if over is None:
         return base
     if isinstance(base, Mapping) and isinstance(over, Mapping):
         merged = dict(base)
         for key, value in over.items():
-            merged[key] = merge(base[key], value) if key in base else value
+            merged[key] = merge(base.get(key), value, key)
         return merged
-    if isinstance(base, list) and isinstance(over, list):
-        named = {entry["name"]: entry for entry in base if _is_named(entry)}
-        if len(named) < len(base) or not all(map(_is_named, over)):
-            return over
-        for entry in over:
-            name = entry["name"]
-            named[name] = merge(named[name], entry) if name in named else entry
-        return list(named.values())
-    return over
+    keys = _MERGE_KEYS.get(name)
+    if keys is None or not isinstance(base, list) or not isinstance(over, list):
+        return over
+    entries = {_identify(entry, keys): entry for entry in base}
+    for entry in over:
+        identity = _identify(entry, keys)
+        # A volume has one source, so the user's takes the place of ours.
+        known = entries.get(identity) if name != "volumes" else None
+        entries[identity] = merge(known, entry)
+    return list(entries.values())
 
 
-def _is_named(entry: Any) -> bool:
-    return isinstance(entry, Mapping) and "name" in entry
+def _identify(entry: Any, keys: tuple[str, ...]) -> tuple[str, ...]:
+    """What tells an entry of a list from the others; the API server refuses what has none of it."""
+    given = entry if isinstance(entry, Mapping) else {}
+    return tuple(str(given.get(key, "TCP" if key == "protocol" else "")) for key in keys)
 
 
 def stream_labels(stream: Stream, component: str) -> dict[str, str]:
@@ -98,13 +130,16 @@ def stream_labels(stream: Stream, component: str) -> dict[str, str]:
     }
 
 
-def build_driver_pod(stream: Stream, spec: StreamSpec, conf: Mapping[str, str]) -> Manifest:
+def build_driver_pod(
+    stream: Stream, spec: StreamSpec, conf: Mapping[str, str], restart: str = ""
+) -> Manifest:
     """The template of the driver's pod in its StatefulSet.
 
     Args:
         stream: the stream of the driver.
         spec: of the stream.
         conf: the job's Spark settings; if they change, an annotation of the pod changes.
+        restart: value of the annotation that asks for a new driver; empty for none.
     """
     application = spec.application
     script = application.file or f"{SCRIPT_DIR}/script.py"
@@ -202,13 +237,13 @@ def build_driver_pod(stream: Stream, spec: StreamSpec, conf: Mapping[str, str]) 
         },
     }
     merged: Manifest = merge(pod, dict(spec.driver.pod_template))
-    fingerprint = _fingerprint(build_executor_pod(stream, spec), conf)
-    annotations = merged["metadata"].setdefault("annotations", {})
-    annotations[CONFIGURATION_ANNOTATION] = fingerprint
+    annotations = merged["metadata"]["annotations"]
+    annotations[CONFIGURATION_ANNOTATION] = _summarize(build_executor_pod(stream, spec), conf)
+    annotations[SPEC_ANNOTATION] = fingerprint(spec, restart)
     return merged
 
 
-def _fingerprint(executor_pod: Manifest, conf: Mapping[str, str]) -> str:
+def _summarize(executor_pod: Manifest, conf: Mapping[str, str]) -> str:
     """Changes with everything that needs a restart of the driver, outside its pod template."""
     restarts = {key: value for key, value in conf.items() if key != "spark.executor.instances"}
     text = json.dumps([executor_pod, restarts], sort_keys=True)

@@ -21,6 +21,7 @@ from balancedstream_operator.planner import (
     describe_load,
     judge_balance,
 )
+from balancedstream_operator.pods import RESTART_ANNOTATION
 from balancedstream_operator.readiness import judge_readiness
 from balancedstream_operator.records import Control, PlanFound
 from balancedstream_operator.resource import Stream
@@ -78,7 +79,12 @@ def _report_pass(outcome: PassOutcome, draft: StatusDraft) -> None:
         draft.fields |= {"phase": "Invalid", "reason": outcome.invalid}
         draft.set_condition("Accepted", False, "InvalidSpec", outcome.invalid)
         return
-    draft.set_condition("Accepted", True, "Accepted", "the spec is accepted")
+    message = "the spec is accepted"
+    if outcome.unknown:
+        names = ", ".join(outcome.unknown)
+        message += f"; this release of the operator does not know, and ignores, {names}"
+    reason = "FieldsIgnored" if outcome.unknown else "Accepted"
+    draft.set_condition("Accepted", True, reason, message)
     policy = policy_of(spec)
     draft.fields |= {
         "partitions": outcome.partitions,
@@ -116,6 +122,15 @@ def _report_driver(driver: DriverState, draft: StatusDraft) -> None:
         "Suspended" if suspended else "Active",
         driver.message if suspended else "spec.suspend is false",
     )
+    message = "a new driver would be made in the same way"
+    if driver.outdated:
+        message = (
+            "another release of the operator made the driver, which runs on; it is replaced with "
+            "the next change of the spec, or by kubectl annotate bst NAME --overwrite "
+            f'{RESTART_ANNOTATION}="$(date)"'
+        )
+    reason = "OlderTemplate" if driver.outdated else "Current"
+    draft.set_condition("DriverOutdated", driver.outdated, reason, message)
     if driver.running:
         return
     draft.fields["reason"] = summarize([driver.message])

@@ -44,6 +44,7 @@ CONDITIONS = (
     "Unsplittable",
     "CostsTrusted",
     "PlanRefused",
+    "DriverOutdated",
     "PassFailed",
 )
 """The conditions of a stream, in the order in which the status lists them."""

@@ -180,6 +180,39 @@ def read(kind: type[_Spec], manifest: object, path: str = "spec") -> _Spec:
     return kind(**values)
 
 
+def drop_unknown(kind: type, manifest: object, path: str = "spec") -> tuple[object, list[str]]:
+    """A part of a manifest without the fields that a spec class does not know, and their paths.
+
+    A newer definition gives every object the defaults of its new fields.
+
+    >>> @dataclass(frozen=True)
+    ... class Size:
+    ...     count: Annotated[int, Number("How many.", 1, 9)] = 2
+    >>> drop_unknown(Size, {"count": 3, "colour": "red"})
+    ({'count': 3}, ['spec.colour'])
+    """
+    if not isinstance(manifest, Mapping):
+        return manifest, []
+    known = {camel(entry.name): rest for entry, *rest in _entries(kind)}
+    kept: dict[str, Any] = {}
+    dropped: list[str] = []
+    for name, value in manifest.items():
+        if name not in known:
+            dropped.append(f"{path}.{name}")
+            continue
+        value_kind, declared = known[name]
+        inner: list[str] = []
+        kept[name] = value
+        if isinstance(declared, Part):
+            kept[name], inner = drop_unknown(_part(value_kind), value, f"{path}.{name}")
+        elif isinstance(declared, Knobs) and isinstance(value, Mapping):
+            knobs_known = {camel(knob) for knob in _knobs_of(declared)}
+            kept[name] = {knob: given for knob, given in value.items() if knob in knobs_known}
+            inner = [f"{path}.{name}.{knob}" for knob in value if knob not in knobs_known]
+        dropped += inner
+    return kept, dropped
+
+
 def _entries(kind: type) -> list[tuple[Field[Any], Any, _Declared]]:
     hints = get_type_hints(kind, include_extras=True)
     entries = []

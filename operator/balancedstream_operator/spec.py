@@ -21,6 +21,7 @@ from balancedstream_operator.schema import (
     Text,
     Texts,
     Words,
+    drop_unknown,
     read,
     rule,
 )
@@ -297,7 +298,7 @@ def read_spec(manifest: object) -> StreamSpec:
     """A spec from a manifest's `spec`.
 
     The API server checks it by the CRD's rules. This checks the rest, and those rules again,
-    because an older CRD may be installed.
+    because an older CRD may be installed. Fields of a newer one are ignored: see `find_unknown`.
 
     Raises:
         InvalidInputError: the message names the field.
@@ -307,7 +308,7 @@ def read_spec(manifest: object) -> StreamSpec:
     >>> spec.executors.min, policy_of(spec).scaling.max_executors
     (1, 4)
     """
-    spec = read(StreamSpec, manifest)
+    spec = read(StreamSpec, drop_unknown(StreamSpec, manifest)[0])
     limits = spec.executors
     if limits.min > limits.max:
         message = f"spec.executors.min: must not exceed max ({limits.max}), not {limits.min}"
@@ -324,6 +325,15 @@ def read_spec(manifest: object) -> StreamSpec:
             raise InvalidInputError(message)
     policy_of(spec)
     return spec
+
+
+def find_unknown(manifest: object) -> list[str]:
+    """Paths of the fields of a manifest's `spec` that this release does not know.
+
+    >>> find_unknown({"image": "clicks:1", "mood": "good"})
+    ['spec.mood']
+    """
+    return drop_unknown(StreamSpec, manifest)[1]
 
 
 def policy_of(spec: StreamSpec) -> Policy:

@@ -35,6 +35,7 @@ _UNREMARKABLE = {
     "Unsplittable": "False",
     "CostsTrusted": "True",
     "PlanRefused": "False",
+    "DriverOutdated": "False",
     "PassFailed": "False",
 }
 """The state that a condition can start in without an event."""

@@ -7,7 +7,6 @@ was restarted continues with the next pass. What is kept between passes only sav
 from __future__ import annotations
 
 import logging
-from base64 import b64decode
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -19,15 +18,10 @@ from balancedstream.errors import BalancedStreamError, InvalidInputError
 from balancedstream_operator.applying import Applier
 from balancedstream_operator.children import build_children
 from balancedstream_operator.drivers import DriverState, describe_driver
-from balancedstream_operator.endpoints import (
-    Defaults,
-    Endpoint,
-    Subject,
-    choose_endpoint,
-    merge_labels,
-)
+from balancedstream_operator.endpoints import Defaults, Endpoint
 from balancedstream_operator.errors import ClusterError, StreamGoneError
 from balancedstream_operator.measurements import Measurement, MissingMeasurementsError
+from balancedstream_operator.measuring import Measurer
 from balancedstream_operator.outcomes import (
     AnswerFound,
     Decided,
@@ -36,6 +30,7 @@ from balancedstream_operator.outcomes import (
 )
 from balancedstream_operator.planner import Advice, Given, advise, choose_plan
 from balancedstream_operator.plans import PlanBook
+from balancedstream_operator.pods import RESTART_ANNOTATION
 from balancedstream_operator.ports import Cluster, Source
 from balancedstream_operator.records import (
     Control,
@@ -46,7 +41,13 @@ from balancedstream_operator.records import (
 )
 from balancedstream_operator.reporting import report, report_failure
 from balancedstream_operator.resource import Manifest, Stream, driver_name, driver_pod_name
-from balancedstream_operator.spec import StreamSpec, choose_partitions, policy_of, read_spec
+from balancedstream_operator.restarts import fingerprint
+from balancedstream_operator.spec import (
+    choose_partitions,
+    find_unknown,
+    policy_of,
+    read_spec,
+)
 from balancedstream_operator.status import (
     StatusDraft,
     StreamEvent,
@@ -105,10 +106,11 @@ class Supervisor:
     ) -> None:
         self._stream = stream
         self._cluster = cluster
-        self._open_source = open_source
-        self._defaults = defaults
+        self._measurer = Measurer(stream, cluster, open_source, defaults)
         self._applier = Applier(stream, cluster, find_streams)
         self._book = PlanBook(stream, cluster)
+        # Drivers that an older release made do not say which spec they were made for.
+        self._first_spec: str | None = None
         self._status: Mapping[str, Any] | None = None
         # What the cluster is known to hold of the status; everything is written once in a while.
         self._written: Mapping[str, Any] = {}
@@ -138,7 +140,7 @@ class Supervisor:
         failure: Exception | None = None
         outcome = PassOutcome(self._stream)
         try:
-            outcome = self._supervise(resource["spec"], before, now_s)
+            outcome = self._supervise(resource, before, now_s)
             draft = StatusDraft(before, generation, now_s)
             report(outcome, draft)
         except StreamGoneError:
@@ -182,21 +184,36 @@ class Supervisor:
             return outcome.spec.metrics.interval_s
         return RESTING_S if phase in {"Invalid", "Suspended"} else WAITING_S
 
-    def _supervise(self, manifest: object, status: Mapping[str, Any], now_s: float) -> PassOutcome:
+    def _supervise(
+        self, resource: Mapping[str, Any], status: Mapping[str, Any], now_s: float
+    ) -> PassOutcome:
         """Everything that a pass does, except for writing the status."""
         outcome = PassOutcome(self._stream)
         try:
-            spec = read_spec(manifest)
+            spec = read_spec(resource["spec"])
         except InvalidInputError as error:
             return replace(outcome, invalid=str(error))
+        metadata = resource["metadata"]
+        restart = str((metadata.get("annotations") or {}).get(RESTART_ANNOTATION, ""))
+        wanted = fingerprint(spec, restart)
+        if self._first_spec is None:
+            # A spec that changed while no operator ran is no reason to keep an old driver.
+            acted = status.get("observedGeneration") == metadata.get("generation")
+            self._first_spec = wanted if acted else ""
         known_epoch = int(recall(status, "planEpoch", 0))
         found = self._book.read(known_epoch, now_s)
         record = self._book.record
         partitions = int(recall(status, "partitions", choose_partitions(spec)))
         partitions = record.partitions if record else partitions
-        outcome = replace(outcome, spec=spec, partitions=partitions, plan_found=found)
+        outcome = replace(
+            outcome,
+            spec=spec,
+            unknown=tuple(find_unknown(resource["spec"])),
+            partitions=partitions,
+            plan_found=found,
+        )
         try:
-            children = build_children(self._stream, spec, partitions)
+            children = build_children(self._stream, spec, partitions, restart)
             if self._applier.is_due(children, now_s):
                 self._apply(children, partitions, now_s)
                 self._book.read(known_epoch, now_s)
@@ -207,7 +224,7 @@ class Supervisor:
                 raise
             refusal = f"{error}. Correct the spec; everything that ran before keeps running"
             return replace(outcome, refusal=refusal)
-        driver = self._look_at_driver(now_s)
+        driver = self._look_at_driver(wanted, now_s)
         if not driver.running:
             self._missing = 0
             return replace(outcome, driver=driver)
@@ -217,7 +234,7 @@ class Supervisor:
         outcome = replace(outcome, driver=driver, answer=answer, control=control)
         policy = policy_of(spec)
         try:
-            measurement = self._measure(spec, driver, policy, now_s)
+            measurement = self._measurer.measure(spec, driver, policy, now_s)
         except MissingMeasurementsError as error:
             self._missing += 1
             holds = self._missing >= policy.scaling.metric_failures
@@ -259,14 +276,17 @@ class Supervisor:
         # A status that was lost is repaired, too.
         self._written = {}
 
-    def _look_at_driver(self, now_s: float) -> DriverState:
-        """The driver's state; a pod that was made for an older spec is replaced."""
+    def _look_at_driver(self, wanted: str, now_s: float) -> DriverState:
+        """The driver's state; a pod that was made for another spec is replaced.
+
+        One that runs stays if only the release of the operator makes its template another one.
+        """
         namespace, pod_name = self._stream.namespace, driver_pod_name(self._stream)
         name = driver_name(self._stream)
         stateful_set = self._cluster.get("apps/v1", "StatefulSet", namespace, name)
         pod = self._cluster.get("v1", "Pod", namespace, pod_name)
         driver = describe_driver(pod, stateful_set, now_s)
-        if driver.outdated:
+        if driver.outdated and not (driver.running and wanted == (driver.spec or self._first_spec)):
             self._cluster.delete_pod(namespace, pod_name, driver.uid)
             message = "the spec changed: a new driver continues from the checkpoint"
             return DriverState("Pending", "Replacing", message)
@@ -288,36 +308,6 @@ class Supervisor:
     def _read_config_map(self, name: str, key: str) -> str:
         found = self._cluster.get("v1", "ConfigMap", self._stream.namespace, name)
         return str(((found or {}).get("data") or {}).get(key, ""))
-
-    def _measure(
-        self, spec: StreamSpec, driver: DriverState, policy: Policy, now_s: float
-    ) -> Measurement:
-        secret = self._read_secret(spec.metrics.secret) if spec.metrics.secret else {}
-        endpoint = choose_endpoint(spec, self._defaults, secret)
-        stream = self._stream
-        subject = Subject(
-            str(stream),
-            stream.namespace,
-            pod=driver_pod_name(stream),
-            ips=driver.ips,
-            labels=merge_labels(spec, self._defaults),
-            stale_after_s=spec.metrics.stale_after_s,
-        )
-        return self._open_source(endpoint).observe(subject, policy, now_s)
-
-    def _read_secret(self, name: str) -> dict[str, str]:
-        try:
-            found = self._cluster.get("v1", "Secret", self._stream.namespace, name)
-        except ClusterError as error:
-            if not error.refused:
-                raise
-            message = f"{error}; the chart's prometheus.streamSecrets lets the operator read it"
-            raise MissingMeasurementsError(message) from error
-        if found is None:
-            message = f"Secret {name}, which spec.metrics.secret names, does not exist"
-            raise MissingMeasurementsError(message)
-        data = found.get("data") or {}
-        return {key: b64decode(value).decode(errors="replace") for key, value in data.items()}
 
     def _decide(
         self,

@@ -74,7 +74,8 @@ def test_every_field_of_the_status_but_times_says_what_it_is() -> None:
 
 def test_the_status_has_room_for_all_that_is_reported() -> None:
     status = schema()["properties"]["status"]["properties"]
-    assert status["conditions"]["maxItems"] == len(CONDITIONS)
+    # A newer operator has more conditions than the definition's release knew.
+    assert status["conditions"]["maxItems"] == 32 >= len(CONDITIONS)
     assert status["decisions"]["maxItems"] == MAX_DECISIONS
     assert status["hottestPartitions"]["maxItems"] == status["hottestKeys"]["maxItems"]
     assert status["hottestKeys"]["maxItems"] == MAX_HOTTEST

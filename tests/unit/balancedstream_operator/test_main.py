@@ -21,6 +21,7 @@ from balancedstream_operator.endpoints import Defaults
 from balancedstream_operator.errors import ClusterError
 from balancedstream_operator.main import Operator, build_registry
 from balancedstream_operator.metrics import OperatorMetrics
+from balancedstream_operator.pods import RESTART_ANNOTATION
 from balancedstream_operator.status import StreamEvent
 
 STREAM = path_of("BalancedStream", "clicks")
@@ -177,6 +178,27 @@ def test_a_changed_spec_is_acted_on_at_once(
         wait_until(lambda: "status" in server.objects[STREAM], "a status")
         operator.update(resource(2, suspend=True))
         wait_until(lambda: server.objects[DRIVER]["spec"]["replicas"] == 0, "a stopped driver")
+
+    look_after(act)
+
+
+@pytest.mark.usefixtures("posted")
+def test_an_annotation_that_asks_for_a_new_driver_is_acted_on_at_once(
+    server: ApiServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("balancedstream_operator.supervising.WAITING_S", 3600.0)
+    server.put(STREAM, resource())
+
+    def act(operator: DistantOperator) -> None:
+        operator.update(resource())
+        wait_until(lambda: "status" in server.objects[STREAM], "a status")
+        template = server.objects[DRIVER]["spec"]["template"]
+        asked = resource()
+        asked["metadata"]["annotations"] = {RESTART_ANNOTATION: "now"}
+        operator.update(asked)
+        wait_until(
+            lambda: server.objects[DRIVER]["spec"]["template"] != template, "another template"
+        )
 
     look_after(act)
 

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from typing import Any
+
+import pytest
 from manifests import STREAM, child, executor_pod, make_spec, template
 
 from balancedstream_operator.children import build_spark_conf
@@ -84,3 +87,54 @@ def test_a_pod_template_is_merged_by_name_and_takes_nothing_away() -> None:
 
 def test_lists_that_have_no_names_are_replaced() -> None:
     assert merge({"drop": ["ALL"]}, {"drop": ["NET_RAW"]}) == {"drop": ["NET_RAW"]}
+
+
+@pytest.mark.parametrize(
+    ("over", "expected"),
+    [
+        pytest.param(
+            {"volumeMounts": [{"name": "checkpoints", "mountPath": "/jars"}]},
+            [("/etc", "configuration"), ("/checkpoints", "checkpoints"), ("/jars", "checkpoints")],
+            id="one more mount of the same volume",
+        ),
+        pytest.param(
+            {"volumeMounts": [{"name": "mine", "mountPath": "/checkpoints"}]},
+            [("/etc", "configuration"), ("/checkpoints", "mine")],
+            id="another volume at the same path",
+        ),
+    ],
+)
+def test_mounts_are_told_apart_by_their_path(
+    over: dict[str, Any], expected: list[tuple[str, str]]
+) -> None:
+    base = {
+        "volumeMounts": [
+            {"name": "configuration", "mountPath": "/etc"},
+            {"name": "checkpoints", "mountPath": "/checkpoints"},
+        ]
+    }
+    merged = merge(base, over)["volumeMounts"]
+    assert [(m["mountPath"], m["name"]) for m in merged] == expected
+
+
+def test_lists_are_merged_by_the_keys_of_kubernetes() -> None:
+    base = {
+        "ports": [{"containerPort": 4040, "name": "ui"}],
+        "volumes": [{"name": "tmp", "emptyDir": {}}],
+        "args": ["run"],
+    }
+    over = {
+        "ports": [{"containerPort": 4040, "protocol": "UDP"}, {"containerPort": 4040, "name": "w"}],
+        "volumes": [{"name": "tmp", "hostPath": {"path": "/tmp"}}, {"name": "jars"}],  # noqa: S108
+        "args": ["sleep"],
+    }
+    assert merge(base, over) == {
+        "ports": [{"containerPort": 4040, "name": "w"}, {"containerPort": 4040, "protocol": "UDP"}],
+        "volumes": [{"name": "tmp", "hostPath": {"path": "/tmp"}}, {"name": "jars"}],  # noqa: S108
+        "args": ["sleep"],
+    }
+
+
+def test_a_list_without_its_key_reaches_the_api_server_as_it_is() -> None:
+    for over in ({"env": "none"}, {"env": ["A"]}, {"env": [{"value": "x"}]}):
+        assert str(over["env"]).strip("[]") in str(merge({"env": [{"name": "B"}]}, over))

@@ -9,7 +9,7 @@ import pytest
 
 from balancedstream.core.policy import Policy, to_mapping
 from balancedstream.errors import InvalidInputError
-from balancedstream_operator.spec import policy_of, read_spec
+from balancedstream_operator.spec import find_unknown, policy_of, read_spec
 
 SMALLEST: dict[str, Any] = {
     "image": "clicks:1",
@@ -64,7 +64,6 @@ def test_a_fixed_number_of_executors_holds_in_every_mode_but_within_the_limits()
     [
         ({"image": None}, "spec.image: missing"),
         ({"image": 7}, "spec.image: must be text"),
-        ({"imagee": "x"}, "spec.imagee: unknown field"),
         ({"application": {}}, "exactly one of file and configMap"),
         ({"application": {"file": "/a.py", "configMap": {"name": "a", "key": "b"}}}, "exactly one"),
         ({"application": {"configMap": {"name": "a"}}}, "spec.application.configMap.key: missing"),
@@ -81,12 +80,10 @@ def test_a_fixed_number_of_executors_holds_in_every_mode_but_within_the_limits()
             {"balancing": {"mode": "auto-ish"}},
             "spec.balancing.mode: must be one of Auto, Advise, Off",
         ),
-        ({"balancing": {"actAbov": 1}}, "spec.balancing.actAbov: unknown field"),
         ({"migration": {"strategy": "slow"}}, "spec.migration.strategy: must be one of"),
         ({"migration": {"budgetSeconds": 0}}, "spec.migration.budgetSeconds: must be a number"),
         ({"scaling": {"targetUtilization": 2}}, "spec.scaling.targetUtilization: must be a number"),
         ({"scaling": {"targetUtilization": 0.4}}, "target_utilization: must lie between"),
-        ({"scaling": {"minExecutors": 2}}, "spec.scaling.minExecutors: unknown field"),
         ({"metrics": {"intervalSeconds": 0}}, "spec.metrics.intervalSeconds: must be a number"),
         ({"metrics": []}, "spec.metrics: must be an object"),
         ({"suspend": "yes"}, "spec.suspend: must be true or false"),
@@ -98,3 +95,21 @@ def test_what_is_wrong_is_refused_with_the_name_of_the_field(
     manifest = {name: value for name, value in changed(**fields).items() if value is not None}
     with pytest.raises(InvalidInputError, match=says.replace(".", r"\.").replace("[", r"\[")):
         read_spec(manifest)
+
+
+@pytest.mark.parametrize(
+    ("change", "paths"),
+    [
+        ({}, []),
+        ({"imagee": "x"}, ["spec.imagee"]),
+        ({"balancing": {"actAbov": 1, "actAbove": 2}}, ["spec.balancing.actAbov"]),
+        ({"scaling": {"minExecutors": 2}}, ["spec.scaling.minExecutors"]),
+        ({"metrics": {"mood": {}, "window": {"mood": 1}}}, ["spec.metrics.mood"]),
+    ],
+)
+def test_fields_of_a_newer_release_are_ignored_and_named(
+    change: dict[str, Any], paths: list[str]
+) -> None:
+    spec = read_spec(changed(**change))
+    assert find_unknown(changed(**change))[: len(paths)] == paths
+    assert spec.image == "clicks:1"

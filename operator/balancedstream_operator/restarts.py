@@ -1,0 +1,45 @@
+"""When a driver must be replaced by a new one: pure."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from dataclasses import fields, replace
+from typing import Any
+
+from balancedstream_operator.spec import Executors, StreamSpec
+
+
+def fingerprint(spec: StreamSpec, restart: str) -> str:
+    """Changes with everything in a spec that needs a new driver, and with nothing of a release.
+
+    Args:
+        spec: of the stream.
+        restart: value of the annotation that asks for a new driver; empty for none.
+    """
+    limits = Executors(max=1)
+    executors = replace(spec.executors, max=limits.max, min=limits.min, fixed=limits.fixed)
+    parts = [
+        spec.image,
+        spec.image_pull_policy,
+        spec.application,
+        executors,
+        spec.checkpoints,
+        spec.spark_conf,
+        spec.driver,
+        spec.partitions,
+        spec.metrics.hot_keys,
+        restart,
+    ]
+    text = json.dumps(parts, sort_keys=True, default=_list_changes)
+    return hashlib.sha256(text.encode()).hexdigest()[:16]
+
+
+def _list_changes(part: Any) -> dict[str, Any]:
+    """The fields that are not as by default: what a release adds does not count."""
+    values = {entry.name: getattr(part, entry.name) for entry in fields(part)}
+    defaults = {
+        entry.name: entry.default_factory() if callable(entry.default_factory) else entry.default
+        for entry in fields(part)
+    }
+    return {name: value for name, value in values.items() if value != defaults[name]}
