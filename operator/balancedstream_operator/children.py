@@ -40,10 +40,12 @@ def build_children(
         restart: value of the annotation that asks for a new driver; empty for none.
     """
     conf = build_spark_conf(stream, spec, partitions)
+    account = spec.driver.service_account
     return [
-        _service_account(stream),
+        *([] if account.name else [_service_account(stream, account.annotations)]),
         _role(stream),
-        _role_binding(stream),
+        _role_binding(stream, account.name or driver_name(stream)),
+        _disruption_budget(stream, evictable=spec.driver.evictable),
         _config_map(stream, plan_name(stream.name)),
         _config_map(stream, answer_name(stream.name)),
         _configuration(stream, spec, conf),
@@ -154,9 +156,21 @@ def _config_map(stream: Stream, name: str) -> Manifest:
     return _object(stream, "v1", "ConfigMap", name)
 
 
-def _service_account(stream: Stream) -> Manifest:
+def _service_account(stream: Stream, annotations: Mapping[str, str]) -> Manifest:
     account = _object(stream, "v1", "ServiceAccount", driver_name(stream))
+    account["metadata"]["annotations"] = dict(annotations)
     return account | {"automountServiceAccountToken": False}
+
+
+def _disruption_budget(stream: Stream, *, evictable: bool) -> Manifest:
+    """Always there, because the operator may not delete it when the driver is evictable again."""
+    name = driver_name(stream)
+    return _object(stream, "policy/v1", "PodDisruptionBudget", name) | {
+        "spec": {
+            "maxUnavailable": 1 if evictable else 0,
+            "selector": {"matchLabels": _driver_selector(stream)},
+        }
+    }
 
 
 def _role(stream: Stream) -> Manifest:
@@ -189,12 +203,12 @@ def _role(stream: Stream) -> Manifest:
     }
 
 
-def _role_binding(stream: Stream) -> Manifest:
+def _role_binding(stream: Stream, account: str) -> Manifest:
     name = driver_name(stream)
     binding = _object(stream, "rbac.authorization.k8s.io/v1", "RoleBinding", name)
     return binding | {
         "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "Role", "name": name},
-        "subjects": [{"kind": "ServiceAccount", "name": name, "namespace": stream.namespace}],
+        "subjects": [{"kind": "ServiceAccount", "name": account, "namespace": stream.namespace}],
     }
 
 

@@ -37,8 +37,16 @@ DRIVER_GRACE_S = 60
 _POD_SECURITY: Manifest = {
     "runAsNonRoot": True,
     "fsGroup": GROUP_ID,
+    # Otherwise each start changes the owner of every file of the checkpoint.
+    "fsGroupChangePolicy": "OnRootMismatch",
     "seccompProfile": {"type": "RuntimeDefault"},
 }
+_KEEP = {
+    "cluster-autoscaler.kubernetes.io/safe-to-evict": "false",
+    "karpenter.sh/do-not-disrupt": "true",
+}
+"""Annotations by which autoscalers leave a pod's node alone."""
+
 _CONTAINER_SECURITY: Manifest = {
     "allowPrivilegeEscalation": False,
     "capabilities": {"drop": ["ALL"]},
@@ -224,10 +232,11 @@ def build_driver_pod(
                 "prometheus.io/scrape": "true",
                 "prometheus.io/port": str(METRICS_PORT),
                 "prometheus.io/path": "/metrics",
+                **({} if spec.driver.evictable else _KEEP),
             },
         },
         "spec": {
-            "serviceAccountName": driver_name(stream),
+            "serviceAccountName": spec.driver.service_account.name or driver_name(stream),
             "automountServiceAccountToken": True,
             "enableServiceLinks": False,
             "terminationGracePeriodSeconds": DRIVER_GRACE_S,

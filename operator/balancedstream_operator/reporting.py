@@ -125,8 +125,9 @@ def _report_driver(driver: DriverState, draft: StatusDraft) -> None:
     message = "a new driver would be made in the same way"
     if driver.outdated:
         message = (
-            "another release of the operator made the driver, which runs on; it is replaced with "
-            "the next change of the spec, or by kubectl annotate bst NAME --overwrite "
+            "a new driver would be made in another way, because the release of the operator or "
+            "driver.evictable changed since; it runs on, and is replaced with the next change of "
+            "the spec that needs a new one, or by kubectl annotate bst NAME --overwrite "
             f'{RESTART_ANNOTATION}="$(date)"'
         )
     reason = "OlderTemplate" if driver.outdated else "Current"

@@ -26,7 +26,8 @@ def fingerprint(spec: StreamSpec, restart: str) -> str:
         executors,
         spec.checkpoints,
         spec.spark_conf,
-        spec.driver,
+        # Evictable or not takes effect without a new pod, by its budget.
+        replace(spec.driver, evictable=True),
         spec.partitions,
         spec.metrics.hot_keys,
         restart,

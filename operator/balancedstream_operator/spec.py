@@ -9,7 +9,6 @@ from typing import Annotated, Any, ClassVar, get_args
 
 from balancedstream.core.keys import KeyNaming
 from balancedstream.core.policy import Policy, parse
-from balancedstream.core.sizing import PARTITIONS_PER_EXECUTOR
 from balancedstream.errors import InvalidInputError
 from balancedstream_operator.schema import (
     Foreign,
@@ -53,9 +52,6 @@ _OWNED = ", ".join(f"'{key}'" for key in OWNED_CONF)
 _PROVIDER = "spark.sql.streaming.stateStore.providerClass"
 _DYNAMIC = "spark.dynamicAllocation.enabled"
 
-PARTITION_CHOICES = (24, 48, 96, 120, 240, 480, 960)
-"""Numbers with many divisors, so that many numbers of executors share the partitions evenly."""
-
 
 @dataclass(frozen=True)
 class ConfigMapFile:
@@ -88,6 +84,27 @@ class Application:
 
 
 @dataclass(frozen=True)
+class Account:
+    """The driver's ServiceAccount."""
+
+    name: Annotated[
+        str | None,
+        Text(
+            "A ServiceAccount that exists, instead of the operator's; it gets the driver's Role.",
+            pattern=_NAME,
+        ),
+    ] = None
+    annotations: Annotated[
+        Mapping[str, str],
+        Texts(
+            "Annotations of the operator's own, such as those of a cloud's identity.",
+            max_items=32,
+            max_length=4096,
+        ),
+    ] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
 class Driver:
     """The pod that runs the script."""
 
@@ -96,6 +113,16 @@ class Driver:
     memory_overhead: Annotated[
         str, Text("Memory beside the heap: Python, RocksDB, threads.", 16, _MEMORY)
     ] = "512m"
+    service_account: Annotated[Account, Part("Who the driver is to Kubernetes and the cloud.")] = (
+        field(default_factory=Account)
+    )
+    evictable: Annotated[
+        bool,
+        Switch(
+            "Whether drains and autoscalers may evict the driver; its batch then runs again "
+            "elsewhere. With false, drains of its node wait until you delete the pod."
+        ),
+    ] = True
     pod_template: Annotated[
         Mapping[str, Any],
         Foreign("Merged over the driver's pod template; its container is named driver."),
@@ -159,13 +186,6 @@ class Checkpoints:
 @dataclass(frozen=True)
 class Metrics:
     """Where the operator reads the load from, and how often."""
-
-    RULES: ClassVar[tuple[Schema, ...]] = (
-        rule(
-            f"self.labels.all(name, name.matches('^{_LABEL}$') && name != 'stream')",
-            "labels must have names of Prometheus' labels, and not the name stream",
-        ),
-    )
 
     prometheus_url: Annotated[
         str | None,
@@ -370,16 +390,3 @@ def clamp_fixed(limits: Executors) -> int:
     4
     """
     return min(max(limits.fixed, limits.min), limits.max)
-
-
-def choose_partitions(spec: StreamSpec) -> int:
-    """The number of state partitions for a new stream.
-
-    >>> spec = StreamSpec("i", Application("/a.py"), Executors(max=4), Checkpoints("c"))
-    >>> choose_partitions(spec)
-    48
-    """
-    if spec.partitions is not None:
-        return spec.partitions
-    least = PARTITIONS_PER_EXECUTOR * spec.executors.max * spec.executors.cores
-    return next((n for n in PARTITION_CHOICES if n >= least), least)

@@ -28,6 +28,7 @@ from balancedstream_operator.outcomes import (
     MissingMeasurements,
     PassOutcome,
 )
+from balancedstream_operator.partitioning import choose_partitions
 from balancedstream_operator.planner import Advice, Given, advise, choose_plan
 from balancedstream_operator.plans import PlanBook
 from balancedstream_operator.pods import RESTART_ANNOTATION
@@ -43,7 +44,6 @@ from balancedstream_operator.reporting import report, report_failure
 from balancedstream_operator.resource import Manifest, Stream, driver_name, driver_pod_name
 from balancedstream_operator.restarts import fingerprint
 from balancedstream_operator.spec import (
-    choose_partitions,
     find_unknown,
     policy_of,
     read_spec,

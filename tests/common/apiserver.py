@@ -31,6 +31,7 @@ RESOURCES = {
     "/apis/apps/v1": {"statefulsets": "StatefulSet"},
     "/apis/rbac.authorization.k8s.io/v1": {"roles": "Role", "rolebindings": "RoleBinding"},
     "/apis/balancedstream.io/v1alpha1": {"balancedstreams": "BalancedStream"},
+    "/apis/policy/v1": {"poddisruptionbudgets": "PodDisruptionBudget"},
     "/apis/coordination.k8s.io/v1": {"leases": "Lease"},
 }
 VERBS = ["create", "delete", "get", "list", "patch", "update", "watch"]

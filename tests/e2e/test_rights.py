@@ -41,6 +41,7 @@ OPERATOR_MAY = (
     ("patch", "balancedstreams.balancedstream.io --subresource=status"),
     ("patch", "statefulsets.apps"),
     ("patch", "configmaps"),
+    ("patch", "poddisruptionbudgets.policy"),
     ("delete", "pods"),
     ("create", "events"),
 )
@@ -48,6 +49,7 @@ OPERATOR_MAY_NOT = (
     ("delete", "balancedstreams.balancedstream.io"),
     ("get", "secrets"),
     ("create", "pods --subresource=exec"),
+    ("update", "leases.coordination.k8s.io"),
     ("delete", "persistentvolumeclaims"),
     ("delete", "namespaces"),
     ("create", "clusterrolebindings.rbac.authorization.k8s.io"),

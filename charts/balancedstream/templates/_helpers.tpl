@@ -67,6 +67,9 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
 - apiGroups: [rbac.authorization.k8s.io]
   resources: [roles, rolebindings]
   verbs: [get, list, watch, create, patch, update]
+- apiGroups: [policy]
+  resources: [poddisruptionbudgets]
+  verbs: [get, list, watch, create, patch, update]
 # The operator reads pods and deletes drivers of an old revision. The other verbs are for the
 # drivers' Roles: Kubernetes lets no account grant permissions that it does not have.
 - apiGroups: [""]

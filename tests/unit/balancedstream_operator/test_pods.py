@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from manifests import STREAM, child, executor_pod, make_spec, template
 
-from balancedstream_operator.children import build_spark_conf
+from balancedstream_operator.children import build_children, build_spark_conf
 from balancedstream_operator.pods import CONFIGURATION_ANNOTATION, merge
 
 
@@ -138,3 +138,36 @@ def test_lists_are_merged_by_the_keys_of_kubernetes() -> None:
 def test_a_list_without_its_key_reaches_the_api_server_as_it_is() -> None:
     for over in ({"env": "none"}, {"env": ["A"]}, {"env": [{"value": "x"}]}):
         assert str(over["env"]).strip("[]") in str(merge({"env": [{"name": "B"}]}, over))
+
+
+def test_a_checkpoint_does_not_change_its_owner_at_each_start() -> None:
+    for pod in (template()["spec"], executor_pod()["spec"]):
+        assert pod["securityContext"]["fsGroupChangePolicy"] == "OnRootMismatch"
+
+
+def test_a_driver_can_be_kept_from_drains_and_autoscalers() -> None:
+    budget = child("PodDisruptionBudget")["spec"]
+    assert budget["maxUnavailable"] == 1
+    labels = template()["metadata"]["labels"]
+    assert budget["selector"]["matchLabels"].items() <= labels.items()
+    assert child("PodDisruptionBudget", driver={"evictable": False})["spec"]["maxUnavailable"] == 0
+    kept = template(driver={"evictable": False})["metadata"]["annotations"]
+    assert kept["cluster-autoscaler.kubernetes.io/safe-to-evict"] == "false"
+    assert kept["karpenter.sh/do-not-disrupt"] == "true"
+    assert not any("evict" in name for name in template()["metadata"]["annotations"])
+
+
+def test_a_driver_can_have_the_identity_of_a_cloud() -> None:
+    role = {"eks.amazonaws.com/role-arn": "arn:aws:iam::1:role/clicks"}
+    given = {"serviceAccount": {"annotations": role}}
+    assert child("ServiceAccount", driver=given)["metadata"]["annotations"] == role
+    assert template(driver=given)["spec"]["serviceAccountName"] == "clicks-driver"
+
+
+def test_a_driver_can_use_an_account_that_exists() -> None:
+    given = {"serviceAccount": {"name": "ours"}}
+    children = build_children(STREAM, make_spec(driver=given), 24)
+    assert "ServiceAccount" not in {c["kind"] for c in children}
+    assert template(driver=given)["spec"]["serviceAccountName"] == "ours"
+    (subject,) = child("RoleBinding", driver=given)["subjects"]
+    assert subject["name"] == "ours"

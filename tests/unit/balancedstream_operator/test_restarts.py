@@ -18,6 +18,7 @@ from balancedstream_operator.restarts import fingerprint
         {"executors": {"min": 1, "max": 4, "cores": 2}},
         {"driver": {"podTemplate": {"spec": {"nodeSelector": {"a": "b"}}}}},
         {"metrics": {"hotKeys": "off"}},
+        {"driver": {"serviceAccount": {"annotations": {"a": "b"}}}},
     ],
 )
 def test_what_needs_a_new_driver_changes_the_fingerprint_of_a_spec(change: dict[str, Any]) -> None:
@@ -47,6 +48,7 @@ def test_the_fingerprint_is_the_one_of_the_release_before_or_an_upgrade_replaces
         {"metrics": {"intervalSeconds": 30, "labels": {"cluster": "eu"}}},
         {"suspend": True},
         {"driver": {"cpu": "500m"}},
+        {"driver": {"evictable": False}},
     ],
 )
 def test_what_takes_effect_without_a_new_driver_does_not(change: dict[str, Any]) -> None:
