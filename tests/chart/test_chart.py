@@ -43,6 +43,8 @@ def test_lint_finds_nothing(helm: str, settings: tuple[str, ...]) -> None:
     ("setting", "named"),
     [
         ("replicas=0", "replicas"),
+        ("logLevel=LOUD", "logLevel"),
+        ("extraArgs={namespace}", "extraArgs"),
         ("replicas=many", "replicas"),
         ("image.repo=x", "repo"),
         ("image.pullPolicy=Sometimes", "pullPolicy"),
@@ -116,7 +118,11 @@ def test_one_operator_that_is_restricted(helm: str) -> None:
     assert operator["resources"]["requests"].keys() == {"cpu", "memory"}
     assert "memory" in operator["resources"]["limits"]
     assert operator["volumeMounts"] == [{"name": "tmp", "mountPath": "/tmp"}]  # noqa: S108
-    assert {entry["name"] for entry in operator["env"]} == {"POD_NAME", "POD_NAMESPACE"}
+    assert {entry["name"] for entry in operator["env"]} == {
+        "POD_NAME",
+        "POD_NAMESPACE",
+        "LOG_LEVEL",
+    }
     ports = {port["name"]: port["containerPort"] for port in operator["ports"]}
     assert ports == {"health": 8080, "metrics": 8081}
     for probe in ("startupProbe", "livenessProbe", "readinessProbe"):
@@ -149,6 +155,34 @@ def test_how_to_ask_prometheus_reaches_the_operator(helm: str) -> None:
 def test_two_operators_are_replaced_one_after_the_other(helm: str) -> None:
     deployment = only(render(helm, "replicas=2"), "Deployment")["spec"]
     assert (deployment["replicas"], deployment["strategy"]) == (2, {"type": "RollingUpdate"})
+    budget = only(render(helm, "replicas=2"), "PodDisruptionBudget")["spec"]
+    assert budget["minAvailable"] == 1
+    labels = deployment["template"]["metadata"]["labels"]
+    assert budget["selector"]["matchLabels"].items() <= labels.items()
+    assert not of_kind(render(helm), "PodDisruptionBudget"), "it would block drains"
+
+
+def test_what_a_platform_adds_reaches_the_operators_pod(helm: str) -> None:
+    manifests = render(
+        helm,
+        "logLevel=DEBUG",
+        "extraArgs={--allow-prometheus-url=http://thanos}",
+        "extraVolumes[0].name=ca,extraVolumes[0].configMap.name=ca",
+        "extraVolumeMounts[0].name=ca,extraVolumeMounts[0].mountPath=/ca",
+        "topologySpreadConstraints[0].topologyKey=zone",
+        "monitoring.podMonitor.enabled=true",
+        "monitoring.podMonitor.relabelings[0].targetLabel=cluster",
+    )
+    operator = container(manifests)
+    assert operator["args"][-1] == "--allow-prometheus-url=http://thanos"
+    assert {"name": "LOG_LEVEL", "value": "DEBUG"} in operator["env"]
+    assert {"name": "ca", "mountPath": "/ca"} in operator["volumeMounts"]
+    pod = only(manifests, "Deployment")["spec"]["template"]["spec"]
+    assert {"name": "ca", "configMap": {"name": "ca"}} in pod["volumes"]
+    assert pod["topologySpreadConstraints"] == [{"topologyKey": "zone"}]
+    for monitor in of_kind(manifests, "PodMonitor"):
+        (endpoint,) = monitor["spec"]["podMetricsEndpoints"]
+        assert endpoint["relabelings"] == [{"targetLabel": "cluster"}]
 
 
 def test_image_by_tag_and_by_digest(helm: str) -> None:
