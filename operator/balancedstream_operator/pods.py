@@ -193,8 +193,8 @@ def build_driver_pod(
             str(METRICS_PORT),
             "--metrics-address",
             "0.0.0.0",  # noqa: S104 - Prometheus scrapes from outside the pod
-            "--hot-keys",
-            spec.metrics.hot_keys,
+            # An image may be older than the option.
+            *([] if spec.metrics.hot_keys == "plain" else ["--hot-keys", spec.metrics.hot_keys]),
             script,
             *application.arguments,
         ],

@@ -140,6 +140,12 @@ def test_a_list_without_its_key_reaches_the_api_server_as_it_is() -> None:
         assert str(over["env"]).strip("[]") in str(merge({"env": [{"name": "B"}]}, over))
 
 
+def test_an_option_that_an_older_image_may_not_know_is_given_only_if_it_is_asked_for() -> None:
+    assert "--hot-keys" not in template()["spec"]["containers"][0]["args"]
+    asked = template(metrics={"hotKeys": "off"})["spec"]["containers"][0]["args"]
+    assert asked[asked.index("--hot-keys") + 1] == "off"
+
+
 def test_a_checkpoint_does_not_change_its_owner_at_each_start() -> None:
     for pod in (template()["spec"], executor_pod()["spec"]):
         assert pod["securityContext"]["fsGroupChangePolicy"] == "OnRootMismatch"
