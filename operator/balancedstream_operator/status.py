@@ -40,6 +40,9 @@ _UNREMARKABLE = {
 }
 """The state that a condition can start in without an event."""
 
+_FIRST_ROOM = 10
+"""Conditions that the first definition of a BalancedStream has room for."""
+
 _SILENT = {"Ready", "Reconciling", "Stalled"}
 """Conditions that sum up others, which have events of their own."""
 
@@ -165,6 +168,16 @@ def parse_time(text: str | None) -> float | None:
     60.0
     """
     return None if text is None else datetime.fromisoformat(text).timestamp()
+
+
+def choose_conditions(conditions: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
+    """As many as the first definition has room for; those that say something come first.
+
+    >>> choose_conditions([{"type": "Migrating", "status": "False"}])
+    [{'type': 'Migrating', 'status': 'False'}]
+    """
+    ranked = sorted(conditions, key=lambda c: _UNREMARKABLE.get(c["type"]) == c["status"])
+    return ranked[:_FIRST_ROOM]
 
 
 def changed_fields(before: Mapping[str, Any], after: Mapping[str, Any]) -> dict[str, Any]:

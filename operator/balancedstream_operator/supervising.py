@@ -43,15 +43,12 @@ from balancedstream_operator.records import (
 from balancedstream_operator.reporting import report, report_failure
 from balancedstream_operator.resource import Manifest, Stream, driver_name, driver_pod_name
 from balancedstream_operator.restarts import fingerprint
-from balancedstream_operator.spec import (
-    find_unknown,
-    policy_of,
-    read_spec,
-)
+from balancedstream_operator.spec import find_unknown, policy_of, read_spec
 from balancedstream_operator.status import (
     StatusDraft,
     StreamEvent,
     changed_fields,
+    choose_conditions,
     parse_time,
     recall,
 )
@@ -168,12 +165,22 @@ class Supervisor:
         changes = changed_fields(self._written, self._status)
         if changes:
             try:
-                self._cluster.write_status(self._stream, changes)
+                self._put_status(changes)
             except ClusterError:
                 # The stream may have been deleted, or made again, meanwhile.
                 self._applier.forget()
                 raise
         self._written = self._status
+
+    def _put_status(self, changes: dict[str, Any]) -> None:
+        try:
+            self._cluster.write_status(self._stream, changes)
+        except ClusterError as error:
+            short = choose_conditions(changes.get("conditions") or [])
+            if not error.refused or not short:
+                raise
+            log.warning("%s: upgrade the definition, too: %s", self._stream, error)
+            self._cluster.write_status(self._stream, changes | {"conditions": short})
 
     @staticmethod
     def _choose_interval(outcome: PassOutcome, status: Mapping[str, Any]) -> float:

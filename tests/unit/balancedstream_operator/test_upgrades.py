@@ -8,7 +8,9 @@ from typing import Any
 import pytest
 from supervised import POD, Scene, conditions
 
+from balancedstream_operator.errors import ClusterError
 from balancedstream_operator.pods import RESTART_ANNOTATION, SPEC_ANNOTATION
+from balancedstream_operator.resource import Stream
 
 
 def make_pod(scene: Scene, revision: str = "old", *, knows_its_spec: bool = True) -> None:
@@ -106,6 +108,28 @@ def test_fields_of_a_newer_definition_are_ignored_and_named_and_the_stream_runs(
     (said,) = [c["message"] for c in done.status["conditions"] if c["type"] == "Accepted"]
     assert "ignores, spec.mood" in said
     assert done.status["phase"] == "Running"
+
+
+def test_an_older_definition_with_room_for_ten_conditions_gets_those_that_say_something() -> None:
+    scene = Scene()
+    scene.run_until_running()
+    take = scene.cluster.write_status
+
+    def take_ten(stream: Stream, status: dict[str, Any]) -> None:
+        if len(status.get("conditions") or []) > 10:
+            message = "status.conditions: Too many: 16: must have at most 10 items"
+            raise ClusterError(message, refused=True)
+        take(stream, status)
+
+    scene.cluster.write_status = take_ten  # type: ignore[method-assign]
+    scene.supervisor = scene.make_supervisor()
+    scene.measured = "nothing"
+    for _ in range(3):
+        done = scene.run_pass()
+    assert done.failure is None
+    assert len(conditions(done)) > 10
+    shown = {c["type"]: c["status"] for c in scene.cluster.written[-1]["conditions"]}
+    assert (shown["MetricsAvailable"], shown["Fallback"]) == ("False", "True")
 
 
 def test_every_driver_says_which_spec_it_was_made_for() -> None:
