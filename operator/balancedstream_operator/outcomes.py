@@ -53,7 +53,7 @@ class Decided:
         new_plan: that plan, if it is written; a driver that is silent gets none.
         silent_s: for how long the driver has left the plan in force unanswered; None if it answered
             or still has time.
-        short_s: for how long executors have been missing.
+        shortage: why executors have been missing for long; empty if none have.
         advice: what would be done in mode Auto, if that was not reported yet.
     """
 
@@ -63,7 +63,7 @@ class Decided:
     newest_epoch: int
     new_plan: Plan | None
     silent_s: float | None
-    short_s: float
+    shortage: str
     advice: Advice
 
 

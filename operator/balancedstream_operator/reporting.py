@@ -28,9 +28,6 @@ from balancedstream_operator.resource import Stream
 from balancedstream_operator.spec import StreamSpec, clamp_fixed, policy_of
 from balancedstream_operator.status import StatusDraft, StreamEvent, format_time, summarize
 
-SHORT_AFTER_S = 60.0
-"""Executors that are missing for longer than this are reported."""
-
 IDLE_AFTER_S = 600.0
 """A query whose last batch is older than this is reported as idle, or as hung where rows wait."""
 
@@ -301,11 +298,11 @@ def _report_limits(stream: Stream, spec: StreamSpec, decided: Decided, draft: St
             f"{limits.min} to {limits.max}: using {clamp_fixed(limits)}"
         )
         draft.set_condition("ScalingLimited", True, "OutOfBounds", message)
-    elif decided.short_s > SHORT_AFTER_S:
+    elif decided.shortage:
         pending = desired - len(decided.measurement.executors)
         message = (
-            f"{pending} of {desired} executors did not start: run "
-            f"kubectl get pods --selector {executor_selector(stream.name)}"
+            f"{pending} of {desired} executors did not start: {decided.shortage}. Look at them "
+            f"with kubectl get pods --selector {executor_selector(stream.name)}"
         )
         draft.set_condition("ScalingLimited", True, "ExecutorsPending", message)
     elif scaling.verdict in _LIMITS:

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from balancedstream.core.objects import ANSWER_KEY, answer_name
+from balancedstream.core.objects import ANSWER_KEY, answer_name, executor_selector
 from balancedstream.core.plan import Plan, parse_answer
 from balancedstream.core.policy import Policy
 from balancedstream.errors import BalancedStreamError, InvalidInputError
@@ -20,6 +20,7 @@ from balancedstream_operator.children import build_children
 from balancedstream_operator.drivers import DriverState, describe_driver
 from balancedstream_operator.endpoints import Defaults, Endpoint
 from balancedstream_operator.errors import ClusterError, StreamGoneError
+from balancedstream_operator.executors import SHORT_AFTER_S, explain_shortage
 from balancedstream_operator.measurements import Measurement, MissingMeasurementsError
 from balancedstream_operator.measuring import Measurer
 from balancedstream_operator.outcomes import (
@@ -328,6 +329,7 @@ class Supervisor:
         now_s: float,
     ) -> Decided:
         """Decides on a measurement, and writes the plan that the decision asks for."""
+        shortage = self._find_shortage(given.desired - len(measurement.executors), now_s)
         choice = choose_plan(measurement, policy, given, newest_epoch + 1, now_s)
         new_plan = choice.plan if silent_s is None else None
         scale_out = choice.decision.scaling.scale_out
@@ -356,17 +358,21 @@ class Supervisor:
             newest_epoch=newest_epoch,
             new_plan=new_plan,
             silent_s=silent_s,
-            short_s=self._find_shortage(given.desired - len(measurement.executors), now_s),
+            shortage=shortage,
             advice=self._find_new_advice(advise(choice.decision, policy, given.desired)),
         )
 
-    def _find_shortage(self, pending: int, now_s: float) -> float:
-        """For how long some executors have been missing, given how many are missing now."""
+    def _find_shortage(self, pending: int, now_s: float) -> str:
+        """Why some executors have been missing for long; empty if none have."""
         if pending <= 0:
             self._short_since_s = None
-        elif self._short_since_s is None:
+            return ""
+        if self._short_since_s is None:
             self._short_since_s = now_s
-        return now_s - (now_s if self._short_since_s is None else self._short_since_s)
+        if now_s <= self._short_since_s + SHORT_AFTER_S:
+            return ""
+        selector = executor_selector(self._stream.name)
+        return explain_shortage(self._cluster.list_pods(self._stream.namespace, selector))
 
     def _find_new_advice(self, advice: Advice) -> Advice:
         """The advice, unless the last pass gave the same."""

@@ -44,8 +44,10 @@ class KeepingCluster:
         return copy.deepcopy(self.objects.get((kind, name)))
 
     def list_pods(self, namespace: str, selector: str) -> list[Manifest]:
-        """All pods, because all here are of drivers."""
-        return [o for (kind, _), o in self.objects.items() if kind == "Pod"]
+        """The pods that a selector selects; those without labels are of drivers."""
+        executors = "spark-role=executor" in selector
+        pods = [o for (kind, _), o in self.objects.items() if kind == "Pod"]
+        return [pod for pod in pods if ("spark-role" in pod["metadata"]["labels"]) is executors]
 
     def apply(self, manifest: Manifest) -> None:
         """Keeps a manifest, unless its kind is refused."""

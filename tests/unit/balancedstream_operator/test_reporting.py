@@ -43,7 +43,7 @@ def decide(
     made: dict[str, Any] = {
         "new_plan": None,
         "silent_s": None,
-        "short_s": 0.0,
+        "shortage": "",
         "advice": Advice(),
         **changes,
     }
@@ -223,15 +223,15 @@ def test_the_effect_of_a_plan_is_reported_once_four_batches_ran_and_nothing_move
     assert effect == ("2 executors" if reported else None)
 
 
-def test_executors_are_missing_once_they_did_not_start_for_a_minute() -> None:
+def test_executors_that_are_missing_are_reported_with_the_words_of_kubernetes() -> None:
     found = Measurement(NOW_S, 3, {"1": 1}, batches=(batch(1.0),))
-    for short_s, outlined in ((60.0, "False"), (61.0, "True")):
-        draft = report_on(driver=RUNNING, decided=decide(found, short_s=short_s))
+    for shortage, outlined in (("", "False"), ("0/3 nodes are available", "True")):
+        draft = report_on(driver=RUNNING, decided=decide(found, shortage=shortage))
         assert outline(draft, "ScalingLimited")[0] == outlined
     assert outline(draft, "ScalingLimited")[1] == "ExecutorsPending"
     assert condition(draft, "ScalingLimited")["message"] == (
-        "1 of 2 executors did not start: run kubectl get pods --selector "
-        "spark-role=executor,balancedstream.io/stream=clicks"
+        "1 of 2 executors did not start: 0/3 nodes are available. Look at them with kubectl get "
+        "pods --selector spark-role=executor,balancedstream.io/stream=clicks"
     )
 
 

@@ -63,9 +63,17 @@ def test_executors_that_are_missing_for_a_minute_are_reported() -> None:
     scene = Scene()
     scene.executors = {"1": 1}
     assert conditions(scene.run_until_running())["ScalingLimited"][0] == "False", "just started"
-    for _ in range(5):
-        done = scene.run_pass()
+    scheduled = {"type": "PodScheduled", "status": "False", "message": "0/3 nodes are available"}
+    scene.cluster.objects["Pod", "clicks-exec-2"] = {
+        "metadata": {"name": "clicks-exec-2", "labels": {"spark-role": "executor"}},
+        "status": {"phase": "Pending", "conditions": [scheduled]},
+    }
+    for _ in range(4):
+        assert conditions(scene.run_pass())["ScalingLimited"][0] == "False", "for 60 s at most"
+    done = scene.run_pass()
     assert conditions(done)["ScalingLimited"] == ("True", "ExecutorsPending")
+    (said,) = [c["message"] for c in done.status["conditions"] if c["type"] == "ScalingLimited"]
+    assert "1 of 2 executors did not start: 0/3 nodes are available. Look" in said
     scene.executors = {"1": 1, "2": 1}
     scene.finish_batches()
     assert conditions(scene.run_pass())["ScalingLimited"][0] == "False"
