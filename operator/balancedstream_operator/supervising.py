@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from balancedstream.core.objects import ANSWER_KEY, answer_name, executor_selector
-from balancedstream.core.plan import Plan, parse_answer
+from balancedstream.core.plan import Answer, Plan, parse_answer
 from balancedstream.core.policy import Policy
 from balancedstream.errors import BalancedStreamError, InvalidInputError
 from balancedstream_operator.applying import Applier
@@ -210,6 +210,8 @@ class Supervisor:
             self._first_spec = wanted if acted else ""
         known_epoch = int(recall(status, "planEpoch", 0))
         found = self._book.read(known_epoch, now_s)
+        # The status counts only where nothing was written with a plan.
+        known_epoch = self._book.epoch or known_epoch
         record = self._book.record
         partitions = int(recall(status, "partitions", choose_partitions(spec)))
         partitions = record.partitions if record else partitions
@@ -259,12 +261,10 @@ class Supervisor:
             refusals=_refuse(record.refusals, driver, control, self._book.plan),
             refused_s=now_s - record.planned_s if control.refusal else None,
         )
-        newest_epoch = max(
-            known_epoch, self._book.epoch, answer.answer.epoch if answer.answer else 0
-        )
-        known_refusal = answer.answer.refused if answer.answer else ""
+        answered = answer.answer or Answer(0)
+        newest_epoch = max(known_epoch, self._book.epoch, answered.epoch)
         decided = self._decide(
-            replace(record, known_refusal=known_refusal),
+            replace(record, known_refusal=answered.refused),
             policy,
             measurement,
             given,

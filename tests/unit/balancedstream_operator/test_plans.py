@@ -345,6 +345,18 @@ def test_an_epoch_that_is_far_ahead_is_forged_and_the_plan_is_replaced(restarts:
     assert scene.run_pass().status["planEpoch"] < 4
 
 
+def test_a_status_with_a_forged_epoch_counts_for_nothing_beside_the_plan() -> None:
+    scene = Scene()
+    scene.run_until_running()
+    scene.resource["status"]["planEpoch"] = 2**53 - 1
+    scene.supervisor = scene.make_supervisor()
+    scene.resource["spec"]["executors"]["fixed"] = 3
+    scene.finish_batches()
+    done = scene.run_pass()
+    assert done.failure is None
+    assert done.status["planEpoch"] == 2
+
+
 def test_an_answer_and_a_metric_with_a_forged_epoch_do_not_raise_the_next_one() -> None:
     scene = Scene()
     scene.run_pass()
