@@ -104,6 +104,7 @@ def choose_plan(
     # A plan that was refused has moved nothing.
     moving = {} if refused else _wanted(measurement, given.plan)
     placed = given.plan.key_placements if given.plan and not refusals.all_keys else ()
+    placed = tuple(p for p in placed if (p.query, p.key) not in refusals.keys)
     settling = {query for query, count in measurement.keys_under_way.items() if count}
     if refusals.all_keys:
         settling |= {query for query, _ in decision.keys}

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from balancedstream.core.observations import TaskSample
 from balancedstream.core.plan import KeyPlacement, Plan
 from balancedstream.core.policy import Policy
 from balancedstream_operator.measurements import Measurement
 from balancedstream_operator.planner import Given, choose_plan
+from balancedstream_operator.records import Refusals
 
 NOW_S = 1_000.0
 SKEWED = Measurement(
@@ -39,3 +42,11 @@ def test_keys_that_a_plan_has_no_room_for_are_named_with_the_reason() -> None:
     choice = choose_plan(SKEWED, Policy(), given(*placed[:3]), 5, NOW_S)
     assert choice.plan is not None
     assert (len(choice.plan.key_placements), choice.left_out) == (3, "")
+
+
+def test_a_key_that_the_driver_refused_is_not_said_to_have_no_room() -> None:
+    refused, placed = KeyPlacement("q", "1", 2), KeyPlacement("q", "2", 2)
+    start = replace(given(refused, placed), refusals=Refusals(keys=(("q", "1"),)))
+    choice = choose_plan(SKEWED, Policy(), start, 5, NOW_S)
+    assert choice.plan is not None
+    assert (choice.plan.key_placements, choice.left_out) == ((placed,), "")
