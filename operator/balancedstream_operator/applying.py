@@ -90,14 +90,20 @@ class Applier:
             raise ClusterError(message, refused=True)
 
     def _refuse_foreign(self, children: Sequence[Manifest]) -> None:
-        """Another owner's object with the name of a child is never taken over."""
+        """Another owner's object with the name of a child is never taken over.
+
+        One without any owner is, if it is labelled as this stream's: `kubectl delete` with
+        `--cascade=orphan` leaves such ones behind.
+        """
         for child in children:
             kind, metadata = child["kind"], child["metadata"]
             found = self._cluster.get(
                 child["apiVersion"], kind, metadata["namespace"], metadata["name"]
             )
-            owners = ((found or {}).get("metadata") or {}).get("ownerReferences") or []
-            if found and not any(owner["uid"] == self._stream.uid for owner in owners):
+            there = (found or {}).get("metadata") or {}
+            owners = there.get("ownerReferences") or []
+            left = not owners and metadata["labels"].items() <= (there.get("labels") or {}).items()
+            if found and not (left or any(o["uid"] == self._stream.uid for o in owners)):
                 message = (
                     f"{kind} {metadata['name']} exists and does not belong to this stream; delete "
                     "it, or give the stream another name"

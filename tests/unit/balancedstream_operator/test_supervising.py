@@ -202,6 +202,23 @@ def test_an_object_of_another_owner_is_never_taken_over() -> None:
     assert "ConfigMap/clicks-plan" in scene.cluster.applied
 
 
+def test_objects_that_a_deletion_left_behind_go_on_under_a_stream_of_the_same_name() -> None:
+    scene = Scene()
+    scene.run_until_running()
+    plan = scene.cluster.plan()
+    for found in scene.cluster.objects.values():
+        found["metadata"].pop("ownerReferences", None)
+    del scene.resource["status"]
+    scene.supervisor = scene.make_supervisor()
+    scene.finish_batches()
+    done = scene.run_pass()
+    assert done.status["phase"] == "Running"
+    assert scene.cluster.plan() == plan
+    assert scene.cluster.deleted == []
+    owned = scene.cluster.objects["StatefulSet", "clicks-driver"]["metadata"]
+    assert owned["ownerReferences"][0]["uid"] == "uid-1"
+
+
 def test_a_stream_that_was_deleted_unseen_gets_no_children_again() -> None:
     scene = Scene()
     scene.run_until_running()
