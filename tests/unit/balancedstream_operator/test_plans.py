@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -9,6 +10,7 @@ from supervised import ALL_ON_1, POD, Scene, conditions
 
 from balancedstream.core.plan import Answer, KeyPlacement, Plan
 from balancedstream_operator.errors import ClusterError
+from balancedstream_operator.measurements import Measurement
 from balancedstream_operator.records import MAX_AHEAD, Record, Refusals, judge_control, read_record
 from balancedstream_operator.resource import Manifest
 
@@ -101,6 +103,31 @@ def test_a_status_that_somebody_emptied_is_written_again_with_the_children() -> 
     done = scene.run_pass()
     complete = {name: value for name, value in done.status.items() if value is not None}
     assert scene.cluster.written == [complete]
+
+
+def test_a_restarted_operator_knows_the_last_scale_out_and_judges_it_by_what_shows_now() -> None:
+    fast = {"minBatches": 3, "stabilizationSeconds": 15, "stabilizationBatches": 1}
+    scene = Scene(executors={"min": 2, "max": 5}, scaling=fast)
+    scene.placement = {p: str(1 + p % 2) for p in range(8)}
+    scene.run_pass()
+    scene.start_driver()
+
+    def judge(busy_s: float, duration_s: float) -> bool | None:
+        scene.finish_batches(dict.fromkeys(range(8), busy_s))
+        assert isinstance(scene.measured, Measurement)
+        batches = tuple(replace(b, duration_s=duration_s) for b in scene.measured.batches)
+        scene.measured = replace(scene.measured, batches=batches)
+        scene.supervisor = scene.make_supervisor()
+        scene.run_pass()
+        record = read_record(scene.cluster.objects[PLAN]["data"]["record.json"])
+        assert record is not None
+        return record.scale_out.failed if record.scale_out else None
+
+    assert judge(4.0, 5.0) is False, "nothing shows yet"
+    scene.executors = {str(number): 1 for number in range(1, 6)}
+    judge(4.0, 5.0)
+    assert judge(7.0, 5.0) is True, "more executors, and batches as slow as before"
+    assert judge(7.0, 1.0) is False, "they were cold"
 
 
 # --- the driver refuses a plan
