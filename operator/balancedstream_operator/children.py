@@ -6,7 +6,9 @@ The claim with the checkpoints belongs to the user and stays.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
+from functools import lru_cache
 from typing import Any
 
 import yaml
@@ -213,10 +215,16 @@ def _role_binding(stream: Stream, account: str) -> Manifest:
 
 
 def _configuration(stream: Stream, spec: StreamSpec, conf: Mapping[str, str]) -> Manifest:
-    template = yaml.safe_dump(build_executor_pod(stream, spec), sort_keys=False)
+    template = _render_yaml(json.dumps(build_executor_pod(stream, spec)))
     return _config_map(stream, configuration_name(stream)) | {
         "data": {"spark-defaults.conf": render_properties(conf), "executor.yaml": template}
     }
+
+
+@lru_cache(maxsize=1024)
+def _render_yaml(manifest: str) -> str:
+    """A manifest as YAML, from JSON; YAML is slow, and most passes find what the last one found."""
+    return yaml.safe_dump(json.loads(manifest), sort_keys=False)
 
 
 def _service(stream: Stream) -> Manifest:

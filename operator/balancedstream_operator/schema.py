@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import MISSING, Field, dataclass, fields, is_dataclass, replace
+from functools import cache
 from typing import Annotated, Any, TypeVar, cast, get_args, get_origin, get_type_hints
 
 from balancedstream.core.policy import Knob, Mode, knobs
@@ -214,7 +215,7 @@ def drop_unknown(kind: type, manifest: object, path: str = "spec") -> tuple[obje
 
 
 def _entries(kind: type) -> list[tuple[Field[Any], Any, _Declared]]:
-    hints = get_type_hints(kind, include_extras=True)
+    hints = _find_hints(kind)
     entries = []
     for entry in fields(cast("Any", kind)):
         hint = hints[entry.name]
@@ -224,6 +225,12 @@ def _entries(kind: type) -> list[tuple[Field[Any], Any, _Declared]]:
         value_kind, declared = get_args(hint)
         entries.append((entry, value_kind, declared))
     return entries
+
+
+@cache
+def _find_hints(kind: type) -> Mapping[str, Any]:
+    """A class's annotations; each pass over a stream reads a spec, and evaluating them is slow."""
+    return get_type_hints(kind, include_extras=True)
 
 
 def _default(entry: Field[Any]) -> Any:
