@@ -1,17 +1,20 @@
 """What autoscaling is worth: ours beside what users have, in virtual time.
 
-Each run is one trace with one seed, under every way to choose the number of executors. The driver's
-real loop runs on a model of Spark; `simulation` has the model, the traces and the alternatives.
+Each run is one trace with one seed, under every way to choose the number of executors. Ours runs in
+both homes, with its real code on a model of Spark: the driver makes plans, or the operator makes
+them for it. `simulation` has the model, the traces and the alternatives.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import asdict
 
 from harness.benchmark import prepare, run
 from harness.results import Case
 from simulation.figures import Figures, compute_figures
 from simulation.model import Job
+from simulation.operated import run_operated
 from simulation.running import Change, run_ours, run_scaler
 from simulation.scalers import (
     Ds2,
@@ -38,6 +41,12 @@ OBJECTIVE_S = 25.0
 STABILIZATION_S = 120.0
 """Within which a reversal counts as oscillation: the default of our policy."""
 
+HOMES: dict[str, Callable[[VirtualSpark, int], list[Change]]] = {
+    "ours": run_ours,
+    "ours, operator": run_operated,
+}
+"""Where our plans are made: in the driver, and in the operator."""
+
 
 def main() -> None:
     with prepare("scaling_simulated", __doc__ or "") as benchmark:
@@ -58,8 +67,10 @@ def main() -> None:
 
 def compare(job: Job, trace: Trace, seed: int) -> dict[str, Figures]:
     """The figures of every way on one trace."""
-    spark = VirtualSpark(job, trace, seed, count_at_start(job, trace))
-    found = {"ours": judge(spark, run_ours(spark, MOST))}
+    found = {}
+    for way, run_home in HOMES.items():
+        spark = VirtualSpark(job, trace, seed, count_at_start(job, trace))
+        found[way] = judge(spark, run_home(spark, MOST))
     for way, (executors, scaler) in list_alternatives(job, trace).items():
         spark = VirtualSpark(job, trace, seed, executors)
         found[way] = judge(spark, run_scaler(spark, scaler, MOST))

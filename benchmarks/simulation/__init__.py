@@ -1,1 +1,1 @@
-"""A stream in virtual time: the driver's real code on a model of Spark's micro-batches."""
+"""A stream in virtual time: the real code of both homes on a model of Spark's micro-batches."""

@@ -43,7 +43,7 @@ class Job:
 
     Attributes:
         splits: of the source.
-        partitions: state partitions.
+        partitions: state partitions; 0 for a query without state.
         map_row_s: seconds that reading and mapping a row take.
         state_row_s: seconds that a row takes in its state partition.
         zipf: exponent of the keys' weights; more is more skew.
@@ -122,7 +122,11 @@ def weigh_partitions(job: Job, hot_set: int) -> tuple[float, ...]:
 
     >>> round(sum(weigh_partitions(Job(), 1)), 6)
     1.0
+    >>> weigh_partitions(Job(partitions=0), 1)
+    ()
     """
+    if not job.partitions:
+        return ()
     chance = random.Random(hot_set)
     weights = [0.0] * job.partitions
     for rank in range(1, job.keys + 1):
@@ -141,12 +145,22 @@ def run_batch(job: Job, batch: Batch, chance: random.Random) -> BatchTimes:
     source_s, source_busy_s = _spread(split_s, batch.executors)
     at_s += source_s
     source = StageSample("q", batch.number, "source", at_s, job.splits, max(split_s), source_busy_s)
+    if not job.partitions:
+        return BatchTimes(at_s - batch.start_s, (source,), ())
+    stateful, tasks = _run_stateful(job, batch, at_s, chance)
+    return BatchTimes(stateful.finished_s - batch.start_s, (source, stateful), tasks)
+
+
+def _run_stateful(
+    job: Job, batch: Batch, begin_s: float, chance: random.Random
+) -> tuple[StageSample, tuple[TaskSample, ...]]:
+    """Runs the stage with a task for each state partition."""
     work_s = [
         _vary(job.task_s + batch.rows * weight * job.state_row_s, job, chance)
         for weight in batch.weights
     ]
     stateful_s, ran_on = _run_placed(job, batch, work_s)
-    at_s += stateful_s
+    at_s = begin_s + stateful_s
     of_executor = dict.fromkeys(batch.executors, 0.0)
     for partition, executor in ran_on.items():
         of_executor[executor] += work_s[partition]
@@ -170,7 +184,7 @@ def run_batch(job: Job, batch: Batch, chance: random.Random) -> BatchTimes:
                 restore_s,
             )
         )
-    return BatchTimes(at_s - batch.start_s, (source, stateful), tuple(tasks))
+    return stateful, tuple(tasks)
 
 
 def _run_placed(job: Job, batch: Batch, work_s: Sequence[float]) -> tuple[float, dict[int, str]]:

@@ -7,6 +7,7 @@ from harness.silent import SilentView
 from balancedstream.core.policy import Policy, ScalingPolicy
 from balancedstream.engine.events import ApplicationEnded, BatchFinished
 from balancedstream.loop.controller import Controller
+from balancedstream.loop.ports import PlanChannel
 from balancedstream.record.history import History
 from balancedstream.record.journal import Journal
 from balancedstream.record.records import RunInfo
@@ -23,14 +24,43 @@ Change = tuple[float, int, int]
 """When the number of executors was changed, and from what to what."""
 
 
+class RunFailedError(Exception):
+    """The driver's loop ended before the run was over, so there are no figures of it."""
+
+
 def run_ours(spark: VirtualSpark, most: int) -> list[Change]:
-    """Runs it under the driver's real controller, decider and realizer, with default policy."""
+    """Runs it under the driver's real controller, decider and realizer, with default policy.
+
+    Raises:
+        RunFailedError: the loop failed.
+    """
     policy = Policy(scaling=ScalingPolicy(max_executors=most))
+    return run_loop(spark, policy, Metrics())
+
+
+def run_loop(
+    spark: VirtualSpark, policy: Policy, metrics: Metrics, plans: PlanChannel | None = None
+) -> list[Change]:
+    """Runs it to its end under the driver's real controller.
+
+    Args:
+        spark: before the run.
+        policy: of the driver.
+        metrics: is told what the loop measures.
+        plans: brings plans from elsewhere; None to make them in the driver.
+
+    Raises:
+        RunFailedError: the loop failed.
+    """
     history = History(RunInfo("simulation", 0.0, spark.asked, "virtual", "virtual"))
-    journal = Journal(history, SilentView(), Metrics(), lambda: spark.now_s)
-    controller = Controller(spark, policy, journal, clock=lambda: spark.now_s)
+    journal = Journal(history, SilentView(), metrics, lambda: spark.now_s)
+    controller = Controller(spark, policy, journal, plans=plans, clock=lambda: spark.now_s)
     controller.start()
+    ended = spark.over.wait(JOIN_S)
     controller.stop(JOIN_S)
+    if not ended or spark.failure is not None:
+        message = f"the loop ended or hangs {spark.now_s:.0f} s after the start of the run"
+        raise RunFailedError(message) from spark.failure
     return [(s.at_s, s.executors_before, s.executors_after) for s in history.scales]
 
 

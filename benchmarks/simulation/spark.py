@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import heapq
 import random
-from collections.abc import Mapping
+import threading
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from itertools import count
 
 from balancedstream.core.observations import BatchSample
 from balancedstream.engine.events import (
@@ -49,6 +52,8 @@ class VirtualSpark(Engine):
         now_s: the virtual clock.
         batches: all batches so far.
         executor_s: executor-seconds so far, from the request of an executor to its end.
+        over: set when the run is over, or its loop has failed.
+        failure: of the loop; None for none.
     """
 
     job: Job
@@ -60,6 +65,8 @@ class VirtualSpark(Engine):
     executor_s: float = 0.0
 
     def __post_init__(self) -> None:
+        self.over = threading.Event()
+        self.failure: Exception | None = None
         self.chance = random.Random(self.seed)
         self._cores: dict[str, int] = {}
         self._draining: set[str] = set()
@@ -72,19 +79,34 @@ class VirtualSpark(Engine):
         self._locality_wait_s = LOCALITY_WAIT_S
         self._last_start_s: float | None = None
         self._pending: tuple[float, Event] | None = None
+        self._numbers = count()
+        self._calls: list[tuple[float, int, Callable[[], None]]] = []
         for _ in range(self.executors_at_start):
             self._add_executor()
 
     def wait(self, timeout_s: float) -> Event | None:
-        """The next event; the clock stands at its time."""
-        if self._pending is None and not self._is_joined_before(self._find_start_s()):
+        """The next event, or None after a call of `call_at`; the clock stands at its time."""
+        if self._pending is None and not self._is_interrupted_before(self._find_start_s()):
             self._pending = self._plan_next()
-        if self._pending is None or self._is_joined_before(self._pending[0]):
+        next_s = self._pending[0] if self._pending else self._find_start_s()
+        joins = self._is_joined_before(next_s)
+        if self._is_called_before(min(next_s, self._coming[0]) if joins else next_s):
+            at_s, _, act = heapq.heappop(self._calls)
+            self._advance(at_s)
+            act()
+            return None
+        if self._pending is None or joins:
             self._advance(self._coming.pop(0))
             return ExecutorAdded(self._add_executor(), 1)
         (at_s, event), self._pending = self._pending, None
         self._advance(at_s)
+        if isinstance(event, ApplicationEnded):
+            self.over.set()
         return event
+
+    def call_at(self, time_s: float, act: Callable[[], None]) -> None:
+        """Has something done at a time of the virtual clock."""
+        heapq.heappush(self._calls, (time_s, next(self._numbers), act))
 
     def executors(self) -> dict[str, int]:
         """Executors that take work."""
@@ -134,7 +156,9 @@ class VirtualSpark(Engine):
         self._leaving.append(executor)
 
     def is_connection_lost(self, error: Exception) -> bool:
-        """Nothing is lost here."""
+        """Keeps what the loop fails with, which is over then; nothing is lost here."""
+        self.failure = error
+        self.over.set()
         return False
 
     def _plan_next(self) -> tuple[float, Event]:
@@ -159,8 +183,17 @@ class VirtualSpark(Engine):
             return self.now_s
         return max(self.now_s, self._last_start_s + self.job.trigger_s)
 
+    def _is_interrupted_before(self, time_s: float) -> bool:
+        """Whether something happens that the batch which starts then must know of."""
+        # Executors leave at once.
+        called = not self._leaving and self._is_called_before(time_s)
+        return called or self._is_joined_before(time_s)
+
     def _is_joined_before(self, time_s: float) -> bool:
         return bool(self._coming) and self._coming[0] <= time_s
+
+    def _is_called_before(self, time_s: float) -> bool:
+        return bool(self._calls) and self._calls[0][0] <= time_s
 
     def _run_batch(self, start_s: float, rows: float) -> tuple[float, Event]:
         number = len(self.batches)
@@ -205,9 +238,8 @@ class VirtualSpark(Engine):
             gaps_s=self.job.driver_s,
         )
         operator = StatefulOperator((0,), "StateStoreSave", self.job.partitions)
-        return end_s, BatchFinished(
-            "q", sample, times.tasks, (operator,), moves, True, times.stages
-        )
+        operators = (operator,) if self.job.partitions else ()
+        return end_s, BatchFinished("q", sample, times.tasks, operators, moves, True, times.stages)
 
     def _add_executor(self) -> str:
         executor = f"e{self._next_id}"
