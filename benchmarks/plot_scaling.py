@@ -12,12 +12,12 @@ from statistics import median
 import matplotlib as mpl
 from harness.results import REPOSITORY, RESULTS, read_results
 from matplotlib import pyplot
-from scaling import MEAN_RATE, MOST, count_at_start, list_alternatives
+from scaling import HOMES, MEAN_RATE, MOST, count_at_start, list_alternatives
 from simulation.model import Job
-from simulation.running import Change, run_ours, run_scaler
+from simulation.running import Change, run_scaler
 from simulation.spark import VirtualSpark
 from simulation.traces import BIN_S, MAKERS, Trace
-from tables.scaling_simulated import WAYS, mean_of, over_oracle
+from tables.scaling_simulated import WAYS, list_measured, mean_of, over_oracle
 
 IMAGES = REPOSITORY / "docs" / "images"
 DAY = ("flights", 1)
@@ -29,7 +29,7 @@ DRAWN = ("oracle", "lag threshold", "dynamic allocation")
 COLORS = dict(
     zip(
         WAYS,
-        ("#d62728", "#2ca02c", "#555555", "#999999", "#9467bd", "#1f77b4", "#e0a000"),
+        ("#d62728", "#ff9896", "#2ca02c", "#555555", "#999999", "#9467bd", "#1f77b4", "#e0a000"),
         strict=True,
     )
 )
@@ -64,7 +64,7 @@ def draw_day() -> None:
     for line in run_day(job, trace, seed):
         times = [0.0, *(change[0] / 3600 for change in line.changes), trace.length_s / 3600]
         counts = [line.begin, *(change[2] for change in line.changes)]
-        width = 2.0 if line.way in {"ours", "oracle"} else 1.2
+        width = 2.0 if line.way in {*HOMES, "oracle"} else 1.2
         below.stairs(
             counts, times, baseline=None, label=line.way, color=COLORS[line.way], linewidth=width
         )
@@ -84,14 +84,16 @@ def run_day(job: Job, trace: Trace, seed: int) -> list[Line]:
         spark = VirtualSpark(job, trace, seed, begin)
         lines.append(Line(way, run_scaler(spark, scaler, MOST), begin))
     begin = count_at_start(job, trace)
-    spark = VirtualSpark(job, trace, seed, begin)
-    return [*lines, Line("ours", run_ours(spark, MOST), begin)]
+    for way in reversed(HOMES):
+        spark = VirtualSpark(job, trace, seed, begin)
+        lines.append(Line(way, HOMES[way](spark, MOST), begin))
+    return lines
 
 
 def draw_costs() -> None:
     results = read_results(RESULTS / "scaling_simulated.jsonl")
     figure, axes = pyplot.subplots(figsize=(8, 3.6), layout="constrained")
-    for way in WAYS:
+    for way in list_measured(results):
         hours = median(over_oracle(result, way) for result in results)
         late = 100 * mean_of(results, way, "late_share")
         axes.scatter(hours, late, color=COLORS[way], s=50)

@@ -16,7 +16,8 @@ ALTERNATIVES = (
     "lag threshold",
     "DS2",
 )
-WAYS = ("ours", "oracle", *ALTERNATIVES)
+HOMES = ("ours", "ours, operator")
+WAYS = (*HOMES, "oracle", *ALTERNATIVES)
 
 
 def tabulate_scaling_simulated(results: Sequence[Result]) -> Iterator[str]:
@@ -31,7 +32,7 @@ def tabulate_scaling_simulated(results: Sequence[Result]) -> Iterator[str]:
                 f"{median(r['measured'][way]['p95_latency_s'] for r in results):.0f}",
                 f"{mean_of(results, way, 'actions'):.0f}",
             ]
-            for way in WAYS
+            for way in list_measured(results)
         ],
     )
     yield ""
@@ -51,7 +52,37 @@ def tabulate_scaling_simulated(results: Sequence[Result]) -> Iterator[str]:
         ],
     )
     yield ""
+    yield from tabulate_homes([r for r in results if all(home in r["measured"] for home in HOMES)])
+    yield ""
     yield from table(["target", "result", "met"], judge_targets(results))
+
+
+def list_measured(results: Sequence[Result]) -> list[str]:
+    """The ways that every run has figures of; others would not be of the same loads."""
+    return [way for way in WAYS if all(way in r["measured"] for r in results)]
+
+
+def tabulate_homes(results: Sequence[Result]) -> Iterator[str]:
+    """Both homes side by side, by trace: hours are medians over the runs, the rest means."""
+    traces = dict.fromkeys(str(r["case"]["trace"]) for r in results)
+    yield from table(
+        ["trace, in both homes", "runs", "executor-hours ÷ oracle", "rows too late", "actions"],
+        [
+            [
+                trace,
+                str(len(of_trace)),
+                " / ".join(
+                    f"{median(over_oracle(r, home) for r in of_trace):.2f}" for home in HOMES
+                ),
+                " / ".join(
+                    f"{100 * mean_of(of_trace, home, 'late_share'):.1f} %" for home in HOMES
+                ),
+                " / ".join(f"{mean_of(of_trace, home, 'actions'):.0f}" for home in HOMES),
+            ]
+            for trace in traces
+            if (of_trace := [r for r in results if r["case"]["trace"] == trace])
+        ],
+    )
 
 
 def judge_targets(results: Sequence[Result]) -> Iterator[list[str]]:
