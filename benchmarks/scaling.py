@@ -100,7 +100,15 @@ def count_at_start(job: Job, trace: Trace) -> int:
 
 def judge(spark: VirtualSpark, changes: list[Change]) -> Figures:
     """The figures of a run that is over."""
-    return compute_figures(spark, changes, objective_s=OBJECTIVE_S, stabilization_s=STABILIZATION_S)
+    return compute_figures(
+        spark.trace,
+        spark.batches,
+        changes,
+        executor_s=spark.executor_s,
+        left_rows=spark.backlog_rows,
+        objective_s=OBJECTIVE_S,
+        stabilization_s=STABILIZATION_S,
+    )
 
 
 if __name__ == "__main__":

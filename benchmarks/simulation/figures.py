@@ -7,7 +7,8 @@ from dataclasses import asdict, dataclass
 from itertools import pairwise
 from typing import Any
 
-from simulation.spark import VirtualSpark
+from simulation.spark import BatchRun
+from simulation.traces import Trace
 
 POINTS = 20
 """Rows of a batch at which latency is taken, evenly spread."""
@@ -39,30 +40,34 @@ class Figures:
 
 
 def compute_figures(
-    spark: VirtualSpark,
+    trace: Trace,
+    batches: Sequence[BatchRun],
     changes: Sequence[tuple[float, int, int]],
     *,
+    executor_s: float,
+    left_rows: float,
     objective_s: float,
     stabilization_s: float,
 ) -> Figures:
     """Computes the figures of a run.
 
     Args:
-        spark: after the run.
+        trace: the rows that arrived.
+        batches: of the run, in the trace's time.
         changes: time, executors before and after of each scale action.
+        executor_s: executor-seconds.
+        left_rows: rows that arrived and were never read.
         objective_s: latency that rows should not exceed.
         stabilization_s: within which a reversal counts.
     """
     latencies: list[tuple[float, float]] = []
-    worst = 0.0
-    for batch in spark.batches:
+    worst = left_rows
+    for batch in batches:
         rows = batch.last_row - batch.first_row
-        worst = max(worst, spark.trace.count_until(batch.start_s) - batch.first_row)
+        worst = max(worst, trace.count_until(batch.start_s) - batch.first_row)
         for point in range(POINTS):
             row = batch.first_row + rows * (point + 0.5) / POINTS
-            latencies.append((batch.end_s - spark.trace.find_arrival(row), rows / POINTS))
-    # Rows that were never read are late by what they waited at least.
-    left = spark.backlog_rows
+            latencies.append((batch.end_s - trace.find_arrival(row), rows / POINTS))
     latencies.sort()
     total = sum(weight for _, weight in latencies)
     late = sum(weight for latency_s, weight in latencies if latency_s > objective_s)
@@ -77,10 +82,10 @@ def compute_figures(
         for a, b in pairwise(changes)
     )
     return Figures(
-        spark.executor_s / 3600,
+        executor_s / 3600,
         late / total if total else 0.0,
         p95_s,
-        max(worst, left),
+        worst,
         len(changes),
         reversals,
     )

@@ -6,12 +6,15 @@ import math
 import random
 from bisect import bisect_right
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import accumulate
 
 BIN_S = 10.0
 """Within a bin rows arrive evenly."""
+
+PEAK_BINS = 6
+"""A peak lasts a minute, or what is left of one in a trace that was sped up."""
 
 
 @dataclass(frozen=True)
@@ -20,28 +23,32 @@ class Trace:
 
     Attributes:
         name: for tables.
-        rates: rows per second in each bin of `BIN_S`.
+        rates: rows per second in each bin.
         shifts_s: times at which other keys become hot.
+        bin_s: length of a bin.
     """
 
     name: str
     rates: tuple[float, ...]
     shifts_s: tuple[float, ...] = ()
+    bin_s: float = BIN_S
 
     @cached_property
     def _sums(self) -> Sequence[float]:
         """Rows that have arrived at the start of each bin, and at the end."""
-        return list(accumulate((rate * BIN_S for rate in self.rates), initial=0.0))
+        return list(accumulate((rate * self.bin_s for rate in self.rates), initial=0.0))
 
     @property
     def length_s(self) -> float:
         """How long rows arrive."""
-        return len(self.rates) * BIN_S
+        return len(self.rates) * self.bin_s
 
     @property
     def peak(self) -> float:
-        """The highest rate over a minute, in rows per second."""
-        return max(self.mean_rate(60.0 * n, 60.0) for n in range(math.ceil(self.length_s / 60.0)))
+        """The highest rate over `PEAK_BINS`, in rows per second."""
+        span_s = PEAK_BINS * self.bin_s
+        spans = math.ceil(len(self.rates) / PEAK_BINS)
+        return max(self.mean_rate(span_s * n, span_s) for n in range(spans))
 
     def mean_rate(self, from_s: float, for_s: float) -> float:
         """Rows per second over a time, as far as the trace reaches."""
@@ -56,7 +63,7 @@ class Trace:
         >>> Trace("flat", (2.0, 4.0)).count_until(15.0)
         40.0
         """
-        whole, part_s = divmod(min(max(time_s, 0.0), self.length_s), BIN_S)
+        whole, part_s = divmod(min(max(time_s, 0.0), self.length_s), self.bin_s)
         bin_ = int(whole)
         return self._sums[bin_] + (part_s * self.rates[bin_] if part_s else 0.0)
 
@@ -68,7 +75,33 @@ class Trace:
         """
         bin_ = min(bisect_right(self._sums, row) - 1, len(self.rates) - 1)
         rate = self.rates[bin_]
-        return bin_ * BIN_S + ((row - self._sums[bin_]) / rate if rate else 0.0)
+        return bin_ * self.bin_s + ((row - self._sums[bin_]) / rate if rate else 0.0)
+
+    def speed_up(self, factor: float) -> Trace:
+        """The same rates in a shorter time.
+
+        >>> Trace("flat", (2.0, 4.0)).speed_up(10.0).count_until(1.5)
+        4.0
+        """
+        shifts_s = tuple(shift_s / factor for shift_s in self.shifts_s)
+        return replace(self, bin_s=self.bin_s / factor, shifts_s=shifts_s)
+
+
+Phase = tuple[float, float, float]
+"""How many seconds, and the rows per second at its begin and at its end."""
+
+
+def make_phases(name: str, phases: Sequence[Phase], shifts_s: tuple[float, ...] = ()) -> Trace:
+    """Levels and ramps, one after the other.
+
+    >>> make_phases("down", [(20.0, 5.0, 5.0), (20.0, 5.0, 1.0)]).rates
+    (5.0, 5.0, 4.0, 2.0)
+    """
+    rates: list[float] = []
+    for length_s, begin, end in phases:
+        bins = int(length_s / BIN_S)
+        rates += [begin + (end - begin) * (n + 0.5) / bins for n in range(bins)]
+    return Trace(name, tuple(rates), shifts_s)
 
 
 def make_steps(rate: float, seed: int, hours: float = 4.0) -> Trace:

@@ -117,7 +117,15 @@ def test_latency_is_from_the_arrival_of_a_row_to_the_end_of_its_batch() -> None:
     job = replace(QUIET, splits=16, partitions=16, map_row_s=0.0, state_row_s=0.0, task_s=0.0)
     spark = VirtualSpark(job, FLAT, 1, 4)
     run_scaler(spark, Fixed(4), most=8)
-    figures = compute_figures(spark, [], objective_s=10.5, stabilization_s=120.0)
+    figures = compute_figures(
+        FLAT,
+        spark.batches,
+        [],
+        executor_s=spark.executor_s,
+        left_rows=spark.backlog_rows,
+        objective_s=10.5,
+        stabilization_s=120.0,
+    )
     # A batch takes only the driver's half second: rows wait for up to 10 s.
     assert figures.p95_latency_s == pytest.approx(10.0, abs=0.3)
     assert figures.late_share == 0.0
