@@ -22,6 +22,7 @@ from tables.operator_load import tabulate_operator_load
 from tables.placement import tabulate_placement
 from tables.reaction import tabulate_reaction
 from tables.scale import tabulate_scale
+from tables.scaling_real import tabulate_scaling_real
 from tables.scaling_simulated import tabulate_scaling_simulated
 from tables.shuffle import tabulate_shuffle, tabulate_shuffle_overhead
 from tables.shuffle_simulated import tabulate_shuffle_simulated
@@ -32,6 +33,7 @@ TABLES: dict[str, Callable[[Sequence[Result]], Iterator[str]]] = {
     "migration": tabulate_migration,
     "scale": tabulate_scale,
     "scaling_simulated": tabulate_scaling_simulated,
+    "scaling_real": tabulate_scaling_real,
     "commit": tabulate_commit,
     "reaction": tabulate_reaction,
     "operator_load": tabulate_operator_load,

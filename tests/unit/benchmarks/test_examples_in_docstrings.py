@@ -9,8 +9,9 @@ import pytest
 
 sys.path.append(str(Path(__file__).parents[3] / "benchmarks"))
 
+import scaling_real
 import summarize
-from harness import results
+from harness import counting, results
 from shuffle_simulation import measuring, scheduling, simulation
 from simulation import calibration, model, traces
 from tables import markdown
@@ -18,7 +19,19 @@ from tables import markdown
 
 @pytest.mark.parametrize(
     "module",
-    [measuring, scheduling, simulation, calibration, model, traces, summarize, results, markdown],
+    [
+        measuring,
+        scheduling,
+        simulation,
+        calibration,
+        model,
+        traces,
+        summarize,
+        results,
+        markdown,
+        counting,
+        scaling_real,
+    ],
     ids=lambda module: module.__name__,
 )
 def test_the_examples_in_docstrings_hold(module: ModuleType) -> None:

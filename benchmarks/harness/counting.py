@@ -1,0 +1,75 @@
+"""How many executor processes an application has on this machine, over time."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
+from itertools import pairwise
+from pathlib import Path
+from time import time
+
+POLL_S = 0.5
+
+BACKEND = b"org.apache.spark.executor.CoarseGrainedExecutorBackend"
+
+Sample = tuple[float, int]
+"""A time in seconds, and the number of executors from then on."""
+
+
+@contextmanager
+def counting_executors(application_id: str) -> Iterator[list[Sample]]:
+    """Counts the executors of an application as long as it is open; gives the growing samples.
+
+    A process counts from its start, as a pod would that is paid for: before it takes work.
+    """
+    samples: list[Sample] = [(time(), count_executors(application_id))]
+    stopping = threading.Event()
+
+    def run() -> None:
+        while not stopping.wait(POLL_S):
+            samples.append((time(), count_executors(application_id)))
+
+    thread = threading.Thread(target=run, daemon=True)
+    thread.start()
+    try:
+        yield samples
+    finally:
+        stopping.set()
+        thread.join()
+
+
+def count_executors(application_id: str) -> int:
+    """Executor processes of an application, from Linux's table of processes."""
+    found = 0
+    for file in Path("/proc").glob("[0-9]*/cmdline"):
+        # A process may end meanwhile.
+        with suppress(OSError):
+            words = file.read_bytes().split(b"\0")
+            found += BACKEND in words and application_id.encode() in words
+    return found
+
+
+def sum_executor_s(samples: Sequence[Sample], until_s: float) -> float:
+    """Executor-seconds from the first sample until a time.
+
+    >>> sum_executor_s([(0.0, 1), (10.0, 3)], until_s=12.0)
+    16.0
+    """
+    ends_s = [at_s for at_s, _ in samples[1:]] + [until_s]
+    return sum(
+        count * (min(end_s, until_s) - at_s)
+        for (at_s, count), end_s in zip(samples, ends_s, strict=True)
+        if at_s < until_s
+    )
+
+
+def list_changes(samples: Sequence[Sample]) -> list[tuple[float, int, int]]:
+    """When the number changed, and from what to what.
+
+    >>> list_changes([(0.0, 1), (0.5, 1), (1.0, 3)])
+    [(1.0, 1, 3)]
+    """
+    return [
+        (at_s, before, count) for (_, before), (at_s, count) in pairwise(samples) if before != count
+    ]
