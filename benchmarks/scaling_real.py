@@ -20,7 +20,7 @@ import random
 from bisect import bisect_left
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from itertools import accumulate
 from typing import Any
 
@@ -101,12 +101,16 @@ def main() -> None:
     with prepare("scaling_real", __doc__ or "") as benchmark:
         repetitions = 1 if benchmark.smoke else REPETITIONS
         ways = SMOKE_WAYS if benchmark.smoke else WAYS
-        trace = make_trace(SMOKE_PHASES if benchmark.smoke else PHASES)
+        phases = SMOKE_PHASES if benchmark.smoke else PHASES
+        trace = make_trace(phases)
         settings = {
-            **asdict(JOB),
-            "objective_s": OBJECTIVE_S,
-            "most": MOST,
+            **{name: getattr(JOB, name) for name in ("partitions", "keys", "zipf", "trigger_s")},
+            "wait_ms": WAIT_MS,
+            "executors": [LEAST, MOST],
+            "phases": phases,
+            "shift_s": SHIFT_S,
             "speed": SPEED,
+            "objective_s": OBJECTIVE_S,
             "spark": SETTINGS,
         }
         cases: list[Case] = [
