@@ -138,7 +138,9 @@ async def hold(lease: Lease, activate: Callable[[], object], stop: Callable[[], 
         left_s = None if held_s is None else held_s + DEADLINE_S - now_s
         held: bool | None = None
         try:
-            held = await asyncio.wait_for(asyncio.to_thread(lease.try_to_hold, now_s), left_s)
+            # Python 3.11's `wait_for` drops a cancellation that comes together with the answer.
+            async with asyncio.timeout(left_s):
+                held = await asyncio.to_thread(lease.try_to_hold, now_s)
         except TimeoutError:
             held = False
         # Whatever it is: a task that ended would leave an operator that acts without a Lease.

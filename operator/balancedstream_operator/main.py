@@ -182,10 +182,10 @@ class Operator:
                     interval_s = max(interval_s, choose_pause_s(failure, failures))
                 else:
                     failures = 0
-                try:
-                    await asyncio.wait_for(watched.changed.wait(), interval_s)
-                except TimeoutError:
-                    continue
+                # Python 3.11's `wait_for` drops a cancellation that comes together with a change.
+                with suppress(TimeoutError):
+                    async with asyncio.timeout(interval_s):
+                        await watched.changed.wait()
         finally:
             self._metrics.remove(str(stream))
 

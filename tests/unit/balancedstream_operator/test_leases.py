@@ -112,9 +112,9 @@ def hold_for(lease: Lease, seconds: float) -> list[str]:
     happened: list[str] = []
 
     async def go() -> None:
-        holding = hold(lease, lambda: happened.append("acts"), lambda: happened.append("stops"))
         with suppress(TimeoutError):
-            await asyncio.wait_for(holding, seconds)
+            async with asyncio.timeout(seconds):
+                await hold(lease, lambda: happened.append("acts"), lambda: happened.append("stops"))
 
     asyncio.run(go())
     return happened
@@ -153,6 +153,32 @@ def test_an_error_of_ours_lets_no_operator_act_without_a_lease(
             return super().try_to_hold(monotonic_s)
 
     assert hold_for(BrokenLease(True), 1.5) == ["acts", "stops"]
+
+
+def test_a_holder_that_is_cancelled_as_an_answer_comes_renews_no_more(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async def answer_at_once(function: Callable[..., bool], *arguments: float) -> bool:
+        return function(*arguments)
+
+    monkeypatch.setattr(leases, "RENEW_S", 0.01)
+    monkeypatch.setattr(asyncio, "to_thread", answer_at_once)
+
+    async def go() -> None:
+        class CancelledLease(ScriptedLease):
+            def try_to_hold(self, monotonic_s: float) -> bool:
+                """The holder is cancelled between the second answer and its arrival."""
+                if self.asked == 1:
+                    asyncio.get_running_loop().call_soon(holding.cancel)
+                return super().try_to_hold(monotonic_s)
+
+        lease = CancelledLease(True)
+        holding = asyncio.create_task(hold(lease, lambda: None, lambda: None))
+        await asyncio.wait({holding}, timeout=1.0)
+        assert holding.cancelled()
+        assert lease.asked == 2
+
+    asyncio.run(go())
 
 
 def test_a_server_that_hangs_ends_a_holder_at_its_deadline(

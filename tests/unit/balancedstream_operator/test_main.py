@@ -167,6 +167,26 @@ def test_streams_that_came_before_the_lease_are_looked_after_with_it(
 
 
 @pytest.mark.usefixtures("posted")
+def test_a_stream_that_is_deleted_just_as_it_changes_is_looked_after_no_more(
+    server: ApiServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("balancedstream_operator.supervising.WAITING_S", 3600.0)
+    server.put(STREAM, resource())
+    metrics = OperatorMetrics()
+
+    async def go() -> None:
+        operator = Operator(Defaults(), metrics)
+        operator.update(resource())
+        await asyncio.to_thread(wait_until, lambda: phases(metrics) != {}, "a pass")
+        await asyncio.sleep(0.2)
+        operator.update(resource(2))
+        operator.remove(resource(2))
+        await asyncio.to_thread(wait_until, lambda: phases(metrics) == {}, "its end")
+
+    asyncio.run(go())
+
+
+@pytest.mark.usefixtures("posted")
 def test_a_changed_spec_is_acted_on_at_once(
     server: ApiServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
