@@ -210,6 +210,7 @@ class VirtualPrometheus(Source):
             self._select(QUERY_METRICS, now_s - far_s),
             self._select(PARTITION_METRICS, now_s - near_s),
             now_s,
+            newest=policy.window.batches,
         )
 
     def _select(self, metrics: Sequence[str], from_s: float) -> Iterator[Series]:

@@ -9,11 +9,12 @@ start of its Python workers.
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import defaultdict, deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
 from math import isfinite
+from operator import itemgetter
 from statistics import median
 from typing import TypeVar
 
@@ -162,6 +163,7 @@ def measure(
     *,
     owns: Callable[[Target], bool] = lambda _: True,
     stale_after_s: float | None = None,
+    newest: int | None = None,
 ) -> Measurement:
     """Reads a measurement from the series of one stream.
 
@@ -171,6 +173,8 @@ def measure(
         now_s: the current time, by the clock of the samples.
         owns: whether a target can be the stream's driver.
         stale_after_s: age from which the newest scrape is too old; None follows the scrapes.
+        newest: intervals of each query that have samples of stages, partitions and keys; None for
+            all. A window of so many batches looks at no other.
 
     Raises:
         MissingMeasurementsError: Prometheus has no samples, or no recent ones.
@@ -215,11 +219,11 @@ def measure(
     partitions = group_by_name(s for s in of_partitions[target] if s.samples)
     intervals = find_intervals(mine)
     arrivals = _newest_by("query", current["last_key_arrival_batch"], int)
-    # Loads change when keys reach other partitions, and a interval may span both.
-    level: dict[str, list[Interval]] = defaultdict(list)
-    for interval in intervals:
-        if interval.last_batch - interval.batches + 1 >= arrivals.get(interval.query, 0):
-            level[interval.query].append(interval)
+    # Loads change when keys reach other partitions, and an interval may span both.
+    level = _keep_newest(
+        (i for i in intervals if i.last_batch - i.batches + 1 >= arrivals.get(i.query, 0)), newest
+    )
+    recent = [i for of_query in _keep_newest(intervals, newest).values() for i in of_query]
     tasks = tuple(_sample_tasks(partitions, level))
     return Measurement(
         scraped_s=scraped_s,
@@ -240,15 +244,23 @@ def measure(
         keys=tuple(_sample_keys(partitions, level)),
         keys_under_way=_newest_by("query", current["keys_under_way"], int),
         shuffles=tuple(_sample_shuffles(current)),
-        stages=tuple(sample_stages(partitions, intervals)),
+        stages=tuple(sample_stages(partitions, recent)),
         idle_s=_newest_by("query", current["query_idle_timestamp_seconds"], float),
         hidden=tuple(sample_hidden(partitions, level, tasks)),
     )
 
 
+def _keep_newest(intervals: Iterable[Interval], newest: int | None) -> dict[str, list[Interval]]:
+    """The newest intervals of each query, oldest first."""
+    found: dict[str, deque[Interval]] = defaultdict(lambda: deque(maxlen=newest))
+    for interval in intervals:
+        found[interval.query].append(interval)
+    return {query: list(kept) for query, kept in found.items()}
+
+
 def _drop_gaps(series: Series) -> Series:
     """A value that is no number, such as Prometheus' stale marker, is a missing sample."""
-    if all(isfinite(value) for _, value in series.samples):
+    if all(map(isfinite, map(itemgetter(1), series.samples))):
         return series
     return Series(series.labels, tuple(s for s in series.samples if isfinite(s[1])))
 

@@ -70,6 +70,7 @@ class Prometheus:
             now_s,
             owns=subject.owns,
             stale_after_s=subject.stale_after_s,
+            newest=policy.window.batches,
         )
 
     def _fetch(

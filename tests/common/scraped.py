@@ -35,10 +35,16 @@ class Scrapes:
         ]
 
     def measure(
-        self, now_s: float, since_s: float = 0.0, *, stages_since_s: float = 0.0
+        self,
+        now_s: float,
+        since_s: float = 0.0,
+        *,
+        stages_since_s: float = 0.0,
+        newest: int | None = None,
     ) -> Measurement:
         return measure(
             self.select(QUERY_METRICS, since_s),
             self.select(PARTITION_METRICS, max(since_s, stages_since_s)),
             now_s,
+            newest=newest,
         )

@@ -11,10 +11,15 @@ from collections import defaultdict
 import pytest
 from scraped import Scrapes
 
+from balancedstream.core.loads import measure as measure_loads
+from balancedstream.core.loads import prune
 from balancedstream.core.observations import BatchSample, ShuffleRecord, TaskSample
+from balancedstream.core.policy import WindowPolicy
 from balancedstream.core.restoring import RestoreCost
+from balancedstream.metrics.catalogue import SERIES_PER_PARTITION
 from balancedstream.metrics.exporter import Exporter
 from balancedstream_operator.measurements import (
+    Measurement,
     MissingMeasurementsError,
     ShuffleSample,
     measure,
@@ -232,3 +237,32 @@ def test_whatever_the_rhythm_of_scrapes_all_work_is_counted_once() -> None:
     for partition in range(4):
         total = sum(t.busy_s * per_step[t.batch] for t in found.tasks if t.partition == partition)
         assert total == pytest.approx(sum(b[partition] for b in busy_s[counted_from:]))
+
+
+@pytest.mark.parametrize("shown", [2, 4])
+def test_intervals_before_the_window_cost_nothing_and_change_no_load(
+    shown: int,
+) -> None:
+    seed = random.SystemRandom().randrange(2**32)
+    print(f"seed {seed}")
+    chance = random.Random(seed)
+    exporter, scrapes = Exporter(shown * SERIES_PER_PARTITION, stream=STREAM), Scrapes()
+    policy = WindowPolicy(batches=3, window_s=1000.0)
+    now_s = 100.0
+    for number in range(20):
+        costs = [chance.uniform(0, 5) for _ in range(4)]
+        tasks = [task(p, chance.choice("12"), cost) for p, cost in enumerate(costs)]
+        tell(exporter, batch(number, now_s), *tasks)
+        now_s += 5.0
+        scrapes.scrape(exporter, now_s)
+    full, found = scrapes.measure(now_s), scrapes.measure(now_s, newest=policy.batches)
+    assert len(full.tasks) > len(found.tasks) > 0
+
+    def loads(measured: Measurement) -> object:
+        return measure_loads(
+            measured.tasks, measured.executors, policy, now_s, hidden=measured.hidden
+        )
+
+    assert loads(found) == loads(full)
+    assert prune(found.stages, policy, now_s) == prune(full.stages, policy, now_s)
+    assert found.batches == full.batches
