@@ -25,7 +25,7 @@ from itertools import accumulate
 from typing import Any
 
 from harness.benchmark import Benchmark, make_folder, prepare, run
-from harness.counting import Sample, counting_executors, list_changes, sum_executor_s
+from harness.counting import Sample, count_executors, counting, list_changes, sum_executor_s
 from harness.measuring import MeasuringEngine, await_that, balancing, watching
 from harness.producing import FileProducer
 from harness.results import Case
@@ -255,7 +255,7 @@ class RealRun:
                 producer.write(LEAD_ROWS, 0.0)
                 self._await_all(query)
             application_id = self._spark.sparkContext.applicationId
-            with counting_executors(application_id) as samples:
+            with counting(lambda: count_executors(application_id)) as samples:
                 self._begin_s = samples[0][0]
                 with producer.produce(trace.count_until, self._begin_s, trace.length_s) as thread:
                     await_that(lambda: not thread.is_alive(), query)

@@ -34,6 +34,7 @@ TABLES: dict[str, Callable[[Sequence[Result]], Iterator[str]]] = {
     "scale": tabulate_scale,
     "scaling_simulated": tabulate_scaling_simulated,
     "scaling_real": tabulate_scaling_real,
+    "scaling_cluster": tabulate_scaling_real,
     "commit": tabulate_commit,
     "reaction": tabulate_reaction,
     "operator_load": tabulate_operator_load,

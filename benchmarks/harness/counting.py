@@ -1,9 +1,9 @@
-"""How many executor processes an application has on this machine, over time."""
+"""How many executors an application has, over time."""
 
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from itertools import pairwise
 from pathlib import Path
@@ -18,17 +18,14 @@ Sample = tuple[float, int]
 
 
 @contextmanager
-def counting_executors(application_id: str) -> Iterator[list[Sample]]:
-    """Counts the executors of an application as long as it is open; gives the growing samples.
-
-    A process counts from its start, as a pod would that is paid for: before it takes work.
-    """
-    samples: list[Sample] = [(time(), count_executors(application_id))]
+def counting(count: Callable[[], int]) -> Iterator[list[Sample]]:
+    """Counts executors as long as it is open; gives the growing samples."""
+    samples: list[Sample] = [(time(), count())]
     stopping = threading.Event()
 
     def run() -> None:
         while not stopping.wait(POLL_S):
-            samples.append((time(), count_executors(application_id)))
+            samples.append((time(), count()))
 
     thread = threading.Thread(target=run, daemon=True)
     thread.start()
@@ -40,7 +37,10 @@ def counting_executors(application_id: str) -> Iterator[list[Sample]]:
 
 
 def count_executors(application_id: str) -> int:
-    """Executor processes of an application, from Linux's table of processes."""
+    """Executor processes of an application, from Linux's table of processes.
+
+    A process counts from its start, as a pod would that is paid for: before it takes work.
+    """
     found = 0
     for file in Path("/proc").glob("[0-9]*/cmdline"):
         # A process may end meanwhile.
