@@ -75,7 +75,7 @@ class Verdict(StrEnum):
     """One partition alone fills an executor: neither helps."""
 
     SOURCE_BOUND = "source-bound"
-    """The source has fewer splits than there are cores, or one long one: neither helps."""
+    """The source has too few splits, or a long one, or gives too few rows: neither helps."""
 
     PARTITION_BOUND = "partition-bound"
     """There are fewer state or shuffle partitions than cores: neither helps."""
@@ -433,6 +433,14 @@ class _Sizing:
             f"before the costly step"
         )
 
+    def _say_capped(self, query: QueryWork) -> str:
+        return (
+            f"query {query.query} reads {query.rows:,.0f} rows a batch and ends before its "
+            f"trigger, while {query.capped_rows:,.0f} rows wait and more come: raise the limit of "
+            f"its source (maxOffsetsPerTrigger, maxFilesPerTrigger), or shorten the trigger "
+            f"interval"
+        )
+
     def _say_partitions(self, query: str, partitions: int) -> str:
         return (
             f"query {query} has {partitions} shuffle partitions for {self.slots} cores: no "
@@ -479,6 +487,9 @@ class _Sizing:
     def give_back(self, unmeasured: Sequence[str]) -> ScalingDecision:
         """Remove executors, unless unmeasured or recent work may need them."""
         limits = self.limits
+        capped = max(self.work.queries, key=lambda query: query.capped_rows, default=None)
+        if capped is not None and capped.capped_rows:
+            return self.keep(Verdict.SOURCE_BOUND, self._say_capped(capped))
         if self.utilization >= limits.low_utilization:
             return self.keep(Verdict.STEADY, f"the band is {self._band()}{self._backlog()}")
         busiest = self.work.peak / (self.count * self.cores)

@@ -75,6 +75,9 @@ class QueryWork:
         rows_per_s: rows processed per second of `batch_s`.
         driver_s: seconds of a batch without a task, by what the driver does.
         stages: the work of each kind of stage.
+        rows: rows that a batch reads.
+        capped_rows: rows that wait at a source of which each batch reads a limited number, too few
+            although batches end before their trigger; 0 if there is no such limit.
     """
 
     query: str
@@ -85,6 +88,8 @@ class QueryWork:
     rows_per_s: float
     driver_s: Mapping[str, float]
     stages: Mapping[StageKind, StageWork]
+    rows: float = 0.0
+    capped_rows: float = 0.0
 
     @property
     def is_overdue(self) -> bool:
@@ -364,6 +369,8 @@ class _Measured:
                 )
                 for kind in sorted({stage.kind for stage in self.stages})
             },
+            rows=sum(b.input_rows for b in batches) / count,
+            capped_rows=_count_capped(window),
         )
 
     def _describe_stage(self, stages: Sequence[StageSample], arriving: float) -> StageWork:
@@ -399,6 +406,17 @@ def _is_growing(intervals: Sequence[_Interval]) -> bool:
     came = sum(interval.arrived for interval in intervals)
     read = sum(interval.batch.input_rows for interval in intervals)
     return came > _GROWTH * read
+
+
+def _count_capped(intervals: Sequence[_Interval]) -> float:
+    """Rows that wait although batches end in time and could have read them; 0 if it is not so.
+
+    Without a limit, a batch reads all that is there when it is planned.
+    """
+    last = intervals[-1].batch
+    waiting = last.backlog_rows or 0.0
+    in_time = all(i.batch.duration_s < _BACK_TO_BACK * i.length_s for i in intervals)
+    return waiting if in_time and waiting > last.input_rows and _is_growing(intervals) else 0.0
 
 
 def _list_intervals(run: Sequence[BatchSample]) -> list[_Interval]:

@@ -209,6 +209,38 @@ def test_one_long_split_limits_however_many_there_are() -> None:
     assert "the longest takes 40.5 x the mean" in decision.reason
 
 
+def capped(rows: int, growth_rows: float, executors: int = 4) -> Stream:
+    """Batches of 3 s every 10 s; before the last one, 200 batches left this growth behind."""
+    return Stream(
+        executors,
+        {"source": (8, 3.0, 0.4), "stateful": (16, 5.0, 0.4)},
+        duration_s=3.0,
+        interval_s=10.0,
+        trigger_s=10.0,
+        backlog_rows=2000.0,
+        growth_rows=growth_rows,
+        rows=rows,
+    )
+
+
+def test_a_limit_of_rows_a_batch_below_what_arrives_is_named_and_changes_no_executor() -> None:
+    decision = capped(rows=1000, growth_rows=300.0).decide()
+    assert (decision.executors, decision.verdict) == (4, Verdict.SOURCE_BOUND)
+    assert (
+        "query q reads 1,000 rows a batch and ends before its trigger, while 61,700 rows wait and "
+        "more come: raise the limit of its source (maxOffsetsPerTrigger" in decision.reason
+    )
+
+
+def test_a_backlog_that_the_limited_batches_work_off_is_no_limit() -> None:
+    assert capped(rows=1000, growth_rows=-9.0).decide().verdict is not Verdict.SOURCE_BOUND
+
+
+def test_batches_that_read_all_that_is_there_are_not_limited_by_their_source() -> None:
+    stream = replace(capped(rows=1000, growth_rows=0.5), backlog_rows=0.0)
+    assert stream.decide().verdict is not Verdict.SOURCE_BOUND
+
+
 def test_fewer_state_partitions_than_cores_are_named_and_add_no_executor() -> None:
     stream = Stream(8, {"stateful": (4, 38.0, 9.5)}, duration_s=10.0, interval_s=10.0)
     decision = stream.decide()
