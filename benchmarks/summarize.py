@@ -13,6 +13,7 @@ from pathlib import Path
 
 from harness.results import REPOSITORY, RESULTS, read_results
 from tables.commit import tabulate_commit
+from tables.computing import tabulate_computing
 from tables.handoff import tabulate_handoff
 from tables.hot_keys import tabulate_hot_keys, tabulate_split_key
 from tables.idle import tabulate_idle
@@ -30,6 +31,7 @@ from tables.shuffle_simulated import tabulate_shuffle_simulated
 TABLES: dict[str, Callable[[Sequence[Result]], Iterator[str]]] = {
     "placement": tabulate_placement,
     "idle": tabulate_idle,
+    "computing": tabulate_computing,
     "migration": tabulate_migration,
     "scale": tabulate_scale,
     "scaling_simulated": tabulate_scaling_simulated,

@@ -37,16 +37,22 @@ def counting(count: Callable[[], int]) -> Iterator[list[Sample]]:
 
 
 def count_executors(application_id: str) -> int:
-    """Executor processes of an application, from Linux's table of processes.
+    """Executor processes of an application.
 
     A process counts from its start, as a pod would that is paid for: before it takes work.
     """
-    found = 0
+    return len(find_executors(application_id))
+
+
+def find_executors(application_id: str) -> set[int]:
+    """Process ids of the executors of an application, from Linux's table of processes."""
+    found = set()
     for file in Path("/proc").glob("[0-9]*/cmdline"):
         # A process may end meanwhile.
         with suppress(OSError):
             words = file.read_bytes().split(b"\0")
-            found += BACKEND in words and application_id.encode() in words
+            if BACKEND in words and application_id.encode() in words:
+                found.add(int(file.parent.name))
     return found
 
 
