@@ -10,7 +10,8 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
 
-from py4j.protocol import Py4JError
+from py4j.protocol import Py4JError, Py4JNetworkError
+from pyspark import SparkContext
 from pyspark.sql import SparkSession
 
 from balancedstream.core.observations import BatchSample, TaskSample
@@ -133,7 +134,7 @@ class SparkEngine:
 
     def is_connection_lost(self, error: Exception) -> bool:
         """Whether an error means that the application ended."""
-        return is_connection_lost(error)
+        return is_connection_lost(error) or self._context.isStopped()
 
     def drain(self, executor: str) -> None:
         """Takes an executor out of `executors()`, so that nothing new is placed on it."""
@@ -316,4 +317,17 @@ def _sum_tasks(
 
 def is_connection_lost(error: BaseException) -> bool:
     """Whether a call failed because the JVM ended, as after `spark.stop()`."""
-    return isinstance(error, Py4JError | ConnectionError | OSError)
+    if isinstance(error, Py4JNetworkError | ConnectionError):
+        return True
+    # If the JVM ends during a call, py4j raises its plain error (`GatewayClient.send_command`), as
+    # it does for a missing class.
+    return type(error) is Py4JError and not _is_jvm_alive()
+
+
+def _is_jvm_alive() -> bool:
+    gateway: Any = SparkContext._gateway
+    try:
+        gateway.jvm.java.lang.System.nanoTime()
+    except (Py4JError, OSError):
+        return False
+    return True

@@ -43,6 +43,10 @@ log = logging.getLogger(__name__)
 POLL_S = 0.5
 """The loop checks at least this often whether it is to stop."""
 
+MAX_FAILURES = 5
+"""After this many failures in a row nothing works any more. One alone may be a full disk or a
+folder that could not be listed; the next batch brings new measurements and the same wishes."""
+
 MIN_LOCALITY_WAIT_S = 3.0
 MAX_LOCALITY_WAIT_S = 60.0
 LOCALITY_WAIT_BATCHES = 3
@@ -112,23 +116,40 @@ class Controller:
 
     def _run(self) -> None:
         unwatch = watch(self._shuffled.put)
+        failures = 0
         try:
-            while True:
-                event = self._engine.wait(POLL_S)
-                while not self._shuffled.empty():
-                    self._journal.add_shuffle(self._shuffled.get())
-                if event is not None:
-                    self._handle(event)
-                if isinstance(event, ApplicationEnded):
-                    return
-                if event is None and self._stopping.is_set():
-                    return
-                self._planner.look_for_plans()
-        except Exception as error:
-            if not self._engine.is_connection_lost(error):
-                log.exception("balancing ended; the job runs on where its partitions are")
+            while failures < MAX_FAILURES:
+                try:
+                    if self._is_over():
+                        return
+                    failures = 0
+                except Exception as error:
+                    if self._engine.is_connection_lost(error):
+                        return
+                    failures += 1
+                    log.exception("an event was not handled: balancing goes on with the next one")
+            log.error(
+                "balancing ended, because %d events in a row were not handled: the job runs on "
+                "where its partitions are, and no data is at risk; mend the cause above, then "
+                "start the job again",
+                failures,
+            )
         finally:
             unwatch()
+
+    def _is_over(self) -> bool:
+        """Handles the next event, if one comes in time; returns whether it was the last one."""
+        event = self._engine.wait(POLL_S)
+        while not self._shuffled.empty():
+            self._journal.add_shuffle(self._shuffled.get())
+        if event is not None:
+            self._handle(event)
+        if isinstance(event, ApplicationEnded):
+            return True
+        if event is None and self._stopping.is_set():
+            return True
+        self._planner.look_for_plans()
+        return False
 
     def _handle(self, event: Event) -> None:
         match event:

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import errno
 from collections.abc import Mapping
+from typing import Any
 
+import pytest
 from scripted import RecordingSpectator, ScriptedEngine
 
 from balancedstream.core.observations import BatchSample, ShuffleRecord, StageSample, TaskSample
@@ -203,6 +206,56 @@ def test_a_drained_executor_that_leaves_cuts_no_wait() -> None:
         ]
     )
     assert engine.wait_s == 30.0
+
+
+class FailingEngine(ScriptedEngine):
+    """Cannot list a checkpoint's folder while it places; `failures` times."""
+
+    failures = 1
+
+    def place(self, *place: Any, **when: Any) -> None:
+        if self.failures:
+            self.failures -= 1
+            raise OSError(errno.EIO, "listStatus failed")
+        super().place(*place, **when)
+
+
+def test_one_failure_is_logged_and_balancing_goes_on(caplog: pytest.LogCaptureFixture) -> None:
+    engine, history, _ = run(
+        [batch(n, ALL_ON_A, SKEWED_S) for n in range(12)], engine_type=FailingEngine
+    )
+    assert {0: "b"} in engine.placed, "the move was asked for again after the first try failed"
+    assert history.totals.batches == 12
+    (said,) = [r.getMessage() for r in caplog.records if r.exc_info]
+    assert "balancing goes on" in said
+
+
+class BrokenEngine(ScriptedEngine):
+    """Every call for an event fails, and the application runs."""
+
+    def wait(self, timeout_s: float) -> Event | None:
+        raise OSError(errno.EIO, "broken")
+
+
+def test_failures_without_end_end_balancing_with_an_error_that_says_so(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    run([], engine_type=BrokenEngine)
+    last = caplog.records[-1]
+    assert last.levelname == "ERROR"
+    assert last.getMessage().startswith("balancing ended")
+
+
+class LostEngine(BrokenEngine):
+    """The application is gone."""
+
+    def is_connection_lost(self, error: Exception) -> bool:
+        return True
+
+
+def test_the_end_of_the_application_is_no_failure(caplog: pytest.LogCaptureFixture) -> None:
+    run([], engine_type=LostEngine)
+    assert caplog.records == []
 
 
 class ShufflingEngine(ScriptedEngine):
