@@ -6,18 +6,16 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from balancedstream.core.sizing import PARTITIONS_PER_EXECUTOR
+from balancedstream.engine.filemanagers import FILE_MANAGER, RENAMING_FILE_MANAGER, is_posix
 from balancedstream.errors import InvalidInputError
 from balancedstream.workers.names import CHECKPOINT_LOCATION
 
 ROCKSDB = "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
-RENAMING_FILE_MANAGER = (
-    "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager"
-)
 PROVIDER = "spark.sql.streaming.stateStore.providerClass"
 CHANGELOG = "spark.sql.streaming.stateStore.rocksdb.changelogCheckpointing.enabled"
 CHECKPOINT_FORMAT = "spark.sql.streaming.stateStore.checkpointFormatVersion"
-FILE_MANAGER = "spark.sql.streaming.checkpointFileManagerClass"
 SHUFFLE_PARTITIONS = "spark.sql.shuffle.partitions"
+DEFAULT_FS = "spark.hadoop.fs.defaultFS"
 LOCALITY_WAIT = "spark.locality.wait"
 LOCALITY_WAIT_PROCESS = "spark.locality.wait.process"
 UNLOAD_ON_COMMIT = "spark.sql.streaming.stateStore.unloadOnCommit"
@@ -53,7 +51,8 @@ SETTINGS = (
     Setting(
         FILE_MANAGER,
         RENAMING_FILE_MANAGER,
-        "on POSIX storage Spark's default forks a process for each file it commits",
+        "on POSIX storage Spark's default forks a process for each file it commits; a query whose "
+        "checkpoint or output is elsewhere keeps Spark's",
     ),
     Setting(
         LOCALITY_WAIT_PROCESS,
@@ -115,8 +114,7 @@ def tune(user: Mapping[str, str], executors: int | None) -> tuple[dict[str, str]
     wanted = {s.key: s.value for s in SETTINGS}
     if executors:
         wanted[SHUFFLE_PARTITIONS] = str(PARTITIONS_PER_EXECUTOR * executors)
-    if _is_object_store(user.get(CHECKPOINT_LOCATION, "")):
-        # There a rename is a copy, which others can see incomplete, so Spark or the user chooses.
+    if not is_posix(user.get(CHECKPOINT_LOCATION, ""), user.get(DEFAULT_FS, "")):
         del wanted[FILE_MANAGER]
     if LOCALITY_WAIT in user:
         del wanted[LOCALITY_WAIT_PROCESS]
@@ -128,11 +126,6 @@ def tune(user: Mapping[str, str], executors: int | None) -> tuple[dict[str, str]
         del wanted[CHANGELOG], wanted[CHECKPOINT_FORMAT]
     added = {key: value for key, value in wanted.items() if key not in user}
     return added, _find_conflicts(user, executors)
-
-
-def _is_object_store(location: str) -> bool:
-    scheme, separator, _ = location.partition("://")
-    return bool(separator) and scheme not in {"file", "hdfs"}
 
 
 def _find_conflicts(user: Mapping[str, str], executors: int | None) -> list[str]:

@@ -4,13 +4,14 @@ import os
 
 import pytest
 
+from balancedstream.engine.filemanagers import FILE_MANAGER
 from balancedstream.engine.java import parse_java_version
 from balancedstream.engine.session import LocalExecutors, describe_cluster
 from balancedstream.engine.settings import (
     CHANGELOG,
     CHECKPOINT_FORMAT,
+    DEFAULT_FS,
     DYNAMIC_ALLOCATION,
-    FILE_MANAGER,
     LOCALITY_WAIT,
     LOCALITY_WAIT_PROCESS,
     PIPELINED_UDFS,
@@ -56,13 +57,22 @@ def test_the_hdfs_provider_is_kept_without_what_it_cannot_do_and_a_warning_says_
 
 
 @pytest.mark.parametrize(
-    ("location", "ours"),
-    [("/checkpoints/a", True), ("file:///checkpoints", True), ("s3a://bucket/a", False)],
+    ("user", "ours"),
+    [
+        ({}, True),
+        ({CHECKPOINT_LOCATION: "/checkpoints/a"}, True),
+        ({CHECKPOINT_LOCATION: "file:///checkpoints"}, True),
+        ({CHECKPOINT_LOCATION: "s3a://bucket/a"}, False),
+        # There a rename onto a file that exists returns false, and Spark drops the new file.
+        ({CHECKPOINT_LOCATION: "hdfs://nn/a"}, False),
+        ({DEFAULT_FS: "hdfs://nn"}, False),
+        ({DEFAULT_FS: "hdfs://nn", CHECKPOINT_LOCATION: "file:/mnt/a"}, True),
+    ],
 )
-def test_an_object_store_does_not_get_the_file_manager_that_renames(
-    location: str, ours: bool
+def test_only_posix_storage_gets_the_file_manager_that_renames(
+    user: dict[str, str], ours: bool
 ) -> None:
-    added, _ = tune({CHECKPOINT_LOCATION: location}, executors=None)
+    added, _ = tune(user, executors=None)
     assert (FILE_MANAGER in added) is ours
 
 
