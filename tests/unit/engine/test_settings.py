@@ -12,6 +12,10 @@ from balancedstream.engine.settings import (
     CHECKPOINT_FORMAT,
     DEFAULT_FS,
     DYNAMIC_ALLOCATION,
+    HEARTBEAT,
+    HEARTBEAT_CHECKS,
+    HEARTBEAT_TIMEOUT,
+    INSTANCES,
     LOCALITY_WAIT,
     LOCALITY_WAIT_PROCESS,
     PIPELINED_UDFS,
@@ -74,6 +78,32 @@ def test_only_posix_storage_gets_the_file_manager_that_renames(
 ) -> None:
     added, _ = tune(user, executors=None)
     assert (FILE_MANAGER in added) is ours
+
+
+@pytest.mark.parametrize(
+    ("user", "executors", "interval_s"),
+    [
+        ({}, None, 2),
+        ({}, 4, 2),
+        ({}, 200, 2),
+        ({}, 450, 5),
+        ({}, 1000, 10),
+        ({}, 5000, 10),
+        # On Kubernetes only the partitions tell how many executors there may be.
+        ({INSTANCES: "3", SHUFFLE_PARTITIONS: "8000"}, None, 10),
+        ({INSTANCES: "600"}, None, 6),
+    ],
+)
+def test_more_executors_send_heartbeats_less_often_and_may_be_silent_for_longer(
+    user: dict[str, str], executors: int | None, interval_s: int
+) -> None:
+    added, _ = tune(user, executors)
+    assert added[HEARTBEAT] == added[HEARTBEAT_CHECKS] == f"{interval_s}s"
+    assert added[HEARTBEAT_TIMEOUT] == str(10_000 * interval_s)
+
+
+def test_a_heartbeat_of_the_user_stays() -> None:
+    assert HEARTBEAT not in tune({HEARTBEAT: "30s"}, executors=1000)[0]
 
 
 def test_workers_are_reached_over_unix_sockets_unless_the_user_pipelines_python_functions() -> None:
