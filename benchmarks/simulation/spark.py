@@ -161,6 +161,9 @@ class VirtualSpark(Engine):
         self._draining.add(executor)
         self._leaving.append(executor)
 
+    def close(self) -> None:
+        """Nothing is left."""
+
     def is_connection_lost(self, error: Exception) -> bool:
         """Keeps what the loop fails with, and ends the run; nothing is lost here."""
         self.failure = error

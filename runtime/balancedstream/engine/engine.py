@@ -21,6 +21,7 @@ from balancedstream.engine.events import (
     ApplicationEnded,
     BatchFinished,
     Event,
+    EventsDropped,
     ExecutorAdded,
     ExecutorRemoved,
     QueryEnded,
@@ -29,6 +30,7 @@ from balancedstream.engine.events import (
     StatefulOperator,
     TaskFailed,
 )
+from balancedstream.engine.settings import LOCALITY_WAIT_PROCESS
 from balancedstream.engine.stages import StageRow, sum_driver_times, sum_stages
 
 log = logging.getLogger(__name__)
@@ -71,6 +73,8 @@ class SparkEngine:
         self._cores: dict[str, int] = {}
         self._draining: set[str] = set()
         self._asked = False
+        self._locality_wait_before: str | None = None
+        self._is_wait_changed = False
         self.capabilities: Capabilities = check_capabilities(spark)
         self._listener: Any = self.capabilities.listener
 
@@ -159,7 +163,26 @@ class SparkEngine:
 
         Spark reads `spark.locality.wait.process` for each stage (`TaskSetManager`).
         """
-        self._context.conf().set("spark.locality.wait.process", f"{int(wait_s * 1000)}ms")
+        conf = self._context.conf()
+        if not self._is_wait_changed:
+            self._is_wait_changed = True
+            if conf.contains(LOCALITY_WAIT_PROCESS):
+                self._locality_wait_before = conf.get(LOCALITY_WAIT_PROCESS)
+        conf.set(LOCALITY_WAIT_PROCESS, f"{int(wait_s * 1000)}ms")
+
+    def close(self) -> None:
+        """Ends measuring and placing for good; tasks wait for their executor as they did before.
+
+        The queries run on where their partitions are.
+        """
+        self._context.removeSparkListener(self._listener)
+        self._listener.close()
+        if not self._is_wait_changed:
+            return
+        if self._locality_wait_before is None:
+            self._context.conf().remove(LOCALITY_WAIT_PROCESS)
+        else:
+            self._context.conf().set(LOCALITY_WAIT_PROCESS, self._locality_wait_before)
 
     def _find(self, query: str) -> _Query | None:
         return next((q for q in self._queries.values() if q.label == query), None)
@@ -203,6 +226,8 @@ class SparkEngine:
                 run = self._queries.get(event["run"])
                 label = run.label if run else event["run"]
                 return TaskFailed(label, event["batch"], event["executor"])
+            case "events_dropped":
+                return EventsDropped(event["count"])
             case _:
                 return ApplicationEnded()
 

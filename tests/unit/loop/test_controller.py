@@ -14,6 +14,7 @@ from balancedstream.core.policy import BalancePolicy, Policy, ScalingPolicy
 from balancedstream.engine.events import (
     BatchFinished,
     Event,
+    EventsDropped,
     ExecutorRemoved,
     QueryEnded,
     QueryStarted,
@@ -37,18 +38,19 @@ def batch(
     *,
     every_s: float = 10.0,
     duration_s: float = 5.0,
+    query: str = "q",
 ) -> BatchFinished:
     at_s = 1000.0 + every_s * number
     tasks = tuple(
-        TaskSample("q", 0, p, number, placement[p], busy_s[p], 100, 1000, at_s)
+        TaskSample(query, 0, p, number, placement[p], busy_s[p], 100, 1000, at_s)
         for p in range(len(busy_s))
     )
-    sample = BatchSample("q", number, at_s, duration_s, 400, interval_s=every_s)
+    sample = BatchSample(query, number, at_s, duration_s, 400, interval_s=every_s)
     of_executor = dict.fromkeys(placement.values(), 0.0)
     for task in tasks:
         of_executor[task.executor] += task.busy_s
-    stage = StageSample("q", number, "stateful", at_s, len(tasks), max(busy_s), of_executor)
-    return BatchFinished("q", sample, tasks, (OPERATOR,), 0, stages=(stage,))
+    stage = StageSample(query, number, "stateful", at_s, len(tasks), max(busy_s), of_executor)
+    return BatchFinished(query, sample, tasks, (OPERATOR,), 0, stages=(stage,))
 
 
 def run(
@@ -188,6 +190,16 @@ def test_a_task_waits_for_its_executor_by_usual_batches_not_by_the_first_one() -
     assert engine.wait_s == 15.0
 
 
+def test_the_query_with_the_longest_batches_sets_the_wait_as_long_as_it_runs() -> None:
+    def take(number: int, query: str, duration_s: float) -> BatchFinished:
+        return batch(number, ALL_ON_A, SKEWED_S, duration_s=duration_s, query=query)
+
+    both: list[Event] = [take(0, "slow", 12.0), *(take(n, "fast", 1.5) for n in range(9))]
+    assert run([*both])[0].wait_s == 36.0
+    ended: list[Event] = [*both, QueryEnded("slow", None), take(9, "fast", 1.5)]
+    assert run([*ended])[0].wait_s == 4.5
+
+
 def test_nothing_waits_long_for_an_executor_that_is_gone() -> None:
     engine, _, _ = run(
         [
@@ -228,6 +240,37 @@ def test_one_failure_is_logged_and_balancing_goes_on(caplog: pytest.LogCaptureFi
     assert history.totals.batches == 12
     (said,) = [r.getMessage() for r in caplog.records if r.exc_info]
     assert "balancing goes on" in said
+
+
+@pytest.mark.parametrize("how", ["application ended", "broken", "lost"])
+def test_however_the_loop_ends_the_engine_stops_measuring(how: str) -> None:
+    engine_type = {"broken": BrokenEngine, "lost": LostEngine}.get(how, ScriptedEngine)
+    engine, _, _ = run([batch(0, ALL_ON_A, SKEWED_S)], engine_type=engine_type)
+    assert engine.is_closed
+
+
+class EndlessEngine(ScriptedEngine):
+    """Batches come one after the other, without a pause."""
+
+    def wait(self, timeout_s: float) -> Event | None:
+        self.now_s += 0.3
+        return batch(0, ALL_ON_A, SKEWED_S)
+
+
+def test_stopping_ends_the_loop_also_where_batches_never_pause() -> None:
+    engine = EndlessEngine([], {"a": 1, "b": 1})
+    history = History(RunInfo("test", 1000.0, 2, "4.3.0", "3.11"))
+    journal = Journal(history, RecordingSpectator(), Metrics(), lambda: engine.now_s)
+    controller = Controller(engine, Policy(), journal, clock=lambda: engine.now_s)
+    controller.start()
+    controller.stop(timeout_s=0.1)
+    assert engine.is_closed
+
+
+def test_batches_that_were_never_measured_are_said_once() -> None:
+    _, _, view = run([EventsDropped(3), batch(7, ALL_ON_A, SKEWED_S), EventsDropped(2)])
+    (note,) = view.notes
+    assert "3 batches or tasks were not measured" in note
 
 
 class BrokenEngine(ScriptedEngine):
