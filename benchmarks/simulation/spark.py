@@ -85,7 +85,13 @@ class VirtualSpark(Engine):
             self._add_executor()
 
     def wait(self, timeout_s: float) -> Event | None:
-        """The next event, or None after a call of `call_at`; the clock stands at its time."""
+        """The next event, or None after a call of `call_at`; the clock stands at its time.
+
+        Raises:
+            Exception: the loop failed before; it ends if it fails again and again.
+        """
+        if self.failure is not None:
+            raise self.failure
         if self._pending is None and not self._is_interrupted_before(self._find_start_s()):
             self._pending = self._plan_next()
         next_s = self._pending[0] if self._pending else self._find_start_s()
@@ -155,8 +161,11 @@ class VirtualSpark(Engine):
         self._draining.add(executor)
         self._leaving.append(executor)
 
+    def close(self) -> None:
+        """Nothing is left."""
+
     def is_connection_lost(self, error: Exception) -> bool:
-        """Keeps what the loop fails with, which is over then; nothing is lost here."""
+        """Keeps what the loop fails with, and ends the run; nothing is lost here."""
         self.failure = error
         self.over.set()
         return False

@@ -22,6 +22,7 @@ class ScriptedEngine(Engine):
         self.removed: list[str] = []
         self.draining: set[str] = set()
         self.counts: list[int] = []
+        self.is_closed = False
 
     def wait(self, timeout_s: float) -> Event | None:
         event = next(self._events, ApplicationEnded())
@@ -60,6 +61,9 @@ class ScriptedEngine(Engine):
 
     def remove_executor(self, executor: str) -> None:
         self.removed.append(executor)
+
+    def close(self) -> None:
+        self.is_closed = True
 
 
 class RecordingSpectator(Spectator):

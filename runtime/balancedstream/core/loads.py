@@ -11,8 +11,9 @@ others is known as a sum for each executor, and counts as a load that stays wher
 
 from __future__ import annotations
 
+import math
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, field
 from typing import TypeVar
 
@@ -147,39 +148,34 @@ def prune(samples: Iterable[_Sample], policy: WindowPolicy, now_s: float) -> lis
     return _in_window(tasks, _find_window(tasks, policy, now_s))
 
 
-@dataclass(frozen=True, slots=True)
-class _Window:
-    """From when samples count, and the batches of each query that do."""
-
-    since_s: float
-    batches: Mapping[str, set[int]]
-
-
 def _find_window(
     samples: Iterable[TaskSample | HiddenSample | StageSample], policy: WindowPolicy, now_s: float
-) -> _Window:
+) -> dict[str, set[int]]:
+    """The batches of each query that count.
+
+    A batch is as old as its last task: of a batch that takes longer than the window, no task is
+    missing.
+    """
+    finished_s: dict[tuple[str, int], float] = {}
+    for sample in samples:
+        place = sample.query, sample.batch
+        if sample.finished_s > finished_s.get(place, -math.inf):
+            finished_s[place] = sample.finished_s
     since_s = now_s - policy.window_s
-    finished_s: dict[str, dict[int, float]] = defaultdict(dict)
-    for task in samples:
-        if task.finished_s >= since_s:
-            batches = finished_s[task.query]
-            batches[task.batch] = max(task.finished_s, batches.get(task.batch, task.finished_s))
+    recent: dict[str, list[tuple[float, int]]] = defaultdict(list)
+    for (query, batch), last_s in finished_s.items():
+        if last_s >= since_s:
+            recent[query].append((last_s, batch))
     # Ordered by time, not by number: a query that starts again counts its batches from 0.
-    return _Window(
-        since_s,
-        {
-            query: set(sorted(batches, key=lambda n: (batches[n], n))[-policy.batches :])
-            for query, batches in finished_s.items()
-        },
-    )
+    return {
+        query: {batch for _, batch in sorted(batches)[-policy.batches :]}
+        for query, batches in recent.items()
+    }
 
 
-def _in_window(samples: Iterable[_Sample], window: _Window) -> list[_Sample]:
-    return [
-        sample
-        for sample in samples
-        if sample.finished_s >= window.since_s and sample.batch in window.batches[sample.query]
-    ]
+def _in_window(samples: Iterable[_Sample], window: Mapping[str, Set[int]]) -> list[_Sample]:
+    none: Set[int] = frozenset()
+    return [sample for sample in samples if sample.batch in window.get(sample.query, none)]
 
 
 def _last_attempts(samples: Iterable[TaskSample]) -> list[TaskSample]:

@@ -8,8 +8,6 @@ import java.util.List;
 import java.util.Map;
 import java.util.TreeMap;
 import java.util.UUID;
-import java.util.concurrent.LinkedBlockingQueue;
-import java.util.concurrent.TimeUnit;
 import org.apache.spark.ExecutorAllocationClient;
 import org.apache.spark.scheduler.ExecutorDecommissionInfo;
 import org.apache.spark.scheduler.SchedulerBackend;
@@ -68,11 +66,14 @@ public final class BatchListener extends SparkListener {
   /** With several queries, there may be no moment at which none of them runs a batch. */
   private static final int MAX_EDGES_TO_WAIT = 5;
 
+  /** 64 MB: 34 batches of three operators with 10,000 partitions each, and 8,000 with 32. */
+  private static final long MAX_WAITING_CHARS = 64L << 20;
+
   private final StateStoreCoordinatorRef coordinator;
   private final SchedulerBackend backend;
   private final RunningQueries queries;
   private final StatefulOperators operators = new StatefulOperators();
-  private final LinkedBlockingQueue events = new LinkedBlockingQueue();
+  private final EventQueue events = new EventQueue(MAX_WAITING_CHARS);
   private final Map runs = new HashMap();            // query id -> run id
   private final BatchStages stages = new BatchStages();
   private final Map tasks = new HashMap();           // run id -> Map(batch -> List of TaskRow)
@@ -91,7 +92,13 @@ public final class BatchListener extends SparkListener {
 
   /** The next event as JSON; null if none came in time. */
   public String next(long timeoutMs) throws InterruptedException {
-    return (String) events.poll(timeoutMs, TimeUnit.MILLISECONDS);
+    return events.next(timeoutMs);
+  }
+
+  /** Forgets every placement, and what waits to be read: nobody reads any more. */
+  public synchronized void close() {
+    wishes.clear();
+    events.close();
   }
 
   /**
@@ -101,6 +108,8 @@ public final class BatchListener extends SparkListener {
   public synchronized void place(
       String runId, long operator, String stateRoot, String stores, String executors, long fromBatch,
       long nextBatch) {
+    // The query may have ended while its last batch was being thought about.
+    if (!tasks.containsKey(runId)) return;
     Wish wish = new Wish();
     wish.stateRoot = stateRoot;
     wish.stores = stores.split(",", -1);
@@ -108,11 +117,6 @@ public final class BatchListener extends SparkListener {
     wish.fromBatch = fromBatch;
     child(wishes, runId).put(Long.valueOf(operator), wish);
     assertWishes(runId, nextBatch);
-  }
-
-  /** Forgets the placement of a query. */
-  public synchronized void release(String runId) {
-    wishes.remove(runId);
   }
 
   /**
@@ -153,7 +157,7 @@ public final class BatchListener extends SparkListener {
   public synchronized void addExecutor(String id, String host, int cores) {
     if (!hosts.containsKey(id)) {
       hosts.put(id, host);
-      emit("{\"event\":\"executor_added\",\"executor\":" + quote(id) + ",\"cores\":" + cores + "}");
+      events.addChange("{\"event\":\"executor_added\",\"executor\":" + quote(id) + ",\"cores\":" + cores + "}");
     }
   }
 
@@ -163,12 +167,12 @@ public final class BatchListener extends SparkListener {
 
   public synchronized void onExecutorRemoved(SparkListenerExecutorRemoved e) {
     hosts.remove(e.executorId());
-    emit("{\"event\":\"executor_removed\",\"executor\":" + quote(e.executorId())
+    events.addChange("{\"event\":\"executor_removed\",\"executor\":" + quote(e.executorId())
         + ",\"reason\":" + quote(e.reason()) + "}");
   }
 
   public void onApplicationEnd(SparkListenerApplicationEnd e) {
-    emit("{\"event\":\"application_ended\"}");
+    events.addChange("{\"event\":\"application_ended\"}");
   }
 
   public synchronized void onJobStart(SparkListenerJobStart e) {
@@ -193,7 +197,7 @@ public final class BatchListener extends SparkListener {
     if (stage == null) return;
     TaskInfo info = e.taskInfo();
     if (!info.successful()) {
-      emit("{\"event\":\"task_failed\",\"run\":" + quote(stage.runId) + ",\"batch\":" + stage.batch
+      events.addMeasurement("{\"event\":\"task_failed\",\"run\":" + quote(stage.runId) + ",\"batch\":" + stage.batch
           + ",\"executor\":" + quote(info.executorId()) + ",\"stage\":" + e.stageId() + "}");
       return;
     }
@@ -236,10 +240,10 @@ public final class BatchListener extends SparkListener {
       StreamingQueryListener.QueryStartedEvent started =
           (StreamingQueryListener.QueryStartedEvent) e;
       runs.put(started.id().toString(), started.runId().toString());
-      emit("{\"event\":\"query_started\",\"run\":\"" + started.runId() + "\",\"id\":\""
+      events.addChange("{\"event\":\"query_started\",\"run\":\"" + started.runId() + "\",\"id\":\""
           + started.id() + "\",\"name\":" + quote(started.name()) + "}");
     } else if (e instanceof StreamingQueryListener.QueryIdleEvent) {
-      emit("{\"event\":\"query_idle\",\"run\":\""
+      events.addMeasurement("{\"event\":\"query_idle\",\"run\":\""
           + ((StreamingQueryListener.QueryIdleEvent) e).runId() + "\"}");
     } else if (e instanceof StreamingQueryListener.QueryProgressEvent) {
       onProgress(((StreamingQueryListener.QueryProgressEvent) e).progress());
@@ -254,7 +258,7 @@ public final class BatchListener extends SparkListener {
       wishes.remove(runId);
       stages.forget(runId, Long.MAX_VALUE);
       retireAtEdge();
-      emit("{\"event\":\"query_terminated\",\"run\":" + quote(runId) + ",\"error\":"
+      events.addChange("{\"event\":\"query_terminated\",\"run\":" + quote(runId) + ",\"error\":"
           + (ended.exception().isEmpty() ? "null" : quote((String) ended.exception().get())) + "}");
     }
   }
@@ -273,7 +277,7 @@ public final class BatchListener extends SparkListener {
     }
     stages.forget(runId, batch);
     retireAtEdge();
-    emit("{\"event\":\"batch_finished\",\"run\":" + quote(runId) + ",\"progress\":"
+    events.addMeasurement("{\"event\":\"batch_finished\",\"run\":" + quote(runId) + ",\"progress\":"
         + progress.json() + "," + queries.toJson(progress.id().toString()) + ",\"operators\":["
         + operators.toJson(runId) + "],\"tasks\":[" + taskRows + "],\"stages\":[" + stageRows + "]}");
   }
@@ -329,10 +333,6 @@ public final class BatchListener extends SparkListener {
         }
       }
     }
-  }
-
-  private void emit(String json) {
-    events.add(json);
   }
 
   private static Map child(Map parent, String key) {

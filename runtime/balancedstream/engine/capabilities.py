@@ -20,7 +20,7 @@ class Capabilities:
     Attributes:
         placement: tasks can be measured and partitions placed.
         problems: sentences for the user; empty if everything works.
-        listener: the listener in the driver's JVM; None if it could not start.
+        listener: in the driver's JVM; None without `placement`, because nobody would read it.
     """
 
     placement: bool
@@ -35,24 +35,26 @@ def check_capabilities(spark: SparkSession) -> Capabilities:
     if ".".join(version.split(".")[:2]) not in TESTED_VERSIONS:
         tested = " and ".join(TESTED_VERSIONS)
         problems.append(f"Spark {version} is not tested with balancedstream; {tested} are.")
+    backend = spark.sparkContext._jsc.sc().schedulerBackend().getClass().getName()
+    if backend.endswith("LocalSchedulerBackend"):
+        problems.append(
+            f"The master {spark.sparkContext.master} has a single executor inside the driver: "
+            "there is nothing to balance. Use `--local MIN:MAX`, or a cluster."
+        )
+        return Capabilities(placement=False, problems=tuple(problems))
     listener = None
     placement = False
     try:
-        listener = start_listener(spark)
         placement = _try_placement(spark)
+        if placement:
+            listener = start_listener(spark)
     except Py4JError as error:
+        placement = False
         first_line = str(error).strip().splitlines()[0]
         problems.append(
             f"Placement does not work with Spark {version} ({first_line}). "
             "The job runs on without balancing; no data is at risk. "
             f"Use PySpark {' or '.join(TESTED_VERSIONS)} to balance it."
-        )
-    backend = spark.sparkContext._jsc.sc().schedulerBackend().getClass().getName()
-    if backend.endswith("LocalSchedulerBackend"):
-        placement = False
-        problems.append(
-            f"The master {spark.sparkContext.master} has a single executor inside the driver: "
-            "there is nothing to balance. Use `--local MIN:MAX`, or a cluster."
         )
     return Capabilities(placement, tuple(problems), listener)
 

@@ -10,7 +10,8 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
 
-from py4j.protocol import Py4JError
+from py4j.protocol import Py4JError, Py4JNetworkError
+from pyspark import SparkContext
 from pyspark.sql import SparkSession
 
 from balancedstream.core.observations import BatchSample, TaskSample
@@ -20,6 +21,7 @@ from balancedstream.engine.events import (
     ApplicationEnded,
     BatchFinished,
     Event,
+    EventsDropped,
     ExecutorAdded,
     ExecutorRemoved,
     QueryEnded,
@@ -28,6 +30,7 @@ from balancedstream.engine.events import (
     StatefulOperator,
     TaskFailed,
 )
+from balancedstream.engine.settings import LOCALITY_WAIT_PROCESS
 from balancedstream.engine.stages import StageRow, sum_driver_times, sum_stages
 
 log = logging.getLogger(__name__)
@@ -70,6 +73,8 @@ class SparkEngine:
         self._cores: dict[str, int] = {}
         self._draining: set[str] = set()
         self._asked = False
+        self._locality_wait_before: str | None = None
+        self._is_wait_changed = False
         self.capabilities: Capabilities = check_capabilities(spark)
         self._listener: Any = self.capabilities.listener
 
@@ -133,7 +138,7 @@ class SparkEngine:
 
     def is_connection_lost(self, error: Exception) -> bool:
         """Whether an error means that the application ended."""
-        return is_connection_lost(error)
+        return is_connection_lost(error) or self._context.isStopped()
 
     def drain(self, executor: str) -> None:
         """Takes an executor out of `executors()`, so that nothing new is placed on it."""
@@ -158,7 +163,26 @@ class SparkEngine:
 
         Spark reads `spark.locality.wait.process` for each stage (`TaskSetManager`).
         """
-        self._context.conf().set("spark.locality.wait.process", f"{int(wait_s * 1000)}ms")
+        conf = self._context.conf()
+        if not self._is_wait_changed:
+            self._is_wait_changed = True
+            if conf.contains(LOCALITY_WAIT_PROCESS):
+                self._locality_wait_before = conf.get(LOCALITY_WAIT_PROCESS)
+        conf.set(LOCALITY_WAIT_PROCESS, f"{int(wait_s * 1000)}ms")
+
+    def close(self) -> None:
+        """Ends measuring and placing for good; tasks wait for their executor as they did before.
+
+        The queries run on where their partitions are.
+        """
+        self._context.removeSparkListener(self._listener)
+        self._listener.close()
+        if not self._is_wait_changed:
+            return
+        if self._locality_wait_before is None:
+            self._context.conf().remove(LOCALITY_WAIT_PROCESS)
+        else:
+            self._context.conf().set(LOCALITY_WAIT_PROCESS, self._locality_wait_before)
 
     def _find(self, query: str) -> _Query | None:
         return next((q for q in self._queries.values() if q.label == query), None)
@@ -202,6 +226,8 @@ class SparkEngine:
                 run = self._queries.get(event["run"])
                 label = run.label if run else event["run"]
                 return TaskFailed(label, event["batch"], event["executor"])
+            case "events_dropped":
+                return EventsDropped(event["count"])
             case _:
                 return ApplicationEnded()
 
@@ -316,4 +342,17 @@ def _sum_tasks(
 
 def is_connection_lost(error: BaseException) -> bool:
     """Whether a call failed because the JVM ended, as after `spark.stop()`."""
-    return isinstance(error, Py4JError | ConnectionError | OSError)
+    if isinstance(error, Py4JNetworkError | ConnectionError):
+        return True
+    # If the JVM ends during a call, py4j raises its plain error (`GatewayClient.send_command`), as
+    # it does for a missing class.
+    return type(error) is Py4JError and not _is_jvm_alive()
+
+
+def _is_jvm_alive() -> bool:
+    gateway: Any = SparkContext._gateway
+    try:
+        gateway.jvm.java.lang.System.nanoTime()
+    except (Py4JError, OSError):
+        return False
+    return True

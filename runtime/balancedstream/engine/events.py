@@ -114,6 +114,13 @@ class TaskFailed:
 
 
 @dataclass(frozen=True, slots=True)
+class EventsDropped:
+    """Events that waited too long were dropped: batches, failed tasks, and word of idle queries."""
+
+    count: int
+
+
+@dataclass(frozen=True, slots=True)
 class ApplicationEnded:
     """The Spark session ended; no more events follow."""
 
@@ -126,5 +133,6 @@ Event = (
     | ExecutorAdded
     | ExecutorRemoved
     | TaskFailed
+    | EventsDropped
     | ApplicationEnded
 )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Sequence
 from importlib import resources
 from typing import Any
@@ -9,6 +10,12 @@ from typing import Any
 from pyspark.sql import SparkSession
 
 PACKAGE = "io.balancedstream"
+
+_loaders: weakref.WeakKeyDictionary[Any, dict[str, Any]] = weakref.WeakKeyDictionary()
+"""By JVM: class name to its loader, the oldest first; each loader has the one before as its parent.
+
+A class is compiled once: py4j remembers methods by the name of their class, and would call those of
+the first one on an object of a second one, as after a second `attach`."""
 
 
 def start_listener(spark: SparkSession) -> Any:
@@ -25,7 +32,7 @@ def start_listener(spark: SparkSession) -> Any:
         find_coordinator(spark),
         context.schedulerBackend(),
         session.sharedState().activeStreamingQueries(),
-        needs=("StatefulOperators", "BatchStages", "RunningQueries"),
+        needs=("EventQueue", "StatefulOperators", "BatchStages", "RunningQueries"),
     )
     context.addSparkListener(listener)
     executors = context.statusStore().executorList(True)
@@ -59,13 +66,18 @@ def compile_class(
     """
     jvm: Any = spark._jvm
     gateway: Any = spark.sparkContext._gateway
-    loader = jvm.java.lang.Thread.currentThread().getContextClassLoader()
+    loaders = _loaders.setdefault(gateway, {})
     for each in (*needs, name):
+        if each in loaders:
+            continue
         compiler = jvm.org.codehaus.janino.SimpleCompiler()
-        compiler.setParentClassLoader(loader)
+        newest = next(reversed(loaders.values()), None)
+        compiler.setParentClassLoader(
+            newest or jvm.java.lang.Thread.currentThread().getContextClassLoader()
+        )
         compiler.cook(resources.files(__package__).joinpath(f"{each}.java").read_text("utf-8"))
-        loader = compiler.getClassLoader()
-    java_class = loader.loadClass(f"{PACKAGE}.{name}")
+        loaders[each] = compiler.getClassLoader()
+    java_class = loaders[name].loadClass(f"{PACKAGE}.{name}")
     values = gateway.new_array(jvm.java.lang.Object, len(arguments))
     for position, argument in enumerate(arguments):
         values[position] = argument

@@ -6,7 +6,7 @@ import os
 import shutil
 import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -16,6 +16,7 @@ from pyspark.find_spark_home import _find_spark_home
 from pyspark.sql import SparkSession
 
 from balancedstream.core.sizing import parse_mib
+from balancedstream.engine.filemanagers import FILE_MANAGER, renaming_on_posix_only
 from balancedstream.engine.settings import tune
 from balancedstream.errors import InvalidInputError
 
@@ -75,12 +76,15 @@ def tuned_sessions(
     builder: Any = SparkSession.Builder
     get_or_create = builder.getOrCreate
     known: set[int] = set()
+    while_open = ExitStack()
 
     def get_or_create_tuned(self: Any) -> SparkSession:
         if SparkContext._active_spark_context is None:
             conf = _tuned_conf(self._options, local, warn, spark_log)
             for key, value in conf.items():
                 self.config(key, value)
+            if FILE_MANAGER in conf:
+                while_open.enter_context(renaming_on_posix_only())
         session: SparkSession = get_or_create(self)
         context = id(session.sparkContext)
         if context not in known:
@@ -92,7 +96,8 @@ def tuned_sessions(
 
     builder.getOrCreate = get_or_create_tuned
     try:
-        yield
+        with while_open:
+            yield
     finally:
         builder.getOrCreate = get_or_create
 

@@ -2,28 +2,40 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 
 from balancedstream.core.sizing import PARTITIONS_PER_EXECUTOR
+from balancedstream.engine.filemanagers import FILE_MANAGER, RENAMING_FILE_MANAGER, is_posix
 from balancedstream.errors import InvalidInputError
 from balancedstream.workers.names import CHECKPOINT_LOCATION
 
 ROCKSDB = "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
-RENAMING_FILE_MANAGER = (
-    "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager"
-)
 PROVIDER = "spark.sql.streaming.stateStore.providerClass"
 CHANGELOG = "spark.sql.streaming.stateStore.rocksdb.changelogCheckpointing.enabled"
 CHECKPOINT_FORMAT = "spark.sql.streaming.stateStore.checkpointFormatVersion"
-FILE_MANAGER = "spark.sql.streaming.checkpointFileManagerClass"
 SHUFFLE_PARTITIONS = "spark.sql.shuffle.partitions"
+DEFAULT_FS = "spark.hadoop.fs.defaultFS"
 LOCALITY_WAIT = "spark.locality.wait"
 LOCALITY_WAIT_PROCESS = "spark.locality.wait.process"
 UNLOAD_ON_COMMIT = "spark.sql.streaming.stateStore.unloadOnCommit"
+INSTANCES = "spark.executor.instances"
 DYNAMIC_ALLOCATION = "spark.dynamicAllocation.enabled"
 UNIX_SOCKETS = "spark.python.unix.domain.socket.enabled"
 PIPELINED_UDFS = "spark.python.udf.pipelined.enabled"
+
+HEARTBEAT = "spark.executor.heartbeatInterval"
+HEARTBEAT_TIMEOUT = "spark.storage.blockManagerHeartbeatTimeoutMs"
+HEARTBEAT_CHECKS = "spark.network.timeoutInterval"
+MIN_HEARTBEAT_S = 2
+MAX_HEARTBEAT_S = 10
+HEARTBEATS_PER_S = 100
+"""With 1,000 executors, one each in 2 s would be 500 a second on one thread of the driver."""
+
+SILENT_HEARTBEATS = 10
+"""After so many missed ones an executor counts as lost. Where many share a driver and storage,
+pauses are longer, and so is this time."""
 
 MIN_PARTITIONS_PER_EXECUTOR = 4
 """With fewer, a partition is too large a part of an executor's load for moves to help."""
@@ -53,7 +65,8 @@ SETTINGS = (
     Setting(
         FILE_MANAGER,
         RENAMING_FILE_MANAGER,
-        "on POSIX storage Spark's default forks a process for each file it commits",
+        "on POSIX storage Spark's default forks a process for each file it commits; a query whose "
+        "checkpoint or output is elsewhere keeps Spark's",
     ),
     Setting(
         LOCALITY_WAIT_PROCESS,
@@ -62,13 +75,20 @@ SETTINGS = (
     ),
     Setting(UNIX_SOCKETS, "true", "a Python function starts sooner in each task than over TCP"),
     Setting("spark.ui.showConsoleProgress", "false", "the live view shows the progress"),
-    Setting("spark.executor.heartbeatInterval", "2s", "an executor that hangs is noticed quickly"),
     Setting(
-        "spark.storage.blockManagerHeartbeatTimeoutMs",
-        "20000",
-        "an executor that is silent for 20 s is replaced; Spark's default is 120 s",
+        HEARTBEAT,
+        f"{MIN_HEARTBEAT_S}s",
+        f"an executor that hangs is noticed quickly; longer with more than "
+        f"{MIN_HEARTBEAT_S * HEARTBEATS_PER_S} executors, up to Spark's own {MAX_HEARTBEAT_S} s, "
+        "because the driver answers each one",
     ),
-    Setting("spark.network.timeoutInterval", "2s", "how often Spark looks for silent executors"),
+    Setting(
+        HEARTBEAT_TIMEOUT,
+        str(SILENT_HEARTBEATS * MIN_HEARTBEAT_S * 1000),
+        f"an executor that is silent for {SILENT_HEARTBEATS} heartbeats is replaced; Spark's "
+        "default is 120 s",
+    ),
+    Setting(HEARTBEAT_CHECKS, f"{MIN_HEARTBEAT_S}s", "how often Spark looks for silent executors"),
     Setting("spark.decommission.enabled", "true", "an executor finishes its tasks before it goes"),
     Setting(
         "spark.storage.decommission.enabled",
@@ -115,8 +135,8 @@ def tune(user: Mapping[str, str], executors: int | None) -> tuple[dict[str, str]
     wanted = {s.key: s.value for s in SETTINGS}
     if executors:
         wanted[SHUFFLE_PARTITIONS] = str(PARTITIONS_PER_EXECUTOR * executors)
-    if _is_object_store(user.get(CHECKPOINT_LOCATION, "")):
-        # There a rename is a copy, which others can see incomplete, so Spark or the user chooses.
+    wanted |= _pace_heartbeats(executors or _guess_executors(user))
+    if not is_posix(user.get(CHECKPOINT_LOCATION, ""), user.get(DEFAULT_FS, "")):
         del wanted[FILE_MANAGER]
     if LOCALITY_WAIT in user:
         del wanted[LOCALITY_WAIT_PROCESS]
@@ -130,9 +150,24 @@ def tune(user: Mapping[str, str], executors: int | None) -> tuple[dict[str, str]
     return added, _find_conflicts(user, executors)
 
 
-def _is_object_store(location: str) -> bool:
-    scheme, separator, _ = location.partition("://")
-    return bool(separator) and scheme not in {"file", "hdfs"}
+def _guess_executors(user: Mapping[str, str]) -> int:
+    """The most executors that the user's settings speak of; 0 if they do not."""
+    partitions = int(user.get(SHUFFLE_PARTITIONS, "0"))
+    return max(int(user.get(INSTANCES, "0")), partitions // PARTITIONS_PER_EXECUTOR)
+
+
+def _pace_heartbeats(executors: int) -> dict[str, str]:
+    """Heartbeats that a driver with so many executors can answer, and how long it waits for one.
+
+    >>> _pace_heartbeats(1000)["spark.executor.heartbeatInterval"]
+    '10s'
+    """
+    interval_s = min(max(math.ceil(executors / HEARTBEATS_PER_S), MIN_HEARTBEAT_S), MAX_HEARTBEAT_S)
+    return {
+        HEARTBEAT: f"{interval_s}s",
+        HEARTBEAT_TIMEOUT: str(SILENT_HEARTBEATS * interval_s * 1000),
+        HEARTBEAT_CHECKS: f"{interval_s}s",
+    }
 
 
 def _find_conflicts(user: Mapping[str, str], executors: int | None) -> list[str]:

@@ -56,7 +56,7 @@ class KeyControl:
         self.folder = Path(tempfile.mkdtemp(prefix="balancedstream-"))
         self._mailbox = Mailbox(self.folder)
         self._lock = threading.Lock()
-        self._exports: tuple[Export, ...] = ()
+        self._exporting_batch = -1
         self._hot: dict[int, dict[tuple[str, int], float]] = {}
         self._handoffs: dict[int, tuple[int, float]] = {}
         self._attempts: dict[tuple[int, int], set[int]] = {}
@@ -152,13 +152,16 @@ class KeyControl:
         """If two attempts report one partition, neither counts: it is unknown which one stays."""
         attempts = self._attempts.setdefault((batch, partition), set())
         attempts.add(report["attempt"])
-        if "file" not in report and len(attempts) == 1:
+        is_first = len(attempts) == 1
+        if batch < self._exporting_batch or ("file" not in report and is_first):
             return
-        kept = tuple(e for e in self._exports if e.batch == batch and e.partition != partition)
-        if len(attempts) == 1:
-            kept += (Export(batch, partition, report["file"], report["pieces"]),)
-        self._exports = kept
-        self._mailbox.write_exports(kept)
+        if batch > self._exporting_batch:
+            self._mailbox.write_exports(())
+            self._exporting_batch = batch
+        if is_first:
+            self._mailbox.add_export(Export(batch, partition, report["file"], report["pieces"]))
+        else:
+            self._mailbox.withdraw_export(partition)
 
     def _forget_before(self, batch: int) -> None:
         """Drops measurements of old batches, which may never be read."""
@@ -171,7 +174,7 @@ class KeyControl:
     def _begin(self, report: KeyReport) -> None:
         """A query started, or started again: earlier exports do not belong to its state."""
         self._checkpoint = report["checkpoint"]
-        self._exports = ()
+        self._exporting_batch = -1
         self._hot.clear()
         self._handoffs.clear()
         self._attempts.clear()

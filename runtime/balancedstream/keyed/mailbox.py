@@ -1,8 +1,9 @@
 """Messages of the driver to the control source: files in a folder on the driver's machine.
 
-Each file is replaced as a whole, so a reader sees the old or the new content, never a part. The
-files belong to one driver process and need not survive a crash of the machine, so they are not
-flushed to disk: Spark waits while a task report is written.
+Each file is replaced as a whole, so a reader sees the old or the new content, never a part. Only
+exports are added line by line, because there may be thousands in a batch; a part of a line does not
+count. The files belong to one driver process and need not survive a crash of the machine, so they
+are not flushed to disk: Spark waits while a task report is written.
 """
 
 from __future__ import annotations
@@ -38,8 +39,8 @@ class Mailbox:
         self._location = folder / LOCATION_FILE
         self._checkpoint = folder / "checkpoint"
         self._wish = folder / "wish.json"
-        self._exports = folder / "exports.json"
-        self._read: dict[Path, tuple[tuple[int, int], Any]] = {}
+        self._exports = folder / "exports.jsonl"
+        self._read: dict[Path, tuple[tuple[int, int, int], Any]] = {}
 
     def is_claimed(self) -> bool:
         """Whether a process plans with this folder."""
@@ -92,7 +93,7 @@ class Mailbox:
         found: str | None = self._read_once(self._checkpoint, str)
         return found
 
-    def read_version(self) -> tuple[int, int] | None:
+    def read_version(self) -> tuple[int, int, int] | None:
         """Changes each time the checkpoint's location is written; None before that."""
         return _find_version(self._checkpoint)
 
@@ -106,9 +107,16 @@ class Mailbox:
         return found
 
     def write_exports(self, exports: tuple[Export, ...]) -> None:
-        """Writes the exports of successful tasks."""
-        rows = [(e.batch, e.partition, e.file, dict(e.pieces)) for e in exports]
-        _write_whole(self._exports, json.dumps(rows).encode())
+        """Replaces the exports of successful tasks."""
+        _write_whole(self._exports, b"".join(map(_format_export, exports)))
+
+    def add_export(self, export: Export) -> None:
+        """Adds the export of a task to those that were written last."""
+        _append(self._exports, _format_export(export))
+
+    def withdraw_export(self, partition: int) -> None:
+        """Takes the export of a partition back."""
+        _append(self._exports, f"{json.dumps([partition])}\n".encode())
 
     def read_exports(self) -> tuple[Export, ...]:
         """The exports that were written last; none at first."""
@@ -138,17 +146,34 @@ def _write_whole(path: Path, content: bytes) -> None:
         file.replace(path)
 
 
-def _find_version(path: Path) -> tuple[int, int] | None:
-    """A value that changes when a file is replaced; None without the file."""
+def _find_version(path: Path) -> tuple[int, int, int] | None:
+    """A value that changes when a file is replaced or grows; None without the file."""
     try:
         found = path.stat()
     except FileNotFoundError:
         return None
-    return found.st_ino, found.st_mtime_ns
+    return found.st_ino, found.st_mtime_ns, found.st_size
+
+
+def _append(path: Path, line: bytes) -> None:
+    with path.open("ab", buffering=0) as file:
+        file.write(line)
+
+
+def _format_export(export: Export) -> bytes:
+    row = export.batch, export.partition, export.file, dict(export.pieces)
+    return f"{json.dumps(row)}\n".encode()
 
 
 def _parse_exports(text: str) -> tuple[Export, ...]:
-    return tuple(
-        Export(batch, partition, file, {key: (o, n) for key, (o, n) in pieces.items()})
-        for batch, partition, file, pieces in json.loads(text)
-    )
+    """The last word on each partition: its export, or its number alone if it was withdrawn."""
+    exports: dict[int, Export] = {}
+    complete, _, _ = text.rpartition("\n")
+    for line in complete.splitlines():
+        match json.loads(line):
+            case [batch, partition, file, pieces]:
+                places = {key: (offset, size) for key, (offset, size) in pieces.items()}
+                exports[partition] = Export(batch, partition, file, places)
+            case [partition]:
+                exports.pop(partition, None)
+    return tuple(exports.values())

@@ -8,6 +8,7 @@ the queries run on where their partitions are.
 from __future__ import annotations
 
 import logging
+import math
 import statistics
 import threading
 import time
@@ -23,6 +24,7 @@ from balancedstream.engine.events import (
     ApplicationEnded,
     BatchFinished,
     Event,
+    EventsDropped,
     ExecutorAdded,
     ExecutorRemoved,
     QueryEnded,
@@ -43,13 +45,25 @@ log = logging.getLogger(__name__)
 POLL_S = 0.5
 """The loop checks at least this often whether it is to stop."""
 
+MAX_FAILURES = 5
+"""After this many failures in a row nothing works any more. One alone may be a full disk or a
+folder that could not be listed; the next batch brings new measurements and the same wishes."""
+
 MIN_LOCALITY_WAIT_S = 3.0
 MAX_LOCALITY_WAIT_S = 60.0
 LOCALITY_WAIT_BATCHES = 3
 RECENT_BATCHES = 5
 """A task waits three usual batches for the executor that holds its state: a busy executor is worth
 the wait, one that died in the middle of a batch is not. Usual is the median of the recent batches;
-their maximum would be the first batch, or one that lost an executor."""
+their maximum would be the first batch, or one that lost an executor.
+
+The wait is Spark's only one, so stateless tasks that prefer an executor wait as long as that (those
+of Kafka's partitions since Spark 4.1, and of cached data). Spark reads it when it makes a stage's
+`TaskSetManager`, before any listener hears of the stage, and neither a resource profile nor a local
+property has one: they cannot be spared. A stage without preferences never waits."""
+
+END_S = 2.0
+"""After its time to stop, the loop ends with the event that it is at."""
 
 
 _UNNAMED = (
@@ -93,12 +107,14 @@ class Controller:
         )
         self._in_cluster = plans is not None
         self._clock = clock
-        self._durations_s: deque[float] = deque(maxlen=RECENT_BATCHES)
+        self._durations_s: dict[str, deque[float]] = {}
         self._seen_queries: set[str] = set()
         self._warned: set[str] = set()
         # Filled by Spark's own thread, which must not wait for this one.
         self._shuffled: SimpleQueue[ShuffleRecord] = SimpleQueue()
+        self._has_dropped = False
         self._stopping = threading.Event()
+        self._stop_by_s = math.inf
         self._thread = threading.Thread(target=self._run, name="balancedstream", daemon=True)
 
     def start(self) -> None:
@@ -106,29 +122,59 @@ class Controller:
         self._thread.start()
 
     def stop(self, timeout_s: float = 10.0) -> None:
-        """Ends once everything that Spark reported so far is handled; the queries run on."""
+        """Ends once everything that Spark reported so far is handled; the queries run on.
+
+        Args:
+            timeout_s: when it ends in any case; batches may come without a pause.
+        """
+        self._stop_by_s = time.monotonic() + timeout_s
         self._stopping.set()
-        self._thread.join(timeout_s)
+        self._thread.join(timeout_s + END_S)
 
     def _run(self) -> None:
         unwatch = watch(self._shuffled.put)
+        failures = 0
         try:
-            while True:
-                event = self._engine.wait(POLL_S)
-                while not self._shuffled.empty():
-                    self._journal.add_shuffle(self._shuffled.get())
-                if event is not None:
-                    self._handle(event)
-                if isinstance(event, ApplicationEnded):
-                    return
-                if event is None and self._stopping.is_set():
-                    return
-                self._planner.look_for_plans()
-        except Exception as error:
-            if not self._engine.is_connection_lost(error):
-                log.exception("balancing ended; the job runs on where its partitions are")
+            while failures < MAX_FAILURES:
+                try:
+                    if self._is_over():
+                        return
+                    failures = 0
+                except Exception as error:
+                    if self._engine.is_connection_lost(error):
+                        return
+                    failures += 1
+                    log.exception("an event was not handled: balancing goes on with the next one")
+            log.error(
+                "balancing ended, because %d events in a row were not handled: the job runs on "
+                "where its partitions are, and no data is at risk; mend the cause above, then "
+                "start the job again",
+                failures,
+            )
         finally:
             unwatch()
+            self._close_engine()
+
+    def _close_engine(self) -> None:
+        try:
+            self._engine.close()
+        except Exception as error:
+            if not self._engine.is_connection_lost(error):
+                log.exception("balancing ended, but Spark may go on collecting what nobody reads")
+
+    def _is_over(self) -> bool:
+        """Handles the next event, if one comes in time; returns whether it was the last one."""
+        event = self._engine.wait(POLL_S)
+        while not self._shuffled.empty():
+            self._journal.add_shuffle(self._shuffled.get())
+        if event is not None:
+            self._handle(event)
+        if isinstance(event, ApplicationEnded):
+            return True
+        if self._stopping.is_set() and (event is None or time.monotonic() >= self._stop_by_s):
+            return True
+        self._planner.look_for_plans()
+        return False
 
     def _handle(self, event: Event) -> None:
         match event:
@@ -141,11 +187,7 @@ class Controller:
                     self._journal.add_restart(query, "started again by the job")
                 self._seen_queries.add(query)
             case QueryEnded(query=query, error=error):
-                if error:
-                    self._journal.note(f"{query} failed: {error.partition(chr(10))[0]}")
-                self._realizer.end_query(query)
-                self._planner.end_query(query)
-                self._journal.end_query(query)
+                self._end_query(query, error)
             case QueryIdle(query=query):
                 now_s = self._clock()
                 self._journal.add_idle(query, now_s)
@@ -162,12 +204,15 @@ class Controller:
                 self._journal.add_executors(self._engine.executors())
             case TaskFailed(query=query):
                 self._journal.add_task_failure(query)
+            case EventsDropped(count=count):
+                self._warn_of_lag(count)
             case ApplicationEnded():
                 pass
 
     def _finish_batch(self, event: BatchFinished) -> None:
         self._warn_of_store(event)
-        self._durations_s.append(event.sample.duration_s)
+        recent = self._durations_s.setdefault(event.query, deque(maxlen=RECENT_BATCHES))
+        recent.append(event.sample.duration_s)
         if self._policy.balance.mode == "auto":
             self._follow_batch_time()
         self._realizer.finish_batch(event)
@@ -176,6 +221,14 @@ class Controller:
         self._journal.add_batch(event, record, executors)
         self._planner.finish_batch(FinishedBatch(event, record, executors, self._clock()))
         self._realizer.retire_drained()
+
+    def _end_query(self, query: str, error: str | None) -> None:
+        if error:
+            self._journal.note(f"{query} failed: {error.partition(chr(10))[0]}")
+        self._durations_s.pop(query, None)
+        self._realizer.end_query(query)
+        self._planner.end_query(query)
+        self._journal.end_query(query)
 
     def _warn_of_store(self, event: BatchFinished) -> None:
         if not event.in_rocksdb and event.query not in self._warned:
@@ -186,8 +239,20 @@ class Controller:
                 "takes longer. This checkpoint cannot be changed; a new one would use RocksDB."
             )
 
+    def _warn_of_lag(self, dropped: int) -> None:
+        if not self._has_dropped:
+            self._has_dropped = True
+            self._journal.note(
+                f"balancing is slower than the batches: {dropped} batches or tasks were not "
+                "measured. Results are right; decisions follow the batches that are measured. "
+                "Longer batches or fewer partitions would let it keep up"
+            )
+
     def _follow_batch_time(self) -> None:
-        wait_s = LOCALITY_WAIT_BATCHES * statistics.median(self._durations_s)
+        # Spark has one wait for all queries: too long for a short one costs it only where an
+        # executor is busy, too short for a long one moves its state.
+        usual_s = max(statistics.median(recent) for recent in self._durations_s.values())
+        wait_s = LOCALITY_WAIT_BATCHES * usual_s
         self._engine.set_locality_wait_s(min(max(wait_s, MIN_LOCALITY_WAIT_S), MAX_LOCALITY_WAIT_S))
 
 

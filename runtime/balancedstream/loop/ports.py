@@ -42,6 +42,9 @@ class Engine(Protocol):
     def remove_executor(self, executor: str) -> None:
         """Retires an executor between two batches."""
 
+    def close(self) -> None:
+        """Ends measuring and placing for good; nothing of the loop is left in the application."""
+
     def is_connection_lost(self, error: Exception) -> bool:
         """Whether an error means that the application is gone."""
 

@@ -16,9 +16,9 @@ import logging
 import pickle
 import time
 import zlib
-from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from itertools import chain, count
 from operator import itemgetter
 from pathlib import Path
 
@@ -26,7 +26,7 @@ from pyspark import Accumulator, SparkContext
 
 from balancedstream.core.costs import LearntCosts, MeasuredCosts, learn_costs
 from balancedstream.core.observations import ShuffleRecord
-from balancedstream.shuffling.folders import Batch, CostFolder
+from balancedstream.shuffling.folders import Batch, CostFolder, remove_abandoned
 from balancedstream.workers.reports import ReportParam
 
 log = logging.getLogger(__name__)
@@ -36,6 +36,11 @@ UNFINISHED_RUNS = 4
 
 MAX_UNLEARNED_BATCHES = 10
 """After this many batches in a row with missing partitions, it is no accident."""
+
+
+MAX_COLLECTORS = 100
+"""Folders whose newest version stays in memory: each start of a query without a checkpoint of its
+own brings a new one. What is forgotten is read from its folder when it reports again."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -213,23 +218,28 @@ class CostReportParam(ReportParam):
     """
 
     def __init__(self) -> None:
-        self._collectors: dict[str, Collector] = {}
-        self._named: Counter[str] = Counter()
+        # The one that was used last is the last one.
+        self._collectors: dict[str, tuple[str, Collector]] = {}
         super().__init__(self._collect)
 
     def _collect(self, report: CostReport) -> None:
-        collector = self._collectors.get(report.folder)
-        if collector is None:
+        named = self._collectors.pop(report.folder, None)
+        if named is None:
+            folder = Path(report.folder)
+            # Once for each start of a query.
+            remove_abandoned(folder)
+            if len(self._collectors) == MAX_COLLECTORS:
+                del self._collectors[next(iter(self._collectors))]
             name = self._name(report.shuffle)
-            collector = Collector(name, Path(report.folder), _tell_watchers)
-            self._collectors[report.folder] = collector
-        collector.add(report)
+            named = name, Collector(name, folder, _tell_watchers)
+        self._collectors[report.folder] = named
+        named[1].add(report)
 
     def _name(self, shuffle: str) -> str:
         """Number a name that another folder has already; shuffle names have no brackets."""
-        self._named[shuffle] += 1
-        number = self._named[shuffle]
-        return shuffle if number == 1 else f"{shuffle} ({number})"
+        taken = {name for name, _ in self._collectors.values()}
+        numbered = (f"{shuffle} ({number})" for number in count(2))
+        return next(name for name in chain([shuffle], numbered) if name not in taken)
 
 
 _accumulators: dict[str, Accumulator[tuple[CostReport, ...]]] = {}

@@ -50,6 +50,10 @@ KEPT_BATCHES = 3
 ABANDONED_S = 3600.0
 """A task writes a file in a moment; a draft this old belongs to a killed task."""
 
+ABANDONED_QUERY_S = 30 * 86_400.0
+"""A query that ran no batch for this long has no attempt that a pin must hold for."""
+
+_QUERY_ID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 _NAME = re.compile(r"(?P<kind>after|pinned)-(?P<batch>\d+)")
 
 
@@ -295,6 +299,38 @@ class CostFolder:
                 "on storage with hard links."
             )
             raise SharedFolderError(message) from error
+
+
+def remove_abandoned(folder: Path) -> None:
+    """Removes what was learned by queries beside this one that ran no batch for a long time.
+
+    A query that starts without its checkpoint gets a new id, and with it a new folder. One that
+    comes back after all learns again. What is not ours stays.
+
+    Args:
+        folder: of a shuffle of a query that runs: `<root>/<query id>/<shuffle>`.
+    """
+    own = folder.parent
+    if not _QUERY_ID.fullmatch(own.name):
+        return
+    with suppress(OSError):
+        # The clock of the storage: a task has just written here.
+        now_s = folder.stat().st_mtime
+        others = [q for q in own.parent.iterdir() if q != own and _QUERY_ID.fullmatch(q.name)]
+        for query in others:
+            with suppress(OSError):
+                shuffles = [*query.iterdir()]
+                if all(s.stat().st_mtime < now_s - ABANDONED_QUERY_S for s in (query, *shuffles)):
+                    for shuffle in shuffles:
+                        _remove_versions(shuffle)
+                    query.rmdir()
+
+
+def _remove_versions(shuffle: Path) -> None:
+    for file in shuffle.iterdir():
+        if _NAME.fullmatch(file.name) or DRAFT.fullmatch(file.name):
+            file.unlink()
+    shuffle.rmdir()
 
 
 def find_root(folder: str) -> Path:

@@ -89,6 +89,19 @@ def test_a_query_that_ran_nothing_lately_has_no_load() -> None:
     assert measure([task(0, 1)], {"a": 1}, WindowPolicy(window_s=30.0), now_s=61.0) == {}
 
 
+@pytest.mark.parametrize("took_s", [300.0, 600.0])
+def test_a_batch_longer_than_the_window_is_measured_whole(took_s: float) -> None:
+    # 32 tasks on 2 executors of 2 cores each; the last ones end just now.
+    samples = [
+        replace(task(p, 1, "ab"[p % 2], busy_s=took_s / 8), finished_s=took_s * (p // 4 + 1) / 8)
+        for p in range(32)
+    ]
+    load = measure_one(samples, now_s=took_s + 1.0)
+    assert set(load.busy_s) == {*range(32)}
+    assert load.executor_busy_s == {"a": 2 * took_s, "b": 2 * took_s}
+    assert prune(samples, WindowPolicy(), took_s + 1.0) == samples
+
+
 def test_an_old_sample_that_arrives_late_changes_neither_placement_nor_state_size() -> None:
     newer, late = task(0, 2, "b", state_bytes=7), task(0, 1, "a", state_bytes=9)
     load = measure_one([newer, late], now_s=21.0)

@@ -73,12 +73,19 @@ def test_a_store_that_is_not_found_where_it_was_reported_cannot_be_placed(
     coordinator: mock.MagicMock,
 ) -> None:
     coordinator.getLocation.return_value.toString.return_value = "None"
-    assert not check_capabilities(make_session()).placement
+    found = check_capabilities(make_session())
+    assert not found.placement
+    assert found.listener is None
 
 
-def test_a_single_executor_in_the_driver_leaves_nothing_to_balance() -> None:
+def test_a_single_executor_in_the_driver_leaves_nothing_to_balance(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    started: list[Any] = []
+    monkeypatch.setattr(capabilities, "start_listener", started.append)
     found = check_capabilities(make_session(backend=LOCAL))
     assert not found.placement
     (problem,) = found.problems
     assert "local[2]" in problem
+    assert not started, "a listener that nobody reads would collect events without end"
     assert "--local MIN:MAX" in problem

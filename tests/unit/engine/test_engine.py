@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import errno
 from typing import Any
+from unittest import mock
 
 import pytest
+from py4j.protocol import Py4JError, Py4JJavaError, Py4JNetworkError
+from pyspark import SparkContext
 
 from balancedstream.core.observations import BatchSample, TaskSample
 from balancedstream.engine.engine import (
@@ -122,7 +126,26 @@ def test_state_is_in_rocksdb_where_every_store_has_its_metrics(
 
 
 @pytest.mark.parametrize(
-    ("error", "lost"), [(ConnectionRefusedError(), True), (OSError(), True), (ValueError(), False)]
+    ("error", "lost"),
+    [
+        (ConnectionRefusedError(), True),
+        (Py4JNetworkError("Answer from Java side is empty"), True),
+        # A full disk, and a folder that cannot be listed.
+        (OSError(errno.ENOSPC, "No space left on device"), False),
+        (Py4JJavaError("failed", mock.Mock(_target_id="o1")), False),
+        (ValueError(), False),
+    ],
 )
 def test_a_session_that_is_over_is_told_from_an_error_of_ours(error: Exception, lost: bool) -> None:
     assert is_connection_lost(error) is lost
+
+
+def test_a_call_that_was_cut_off_means_the_end_only_if_nothing_answers_any_more(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    cut_off = Py4JError("An error occurred while calling o12.next")
+    gateway = mock.MagicMock()
+    monkeypatch.setattr(SparkContext, "_gateway", gateway)
+    assert not is_connection_lost(cut_off)
+    gateway.jvm.java.lang.System.nanoTime.side_effect = Py4JError("does not exist in the JVM")
+    assert is_connection_lost(cut_off)

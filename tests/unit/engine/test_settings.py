@@ -4,13 +4,18 @@ import os
 
 import pytest
 
+from balancedstream.engine.filemanagers import FILE_MANAGER
 from balancedstream.engine.java import parse_java_version
 from balancedstream.engine.session import LocalExecutors, describe_cluster
 from balancedstream.engine.settings import (
     CHANGELOG,
     CHECKPOINT_FORMAT,
+    DEFAULT_FS,
     DYNAMIC_ALLOCATION,
-    FILE_MANAGER,
+    HEARTBEAT,
+    HEARTBEAT_CHECKS,
+    HEARTBEAT_TIMEOUT,
+    INSTANCES,
     LOCALITY_WAIT,
     LOCALITY_WAIT_PROCESS,
     PIPELINED_UDFS,
@@ -56,14 +61,49 @@ def test_the_hdfs_provider_is_kept_without_what_it_cannot_do_and_a_warning_says_
 
 
 @pytest.mark.parametrize(
-    ("location", "ours"),
-    [("/checkpoints/a", True), ("file:///checkpoints", True), ("s3a://bucket/a", False)],
+    ("user", "ours"),
+    [
+        ({}, True),
+        ({CHECKPOINT_LOCATION: "/checkpoints/a"}, True),
+        ({CHECKPOINT_LOCATION: "file:///checkpoints"}, True),
+        ({CHECKPOINT_LOCATION: "s3a://bucket/a"}, False),
+        # There a rename onto a file that exists returns false, and Spark drops the new file.
+        ({CHECKPOINT_LOCATION: "hdfs://nn/a"}, False),
+        ({DEFAULT_FS: "hdfs://nn"}, False),
+        ({DEFAULT_FS: "hdfs://nn", CHECKPOINT_LOCATION: "file:/mnt/a"}, True),
+    ],
 )
-def test_an_object_store_does_not_get_the_file_manager_that_renames(
-    location: str, ours: bool
+def test_only_posix_storage_gets_the_file_manager_that_renames(
+    user: dict[str, str], ours: bool
 ) -> None:
-    added, _ = tune({CHECKPOINT_LOCATION: location}, executors=None)
+    added, _ = tune(user, executors=None)
     assert (FILE_MANAGER in added) is ours
+
+
+@pytest.mark.parametrize(
+    ("user", "executors", "interval_s"),
+    [
+        ({}, None, 2),
+        ({}, 4, 2),
+        ({}, 200, 2),
+        ({}, 450, 5),
+        ({}, 1000, 10),
+        ({}, 5000, 10),
+        # On Kubernetes only the partitions tell how many executors there may be.
+        ({INSTANCES: "3", SHUFFLE_PARTITIONS: "8000"}, None, 10),
+        ({INSTANCES: "600"}, None, 6),
+    ],
+)
+def test_more_executors_send_heartbeats_less_often_and_may_be_silent_for_longer(
+    user: dict[str, str], executors: int | None, interval_s: int
+) -> None:
+    added, _ = tune(user, executors)
+    assert added[HEARTBEAT] == added[HEARTBEAT_CHECKS] == f"{interval_s}s"
+    assert added[HEARTBEAT_TIMEOUT] == str(10_000 * interval_s)
+
+
+def test_a_heartbeat_of_the_user_stays() -> None:
+    assert HEARTBEAT not in tune({HEARTBEAT: "30s"}, executors=1000)[0]
 
 
 def test_workers_are_reached_over_unix_sockets_unless_the_user_pipelines_python_functions() -> None:

@@ -266,6 +266,21 @@ def test_files_that_are_replaced_in_quick_succession_are_told_apart(tmp_path: Pa
         driver.write_exports(())
 
 
+def test_exports_that_are_added_one_by_one_are_read_together(tmp_path: Path) -> None:
+    driver, source = Mailbox(tmp_path), Mailbox(tmp_path)
+    first, second = Export(5, 0, "f", {'"é"': (0, 9)}), Export(5, 1, "g", {})
+    driver.write_exports((first,))
+    assert source.read_exports() == (first,)
+    driver.add_export(second)
+    assert source.read_exports() == (first, second)
+    driver.withdraw_export(0)
+    assert source.read_exports() == (second,)
+    # Of a line that is being written, nothing counts yet.
+    with (tmp_path / "exports.jsonl").open("ab") as file:
+        file.write(b"[5, 2, ")
+    assert source.read_exports() == (second,)
+
+
 def test_what_was_read_is_not_what_is_written_to(tmp_path: Path) -> None:
     mailbox = Mailbox(tmp_path)
     mailbox.write_exports((Export(5, 0, "f", {'"a"': (0, 9)}),))

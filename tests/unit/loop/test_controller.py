@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import errno
 from collections.abc import Mapping
+from typing import Any
 
+import pytest
 from scripted import RecordingSpectator, ScriptedEngine
 
 from balancedstream.core.observations import BatchSample, ShuffleRecord, StageSample, TaskSample
@@ -11,6 +14,7 @@ from balancedstream.core.policy import BalancePolicy, Policy, ScalingPolicy
 from balancedstream.engine.events import (
     BatchFinished,
     Event,
+    EventsDropped,
     ExecutorRemoved,
     QueryEnded,
     QueryStarted,
@@ -34,18 +38,19 @@ def batch(
     *,
     every_s: float = 10.0,
     duration_s: float = 5.0,
+    query: str = "q",
 ) -> BatchFinished:
     at_s = 1000.0 + every_s * number
     tasks = tuple(
-        TaskSample("q", 0, p, number, placement[p], busy_s[p], 100, 1000, at_s)
+        TaskSample(query, 0, p, number, placement[p], busy_s[p], 100, 1000, at_s)
         for p in range(len(busy_s))
     )
-    sample = BatchSample("q", number, at_s, duration_s, 400, interval_s=every_s)
+    sample = BatchSample(query, number, at_s, duration_s, 400, interval_s=every_s)
     of_executor = dict.fromkeys(placement.values(), 0.0)
     for task in tasks:
         of_executor[task.executor] += task.busy_s
-    stage = StageSample("q", number, "stateful", at_s, len(tasks), max(busy_s), of_executor)
-    return BatchFinished("q", sample, tasks, (OPERATOR,), 0, stages=(stage,))
+    stage = StageSample(query, number, "stateful", at_s, len(tasks), max(busy_s), of_executor)
+    return BatchFinished(query, sample, tasks, (OPERATOR,), 0, stages=(stage,))
 
 
 def run(
@@ -185,6 +190,16 @@ def test_a_task_waits_for_its_executor_by_usual_batches_not_by_the_first_one() -
     assert engine.wait_s == 15.0
 
 
+def test_the_query_with_the_longest_batches_sets_the_wait_as_long_as_it_runs() -> None:
+    def take(number: int, query: str, duration_s: float) -> BatchFinished:
+        return batch(number, ALL_ON_A, SKEWED_S, duration_s=duration_s, query=query)
+
+    both: list[Event] = [take(0, "slow", 12.0), *(take(n, "fast", 1.5) for n in range(9))]
+    assert run([*both])[0].wait_s == 36.0
+    ended: list[Event] = [*both, QueryEnded("slow", None), take(9, "fast", 1.5)]
+    assert run([*ended])[0].wait_s == 4.5
+
+
 def test_nothing_waits_long_for_an_executor_that_is_gone() -> None:
     engine, _, _ = run(
         [
@@ -203,6 +218,87 @@ def test_a_drained_executor_that_leaves_cuts_no_wait() -> None:
         ]
     )
     assert engine.wait_s == 30.0
+
+
+class FailingEngine(ScriptedEngine):
+    """Cannot list a checkpoint's folder while it places; `failures` times."""
+
+    failures = 1
+
+    def place(self, *place: Any, **when: Any) -> None:
+        if self.failures:
+            self.failures -= 1
+            raise OSError(errno.EIO, "listStatus failed")
+        super().place(*place, **when)
+
+
+def test_one_failure_is_logged_and_balancing_goes_on(caplog: pytest.LogCaptureFixture) -> None:
+    engine, history, _ = run(
+        [batch(n, ALL_ON_A, SKEWED_S) for n in range(12)], engine_type=FailingEngine
+    )
+    assert {0: "b"} in engine.placed, "the move was asked for again after the first try failed"
+    assert history.totals.batches == 12
+    (said,) = [r.getMessage() for r in caplog.records if r.exc_info]
+    assert "balancing goes on" in said
+
+
+@pytest.mark.parametrize("how", ["application ended", "broken", "lost"])
+def test_however_the_loop_ends_the_engine_stops_measuring(how: str) -> None:
+    engine_type = {"broken": BrokenEngine, "lost": LostEngine}.get(how, ScriptedEngine)
+    engine, _, _ = run([batch(0, ALL_ON_A, SKEWED_S)], engine_type=engine_type)
+    assert engine.is_closed
+
+
+class EndlessEngine(ScriptedEngine):
+    """Batches come one after the other, without a pause."""
+
+    def wait(self, timeout_s: float) -> Event | None:
+        self.now_s += 0.3
+        return batch(0, ALL_ON_A, SKEWED_S)
+
+
+def test_stopping_ends_the_loop_also_where_batches_never_pause() -> None:
+    engine = EndlessEngine([], {"a": 1, "b": 1})
+    history = History(RunInfo("test", 1000.0, 2, "4.3.0", "3.11"))
+    journal = Journal(history, RecordingSpectator(), Metrics(), lambda: engine.now_s)
+    controller = Controller(engine, Policy(), journal, clock=lambda: engine.now_s)
+    controller.start()
+    controller.stop(timeout_s=0.1)
+    assert engine.is_closed
+
+
+def test_batches_that_were_never_measured_are_said_once() -> None:
+    _, _, view = run([EventsDropped(3), batch(7, ALL_ON_A, SKEWED_S), EventsDropped(2)])
+    (note,) = view.notes
+    assert "3 batches or tasks were not measured" in note
+
+
+class BrokenEngine(ScriptedEngine):
+    """Every call for an event fails, and the application runs."""
+
+    def wait(self, timeout_s: float) -> Event | None:
+        raise OSError(errno.EIO, "broken")
+
+
+def test_failures_without_end_end_balancing_with_an_error_that_says_so(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    run([], engine_type=BrokenEngine)
+    last = caplog.records[-1]
+    assert last.levelname == "ERROR"
+    assert last.getMessage().startswith("balancing ended")
+
+
+class LostEngine(BrokenEngine):
+    """The application is gone."""
+
+    def is_connection_lost(self, error: Exception) -> bool:
+        return True
+
+
+def test_the_end_of_the_application_is_no_failure(caplog: pytest.LogCaptureFixture) -> None:
+    run([], engine_type=LostEngine)
+    assert caplog.records == []
 
 
 class ShufflingEngine(ScriptedEngine):

@@ -194,3 +194,27 @@ def test_of_a_partition_that_two_attempts_reported_no_state_counts(stream: Strea
     assert [export.pieces for export in mailbox.read_exports()] == [{DE: (0, 9)}]
     stream.control._take(report | {"attempt": 2, "file": "g"})
     assert mailbox.read_exports() == ()
+
+
+def test_a_report_writes_its_own_export_however_many_others_there_are(stream: Stream) -> None:
+    # Spark's scheduler waits for each report: the sum must not grow with the square of partitions.
+    report = {
+        "query": "q", "run": "r", "checkpoint": str(stream.folder), "attempt": 1,
+        "keys": HotKeySketch(0.01).to_json(), "file": "f", "pieces": {DE: (0, 9)},
+        "handoffs": 1, "handoff_s": 0.25,
+    }  # fmt: skip
+    mailbox = Mailbox(stream.control.folder)
+    written_bytes, inode, size = 0, 0, 0
+    for batch in (5, 6):
+        for partition in range(100):
+            stream.control._take(report | {"batch": batch, "partition": partition})
+            (file,) = stream.control.folder.glob("exports*")
+            found = file.stat()
+            written_bytes += found.st_size - (size if found.st_ino == inode else 0)
+            inode, size = found.st_ino, found.st_size
+        exports = mailbox.read_exports()
+        assert [(e.batch, e.partition) for e in exports] == [(batch, p) for p in range(100)]
+    assert written_bytes < 200 * 100
+    # An attempt of an older batch that ends late is of no use to anyone.
+    stream.control._take(report | {"batch": 5, "partition": 7, "attempt": 2})
+    assert mailbox.read_exports() == exports

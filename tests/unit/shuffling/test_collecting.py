@@ -12,6 +12,7 @@ from balancedstream.core.costs import LearntCosts, MeasuredCosts
 from balancedstream.core.observations import ShuffleRecord
 from balancedstream.core.sketches import CostSketch
 from balancedstream.shuffling.collecting import (
+    MAX_COLLECTORS,
     MAX_UNLEARNED_BATCHES,
     UNFINISHED_RUNS,
     Collector,
@@ -350,3 +351,24 @@ def test_an_error_in_the_driver_is_logged_and_stops_no_job(
     CostReportParam().addInPlace((), (report(below, 0, 0), report(below, 0, 1)))
     assert "a task report is lost" in caplog.text
     assert str(below) in caplog.text
+
+
+def test_queries_that_start_again_and_again_are_not_all_kept_in_memory(tmp_path: Path) -> None:
+    param = CostReportParam()
+    told: list[ShuffleRecord] = []
+    unwatch = watch(told.append)
+    try:
+        for start in range(MAX_COLLECTORS + 5):
+            folder = tmp_path / f"{start:08d}-aaaa-bbbb-cccc-0123456789ab" / "classify"
+            param.addInPlace((), tuple(report(folder, 0, task) for task in range(2)))
+        # The first one goes on with what its folder holds.
+        folder = tmp_path / "00000000-aaaa-bbbb-cccc-0123456789ab" / "classify"
+        param.addInPlace((), tuple(report(folder, 1, task) for task in range(2)))
+    finally:
+        unwatch()
+    assert len(param._collectors) == MAX_COLLECTORS
+    assert told[-1].batch == 1
+    newest = CostFolder(folder).newest()
+    assert newest
+    assert newest.batch == 1
+    assert len({record.shuffle for record in told}) <= MAX_COLLECTORS

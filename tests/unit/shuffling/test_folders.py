@@ -12,7 +12,14 @@ import pytest
 from balancedstream.core.costs import LearntCosts
 from balancedstream.core.sketches import CostSketch
 from balancedstream.errors import InvalidInputError, SharedFolderError
-from balancedstream.shuffling.folders import ABANDONED_S, KEPT_BATCHES, CostFolder, find_root
+from balancedstream.shuffling.folders import (
+    ABANDONED_QUERY_S,
+    ABANDONED_S,
+    KEPT_BATCHES,
+    CostFolder,
+    find_root,
+    remove_abandoned,
+)
 
 
 def version(batch: int, reason: str = "") -> LearntCosts:
@@ -240,3 +247,38 @@ def test_a_batch_without_a_pin_was_given_the_newest_version_before_it(tmp_path: 
     folder.publish(newest)
     (tmp_path / "pinned-1").unlink()
     assert folder.find_costs_of(1, newest=newest) is newest
+
+
+def age(folder: Path, by_s: float) -> None:
+    """Makes a query's folder look as if nothing was written for so long."""
+    for path in (*folder.rglob("*"), folder):
+        at_s = path.stat().st_mtime - by_s
+        os.utime(path, (at_s, at_s))
+
+
+def test_what_queries_learned_that_never_came_back_is_removed_and_nothing_else(
+    tmp_path: Path,
+) -> None:
+    own, recent, gone, foreign = (f"{n:08d}-aaaa-bbbb-cccc-0123456789ab" for n in range(4))
+    for query in (own, recent, gone, foreign, "not-a-query"):
+        folder = CostFolder(tmp_path / query / "classify")
+        folder.publish(version(0))
+        folder.pin(5)
+    (tmp_path / foreign / "classify" / "notes.txt").write_text("mine")
+    for query in (own, gone, foreign, "not-a-query"):
+        age(tmp_path / query, ABANDONED_QUERY_S + 60.0)
+    age(tmp_path / recent, ABANDONED_QUERY_S - 60.0)
+    os.utime(tmp_path / own / "classify")
+    remove_abandoned(tmp_path / own / "classify")
+    assert sorted(q.name for q in tmp_path.iterdir()) == [own, recent, foreign, "not-a-query"]
+    assert (tmp_path / foreign / "classify" / "notes.txt").read_text() == "mine"
+    assert batch_of(CostFolder(tmp_path / recent / "classify").newest()) == 0
+
+
+def test_a_folder_that_belongs_to_no_query_removes_nothing_beside_it(tmp_path: Path) -> None:
+    old = tmp_path / "00000000-aaaa-bbbb-cccc-0123456789ab"
+    CostFolder(old / "classify").publish(version(0))
+    age(old, ABANDONED_QUERY_S + 60.0)
+    CostFolder(tmp_path / "jobs" / "classify").publish(version(0))
+    remove_abandoned(tmp_path / "jobs" / "classify")
+    assert old.exists()

@@ -1,0 +1,102 @@
+"""What waits to be read, and what is left of the engine in Spark when balancing ended."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F  # noqa: N812
+from pyspark.sql.streaming.query import StreamingQuery
+
+from balancedstream.engine.engine import SparkEngine
+from balancedstream.engine.events import BatchFinished
+from balancedstream.engine.listener import compile_class
+
+pytestmark = pytest.mark.integration
+
+LOCALITY_WAIT = "spark.locality.wait.process"
+
+
+def read_all(queue: Any) -> list[Any]:
+    events = []
+    while (event := queue.next(0)) is not None:
+        events.append(json.loads(event) if event.startswith("{") else event)
+    return events
+
+
+def test_the_oldest_batches_give_way_and_their_number_is_told_once(spark: SparkSession) -> None:
+    queue = compile_class(spark, "EventQueue", 100)
+    queue.addChange("executor")
+    for number in range(10):
+        queue.addMeasurement(f"batch {number} ".ljust(40))
+    queue.addChange("query")
+    dropped, executor, *batches, query = read_all(queue)
+    assert dropped == {"event": "events_dropped", "count": 8}
+    assert (executor, query) == ("executor", "query")
+    assert [batch.strip() for batch in batches] == ["batch 8", "batch 9"]
+    queue.addMeasurement("too long for the queue alone".ljust(200))
+    assert len(read_all(queue)) == 1
+
+
+def test_a_queue_that_nobody_reads_any_more_takes_nothing_in(spark: SparkSession) -> None:
+    queue = compile_class(spark, "EventQueue", 100)
+    queue.addChange("executor")
+    queue.close()
+    queue.addMeasurement("batch")
+    assert read_all(queue) == []
+
+
+def count(stream: Callable[[int], DataFrame]) -> DataFrame:
+    return stream(100).groupBy((F.col("value") % 40).alias("k")).count()
+
+
+def test_of_a_closed_engine_nothing_is_left_in_spark(
+    stream: Callable[[int], DataFrame],
+    start: Callable[..., StreamingQuery],
+    batches: Callable[[str], BatchFinished],
+    spark: SparkSession,
+) -> None:
+    conf = spark.sparkContext._jsc.sc().conf()
+    wait_before = conf.get(LOCALITY_WAIT)
+    own = SparkEngine(spark)
+    start(count(stream), "closed", "update")
+    seen = batches("closed")
+    while (event := own.wait(60.0)) and not isinstance(event, BatchFinished):
+        continue
+    ran_on = {t.partition: t.executor for t in seen.tasks}
+    other = {p: next(e for e in own.executors() if e != x) for p, x in ran_on.items()}
+    own.set_locality_wait_s(17.0)
+    # Due only after the engine is gone, so never.
+    own.place("closed", 0, other, from_batch=seen.sample.batch + 3)
+    own.close()
+    assert conf.get(LOCALITY_WAIT) == wait_before
+    for _ in range(5):
+        seen = batches("closed")
+    assert {t.partition: t.executor for t in seen.tasks} == ran_on
+    assert own.wait(0.5) is None
+
+
+def test_a_placement_for_a_query_that_ended_meanwhile_is_forgotten(
+    stream: Callable[[int], DataFrame],
+    start: Callable[..., StreamingQuery],
+    batches: Callable[[str], BatchFinished],
+    engine: SparkEngine,
+) -> None:
+    query = start(count(stream), "over", "update")
+    seen = batches("over")
+    query.stop()
+    query.awaitTermination()
+    # The engine has not read yet that the query ended.
+    engine._jvm.java.lang.Thread.sleep(1000)
+    engine.place("over", 0, {t.partition: t.executor for t in seen.tasks})
+    assert str(query.runId) not in find_wishes(engine)
+
+
+def find_wishes(engine: SparkEngine) -> list[str]:
+    """The runs with a placement in the driver's JVM."""
+    field = engine._listener.getClass().getDeclaredField("wishes")
+    field.setAccessible(True)
+    return list(field.get(engine._listener).keySet())
