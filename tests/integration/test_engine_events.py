@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -100,3 +101,84 @@ def find_wishes(engine: SparkEngine) -> list[str]:
     field = engine._listener.getClass().getDeclaredField("wishes")
     field.setAccessible(True)
     return list(field.get(engine._listener).keySet())
+
+
+def test_partitions_that_share_a_task_are_not_taken_for_others(
+    stream: Callable[[int], DataFrame],
+    start: Callable[..., StreamingQuery],
+    batches: Callable[[str], BatchFinished],
+) -> None:
+    start(count(stream).coalesce(2), "coalesced", "update")
+    for _ in range(2):
+        seen = batches("coalesced")
+    assert seen.tasks == ()
+    assert seen.merged == ("StateStoreSave",)
+    (stage,) = [stage for stage in seen.stages if stage.kind == "stateful"]
+    assert stage.tasks == 2
+
+
+def test_a_job_that_runs_some_partitions_names_them_as_spark_does(
+    stream: Callable[[int], DataFrame],
+    batches: Callable[[str], BatchFinished],
+    tmp_path: Path,
+) -> None:
+    query = (
+        count(stream)
+        .writeStream.queryName("some")
+        .outputMode("update")
+        .option("checkpointLocation", str(tmp_path / "some"))
+        # Spark runs the first partition, then the next four, then the last one: a job for each.
+        .foreachBatch(lambda rows, number: rows.head(40))
+        .start()
+    )
+    try:
+        assert {t.partition for t in batches("some").tasks} == {*range(6)}
+    finally:
+        query.stop()
+
+
+def test_a_checkpoint_may_have_any_name(
+    stream: Callable[[int], DataFrame],
+    batches: Callable[[str], BatchFinished],
+    engine: SparkEngine,
+    tmp_path: Path,
+) -> None:
+    odd = tmp_path / "a, b], numPartitions = 9 [c"
+    query = (
+        count(stream)
+        .writeStream.queryName("odd")
+        .outputMode("update")
+        .option("checkpointLocation", str(odd))
+        .format("noop")
+        .start()
+    )
+    try:
+        batches("odd")
+        seen = batches("odd")
+        assert len(seen.tasks) == 6
+        target = sorted(engine.executors())[0]
+        engine.place("odd", 0, dict.fromkeys(range(6), target))
+        batches("odd")
+        assert {t.executor for t in batches("odd").tasks} == {target}
+    finally:
+        query.stop()
+
+
+def test_an_executor_is_known_as_spark_lists_it_also_if_its_events_were_dropped(
+    stream: Callable[[int], DataFrame],
+    start: Callable[..., StreamingQuery],
+    batches: Callable[[str], BatchFinished],
+    engine: SparkEngine,
+) -> None:
+    start(count(stream), "dropped", "update")
+    batches("dropped")
+    live = sorted(engine.executors())
+    # As if the event of its end, and that of another one's beginning, had been dropped.
+    engine._listener.addExecutor("99", "nowhere", 1)
+    field = engine._listener.getClass().getDeclaredField("hosts")
+    field.setAccessible(True)
+    field.get(engine._listener).remove(live[0])
+    engine._cores.pop(live[0], None)
+    for _ in range(5):
+        batches("dropped")
+    assert sorted(engine.executors()) == live

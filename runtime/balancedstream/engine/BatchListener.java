@@ -3,9 +3,11 @@ package io.balancedstream;
 import java.util.ArrayList;
 import java.util.Collection;
 import java.util.HashMap;
+import java.util.HashSet;
 import java.util.Iterator;
 import java.util.List;
 import java.util.Map;
+import java.util.Set;
 import java.util.TreeMap;
 import java.util.UUID;
 import org.apache.spark.ExecutorAllocationClient;
@@ -46,7 +48,7 @@ public final class BatchListener extends SparkListener {
   private static final class TaskRow {
     StatefulOperators.Operator operator;
     int stage;
-    int stageTasks;
+    int stagePartitions;
     int index;
     String executor;
     long busyMs;
@@ -80,6 +82,7 @@ public final class BatchListener extends SparkListener {
   private final Map lastExecutor = new HashMap();    // run id -> Map(operator/partition -> executor)
   private final Map wishes = new HashMap();          // run id -> Map(operator id -> Wish)
   private final Map hosts = new HashMap();           // live executor id -> host
+  private Set missing = new HashSet();               // executor ids that Spark did not list last time
 
   private final Map leaving = new TreeMap();         // executor id -> batch edges waited for
 
@@ -166,9 +169,40 @@ public final class BatchListener extends SparkListener {
   }
 
   public synchronized void onExecutorRemoved(SparkListenerExecutorRemoved e) {
-    hosts.remove(e.executorId());
-    events.addChange("{\"event\":\"executor_removed\",\"executor\":" + quote(e.executorId())
-        + ",\"reason\":" + quote(e.reason()) + "}");
+    removeExecutor(e.executorId(), e.reason());
+  }
+
+  private void removeExecutor(String id, String reason) {
+    if (hosts.remove(id) == null) return;
+    events.addChange("{\"event\":\"executor_removed\",\"executor\":" + quote(id)
+        + ",\"reason\":" + quote(reason) + "}");
+  }
+
+  /**
+   * Spark drops events when its listeners lag. An executor that it does not list at two batch edges
+   * in a row is gone: its event does not come any more. Returns those that it lists and that no
+   * event named.
+   */
+  private String reconcileExecutors() {
+    Set listed = new HashSet(
+        CollectionConverters.asJava(((ExecutorAllocationClient) backend).getExecutorIds()));
+    Set gone = new HashSet(hosts.keySet());
+    gone.removeAll(listed);
+    Iterator it = gone.iterator();
+    while (it.hasNext()) {
+      String id = (String) it.next();
+      if (missing.contains(id)) removeExecutor(id, "Spark does not list it any more");
+    }
+    missing = gone;
+    StringBuilder unknown = new StringBuilder();
+    Iterator each = listed.iterator();
+    while (each.hasNext()) {
+      String id = (String) each.next();
+      if (hosts.containsKey(id)) continue;
+      if (unknown.length() > 0) unknown.append(',');
+      unknown.append(quote(id));
+    }
+    return unknown.toString();
   }
 
   public void onApplicationEnd(SparkListenerApplicationEnd e) {
@@ -215,10 +249,15 @@ public final class BatchListener extends SparkListener {
     Iterator each = states.iterator();
     while (each.hasNext()) {
       StatefulOperators.TaskState state = (StatefulOperators.TaskState) each.next();
+      // Behind `coalesce`, no partition has a task, a time or a place of its own.
+      if (stage.mergedInto < state.operator.partitions) {
+        state.operator.isMerged = true;
+        continue;
+      }
       TaskRow row = new TaskRow();
       row.operator = state.operator;
       row.stage = e.stageId();
-      row.stageTasks = stage.tasks;
+      row.stagePartitions = stage.partitions;
       row.index = info.partitionId();
       row.executor = info.executorId();
       row.busyMs = busyMs;
@@ -270,6 +309,7 @@ public final class BatchListener extends SparkListener {
     List rows = (List) batches.get(Long.valueOf(batch));
     String taskRows = rows == null ? "" : resolve(runId, rows);
     String stageRows = stages.toJson(runId, batch);
+    String unknown = reconcileExecutors();
     assertWishes(runId, batch + 1);
     Iterator old = batches.keySet().iterator();
     while (old.hasNext()) {
@@ -279,7 +319,8 @@ public final class BatchListener extends SparkListener {
     retireAtEdge();
     events.addMeasurement("{\"event\":\"batch_finished\",\"run\":" + quote(runId) + ",\"progress\":"
         + progress.json() + "," + queries.toJson(progress.id().toString()) + ",\"operators\":["
-        + operators.toJson(runId) + "],\"tasks\":[" + taskRows + "],\"stages\":[" + stageRows + "]}");
+        + operators.toJson(runId) + "],\"tasks\":[" + taskRows + "],\"stages\":[" + stageRows
+        + "],\"unknown_executors\":[" + unknown + "]}");
   }
 
   /** The batch's rows as JSON; remembers where each partition ran. */
@@ -287,7 +328,7 @@ public final class BatchListener extends SparkListener {
     Map first = new HashMap(); // stage/operator -> its first task index, if a union shifts it
     for (int i = 0; i < rows.size(); i++) {
       TaskRow row = (TaskRow) rows.get(i);
-      if (row.stageTasks == row.operator.partitions) continue;
+      if (row.stagePartitions == row.operator.partitions) continue;
       String key = row.stage + "/" + row.operator.id;
       Integer least = (Integer) first.get(key);
       if (least == null || row.index < least.intValue()) first.put(key, Integer.valueOf(row.index));

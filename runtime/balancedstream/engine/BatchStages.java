@@ -6,6 +6,8 @@ import java.util.Map;
 import org.apache.spark.executor.TaskMetrics;
 import org.apache.spark.scheduler.StageInfo;
 import org.apache.spark.scheduler.TaskInfo;
+import org.apache.spark.storage.RDDInfo;
+import scala.jdk.javaapi.CollectionConverters;
 
 /**
  * The stages of the batches that run, and what their tasks cost by executor. Not thread-safe:
@@ -18,6 +20,8 @@ public final class BatchStages {
     public String runId;
     public long batch;
     public int tasks;
+    public int partitions; // of its last RDD; a job may run only some of them
+    public int mergedInto = Integer.MAX_VALUE; // the fewest partitions that a `coalesce` leaves
     boolean readsShuffle;
     public boolean stateful;
     long longestMs;
@@ -37,6 +41,14 @@ public final class BatchStages {
     stage.batch = batch;
     stage.tasks = info.numTasks();
     stage.readsShuffle = !info.parentIds().isEmpty();
+    stage.partitions = ((RDDInfo) info.rddInfos().head()).numPartitions();
+    Iterator rdds = CollectionConverters.asJava(info.rddInfos()).iterator();
+    while (rdds.hasNext()) {
+      RDDInfo rdd = (RDDInfo) rdds.next();
+      if (rdd.name().equals("CoalescedRDD")) {
+        stage.mergedInto = Math.min(stage.mergedInto, rdd.numPartitions());
+      }
+    }
     stages.put(Integer.valueOf(info.stageId()), stage);
   }
 

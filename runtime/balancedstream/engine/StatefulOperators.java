@@ -5,6 +5,8 @@ import java.util.HashMap;
 import java.util.Iterator;
 import java.util.List;
 import java.util.Map;
+import java.util.regex.Matcher;
+import java.util.regex.Pattern;
 import org.apache.spark.scheduler.AccumulableInfo;
 import org.apache.spark.scheduler.TaskInfo;
 import org.apache.spark.sql.execution.SparkPlanInfo;
@@ -25,12 +27,18 @@ public final class StatefulOperators {
   private static final String SST_BYTES = "RocksDB: size of all SST files";
   private static final String LOAD_MS = "RocksDB: load - time taken to load the store";
 
+  /** Spark's text of `StatefulOperatorStateInfo`; a checkpoint's path may have any character. */
+  private static final Pattern STATE_INFO = Pattern.compile(
+      "state info \\[ checkpoint = (.*?), runId = ([0-9a-f-]{36}), opId = (\\d+),"
+          + " ver = [^,]*, numPartitions = (\\d+)\\]");
+
   public static final class Operator {
     public String runId;
     public long id;
     public int partitions;
     public String stateRoot;
     public String name;
+    public boolean isMerged; // a task runs several of its partitions
   }
 
   /** What one task reported about the state of one operator. */
@@ -112,21 +120,21 @@ public final class StatefulOperators {
       if (json.length() > 0) json.append(',');
       json.append("{\"id\":").append(operator.id).append(",\"partitions\":")
           .append(operator.partitions).append(",\"state_root\":").append(quote(operator.stateRoot))
-          .append(",\"name\":").append(quote(operator.name)).append('}');
+          .append(",\"name\":").append(quote(operator.name))
+          .append(",\"merged\":").append(operator.isMerged).append('}');
     }
     return json.toString();
   }
 
   private void findOperators(SparkPlanInfo plan, List ids) {
     String text = plan.simpleString();
-    int at = text.indexOf("state info [");
-    if (at >= 0 && !plan.nodeName().equals("StateStoreRestore")) {
-      String info = text.substring(at, text.indexOf(']', at));
+    Matcher info = STATE_INFO.matcher(text);
+    if (info.find() && !plan.nodeName().equals("StateStoreRestore")) {
       Operator operator = new Operator();
-      operator.runId = field(info, "runId");
-      operator.id = Long.parseLong(field(info, "opId"));
-      operator.partitions = Integer.parseInt(field(info, "numPartitions"));
-      operator.stateRoot = field(info, "checkpoint");
+      operator.stateRoot = info.group(1);
+      operator.runId = info.group(2);
+      operator.id = Long.parseLong(info.group(3));
+      operator.partitions = Integer.parseInt(info.group(4));
       operator.name = plan.nodeName();
       Iterator it = CollectionConverters.asJava(plan.metrics()).iterator();
       boolean writesState = false;
@@ -151,13 +159,6 @@ public final class StatefulOperators {
     }
     Iterator it = CollectionConverters.asJava(plan.children()).iterator();
     while (it.hasNext()) findOperators((SparkPlanInfo) it.next(), ids);
-  }
-
-  /** The value of `name = value` in Spark's text of a stateful operator. */
-  private static String field(String info, String name) {
-    int from = info.indexOf(name + " = ") + name.length() + 3;
-    int comma = info.indexOf(',', from);
-    return info.substring(from, comma < 0 ? info.length() : comma).trim();
   }
 
   /** A string in JSON, or null. */

@@ -30,6 +30,7 @@ from balancedstream.engine.events import (
     StatefulOperator,
     TaskFailed,
 )
+from balancedstream.engine.listener import introduce_executors
 from balancedstream.engine.settings import LOCALITY_WAIT_PROCESS
 from balancedstream.engine.stages import StageRow, sum_driver_times, sum_stages
 
@@ -232,6 +233,8 @@ class SparkEngine:
                 return ApplicationEnded()
 
     def _finish_batch(self, event: dict[str, Any]) -> BatchFinished:
+        if event["unknown_executors"]:
+            introduce_executors(self._spark, self._listener)
         progress = event["progress"]
         label = progress["name"] or progress["id"]
         run = self._queries.setdefault(event["run"], _Query(label, event["run"]))
@@ -271,6 +274,7 @@ class SparkEngine:
             moved_partitions,
             in_rocksdb,
             sum_stages(label, run.last_batch, stages, tasks),
+            tuple(known["name"] for known in event["operators"] if known["merged"]),
         )
 
 

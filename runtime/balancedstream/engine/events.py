@@ -55,6 +55,8 @@ class BatchFinished:
         in_rocksdb: whether the checkpoint keeps state in RocksDB. Spark fixes the kind of store
             when it creates a checkpoint; later settings of the session do not change it.
         stages: one sample per kind of stage that ran, stateless ones included.
+        merged: names of the operators whose tasks run several state partitions each, as before a
+            `coalesce`: no partition can be measured or placed, so they have no samples.
     """
 
     query: str
@@ -64,6 +66,7 @@ class BatchFinished:
     moved_partitions: int
     in_rocksdb: bool = True
     stages: tuple[StageSample, ...] = ()
+    merged: tuple[str, ...] = ()
 
     def by_operator(self) -> dict[int, dict[int, TaskSample]]:
         """The tasks by operator and partition."""

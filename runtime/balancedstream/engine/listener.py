@@ -35,13 +35,18 @@ def start_listener(spark: SparkSession) -> Any:
         needs=("EventQueue", "StatefulOperators", "BatchStages", "RunningQueries"),
     )
     context.addSparkListener(listener)
-    executors = context.statusStore().executorList(True)
+    introduce_executors(spark, listener)
+    return listener
+
+
+def introduce_executors(spark: SparkSession, listener: Any) -> None:
+    """Tells the listener of executors whose joining it did not hear of."""
+    executors = spark.sparkContext._jsc.sc().statusStore().executorList(True)
     for i in range(executors.size()):
         summary = executors.apply(i)
         if summary.id() != "driver":
             host = summary.hostPort().rsplit(":", 1)[0]
             listener.addExecutor(summary.id(), host, summary.totalCores())
-    return listener
 
 
 def find_coordinator(spark: SparkSession) -> Any:

@@ -110,6 +110,7 @@ class Controller:
         self._durations_s: dict[str, deque[float]] = {}
         self._seen_queries: set[str] = set()
         self._warned: set[str] = set()
+        self._merged: set[tuple[str, str]] = set()
         # Filled by Spark's own thread, which must not wait for this one.
         self._shuffled: SimpleQueue[ShuffleRecord] = SimpleQueue()
         self._has_dropped = False
@@ -211,13 +212,14 @@ class Controller:
 
     def _finish_batch(self, event: BatchFinished) -> None:
         self._warn_of_store(event)
+        self._warn_of_merged(event)
         recent = self._durations_s.setdefault(event.query, deque(maxlen=RECENT_BATCHES))
         recent.append(event.sample.duration_s)
         if self._policy.balance.mode == "auto":
             self._follow_batch_time()
         self._realizer.finish_batch(event)
         executors = self._engine.executors()
-        record = _summarize(event, executors)
+        record = summarize(event, executors)
         self._journal.add_batch(event, record, executors)
         self._planner.finish_batch(FinishedBatch(event, record, executors, self._clock()))
         self._realizer.retire_drained()
@@ -239,6 +241,16 @@ class Controller:
                 "takes longer. This checkpoint cannot be changed; a new one would use RocksDB."
             )
 
+    def _warn_of_merged(self, event: BatchFinished) -> None:
+        for name in event.merged:
+            if (event.query, name) not in self._merged:
+                self._merged.add((event.query, name))
+                self._journal.note(
+                    f"{event.query}: {name} is not balanced: a coalesce behind it runs several of "
+                    "its partitions in one task, where none can be measured or moved alone. "
+                    "repartition instead of coalesce keeps them apart"
+                )
+
     def _warn_of_lag(self, dropped: int) -> None:
         if not self._has_dropped:
             self._has_dropped = True
@@ -256,7 +268,8 @@ class Controller:
         self._engine.set_locality_wait_s(min(max(wait_s, MIN_LOCALITY_WAIT_S), MAX_LOCALITY_WAIT_S))
 
 
-def _summarize(event: BatchFinished, executors: dict[str, int]) -> BatchRecord:
+def summarize(event: BatchFinished, executors: dict[str, int]) -> BatchRecord:
+    """The batch as the history keeps it; `executors` (id to cores) take work now."""
     tasks = event.by_operator()
     loads = []
     for operator in event.operators:

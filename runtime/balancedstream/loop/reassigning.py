@@ -174,7 +174,8 @@ class KeyReassigner:
         try:
             control.want(Wish(epoch.routes))
         except (OSError, BalancedStreamError) as error:
-            self._journal.note(f"{name}: cannot take back the request for its keys: {error}")
+            why = _say_why(error)
+            self._journal.note(f"{name}: cannot take back the request for its keys: {why}")
         self._journal.note(
             f"{name}: {len(waiting)} keys stay where they are because {why}; no state is lost. "
             "Keys cannot move while Spark runs a batch twice (foreachBatch with several actions "
@@ -269,8 +270,7 @@ class KeyReassigner:
                 # The plan was made before the query was known; other keys are not affected.
                 query.refused.add((key, partition))
                 shown = self._journal.name_key(key)
-                why = error.why if isinstance(error, RefusedKeyError) else error
-                self._journal.note(f"{name}: key {shown} stays: {why}")
+                self._journal.note(f"{name}: key {shown} stays: {_say_why(error)}")
                 del places[key]
                 if key in query.adopted:
                     places[key] = query.adopted[key]
@@ -283,7 +283,7 @@ class KeyReassigner:
         try:
             control.want(wish)
         except (OSError, BalancedStreamError) as error:
-            self._journal.note(f"{name}: its keys stay where they are: {error}")
+            self._journal.note(f"{name}: its keys stay where they are: {_say_why(error)}")
             return False
         return True
 
@@ -352,6 +352,11 @@ class KeyReassigner:
     def _find_operator(self, event: BatchFinished) -> StatefulOperator | None:
         found = [o for o in event.operators if o.name.startswith(OPERATORS)]
         return found[0] if len(found) == 1 else None
+
+
+def _say_why(error: Exception) -> str:
+    """What is wrong, without any key: notes are shown where keys must not be seen."""
+    return error.why if isinstance(error, RefusedKeyError) else str(error)
 
 
 def _list_placements(places: Mapping[tuple[str, str], int]) -> tuple[KeyPlacement, ...]:

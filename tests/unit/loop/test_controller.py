@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -49,7 +50,9 @@ def batch(
     of_executor = dict.fromkeys(placement.values(), 0.0)
     for task in tasks:
         of_executor[task.executor] += task.busy_s
-    stage = StageSample(query, number, "stateful", at_s, len(tasks), max(busy_s), of_executor)
+    stage = StageSample(
+        query, number, "stateful", at_s, len(tasks), max(busy_s, default=0.0), of_executor
+    )
     return BatchFinished(query, sample, tasks, (OPERATOR,), 0, stages=(stage,))
 
 
@@ -271,6 +274,16 @@ def test_batches_that_were_never_measured_are_said_once() -> None:
     _, _, view = run([EventsDropped(3), batch(7, ALL_ON_A, SKEWED_S), EventsDropped(2)])
     (note,) = view.notes
     assert "3 batches or tasks were not measured" in note
+
+
+def test_an_operator_whose_partitions_share_tasks_is_said_once_not_to_be_balanced() -> None:
+    merged = [
+        replace(batch(n, {}, ()), tasks=(), stages=(), merged=("StateStoreSave",)) for n in range(3)
+    ]
+    engine, _, view = run([*merged])
+    assert engine.placed == []
+    (note,) = view.notes
+    assert "StateStoreSave is not balanced: a coalesce behind it" in note
 
 
 class BrokenEngine(ScriptedEngine):

@@ -12,7 +12,7 @@ from pyspark.sql.types import DoubleType, StringType
 from balancedstream.core.epochs import Arrival, Epoch, Piece, Wish
 from balancedstream.core.observations import BatchSample
 from balancedstream.engine.events import BatchFinished
-from balancedstream.errors import InvalidInputError
+from balancedstream.errors import InvalidInputError, RefusedKeyError
 from balancedstream.loop.reassigning import PATIENCE_BATCHES
 
 
@@ -173,3 +173,17 @@ def test_a_key_that_may_not_move_stays_where_its_checkpoint_has_it(
     with pytest.raises(InvalidInputError, match=why):
         stream.plan((never, place + 1))
     assert stream.wish() == wish
+
+
+def test_a_note_on_a_refused_request_has_no_key(
+    stream: Stream, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(wish: Wish) -> None:
+        raise RefusedKeyError(DE, "is no key of this stream")
+
+    monkeypatch.setattr(stream.control, "want", refuse)
+    stream.plan((DE, 2))
+    assert stream.view.notes[-1] == (
+        "q: its keys stay where they are: is no key of this stream; nothing changed"
+    )
+    assert DE not in "".join(stream.view.notes)
