@@ -21,11 +21,13 @@ class Capabilities:
         placement: tasks can be measured and partitions placed.
         problems: sentences for the user; empty if everything works.
         listener: the listener in the driver's JVM; None if it could not start.
+        preparing: executors can load the state of a partition before it moves to them.
     """
 
     placement: bool
     problems: tuple[str, ...]
     listener: Any = None
+    preparing: bool = False
 
 
 def check_capabilities(spark: SparkSession) -> Capabilities:
@@ -36,10 +38,18 @@ def check_capabilities(spark: SparkSession) -> Capabilities:
         tested = " and ".join(TESTED_VERSIONS)
         problems.append(f"Spark {version} is not tested with balancedstream; {tested} are.")
     listener = None
-    placement = False
+    placement = preparing = False
     try:
-        listener = start_listener(spark)
+        started = start_listener(spark)
+        listener = started.java
         placement = _try_placement(spark)
+        preparing = placement and not started.unprepared
+        if started.unprepared:
+            problems.append(
+                f"State cannot be loaded ahead of moves with Spark {version} "
+                f"({started.unprepared}): a moved partition's first batch waits for its state. "
+                "Results are right."
+            )
     except Py4JError as error:
         first_line = str(error).strip().splitlines()[0]
         problems.append(
@@ -49,12 +59,12 @@ def check_capabilities(spark: SparkSession) -> Capabilities:
         )
     backend = spark.sparkContext._jsc.sc().schedulerBackend().getClass().getName()
     if backend.endswith("LocalSchedulerBackend"):
-        placement = False
+        placement = preparing = False
         problems.append(
             f"The master {spark.sparkContext.master} has a single executor inside the driver: "
             "there is nothing to balance. Use `--local MIN:MAX`, or a cluster."
         )
-    return Capabilities(placement, tuple(problems), listener)
+    return Capabilities(placement, tuple(problems), listener, preparing)
 
 
 def _try_placement(spark: SparkSession) -> bool:
