@@ -70,7 +70,8 @@ def summarize(happened: Sequence[Happened]) -> dict[str, int]:
     """Counts what was done to a run, and how many of the moves came true.
 
     A move is a partition that was wanted on another executor than it last ran on. It settled if a
-    later batch ran it there before anything else was wanted of it.
+    later batch ran it there before anything else was wanted of it. It was prepared if its new
+    executor had loaded its state before.
     """
     counts: Counter[str] = Counter()
     ran_on: dict[tuple[str, int, int], str] = {}
@@ -79,11 +80,13 @@ def summarize(happened: Sequence[Happened]) -> dict[str, int]:
         counts[line["what"]] += 1
         if line["what"] == "batch":
             counts["handoffs"] += line["handoffs"]
+            due = {(o, p) for o, p, *state in line["preparations"] if state == ["due", ""]}
             for operator, partition, executor in line["ran_on"]:
                 place = line["query"], operator, partition
                 ran_on[place] = executor
                 if wanted.get(place) == executor:
                     counts["settled"] += 1
+                    counts["prepared"] += (operator, partition) in due
                     del wanted[place]
         elif line["what"] == "move":
             for partition, executor in line["targets"]:
@@ -96,6 +99,7 @@ def summarize(happened: Sequence[Happened]) -> dict[str, int]:
         "batches": counts["batch"],
         "moves": counts["moves"],
         "settled": counts["settled"],
+        "prepared": counts["prepared"],
         "handoffs": counts["handoffs"],
         "executors_killed": counts["kill-executor"],
         "executors_retired": counts["retired"],

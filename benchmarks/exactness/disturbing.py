@@ -1,9 +1,10 @@
 """Does to a running stream what a schedule says, and logs what happened.
 
 The log has one JSON line a happening, `what` naming it: `batch` (`query`, `batch`, `handoffs`,
-`ran_on` as [operator, partition, executor]), `move` (`query`, `operator`, `targets` as [partition,
-executor]), `reassign` (`keys` as their number, `strategy`, `ahead`), `retire`, `retired`, `added`,
-`kill-executor`, `kill-driver` (`step`), `failed-task`, `skipped`.
+`ran_on` as [operator, partition, executor], `preparations` as [operator, partition, state,
+failure]), `move` (`query`, `operator`, `targets` as [partition, executor]), `reassign` (`keys` as
+their number, `strategy`, `ahead`), `retire`, `retired`, `added`, `kill-executor`, `kill-driver`
+(`step`), `failed-task`, `skipped`.
 """
 
 from __future__ import annotations
@@ -164,6 +165,9 @@ class Disturber:
         for query, operator in self._ran_on:
             targets = {p: live[rank % len(live)] for p, rank in action.moves}
             from_batch = self._last_batch[query] + 1 + action.ahead if action.ahead else None
+            prepared = {p: live[rank % len(live)] for p, rank in action.prepared}
+            # What the move before prepared, and was not due yet, is withdrawn.
+            self._engine.prepare(query, operator, prepared, from_batch=from_batch)
             self._place(query, operator, targets, from_batch)
 
     def _reassign(self, action: Action) -> None:
@@ -293,6 +297,7 @@ def describe_batch(event: BatchFinished) -> dict[str, Any]:
         "batch": event.sample.batch,
         "handoffs": event.moved_partitions,
         "ran_on": [[t.operator, t.partition, t.executor] for t in event.tasks],
+        "preparations": [[p.operator, p.partition, p.state, p.failure] for p in event.preparations],
     }
 
 

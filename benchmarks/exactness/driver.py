@@ -51,7 +51,7 @@ def main(path: Path) -> None:
     job = json.loads(path.read_text())
     executors = job.get("executors")
     if executors:
-        spark, engine = open_disturbed(PARTITIONS, executors)
+        spark, engine = open_disturbed(PARTITIONS, executors, job["settings"])
     else:
         spark, engine = open_plain(PARTITIONS), None
     # Spark's Python workers cannot import it.

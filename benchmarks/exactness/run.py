@@ -96,9 +96,13 @@ class Harness:
         work: folder for inputs, undisturbed runs (kept for the next sitting) and schedules.
         out: file of outcomes.
         pause_file: while it exists, no schedule starts and no Spark runs.
+        settings: of Spark, for disturbed runs.
     """
 
-    def __init__(self, work: Path, out: Path, pause_file: Path | None) -> None:
+    def __init__(
+        self, work: Path, out: Path, pause_file: Path | None, settings: dict[str, str]
+    ) -> None:
+        self._settings = settings
         self._work = work
         self._out = out
         self._pause_file = pause_file
@@ -137,7 +141,7 @@ class Harness:
             }
             for s in waiting
         ]
-        job: dict[str, Any] = {"executors": EXECUTORS, "runs": runs}
+        job: dict[str, Any] = {"executors": EXECUTORS, "settings": self._settings, "runs": runs}
         if self._pause_file:
             job["pause_file"] = str(self._pause_file)
         self._commit = read_commit()
@@ -296,6 +300,8 @@ def main() -> None:
     parser.add_argument("--out", type=Path, required=True, help="file of outcomes, appended to")
     parser.add_argument("--work", type=Path, help="folder to work in, kept (default: temporary)")
     parser.add_argument("--pause-file", type=Path, help="while it exists, no schedule starts")
+    parser.add_argument("--slots", type=int, default=1, help="tasks at a time on an executor")
+    parser.add_argument("--scheduler", choices=["FAIR", "FIFO"], default="FAIR")
     args = parser.parse_args()
     # A sitting that is ended takes its driver with it.
     signal.signal(signal.SIGTERM, lambda signum, frame: sys.exit(128 + signum))
@@ -306,7 +312,11 @@ def main() -> None:
         work = (args.work or Path(temporary)).resolve()
         work.mkdir(parents=True, exist_ok=True)
         args.out.parent.mkdir(parents=True, exist_ok=True)
-        good = Harness(work, args.out, args.pause_file).run(schedules)
+        settings = {
+            "spark.executor.cores": str(args.slots),
+            "spark.scheduler.mode": args.scheduler,
+        }
+        good = Harness(work, args.out, args.pause_file, settings).run(schedules)
     sys.exit(0 if good else 1)
 
 

@@ -28,7 +28,9 @@ class Action:
         delay_s: ... and this many seconds later.
         rank: which of the live executors, for `retire` and `kill-executor`.
         moves: state partition to the rank of its new executor, for `move`; in every operator.
-        ahead: batches by which a `move` or a `reassign` is prepared ahead of its time.
+        ahead: batches by which a `move` or a `reassign` is planned ahead of its time.
+        prepared: state partition to the rank of the executor that loads its state beforehand, for
+            `move`: the new one, or another one in vain.
         keys: key to its new state partition, for `reassign`.
         strategy: how their state is handed over.
         step: the driver is killed as soon as this step of a handoff is seen on the storage, or at
@@ -41,6 +43,7 @@ class Action:
     rank: int = 0
     moves: tuple[tuple[int, int], ...] = ()
     ahead: int = 0
+    prepared: tuple[tuple[int, int], ...] = ()
     keys: tuple[tuple[int, int], ...] = ()
     strategy: HandoffStrategy = "eager"
     step: str = ""
@@ -92,6 +95,9 @@ def draw_schedule(kind: str, seed: int, partitions: int, keys: int = 0) -> tuple
         batches = [n for n in range(1, 7) if rng.random() < 0.5]
         actions.append(_draw_reassignment(rng, partitions, keys, 0, least=2))
         actions += [_draw_reassignment(rng, partitions, keys, after) for after in batches]
+    # A source of its own: what a seed did before stays what it does.
+    chance = random.Random(f"{kind} {seed} prepared")
+    actions = [_draw_preparation(chance, action) for action in actions]
     return tuple(sorted(actions, key=lambda a: (a.after_batch, a.delay_s)))
 
 
@@ -115,6 +121,15 @@ def _draw_reassignment(
         ahead=rng.choice([0, 0, 1, 2]),
         keys=tuple((key, rng.randrange(partitions)) for key in rng.sample(range(keys), count)),
         strategy=rng.choice(HANDOFF_STRATEGIES),  # type: ignore[arg-type] # they are all there are
+    )
+
+
+def _draw_preparation(rng: random.Random, action: Action) -> Action:
+    """Most moves are prepared, some on the wrong executor."""
+    chosen = [(p, rank) for p, rank in action.moves if rng.random() < 0.75]
+    return replace(
+        action,
+        prepared=tuple((p, rank if rng.random() < 0.8 else rank + 1) for p, rank in chosen),
     )
 
 

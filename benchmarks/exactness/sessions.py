@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+from collections.abc import Mapping
 
 from pyspark.sql import SparkSession
 
@@ -42,7 +43,9 @@ def open_plain(partitions: int) -> SparkSession:
     return _open(PLAIN | {"spark.master": "local[2]"}, partitions)
 
 
-def open_disturbed(partitions: int, executors: int) -> tuple[SparkSession, SparkEngine]:
+def open_disturbed(
+    partitions: int, executors: int, settings: Mapping[str, str] | None = None
+) -> tuple[SparkSession, SparkEngine]:
     """A tuned session with executor processes, and the engine attached to it."""
     engines: list[SparkEngine] = []
     with tuned_sessions(
@@ -50,7 +53,7 @@ def open_disturbed(partitions: int, executors: int) -> tuple[SparkSession, Spark
         lambda session: engines.append(SparkEngine(session)),
         lambda warning: print(warning, file=sys.stderr),
     ):
-        spark = _open(PLAIN | DISTURBED, partitions)
+        spark = _open(PLAIN | DISTURBED | dict(settings or {}), partitions)
     return spark, engines[0]
 
 

@@ -139,6 +139,20 @@ class VirtualSpark(Engine):
         """Partitions run there from the next batch on."""
         self._targets = dict(targets)
 
+    def can_prepare(self) -> bool:
+        """No: what this simulates was calibrated with moves that load in the batch."""
+        return False
+
+    def prepare(
+        self,
+        query: str,
+        operator: int,
+        targets: Mapping[int, str],
+        *,
+        from_batch: int | None = None,
+    ) -> None:
+        """Is not called."""
+
     def set_locality_wait_s(self, wait_s: float) -> None:
         """From the next batch on."""
         self._locality_wait_s = wait_s

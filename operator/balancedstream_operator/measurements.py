@@ -48,6 +48,7 @@ QUERY_METRICS = (
     "move_bytes_per_second",
     "move_key_seconds",
     "moves_under_way",
+    "moves_prepared",
     "batches_total",
     "batch_duration_seconds_sum",
     "input_rows_total",
@@ -129,6 +130,8 @@ class Measurement:
         last_batches: query to its last finished batch.
         under_way: (query, operator) to the number of partitions that have not reached their
             executors.
+        prepared: (query, operator) of those whose moves cost a batch nothing, because the driver
+            has state loaded ahead.
         restore_cost: cost of moves, as the driver measured it.
         keys: one sample per hot key and scrape: of the last batch before it.
         keys_under_way: query to the number of keys that have not reached their partitions.
@@ -147,6 +150,7 @@ class Measurement:
     batches: tuple[BatchSample, ...] = ()
     last_batches: Mapping[str, int] = field(default_factory=dict)
     under_way: Mapping[OperatorKey, int] = field(default_factory=dict)
+    prepared: tuple[OperatorKey, ...] = ()
     restore_cost: RestoreCost = RestoreCost()  # noqa: RUF009 - frozen
     keys: tuple[KeySample, ...] = ()
     keys_under_way: Mapping[str, int] = field(default_factory=dict)
@@ -236,6 +240,11 @@ def measure(
             (s.labels["query"], int(s.labels["operator"])): int(s.samples[-1][1])
             for s in current["moves_under_way"]
         },
+        prepared=tuple(
+            (s.labels["query"], int(s.labels["operator"]))
+            for s in current["moves_prepared"]
+            if s.samples[-1][1] == 1.0
+        ),
         restore_cost=RestoreCost(
             _newest(current["move_fixed_seconds"], RestoreCost().fixed_s),
             _newest(current["move_bytes_per_second"], RestoreCost().bytes_per_s),

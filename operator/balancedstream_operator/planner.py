@@ -95,6 +95,7 @@ def choose_plan(
         last_scale_out=given.last_scale_out,
         idle_s=measurement.idle_s,
         hidden=measurement.hidden if measurement.executors else (),
+        prepared=measurement.prepared,
     )
     decision = decide(observation, policy)
     waits = _why_wait(measurement, given)

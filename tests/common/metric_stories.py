@@ -98,6 +98,9 @@ class Story:
         expected[series("moves_total")] = moves
         expected[series("moves_settled_total")] = sum(self.settled)
         expected[series("key_moves_total")] = expected[series("key_moves_settled_total")] = 0
+        for outcome in ("used", "wasted", "failed"):
+            for name in ("preparations_total", "prepared_bytes_total", "prepared_seconds_total"):
+                expected[series(name, outcome=outcome)] = 0
         expected[series("move_fixed_seconds")] = RestoreCost().fixed_s
         expected[series("move_bytes_per_second")] = RestoreCost().bytes_per_s
         expected[series("move_key_seconds")] = RestoreCost().key_s
@@ -175,6 +178,7 @@ class Story:
             count = sum(entry[5] == kind for entry in balances)
             expected[series("decisions_total", **labels, kind=kind)] = count
         expected[series("moves_under_way", **labels)] = 0
+        expected[series("moves_prepared", **labels)] = 0
         if balances:
             expected[series("imbalance_ratio", **labels)] = balances[-1][2]
             expected[series("imbalance_bound_ratio", **labels)] = balances[-1][3]

@@ -30,3 +30,16 @@ def find_own_executor() -> int:
     """In a task: its executor, whose child is the daemon, whose child is the Python worker."""
     daemon = os.getppid()
     return int(Path(f"/proc/{daemon}/stat").read_text().rpartition(")")[2].split()[1])
+
+
+def find_executor_pids(application_id: str) -> dict[str, int]:
+    """Executor id to process id, of one application's executors on this machine."""
+    pids = {}
+    for path in Path("/proc").glob("[0-9]*/cmdline"):
+        try:
+            words = path.read_text().split("\0")
+        except OSError:
+            continue
+        if "--executor-id" in words and application_id in words:
+            pids[words[words.index("--executor-id") + 1]] = int(path.parent.name)
+    return pids

@@ -18,6 +18,8 @@ class ScriptedEngine(Engine):
         self.now_s = 1000.0
         self.cores = cores
         self.placed: list[dict[int, str]] = []
+        self.preparing = False
+        self.prepared: list[dict[int, str]] = []
         self.from_batches: list[int | None] = []
         self.removed: list[str] = []
         self.draining: set[str] = set()
@@ -45,6 +47,19 @@ class ScriptedEngine(Engine):
     ) -> None:
         self.placed.append(dict(targets))
         self.from_batches.append(from_batch)
+
+    def can_prepare(self) -> bool:
+        return self.preparing
+
+    def prepare(
+        self,
+        query: str,
+        operator: int,
+        targets: Mapping[int, str],
+        *,
+        from_batch: int | None = None,
+    ) -> None:
+        self.prepared.append(dict(targets))
 
     def set_locality_wait_s(self, wait_s: float) -> None:
         self.wait_s = wait_s

@@ -58,6 +58,8 @@ class Observation:
         stages: all tasks of the batches in the measuring window, by kind of stage, any order.
         idle_s: query to the time at which Spark last said that it waits for data.
         hidden: samples of the partitions that have none in `tasks`, any order; none if all have.
+        prepared: (query, operator) of those whose moves cost a batch nothing, because the target
+            loads the state beforehand.
     """
 
     now_s: float
@@ -73,6 +75,7 @@ class Observation:
     last_scale_out: ScaleOut | None = None
     idle_s: Mapping[str, float] = field(default_factory=dict)
     hidden: tuple[HiddenSample, ...] = ()
+    prepared: tuple[tuple[str, int], ...] = ()
 
     @property
     def asked(self) -> int:
@@ -167,6 +170,7 @@ def decide(observation: Observation, policy: Policy) -> Decision:
         move_cost_s = {
             partition: observation.restore_cost.estimate_s(size)
             for partition, size in load.state_bytes.items()
+            if operator not in observation.prepared
         }
         samples = [k for k in observation.keys if (k.query, k.operator) == operator]
         if samples:
@@ -253,6 +257,7 @@ def parse_observation(text: str) -> Observation:
     if content.get("last_scale_out") is not None:
         content["last_scale_out"] = _parse(ScaleOut, content["last_scale_out"], "last_scale_out")
     content["hidden"] = _parse_each(HiddenSample, content.get("hidden", []), "hidden")
+    content["prepared"] = _parse_operators(content.get("prepared", []))
     if "restore_cost" in content:
         content["restore_cost"] = _parse(RestoreCost, content["restore_cost"], "restore_cost")
     executors = content["executors"]
@@ -263,6 +268,17 @@ def parse_observation(text: str) -> Observation:
         message = f"observation.now_s: must be a number, not {content['now_s']!r}"
         raise InvalidInputError(message)
     return Observation(**content)
+
+
+def _parse_operators(items: Any) -> tuple[tuple[str, int], ...]:
+    if not isinstance(items, list):
+        message = "observation.prepared: must be a list"
+        raise InvalidInputError(message)
+    for item in items:
+        if not (isinstance(item, list) and [type(part) for part in item] == [str, int]):
+            message = f"observation.prepared: must be pairs of query and operator, not {item!r:.80}"
+            raise InvalidInputError(message)
+    return tuple((query, operator) for query, operator in items)
 
 
 def _parse_each(kind: type[_Record], items: Any, name: str) -> tuple[_Record, ...]:

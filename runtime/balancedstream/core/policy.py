@@ -187,7 +187,13 @@ class MigrationPolicy(_Section):
     ] = 8
     budget_s: Annotated[
         float,
-        Range("seconds", 0.001, 3600.0, "Time that restoring moved state may add to one batch."),
+        Range(
+            "seconds",
+            0.001,
+            3600.0,
+            "Restoring of moved state at once: what an executor loads ahead beside the batches, or "
+            "what restoring may add to one batch where it is not loaded ahead.",
+        ),
     ] = 1.0
 
 

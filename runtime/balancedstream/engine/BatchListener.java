@@ -9,7 +9,6 @@ import java.util.List;
 import java.util.Map;
 import java.util.Set;
 import java.util.TreeMap;
-import java.util.UUID;
 import org.apache.spark.ExecutorAllocationClient;
 import org.apache.spark.scheduler.ExecutorDecommissionInfo;
 import org.apache.spark.scheduler.SchedulerBackend;
@@ -24,8 +23,6 @@ import org.apache.spark.scheduler.SparkListenerTaskEnd;
 import org.apache.spark.scheduler.StageInfo;
 import org.apache.spark.scheduler.TaskInfo;
 import org.apache.spark.sql.execution.streaming.state.StateStoreCoordinatorRef;
-import org.apache.spark.sql.execution.streaming.state.StateStoreId;
-import org.apache.spark.sql.execution.streaming.state.StateStoreProviderId;
 import org.apache.spark.sql.execution.ui.SparkListenerSQLExecutionEnd;
 import org.apache.spark.sql.execution.ui.SparkListenerSQLExecutionStart;
 import org.apache.spark.sql.streaming.StreamingQueryListener;
@@ -58,20 +55,12 @@ public final class BatchListener extends SparkListener {
     long finishedMs;
   }
 
-  private static final class Wish {
-    String stateRoot;
-    String[] stores;
-    String[] executors;
-    long fromBatch;
-  }
-
   /** With several queries, there may be no moment at which none of them runs a batch. */
   private static final int MAX_EDGES_TO_WAIT = 5;
 
   /** 64 MB: 34 batches of three operators with 10,000 partitions each, and 8,000 with 32. */
   private static final long MAX_WAITING_CHARS = 64L << 20;
 
-  private final StateStoreCoordinatorRef coordinator;
   private final SchedulerBackend backend;
   private final RunningQueries queries;
   private final StatefulOperators operators = new StatefulOperators();
@@ -79,18 +68,21 @@ public final class BatchListener extends SparkListener {
   private final Map runs = new HashMap();            // query id -> run id
   private final BatchStages stages = new BatchStages();
   private final Map tasks = new HashMap();           // run id -> Map(batch -> List of TaskRow)
-  private final Map lastExecutor = new HashMap();    // run id -> Map(operator/partition -> executor)
-  private final Map wishes = new HashMap();          // run id -> Map(operator id -> Wish)
-  private final Map hosts = new HashMap();           // live executor id -> host
+  private final Placements placements;
+  private final Preparing preparing;                 // null if nothing can be prepared
+  private final Map hosts;                           // live executor id -> host
   private Set missing = new HashSet();               // executor ids that Spark did not list last time
 
   private final Map leaving = new TreeMap();         // executor id -> batch edges waited for
 
   public BatchListener(
-      StateStoreCoordinatorRef coordinator, SchedulerBackend backend, Map activeStreamingQueries) {
+      StateStoreCoordinatorRef coordinator, SchedulerBackend backend, Map activeStreamingQueries,
+      Map hosts, Preparing preparing) {
     this.queries = new RunningQueries(activeStreamingQueries);
-    this.coordinator = coordinator;
+    this.placements = new Placements(coordinator, hosts, preparing);
     this.backend = backend;
+    this.hosts = hosts;
+    this.preparing = preparing;
   }
 
   /** The next event as JSON; null if none came in time. */
@@ -100,7 +92,8 @@ public final class BatchListener extends SparkListener {
 
   /** Forgets every placement, and what waits to be read: nobody reads any more. */
   public synchronized void close() {
-    wishes.clear();
+    placements.clear();
+    if (preparing != null) preparing.close();
     events.close();
   }
 
@@ -113,13 +106,22 @@ public final class BatchListener extends SparkListener {
       long nextBatch) {
     // The query may have ended while its last batch was being thought about.
     if (!tasks.containsKey(runId)) return;
-    Wish wish = new Wish();
-    wish.stateRoot = stateRoot;
-    wish.stores = stores.split(",", -1);
-    wish.executors = executors.split(",", -1);
-    wish.fromBatch = fromBatch;
-    child(wishes, runId).put(Long.valueOf(operator), wish);
-    assertWishes(runId, nextBatch);
+    placements.place(
+        runId, operator, stateRoot, stores.split(",", -1), executors.split(",", -1), fromBatch);
+    if (!stages.isRunning(runId)) placements.assertWishes(runId, nextBatch);
+  }
+
+  /**
+   * Has partitions of operators that share their tasks loaded on these executors ("" for none)
+   * before they run there; `place` waits for it. Both lists are comma-separated.
+   */
+  public synchronized void prepare(
+      String runId, String operators, String executors, long fromBatch) {
+    if (!tasks.containsKey(runId)) return;
+    String[] ids = operators.split(",");
+    long[] numbers = new long[ids.length];
+    for (int i = 0; i < ids.length; i++) numbers[i] = Long.parseLong(ids[i]);
+    preparing.prepare(runId, numbers, executors.split(",", -1), fromBatch);
   }
 
   /**
@@ -174,6 +176,7 @@ public final class BatchListener extends SparkListener {
 
   private void removeExecutor(String id, String reason) {
     if (hosts.remove(id) == null) return;
+    if (preparing != null) preparing.removeExecutor(id);
     events.addChange("{\"event\":\"executor_removed\",\"executor\":" + quote(id)
         + ",\"reason\":" + quote(reason) + "}");
   }
@@ -266,6 +269,10 @@ public final class BatchListener extends SparkListener {
       row.restoreMs = state.restoreMs;
       row.finishedMs = info.finishTime();
       rows.add(row);
+      // In a union, only the whole batch tells which partition it is.
+      if (preparing != null && row.stagePartitions == row.operator.partitions) {
+        preparing.endTask(stage.runId, stage.batch, row.operator.id, row.index, row.executor);
+      }
     }
   }
 
@@ -293,8 +300,8 @@ public final class BatchListener extends SparkListener {
       runs.values().remove(runId);
       operators.removeRun(runId);
       tasks.remove(runId);
-      lastExecutor.remove(runId);
-      wishes.remove(runId);
+      placements.endRun(runId);
+      if (preparing != null) preparing.endRun(runId);
       stages.forget(runId, Long.MAX_VALUE);
       retireAtEdge();
       events.addChange("{\"event\":\"query_terminated\",\"run\":" + quote(runId) + ",\"error\":"
@@ -307,10 +314,10 @@ public final class BatchListener extends SparkListener {
     long batch = progress.batchId();
     Map batches = child(tasks, runId);
     List rows = (List) batches.get(Long.valueOf(batch));
-    String taskRows = rows == null ? "" : resolve(runId, rows);
+    String taskRows = rows == null ? "" : resolve(runId, batch, rows);
     String stageRows = stages.toJson(runId, batch);
     String unknown = reconcileExecutors();
-    assertWishes(runId, batch + 1);
+    placements.assertWishes(runId, batch + 1);
     Iterator old = batches.keySet().iterator();
     while (old.hasNext()) {
       if (((Long) old.next()).longValue() <= batch) old.remove();
@@ -320,11 +327,12 @@ public final class BatchListener extends SparkListener {
     events.addMeasurement("{\"event\":\"batch_finished\",\"run\":" + quote(runId) + ",\"progress\":"
         + progress.json() + "," + queries.toJson(progress.id().toString()) + ",\"operators\":["
         + operators.toJson(runId) + "],\"tasks\":[" + taskRows + "],\"stages\":[" + stageRows
-        + "],\"unknown_executors\":[" + unknown + "]}");
+        + "],\"unknown_executors\":[" + unknown
+        + "],\"preparations\":[" + (preparing == null ? "" : preparing.toJson(runId)) + "]}");
   }
 
   /** The batch's rows as JSON; remembers where each partition ran. */
-  private String resolve(String runId, List rows) {
+  private String resolve(String runId, long batch, List rows) {
     Map first = new HashMap(); // stage/operator -> its first task index, if a union shifts it
     for (int i = 0; i < rows.size(); i++) {
       TaskRow row = (TaskRow) rows.get(i);
@@ -334,12 +342,14 @@ public final class BatchListener extends SparkListener {
       if (least == null || row.index < least.intValue()) first.put(key, Integer.valueOf(row.index));
     }
     StringBuilder json = new StringBuilder();
-    Map ranOn = child(lastExecutor, runId);
     for (int i = 0; i < rows.size(); i++) {
       TaskRow row = (TaskRow) rows.get(i);
       Integer shift = (Integer) first.get(row.stage + "/" + row.operator.id);
       int partition = row.index - (shift == null ? 0 : shift.intValue());
-      ranOn.put(row.operator.id + "/" + partition, row.executor);
+      placements.note(runId, row.operator.id, partition, row.executor);
+      if (preparing != null && row.stagePartitions != row.operator.partitions) {
+        preparing.endTask(runId, batch, row.operator.id, partition, row.executor);
+      }
       if (json.length() > 0) json.append(',');
       json.append('[').append(row.operator.id).append(',').append(row.stage).append(',')
           .append(row.index).append(',').append(partition).append(',').append(quote(row.executor))
@@ -347,33 +357,6 @@ public final class BatchListener extends SparkListener {
           .append(row.stateBytes).append(',').append(row.restoreMs).append(',').append(row.finishedMs).append(']');
     }
     return json.toString();
-  }
-
-  /** Tells the coordinator about every partition that last ran on another executor than wanted. */
-  private void assertWishes(String runId, long nextBatch) {
-    Map ofRun = (Map) wishes.get(runId);
-    if (ofRun == null) return;
-    UUID run = UUID.fromString(runId);
-    Map ranOn = child(lastExecutor, runId);
-    Iterator it = ofRun.entrySet().iterator();
-    while (it.hasNext()) {
-      Map.Entry entry = (Map.Entry) it.next();
-      long operator = ((Long) entry.getKey()).longValue();
-      Wish wish = (Wish) entry.getValue();
-      if (wish.fromBatch > nextBatch) continue;
-      for (int p = 0; p < wish.executors.length; p++) {
-        String wanted = wish.executors[p];
-        String host = (String) hosts.get(wanted);
-        if (host == null || wanted.equals(ranOn.get(operator + "/" + p))) continue;
-        for (int s = 0; s < wish.stores.length; s++) {
-          coordinator.reportActiveInstance(
-              new StateStoreProviderId(
-                  new StateStoreId(wish.stateRoot, operator, p, wish.stores[s]), run),
-              host, wanted,
-              CollectionConverters.asScala(new ArrayList()).toSeq());
-        }
-      }
-    }
   }
 
   private static Map child(Map parent, String key) {

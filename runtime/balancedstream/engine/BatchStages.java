@@ -76,6 +76,15 @@ public final class BatchStages {
     return busyMs;
   }
 
+  /** Whether a batch of this query runs. */
+  public boolean isRunning(String runId) {
+    Iterator it = stages.values().iterator();
+    while (it.hasNext()) {
+      if (((Stage) it.next()).runId.equals(runId)) return true;
+    }
+    return false;
+  }
+
   /** Whether no batch runs. */
   public boolean isEmpty() {
     return stages.isEmpty();

@@ -21,11 +21,13 @@ class Capabilities:
         placement: tasks can be measured and partitions placed.
         problems: sentences for the user; empty if everything works.
         listener: in the driver's JVM; None without `placement`, because nobody would read it.
+        preparing: executors can load the state of a partition before it moves to them.
     """
 
     placement: bool
     problems: tuple[str, ...]
     listener: Any = None
+    preparing: bool = False
 
 
 def check_capabilities(spark: SparkSession) -> Capabilities:
@@ -43,11 +45,19 @@ def check_capabilities(spark: SparkSession) -> Capabilities:
         )
         return Capabilities(placement=False, problems=tuple(problems))
     listener = None
-    placement = False
+    placement = preparing = False
     try:
         placement = _try_placement(spark)
         if placement:
-            listener = start_listener(spark)
+            started = start_listener(spark)
+            listener = started.java
+            preparing = not started.unprepared
+            if started.unprepared:
+                problems.append(
+                    f"State cannot be loaded ahead of moves with Spark {version} "
+                    f"({started.unprepared}): a moved partition's first batch waits for its state. "
+                    "Results are right."
+                )
     except Py4JError as error:
         placement = False
         first_line = str(error).strip().splitlines()[0]
@@ -56,7 +66,7 @@ def check_capabilities(spark: SparkSession) -> Capabilities:
             "The job runs on without balancing; no data is at risk. "
             f"Use PySpark {' or '.join(TESTED_VERSIONS)} to balance it."
         )
-    return Capabilities(placement, tuple(problems), listener)
+    return Capabilities(placement, tuple(problems), listener, preparing)
 
 
 def _try_placement(spark: SparkSession) -> bool:

@@ -24,6 +24,7 @@ from balancedstream.engine.events import (
     EventsDropped,
     ExecutorAdded,
     ExecutorRemoved,
+    Preparation,
     QueryEnded,
     QueryIdle,
     QueryStarted,
@@ -126,6 +127,40 @@ class SparkEngine:
                 from_batch or 0,
                 next_batch,
             )
+
+    def can_prepare(self) -> bool:
+        """Whether executors can load the state of partitions before these move to them."""
+        return self.capabilities.preparing
+
+    def prepare(
+        self,
+        query: str,
+        operator: int,
+        targets: Mapping[int, str],
+        *,
+        from_batch: int | None = None,
+    ) -> None:
+        """Has executors load the state of partitions that are to move to them, beside the batches.
+
+        `place` holds such a partition back until its target has the state, or has failed to get it.
+        A new call replaces the operator's preparations.
+
+        Args:
+            query: name or id of the query.
+            operator: the operator's `StatefulOperator.id`.
+            targets: partition to executor id.
+            from_batch: the first batch with the placement; None for any.
+        """
+        run = self._find(query)
+        group = next((o for o in run.operators if o.id == operator), None) if run else None
+        if run is None or group is None:
+            return
+        self._listener.prepare(
+            run.run_id,
+            ",".join(str(i) for i in group.ids),
+            ",".join(targets.get(p, "") for p in range(group.partitions)),
+            from_batch or 0,
+        )
 
     def set_executor_count(self, count: int) -> bool:
         """Asks the cluster manager for `count` executors in total; never stops a running one.
@@ -275,7 +310,14 @@ class SparkEngine:
             in_rocksdb,
             sum_stages(label, run.last_batch, stages, tasks),
             tuple(known["name"] for known in event["operators"] if known["merged"]),
+            tuple(_read_preparation(row) for row in event["preparations"]),
         )
+
+
+def _read_preparation(row: Sequence[Any]) -> Preparation:
+    operator, partition, executor, state, load_ms, hand_over_ms, failure = row
+    load_s, hand_over_s = (None if ms < 0 else ms / 1000 for ms in (load_ms, hand_over_ms))
+    return Preparation(operator, partition, executor, state, load_s, hand_over_s, failure)
 
 
 def _is_in_rocksdb(operators: Sequence[Mapping[str, Any]]) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Literal
 
 from balancedstream.core.observations import BatchSample, StageSample, TaskSample
 
@@ -42,6 +43,38 @@ class QueryStarted:
     named: bool = True
 
 
+PreparationState = Literal["loading", "loaded", "due", "failed", "impossible"]
+"""How far an executor is with the state of a partition that is to move there.
+
+`loading`: it loads the state. `loaded`: it has the state of an earlier batch. `due`: it was told to
+bring it up to date, and the next task may run there. `failed`: something went wrong; the task loads
+the state itself. `impossible`: the stores of this operator cannot be opened ahead.
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Preparation:
+    """The state of one partition on the executor that is to run it.
+
+    Attributes:
+        operator: the operator's `StatefulOperator.id`.
+        partition: state partition, 0-based.
+        executor: where the partition is to run.
+        state: how far it is.
+        load_s: seconds that the load took there, beside the batch; None until it is done.
+        hand_over_s: the same for bringing it up to date.
+        failure: what went wrong; "" if nothing did.
+    """
+
+    operator: int
+    partition: int
+    executor: str
+    state: PreparationState
+    load_s: float | None = None
+    hand_over_s: float | None = None
+    failure: str = ""
+
+
 @dataclass(frozen=True, slots=True)
 class BatchFinished:
     """A micro-batch was committed.
@@ -57,6 +90,7 @@ class BatchFinished:
         stages: one sample per kind of stage that ran, stateless ones included.
         merged: names of the operators whose tasks run several state partitions each, as before a
             `coalesce`: no partition can be measured or placed, so they have no samples.
+        preparations: of all partitions that `Engine.prepare` asked for last.
     """
 
     query: str
@@ -67,6 +101,7 @@ class BatchFinished:
     in_rocksdb: bool = True
     stages: tuple[StageSample, ...] = ()
     merged: tuple[str, ...] = ()
+    preparations: tuple[Preparation, ...] = ()
 
     def by_operator(self) -> dict[int, dict[int, TaskSample]]:
         """The tasks by operator and partition."""

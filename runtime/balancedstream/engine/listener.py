@@ -3,22 +3,55 @@
 from __future__ import annotations
 
 import weakref
-from collections.abc import Sequence
+import zipfile
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from importlib import resources
+from pathlib import Path
 from typing import Any
 
+from py4j.protocol import Py4JError
 from pyspark.sql import SparkSession
 
 PACKAGE = "io.balancedstream"
+SHIPPED = "PreloadTask"
+"""The class that executors run, too."""
 
-_loaders: weakref.WeakKeyDictionary[Any, dict[str, Any]] = weakref.WeakKeyDictionary()
-"""By JVM: class name to its loader, the oldest first; each loader has the one before as its parent.
+
+@dataclass(frozen=True)
+class _Compiled:
+    """A class of this folder.
+
+    Attributes:
+        loader: has it, and all that were compiled before it.
+        bytecodes: names of it and its inner classes to their code; empty if no executor runs it.
+    """
+
+    loader: Any
+    bytecodes: Mapping[str, bytes]
+
+
+_compiled: weakref.WeakKeyDictionary[Any, dict[str, _Compiled]] = weakref.WeakKeyDictionary()
+"""By JVM: the classes by name, the oldest first; each loader has the one before as its parent.
 
 A class is compiled once: py4j remembers methods by the name of their class, and would call those of
 the first one on an object of a second one, as after a second `attach`."""
 
 
-def start_listener(spark: SparkSession) -> Any:
+@dataclass(frozen=True)
+class Listener:
+    """The listener in the driver's JVM.
+
+    Attributes:
+        java: the `BatchListener`.
+        unprepared: why no executor can load state ahead of a move; "" if they can.
+    """
+
+    java: Any
+    unprepared: str
+
+
+def start_listener(spark: SparkSession) -> Listener:
     """Compiles `BatchListener.java`, creates an object and registers it.
 
     Raises:
@@ -26,17 +59,34 @@ def start_listener(spark: SparkSession) -> Any:
     """
     context = spark.sparkContext._jsc.sc()
     session: Any = spark._jsparkSession
+    jvm: Any = spark._jvm
+    queries = session.sharedState().activeStreamingQueries()
+    hosts = jvm.java.util.concurrent.ConcurrentHashMap()
+    preparing, unprepared = None, ""
+    try:
+        preparing = _start_preparing(spark, queries, hosts)
+    except Py4JError as error:
+        unprepared = str(error).strip().splitlines()[0]
     listener = compile_class(
         spark,
         "BatchListener",
         find_coordinator(spark),
         context.schedulerBackend(),
-        session.sharedState().activeStreamingQueries(),
-        needs=("EventQueue", "StatefulOperators", "BatchStages", "RunningQueries"),
+        queries,
+        hosts,
+        preparing,
+        needs=(
+            "EventQueue",
+            "StatefulOperators",
+            "BatchStages",
+            "RunningQueries",
+            "Preparing",
+            "Placements",
+        ),
     )
     context.addSparkListener(listener)
     introduce_executors(spark, listener)
-    return listener
+    return Listener(listener, unprepared)
 
 
 def introduce_executors(spark: SparkSession, listener: Any) -> None:
@@ -47,6 +97,21 @@ def introduce_executors(spark: SparkSession, listener: Any) -> None:
         if summary.id() != "driver":
             host = summary.hostPort().rsplit(":", 1)[0]
             listener.addExecutor(summary.id(), host, summary.totalCores())
+
+
+def _start_preparing(spark: SparkSession, queries: Any, hosts: Any) -> Any:
+    """Compiles what loads state ahead, and offers executors the class that they run."""
+    needs = ("StatefulOperators", "RunningQueries", "Preparing", SHIPPED, "StateStores", "SideJobs")
+    bytecodes = _compile(spark, needs)[SHIPPED].bytecodes
+    jvm: Any = spark._jvm
+    jar = Path(jvm.org.apache.spark.SparkFiles.getRootDirectory()) / "balancedstream.jar"
+    with zipfile.ZipFile(jar, "w") as archive:
+        for name, code in bytecodes.items():
+            archive.writestr(f"{name.replace('.', '/')}.class", code)
+    context = spark.sparkContext._jsc.sc()
+    context.addJar(str(jar))
+    jobs = compile_class(spark, "SideJobs", context)
+    return compile_class(spark, "Preparations", queries, jobs, hosts)
 
 
 def find_coordinator(spark: SparkSession) -> Any:
@@ -69,21 +134,30 @@ def compile_class(
     Raises:
         py4j.protocol.Py4JError: this version of Spark has no such class or method.
     """
-    jvm: Any = spark._jvm
     gateway: Any = spark.sparkContext._gateway
-    loaders = _loaders.setdefault(gateway, {})
-    for each in (*needs, name):
-        if each in loaders:
-            continue
-        compiler = jvm.org.codehaus.janino.SimpleCompiler()
-        newest = next(reversed(loaders.values()), None)
-        compiler.setParentClassLoader(
-            newest or jvm.java.lang.Thread.currentThread().getContextClassLoader()
-        )
-        compiler.cook(resources.files(__package__).joinpath(f"{each}.java").read_text("utf-8"))
-        loaders[each] = compiler.getClassLoader()
-    java_class = loaders[name].loadClass(f"{PACKAGE}.{name}")
+    jvm: Any = spark._jvm
+    loader = _compile(spark, (*needs, name))[name].loader
     values = gateway.new_array(jvm.java.lang.Object, len(arguments))
     for position, argument in enumerate(arguments):
         values[position] = argument
+    java_class = loader.loadClass(f"{PACKAGE}.{name}")
     return java_class.getDeclaredConstructors()[0].newInstance(values)
+
+
+def _compile(spark: SparkSession, names: Sequence[str]) -> Mapping[str, _Compiled]:
+    """Compiles classes of this folder that were not compiled yet; returns all that were."""
+    jvm: Any = spark._jvm
+    known = _compiled.setdefault(spark.sparkContext._gateway, {})
+    for name in names:
+        if name in known:
+            continue
+        newest = next(reversed(known.values()), None)
+        parent = jvm.java.lang.Thread.currentThread().getContextClassLoader()
+        compiler = jvm.org.codehaus.janino.SimpleCompiler()
+        compiler.setParentClassLoader(newest.loader if newest else parent)
+        compiler.cook(resources.files(__package__).joinpath(f"{name}.java").read_text("utf-8"))
+        bytecodes = compiler.getBytecodes().items() if name == SHIPPED else ()
+        known[name] = _Compiled(
+            compiler.getClassLoader(), {each: bytes(code) for each, code in bytecodes}
+        )
+    return known

@@ -19,6 +19,7 @@ SHUFFLE_PARTITIONS = "spark.sql.shuffle.partitions"
 DEFAULT_FS = "spark.hadoop.fs.defaultFS"
 LOCALITY_WAIT = "spark.locality.wait"
 LOCALITY_WAIT_PROCESS = "spark.locality.wait.process"
+SCHEDULER_MODE = "spark.scheduler.mode"
 UNLOAD_ON_COMMIT = "spark.sql.streaming.stateStore.unloadOnCommit"
 INSTANCES = "spark.executor.instances"
 DYNAMIC_ALLOCATION = "spark.dynamicAllocation.enabled"
@@ -72,6 +73,12 @@ SETTINGS = (
         LOCALITY_WAIT_PROCESS,
         "10s",
         "a task waits for the executor with its state; later the value follows the batch time",
+    ),
+    Setting(
+        SCHEDULER_MODE,
+        "FAIR",
+        "the jobs that load state ahead of moves do not wait for a batch; yours share one pool, "
+        "in which the first comes first, as before",
     ),
     Setting(UNIX_SOCKETS, "true", "a Python function starts sooner in each task than over TCP"),
     Setting("spark.ui.showConsoleProgress", "false", "the live view shows the progress"),

@@ -148,7 +148,11 @@ class Frame:
             )
             more = f" and {len(moves) - LISTED_MOVES} more" if len(moves) > LISTED_MOVES else ""
             text = f"{about}, for {format_duration(waited_s)}: {listed}{more}"
-            return "moving", "bold magenta", f"{text}, because {printable(moves[0].reason)}"
+            preparing = sum(move.preparing for move in moves)
+            if 0 < preparing < len(moves):
+                text += f" ({preparing} of {len(moves)} preparing)"
+            word = "preparing" if preparing == len(moves) else "moving"
+            return word, "bold magenta", f"{text}, because {printable(moves[0].reason)}"
         decision = self._state.decisions.get((query, operator))
         if decision is None:
             return (

@@ -52,8 +52,11 @@ def describe_ended(ended: Sequence[MoveRecord]) -> tuple[float, str]:
     """Says when the last of these moves ended, in seconds since the Unix epoch, and how all did."""
     settled_s = [move.settled_s for move in ended if move.settled_s is not None]
     dropped = [move for move in ended if move.dropped_s is not None]
+    prepared_s = [move.prepared_s for move in ended if move.prepared_s is not None]
     restore_s = [move.restore_s for move in ended if move.restore_s is not None]
     parts = [f"{plural(len(settled_s), 'move')} settled"] if settled_s else []
+    if prepared_s:
+        parts.append(f"state loaded ahead in at most {format_duration(max(prepared_s))}")
     if restore_s:
         parts.append(f"state restored in at most {format_duration(max(restore_s))}")
     if dropped:

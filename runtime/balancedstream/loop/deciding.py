@@ -125,6 +125,7 @@ class Decider:
             stages=tuple(self._stages),
             last_scale_out=self._last_scale_out,
             idle_s=dict(self._idle_s),
+            prepared=tuple(state.prepared),
         )
         decision = decide(observation, self._policy)
         scale_out = decision.scaling.scale_out

@@ -43,6 +43,7 @@ class Follower:
         state = self._realizer.state()
         self._journal.add_measurement(batch.record, state.restore_cost)
         self._journal.add_moves_under_way(state.moving)
+        self._journal.add_prepared(state.prepared)
 
     def note_idle(self, query: str, executors: Mapping[str, int], now_s: float) -> None:
         """Does nothing: the operator reads it from the metrics."""

@@ -30,6 +30,23 @@ class Engine(Protocol):
     ) -> None:
         """Asks for partitions of an operator to run on these executors, from a batch on."""
 
+    def can_prepare(self) -> bool:
+        """Whether executors can load the state of partitions before these move to them."""
+
+    def prepare(
+        self,
+        query: str,
+        operator: int,
+        targets: Mapping[int, str],
+        *,
+        from_batch: int | None = None,
+    ) -> None:
+        """Has these executors load partitions of an operator, in place of what they were asked for.
+
+        Until an executor has the state, or failed to get it, `place` leaves the partition where it
+        is. `BatchFinished.preparations` says how far they are.
+        """
+
     def set_locality_wait_s(self, wait_s: float) -> None:
         """Sets how long a task waits for the executor that holds its state."""
 

@@ -8,8 +8,7 @@ on an executor that leaves, or is gone, and has no place in the plan, is placed 
 
 from __future__ import annotations
 
-from collections import deque
-from collections.abc import Mapping, Sequence, Set
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from balancedstream.core.hotspots import Move, place_orphans
@@ -17,16 +16,20 @@ from balancedstream.core.migration import steps, steps_within
 from balancedstream.core.observations import TaskSample
 from balancedstream.core.plan import Answer, Plan, check_order
 from balancedstream.core.planning import OperatorKey
-from balancedstream.core.restoring import RestoreCost, fit_keys, learn_key_cost, learn_restore_cost
+from balancedstream.core.restoring import (
+    RestoreCost,
+    fit_keys,
+    learn_key_cost,
+    learn_load,
+    learn_restore_cost,
+)
 from balancedstream.engine.events import BatchFinished
 from balancedstream.errors import BalancedStreamError
+from balancedstream.loop.migrations import Migrations
 from balancedstream.loop.ports import Engine
 from balancedstream.loop.query_keys import KeyState
 from balancedstream.loop.reassigning import KeyReassigner
 from balancedstream.record.journal import Journal
-
-SETTLE_BATCHES = 5
-"""A move is given up, with the reason, if its task is not on the target after this many batches."""
 
 
 @dataclass(frozen=True)
@@ -56,6 +59,7 @@ class RealizerState:
         restore_cost: what restoring moved state costs.
         moving: target of each partition whose move is under way, by (query, operator).
         keys: the same for keys.
+        prepared: operators whose moves cost a batch nothing, because targets load state beforehand.
     """
 
     epoch: int
@@ -63,20 +67,7 @@ class RealizerState:
     restore_cost: RestoreCost
     moving: Mapping[OperatorKey, Mapping[int, str]]
     keys: KeyState
-
-
-@dataclass
-class _Migration:
-    """The moves of one operator that are under way: some requested, the rest waiting."""
-
-    coming: deque[tuple[Move, ...]]
-    asserted: dict[int, Move] = field(default_factory=dict)
-    asserted_after_batch: int = -1
-
-    def targets(self) -> dict[int, str]:
-        """The target of each partition whose move has not ended."""
-        left = {move.partition: move.target for step in self.coming for move in step}
-        return left | {partition: move.target for partition, move in self.asserted.items()}
+    prepared: Collection[OperatorKey] = ()
 
 
 class Realizer:
@@ -95,7 +86,7 @@ class Realizer:
         self._restore_cost = RestoreCost()
         self._tasks: dict[OperatorKey, dict[int, TaskSample]] = {}
         self._last_batches: dict[str, int] = {}
-        self._migrations: dict[OperatorKey, _Migration] = {}
+        self._migrations = Migrations(engine, journal)
         self._count: int | None = None
         self._retiring: set[str] = set()
         self._reassigner = KeyReassigner(journal)
@@ -107,8 +98,9 @@ class Realizer:
             epoch=self._plan.epoch if self._plan else 0,
             requested=None if asked is None or live >= asked else asked,
             restore_cost=self._restore_cost,
-            moving={key: migration.targets() for key, migration in self._migrations.items()},
+            moving=self._migrations.under_way(),
             keys=self._reassigner.state(),
+            prepared=tuple(key for key in self._tasks if self._migrations.prepares(key)),
         )
 
     def answer(self) -> Answer:
@@ -147,24 +139,15 @@ class Realizer:
         """Notes where a batch's tasks ran: settles moves, and gives up those that are overdue."""
         batch = event.sample.batch
         self._last_batches[event.query] = batch
-        self._restore_cost = learn_restore_cost(self._restore_cost, event.tasks)
         for operator, tasks in event.by_operator().items():
             key = event.query, operator
             self._tasks[key] = tasks
-            migration = self._migrations.get(key)
-            if migration is None:
-                continue
-            for partition, move in list(migration.asserted.items()):
-                ran = tasks.get(partition)
-                reason = self._why_given_up(move, migration, batch)
-                if ran is not None and ran.executor == move.target:
-                    del migration.asserted[partition]
-                    self._journal.settle_move(key, ran)
-                elif reason:
-                    del migration.asserted[partition]
-                    self._journal.drop_move(key, partition, reason)
-            if not migration.asserted:
-                self._assert_next_step(key, migration, batch)
+            if not self._migrations.prepares(key):
+                self._restore_cost = learn_restore_cost(self._restore_cost, tasks.values())
+            for state_bytes, load_s in self._migrations.finish_batch(
+                key, batch, tasks, event.preparations
+            ):
+                self._restore_cost = learn_load(self._restore_cost, state_bytes, load_s)
         for operator in event.by_operator():
             self._drain((event.query, operator))
         self._reassigner.finish_batch(event)
@@ -189,46 +172,24 @@ class Realizer:
             lost = lost or bool(orphans)
             if not live:
                 continue
-            migration = self._migrations.get(key)
-            targets = migration.targets() if migration else {}
+            targets = self._migrations.under_way().get(key, {})
             under_way = {p: target for p, target in targets.items() if target in live}
             moves = self._place_orphans(key, under_way)
             urgent = orphans & under_way.keys()
-            if urgent or moves:
-                self._adopt(key, urgent, moves, reason)
+            if not urgent and not moves:
+                continue
+            last_batch = self._last_batches[key[0]]
+            for move in moves:
+                if move.partition in targets:
+                    self._journal.drop_move(key, move.partition, reason)
+                self._journal.add_move(key, move, reason, last_batch)
+            # At once, without waiting for their step, for the plan's batch, or for state.
+            self._migrations.adopt(key, urgent, moves, last_batch)
         return lost
-
-    def _adopt(
-        self, key: OperatorKey, urgent: Set[int], moves: Sequence[Move], reason: str
-    ) -> None:
-        """Begins moves at once, without waiting for their step or for the plan's batch.
-
-        Args:
-            key: the operator.
-            urgent: partitions whose moves are under way and come first now.
-            moves: new moves.
-            reason: why the new moves are made.
-        """
-        last_batch = self._last_batches[key[0]]
-        migration = self._migrations.setdefault(key, _Migration(deque()))
-        for move in moves:
-            if move.partition in migration.targets():
-                self._journal.drop_move(key, move.partition, reason)
-            self._journal.add_move(key, move, reason, last_batch)
-        replaced = {move.partition: move for move in moves}
-        coming = [move for step in migration.coming for move in step]
-        now = {move.partition: move for move in coming if move.partition in urgent} | replaced
-        later = (tuple(m for m in step if m.partition not in now) for step in migration.coming)
-        migration.coming = deque(step for step in later if step)
-        migration.asserted |= now
-        migration.asserted_after_batch = last_batch
-        self._assert(key, migration)
 
     def end_query(self, query: str) -> None:
         """Ends a query's moves with the query."""
-        for key in [key for key in self._migrations if key[0] == query]:
-            for partition in self._migrations.pop(key).targets():
-                self._journal.drop_move(key, partition, "the query ended")
+        self._migrations.end_query(query)
         for key in [key for key in self._tasks if key[0] == query]:
             del self._tasks[key]
         self._reassigner.end_query(query)
@@ -266,8 +227,7 @@ class Realizer:
         last_batch = self._last_batches[key[0]]
         live = self._engine.executors()
         placement = {partition: task.executor for partition, task in self._tasks[key].items()}
-        before = self._migrations.get(key)
-        left = before.targets() if before else {}
+        left = self._migrations.under_way().get(key, {})
         named = {p: owner for p, owner in plan.owners(*key).items() if owner in live}
         # From an executor that leaves, a partition goes on to its target if the plan has no other.
         owners = {p: t for p, t in left.items() if t in live and placement.get(p) not in live}
@@ -288,7 +248,7 @@ class Realizer:
         for partition, target in left.items():
             if owners.get(partition) != target:
                 self._journal.drop_move(key, partition, f"withdrawn by plan {plan.epoch}")
-        if not moves and not before:
+        if not moves and not left:
             return
         for move in moves:
             if left.get(move.partition) != move.target:
@@ -303,7 +263,7 @@ class Realizer:
 
         A plan names only what its maker knows, and a move may have been given up.
         """
-        if self._plan is None or not self._retiring or key in self._migrations:
+        if self._plan is None or not self._retiring or key in self._migrations.under_way():
             return
         moves = self._place_orphans(key, {})
         for move in moves:
@@ -329,9 +289,8 @@ class Realizer:
         from_batch: int | None = None,
     ) -> None:
         """Begins moves in steps, in place of those that were under way."""
-        migration = _Migration(deque(self._split(key, moves, plan)))
-        self._migrations[key] = migration
-        self._assert_next_step(key, migration, self._last_batches[key[0]], from_batch)
+        steps = self._split(key, moves, plan)
+        self._migrations.begin(key, steps, self._last_batches[key[0]], from_batch)
 
     def _when(self, plan: Plan, last_batch: int) -> int | None:
         """The batch that a plan waits for; None if it is due at once."""
@@ -348,34 +307,6 @@ class Realizer:
             return self._restore_cost.estimate_s(task.state_bytes if task else 0)
 
         return steps_within(moves, plan.budget_s, estimate_s)
-
-    def _assert_next_step(
-        self, key: OperatorKey, migration: _Migration, batch: int, from_batch: int | None = None
-    ) -> None:
-        if migration.coming:
-            migration.asserted = {m.partition: m for m in migration.coming.popleft()}
-            migration.asserted_after_batch = batch if from_batch is None else from_batch - 1
-        else:
-            del self._migrations[key]
-        self._assert(key, migration, from_batch)
-
-    def _assert(
-        self, key: OperatorKey, migration: _Migration, from_batch: int | None = None
-    ) -> None:
-        query, operator = key
-        targets = {p: m.target for p, m in migration.asserted.items()}
-        self._engine.place(query, operator, targets, from_batch=from_batch)
-
-    def _why_given_up(self, move: Move, migration: _Migration, batch: int) -> str:
-        if move.target not in self._engine.executors():
-            return f"executor {move.target} is gone or leaving"
-        waited = batch - migration.asserted_after_batch
-        if waited >= SETTLE_BATCHES:
-            return (
-                f"after {waited} batches the task still runs elsewhere: executor {move.target} "
-                "took no task in time (see spark.locality.wait)"
-            )
-        return ""
 
 
 def _say_that_it_leaves(move: Move) -> str:

@@ -34,6 +34,15 @@ METRICS = {
     "plan_epoch": Series((), "Epoch of the plan in force; 0 before the first one."),
     "moves_total": Series((), "Moves of state partitions that have begun."),
     "moves_settled_total": Series((), "Moves whose partition has run on its target executor."),
+    "preparations_total": Series(
+        ("outcome",),
+        "Partitions whose state was loaded ahead of their move, by outcome: used by the moved "
+        "task, wasted, or failed, so that the task loaded it itself.",
+    ),
+    "prepared_bytes_total": Series(("outcome",), "Size of the state that they loaded."),
+    "prepared_seconds_total": Series(
+        ("outcome",), "Time that their targets loaded it, beside the batches."
+    ),
     "key_moves_total": Series((), "Keys assigned to another state partition."),
     "key_moves_settled_total": Series(
         (), "Keys that reached their target partition, with their state."
@@ -116,6 +125,10 @@ METRICS = {
     ),
     "moves_under_way": Series(
         _OPERATOR, "State partitions that are not yet on their target executor."
+    ),
+    "moves_prepared": Series(
+        _OPERATOR,
+        "1 if state is loaded ahead of moves, so that no batch waits for it; 0 if not, or unknown.",
     ),
     "partitions": Series(_OPERATOR, "State partitions that have run so far."),
     "partitions_hidden": Series(

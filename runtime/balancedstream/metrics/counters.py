@@ -19,12 +19,28 @@ from balancedstream.core.observations import (
 )
 from balancedstream.core.restoring import RestoreCost
 from balancedstream.metrics.catalogue import BATCH_DURATION_BUCKETS_S
+from balancedstream.record.records import PreparationOutcome
 
 STAY_FACTOR = 1.25
 """A shown partition gives way only to one a quarter hotter: each change makes new series."""
 
 _HEAT_WEIGHT = 0.2
 """Weight of the latest batch in a partition's heat: one slow task makes no hot partition."""
+
+
+@dataclass(slots=True)
+class Preparations:
+    """State that targets loaded ahead of moves."""
+
+    count: int = 0
+    state_bytes: int = 0
+    spent_s: float = 0.0
+
+    def add(self, state_bytes: int, spent_s: float) -> None:
+        """Adds one partition."""
+        self.count += 1
+        self.state_bytes += state_bytes
+        self.spent_s += spent_s
 
 
 @dataclass(slots=True)
@@ -35,6 +51,7 @@ class Application:
         epoch: of the plan in force; 0 before the first one.
         moves: of state partitions, that have begun.
         moves_settled: those whose partition has run on its target.
+        preparations: of moves, by outcome.
         key_moves: keys assigned to another state partition.
         key_moves_settled: those that have reached it.
         scale_actions: by direction.
@@ -47,6 +64,9 @@ class Application:
     epoch: int = 0
     moves: int = 0
     moves_settled: int = 0
+    preparations: dict[PreparationOutcome, Preparations] = field(
+        default_factory=lambda: {end: Preparations() for end in get_args(PreparationOutcome)}
+    )
     key_moves: int = 0
     key_moves_settled: int = 0
     scale_actions: dict[str, int] = field(default_factory=lambda: {"out": 0, "in": 0})
@@ -104,6 +124,7 @@ class Operator:
         decisions: how many of each kind.
         balance: the last imbalance and its bound.
         under_way: partitions that are not yet on their target.
+        prepared: whether state is loaded ahead of moves.
         hot_keys: of the last batch.
     """
 
@@ -113,6 +134,7 @@ class Operator:
     decisions: Counter[str] = field(default_factory=lambda: Counter(_NO_DECISIONS))
     balance: tuple[float, float] | None = None
     under_way: int = 0
+    prepared: bool = False
     hot_keys: tuple[KeySample, ...] = ()
 
     def add(self, task: TaskSample, heat: float) -> None:

@@ -13,7 +13,7 @@ from __future__ import annotations
 import platform
 import threading
 from bisect import bisect_left
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 
 import pyspark
 from prometheus_client.metrics_core import Metric
@@ -46,6 +46,7 @@ from balancedstream.metrics.page import (
     write_shuffle,
 )
 from balancedstream.metrics.server import Server
+from balancedstream.record.records import PreparationOutcome
 from balancedstream.record.spectators import Metrics
 from balancedstream.version import __version__
 
@@ -211,6 +212,13 @@ class Exporter(Metrics, Collector):
                 for number, operator in query.operators.items():
                     operator.under_way = counts.get((name, number), 0)
 
+    def on_moves_prepared(self, operators: Collection[tuple[str, int]]) -> None:
+        """Notes for which (query, operator) state is loaded ahead of moves."""
+        with self._lock:
+            for name, query in self._queries.items():
+                for number, operator in query.operators.items():
+                    operator.prepared = (name, number) in operators
+
     def on_restore_cost(self, cost: RestoreCost) -> None:
         """Notes what restoring moved state costs."""
         with self._lock:
@@ -225,6 +233,11 @@ class Exporter(Metrics, Collector):
         """Adds a move that has begun."""
         with self._lock:
             self._application.moves += 1
+
+    def on_preparation(self, outcome: PreparationOutcome, state_bytes: int, spent_s: float) -> None:
+        """State that a target loaded ahead of a move was of use, or not."""
+        with self._lock:
+            self._application.preparations[outcome].add(state_bytes, spent_s)
 
     def on_move_settled(self) -> None:
         """Adds a move whose partition has run on its target executor."""

@@ -66,6 +66,10 @@ def write_application(page: Page, build: Sequence[str], application: Application
     page.add("build_info", 1, *build)
     page.add("moves_total", application.moves)
     page.add("moves_settled_total", application.moves_settled)
+    for outcome, prepared in application.preparations.items():
+        page.add("preparations_total", prepared.count, outcome)
+        page.add("prepared_bytes_total", prepared.state_bytes, outcome)
+        page.add("prepared_seconds_total", prepared.spent_s, outcome)
     page.add("key_moves_total", application.key_moves)
     page.add("key_moves_settled_total", application.key_moves_settled)
     page.add("move_fixed_seconds", application.restore_cost.fixed_s)
@@ -132,6 +136,7 @@ def write_operator(
         page.add("imbalance_ratio", imbalance, *labels)
         page.add("imbalance_bound_ratio", bound, *labels)
     page.add("moves_under_way", operator.under_way, *labels)
+    page.add("moves_prepared", int(operator.prepared), *labels)
     for key in operator.hot_keys:
         name = name_key(key.key, key_naming)
         if name is not None:

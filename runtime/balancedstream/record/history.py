@@ -93,6 +93,31 @@ class History:
             self._totals.moves_dropped += record.dropped_s is not None
             self._moves.add(record)
 
+    def change_move(
+        self,
+        query: str,
+        operator: int,
+        partition: int,
+        *,
+        preparing: bool,
+        prepared_s: float | None = None,
+    ) -> MoveRecord | None:
+        """Notes how far the target of the partition's move is with its state.
+
+        Args:
+            query: the query's stable name or id.
+            operator: Spark's operator id within the query.
+            partition: state partition, 0-based.
+            preparing: whether it loads the state now.
+            prepared_s: seconds that it took; None if it does not have it.
+
+        Returns:
+            The changed move; None if no move of that partition is under way.
+        """
+        with self._lock:
+            place = query, operator, partition
+            return self._moves.change(place, preparing=preparing, prepared_s=prepared_s)
+
     def settle_move(
         self,
         query: str,
@@ -116,7 +141,9 @@ class History:
         """
         with self._lock:
             place = query, operator, partition
-            settled = self._moves.end(place, settled_s=settled_s, restore_s=restore_s)
+            settled = self._moves.end(
+                place, settled_s=settled_s, restore_s=restore_s, preparing=False
+            )
             if settled is not None:
                 self._query(query).moves_settled += 1
                 self._totals.moves_settled += 1
@@ -327,7 +354,9 @@ class History:
     def _drop(
         self, place: tuple[str, int, int], dropped_s: float, reason: str
     ) -> MoveRecord | None:
-        dropped = self._moves.end(place, dropped_s=dropped_s, dropped_reason=reason)
+        dropped = self._moves.end(
+            place, dropped_s=dropped_s, dropped_reason=reason, preparing=False
+        )
         if dropped is not None:
             self._query(dropped.query).moves_dropped += 1
             self._totals.moves_dropped += 1

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Set, Sized
+from collections.abc import Callable, Collection, Iterable, Mapping, Set, Sized
 from dataclasses import replace
 
 from balancedstream.core.decisions import DecisionKind
@@ -18,6 +18,7 @@ from balancedstream.record.records import (
     DecisionRecord,
     KeyMoveRecord,
     MoveRecord,
+    PreparationOutcome,
     RestartRecord,
     ScaleRecord,
 )
@@ -96,6 +97,10 @@ class Journal:
     def add_moves_under_way(self, wanted: Mapping[OperatorKey, Sized]) -> None:
         """Partitions of each operator that are not on their target yet."""
         self._metrics.on_moves_under_way({key: len(moves) for key, moves in wanted.items()})
+
+    def add_prepared(self, operators: Collection[OperatorKey]) -> None:
+        """State is loaded ahead of the moves of these operators, and of no others."""
+        self._metrics.on_moves_prepared(operators)
 
     def add_epoch(self, epoch: int) -> None:
         """A plan was accepted."""
@@ -211,6 +216,47 @@ class Journal:
         """How a key is shown: hashed unless metrics may show it."""
         plain = self._metrics.key_naming == "plain"
         return key if plain else str(name_key(key, "hashed"))
+
+    def prepare_move(self, key: OperatorKey, partition: int) -> None:
+        """The target of a move begins to load the partition's state, beside the batches."""
+        self._change_move(key, partition, preparing=True)
+
+    def make_move_due(self, key: OperatorKey, partition: int, prepared_s: float | None) -> None:
+        """The next task may run on the target, which took so long to load the state; None: not."""
+        self._change_move(key, partition, preparing=False, prepared_s=prepared_s)
+
+    def _change_move(
+        self,
+        key: OperatorKey,
+        partition: int,
+        *,
+        preparing: bool,
+        prepared_s: float | None = None,
+    ) -> None:
+        record = self._history.change_move(
+            *key, partition, preparing=preparing, prepared_s=prepared_s
+        )
+        if record:
+            self._spectator.on_move(record)
+
+    def end_preparation(
+        self,
+        key: OperatorKey,
+        move: Move,
+        outcome: PreparationOutcome,
+        *,
+        state_bytes: int,
+        spent_s: float,
+        failure: str,
+    ) -> None:
+        """State that was loaded ahead of a move was of use, or not."""
+        self._metrics.on_preparation(outcome, state_bytes, spent_s)
+        if outcome == "failed":
+            self._spectator.note(
+                f"{key[0]}: executor {move.target} did not get the state of partition "
+                f"{move.partition} ahead of its move ({failure or 'it did not say that it did'}); "
+                "the moved task loads it. Nothing is lost."
+            )
 
     def settle_move(self, key: OperatorKey, task: TaskSample) -> None:
         """A partition ran on its new executor."""

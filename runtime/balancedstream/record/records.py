@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from typing import Literal
 
 from balancedstream.core.decisions import DecisionKind
 from balancedstream.core.observations import KeySample, ShuffleRecord
@@ -101,6 +102,14 @@ class BatchRecord:
         return replace(self, loads=tuple(load.without_partitions() for load in self.loads))
 
 
+PreparationOutcome = Literal["used", "wasted", "failed"]
+"""What became of state that was loaded ahead of a move.
+
+`used`: the moved task found it. `wasted`: the partition did not move, or moved without it.
+`failed`: the target did not get it; the moved task loaded it itself.
+"""
+
+
 @dataclass(frozen=True, slots=True)
 class MoveRecord:
     """One state partition on its way from one executor to another.
@@ -121,6 +130,8 @@ class MoveRecord:
         restore_s: seconds that task spent on loading the partition's state.
         dropped_s: when the move was given up.
         dropped_reason: why it was given up.
+        preparing: whether the target loads the state now, beside the batches.
+        prepared_s: seconds that this took; None if the moved task must load the state itself.
     """
 
     query: str
@@ -135,6 +146,8 @@ class MoveRecord:
     restore_s: float | None = None
     dropped_s: float | None = None
     dropped_reason: str | None = None
+    preparing: bool = False
+    prepared_s: float | None = None
 
     @property
     def place(self) -> tuple[str, int, int]:

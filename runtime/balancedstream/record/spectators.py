@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Protocol
 
 from balancedstream.core.keys import KeyNaming
@@ -19,6 +19,7 @@ from balancedstream.record.records import (
     BatchRecord,
     DecisionRecord,
     MoveRecord,
+    PreparationOutcome,
     ScaleRecord,
 )
 
@@ -33,7 +34,7 @@ class Spectator(Protocol):
         """A decision was taken, "nothing to do" included."""
 
     def on_move(self, record: MoveRecord) -> None:
-        """A move was decided, settled or dropped; called each time."""
+        """A move was decided, prepared, became due, settled or was dropped; called each time."""
 
     def on_scale(self, record: ScaleRecord) -> None:
         """The number of executors is being changed; comes after the decision to scale."""
@@ -81,6 +82,9 @@ class Metrics:
     def on_moves_under_way(self, counts: Mapping[OperatorKey, int]) -> None:
         """Partitions that are not on their target yet, by operator; 0 for those left out."""
 
+    def on_moves_prepared(self, operators: Collection[OperatorKey]) -> None:
+        """State is loaded ahead of the moves of these operators, and of no others."""
+
     def on_restore_cost(self, cost: RestoreCost) -> None:
         """What restoring moved state costs."""
 
@@ -92,6 +96,9 @@ class Metrics:
 
     def on_move_settled(self) -> None:
         """A moved partition ran on its target."""
+
+    def on_preparation(self, outcome: PreparationOutcome, state_bytes: int, spent_s: float) -> None:
+        """State that a target loaded ahead of a move was of use, or not."""
 
     def on_hot_keys(self, query: str, operator: int, keys: tuple[KeySample, ...]) -> None:
         """An operator's hottest keys, in place of those before."""

@@ -112,12 +112,18 @@ class MoveLedger(Generic[_Move]):
             if oldest.under_way():
                 del self._under_way[oldest.place]
 
-    def end(self, place: tuple[str | int, ...], **outcome: Any) -> _Move | None:
-        """Writes the outcome into the move of a place; None if none was under way."""
-        number = self._under_way.pop(place, None)
+    def change(self, place: tuple[str | int, ...], **values: Any) -> _Move | None:
+        """Changes the move of a place that is under way; None if none is."""
+        number = self._under_way.get(place)
         if number is None:
             return None
-        ended = self._moves[number] = replace(self._moves[number], **outcome)
+        changed = self._moves[number] = replace(self._moves[number], **values)
+        return changed
+
+    def end(self, place: tuple[str | int, ...], **outcome: Any) -> _Move | None:
+        """Writes the outcome into the move of a place; None if none was under way."""
+        ended = self.change(place, **outcome)
+        self._under_way.pop(place, None)
         return ended
 
     def records(self) -> tuple[_Move, ...]:

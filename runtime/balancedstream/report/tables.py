@@ -164,8 +164,8 @@ def moves_table(summary: RunSummary) -> str:
     if not summary.move_list:
         return ""
     columns = [("time", "time"), ("", "query"), ("number", "operator"), ("number", "partition"),
-               ("", "executor"), ("", "outcome"), ("number", "state restored in"),
-               ("reason", "reason")]  # fmt: skip
+               ("", "executor"), ("", "outcome"), ("number", "state loaded ahead in"),
+               ("number", "state restored in"), ("reason", "reason")]  # fmt: skip
     rows = [
         (
             format_elapsed(move.decided_s - summary.started_s),
@@ -174,6 +174,7 @@ def moves_table(summary: RunSummary) -> str:
             str(move.partition),
             clean(f"{move.source or 'nowhere'} → {move.target}"),
             clean(_outcome(move)),
+            format_duration(move.prepared_s) if move.prepared_s is not None else "",
             format_duration(move.restore_s) if move.restore_s is not None else "",
             clean(move.reason),
         )

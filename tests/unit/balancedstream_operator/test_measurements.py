@@ -175,7 +175,11 @@ def test_moves_under_way_and_their_cost_are_read() -> None:
     cost = RestoreCost(fixed_s=0.25, bytes_per_s=3e6, key_s=0.125)
     exporter.on_restore_cost(cost)
     scrapes.scrape(exporter, 103.0)
-    found = scrapes.measure(104.0)
+    assert scrapes.measure(104.0).prepared == ()
+    exporter.on_moves_prepared([("q", 0)])
+    scrapes.scrape(exporter, 105.0)
+    found = scrapes.measure(106.0)
+    assert found.prepared == (("q", 0),)
     assert found.under_way == {("q", 0): 3}
     assert found.restore_cost == cost
 

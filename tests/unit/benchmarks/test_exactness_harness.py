@@ -172,9 +172,16 @@ def test_the_schedules_of_reassigned_keys_hold_every_strategy_step_and_preparati
 
 
 def test_a_move_has_settled_once_the_partition_ran_where_it_was_wanted() -> None:
-    def batch(*ran_on: tuple[int, str]) -> dict[str, Any]:
+    def batch(*ran_on: tuple[int, str], state: str = "loaded") -> dict[str, Any]:
         where = [[0, partition, executor] for partition, executor in ran_on]
-        return {"what": "batch", "query": "q", "handoffs": 0, "ran_on": where}
+        reports = [[0, 0, state, ""]]
+        return {
+            "what": "batch",
+            "query": "q",
+            "handoffs": 0,
+            "ran_on": where,
+            "preparations": reports,
+        }
 
     def move(*targets: tuple[int, str]) -> dict[str, Any]:
         return {"what": "move", "query": "q", "operator": 0, "targets": targets}
@@ -184,7 +191,7 @@ def test_a_move_has_settled_once_the_partition_ran_where_it_was_wanted() -> None
             batch((0, "a"), (1, "a")),
             move((0, "b"), (1, "a")),  # partition 1 is there already: no move
             batch((0, "a"), (1, "a")),
-            batch((0, "b"), (1, "a")),
+            batch((0, "b"), (1, "a"), state="due"),
             batch((0, "b"), (1, "a")),
             move((1, "b")),
             move((1, "c")),  # wanted elsewhere before it came true
@@ -192,6 +199,7 @@ def test_a_move_has_settled_once_the_partition_ran_where_it_was_wanted() -> None
         ]
     )
     assert (counts["moves"], counts["settled"], counts["batches"]) == (3, 1, 5)
+    assert counts["prepared"] == 1
 
 
 def test_an_outcome_says_how_keys_were_wanted_elsewhere_and_where_the_driver_died() -> None:

@@ -29,6 +29,7 @@ OBSERVATION = Observation(
     last_scale_out=ScaleOut(10.0, 1, 2, 5.0, 0.5, failed=True),
     idle_s={"q": 45.0},
     hidden=(HiddenSample("q", 0, 3, "a", 0.5, 70, 40.0),),
+    prepared=(("q", 0),),
 )
 
 
@@ -55,7 +56,23 @@ def test_a_field_of_the_wrong_type_is_named(part: str, field: str, value: object
         parse_observation(json.dumps(content))
 
 
+@pytest.mark.parametrize("value", [{}, [3], [["q"]], [["q", True]], [[0, "q"]]])
+def test_prepared_operators_of_the_wrong_type_are_named(value: object) -> None:
+    content = json.loads(OBSERVATION.to_json()) | {"prepared": value}
+    with pytest.raises(InvalidInputError, match=r"observation\.prepared: must be"):
+        parse_observation(json.dumps(content))
+
+
 KEY = ("q", 0)
+
+
+def test_state_that_is_loaded_ahead_keeps_no_move_from_paying_off() -> None:
+    heavy = 10**11
+    tasks = tuple(TaskSample("q", 0, p, 1, "a", 1.0, 5, heavy, 9.0) for p in range(4))
+    observation = Observation(10.0, {"a": 1, "b": 1}, tasks)
+    assert decide(observation, Policy()).balance[KEY].moves == ()
+    prepared = replace(observation, prepared=(KEY,))
+    assert len(decide(prepared, Policy()).balance[KEY].moves) == 2
 
 
 def observe(shown: dict[int, tuple[str, float]], hidden: dict[str, float]) -> Observation:

@@ -10,6 +10,7 @@ from py4j.protocol import Py4JError
 
 from balancedstream.engine import capabilities
 from balancedstream.engine.capabilities import check_capabilities
+from balancedstream.engine.listener import Listener
 
 CLUSTER = "org.apache.spark.scheduler.cluster.StandaloneSchedulerBackend"
 LOCAL = "org.apache.spark.scheduler.local.LocalSchedulerBackend"
@@ -29,7 +30,8 @@ def coordinator(monkeypatch: pytest.MonkeyPatch) -> mock.MagicMock:
     coordinator = mock.MagicMock()
     found = coordinator.getLocation.return_value
     found.toString.return_value = "Some(executor_host_executor)"
-    monkeypatch.setattr(capabilities, "start_listener", lambda spark: "the listener")
+    started = Listener("the listener", "")
+    monkeypatch.setattr(capabilities, "start_listener", lambda spark: started)
     monkeypatch.setattr(capabilities, "find_coordinator", lambda spark: coordinator)
     return coordinator
 
@@ -39,7 +41,7 @@ def test_with_a_tested_spark_on_a_cluster_all_is_possible(
     version: str, coordinator: mock.MagicMock
 ) -> None:
     found = check_capabilities(make_session(version))
-    assert (found.placement, found.problems) == (True, ())
+    assert (found.placement, found.preparing, found.problems) == (True, True, ())
     assert found.listener == "the listener"
     # The store that was only reported for the test is gone.
     coordinator.deactivateInstances.assert_called_once()
@@ -67,6 +69,18 @@ def test_a_spark_without_the_private_api_is_refused_with_its_first_line(
     (problem,) = found.problems
     assert "(no method place)" in problem
     assert "PySpark 4.2 or 4.3" in problem
+
+
+def test_without_the_classes_that_load_state_ahead_partitions_move_as_before(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    started = Listener("the listener", "no method release")
+    monkeypatch.setattr(capabilities, "start_listener", lambda spark: started)
+    found = check_capabilities(make_session())
+    assert (found.placement, found.preparing) == (True, False)
+    (problem,) = found.problems
+    assert "(no method release)" in problem
+    assert "Results are right" in problem
 
 
 def test_a_store_that_is_not_found_where_it_was_reported_cannot_be_placed(

@@ -13,7 +13,8 @@ from balancedstream.core.observations import BatchSample, TaskSample
 from balancedstream.core.plan import Plan
 from balancedstream.engine.events import BatchFinished, StatefulOperator
 from balancedstream.errors import PlanConflictError, StalePlanError
-from balancedstream.loop.realizing import SETTLE_BATCHES, Realizer, Why
+from balancedstream.loop.migrations import SETTLE_BATCHES
+from balancedstream.loop.realizing import Realizer, Why
 from balancedstream.record.history import History
 from balancedstream.record.journal import Journal
 from balancedstream.record.records import RunInfo

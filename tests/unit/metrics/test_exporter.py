@@ -260,3 +260,21 @@ def test_hot_keys_are_shown_as_they_are_or_hashed_or_not_at_all(
     hot = [s for s in samples if s.name == "balancedstream_hot_key_busy_seconds"]
     assert {sample.labels["key"] for sample in hot} == shown
     assert naming == "plain" or not any('"de"' in str(sample.labels) for sample in samples)
+
+
+def test_state_that_was_loaded_ahead_is_counted_by_what_became_of_it() -> None:
+    exporter = Exporter()
+    exporter.on_preparation("used", 1000, 2.5)
+    exporter.on_preparation("used", 500, 0.5)
+    exporter.on_preparation("failed", 10, 0.0)
+    samples = collect(exporter)
+    assert select(samples, "preparations_total") == {("used",): 2, ("wasted",): 0, ("failed",): 1}
+    assert select(samples, "prepared_bytes_total")[("used",)] == 1500
+    assert select(samples, "prepared_seconds_total")[("used",)] == 3.0
+
+
+def test_an_operator_shows_whether_its_moves_are_prepared() -> None:
+    exporter = Exporter()
+    exporter.on_batch(batch_of(0), [task_of(0), task_of(0, operator=1)], {"0": 1})
+    exporter.on_moves_prepared([("q", 1)])
+    assert select(collect(exporter), "moves_prepared") == {("0", "q"): 0, ("1", "q"): 1}

@@ -1,0 +1,240 @@
+package io.balancedstream;
+
+import java.io.Serializable;
+import java.lang.invoke.MethodHandles;
+import java.lang.invoke.MethodType;
+import java.lang.reflect.Field;
+import java.util.HashMap;
+import java.util.Map;
+import java.util.Timer;
+import java.util.TimerTask;
+import java.util.UUID;
+import java.util.concurrent.ConcurrentLinkedQueue;
+import org.apache.hadoop.conf.Configuration;
+import org.apache.spark.broadcast.Broadcast;
+import org.apache.spark.sql.execution.streaming.runtime.StreamExecution$;
+import org.apache.spark.sql.execution.streaming.state.KeyStateEncoderSpec;
+import org.apache.spark.sql.execution.streaming.state.ReadStateStore;
+import org.apache.spark.sql.execution.streaming.state.StateStore$;
+import org.apache.spark.sql.execution.streaming.state.StateStoreConf;
+import org.apache.spark.sql.execution.streaming.state.StateStoreId;
+import org.apache.spark.sql.execution.streaming.state.StateStoreProvider;
+import org.apache.spark.sql.execution.streaming.state.StateStoreProvider$;
+import org.apache.spark.sql.execution.streaming.state.StateStoreProviderId;
+import org.apache.spark.sql.types.StructType;
+import org.apache.spark.util.SerializableConfiguration;
+import scala.Option;
+import scala.runtime.AbstractFunction2;
+
+/**
+ * Runs on the executor that is to take over partitions: starts what it is told in threads of its
+ * own and returns at once, with what earlier threads came to. It must not hold a task's slot while
+ * state is loaded.
+ *
+ * <p>A partition is loaded twice. First into a store that Spark does not know of yet, which may take
+ * batches: if Spark knew, it would send the partition's task here at once, or close the store as
+ * soon as the old owner's task ran. Then, when the version that the task here will ask for is final,
+ * the store is handed to Spark and brought to that version, which reads what changed since.
+ *
+ * <p>Janino knows neither lambdas nor type inference; hence the casts.
+ */
+public final class PreloadTask extends AbstractFunction2 implements Serializable {
+  private static final long serialVersionUID = 1L;
+
+  /** A thread that holds a store for 120 s makes a task that waits for it fail. */
+  private static final long LONGEST_LOAD_MS = 60000L;
+
+  public static final int LOAD = 0;
+  public static final int HAND_OVER = 1;
+  public static final int DROP = 2;
+
+  /** A state store of one operator, of any partition. */
+  public static final class Store implements Serializable {
+    private static final long serialVersionUID = 1L;
+    public String runId;
+    public String stateRoot;
+    public long operator;
+    public String name;
+    public StructType keySchema;
+    public StructType valueSchema;
+    public KeyStateEncoderSpec keyEncoder;
+    public Option schemas; // of StateSchemaBroadcast
+    public boolean columnFamilies;
+    public boolean multipleValues;
+    public StateStoreConf conf;
+    public Broadcast hadoopConf;
+  }
+
+  /** What to do with the stores of one partition. */
+  public static final class Order implements Serializable {
+    private static final long serialVersionUID = 1L;
+    public long number;
+    public int step;
+    public int partition;
+    public Store[] stores;
+    public long[] versions;       // of each store
+    public Option[] checkpointIds; // of each store
+  }
+
+  private static final class Held {
+    long order;
+    StateStoreProvider provider;
+  }
+
+  /** Stores that are loaded, and that Spark does not know of: StateStoreProviderId to Held. */
+  private static final Map HELD = new HashMap();
+
+  private static final ConcurrentLinkedQueue ANSWERS = new ConcurrentLinkedQueue();
+  private static final Timer LIMIT = new Timer("balancedstream-preload-limit", true);
+
+  private final String executor;
+  private final Order[] orders;
+
+  public PreloadTask(String executor, Order[] orders) {
+    this.executor = executor;
+    this.orders = orders;
+  }
+
+  /**
+   * Begins the orders; returns the answers to earlier ones: a line each, with its number, its
+   * milliseconds, and why it failed.
+   */
+  public Object apply(Object context, Object elements) {
+    StringBuilder answers = new StringBuilder();
+    String here = findExecutor();
+    for (int i = 0; i < orders.length; i++) {
+      if (here.equals(executor)) {
+        Thread thread =
+            new Thread(new Work(orders[i]), "balancedstream-preload-" + orders[i].partition);
+        thread.setDaemon(true);
+        thread.start();
+      } else {
+        answers.append(orders[i].number).append("\t0\tran on executor ").append(here).append('\n');
+      }
+    }
+    String answer = (String) ANSWERS.poll();
+    while (answer != null) {
+      answers.append(answer).append('\n');
+      answer = (String) ANSWERS.poll();
+    }
+    return answers.toString();
+  }
+
+  /** By method handles: any other way looks for classes in SparkEnv that Spark ships renamed. */
+  private static String findExecutor() {
+    try {
+      Class type = Class.forName("org.apache.spark.SparkEnv");
+      MethodHandles.Lookup lookup = MethodHandles.publicLookup();
+      Object env = lookup.findStatic(type, "get", MethodType.methodType(type))
+          .invokeWithArguments(new Object[0]);
+      return (String) lookup.findVirtual(type, "executorId", MethodType.methodType(String.class))
+          .invokeWithArguments(new Object[] {env});
+    } catch (Throwable e) {
+      throw new IllegalStateException(e);
+    }
+  }
+
+  private static final class Interruption extends TimerTask {
+    private final Thread thread;
+
+    Interruption(Thread thread) {
+      this.thread = thread;
+    }
+
+    public void run() {
+      thread.interrupt();
+    }
+  }
+
+  private static final class Work implements Runnable {
+    private final Order order;
+
+    Work(Order order) {
+      this.order = order;
+    }
+
+    public void run() {
+      long startNs = System.nanoTime();
+      Interruption limit = new Interruption(Thread.currentThread());
+      LIMIT.schedule(limit, LONGEST_LOAD_MS);
+      String failure = "";
+      try {
+        for (int i = 0; i < order.stores.length; i++) {
+          Store store = order.stores[i];
+          StateStoreProviderId id = new StateStoreProviderId(
+              new StateStoreId(store.stateRoot, store.operator, order.partition, store.name),
+              UUID.fromString(store.runId));
+          if (order.step == LOAD) load(id, store, order.versions[i], order.checkpointIds[i]);
+          else if (order.step == HAND_OVER) {
+            handOver(id, store, order.versions[i], order.checkpointIds[i]);
+          } else close(take(id));
+        }
+      } catch (Throwable e) {
+        failure = String.valueOf(e).replace('\n', ' ').replace('\t', ' ');
+      }
+      limit.cancel();
+      long tookMs = (System.nanoTime() - startNs) / 1000000L;
+      ANSWERS.add(order.number + "\t" + tookMs + "\t" + failure);
+    }
+
+    private void load(StateStoreProviderId id, Store store, long version, Option checkpointId) {
+      close(take(id));
+      Held held = new Held();
+      held.order = order.number;
+      held.provider = StateStoreProvider$.MODULE$.createAndInit(
+          id, store.keySchema, store.valueSchema, store.keyEncoder, store.columnFamilies,
+          store.conf, copyConf(store), store.multipleValues, store.schemas);
+      synchronized (HELD) {
+        HELD.put(id, held);
+      }
+      // Not abort(), which makes the store forget what it loaded.
+      held.provider.getReadStore(version, checkpointId).release();
+    }
+
+    /** The store that an earlier order loaded, which is held no more; null if there is none. */
+    private StateStoreProvider take(StateStoreProviderId id) {
+      synchronized (HELD) {
+        Held held = (Held) HELD.get(id);
+        if (held == null || held.order > order.number) return null;
+        HELD.remove(id);
+        return held.provider;
+      }
+    }
+
+    private static void close(StateStoreProvider provider) {
+      if (provider != null) provider.close();
+    }
+
+    private void handOver(
+        StateStoreProviderId id, Store store, long version, Option checkpointId) throws Exception {
+      StateStoreProvider provider = take(id);
+      if (provider != null && !register(id, provider)) provider.close();
+      // Read-only: no changelog is begun. It registers this executor with the coordinator too.
+      ReadStateStore read = StateStore$.MODULE$.getReadOnly(
+          id, store.keySchema, store.valueSchema, store.keyEncoder, version, checkpointId,
+          store.schemas, store.columnFamilies, store.conf, copyConf(store), store.multipleValues);
+      read.release();
+    }
+
+    /** Gives a store to Spark; false if Spark has one of the partition from an earlier time. */
+    private static boolean register(StateStoreProviderId id, StateStoreProvider provider)
+        throws Exception {
+      Field field = StateStore$.class.getDeclaredField("loadedProviders");
+      field.setAccessible(true);
+      scala.collection.mutable.HashMap loaded = (scala.collection.mutable.HashMap) field.get(null);
+      synchronized (loaded) {
+        if (loaded.contains(id)) return false;
+        loaded.put(id, provider);
+        return true;
+      }
+    }
+
+    /** As the query's own tasks have it; a copy, because they share the broadcast one. */
+    private static Configuration copyConf(Store store) {
+      Configuration conf =
+          new Configuration(((SerializableConfiguration) store.hadoopConf.value()).value());
+      conf.set(StreamExecution$.MODULE$.RUN_ID_KEY(), store.runId);
+      return conf;
+    }
+  }
+}

@@ -1,0 +1,313 @@
+package io.balancedstream;
+
+import java.util.ArrayList;
+import java.util.HashMap;
+import java.util.HashSet;
+import java.util.Iterator;
+import java.util.List;
+import java.util.Map;
+import java.util.function.BiConsumer;
+import scala.Option;
+
+/**
+ * The partitions whose state another executor loads ahead: what has been sent there, and what came
+ * of it.
+ *
+ * <p>A preparation is first `loading`, then `loaded`. When the partition's next task has ended, the
+ * target is told to take the state over at the version which that task wrote, and the preparation
+ * is `due`: the next task may run on the target. Where stores cannot be opened ahead it is
+ * `impossible`; if anything goes wrong, `failed`. Then the move is made as if nothing had been
+ * prepared.
+ *
+ * <p>Janino knows neither lambdas nor type inference; hence the casts.
+ */
+public final class Preparations implements Preparing, BiConsumer {
+  /** An order without an answer after this time has failed; the target itself gives up earlier. */
+  private static final long LONGEST_WAIT_MS = 90000L;
+
+  private static final class Preparation {
+    String runId;
+    long[] operators; // those that share their tasks
+    int partition;
+    String executor;
+    long fromBatch;
+    String state = "loading";
+    long order;       // without an answer; 0 if there is none
+    long sinceMs = System.currentTimeMillis(); // of the last order, or of the wish for one
+    boolean loads;    // the target has, or may have, a store that Spark does not know of
+    long loadMs = -1L;
+    long handOverMs = -1L;
+    String failure = "";
+
+    void fail(String why) {
+      failure = why;
+      order = 0L;
+      if (!state.equals("due")) state = "failed";
+    }
+  }
+
+  /** A query, as of the last batch that was seen. */
+  private static final class Run {
+    long batch = -1L;
+    Map operators = new HashMap();    // operator id -> StateStoreWriter
+    Map stores = new HashMap();       // operator id -> Store[], or String: why there are none
+    Map preparations = new HashMap(); // operator/partition -> Preparation, under each operator
+    List givenUp = new ArrayList();   // Preparation whose target had taken over the state
+  }
+
+  private final StateStores stateStores;
+  private final SideJobs jobs;
+  private final Map hosts;                  // live executor id -> host
+  private final Map runs = new HashMap();   // run id -> Run
+  private final Map orders = new HashMap(); // number -> Preparation that waits for the answer
+  private long lastOrder;
+
+  public Preparations(Map activeStreamingQueries, SideJobs jobs, Map hosts) {
+    this.stateStores = new StateStores(activeStreamingQueries);
+    this.jobs = jobs;
+    this.hosts = hosts;
+    jobs.setConsumer(this);
+  }
+
+  public synchronized void prepare(
+      String runId, long[] operators, String[] executors, long fromBatch) {
+    Run run = find(runId);
+    for (int p = 0; p < executors.length; p++) {
+      Preparation before = (Preparation) run.preparations.get(operators[0] + "/" + p);
+      if (before != null) {
+        before.fromBatch = fromBatch;
+        if (before.executor.equals(executors[p])) continue;
+        for (int i = 0; i < before.operators.length; i++) {
+          run.preparations.remove(before.operators[i] + "/" + p);
+        }
+        giveUp(run, before);
+      }
+      if (executors[p].isEmpty()) continue;
+      Preparation preparation = new Preparation();
+      preparation.runId = runId;
+      preparation.operators = operators;
+      preparation.partition = p;
+      preparation.executor = executors[p];
+      preparation.fromBatch = fromBatch;
+      for (int i = 0; i < operators.length; i++) {
+        run.preparations.put(operators[i] + "/" + p, preparation);
+      }
+      load(run, preparation);
+    }
+  }
+
+  public synchronized void endTask(
+      String runId, long batch, long operator, int partition, String executor) {
+    Run run = find(runId);
+    if (run.batch != batch) observe(runId, run, batch);
+    Preparation preparation = (Preparation) run.preparations.get(operator + "/" + partition);
+    if (preparation != null && run.batch == batch && preparation.state.equals("loaded")
+        && preparation.fromBatch <= batch + 1L
+        && send(run, preparation, PreloadTask.HAND_OVER)) {
+      preparation.state = "due";
+    }
+    jobs.ask(executor);
+  }
+
+  public synchronized boolean holdsBack(
+      String runId, long operator, int partition, String executor) {
+    Preparation preparation = (Preparation) find(runId).preparations.get(operator + "/" + partition);
+    if (preparation == null || !preparation.executor.equals(executor)) return false;
+    return preparation.state.equals("loading") || preparation.state.equals("loaded");
+  }
+
+  public synchronized List takeGivenUp(String runId) {
+    Run run = find(runId);
+    List places = new ArrayList();
+    Iterator it = run.givenUp.iterator();
+    while (it.hasNext()) {
+      Preparation preparation = (Preparation) it.next();
+      for (int i = 0; i < preparation.operators.length; i++) {
+        places.add(preparation.operators[i] + "/" + preparation.partition);
+      }
+      // Until the target has answered, it may still tell Spark that it has the state.
+      if (preparation.order == 0L) it.remove();
+    }
+    return places;
+  }
+
+  public synchronized void removeExecutor(String executor) {
+    jobs.forget(executor);
+    Iterator it = new HashSet(orders.values()).iterator();
+    while (it.hasNext()) {
+      Preparation preparation = (Preparation) it.next();
+      if (preparation.executor.equals(executor)) fail(preparation, "executor " + executor + " is gone");
+    }
+    Iterator all = runs.values().iterator();
+    while (all.hasNext()) {
+      Iterator each = ((Run) all.next()).preparations.values().iterator();
+      while (each.hasNext()) {
+        Preparation preparation = (Preparation) each.next();
+        if (preparation.executor.equals(executor)) fail(preparation, "executor " + executor + " is gone");
+      }
+    }
+  }
+
+  public synchronized void endRun(String runId) {
+    Run run = (Run) runs.remove(runId);
+    if (run == null) return;
+    Iterator it = new HashSet(run.preparations.values()).iterator();
+    while (it.hasNext()) giveUp(run, (Preparation) it.next());
+  }
+
+  public synchronized void close() {
+    Iterator it = new ArrayList(runs.keySet()).iterator();
+    while (it.hasNext()) endRun((String) it.next());
+  }
+
+  public synchronized String toJson(String runId) {
+    long nowMs = System.currentTimeMillis();
+    StringBuilder json = new StringBuilder();
+    Iterator it = new HashSet(find(runId).preparations.values()).iterator();
+    while (it.hasNext()) {
+      Preparation preparation = (Preparation) it.next();
+      boolean waits = preparation.order != 0L || preparation.state.equals("loading");
+      if (waits && nowMs - preparation.sinceMs > LONGEST_WAIT_MS) {
+        fail(preparation, "no answer in " + LONGEST_WAIT_MS / 1000L + " s");
+      }
+      if (json.length() > 0) json.append(',');
+      json.append('[').append(preparation.operators[0]).append(',').append(preparation.partition)
+          .append(',').append(StatefulOperators.quote(preparation.executor)).append(",\"")
+          .append(preparation.state).append("\",").append(preparation.loadMs).append(',')
+          .append(preparation.handOverMs).append(',')
+          .append(StatefulOperators.quote(preparation.failure)).append(']');
+    }
+    jobs.askAll();
+    return json.toString();
+  }
+
+  /** An order was answered: its number, and its milliseconds with the failure. */
+  public synchronized void accept(Object number, Object answer) {
+    Preparation preparation = (Preparation) orders.remove(number);
+    if (preparation == null || preparation.order != ((Long) number).longValue()) return;
+    Long tookMs = (Long) ((Object[]) answer)[0];
+    String failure = (String) ((Object[]) answer)[1];
+    preparation.order = 0L;
+    if (!failure.isEmpty()) {
+      preparation.fail(failure);
+    } else if (preparation.state.equals("due")) {
+      preparation.handOverMs = tookMs.longValue();
+      preparation.loads = false;
+    } else {
+      preparation.loadMs = tookMs.longValue();
+      preparation.state = "loaded";
+    }
+  }
+
+  /** Looks at a new batch of a query; what waited for a first look is sent. */
+  private void observe(String runId, Run run, long batch) {
+    Map found = stateStores.findOperators(runId, batch);
+    if (found == null) return;
+    run.batch = batch;
+    run.operators = found;
+    Iterator it = found.entrySet().iterator();
+    while (it.hasNext()) {
+      Map.Entry entry = (Map.Entry) it.next();
+      if (run.stores.get(entry.getKey()) instanceof PreloadTask.Store[]) continue;
+      Object stores;
+      try {
+        stores = StateStores.describe(entry.getValue());
+      } catch (Exception e) {
+        stores = e instanceof UnsupportedOperationException ? e.getMessage() : String.valueOf(e);
+      }
+      run.stores.put(entry.getKey(), stores);
+    }
+    Iterator each = new HashSet(run.preparations.values()).iterator();
+    while (each.hasNext()) {
+      Preparation preparation = (Preparation) each.next();
+      if (preparation.state.equals("loading") && preparation.order == 0L) load(run, preparation);
+    }
+  }
+
+  private void load(Run run, Preparation preparation) {
+    for (int i = 0; i < preparation.operators.length; i++) {
+      Object stores = run.stores.get(Long.valueOf(preparation.operators[i]));
+      if (stores instanceof String) {
+        preparation.fail((String) stores);
+        preparation.state = "impossible";
+        return;
+      }
+    }
+    send(run, preparation, PreloadTask.LOAD);
+  }
+
+  /** Sends an order for a partition; false if what it needs is not known now. */
+  private boolean send(Run run, Preparation preparation, int step) {
+    String host = (String) hosts.get(preparation.executor);
+    if (host == null) {
+      preparation.fail("executor " + preparation.executor + " is gone");
+      return false;
+    }
+    List stores = new ArrayList();
+    List versions = new ArrayList();
+    List checkpointIds = new ArrayList();
+    for (int i = 0; i < preparation.operators.length; i++) {
+      Long id = Long.valueOf(preparation.operators[i]);
+      Object operator = run.operators.get(id);
+      Object known = run.stores.get(id);
+      if (operator == null || !(known instanceof PreloadTask.Store[])) return false;
+      PreloadTask.Store[] ofOperator = (PreloadTask.Store[]) known;
+      long version = StateStores.readVersion(operator);
+      String[] ids = StateStores.writtenCheckpointIds(operator, preparation.partition);
+      if (ids != null) version++;
+      else if (step == PreloadTask.LOAD) {
+        ids = StateStores.readCheckpointIds(operator, preparation.partition);
+      }
+      if (step != PreloadTask.DROP && (ids == null || ids.length != ofOperator.length)) return false;
+      for (int s = 0; s < ofOperator.length; s++) {
+        stores.add(ofOperator[s]);
+        versions.add(Long.valueOf(version));
+        checkpointIds.add(ids == null ? Option.empty() : Option.apply(ids[s]));
+      }
+    }
+    PreloadTask.Order order = new PreloadTask.Order();
+    order.number = ++lastOrder;
+    order.step = step;
+    order.partition = preparation.partition;
+    order.stores = (PreloadTask.Store[]) stores.toArray(new PreloadTask.Store[0]);
+    order.versions = new long[versions.size()];
+    for (int i = 0; i < order.versions.length; i++) {
+      order.versions[i] = ((Long) versions.get(i)).longValue();
+    }
+    order.checkpointIds = (Option[]) checkpointIds.toArray(new Option[0]);
+    if (step != PreloadTask.DROP) {
+      preparation.order = order.number;
+      preparation.sinceMs = System.currentTimeMillis();
+      preparation.loads = true;
+      orders.put(Long.valueOf(order.number), preparation);
+    }
+    jobs.send(preparation.executor, host, order);
+    return true;
+  }
+
+  private void fail(Preparation preparation, String why) {
+    orders.remove(Long.valueOf(preparation.order));
+    preparation.fail(why);
+  }
+
+  private void giveUp(Run run, Preparation preparation) {
+    if (preparation.state.equals("due")) {
+      run.givenUp.add(preparation);
+    } else {
+      orders.remove(Long.valueOf(preparation.order));
+      preparation.order = 0L;
+    }
+    if (preparation.loads && hosts.containsKey(preparation.executor)) {
+      send(run, preparation, PreloadTask.DROP);
+    }
+  }
+
+  private Run find(String runId) {
+    Run run = (Run) runs.get(runId);
+    if (run == null) {
+      run = new Run();
+      runs.put(runId, run);
+    }
+    return run;
+  }
+}

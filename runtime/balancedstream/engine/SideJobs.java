@@ -1,0 +1,155 @@
+package io.balancedstream;
+
+import java.util.ArrayList;
+import java.util.HashMap;
+import java.util.List;
+import java.util.Map;
+import java.util.Properties;
+import java.util.concurrent.ExecutorService;
+import java.util.concurrent.Executors;
+import java.util.concurrent.ThreadFactory;
+import java.util.function.BiConsumer;
+import org.apache.spark.SparkContext;
+import org.apache.spark.rdd.RDD;
+import scala.Tuple2;
+import scala.collection.immutable.Seq;
+import scala.jdk.javaapi.CollectionConverters;
+import scala.reflect.ClassTag;
+import scala.reflect.ClassTag$;
+
+/**
+ * Takes orders to executors by jobs of one task each, one at a time for an executor, and brings
+ * their answers back. An order runs on after its job; a later job brings the answer.
+ *
+ * <p>Janino knows neither lambdas nor type inference; hence the casts.
+ */
+public final class SideJobs {
+  /** Under Spark's FAIR scheduler such a job gets the next free slot of its executor. */
+  private static final String POOL = "balancedstream";
+
+  private static final class Target {
+    String host;
+    List pending = new ArrayList(); // of PreloadTask.Order
+    boolean busy;
+    int unanswered;
+  }
+
+  private static final class Daemons implements ThreadFactory {
+    public Thread newThread(Runnable work) {
+      Thread thread = new Thread(work, "balancedstream-side-jobs");
+      thread.setDaemon(true);
+      return thread;
+    }
+  }
+
+  private final class Job implements Runnable {
+    private final String executor;
+    private final Target target;
+    private final PreloadTask.Order[] orders;
+
+    Job(String executor, Target target, PreloadTask.Order[] orders) {
+      this.executor = executor;
+      this.target = target;
+      this.orders = orders;
+    }
+
+    public void run() {
+      StringBuilder answers = new StringBuilder();
+      try {
+        answers.append(runOn(executor, target.host, orders));
+      } catch (Throwable e) {
+        String failure = String.valueOf(e).replace('\n', ' ').replace('\t', ' ');
+        for (int i = 0; i < orders.length; i++) {
+          answers.append(orders[i].number).append("\t0\t").append(failure).append('\n');
+        }
+      }
+      String[] lines = answers.length() == 0 ? new String[0] : answers.toString().split("\n");
+      finish(executor, target, lines.length);
+      for (int i = 0; i < lines.length; i++) {
+        String[] parts = lines[i].split("\t", 3);
+        consumer.accept(Long.valueOf(parts[0]), new Object[] {Long.valueOf(parts[1]), parts[2]});
+      }
+    }
+  }
+
+  private final SparkContext context;
+  private final ExecutorService threads = Executors.newCachedThreadPool(new Daemons());
+  private final Map targets = new HashMap(); // executor id -> Target
+  private BiConsumer consumer;
+
+  public SideJobs(SparkContext context) {
+    this.context = context;
+  }
+
+  /** Who gets the number of each order that is answered, with its milliseconds and its failure. */
+  public void setConsumer(BiConsumer consumer) {
+    this.consumer = consumer;
+  }
+
+  /** Sends an order as soon as the executor has done with the job before. */
+  public synchronized void send(String executor, String host, PreloadTask.Order order) {
+    Target target = (Target) targets.get(executor);
+    if (target == null) {
+      target = new Target();
+      target.host = host;
+      targets.put(executor, target);
+    }
+    target.pending.add(order);
+    begin(executor, target);
+  }
+
+  /** Asks an executor for answers, if any are missing. */
+  public synchronized void ask(String executor) {
+    Target target = (Target) targets.get(executor);
+    if (target != null && target.unanswered > 0) begin(executor, target);
+  }
+
+  /** Asks all of them. */
+  public synchronized void askAll() {
+    List executors = new ArrayList(targets.keySet());
+    for (int i = 0; i < executors.size(); i++) ask((String) executors.get(i));
+  }
+
+  /** An executor is gone, and so are its answers. */
+  public synchronized void forget(String executor) {
+    targets.remove(executor);
+  }
+
+  private void begin(String executor, Target target) {
+    if (target.busy) return;
+    target.busy = true;
+    PreloadTask.Order[] orders =
+        (PreloadTask.Order[]) target.pending.toArray(new PreloadTask.Order[0]);
+    target.pending.clear();
+    target.unanswered += orders.length;
+    threads.execute(new Job(executor, target, orders));
+  }
+
+  private synchronized void finish(String executor, Target target, int answers) {
+    target.busy = false;
+    target.unanswered -= answers;
+    if (!target.pending.isEmpty()) begin(executor, target);
+  }
+
+  private String runOn(String executor, String host, PreloadTask.Order[] orders) {
+    Properties own = new Properties(); // and none of a query's, to which the job would be counted
+    own.setProperty("spark.scheduler.pool", POOL);
+    own.setProperty("spark.job.description", "balancedstream: state is loaded ahead of moves");
+    context.setLocalProperties(own);
+    List places = new ArrayList();
+    places.add("executor_" + host + "_" + executor);
+    List elements = new ArrayList();
+    elements.add(new Tuple2("", toSeq(places)));
+    ClassTag tag = ClassTag$.MODULE$.apply(Object.class);
+    RDD rdd = context.makeRDD(toSeq(elements), tag);
+    List partitions = new ArrayList();
+    partitions.add(Integer.valueOf(0));
+    Object[] results =
+        (Object[]) context.runJob(rdd, new PreloadTask(executor, orders), toSeq(partitions), tag);
+    return (String) results[0];
+  }
+
+  private static Seq toSeq(List values) {
+    return CollectionConverters.asScala(values).toSeq();
+  }
+}

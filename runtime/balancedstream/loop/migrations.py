@@ -1,0 +1,337 @@
+"""The moves of an application from their decision to their end: preparing, due, settled.
+
+The target of a move first loads the partition's state, beside the batches: the move is *preparing*.
+When the target has the state, the move is *due*: the next task may run there. It is *settled* when
+a task has. Megaphone prepares reconfigurations ahead of time too; how that fits micro-batches and
+Spark's state stores is our own design.
+
+A move that cannot be prepared is due at once, and its first task waits for the state: where Spark's
+stores cannot be opened ahead, where a load failed, and where the old owner is gone.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterable, Mapping, Sequence, Set
+from dataclasses import dataclass, field, replace
+
+from balancedstream.core.hotspots import Move
+from balancedstream.core.observations import TaskSample
+from balancedstream.core.planning import OperatorKey
+from balancedstream.engine.events import Preparation
+from balancedstream.loop.ports import Engine
+from balancedstream.record.journal import Journal
+from balancedstream.record.records import PreparationOutcome
+
+SETTLE_BATCHES = 5
+"""A move is given up, with the reason, if its task is not on the target after this many batches."""
+
+ANSWER_BATCHES = 3
+"""A settled move waits so long for its target to say that it brought the state up to date."""
+
+
+@dataclass
+class _Way:
+    """A move that is preparing, due, or settled.
+
+    Attributes:
+        move: from where to where.
+        prepares: whether the target was asked to load the state beforehand.
+        due_after: the move is due in batches after this one; None while it is preparing.
+        loaded_in: the batch in which the target was first seen to have the state of an earlier one.
+        settled_in: the batch in which it settled.
+        state_bytes: of the partition, when it was last seen.
+        report: the target's last word; None before the first one.
+    """
+
+    move: Move
+    prepares: bool
+    due_after: int | None
+    loaded_in: int | None = None
+    settled_in: int | None = None
+    state_bytes: int = 0
+    report: Preparation | None = None
+
+    def is_answered(self, batch: int) -> bool:
+        """Whether nothing more is to come of a settled move's preparation."""
+        report, settled_in = self.report, self.settled_in
+        if settled_in is None or report is None:
+            return False
+        answered = report.hand_over_s is not None or bool(report.failure)
+        return answered or batch - settled_in >= ANSWER_BATCHES
+
+
+@dataclass
+class _Migration:
+    """The moves of one operator that are under way: some in work, the rest waiting."""
+
+    coming: deque[tuple[Move, ...]] = field(default_factory=deque)
+    ways: dict[int, _Way] = field(default_factory=dict)
+    from_batch: int | None = None
+
+    def targets(self) -> dict[int, str]:
+        """The target of each partition whose move has not ended."""
+        left = {move.partition: move.target for step in self.coming for move in step}
+        return left | {p: way.move.target for p, way in self.in_work().items()}
+
+    def in_work(self) -> dict[int, _Way]:
+        """The moves that are preparing or due."""
+        return {p: way for p, way in self.ways.items() if way.settled_in is None}
+
+    def is_busy(self) -> bool:
+        """Whether the next step must wait: it may load beside moves that have what they need."""
+        return any(way.due_after is None or not way.prepares for way in self.in_work().values())
+
+
+class Migrations:
+    """Makes the moves of all operators.
+
+    Args:
+        engine: the application.
+        journal: records how every move ends.
+    """
+
+    def __init__(self, engine: Engine, journal: Journal) -> None:
+        self._engine = engine
+        self._journal = journal
+        self._migrations: dict[OperatorKey, _Migration] = {}
+        self._unprepared: set[OperatorKey] = set()
+
+    def under_way(self) -> dict[OperatorKey, dict[int, str]]:
+        """The target of each partition whose move has not ended, by (query, operator)."""
+        targets = {key: migration.targets() for key, migration in self._migrations.items()}
+        return {key: left for key, left in targets.items() if left}
+
+    def prepares(self, key: OperatorKey) -> bool:
+        """Whether an operator's moves are prepared, as far as it is known."""
+        return self._engine.can_prepare() and key not in self._unprepared
+
+    def begin(
+        self,
+        key: OperatorKey,
+        steps: Sequence[tuple[Move, ...]],
+        last_batch: int,
+        from_batch: int | None = None,
+    ) -> None:
+        """Begins moves in steps, in place of those that were under way.
+
+        Args:
+            key: the operator.
+            steps: the moves. What a target loads already does not wait for its step.
+            last_batch: the last finished batch.
+            from_batch: the first batch with the new placement; None for any.
+        """
+        before = self._migrations.get(key, _Migration())
+        wanted = {move.partition: move for step in steps for move in step}
+        kept = {
+            p: way
+            for p, way in before.ways.items()
+            if way.prepares
+            and (p not in wanted if way.settled_in is not None else _is_same(way, wanted.get(p)))
+        }
+        for partition, way in before.ways.items():
+            if partition not in kept:
+                self._end_preparation(key, way, "wasted" if way.settled_in is None else "used")
+        rest = (tuple(m for m in step if m.partition not in kept) for step in steps)
+        migration = _Migration(deque(step for step in rest if step), kept, from_batch)
+        self._migrations[key] = migration
+        self._begin_step(key, migration, last_batch)
+        self._ask(key, migration)
+        self._forget_if_ended(key, migration)
+
+    def adopt(
+        self, key: OperatorKey, urgent: Set[int], moves: Sequence[Move], last_batch: int
+    ) -> None:
+        """Begins moves at once and unprepared, because the old owner is gone.
+
+        Args:
+            key: the operator.
+            urgent: partitions whose moves are under way and come first now.
+            moves: new moves.
+            last_batch: the last finished batch.
+        """
+        migration = self._migrations.setdefault(key, _Migration())
+        coming = {move.partition: move for step in migration.coming for move in step}
+        known = coming | {p: way.move for p, way in migration.in_work().items()}
+        now = {p: known[p] for p in urgent} | {move.partition: move for move in moves}
+        later = (tuple(m for m in step if m.partition not in now) for step in migration.coming)
+        migration.coming = deque(step for step in later if step)
+        migration.from_batch = None
+        for partition, move in now.items():
+            before = migration.ways.get(partition)
+            if before is not None and _is_same(before, move) and before.due_after is not None:
+                continue
+            if before is not None:
+                self._end_preparation(key, before, "wasted")
+            migration.ways[partition] = _Way(move, prepares=False, due_after=last_batch)
+        self._ask(key, migration)
+
+    def finish_batch(
+        self,
+        key: OperatorKey,
+        batch: int,
+        tasks: Mapping[int, TaskSample],
+        preparations: Iterable[Preparation],
+    ) -> list[tuple[int, float]]:
+        """Notes where an operator's tasks ran: settles moves, gives up those that are overdue.
+
+        Args:
+            key: the operator.
+            batch: its number.
+            tasks: by partition.
+            preparations: of the whole query.
+
+        Returns:
+            The loads that ended since the last batch: bytes and seconds.
+        """
+        migration = self._migrations.get(key)
+        if migration is None:
+            return []
+        reports = {(r.partition, r.executor): r for r in preparations if r.operator == key[1]}
+        loads = []
+        asked = self._list_asked(migration)
+        for partition, way in list(migration.ways.items()):
+            report = reports.get((partition, way.move.target))
+            ran = tasks.get(partition)
+            way.state_bytes = ran.state_bytes if ran else way.state_bytes
+            if report is not None:
+                known = way.report.load_s if way.report else None
+                if report.load_s is not None and known is None:
+                    loads.append((way.state_bytes, report.load_s))
+                way.report = report
+                self._follow(key, way, self._judge(migration, way, report, batch), batch)
+            if way.settled_in is None:
+                ended = self._settle(key, way, ran, batch)
+            else:
+                ended = self._end_answered(key, way, batch)
+            if ended:
+                del migration.ways[partition]
+        if not migration.is_busy():
+            self._begin_step(key, migration, batch)
+        if self._list_asked(migration) != asked:
+            self._ask(key, migration)
+        self._forget_if_ended(key, migration)
+        return loads
+
+    def end_query(self, query: str) -> None:
+        """Ends a query's moves with the query."""
+        for key in [key for key in self._migrations if key[0] == query]:
+            migration = self._migrations.pop(key)
+            for partition in migration.targets():
+                self._journal.drop_move(key, partition, "the query ended")
+            for way in migration.ways.values():
+                self._end_preparation(key, way, "wasted")
+        self._unprepared = {key for key in self._unprepared if key[0] != query}
+
+    def _forget_if_ended(self, key: OperatorKey, migration: _Migration) -> None:
+        if not migration.ways and not migration.coming:
+            del self._migrations[key]
+
+    def _begin_step(self, key: OperatorKey, migration: _Migration, last_batch: int) -> None:
+        if not migration.coming:
+            return
+        prepares = self.prepares(key)
+        from_batch = migration.from_batch
+        due_after = last_batch if from_batch is None else max(last_batch, from_batch - 1)
+        for move in migration.coming.popleft():
+            way = _Way(move, prepares, None if prepares else due_after)
+            migration.ways[move.partition] = way
+            if prepares:
+                self._journal.prepare_move(key, move.partition)
+
+    def _judge(
+        self, migration: _Migration, way: _Way, report: Preparation, batch: int
+    ) -> Preparation:
+        """The report, or that it failed: a target that has the state must be told more in time."""
+        if report.state == "loaded" and batch + 1 >= (migration.from_batch or 0):
+            way.loaded_in = batch if way.loaded_in is None else way.loaded_in
+            if batch - way.loaded_in >= SETTLE_BATCHES:
+                return replace(report, state="failed", failure="no batch was seen to its end")
+        return report
+
+    def _follow(self, key: OperatorKey, way: _Way, report: Preparation, batch: int) -> None:
+        """Takes in what a target says of its preparation."""
+        if way.due_after is not None:
+            return
+        match report.state:
+            case "due":
+                way.due_after = batch
+                self._journal.make_move_due(key, way.move.partition, report.load_s)
+            case "failed" | "impossible":
+                way.due_after = batch
+                way.prepares = False
+                self._journal.make_move_due(key, way.move.partition, None)
+                if report.state == "failed":
+                    self._end_preparation(key, way, "failed")
+                elif key not in self._unprepared:
+                    self._unprepared.add(key)
+                    self._journal.note(
+                        f"{key[0]}: state is not loaded ahead of moves: {report.failure}. Results "
+                        "are right, and a moved partition's first batch waits for its state."
+                    )
+
+    def _settle(self, key: OperatorKey, way: _Way, ran: TaskSample | None, batch: int) -> bool:
+        """Settles a move that is made, and gives up one that is overdue; whether all has ended."""
+        if ran is not None and ran.executor == way.move.target:
+            self._journal.settle_move(key, ran)
+            way.settled_in = batch
+            if way.prepares and way.report is not None and way.report.state == "due":
+                return self._end_answered(key, way, batch)
+        else:
+            reason = self._why_given_up(way, batch)
+            if not reason:
+                return False
+            self._journal.drop_move(key, way.move.partition, reason)
+        self._end_preparation(key, way, "wasted")
+        return True
+
+    def _end_answered(self, key: OperatorKey, way: _Way, batch: int) -> bool:
+        """Ends the preparation of a settled move, once it is known how; whether it is."""
+        if not way.is_answered(batch):
+            return False
+        brought = way.report is not None and way.report.hand_over_s is not None
+        self._end_preparation(key, way, "used" if brought else "failed")
+        return True
+
+    def _why_given_up(self, way: _Way, batch: int) -> str:
+        target = way.move.target
+        if target not in self._engine.executors():
+            return f"executor {target} is gone or leaving"
+        if way.due_after is not None and batch - way.due_after >= SETTLE_BATCHES:
+            return (
+                f"after {batch - way.due_after} batches the task still runs elsewhere: executor "
+                f"{target} took no task in time (see spark.locality.wait)"
+            )
+        return ""
+
+    def _end_preparation(self, key: OperatorKey, way: _Way, outcome: PreparationOutcome) -> None:
+        if way.report is None or (outcome == "wasted" and not way.prepares):
+            return
+        spent_s = (way.report.load_s or 0.0) + (way.report.hand_over_s or 0.0)
+        self._journal.end_preparation(
+            key,
+            way.move,
+            outcome,
+            state_bytes=way.state_bytes,
+            spent_s=spent_s,
+            failure=way.report.failure,
+        )
+
+    def _list_asked(self, migration: _Migration) -> list[tuple[int, str, bool, bool]]:
+        return [
+            (p, way.move.target, way.prepares, way.settled_in is None)
+            for p, way in migration.ways.items()
+        ]
+
+    def _ask(self, key: OperatorKey, migration: _Migration) -> None:
+        """Tells the engine what to prepare, and then what to place, which waits for it."""
+        query, operator = key
+        if self._engine.can_prepare():
+            prepared = {p: w.move.target for p, w in migration.ways.items() if w.prepares}
+            self._engine.prepare(query, operator, prepared, from_batch=migration.from_batch)
+        placed = {p: way.move.target for p, way in migration.in_work().items()}
+        self._engine.place(query, operator, placed, from_batch=migration.from_batch)
+
+
+def _is_same(way: _Way, move: Move | None) -> bool:
+    return move is not None and way.move.target == move.target

@@ -1,0 +1,187 @@
+"""Executors load state ahead of moves, against real Spark."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from collections.abc import Callable
+
+import pytest
+from patience import PATIENCE_S
+from processes import find_executor_pids
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F  # noqa: N812
+from pyspark.sql.streaming.query import StreamingQuery
+from stateful_queries import KINDS, Stream, aggregate, keyed
+
+from balancedstream.engine.engine import SparkEngine
+from balancedstream.engine.events import BatchFinished
+from balancedstream.engine.listener import find_coordinator
+
+pytestmark = pytest.mark.integration
+
+Start = Callable[..., StreamingQuery]
+Batches = Callable[[str], BatchFinished]
+Place = tuple[int, int]
+
+MAX_BATCHES = 40
+
+
+def session_window(stream: Stream) -> DataFrame:
+    rows = keyed(stream(200)).withWatermark("timestamp", "1 second")
+    return rows.groupBy(F.session_window("timestamp", "2 seconds"), "k").count()
+
+
+ALL_KINDS = [*KINDS, pytest.param(session_window, "append", 1, id="session window")]
+
+
+def others(engine: SparkEngine, seen: BatchFinished) -> dict[Place, str]:
+    """Another executor for each partition of each operator."""
+    live = sorted(engine.executors())
+    return {
+        (t.operator, t.partition): live[(live.index(t.executor) + 1) % len(live)]
+        for t in seen.tasks
+    }
+
+
+def move(engine: SparkEngine, query: str, targets: dict[Place, str]) -> None:
+    for operator in {operator for operator, _ in targets}:
+        of_operator = {p: e for (o, p), e in targets.items() if o == operator}
+        engine.prepare(query, operator, of_operator)
+        engine.place(query, operator, of_operator)
+
+
+@pytest.mark.parametrize(("build", "mode", "operators"), ALL_KINDS)
+def test_every_partition_moves_when_its_target_has_its_state(
+    build: Callable[[Stream], DataFrame],
+    mode: str,
+    operators: int,
+    stream: Stream,
+    start: Start,
+    batches: Batches,
+    engine: SparkEngine,
+) -> None:
+    query = start(build(stream), "ahead", mode)
+    batches("ahead")
+    seen = batches("ahead")
+    targets = others(engine, seen)
+    assert len({operator for operator, _ in targets}) == operators
+    move(engine, "ahead", targets)
+    due: set[Place] = set()
+    arrived: set[Place] = set()
+    answered: set[Place] = set()
+    for _ in range(MAX_BATCHES):
+        seen = batches("ahead")
+        ran = {(t.operator, t.partition): t.executor for t in seen.tasks}
+        arrived |= {place for place, executor in ran.items() if executor == targets[place]}
+        assert arrived <= due, "no partition runs where its state is not"
+        for report in seen.preparations:
+            assert report.failure == ""
+            place = report.operator, report.partition
+            assert report.executor == targets[place]
+            if report.state == "due":
+                due.add(place)
+            if report.hand_over_s is not None:
+                answered.add(place)
+        if answered == arrived == targets.keys():
+            break
+    assert answered == arrived == targets.keys()
+    assert query.exception() is None
+    for operator in {operator for operator, _ in targets}:
+        engine.prepare("ahead", operator, {})
+    for _ in range(2):
+        seen = batches("ahead")
+    assert seen.preparations == ()
+    ran = {(t.operator, t.partition): t.executor for t in seen.tasks}
+    assert ran == targets, "they stay where they are"
+
+
+def test_a_withdrawn_move_leaves_its_partition_where_it_is(
+    stream: Stream, start: Start, batches: Batches, engine: SparkEngine
+) -> None:
+    start(aggregate(stream), "withdrawn-ahead", "update")
+    batches("withdrawn-ahead")
+    seen = batches("withdrawn-ahead")
+    before = {(t.operator, t.partition): t.executor for t in seen.tasks}
+    targets = others(engine, seen)
+    engine.prepare("withdrawn-ahead", 0, {p: e for (_, p), e in targets.items()}, from_batch=1000)
+    while not all(r.state == "loaded" for r in seen.preparations) or not seen.preparations:
+        seen = batches("withdrawn-ahead")
+        assert {(t.operator, t.partition): t.executor for t in seen.tasks} == before
+    engine.prepare("withdrawn-ahead", 0, {})
+    for _ in range(3):
+        seen = batches("withdrawn-ahead")
+        assert {(t.operator, t.partition): t.executor for t in seen.tasks} == before
+
+
+def test_a_query_goes_on_when_a_target_is_killed_while_it_loads(
+    stream: Stream,
+    start: Start,
+    batches: Batches,
+    engine: SparkEngine,
+    spark: SparkSession,
+) -> None:
+    query = start(aggregate(stream), "killed-ahead", "update")
+    batches("killed-ahead")
+    seen = batches("killed-ahead")
+    targets = others(engine, seen)
+    victim = targets[0, 0]
+    move(engine, "killed-ahead", targets)
+    os.kill(find_executor_pids(spark.sparkContext.applicationId)[victim], signal.SIGKILL)
+    deadline_s = time.monotonic() + PATIENCE_S
+    while victim in engine.executors():
+        assert time.monotonic() < deadline_s
+        engine.wait(1.0)
+    failures: dict[int, str] = {}
+    for _ in range(MAX_BATCHES):
+        seen = batches("killed-ahead")
+        failures |= {r.partition: r.failure for r in seen.preparations if r.executor == victim}
+        if failures and all(failures.values()):
+            break
+    assert set(failures.values()) == {f"executor {victim} is gone"}
+    assert query.isActive
+    rows = sum(task.records for task in seen.tasks)
+    assert rows >= seen.sample.input_rows > 0 or seen.sample.input_rows == 0
+    while len(engine.executors()) < 3:
+        assert time.monotonic() < deadline_s
+        engine.wait(1.0)
+
+
+def test_a_placement_waits_for_the_end_of_the_batch_that_runs(
+    stream: Stream, start: Start, batches: Batches, engine: SparkEngine, spark: SparkSession
+) -> None:
+    def nap(value: int) -> int:
+        time.sleep(0.05)
+        return value
+
+    slow = stream(120).withColumn("value", F.udf(nap, "long")("value"))
+    start(aggregate(lambda _: slow), "slow", "update")
+    batches("slow")
+    seen = batches("slow")
+    targets = {p: e for (_, p), e in others(engine, seen).items()}
+    tracker = spark.sparkContext.statusTracker()
+    deadline_s = time.monotonic() + PATIENCE_S
+    while not tracker.getActiveStageIds():
+        assert time.monotonic() < deadline_s
+    time.sleep(0.5)  # Spark's listeners hear of it a little later
+    engine.place("slow", 0, targets)
+    assert tracker.getActiveStageIds(), "the batch still runs"
+    run = engine._find("slow")
+    assert run is not None
+    owners = {t.executor for t in seen.tasks if t.partition == 0}
+    assert {_find_location(spark, run.state_roots[0], run.run_id)} == owners
+    batches("slow")
+    seen = batches("slow")
+    assert {t.partition: t.executor for t in seen.tasks} == targets
+
+
+def _find_location(spark: SparkSession, root: str, run_id: str) -> str:
+    """The executor on which Spark believes the first partition's state to be."""
+    jvm = spark._jvm
+    assert jvm is not None
+    state = jvm.org.apache.spark.sql.execution.streaming.state
+    store = state.StateStoreId(root, 0, 0, "default")
+    provider = state.StateStoreProviderId(store, jvm.java.util.UUID.fromString(run_id))
+    found: str = find_coordinator(spark).getLocation(provider).toString()
+    return found.rstrip(")").rpartition("_")[2]
