@@ -37,11 +37,20 @@ _UNREMARKABLE = {
     "PlanRefused": "False",
     "DriverOutdated": "False",
     "PassFailed": "False",
+    "Paused": "False",
 }
 """The state that a condition can start in without an event."""
 
 _FIRST_ROOM = 10
 """Conditions that the first definition of a BalancedStream has room for."""
+
+_EVENTS = {
+    "move": "Moving",
+    "scale": "Scaling",
+    "advise": "Advice",
+    "refuse": "ApprovalRefused",
+}
+"""The reason of the event that a decision makes, by its kind."""
 
 _SILENT = {"Ready", "Reconciling", "Stalled"}
 """Conditions that sum up others, which have events of their own."""
@@ -116,8 +125,7 @@ class StatusDraft:
             "reason": reason[:MAX_MESSAGE],
         }
         self._decisions = [entry, *self._decisions][:MAX_DECISIONS]
-        names = {"move": "Moving", "scale": "Scaling", "advise": "Advice"}
-        self.events.append(StreamEvent(names[kind], reason[:MAX_MESSAGE]))
+        self.events.append(StreamEvent(_EVENTS[kind], reason[:MAX_MESSAGE], kind == "refuse"))
 
     def set_effect(self, epoch: int, effects: Mapping[str, str]) -> None:
         """Records the effects of a plan's decisions by kind; the first recorded effect stays."""

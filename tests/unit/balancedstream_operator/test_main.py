@@ -17,6 +17,7 @@ from kubernetes.config import kube_config
 from loopback import serve
 
 from balancedstream_operator import main as process
+from balancedstream_operator.asking import APPROVE_ANNOTATION, PAUSED_ANNOTATION
 from balancedstream_operator.endpoints import Defaults
 from balancedstream_operator.errors import ClusterError
 from balancedstream_operator.main import Operator, build_registry
@@ -219,6 +220,32 @@ def test_an_annotation_that_asks_for_a_new_driver_is_acted_on_at_once(
         wait_until(
             lambda: server.objects[DRIVER]["spec"]["template"] != template, "another template"
         )
+
+    look_after(act)
+
+
+def test_an_approval_and_a_pause_are_acted_on_at_once_and_an_approval_is_taken_away(
+    server: ApiServer, monkeypatch: pytest.MonkeyPatch, posted: list[tuple[str, str, str]]
+) -> None:
+    monkeypatch.setattr("balancedstream_operator.supervising.WAITING_S", 3600.0)
+    server.put(STREAM, resource())
+
+    def act(operator: DistantOperator) -> None:
+        operator.update(resource())
+        wait_until(lambda: "status" in server.objects[STREAM], "a status")
+        asked = resource()
+        asked["metadata"]["annotations"] = {APPROVE_ANNOTATION: "1-abcdef"}
+        server.put(STREAM, {**asked, "status": server.objects[STREAM]["status"]})
+        operator.update(asked)
+        wait_until(lambda: "approval" in server.objects[STREAM]["status"], "an answer")
+        assert server.objects[STREAM]["metadata"]["annotations"] == {}
+        assert server.objects[STREAM]["status"]["approval"]["result"] == "Refused"
+        asked = resource()
+        asked["metadata"]["annotations"] = {PAUSED_ANNOTATION: "true"}
+        operator.update(asked)
+        wait_until(lambda: server.objects[STREAM]["status"]["mode"] == "Paused", "a pause")
+        said = {"ApprovalRefused", "Asked"}
+        wait_until(lambda: {reason for _, reason, _ in [*posted]} >= said, "events")
 
     look_after(act)
 
