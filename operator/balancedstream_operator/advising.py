@@ -48,7 +48,9 @@ def advise(
         for key in decision.balance:
             if key not in moving and decision.moves_any(key):
                 actions.append(f"move {key}")
-                reasons.append(f"would move: {decision.say_why(key)}")
+                query, operator = key
+                why = f"query {query}, operator {operator}: {decision.say_why(key)}"
+                reasons.append(f"would move: {why}")
     if policy.scaling.mode == "advise" and decision.scaling.executors != desired:
         actions.append(f"scale {decision.scaling.executors}")
         reasons.append(f"would scale: {decision.scaling.reason}")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from balancedstream_operator.advising import Advice
+from balancedstream_operator.asking import PAUSED_ANNOTATION
 from balancedstream_operator.outcomes import Approval
 from balancedstream_operator.status import StatusDraft, StreamEvent, format_time, summarize
 
@@ -20,7 +21,7 @@ def report_pause(paused: str, draft: StatusDraft) -> None:
     said = "" if paused.lower() == "true" else f" ({paused})"
     message = (
         f"somebody paused this stream{said}: its pods run on, and nothing is moved, added or "
-        "removed until it is resumed: kubectl bst resume NAME"
+        f"removed until annotation {PAUSED_ANNOTATION} is gone"
     )
     draft.set_condition("Paused", True, "Asked", message)
     if "reason" in draft.fields:

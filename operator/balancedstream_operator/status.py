@@ -9,7 +9,7 @@ from typing import Any
 
 from balancedstream_operator.resource import CONDITIONS, MAX_DECISIONS, MAX_MESSAGE
 
-_WARN_WHEN = {
+ATTENTION_WHEN = {
     "Accepted": "False",
     "Running": "False",
     "MetricsAvailable": "False",
@@ -98,7 +98,7 @@ class StatusDraft:
         old = self._conditions.get(kind, {})
         changed = old.get("status") != state
         if kind not in _SILENT and (changed or old.get("reason") != reason):
-            warning = _WARN_WHEN.get(kind) == state
+            warning = ATTENTION_WHEN.get(kind) == state
             became_known = old.get("status") == "Unknown" and not warning
             quiet = (not old or became_known) and _UNREMARKABLE[kind] == state
             if not quiet and holds is not None:

@@ -42,7 +42,12 @@ RESOURCES = {
     "/apis/policy/v1": {"poddisruptionbudgets": "PodDisruptionBudget"},
     "/apis/coordination.k8s.io/v1": {"leases": "Lease"},
 }
-CLUSTER_WIDE = {"Namespace", "CustomResourceDefinition"}
+CLUSTER_WIDE = {
+    "Namespace",
+    "CustomResourceDefinition",
+    "SelfSubjectAccessReview",
+    "SubjectAccessReview",
+}
 REVIEWS = {"selfsubjectaccessreviews", "subjectaccessreviews"}
 VERBS = ["create", "delete", "get", "list", "patch", "update", "watch"]
 
@@ -55,7 +60,8 @@ class ApiServer:
         requests: every request, oldest first.
         refusals: path of an object to the status and the message with which writes of it fail.
         retry_after: header of these answers; empty for none.
-        forbidden: what access reviews deny: verb and resource of each, such as `patch pods`.
+        forbidden: what access reviews deny, such as `SelfSubjectAccessReview patch pods`.
+        hidden: paths that this client may not use.
     """
 
     def __init__(self) -> None:
@@ -64,6 +70,7 @@ class ApiServer:
         self.refusals: dict[str, tuple[int, str]] = {}
         self.retry_after = ""
         self.forbidden: set[str] = set()
+        self.hidden: set[str] = set()
         self._lock = threading.Lock()
         self._watches: list[queue.Queue[Manifest | None]] = []
 
@@ -94,6 +101,8 @@ class ApiServer:
         """The response to a request."""
         with self._lock:
             self.requests.append(request)
+            if request.path in self.hidden:
+                return refuse(403, f"forbidden: you cannot use {request.path}")
             if request.method == "GET":
                 return self._get(request)
             if request.path in self.refusals:
@@ -148,7 +157,14 @@ class ApiServer:
             part.split("=") for part in request.query.get("labelSelector", "").split(",") if part
         )
         items = [o for o in items if wanted.items() <= o["metadata"].get("labels", wanted).items()]
-        return Response({"kind": "List", "items": items, "metadata": {"resourceVersion": "1"}})
+        return Response(
+            {
+                "kind": "List",
+                "apiVersion": "v1",
+                "items": items,
+                "metadata": {"resourceVersion": "1"},
+            }
+        )
 
     def _create(self, request: Request) -> Response:
         made = json.loads(request.body)
@@ -172,9 +188,10 @@ class ApiServer:
     def _review(self, review: Manifest) -> Manifest:
         asked = review["spec"]["resourceAttributes"]
         resource = "/".join(filter(None, (asked["resource"], asked.get("subresource"))))
+        right = f"{review['kind']} {asked['verb']} {resource}"
         return {
             **review,
-            "status": {"allowed": f"{asked['verb']} {resource}" not in self.forbidden},
+            "status": {"allowed": right not in self.forbidden},
         }
 
     def _patch(self, request: Request) -> Response:
