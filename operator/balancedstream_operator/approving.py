@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Mapping
+from typing import Any
 
 from balancedstream_operator.asking import APPROVE_ANNOTATION
 from balancedstream_operator.errors import ClusterError
@@ -26,16 +28,24 @@ class Approver:
         self._stream = stream
         self._cluster = cluster
 
-    def answer(self, approve: str, outcome: PassOutcome, record: Record | None) -> Approval | None:
+    def answer(
+        self,
+        approve: str,
+        outcome: PassOutcome,
+        record: Record | None,
+        status: Mapping[str, Any],
+    ) -> Approval | None:
         """What became of an approval; None if there is nothing to say of it.
 
         Whoever takes the annotation away answers, so that each approval is answered once. What is
-        carried out is written down with its plan, because by then the annotation is still there.
+        carried out is written down with its plan, because the annotation and the status are changed
+        after that, and may be lost.
 
         Args:
             approve: id of the proposal that somebody approved; empty for none.
             outcome: of the pass.
             record: of the newest plan; None before the first.
+            status: of the stream before the pass.
 
         Raises:
             ClusterError: the annotation of a refused approval cannot be taken away for now.
@@ -43,17 +53,21 @@ class Approver:
         if not approve:
             return None
         approval = judge_approval(approve, outcome)
-        known = record is not None and record.approved == approve
+        carried_out = record is not None and record.approved == approve
+        answered = (status.get("approval") or {}).get("id") == approve
         try:
             taken = self._cluster.take_annotation(self._stream, APPROVE_ANNOTATION, approve)
         except ClusterError as error:
-            if not known:
+            if not (carried_out or error.refused):
                 raise
-            log.warning("%s: the next pass takes the approval away: %s", self._stream, error)
-            taken = False
-        if approval.refusal:
-            return approval if taken and not known else None
-        return approval
+            log.warning("%s: the approval stays where it is: %s", self._stream, error)
+            taken = not answered
+        if not approval.refusal:
+            return approval
+        if carried_out:
+            # By an earlier pass, which may have died before it said so.
+            return None if answered else Approval(approve, int(approve.partition("-")[0]))
+        return approval if taken else None
 
 
 def judge_approval(approve: str, outcome: PassOutcome) -> Approval:

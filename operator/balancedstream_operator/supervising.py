@@ -141,8 +141,8 @@ class Supervisor:
         asked = read_asked(resource)
         try:
             outcome = self._supervise(resource, asked, before, now_s)
-            approval = self._approver.answer(asked.approve, outcome, self._book.record)
-            outcome = replace(outcome, approval=approval)
+            answer = self._approver.answer(asked.approve, outcome, self._book.record, before)
+            outcome = replace(outcome, approval=answer)
             draft = StatusDraft(before, generation, now_s)
             report(outcome, draft)
         except StreamGoneError:

@@ -122,17 +122,18 @@ class OperatorFound:
 def read_operator(deployment: Manifest) -> OperatorFound | None:
     """What a Deployment says, if it is one of the operator."""
     metadata, spec = deployment["metadata"], deployment["spec"]
+    labels = metadata.get("labels") or {}
+    if not labels.get("helm.sh/chart", "").startswith("balancedstream-"):
+        return None
     pod = spec["template"]["spec"]
     arguments = [a for c in pod["containers"] for a in c.get("args") or []]
     watched = tuple(a.partition("=")[2] for a in arguments if a.startswith("--namespace="))
-    if not watched and "--all-namespaces" not in arguments:
-        return None
     lease = next((a.partition("=")[2] for a in arguments if a.startswith("--lease=")), "")
     namespace = metadata["namespace"]
     account = pod.get("serviceAccountName", "default")
     return OperatorFound(
         f"{namespace}/{metadata['name']}",
-        (metadata.get("labels") or {}).get("app.kubernetes.io/version", "unknown"),
+        labels.get("app.kubernetes.io/version", "unknown"),
         recall(deployment.get("status") or {}, "readyReplicas", 0),
         recall(spec, "replicas", 1),
         watched,

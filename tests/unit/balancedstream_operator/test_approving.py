@@ -214,6 +214,43 @@ def test_an_annotation_that_cannot_be_taken_away_for_now_is_answered_once_all_th
     assert kinds == (["move", "advise"] if carried_out else ["refuse", "advise"])
 
 
+def test_an_operator_that_dies_between_plan_and_status_is_answered_for_by_the_next() -> None:
+    scene = advised()
+    before, approved = dict(scene.resource["status"]), proposal(scene)
+    annotations = {APPROVE_ANNOTATION: approved}
+    approve(scene, approved)
+    scene.run_pass()
+    plan = scene.cluster.plan()
+    scene.resource["status"], scene.resource["metadata"]["annotations"] = before, annotations
+    scene.supervisor = scene.make_supervisor()
+    done = scene.run_pass()
+    answer = done.status["approval"]
+    assert (answer["id"], answer["result"]) == (approved, "CarriedOut")
+    assert "plan 1 carries it out" in answer["message"]
+    assert not asked(scene)
+    assert scene.cluster.plan() == plan
+
+
+@pytest.mark.parametrize("carried_out", [True, False])
+def test_an_operator_that_may_not_take_annotations_away_answers_once_and_goes_on(
+    monkeypatch: pytest.MonkeyPatch, carried_out: bool
+) -> None:
+    scene = advised()
+    approve(scene, proposal(scene) if carried_out else "1-abcdef")
+
+    def forbid(stream: Stream, name: str, value: str) -> bool:
+        message = "the API server did not remove annotation: forbidden"
+        raise ClusterError(message, refused=True)
+
+    monkeypatch.setattr(scene.cluster, "take_annotation", forbid)
+    for _ in range(3):
+        done = scene.run_pass()
+        assert conditions(done)["PassFailed"][0] == "False"
+        scene.finish_batches()
+    kinds = [d["kind"] for d in done.status["decisions"]]
+    assert kinds == (["move", "advise"] if carried_out else ["refuse", "advise"])
+
+
 def test_an_approved_number_of_executors_is_asked_for() -> None:
     scene = Scene(scaling={"mode": "Advise"}, balancing={"mode": "Off"})
     scene.run_pass()

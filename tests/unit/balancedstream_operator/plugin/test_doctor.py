@@ -10,6 +10,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import apiserver
 import pytest
 import yaml
 from apiserver import path_of
@@ -50,6 +51,7 @@ def describe_operator(*more: str) -> dict[str, Any]:
     arguments = ["--all-namespaces", "--lease=balancedstream", "--prometheus-url=http://p", *more]
     labels = {
         "app.kubernetes.io/component": "operator",
+        "helm.sh/chart": f"balancedstream-{__version__}",
         "app.kubernetes.io/version": __version__,
     }
     pod = {"serviceAccountName": "balancedstream", "containers": [{"args": arguments}]}
@@ -223,6 +225,35 @@ def test_the_operators_rights_are_unseen_where_only_an_administrator_may_ask(
     status, output, _ = kubectl_bst(site, "doctor", "-n", "shop")
     assert status == 0
     assert "unseen   rights of the operator in namespace shop: you may not see it" in output
+
+
+def test_operators_of_other_products_are_none_of_ours(
+    make_site: Callable[..., Any], kubectl_bst: Run
+) -> None:
+    site = healthy(make_site)
+    other = describe_operator()
+    other["metadata"] |= {"name": "other", "labels": {"app.kubernetes.io/component": "operator"}}
+    site.server.put(path_of("Deployment", "other", "elsewhere"), other)
+    status, output, _ = kubectl_bst(site, "doctor", "-n", "shop")
+    assert (status, "other" in output) == (0, False)
+
+
+def test_a_cluster_that_knows_no_streams_is_one_problem(
+    make_site: Callable[..., Any], kubectl_bst: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    site = healthy(make_site)
+    site.server.remove(DEFINITION)
+    site.server.remove(STREAM)
+    monkeypatch.delitem(apiserver.RESOURCES, "/apis/balancedstream.io/v1alpha1")
+    monkeypatch.setattr(
+        apiserver, "GROUPS", [g for g in apiserver.GROUPS if "balancedstream" not in g]
+    )
+    status, output, _ = kubectl_bst(site, "doctor", "-n", "shop")
+    assert status == 1
+    assert output.count("problem") == 1
+    assert "this cluster knows no BalancedStream; install the chart" in output
+    status, _, errors = kubectl_bst(site, "status", "clicks", "-n", "shop")
+    assert (status, "this cluster does not know BalancedStreams" in errors) == (2, True)
 
 
 def test_before_the_first_stream_what_shows_later_is_unseen(

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 from apiserver import path_of
+from loopback import Request, Response
 from supervised import POD
 
 from balancedstream_operator.plugin.diagnosing import diagnose
@@ -164,3 +165,18 @@ def test_a_context_that_does_not_exist_is_one_sentence(
     assert status == 2
     assert errors.startswith("error: there is no cluster to talk to")
     assert "Check KUBECONFIG and --context" in errors
+
+
+def test_a_server_that_does_not_answer_is_one_sentence(
+    make_site: Callable[..., Any], kubectl_bst: Run
+) -> None:
+    site = make_site()
+    site.answer = fail
+    status, output, errors = kubectl_bst(site, "status", "-n", "shop")
+    assert (status, output) == (2, "")
+    assert errors.startswith("error: the API server")
+    assert "Traceback" not in errors
+
+
+def fail(_: Request) -> Response:
+    return Response({"kind": "Status", "message": "etcd is gone"}, 500)
