@@ -13,6 +13,7 @@ from typing import Any
 import kopf
 import pytest
 from apiserver import ApiServer, path_of, write_kubeconfig
+from distant import DistantOperator, look_after
 from kubernetes.config import kube_config
 from loopback import serve
 
@@ -103,34 +104,6 @@ def posted(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, str, str]]:
 
 
 # --- an Operator looks after the streams that it gets
-
-
-class DistantOperator:
-    """An operator on an event loop in another thread."""
-
-    def __init__(self, metrics: OperatorMetrics) -> None:
-        self._operator = Operator(Defaults(), metrics)
-        self._loop = asyncio.get_running_loop()
-
-    def update(self, resource: dict[str, Any]) -> None:
-        self._loop.call_soon_threadsafe(self._operator.update, resource)
-
-    def remove(self, resource: dict[str, Any]) -> None:
-        self._loop.call_soon_threadsafe(self._operator.remove, resource)
-
-    def count_streams(self) -> int:
-        return self._operator.count_streams()
-
-
-def look_after(
-    act: Callable[[DistantOperator], None], metrics: OperatorMetrics | None = None
-) -> None:
-    """Runs an operator until `act`, which runs in another thread, returns."""
-
-    async def go() -> None:
-        await asyncio.to_thread(act, DistantOperator(metrics or OperatorMetrics()))
-
-    asyncio.run(go())
 
 
 @pytest.mark.usefixtures("posted")
