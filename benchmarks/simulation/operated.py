@@ -140,6 +140,10 @@ class VirtualCluster(Cluster):
         for field in [field for field, value in kept.items() if value is None]:
             del kept[field]
 
+    def take_annotation(self, stream: Stream, name: str, value: str) -> bool:
+        """There are none."""
+        return False
+
     def read_data(self, name: str, key: str) -> str:
         """What a ConfigMap holds under a key; empty for nothing."""
         config_map = self._objects.get(("ConfigMap", name), {})

@@ -66,6 +66,10 @@ def _list(sentence: str, max_items: int, properties: Schema) -> Schema:
     }
 
 
+def _object(sentence: str, properties: Schema) -> Schema:
+    return {"type": "object", "description": sentence, "properties": properties}
+
+
 def _status() -> Schema:
     conditions = _list(
         "The current state of the stream, by Kubernetes' conventions.",
@@ -87,7 +91,7 @@ def _status() -> Schema:
         "properties": {
             "phase": _text("Pending, Starting, Running, Suspended, Failing or Invalid.", 64),
             "reason": _text("Why something changes, or why nothing does.", 4096),
-            "mode": _text("Modes of balancing and scaling.", 64),
+            "mode": _text("Modes of balancing and scaling, or Paused.", 64),
             "observedGeneration": _whole("Generation of the spec that the operator last acted on."),
             "selector": _text("Label selector of the executor pods, for the scale subresource."),
             "partitions": _whole("State partitions, chosen when the stream was created."),
@@ -131,10 +135,27 @@ def _status() -> Schema:
                 MAX_DECISIONS,
                 {
                     "time": {"type": "string", "format": "date-time"},
-                    "kind": _text("move, scale or advise.", 64),
+                    "kind": _text("move, scale, advise, or refuse (an approval).", 64),
                     "epoch": _whole("Epoch of the plan that carries it out."),
                     "reason": _text("Why it was made.", 2048),
                     "effect": _text("What was measured after it.", 1024),
+                },
+            ),
+            "proposal": _object(
+                "What would be done in mode Auto; absent where nothing is, or it is done anyway.",
+                {
+                    "id": _text("The value of the annotation that approves it.", 64),
+                    "time": {"type": "string", "format": "date-time"},
+                    "reason": _text("What would be done, and why.", 2048),
+                },
+            ),
+            "approval": _object(
+                "What became of the last approval.",
+                {
+                    "id": _text("The proposal that somebody approved.", 64),
+                    "time": {"type": "string", "format": "date-time"},
+                    "result": _text("CarriedOut or Refused.", 64),
+                    "message": _text("Which plan carries it out, or why none does.", 2048),
                 },
             ),
             "conditions": conditions,

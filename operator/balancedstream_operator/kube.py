@@ -26,6 +26,9 @@ CONNECTIONS = 32
 # Timeout, conflict and too many requests: a retry may succeed.
 _LATER = {408, 409, 429}
 
+_UNPROCESSABLE = 422
+"""How the API server says that a test of a JSON patch failed."""
+
 
 @contextmanager
 def translate_errors(what: str) -> Iterator[None]:
@@ -144,6 +147,30 @@ class KubernetesCluster:
                 content_type="application/merge-patch+json",
                 _request_timeout=TIMEOUT_S,
             )
+
+    def take_annotation(self, stream: Stream, name: str, value: str) -> bool:
+        """Removes an annotation of a BalancedStream; False if it has not that value any more."""
+        path = f"/metadata/annotations/{name.replace('~', '~0').replace('/', '~1')}"
+        steps = [
+            {"op": "test", "path": "/metadata/uid", "value": stream.uid},
+            {"op": "test", "path": path, "value": value},
+            {"op": "remove", "path": path},
+        ]
+        try:
+            with translate_errors(f"remove annotation {name} of {stream.name}"):
+                self._resource(API_VERSION, KIND).patch(
+                    body=steps,
+                    namespace=stream.namespace,
+                    name=stream.name,
+                    content_type="application/json-patch+json",
+                    _request_timeout=TIMEOUT_S,
+                )
+        except ClusterError as error:
+            cause = error.__cause__
+            if isinstance(cause, ApiException) and cause.status in {404, _UNPROCESSABLE}:
+                return False
+            raise
+        return True
 
     def _resource(self, version: str, kind: str) -> Resource:
         key = version, kind

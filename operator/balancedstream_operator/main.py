@@ -24,12 +24,12 @@ from typing import Any, cast
 
 import kopf
 
+from balancedstream_operator.asking import Asked, read_asked
 from balancedstream_operator.endpoints import Defaults
 from balancedstream_operator.errors import ClusterError, StreamGoneError
 from balancedstream_operator.kube import KubernetesCluster, connect
 from balancedstream_operator.leases import Lease, hold
 from balancedstream_operator.metrics import OperatorMetrics
-from balancedstream_operator.pods import RESTART_ANNOTATION
 from balancedstream_operator.prometheus import Prometheus
 from balancedstream_operator.resource import GROUP, PLURAL, VERSION, Stream
 from balancedstream_operator.status import StreamEvent
@@ -59,7 +59,7 @@ class _Watched:
 
     Attributes:
         resource: as it was last seen.
-        changed: set when its spec changes, or when somebody asks for a new driver.
+        changed: set when its spec changes, or when somebody asks for something by an annotation.
         task: makes the passes over it.
     """
 
@@ -201,10 +201,9 @@ def choose_pause_s(failure: Exception, failures: int) -> float:
     return max(pause_s, min(asked_s, MAX_RETRY_S))
 
 
-def _asked(resource: dict[str, Any]) -> tuple[object, object]:
+def _asked(resource: dict[str, Any]) -> tuple[object, Asked]:
     """Changes with whatever a user changes; an annotation does not change the generation."""
-    metadata = resource["metadata"]
-    return metadata.get("generation"), (metadata.get("annotations") or {}).get(RESTART_ANNOTATION)
+    return resource["metadata"].get("generation"), read_asked(resource)
 
 
 def _post(

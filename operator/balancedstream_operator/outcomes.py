@@ -5,9 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from balancedstream.core.plan import Answer, Plan
+from balancedstream_operator.advising import Advice
 from balancedstream_operator.drivers import DriverState
 from balancedstream_operator.measurements import Measurement
-from balancedstream_operator.planner import Advice, Given, PlanChoice
+from balancedstream_operator.planner import Given, PlanChoice
 from balancedstream_operator.records import Control, PlanFound
 from balancedstream_operator.resource import Stream
 from balancedstream_operator.spec import StreamSpec
@@ -54,7 +55,6 @@ class Decided:
         silent_s: for how long the driver has left the plan in force unanswered; None if it answered
             or still has time.
         shortage: why executors have been missing for long; empty if none have.
-        advice: what would be done in mode Auto, if that was not reported yet.
     """
 
     measurement: Measurement
@@ -64,7 +64,26 @@ class Decided:
     new_plan: Plan | None
     silent_s: float | None
     shortage: str
-    advice: Advice
+
+    @property
+    def proposal(self) -> Advice:
+        """What somebody could approve now; a driver that is silent would get no plan."""
+        return self.choice.advice if self.silent_s is None else Advice()
+
+
+@dataclass(frozen=True, slots=True)
+class Approval:
+    """What became of an approval.
+
+    Attributes:
+        proposal: id of the proposal that somebody approved.
+        epoch: of the plan that carries it out; 0 if none does.
+        refusal: why none does; empty if one does.
+    """
+
+    proposal: str
+    epoch: int = 0
+    refusal: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,6 +103,8 @@ class PassOutcome:
         control: whether it follows the newest plan; None if it does not run.
         missing: why there is no measurement; None if there is one, or if the driver does not run.
         decided: on the measurement; None without one.
+        paused: why somebody paused the stream; empty if nobody did.
+        approval: what became of an approval; None if there was none.
     """
 
     stream: Stream
@@ -98,3 +119,5 @@ class PassOutcome:
     control: Control | None = None
     missing: MissingMeasurements | None = None
     decided: Decided | None = None
+    paused: str = ""
+    approval: Approval | None = None

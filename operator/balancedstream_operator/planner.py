@@ -12,6 +12,7 @@ from balancedstream.core.plan import MAX_BYTES, KeyPlacement, Plan
 from balancedstream.core.planning import OperatorKey, propose
 from balancedstream.core.policy import MigrationPolicy, Policy
 from balancedstream.core.scaling import ScaleOut, Verdict
+from balancedstream_operator.advising import Advice, advise, put_in_force
 from balancedstream_operator.measurements import Measurement
 from balancedstream_operator.records import Refusals
 from balancedstream_operator.resource import MAX_HOTTEST, MAX_KEY
@@ -54,12 +55,16 @@ class PlanChoice:
         plan: a new plan; None if nothing changes.
         waits: why no plan can be made now, whatever was decided; empty if one can.
         left_out: what the plan has no room for, for a person; empty if it holds everything.
+        advice: what could be done if somebody approved it.
+        approved: whether the plan carries out that advice.
     """
 
     decision: Decision
     plan: Plan | None
     waits: str
     left_out: str = ""
+    advice: Advice = Advice()  # noqa: RUF009 - frozen
+    approved: bool = False
 
     @property
     def moves(self) -> list[str]:
@@ -69,7 +74,13 @@ class PlanChoice:
 
 
 def choose_plan(
-    measurement: Measurement, policy: Policy, given: Given, next_epoch: int, now_s: float
+    measurement: Measurement,
+    policy: Policy,
+    given: Given,
+    next_epoch: int,
+    now_s: float,
+    *,
+    approve: str = "",
 ) -> PlanChoice:
     """Decides on a measurement, and plans what the decision asks for.
 
@@ -79,6 +90,7 @@ def choose_plan(
         given: the state to start from.
         next_epoch: epoch of a new plan.
         now_s: seconds since the Unix epoch.
+        approve: id of the advice to carry out, where the policy only advises; empty for none.
     """
     policy = _within_limits(policy, given.desired)
     observation = Observation(
@@ -104,6 +116,10 @@ def choose_plan(
     refusals, refused = given.refusals, given.refused_s is not None
     # A plan that was refused has moved nothing.
     moving = {} if refused else _wanted(measurement, given.plan)
+    advice = advise(decision, policy, given.desired, next_epoch, moving)
+    approved = bool(advice.id) and advice.id == approve
+    if approved:
+        policy = put_in_force(policy)
     placed = given.plan.key_placements if given.plan and not refusals.all_keys else ()
     placed = tuple(p for p in placed if (p.query, p.key) not in refusals.keys)
     settling = {query for query, count in measurement.keys_under_way.items() if count}
@@ -122,7 +138,13 @@ def choose_plan(
         refused=refusals.keys,
         again=refused,
     )
-    return PlanChoice(decision, plan, "", _say_left_out(plan, placed, decision) if plan else "")
+    if plan is None:
+        return PlanChoice(decision, None, "", advice=advice)
+    left_out = _say_left_out(plan, placed, decision)
+    if approved:
+        return PlanChoice(decision, plan, "", left_out, advice, approved=True)
+    # Advice is for the plan after this one, and names its epoch.
+    return PlanChoice(decision, plan, "", left_out)
 
 
 def _say_left_out(plan: Plan, placed: Sequence[KeyPlacement], decision: Decision) -> str:
@@ -221,40 +243,6 @@ def judge_balance(decision: Decision, policy: Policy, *, stateless: bool = False
         reason=f"query {query}, operator {operator}: {decision.say_why((query, operator))}",
         unsplittable=heavy,
     )
-
-
-@dataclass(frozen=True, slots=True)
-class Advice:
-    """What the operator would do in mode Auto.
-
-    Attributes:
-        actions: compare equal if the advice is the same; empty for none.
-        reason: why, for people.
-    """
-
-    actions: tuple[object, ...] = ()
-    reason: str = ""
-
-
-def advise(decision: Decision, policy: Policy, desired: int) -> Advice:
-    """What a decision would change, where the mode is Advise.
-
-    Args:
-        decision: of the core.
-        policy: of the stream; its two modes say what is advice only.
-        desired: executors that the stream should have.
-    """
-    actions: list[object] = []
-    reasons = []
-    if policy.balance.mode == "advise":
-        for key, balance in decision.balance.items():
-            if decision.moves_any(key):
-                actions.append((key, decision.key_moves(key), balance.moves))
-                reasons.append(f"would move: {decision.say_why(key)}")
-    if policy.scaling.mode == "advise" and decision.scaling.executors != desired:
-        actions.append(decision.scaling.executors)
-        reasons.append(f"would scale: {decision.scaling.reason}")
-    return Advice(tuple(actions), "; ".join(reasons))
 
 
 def _newest_stages(measurement: Measurement) -> list[StageSample]:

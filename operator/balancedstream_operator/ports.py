@@ -37,6 +37,9 @@ class Cluster(Protocol):
     def write_status(self, stream: Stream, status: dict[str, Any]) -> None:
         """Merges fields into the status of a BalancedStream; None removes a field."""
 
+    def take_annotation(self, stream: Stream, name: str, value: str) -> bool:
+        """Removes an annotation of a BalancedStream; False if it has not that value any more."""
+
 
 class Source(Protocol):
     """Where measurements come from; `prometheus.Prometheus` is the real one."""

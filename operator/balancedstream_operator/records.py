@@ -97,6 +97,7 @@ class Record:
         moved: whether the plan moved anything.
         known_refusal: what the driver had said of an older plan when this one was written.
         refusals: what this plan avoids.
+        approved: id of the proposal that was carried out last; empty for none.
     """
 
     partitions: int
@@ -109,6 +110,7 @@ class Record:
     moved: bool = False
     known_refusal: str = ""
     refusals: Refusals = field(default_factory=Refusals)
+    approved: str = ""
 
     def write(self) -> str:
         """As JSON."""
@@ -121,7 +123,7 @@ def read_record(text: str) -> Record | None:
     >>> read_record(Record(48, epoch=3).write())
     Record(partitions=48, epoch=3, desired=None, scaled_s=None, scale_out=None, planned_s=0.0, \
 planned_after={}, moved=False, known_refusal='', refusals=Refusals(driver='', count=0, keys=(), \
-all_keys=False, plain=False))
+all_keys=False, plain=False), approved='')
     >>> read_record("rubbish")
     """
     try:
@@ -137,6 +139,7 @@ all_keys=False, plain=False))
         optional = (record.desired or 0, record.scaled_s or 0)
         numbers = (record.partitions, record.epoch, record.planned_s, *optional)
         whole = all(isinstance(n, int | float) and n >= 0 for n in numbers)
+        whole = whole and isinstance(record.approved, str)
         return record if whole and isinstance(record.planned_after, dict) else None
     # It has no other reader, so what cannot be read is as good as none.
     except (ValueError, KeyError, TypeError):

@@ -5,6 +5,8 @@ from __future__ import annotations
 from balancedstream.core.objects import executor_selector
 from balancedstream.core.policy import Policy
 from balancedstream.core.scaling import Verdict
+from balancedstream_operator.advising import Advice
+from balancedstream_operator.answering import report_approval, report_pause, report_proposal
 from balancedstream_operator.costs import judge_costs
 from balancedstream_operator.drivers import DriverState
 from balancedstream_operator.measurements import Measurement
@@ -62,6 +64,9 @@ def report(outcome: PassOutcome, draft: StatusDraft) -> None:
         draft: of the stream's status; its events are appended in the order of the pass.
     """
     _report_pass(outcome, draft)
+    report_pause(outcome.paused, draft)
+    if outcome.approval is not None:
+        report_approval(outcome.approval, draft)
     running = draft.condition("Running")
     found = judge_readiness(outcome.invalid, outcome.refusal, outcome.driver, running)
     draft.set_condition("Ready", found.ready, found.reason, found.message)
@@ -86,7 +91,7 @@ def _report_pass(outcome: PassOutcome, draft: StatusDraft) -> None:
     draft.fields |= {
         "partitions": outcome.partitions,
         "selector": executor_selector(outcome.stream.name),
-        "mode": _describe_mode(spec, policy),
+        "mode": "Paused" if outcome.paused else _describe_mode(spec, policy),
     }
     if outcome.driver is None:
         draft.fields |= {"phase": "Failing", "reason": summarize([outcome.refusal])}
@@ -100,6 +105,7 @@ def _report_pass(outcome: PassOutcome, draft: StatusDraft) -> None:
         _report_missing(outcome.missing, outcome.driver, draft)
     if outcome.decided is not None:
         _report_decided(outcome.stream, spec, policy, outcome.decided, draft)
+        report_proposal(Advice() if outcome.paused else outcome.decided.proposal, draft)
 
 
 def _describe_mode(spec: StreamSpec, policy: Policy) -> str:
@@ -133,7 +139,7 @@ def _report_driver(driver: DriverState, draft: StatusDraft) -> None:
         return
     draft.fields["reason"] = summarize([driver.message])
     draft.set_condition("Running", False, driver.reason, driver.message)
-    draft.fields |= {"executors": 0, "imbalance": None, "imbalanceText": None}
+    draft.fields |= {"executors": 0, "imbalance": None, "imbalanceText": None, "proposal": None}
     for kind in _MEASURED_CONDITIONS:
         draft.set_condition(kind, None, driver.reason, driver.message)
 
@@ -194,6 +200,7 @@ def _report_missing(missing: MissingMeasurements, driver: DriverState, draft: St
         draft.set_condition("Running", None, "NotMeasured", message)
     draft.set_condition("MetricsAvailable", False, "Missing", missing.reason)
     if missing.holds:
+        report_proposal(Advice(), draft)
         _report_fallback("MetricsMissing", missing.reason, draft)
 
 
@@ -215,9 +222,6 @@ def _report_decided(
     balance = judge_balance(decided.choice.decision, policy, stateless=stateless)
     _report_balance(measurement, decided.choice, balance, draft)
     _report_limits(stream, spec, decided, draft)
-    if decided.advice.actions:
-        epoch = int(draft.recall("planEpoch", 0))
-        draft.add_decision("advise", epoch, summarize([decided.advice.reason]))
     draft.fields["planEpoch"] = decided.newest_epoch
     _report_effect(measurement, decided.given, balance, draft)
     _report_control(decided, draft)
@@ -363,10 +367,11 @@ def _report_new_plan(decided: Decided, draft: StatusDraft) -> None:
     if decided.new_plan is None:
         return
     plan, moves = decided.new_plan, choice.moves
+    asked = f"proposal {choice.advice.id} was approved" if choice.approved else ""
     draft.fields["planEpoch"] = plan.epoch
     draft.fields["desiredExecutors"] = len(plan.executors)
     if len(plan.executors) != desired:
         draft.fields["lastScaleTime"] = format_time(draft.now_s)
-        draft.add_decision("scale", plan.epoch, choice.decision.scaling.reason)
+        draft.add_decision("scale", plan.epoch, summarize([asked, choice.decision.scaling.reason]))
     if moves or choice.left_out:
-        draft.add_decision("move", plan.epoch, summarize([*moves, choice.left_out]))
+        draft.add_decision("move", plan.epoch, summarize([asked, *moves, choice.left_out]))

@@ -41,6 +41,7 @@ CONDITIONS = (
     "Migrating",
     "Fallback",
     "Suspended",
+    "Paused",
     "Unsplittable",
     "CostsTrusted",
     "PlanRefused",

@@ -9,7 +9,7 @@ from typing import Any
 
 from balancedstream_operator.resource import CONDITIONS, MAX_DECISIONS, MAX_MESSAGE
 
-_WARN_WHEN = {
+ATTENTION_WHEN = {
     "Accepted": "False",
     "Running": "False",
     "MetricsAvailable": "False",
@@ -37,11 +37,20 @@ _UNREMARKABLE = {
     "PlanRefused": "False",
     "DriverOutdated": "False",
     "PassFailed": "False",
+    "Paused": "False",
 }
 """The state that a condition can start in without an event."""
 
 _FIRST_ROOM = 10
 """Conditions that the first definition of a BalancedStream has room for."""
+
+_EVENTS = {
+    "move": "Moving",
+    "scale": "Scaling",
+    "advise": "Advice",
+    "refuse": "ApprovalRefused",
+}
+"""The reason of the event that a decision makes, by its kind."""
 
 _SILENT = {"Ready", "Reconciling", "Stalled"}
 """Conditions that sum up others, which have events of their own."""
@@ -89,7 +98,7 @@ class StatusDraft:
         old = self._conditions.get(kind, {})
         changed = old.get("status") != state
         if kind not in _SILENT and (changed or old.get("reason") != reason):
-            warning = _WARN_WHEN.get(kind) == state
+            warning = ATTENTION_WHEN.get(kind) == state
             became_known = old.get("status") == "Unknown" and not warning
             quiet = (not old or became_known) and _UNREMARKABLE[kind] == state
             if not quiet and holds is not None:
@@ -116,8 +125,7 @@ class StatusDraft:
             "reason": reason[:MAX_MESSAGE],
         }
         self._decisions = [entry, *self._decisions][:MAX_DECISIONS]
-        names = {"move": "Moving", "scale": "Scaling", "advise": "Advice"}
-        self.events.append(StreamEvent(names[kind], reason[:MAX_MESSAGE]))
+        self.events.append(StreamEvent(_EVENTS[kind], reason[:MAX_MESSAGE], kind == "refuse"))
 
     def set_effect(self, epoch: int, effects: Mapping[str, str]) -> None:
         """Records the effects of a plan's decisions by kind; the first recorded effect stays."""

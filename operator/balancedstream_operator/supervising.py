@@ -16,6 +16,8 @@ from balancedstream.core.plan import Answer, Plan, parse_answer
 from balancedstream.core.policy import Policy
 from balancedstream.errors import BalancedStreamError, InvalidInputError
 from balancedstream_operator.applying import Applier
+from balancedstream_operator.approving import Approver
+from balancedstream_operator.asking import Asked, read_asked
 from balancedstream_operator.children import build_children
 from balancedstream_operator.drivers import DriverState, describe_driver
 from balancedstream_operator.endpoints import Defaults, Endpoint
@@ -30,9 +32,8 @@ from balancedstream_operator.outcomes import (
     PassOutcome,
 )
 from balancedstream_operator.partitioning import choose_partitions
-from balancedstream_operator.planner import Advice, Given, advise, choose_plan
+from balancedstream_operator.planner import Given, choose_plan
 from balancedstream_operator.plans import PlanBook
-from balancedstream_operator.pods import RESTART_ANNOTATION
 from balancedstream_operator.ports import Cluster, Source
 from balancedstream_operator.records import (
     Control,
@@ -106,6 +107,7 @@ class Supervisor:
         self._cluster = cluster
         self._measurer = Measurer(stream, cluster, open_source, defaults)
         self._applier = Applier(stream, cluster, find_streams)
+        self._approver = Approver(stream, cluster)
         self._book = PlanBook(stream, cluster)
         # Drivers that an older release made do not say which spec they were made for.
         self._first_spec: str | None = None
@@ -116,7 +118,6 @@ class Supervisor:
         self._outages = 0
         self._missing = 0
         self._short_since_s: float | None = None
-        self._advice = Advice()
         self._refused = ""
 
     def run_pass(self, resource: Mapping[str, Any], now_s: float) -> Pass:
@@ -137,8 +138,11 @@ class Supervisor:
         generation = int(resource["metadata"].get("generation", 0))
         failure: Exception | None = None
         outcome = PassOutcome(self._stream)
+        asked = read_asked(resource)
         try:
-            outcome = self._supervise(resource, before, now_s)
+            outcome = self._supervise(resource, asked, before, now_s)
+            answer = self._approver.answer(asked.approve, outcome, self._book.record, before)
+            outcome = replace(outcome, approval=answer)
             draft = StatusDraft(before, generation, now_s)
             report(outcome, draft)
         except StreamGoneError:
@@ -193,20 +197,18 @@ class Supervisor:
         return RESTING_S if phase in {"Invalid", "Suspended"} else WAITING_S
 
     def _supervise(
-        self, resource: Mapping[str, Any], status: Mapping[str, Any], now_s: float
+        self, resource: Mapping[str, Any], asked: Asked, status: Mapping[str, Any], now_s: float
     ) -> PassOutcome:
-        """Everything that a pass does, except for writing the status."""
-        outcome = PassOutcome(self._stream)
+        """Everything that a pass does, except for what it writes into the BalancedStream."""
+        outcome = PassOutcome(self._stream, paused=asked.paused)
         try:
             spec = read_spec(resource["spec"])
         except InvalidInputError as error:
             return replace(outcome, invalid=str(error))
-        metadata = resource["metadata"]
-        restart = str((metadata.get("annotations") or {}).get(RESTART_ANNOTATION, ""))
-        wanted = fingerprint(spec, restart)
+        wanted = fingerprint(spec, asked.restart)
         if self._first_spec is None:
             # A spec that changed while no operator ran is no reason to keep an old driver.
-            acted = status.get("observedGeneration") == metadata.get("generation")
+            acted = status.get("observedGeneration") == resource["metadata"].get("generation")
             self._first_spec = wanted if acted else ""
         known_epoch = int(recall(status, "planEpoch", 0))
         found = self._book.read(known_epoch, now_s)
@@ -223,7 +225,7 @@ class Supervisor:
             plan_found=found,
         )
         try:
-            children = build_children(self._stream, spec, partitions, restart)
+            children = build_children(self._stream, spec, partitions, asked.restart)
             if self._applier.is_due(children, now_s):
                 self._apply(children, partitions, now_s)
                 self._book.read(known_epoch, now_s)
@@ -268,6 +270,7 @@ class Supervisor:
             policy,
             measurement,
             given,
+            asked,
             silent_s=control.silent_s,
             newest_epoch=newest_epoch,
             now_s=now_s,
@@ -301,7 +304,9 @@ class Supervisor:
         return driver
 
     def _read_answer(self, known_epoch: int) -> AnswerFound:
-        text = self._read_config_map(answer_name(self._stream.name), ANSWER_KEY)
+        name = answer_name(self._stream.name)
+        found = self._cluster.get("v1", "ConfigMap", self._stream.namespace, name) or {}
+        text = str((found.get("data") or {}).get(ANSWER_KEY, ""))
         if not text:
             return AnswerFound()
         try:
@@ -313,16 +318,13 @@ class Supervisor:
         self._refused = answer.refused
         return AnswerFound(answer, refused_anew=refused_anew)
 
-    def _read_config_map(self, name: str, key: str) -> str:
-        found = self._cluster.get("v1", "ConfigMap", self._stream.namespace, name)
-        return str(((found or {}).get("data") or {}).get(key, ""))
-
     def _decide(
         self,
         record: Record,
         policy: Policy,
         measurement: Measurement,
         given: Given,
+        asked: Asked,
         *,
         silent_s: float | None,
         newest_epoch: int,
@@ -330,8 +332,11 @@ class Supervisor:
     ) -> Decided:
         """Decides on a measurement, and writes the plan that the decision asks for."""
         shortage = self._find_shortage(given.desired - len(measurement.executors), now_s)
-        choice = choose_plan(measurement, policy, given, newest_epoch + 1, now_s)
-        new_plan = choice.plan if silent_s is None else None
+        held = silent_s is not None or bool(asked.paused)
+        approve = "" if held else asked.approve
+        epoch = newest_epoch + 1
+        choice = choose_plan(measurement, policy, given, epoch, now_s, approve=approve)
+        new_plan = None if held else choice.plan
         scale_out = choice.decision.scaling.scale_out
         judged = scale_out if scale_out and scale_out.at_s < now_s else record.scale_out
         if new_plan is not None:
@@ -347,6 +352,7 @@ class Supervisor:
                 # An executor that leaves hands over its partitions, whatever balancing decided.
                 moved=bool(choice.moves) or count < given.desired,
                 refusals=given.refusals,
+                approved=choice.advice.id if choice.approved else record.approved,
             )
             self._book.write(new_plan, written)
         elif judged != record.scale_out:
@@ -359,7 +365,6 @@ class Supervisor:
             new_plan=new_plan,
             silent_s=silent_s,
             shortage=shortage,
-            advice=self._find_new_advice(advise(choice.decision, policy, given.desired)),
         )
 
     def _find_shortage(self, pending: int, now_s: float) -> str:
@@ -373,11 +378,6 @@ class Supervisor:
             return ""
         selector = executor_selector(self._stream.name)
         return explain_shortage(self._cluster.list_pods(self._stream.namespace, selector))
-
-    def _find_new_advice(self, advice: Advice) -> Advice:
-        """The advice, unless the last pass gave the same."""
-        known, self._advice = self._advice, advice
-        return Advice() if advice.actions == known.actions else advice
 
 
 def _recall_desired(

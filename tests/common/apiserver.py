@@ -1,7 +1,9 @@
 """A Kubernetes API server that keeps objects in memory and checks nothing.
 
-It knows the paths, verbs and content types that the operator uses: discovery, get, list, watch,
-server-side apply, merge patches of a status, delete, events, and Leases, with their versions.
+It knows the paths, verbs and content types that the operator and the kubectl plugin use: discovery,
+get, list, watch, server-side apply, merge patches of a status and of annotations, JSON patches,
+delete, events, access reviews, and Leases, with their versions. An object without labels is in
+every list.
 """
 
 from __future__ import annotations
@@ -24,16 +26,29 @@ RESOURCES = {
         "configmaps": "ConfigMap",
         "events": "Event",
         "namespaces": "Namespace",
+        "persistentvolumeclaims": "PersistentVolumeClaim",
         "pods": "Pod",
         "serviceaccounts": "ServiceAccount",
         "services": "Service",
     },
-    "/apis/apps/v1": {"statefulsets": "StatefulSet"},
+    "/apis/apps/v1": {"deployments": "Deployment", "statefulsets": "StatefulSet"},
+    "/apis/apiextensions.k8s.io/v1": {"customresourcedefinitions": "CustomResourceDefinition"},
+    "/apis/authorization.k8s.io/v1": {
+        "selfsubjectaccessreviews": "SelfSubjectAccessReview",
+        "subjectaccessreviews": "SubjectAccessReview",
+    },
     "/apis/rbac.authorization.k8s.io/v1": {"roles": "Role", "rolebindings": "RoleBinding"},
     "/apis/balancedstream.io/v1alpha1": {"balancedstreams": "BalancedStream"},
     "/apis/policy/v1": {"poddisruptionbudgets": "PodDisruptionBudget"},
     "/apis/coordination.k8s.io/v1": {"leases": "Lease"},
 }
+CLUSTER_WIDE = {
+    "Namespace",
+    "CustomResourceDefinition",
+    "SelfSubjectAccessReview",
+    "SubjectAccessReview",
+}
+REVIEWS = {"selfsubjectaccessreviews", "subjectaccessreviews"}
 VERBS = ["create", "delete", "get", "list", "patch", "update", "watch"]
 
 
@@ -45,6 +60,8 @@ class ApiServer:
         requests: every request, oldest first.
         refusals: path of an object to the status and the message with which writes of it fail.
         retry_after: header of these answers; empty for none.
+        forbidden: what access reviews deny, such as `SelfSubjectAccessReview patch pods`.
+        hidden: paths that this client may not use.
     """
 
     def __init__(self) -> None:
@@ -52,6 +69,8 @@ class ApiServer:
         self.requests: list[Request] = []
         self.refusals: dict[str, tuple[int, str]] = {}
         self.retry_after = ""
+        self.forbidden: set[str] = set()
+        self.hidden: set[str] = set()
         self._lock = threading.Lock()
         self._watches: list[queue.Queue[Manifest | None]] = []
 
@@ -82,6 +101,8 @@ class ApiServer:
         """The response to a request."""
         with self._lock:
             self.requests.append(request)
+            if request.path in self.hidden:
+                return refuse(403, f"forbidden: you cannot use {request.path}")
             if request.method == "GET":
                 return self._get(request)
             if request.path in self.refusals:
@@ -96,6 +117,8 @@ class ApiServer:
                     return Response(self.objects.pop(request.path))
                 case "PUT":
                     return self._replace(request)
+                case "POST" if request.path.rpartition("/")[2] in REVIEWS:
+                    return Response(self._review(json.loads(request.body)), 201)
                 case "POST" if request.path.endswith("/leases"):
                     return self._create(request)
                 case "POST":
@@ -122,8 +145,26 @@ class ApiServer:
             watch: queue.Queue[Manifest | None] = queue.Queue()
             self._watches.append(watch)
             return Response(iter(watch.get, None))
-        items = [o for key, o in self.objects.items() if key.rpartition("/")[0] == path]
-        return Response({"kind": "List", "items": items, "metadata": {"resourceVersion": "1"}})
+        prefix, _, plural = path.rpartition("/")
+        spread = prefix in RESOURCES and RESOURCES[prefix].get(plural) not in CLUSTER_WIDE
+        items = [
+            o
+            for key, o in self.objects.items()
+            if key.rpartition("/")[0] == path
+            or (spread and key.startswith(f"{prefix}/") and key.split("/")[-2] == plural)
+        ]
+        wanted = dict(
+            part.split("=") for part in request.query.get("labelSelector", "").split(",") if part
+        )
+        items = [o for o in items if wanted.items() <= o["metadata"].get("labels", wanted).items()]
+        return Response(
+            {
+                "kind": "List",
+                "apiVersion": "v1",
+                "items": items,
+                "metadata": {"resourceVersion": "1"},
+            }
+        )
 
     def _create(self, request: Request) -> Response:
         made = json.loads(request.body)
@@ -144,15 +185,33 @@ class ApiServer:
         self.objects[request.path] = made
         return Response(made)
 
+    def _review(self, review: Manifest) -> Manifest:
+        asked = review["spec"]["resourceAttributes"]
+        resource = "/".join(filter(None, (asked["resource"], asked.get("subresource"))))
+        right = f"{review['kind']} {asked['verb']} {resource}"
+        return {
+            **review,
+            "status": {"allowed": right not in self.forbidden},
+        }
+
     def _patch(self, request: Request) -> Response:
-        path, _, part = request.path.partition("/status")
-        if request.content_type == "application/merge-patch+json":
+        path, of_status, part = request.path.partition("/status")
+        if request.content_type in {"application/merge-patch+json", "application/json-patch+json"}:
             if path not in self.objects:
                 return refuse(404, f"{path} not found")
             kept = copy.deepcopy(self.objects[path])
-            change = json.loads(request.body)["status"]
-            merged = {**kept.get("status", {}), **change}
-            kept["status"] = {name: value for name, value in merged.items() if value is not None}
+            change = json.loads(request.body)
+            if isinstance(change, list):
+                if not all(take_step(kept, step) for step in change):
+                    return refuse(422, "the server rejected our request due to an error in it")
+            elif of_status:
+                kept["status"] = merge(kept.get("status"), change["status"])
+            else:
+                if change["metadata"].get("uid") not in {None, kept["metadata"].get("uid")}:
+                    return refuse(409, "the object has another uid")
+                metadata = kept["metadata"]
+                asked = change["metadata"]["annotations"]
+                metadata["annotations"] = merge(metadata.get("annotations"), asked)
             self._keep(path, kept)
             return Response(kept)
         assert request.content_type == "application/apply-patch+yaml", request.content_type
@@ -171,6 +230,27 @@ class ApiServer:
                 watch.put({"type": what, "object": copy.deepcopy(manifest)})
 
 
+def merge(kept: Manifest | None, change: Manifest) -> Manifest:
+    """A merge patch of one level: None removes a field."""
+    merged = {**(kept or {}), **change}
+    return {name: value for name, value in merged.items() if value is not None}
+
+
+def take_step(manifest: Manifest, step: Manifest) -> bool:
+    """One step of a JSON patch, `test` or `remove`; whether it could be taken."""
+    *folders, name = (
+        part.replace("~1", "/").replace("~0", "~") for part in step["path"].strip("/").split("/")
+    )
+    for folder in folders:
+        manifest = manifest.get(folder) or {}
+    if name not in manifest:
+        return False
+    if step["op"] == "test":
+        return bool(manifest[name] == step["value"])
+    del manifest[name]
+    return True
+
+
 GROUPS = [path.removeprefix("/apis/") for path in RESOURCES if path.startswith("/apis/")]
 
 
@@ -187,7 +267,7 @@ def describe_resources(path: str) -> Manifest:
             "name": name,
             "singularName": kind.lower(),
             "kind": kind,
-            "namespaced": kind != "Namespace",
+            "namespaced": kind not in CLUSTER_WIDE,
             "verbs": VERBS,
         }
         resources.append(described)
@@ -221,6 +301,8 @@ def path_of(kind: str, name: str, namespace: str = "shop") -> str:
     """The path of an object."""
     for prefix, kinds in RESOURCES.items():
         for plural, known in kinds.items():
+            if known == kind and kind in CLUSTER_WIDE:
+                return f"{prefix}/{plural}/{name}"
             if known == kind:
                 return f"{prefix}/namespaces/{namespace}/{plural}/{name}"
     message = f"this server knows no {kind}"

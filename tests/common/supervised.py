@@ -89,6 +89,15 @@ class KeepingCluster:
             raise ClusterError(message, refused=False)
         self.written.append(status)
 
+    def take_annotation(self, stream: Stream, name: str, value: str) -> bool:
+        """Removes an annotation if it still has that value."""
+        metadata = self.objects["BalancedStream", stream.name]["metadata"]
+        annotations = metadata.get("annotations") or {}
+        if annotations.get(name) != value:
+            return False
+        metadata["annotations"] = {key: v for key, v in annotations.items() if key != name}
+        return True
+
     def plan(self) -> Plan | None:
         """The plan that was written last."""
         text = self.objects.get(("ConfigMap", "clicks-plan"), {}).get("data", {}).get("plan.json")

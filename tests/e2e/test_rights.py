@@ -38,6 +38,7 @@ DRIVER_MAY_NOT = (
 )
 OPERATOR_MAY = (
     ("list", "balancedstreams.balancedstream.io"),
+    ("patch", "balancedstreams.balancedstream.io"),
     ("patch", "balancedstreams.balancedstream.io --subresource=status"),
     ("patch", "statefulsets.apps"),
     ("patch", "configmaps"),

@@ -136,6 +136,48 @@ def test_the_status_of_a_stream_that_is_gone_is_no_error(cluster: KubernetesClus
     cluster.write_status(CLICKS, {"phase": "Running"})
 
 
+def annotate(server: ApiServer, value: str, uid: str = "uid-1") -> None:
+    metadata: dict[str, Any] = {"name": "clicks", "namespace": "shop", "uid": uid}
+    metadata["annotations"] = {"balancedstream.io/approve": value, "other": "stays"}
+    server.put(STREAM, stream() | {"metadata": metadata})
+
+
+@pytest.mark.parametrize(
+    ("value", "uid", "taken"),
+    [
+        pytest.param("7-abc", "uid-1", True, id="the value that was seen"),
+        pytest.param("8-abc", "uid-1", False, id="another value by now"),
+        pytest.param("7-abc", "uid-2", False, id="another stream by now"),
+    ],
+)
+def test_an_annotation_is_taken_away_if_it_is_still_the_one_that_was_seen(
+    server: ApiServer, cluster: KubernetesCluster, value: str, uid: str, taken: bool
+) -> None:
+    annotate(server, value, uid)
+    assert cluster.take_annotation(CLICKS, "balancedstream.io/approve", "7-abc") is taken
+    left = {"other": "stays"} | ({} if taken else {"balancedstream.io/approve": value})
+    assert server.objects[STREAM]["metadata"]["annotations"] == left
+
+
+def test_an_annotation_that_is_gone_or_of_a_stream_that_is_gone_is_not_taken(
+    server: ApiServer, cluster: KubernetesCluster
+) -> None:
+    assert not cluster.take_annotation(CLICKS, "balancedstream.io/approve", "7-abc")
+    annotate(server, "7-abc")
+    assert cluster.take_annotation(CLICKS, "balancedstream.io/approve", "7-abc")
+    assert not cluster.take_annotation(CLICKS, "balancedstream.io/approve", "7-abc")
+
+
+@pytest.mark.parametrize("status", [403, 500])
+def test_an_annotation_that_must_not_or_cannot_be_taken_away_is_an_error(
+    server: ApiServer, cluster: KubernetesCluster, status: int
+) -> None:
+    annotate(server, "7-abc")
+    server.refusals[STREAM] = status, "no"
+    with pytest.raises(ClusterError, match=r"did not remove annotation balancedstream\.io/approve"):
+        cluster.take_annotation(CLICKS, "balancedstream.io/approve", "7-abc")
+
+
 @pytest.mark.parametrize(
     ("status", "refused"),
     [

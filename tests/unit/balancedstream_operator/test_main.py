@@ -13,10 +13,12 @@ from typing import Any
 import kopf
 import pytest
 from apiserver import ApiServer, path_of, write_kubeconfig
+from distant import DistantOperator, look_after
 from kubernetes.config import kube_config
 from loopback import serve
 
 from balancedstream_operator import main as process
+from balancedstream_operator.asking import APPROVE_ANNOTATION, PAUSED_ANNOTATION
 from balancedstream_operator.endpoints import Defaults
 from balancedstream_operator.errors import ClusterError
 from balancedstream_operator.main import Operator, build_registry
@@ -102,34 +104,6 @@ def posted(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, str, str]]:
 
 
 # --- an Operator looks after the streams that it gets
-
-
-class DistantOperator:
-    """An operator on an event loop in another thread."""
-
-    def __init__(self, metrics: OperatorMetrics) -> None:
-        self._operator = Operator(Defaults(), metrics)
-        self._loop = asyncio.get_running_loop()
-
-    def update(self, resource: dict[str, Any]) -> None:
-        self._loop.call_soon_threadsafe(self._operator.update, resource)
-
-    def remove(self, resource: dict[str, Any]) -> None:
-        self._loop.call_soon_threadsafe(self._operator.remove, resource)
-
-    def count_streams(self) -> int:
-        return self._operator.count_streams()
-
-
-def look_after(
-    act: Callable[[DistantOperator], None], metrics: OperatorMetrics | None = None
-) -> None:
-    """Runs an operator until `act`, which runs in another thread, returns."""
-
-    async def go() -> None:
-        await asyncio.to_thread(act, DistantOperator(metrics or OperatorMetrics()))
-
-    asyncio.run(go())
 
 
 @pytest.mark.usefixtures("posted")
@@ -219,6 +193,32 @@ def test_an_annotation_that_asks_for_a_new_driver_is_acted_on_at_once(
         wait_until(
             lambda: server.objects[DRIVER]["spec"]["template"] != template, "another template"
         )
+
+    look_after(act)
+
+
+def test_an_approval_and_a_pause_are_acted_on_at_once_and_an_approval_is_taken_away(
+    server: ApiServer, monkeypatch: pytest.MonkeyPatch, posted: list[tuple[str, str, str]]
+) -> None:
+    monkeypatch.setattr("balancedstream_operator.supervising.WAITING_S", 3600.0)
+    server.put(STREAM, resource())
+
+    def act(operator: DistantOperator) -> None:
+        operator.update(resource())
+        wait_until(lambda: "status" in server.objects[STREAM], "a status")
+        asked = resource()
+        asked["metadata"]["annotations"] = {APPROVE_ANNOTATION: "1-abcdef"}
+        server.put(STREAM, {**asked, "status": server.objects[STREAM]["status"]})
+        operator.update(asked)
+        wait_until(lambda: "approval" in server.objects[STREAM]["status"], "an answer")
+        assert server.objects[STREAM]["metadata"]["annotations"] == {}
+        assert server.objects[STREAM]["status"]["approval"]["result"] == "Refused"
+        asked = resource()
+        asked["metadata"]["annotations"] = {PAUSED_ANNOTATION: "true"}
+        operator.update(asked)
+        wait_until(lambda: server.objects[STREAM]["status"]["mode"] == "Paused", "a pause")
+        said = {"ApprovalRefused", "Asked"}
+        wait_until(lambda: {reason for _, reason, _ in [*posted]} >= said, "events")
 
     look_after(act)
 

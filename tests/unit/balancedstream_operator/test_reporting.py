@@ -18,7 +18,7 @@ from balancedstream_operator.outcomes import (
     MissingMeasurements,
     PassOutcome,
 )
-from balancedstream_operator.planner import Advice, Given, choose_plan
+from balancedstream_operator.planner import Given, choose_plan
 from balancedstream_operator.records import Control, PlanFound
 from balancedstream_operator.reporting import report, report_failure
 from balancedstream_operator.status import StatusDraft
@@ -44,7 +44,6 @@ def decide(
         "new_plan": None,
         "silent_s": None,
         "shortage": "",
-        "advice": Advice(),
         **changes,
     }
     choice = choose_plan(measurement, Policy(), given, 4, NOW_S)
@@ -247,6 +246,7 @@ def test_a_spec_that_is_not_accepted_leaves_all_else_as_it_was() -> None:
         "Ready",
         "Reconciling",
         "Stalled",
+        "Paused",
         "PassFailed",
     ]
     assert reasons(draft) == ["InvalidSpec"]
@@ -262,5 +262,6 @@ def test_a_refused_child_is_a_failing_stream_whose_driver_is_not_judged() -> Non
         "Reconciling",
         "Stalled",
         "Running",
+        "Paused",
         "PassFailed",
     }

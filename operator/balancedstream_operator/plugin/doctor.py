@@ -1,0 +1,181 @@
+"""Looks at an installation and its streams, through the API server only.
+
+What a person may not see, or what only a pod can know, is said to be unseen.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from typing import TypeVar
+
+from balancedstream.core.objects import executor_selector
+from balancedstream_operator.errors import ClusterError
+from balancedstream_operator.plugin.checks import (
+    Finding,
+    Level,
+    OperatorFound,
+    check_claim,
+    check_definition,
+    check_lease,
+    check_metrics,
+    check_operators,
+    check_spark,
+    check_spec,
+    read_operator,
+)
+from balancedstream_operator.plugin.connecting import Connection
+from balancedstream_operator.plugin.rights import ASKING, OPERATOR, READING, Right
+from balancedstream_operator.resource import GROUP, PLURAL, Manifest
+
+OPERATOR_LABELS = "app.kubernetes.io/component=operator"
+
+_Seen = TypeVar("_Seen")
+
+
+class Doctor:
+    """Collects findings.
+
+    Args:
+        connection: of the cluster.
+        now_s: seconds since the Unix epoch, by this machine's clock.
+
+    Attributes:
+        findings: so far, in the order in which they were looked for.
+    """
+
+    def __init__(self, connection: Connection, now_s: float) -> None:
+        self._connection = connection
+        self._now_s = now_s
+        self.findings: list[Finding] = []
+
+    def examine(self, namespace: str, streams: Sequence[Manifest]) -> list[Finding]:
+        """Everything that can be known.
+
+        Args:
+            namespace: to look at; empty for all.
+            streams: to look at.
+        """
+        definition = self._see(
+            "definition",
+            lambda: [
+                self._connection.get(
+                    "apiextensions.k8s.io/v1", "CustomResourceDefinition", "", f"{PLURAL}.{GROUP}"
+                )
+            ],
+        )
+        self.findings += [check_definition(found) for found in definition or ()]
+        self._examine_rights(namespace)
+        namespaces = sorted({s["metadata"]["namespace"] for s in streams} | {namespace} - {""})
+        self._examine_operators(namespaces)
+        for stream in streams:
+            self._examine_stream(stream)
+        if not streams:
+            self._add(
+                "unseen",
+                "streams: there is none here; whether Prometheus scrapes drivers, whether storage "
+                "can be written, and Spark's version, show with the first one",
+            )
+        return self.findings
+
+    def _add(self, level: Level, sentence: str) -> None:
+        self.findings.append(Finding(level, sentence))
+
+    def _see(self, what: str, look: Callable[[], _Seen]) -> _Seen | None:
+        """What a look finds; None if the person may not see it, which is a finding."""
+        try:
+            return look()
+        except ClusterError as error:
+            if not error.refused:
+                raise
+            self._add("unseen", f"{what}: you may not see it ({error}); ask who may")
+            return None
+
+    def _examine_rights(self, namespace: str) -> None:
+        where = f"in namespace {namespace}" if namespace else "in all namespaces"
+        for rights, commands in (
+            (READING, "status and explain"),
+            (ASKING, "approve, pause and resume"),
+        ):
+            missing = self._find_missing(rights, namespace)
+            if missing:
+                self._add("problem", f"rights: you may not {missing} {where}: {commands} need it")
+            else:
+                self._add("ok", f"rights: you may use {commands} {where}")
+
+    def _find_missing(self, rights: Iterable[Right], namespace: str, account: str = "") -> str:
+        return ", ".join(
+            str(right) for right in rights if not self._connection.may(right, namespace, account)
+        )
+
+    def _examine_operators(self, namespaces: Sequence[str]) -> None:
+        deployments = self._see(
+            "operator", lambda: self._connection.find("apps/v1", "Deployment", "", OPERATOR_LABELS)
+        )
+        if deployments is None:
+            return
+        operators = [found for found in map(read_operator, deployments) if found]
+        self.findings += check_operators(operators, namespaces)
+        for operator in operators:
+            self._examine_operator(operator, namespaces)
+
+    def _examine_operator(self, operator: OperatorFound, namespaces: Sequence[str]) -> None:
+        if operator.lease:
+            own = operator.name.partition("/")[0]
+            leases = self._see(
+                "lease",
+                lambda: [
+                    self._connection.get("coordination.k8s.io/v1", "Lease", own, operator.lease)
+                ],
+            )
+            self.findings += [check_lease(operator, found, self._now_s) for found in leases or ()]
+        if not operator.prometheus:
+            self._add(
+                "problem",
+                f"prometheus: {operator.name} has none of its own, so every stream must name one: "
+                "set the chart's prometheus.url",
+            )
+        for namespace in filter(operator.watches, namespaces):
+            self._examine_operators_rights(operator.account, namespace)
+
+    def _examine_operators_rights(self, account: str, namespace: str) -> None:
+        missing = self._see(
+            f"rights of the operator in namespace {namespace}",
+            lambda: self._find_missing(OPERATOR, namespace, account),
+        )
+        if missing:
+            self._add(
+                "problem",
+                f"rights: {account} may not {missing} in namespace {namespace}: set the chart's "
+                "rbac.create, or grant it",
+            )
+        elif missing is not None:
+            self._add("ok", f"rights: the operator may do what it needs in namespace {namespace}")
+
+    def _examine_stream(self, stream: Manifest) -> None:
+        metadata, spec = stream["metadata"], stream["spec"]
+        namespace, name = metadata["namespace"], metadata["name"]
+        before = len(self.findings)
+        self.findings.append(check_spec(stream))
+        storage = spec.get("checkpoints") or {}
+        claim = storage.get("claim")
+        if claim:
+            claims = self._see(
+                "storage",
+                lambda: [self._connection.get("v1", "PersistentVolumeClaim", namespace, claim)],
+            )
+            self.findings += [check_claim(claim, found) for found in claims or ()]
+        else:
+            self._add(
+                "unseen",
+                f"storage: whether pods can write to {storage.get('uri')} cannot be known from "
+                "here; the driver's log says it",
+            )
+        self.findings.append(check_metrics(stream, name))
+        pods = self._see(
+            "spark", lambda: self._connection.find("v1", "Pod", namespace, executor_selector(name))
+        )
+        if pods is not None:
+            self.findings.append(check_spark(name, pods))
+        for n in range(before, len(self.findings)):
+            found = self.findings[n]
+            self.findings[n] = Finding(found.level, f"{namespace}/{name}: {found.sentence}")

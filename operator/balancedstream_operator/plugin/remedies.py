@@ -1,0 +1,85 @@
+"""What to do about a condition, in the words of docs/operations.md: pure; a test compares them."""
+
+from __future__ import annotations
+
+_REMEDIES = {
+    ("Accepted", "False", "InvalidSpec"): "Correct the field that the message names.",
+    ("Accepted", "True", "FieldsIgnored"): "Upgrade the operator.",
+    ("Running", "False", "ImageUnavailable"): ("Correct spec.image; the new pod starts by itself."),
+    ("Running", "False", "ApplicationFailed"): (
+        "Read its last words in the message, then kubectl logs NAME-driver-0 --previous."
+    ),
+    ("Running", "False", "Unschedulable"): "Read the message; it is the scheduler's.",
+    ("Running", "False", "DriverStuck"): (
+        "Make sure that the old pod runs nowhere, then run the command in the message. The "
+        "operator never forces it, because two drivers on one checkpoint would lose data."
+    ),
+    ("Running", "False", "NoProgress"): "The query hangs: see the driver's log.",
+    ("Running", "False", "Refused"): (
+        "Correct what the message names, mostly a pod template. A renamed stream starts by "
+        "itself when the old driver is gone."
+    ),
+    ("MetricsAvailable", "False", ""): (
+        "Check the URL that the message names, that the operator may ask it, and that "
+        "Prometheus scrapes the driver pods (annotations, or the chart's PodMonitor)."
+    ),
+    ("Fallback", "True", "DriverSilent"): (
+        "The driver's log says why it cannot reach the API server."
+    ),
+    ("Unsplittable", "True", ""): (
+        "Use balanced(...): it separates the partition's keys, and its aggregate splits even one "
+        "key."
+    ),
+    ("CostsTrusted", "False", "EstimatesOff"): (
+        "Give it a cost key that tells costs better, and make sure that the function works while "
+        "it reads its input. The message names the shuffle and both errors."
+    ),
+    ("ScalingLimited", "True", "OutOfBounds"): "Change the limits.",
+    ("ScalingLimited", "True", "AtLimit"): "If a backlog grows: raise executors.max.",
+    ("ScalingLimited", "True", "SourceBound"): (
+        "Give the source more splits (Kafka: topic partitions, or minPartitions), or repartition "
+        "before the costly step."
+    ),
+    ("ScalingLimited", "True", "PartitionBound"): (
+        "Start a new checkpoint with a higher spark.sql.shuffle.partitions."
+    ),
+    ("ScalingLimited", "True", "DriverBound"): (
+        "Use larger and fewer batches (a longer trigger interval), or do less on the driver."
+    ),
+    ("ScalingLimited", "True", "ExecutorsPending"): (
+        "Add nodes, or correct what they name; without a pod that waits, see the namespace's "
+        "quota and the driver's log."
+    ),
+    ("DriverOutdated", "True", ""): (
+        "When it suits: kubectl annotate bst NAME --overwrite "
+        'balancedstream.io/restart="$(date)". The next change of the spec that needs a new driver '
+        "does the same."
+    ),
+    ("PlanRefused", "True", ""): (
+        "If it stays: an unknown field means that the image has an older release than the "
+        "operator; an epoch that is too old means that somebody wrote a plan, and a new driver "
+        "pod helps."
+    ),
+    ("PassFailed", "True", ""): (
+        "ClusterError: the API server does not answer, or refuses something. Any other: report "
+        "it, with the operator's log."
+    ),
+    ("Suspended", "True", ""): "Set it back.",
+    ("Paused", "True", ""): "Resume it: kubectl bst resume NAME.",
+}
+
+
+def find_remedy(kind: str, state: str, reason: str) -> str:
+    """What to do about a condition; empty if nothing has to be done.
+
+    Args:
+        kind: its type.
+        state: True, False or Unknown.
+        reason: its reason.
+
+    >>> find_remedy("MetricsAvailable", "False", "Missing")[:13]
+    'Check the URL'
+    >>> find_remedy("Balanced", "False", "Skewed")
+    ''
+    """
+    return _REMEDIES.get((kind, state, reason)) or _REMEDIES.get((kind, state, ""), "")

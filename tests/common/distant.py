@@ -1,0 +1,42 @@
+"""The operator's process without kopf: a test in another thread gives it streams."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import Any
+
+from balancedstream_operator.endpoints import Defaults
+from balancedstream_operator.main import Operator
+from balancedstream_operator.metrics import OperatorMetrics
+
+
+class DistantOperator:
+    """An operator on an event loop in another thread."""
+
+    def __init__(self, metrics: OperatorMetrics) -> None:
+        self._operator = Operator(Defaults(), metrics)
+        self._loop = asyncio.get_running_loop()
+
+    def update(self, resource: dict[str, Any]) -> None:
+        """Gives it a stream that was created or changed."""
+        self._loop.call_soon_threadsafe(self._operator.update, resource)
+
+    def remove(self, resource: dict[str, Any]) -> None:
+        """Tells it of a deleted stream."""
+        self._loop.call_soon_threadsafe(self._operator.remove, resource)
+
+    def count_streams(self) -> int:
+        """Number of streams that it looks after."""
+        return self._operator.count_streams()
+
+
+def look_after(
+    act: Callable[[DistantOperator], None], metrics: OperatorMetrics | None = None
+) -> None:
+    """Runs an operator until `act`, which runs in another thread, returns."""
+
+    async def go() -> None:
+        await asyncio.to_thread(act, DistantOperator(metrics or OperatorMetrics()))
+
+    asyncio.run(go())
