@@ -125,7 +125,9 @@ class Controller:
                     return
                 self._planner.look_for_plans()
         except Exception as error:
-            if not self._engine.is_connection_lost(error):
+            if self._engine.is_connection_lost(error):
+                self._journal.end_application()
+            else:
                 log.exception("balancing ended; the job runs on where its partitions are")
         finally:
             unwatch()
@@ -135,6 +137,7 @@ class Controller:
             case BatchFinished():
                 self._finish_batch(event)
             case QueryStarted(query=query, named=named):
+                self._journal.start_query(query)
                 if self._in_cluster and not named:
                     self._journal.note(_UNNAMED.format(query))
                 if query in self._seen_queries:
@@ -163,7 +166,7 @@ class Controller:
             case TaskFailed(query=query):
                 self._journal.add_task_failure(query)
             case ApplicationEnded():
-                pass
+                self._journal.end_application()
 
     def _finish_batch(self, event: BatchFinished) -> None:
         self._warn_of_store(event)
