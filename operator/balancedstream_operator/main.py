@@ -173,7 +173,9 @@ class Operator:
                     interval_s, failure = done.interval_s, done.failure
                     self._metrics.add_pass(str(stream), done.status, time.monotonic() - began_s)
                     for event in done.events:
-                        _post(resource, event, posted)
+                        # That of the condition PassFailed says the same as the one below.
+                        if failure is None or event.reason != type(failure).__name__:
+                            _post(resource, event, posted)
                 if failure is not None:
                     failures += 1
                     self._metrics.add_failure(str(stream))
