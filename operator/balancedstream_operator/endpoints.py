@@ -6,6 +6,7 @@ import ipaddress
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import Any
 from urllib.parse import unquote, urlsplit
 
 from balancedstream_operator.measurements import MissingMeasurementsError
@@ -109,7 +110,7 @@ def choose_endpoint(
         )
         raise MissingMeasurementsError(message)
     given = tuple(sorted(credentials.items()))
-    if own is None or own.rstrip("/") == defaults.url.rstrip("/"):
+    if own is None or _is_own(own, defaults):
         return Endpoint(defaults.url, given or defaults.credentials)
     if not any(_is_below(own, allowed) for allowed in defaults.allowed):
         message = (
@@ -118,6 +119,21 @@ def choose_endpoint(
         )
         raise MissingMeasurementsError(message)
     return Endpoint(own, given)
+
+
+def names_own_prometheus(resource: Mapping[str, Any], defaults: Defaults) -> bool:
+    """Whether a BalancedStream, valid or not, names another Prometheus than the operator's.
+
+    >>> names_own_prometheus({"spec": {"metrics": {"prometheusUrl": "http://b"}}}, Defaults("b"))
+    True
+    """
+    metrics = (resource.get("spec") or {}).get("metrics") or {}
+    url = metrics.get("prometheusUrl")
+    return url is not None and not _is_own(str(url), defaults)
+
+
+def _is_own(url: str, defaults: Defaults) -> bool:
+    return url.rstrip("/") == defaults.url.rstrip("/")
 
 
 def merge_labels(spec: StreamSpec, defaults: Defaults) -> tuple[tuple[str, str], ...]:

@@ -15,7 +15,6 @@ import socket
 import time
 import uuid
 from collections.abc import Sequence
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import lru_cache
@@ -30,6 +29,7 @@ from balancedstream_operator.errors import ClusterError, StreamGoneError
 from balancedstream_operator.kube import KubernetesCluster, connect
 from balancedstream_operator.leases import Lease, hold
 from balancedstream_operator.metrics import OperatorMetrics
+from balancedstream_operator.pacing import PassThreads, choose_rest_s
 from balancedstream_operator.prometheus import Prometheus
 from balancedstream_operator.resource import GROUP, PLURAL, VERSION, Stream
 from balancedstream_operator.status import StreamEvent
@@ -39,9 +39,6 @@ log = logging.getLogger(__name__)
 
 HEALTH_PORT = 8080
 METRICS_PORT = 8081
-THREADS = 8
-"""Passes at the same time; each mostly waits for Prometheus and the API server."""
-
 RETRY_S = 5.0
 MAX_RETRY_S = 300.0
 """Pause after a pass that failed; it doubles with each further one, up to the limit."""
@@ -84,7 +81,7 @@ class Operator:
         self._open_source = lru_cache(maxsize=64)(Prometheus)
         self._defaults = defaults
         self._metrics = metrics
-        self._threads = ThreadPoolExecutor(THREADS, thread_name_prefix="pass")
+        self._threads = PassThreads(defaults)
         self._watched: dict[str, _Watched] = {}
         self._active = active
         metrics.set_active(active)
@@ -132,7 +129,7 @@ class Operator:
 
     def wait(self) -> None:
         """Returns when the passes that run have ended; it blocks."""
-        self._threads.shutdown(wait=True, cancel_futures=True)
+        self._threads.wait()
 
     async def _look_after(self, watched: _Watched) -> None:
         metadata = watched.resource["metadata"]
@@ -152,12 +149,14 @@ class Operator:
             while True:
                 resource = watched.resource
                 watched.changed.clear()
-                began_s = time.monotonic()
                 failure: Exception | None = None
                 interval_s = 0.0
                 try:
-                    done: Pass = await loop.run_in_executor(
-                        self._threads, supervisor.run_pass, resource, time.time()
+                    done, took_s = await loop.run_in_executor(
+                        self._threads.choose(resource),
+                        _run_pass,
+                        supervisor,
+                        resource,
                     )
                 except StreamGoneError as error:
                     log.info("%s", error)
@@ -170,10 +169,12 @@ class Operator:
                     log.exception("%s: this pass failed; the stream keeps running as it is", stream)
                     failure = error
                 else:
-                    interval_s, failure = done.interval_s, done.failure
-                    self._metrics.add_pass(str(stream), done.status, time.monotonic() - began_s)
+                    interval_s, failure = choose_rest_s(done.interval_s, took_s), done.failure
+                    self._metrics.add_pass(str(stream), done.status, took_s)
                     for event in done.events:
-                        _post(resource, event, posted)
+                        # That of the condition PassFailed says the same as the one below.
+                        if failure is None or event.reason != type(failure).__name__:
+                            _post(resource, event, posted)
                 if failure is not None:
                     failures += 1
                     self._metrics.add_failure(str(stream))
@@ -188,6 +189,13 @@ class Operator:
                         await watched.changed.wait()
         finally:
             self._metrics.remove(str(stream))
+
+
+def _run_pass(supervisor: Supervisor, resource: dict[str, Any]) -> tuple[Pass, float]:
+    """Makes a pass in the thread that calls; returns how long it took, in seconds, too."""
+    began_s = time.monotonic()
+    done = supervisor.run_pass(resource, time.time())
+    return done, time.monotonic() - began_s
 
 
 def choose_pause_s(failure: Exception, failures: int) -> float:

@@ -90,6 +90,10 @@ _MERGE_KEYS: dict[str, tuple[str, ...]] = {
 """Fields by which Kubernetes itself tells the entries of these lists apart (`patchMergeKey`)."""
 
 
+_PROBE_ASKS = {"exec", "grpc", "httpGet", "tcpSocket"}
+"""A probe asks in one of these ways, so a user's other way takes the place of ours."""
+
+
 def merge(base: Any, over: Any, name: str = "") -> Any:
     """Merges a user's pod template over ours: maps by key, lists as Kubernetes merges them.
 
@@ -107,6 +111,9 @@ def merge(base: Any, over: Any, name: str = "") -> Any:
         return base
     if isinstance(base, Mapping) and isinstance(over, Mapping):
         merged = dict(base)
+        if name.endswith("Probe") and _PROBE_ASKS & over.keys():
+            others = _PROBE_ASKS - over.keys()
+            merged = {key: value for key, value in base.items() if key not in others}
         for key, value in over.items():
             merged[key] = merge(base.get(key), value, key)
         return merged
@@ -212,9 +219,16 @@ def build_driver_pod(
             {"name": "metrics", "containerPort": METRICS_PORT},
         ],
         "readinessProbe": {
-            "httpGet": {"path": "/metrics", "port": "metrics"},
+            "httpGet": {"path": "/readyz", "port": "metrics"},
             "periodSeconds": 5,
             "timeoutSeconds": 5,
+        },
+        # Ten minutes without an answer, or without Spark: a restart loses a batch, so no hurry.
+        "livenessProbe": {
+            "httpGet": {"path": "/healthz", "port": "metrics"},
+            "periodSeconds": 60,
+            "timeoutSeconds": 10,
+            "failureThreshold": 10,
         },
         "resources": {
             "requests": {"cpu": spec.driver.cpu, "memory": f"{memory_mib}Mi"},

@@ -198,6 +198,34 @@ def changed_fields(before: Mapping[str, Any], after: Mapping[str, Any]) -> dict[
     return changes | {name: None for name in before if name not in after}
 
 
+def without_words(status: Mapping[str, Any]) -> dict[str, Any]:
+    """A status without the texts that say the same as its other fields.
+
+    >>> without_words({"reason": "x", "conditions": [{"type": "Ready", "message": "y"}]})
+    {'conditions': [{'type': 'Ready'}]}
+    """
+    conditions = [
+        {name: value for name, value in condition.items() if name != "message"}
+        for condition in status.get("conditions") or []
+    ]
+    others = {name: value for name, value in status.items() if name != "reason"}
+    return {**others, "conditions": conditions}
+
+
+def waited_s(status: Mapping[str, Any], now_s: float) -> float:
+    """For how long a stream has run, or not run, and been measured, or not, in seconds.
+
+    >>> waited_s({"conditions": [{"type": "Running", "lastTransitionTime": format_time(5)}]}, 7)
+    2.0
+    """
+    times = [
+        parse_time(condition["lastTransitionTime"]) or 0.0
+        for condition in status.get("conditions") or []
+        if condition["type"] in {"Running", "MetricsAvailable"}
+    ]
+    return now_s - max(times, default=now_s)
+
+
 def summarize(reasons: Sequence[str]) -> str:
     """Several reasons as one text, short enough for a status.
 

@@ -49,16 +49,19 @@ from balancedstream_operator.spec import find_unknown, policy_of, read_spec
 from balancedstream_operator.status import (
     StatusDraft,
     StreamEvent,
-    changed_fields,
-    choose_conditions,
     parse_time,
     recall,
+    waited_s,
 )
+from balancedstream_operator.writing import StatusWriter
 
 log = logging.getLogger(__name__)
 
 WAITING_S = 5.0
-"""Pause between passes until a stream runs."""
+"""Pause between passes until a stream runs; it grows with the time that this takes."""
+
+PATIENCE = 4.0
+"""A stream that has been on its way for this many pauses rests for one more."""
 
 RESTING_S = 60.0
 """Pause between passes over a stream that only a change of its spec can wake."""
@@ -112,8 +115,7 @@ class Supervisor:
         # Drivers that an older release made do not say which spec they were made for.
         self._first_spec: str | None = None
         self._status: Mapping[str, Any] | None = None
-        # What the cluster is known to hold of the status; everything is written once in a while.
-        self._written: Mapping[str, Any] = {}
+        self._writer = StatusWriter(stream, cluster)
         self._events: list[StreamEvent] = []
         self._outages = 0
         self._missing = 0
@@ -159,7 +161,7 @@ class Supervisor:
         else:
             self._outages = 0
         self._write_status(draft)
-        interval_s = self._choose_interval(outcome, self._status or {})
+        interval_s = self._choose_interval(outcome, self._status or {}, now_s)
         events, self._events = tuple(self._events), []
         return Pass(self._status or {}, events, interval_s, failure)
 
@@ -167,34 +169,26 @@ class Supervisor:
         """What could not be written is written with the next status, and its events are posted."""
         self._status = draft.build()
         self._events += draft.events
-        changes = changed_fields(self._written, self._status)
-        if changes:
-            try:
-                self._put_status(changes)
-            except ClusterError:
-                # The stream may have been deleted, or made again, meanwhile.
-                self._applier.forget()
-                raise
-        self._written = self._status
-
-    def _put_status(self, changes: dict[str, Any]) -> None:
         try:
-            self._cluster.write_status(self._stream, changes)
-        except ClusterError as error:
-            short = choose_conditions(changes.get("conditions") or [])
-            if not error.refused or not short:
-                raise
-            log.warning("%s: upgrade the definition, too: %s", self._stream, error)
-            self._cluster.write_status(self._stream, changes | {"conditions": short})
+            self._writer.write(self._status, draft.now_s)
+        except ClusterError:
+            # The stream may have been deleted, or made again, meanwhile.
+            self._applier.forget()
+            raise
 
     @staticmethod
-    def _choose_interval(outcome: PassOutcome, status: Mapping[str, Any]) -> float:
-        """A stream that is on its way is looked at more often, and one that rests less."""
+    def _choose_interval(outcome: PassOutcome, status: Mapping[str, Any], now_s: float) -> float:
+        """A stream that is on its way is looked at more often, and one that rests less.
+
+        One that has been on its way for minutes rests, too: it crashes, or nobody measures it.
+        """
         phase = status.get("phase")
         settled = outcome.driver is None or outcome.driver.settled
         if phase == "Running" and outcome.spec and settled:
             return outcome.spec.metrics.interval_s
-        return RESTING_S if phase in {"Invalid", "Suspended"} else WAITING_S
+        if phase in {"Invalid", "Suspended"}:
+            return RESTING_S
+        return max(WAITING_S, min(waited_s(status, now_s) / PATIENCE, RESTING_S))
 
     def _supervise(
         self, resource: Mapping[str, Any], asked: Asked, status: Mapping[str, Any], now_s: float
@@ -285,7 +279,7 @@ class Supervisor:
             self._book.write(self._book.plan, first)
         self._applier.apply(children, now_s)
         # A status that was lost is repaired, too.
-        self._written = {}
+        self._writer.forget()
 
     def _look_at_driver(self, wanted: str, now_s: float) -> DriverState:
         """The driver's state; a pod that was made for another spec is replaced.

@@ -172,6 +172,7 @@ class ClusterPlanChannel:
         )
         for config_map in listed.items:
             self._take_in(config_map)
+        self._repair_answer()
         stream = watch.Watch()
         for event in stream.stream(
             self._api.list_namespaced_config_map,
@@ -191,6 +192,29 @@ class ClusterPlanChannel:
         if text:
             with self._lock:
                 self._plan = text
+
+    def _repair_answer(self) -> None:
+        """Sends the last answer again if somebody deleted or changed it.
+
+        Answers are sent when they change, so nobody would, and the operator would wait for ever.
+        """
+        with self._lock:
+            answer = self._answer
+        if answer is None:
+            return
+        try:
+            found = self._api.read_namespaced_config_map(
+                answer_name(self._stream.name),
+                self._stream.namespace,
+                _request_timeout=(CONNECT_TIMEOUT_S, READ_TIMEOUT_S),
+            )
+        except client.ApiException as error:
+            # The operator makes it again.
+            if error.status == 404:
+                return
+            raise
+        if (found.data or {}).get(ANSWER_KEY) != answer.to_json():
+            self._new_answer.set()
 
     def _send_next_answer(self) -> None:
         self._new_answer.wait()

@@ -1,7 +1,7 @@
 """An API server on loopback that knows what a driver asks of it, and fails where a test wants it.
 
-It lists and watches one ConfigMap, patches any, and lists and deletes pods. A watch stays open
-until the test cuts it.
+It lists and watches one ConfigMap, keeps another one, and lists and deletes pods. A watch stays
+open until the test cuts it.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ import json
 import threading
 import time
 from collections import deque
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from queue import SimpleQueue
@@ -47,7 +48,8 @@ class PlanServer(ThreadingHTTPServer):
     """Serves on a free port of 127.0.0.1 until it is closed.
 
     Attributes:
-        data: of the one ConfigMap that is there; None while there is none.
+        data: of the one ConfigMap that is listed; None while there is none.
+        patched: what patches made of the other one; None while there is none.
         version: what a list gives as `resourceVersion`.
         failures: status codes that the next requests are refused with, in this order.
         requests: what was asked so far, oldest first.
@@ -59,6 +61,7 @@ class PlanServer(ThreadingHTTPServer):
     def __init__(self) -> None:
         super().__init__(("127.0.0.1", 0), _Handler)
         self.data: dict[str, str] | None = None
+        self.patched: dict[str, str] | None = {}
         self.version = 1
         self.failures: deque[int] = deque()
         self.requests: list[Request] = []
@@ -78,6 +81,10 @@ class PlanServer(ThreadingHTTPServer):
 
     def watches(self) -> list[Request]:
         return [r for r in self.requests if r.is_watch]
+
+    def watches_after(self, count: int) -> Callable[[], bool]:
+        """Whether there have been more than so many watches."""
+        return lambda: len(self.watches()) > count
 
     def patches(self) -> list[Request]:
         return [r for r in self.requests if r.method == "PATCH"]
@@ -123,6 +130,12 @@ class _Handler(BaseHTTPRequestHandler):
         if request.is_watch:
             self._serve_watch()
             return
+        if request.path.endswith("-answer"):
+            if self.server.patched is None:
+                self._answer(404, {"kind": "Status", "status": "Failure", "code": 404})
+            else:
+                self._answer(200, self.server.config_map(self.server.patched))
+            return
         kind, items = "ConfigMapList", []
         if request.path.endswith("/pods"):
             kind, items = "PodList", [{"metadata": {"name": name}} for name in self.server.pods]
@@ -132,9 +145,10 @@ class _Handler(BaseHTTPRequestHandler):
         self._answer(200, {"kind": kind, "apiVersion": "v1", "metadata": version, "items": items})
 
     def do_PATCH(self) -> None:
-        self._take_down()
+        request = self._take_down()
         if not self._fails():
-            self._answer(200, self.server.config_map({}))
+            self.server.patched = {**(self.server.patched or {}), **request.body["data"]}
+            self._answer(200, self.server.config_map(self.server.patched))
 
     def do_DELETE(self) -> None:
         name = self._take_down().path.rpartition("/")[2]

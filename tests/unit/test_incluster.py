@@ -296,6 +296,32 @@ def test_an_answer_that_was_refused_is_sent_again(
     assert parse_answer(sent.body["data"][ANSWER_KEY]) == Answer(3)
 
 
+@pytest.mark.parametrize("lost", [{}, {ANSWER_KEY: "{}"}])
+def test_an_answer_that_somebody_took_away_is_sent_again_with_the_next_list(
+    server: PlanServer, channel: ClusterPlanChannel, lost: dict[str, str]
+) -> None:
+    channel.send_answer(Answer(3))
+    wait_until(lambda: server.patched)
+    wait_until(server.watches)
+    server.patched = lost
+    server.say_bytes(CUT)
+    wait_until(lambda: len(server.patches()) == 2)
+    assert parse_answer(server.patches()[1].body["data"][ANSWER_KEY]) == Answer(3)
+
+
+def test_an_answer_that_is_there_is_not_sent_again_and_one_without_a_place_waits_for_it(
+    server: PlanServer, channel: ClusterPlanChannel
+) -> None:
+    channel.send_answer(Answer(3))
+    wait_until(lambda: server.patched)
+    for kept in (server.patched, None):
+        seen = len(server.watches())
+        server.patched = kept
+        server.say_bytes(CUT)
+        wait_until(server.watches_after(seen))
+    assert len(server.patches()) == 1
+
+
 def test_nothing_is_sent_where_there_is_nothing_to_answer(
     server: PlanServer, channel: ClusterPlanChannel
 ) -> None:

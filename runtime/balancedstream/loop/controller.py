@@ -143,6 +143,7 @@ class Controller:
                     failures = 0
                 except Exception as error:
                     if self._engine.is_connection_lost(error):
+                        self._journal.end_application()
                         return
                     failures += 1
                     log.exception("an event was not handled: balancing goes on with the next one")
@@ -182,6 +183,7 @@ class Controller:
             case BatchFinished():
                 self._finish_batch(event)
             case QueryStarted(query=query, named=named):
+                self._journal.start_query(query)
                 if self._in_cluster and not named:
                     self._journal.note(_UNNAMED.format(query))
                 if query in self._seen_queries:
@@ -208,7 +210,7 @@ class Controller:
             case EventsDropped(count=count):
                 self._warn_of_lag(count)
             case ApplicationEnded():
-                pass
+                self._journal.end_application()
 
     def _finish_batch(self, event: BatchFinished) -> None:
         self._warn_of_store(event)

@@ -38,6 +38,7 @@ from balancedstream.metrics.counters import (
     Stage,
     choose_shown,
 )
+from balancedstream.metrics.health import Health
 from balancedstream.metrics.page import (
     Page,
     write_application,
@@ -106,7 +107,8 @@ class Exporter(Metrics, Collector):
         self._queries: dict[str, Query] = {}
         self._shuffles: dict[str, Shuffle] = {}
         self._application = Application()
-        self._server = Server(self)
+        self._health = Health()
+        self._server = Server(self, self._health)
 
     def start(self, port: int, addr: str = "127.0.0.1") -> None:
         """Starts to serve, from a daemon thread; a server that already runs is closed first.
@@ -148,6 +150,8 @@ class Exporter(Metrics, Collector):
                 others are removed.
             stages: all tasks of the batch by kind of stage.
         """
+        # It may have started before the loop did.
+        self._health.start_query(sample.query)
         period_s = max(sample.duration_s, sample.interval_s or 0.0, MIN_BATCH_S)
         with self._lock:
             query = self._query(sample.query)
@@ -166,6 +170,7 @@ class Exporter(Metrics, Collector):
 
     def on_idle(self, query: str, at_s: float) -> None:
         """Notes that a query waits for data, as Spark said at this time."""
+        self._health.start_query(query)
         with self._lock:
             self._query(query).idle_s = at_s
 
@@ -305,8 +310,17 @@ class Exporter(Metrics, Collector):
                 for partition, load_s in enumerate(seconds[:MAX_SHUFFLE_PARTITIONS]):
                     loads[partition] = loads.get(partition, 0.0) + load_s
 
+    def on_query_started(self, query: str) -> None:
+        """Notes that a query runs; it has no series before its first batch."""
+        self._health.start_query(query)
+
+    def on_application_ended(self) -> None:
+        """Notes that Spark stopped."""
+        self._health.end_application()
+
     def on_query_ended(self, query: str) -> None:
         """Removes every series of the query; if it runs again, it starts from zero."""
+        self._health.end_query(query)
         with self._lock:
             self._queries.pop(query, None)
             self._choose_shown()

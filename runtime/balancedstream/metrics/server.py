@@ -3,25 +3,29 @@
 from __future__ import annotations
 
 import errno
+from typing import Any
 from wsgiref.simple_server import WSGIServer
 
 from prometheus_client import CollectorRegistry, start_http_server
 from prometheus_client.registry import Collector
 
 from balancedstream.errors import InvalidInputError, PortInUseError
+from balancedstream.metrics.health import Health
 
 _OTHER_PORT = "Choose another port with --metrics-port; 0 picks a free one."
 _OTHER_ADDRESS = "Use one of this machine's: 127.0.0.1, or 0.0.0.0 for all of them."
 
 
 class Server:
-    """Serves the metrics of one collector at `/metrics`, from a daemon thread.
+    """Serves the metrics of one collector at `/metrics`, and probes, from a daemon thread.
 
     Args:
         collector: asked for its metrics at each scrape.
+        health: answers `/readyz` and `/healthz`.
     """
 
-    def __init__(self, collector: Collector) -> None:
+    def __init__(self, collector: Collector, health: Health) -> None:
+        self._health = health
         self._registry = CollectorRegistry()
         self._registry.register(collector)
         self._server: WSGIServer | None = None
@@ -53,6 +57,8 @@ class Server:
                 raise PortInUseError(message) from error
             message = _not_served(f"metrics address: {addr!r}: {error}", _OTHER_ADDRESS)
             raise InvalidInputError(message) from error
+        metrics: Any = self._server.get_app()
+        self._server.set_app(self._health.serve_with(metrics))
 
     @property
     def port(self) -> int | None:

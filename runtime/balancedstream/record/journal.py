@@ -84,9 +84,17 @@ class Journal:
         """An attempt of a task failed."""
         self._metrics.on_task_failure(query)
 
+    def start_query(self, query: str) -> None:
+        """A query runs."""
+        self._metrics.on_query_started(query)
+
     def end_query(self, query: str) -> None:
         """A query stopped."""
         self._metrics.on_query_ended(query)
+
+    def end_application(self) -> None:
+        """Spark stopped, or is lost."""
+        self._metrics.on_application_ended()
 
     def add_measurement(self, record: BatchRecord, restore_cost: RestoreCost) -> None:
         """Serves what the operator needs for its decisions, beyond the batch itself."""

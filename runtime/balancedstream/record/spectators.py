@@ -127,5 +127,11 @@ class Metrics:
     def on_shuffle(self, record: ShuffleRecord) -> None:
         """A micro-batch went through a cost-aware shuffle."""
 
+    def on_query_started(self, query: str) -> None:
+        """A query runs."""
+
     def on_query_ended(self, query: str) -> None:
         """A query ended; its series go."""
+
+    def on_application_ended(self) -> None:
+        """Spark stopped, or is lost."""

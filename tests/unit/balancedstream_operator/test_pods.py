@@ -135,6 +135,31 @@ def test_lists_are_merged_by_the_keys_of_kubernetes() -> None:
     }
 
 
+def test_probes_ask_what_costs_nothing_and_only_a_driver_that_is_of_no_use_is_restarted() -> None:
+    driver = template()["spec"]["containers"][0]
+    ready, alive = driver["readinessProbe"], driver["livenessProbe"]
+    assert ready["httpGet"] == {"path": "/readyz", "port": "metrics"}
+    assert alive["httpGet"] == {"path": "/healthz", "port": "metrics"}
+    # Spark may take minutes to start, and a node may be short of CPU for some.
+    assert alive["periodSeconds"] * alive["failureThreshold"] >= 600
+
+
+def test_a_probe_of_the_user_asks_in_one_way_only() -> None:
+    mine = {"exec": {"command": ["true"]}, "periodSeconds": 7}
+    over = {"spec": {"containers": [{"name": "driver", "livenessProbe": mine}]}}
+    driver = template(driver={"podTemplate": over})["spec"]["containers"][0]
+    assert driver["livenessProbe"] == {
+        "exec": {"command": ["true"]},
+        "periodSeconds": 7,
+        "timeoutSeconds": 10,
+        "failureThreshold": 10,
+    }
+    mine = {"httpGet": {"path": "/ready"}}
+    over = {"spec": {"containers": [{"name": "driver", "readinessProbe": mine}]}}
+    driver = template(driver={"podTemplate": over})["spec"]["containers"][0]
+    assert driver["readinessProbe"]["httpGet"] == {"path": "/ready", "port": "metrics"}
+
+
 def test_a_list_without_its_key_reaches_the_api_server_as_it_is() -> None:
     for over in ({"env": "none"}, {"env": ["A"]}, {"env": [{"value": "x"}]}):
         assert str(over["env"]).strip("[]") in str(merge({"env": [{"name": "B"}]}, over))

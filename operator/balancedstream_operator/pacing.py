@@ -1,0 +1,58 @@
+"""Lets no stream, and no server that a stream names, hold up the passes over the others."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from concurrent.futures import Executor, ThreadPoolExecutor
+from typing import Any
+
+from balancedstream_operator.endpoints import Defaults, names_own_prometheus
+
+THREADS = 8
+"""Passes at the same time; each mostly waits for Prometheus and the API server."""
+
+OTHER_THREADS = 4
+"""Passes at the same time over streams that name a Prometheus of their own."""
+
+REST = 5.0
+"""A pass is followed by a pause of at least so many times as long: a stream whose Prometheus takes
+its time has a sixth of a thread at most."""
+
+
+class PassThreads:
+    """Threads for passes.
+
+    Whoever names a server can let it drip bytes, up to the deadline of each question. So passes
+    that ask another server than the operator's own wait for threads among themselves only.
+
+    Args:
+        defaults: which server is the operator's own.
+    """
+
+    def __init__(self, defaults: Defaults) -> None:
+        self._defaults = defaults
+        self._threads = ThreadPoolExecutor(THREADS, thread_name_prefix="pass")
+        self._others = ThreadPoolExecutor(OTHER_THREADS, thread_name_prefix="other-pass")
+
+    def choose(self, resource: Mapping[str, Any]) -> Executor:
+        """Those for a pass over a BalancedStream."""
+        other = names_own_prometheus(resource, self._defaults)
+        return self._others if other else self._threads
+
+    def wait(self) -> None:
+        """Returns when the passes that run have ended, and lets no other begin; it blocks."""
+        for threads in (self._threads, self._others):
+            threads.shutdown(wait=True, cancel_futures=True)
+
+
+def choose_rest_s(interval_s: float, took_s: float) -> float:
+    """The pause after a pass, in seconds.
+
+    Args:
+        interval_s: until the next pass, if the passes are short.
+        took_s: how long the pass took.
+
+    >>> choose_rest_s(15.0, 0.3), choose_rest_s(15.0, 20.0)
+    (15.0, 100.0)
+    """
+    return max(interval_s, REST * took_s)
