@@ -148,7 +148,8 @@ class Realizer:
         batch = event.sample.batch
         self._last_batches[event.query] = batch
         self._restore_cost = learn_restore_cost(self._restore_cost, event.tasks)
-        for operator, tasks in event.by_operator().items():
+        by_operator = event.by_operator()
+        for operator, tasks in by_operator.items():
             key = event.query, operator
             self._tasks[key] = tasks
             migration = self._migrations.get(key)
@@ -165,7 +166,7 @@ class Realizer:
                     self._journal.drop_move(key, partition, reason)
             if not migration.asserted:
                 self._assert_next_step(key, migration, batch)
-        for operator in event.by_operator():
+        for operator in by_operator:
             self._drain((event.query, operator))
         self._reassigner.finish_batch(event)
         self._restore_cost = learn_key_cost(
