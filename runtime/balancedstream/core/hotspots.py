@@ -216,11 +216,14 @@ def diminish(
     )
     base = _weigh_base(base_s, executors, heaviest_s)
     held, orphans = _hold(groups, placement, executors)
-    before = _Layout(held, executors, base).imbalance
+    layout = _Layout(held, executors, base)
+    before = layout.imbalance
     homes = _place(orphans, held, executors, base)
-    bound = _bound(groups, executors, base)
+    if orphans:
+        layout = _Layout(held, executors, base)
+    bound = _bound([group.weight for group in groups.values()], executors, base)
     unit_s = heaviest_s / _HEAVIEST
-    relief = _find_relief(_Layout(held, executors, base), bound, policy, frozenset(homes), unit_s)
+    relief = _find_relief(layout, bound, policy, frozenset(homes), unit_s)
     for step in relief.steps:
         homes |= step.targets
     moves = _list_moves(homes, placement)
@@ -266,13 +269,20 @@ def measure_imbalance(
     >>> measure_imbalance({0: 4.0, 1: 3.0, 2: 1.0}, {0: "a", 1: "a", 2: "b"}, {"a": 1, "b": 1})
     ImbalanceMeasurement(imbalance=1.75, bound=1.0)
     """
+    _check_executors(executors)
+    _check_values("loads", loads)
     heaviest_s = _heaviest(loads, base_s, executors)
-    groups = _weigh(loads, placement, heaviest_s)
+    weights = {p: _find_weight(busy_s, heaviest_s) for p, busy_s in loads.items()}
     base = _weigh_base(base_s, executors, heaviest_s)
-    held, _ = _hold(groups, placement, executors)
-    return ImbalanceMeasurement(
-        _Layout(held, executors, base).imbalance, _bound(groups, executors, base)
-    )
+    busy = dict(base)
+    for partition, weight in weights.items():
+        executor = placement.get(partition, "")
+        if executor in busy:
+            busy[executor] += weight
+    mean = sum(busy.values()) / sum(executors.values())
+    peak = max(work / executors[executor] for executor, work in busy.items())
+    bound = _bound([*weights.values()], executors, base)
+    return ImbalanceMeasurement(peak / mean if mean else 1.0, bound)
 
 
 def place_orphans(
@@ -654,9 +664,7 @@ def _place(
     return homes
 
 
-def _bound(
-    groups: Mapping[int, _Group], executors: Mapping[str, int], base: Mapping[str, int]
-) -> float:
+def _bound(weights: Sequence[int], executors: Mapping[str, int], base: Mapping[str, int]) -> float:
     """A lower bound on the imbalance of any placement: the highest of these bounds.
 
     - The mean, the highest base load, and the heaviest partition where it adds least to one.
@@ -667,7 +675,7 @@ def _bound(
     - Pigeonhole: if there is one partition more than each core's share allows, some executor takes
       one more, even if all those partitions are the lightest.
     """
-    weights = sorted((group.weight for group in groups.values()), reverse=True)
+    weights = sorted(weights, reverse=True)
     cores = sorted(executors.values(), reverse=True)
     biggest, total = cores[0], sum(cores)
     sums = [0, *accumulate(weights)]
@@ -746,29 +754,35 @@ def _weigh(
     horizon_batches: int = 1,
 ) -> dict[int, _Group]:
     """Check the values of each partition, and turn its load into a whole number."""
-    for field, values in (
-        ("loads", loads),
-        ("state_bytes", state_bytes),
-        ("move_cost_s", move_cost_s),
-    ):
-        for partition, value in values.items():
-            if not 0 <= value < math.inf:
-                message = (
-                    f"{field}: partition {partition} must be 0 or more and finite, not {value}"
-                )
-                raise InvalidInputError(message)
+    _check_values("loads", loads)
+    _check_values("state_bytes", state_bytes)
+    _check_values("move_cost_s", move_cost_s)
+    cost_unit_s = heaviest_s * horizon_batches / _HEAVIEST
     groups = {}
     for partition in sorted(loads.keys() | placement.keys()):
         busy_s = loads.get(partition, 0.0)
-        spread_cost_s = move_cost_s.get(partition, 0.0) / horizon_batches
         groups[partition] = _Group(
-            weight=round(busy_s / heaviest_s * _HEAVIEST) if busy_s else 0,
-            size=1,
-            move_cost=spread_cost_s / heaviest_s * _HEAVIEST if busy_s else 0.0,
-            state_bytes=state_bytes.get(partition, 0),
-            partitions=(partition,),
+            _find_weight(busy_s, heaviest_s),
+            1,
+            move_cost_s.get(partition, 0.0) / cost_unit_s if busy_s else 0.0,
+            state_bytes.get(partition, 0),
+            (partition,),
         )
     return groups
+
+
+def _find_weight(busy_s: float, heaviest_s: float) -> int:
+    return round(busy_s / heaviest_s * _HEAVIEST) if busy_s else 0
+
+
+def _check_values(field: str, values: Mapping[int, float]) -> None:
+    # A sum is finite only if all are; one by one, ten thousand would take a while.
+    if math.isfinite(sum(values.values())) and min(values.values(), default=0) >= 0:
+        return
+    for partition, value in values.items():
+        if not 0 <= value < math.inf:
+            message = f"{field}: partition {partition} must be 0 or more and finite, not {value}"
+            raise InvalidInputError(message)
 
 
 def _heaviest(

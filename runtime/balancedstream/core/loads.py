@@ -13,9 +13,11 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence, Set
+from collections.abc import Callable, Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, field
-from typing import TypeVar
+from itertools import groupby, pairwise
+from operator import attrgetter
+from typing import Any, TypeVar
 
 from balancedstream.core.observations import HiddenSample, StageSample, TaskSample
 from balancedstream.core.policy import WindowPolicy
@@ -106,10 +108,7 @@ def measure(
     """
     tasks, rests = list(samples), list(hidden)
     window = _find_window([*tasks, *rests], policy, now_s)
-    by_partition: dict[tuple[str, int], dict[int, list[TaskSample]]] = {}
-    for task in _last_attempts(_in_window(tasks, window)):
-        operator = by_partition.setdefault((task.query, task.operator), defaultdict(list))
-        operator[task.partition].append(task)
+    by_partition = _group_by_partition(_in_window(tasks, window))
     by_executor: dict[tuple[str, int], dict[tuple[str, int], HiddenSample]] = defaultdict(dict)
     for rest in sorted(_in_window(rests, window), key=lambda rest: (rest.finished_s, rest.work_s)):
         by_executor[rest.query, rest.operator][rest.executor, rest.batch] = rest
@@ -148,19 +147,24 @@ def prune(samples: Iterable[_Sample], policy: WindowPolicy, now_s: float) -> lis
     return _in_window(tasks, _find_window(tasks, policy, now_s))
 
 
+_batch_of: Callable[[Any], tuple[str, int]] = attrgetter("query", "batch")
+_operator_of: Callable[[Any], tuple[str, int]] = attrgetter("query", "operator")
+_finished_s: Callable[[Any], float] = attrgetter("finished_s")
+
+
 def _find_window(
     samples: Iterable[TaskSample | HiddenSample | StageSample], policy: WindowPolicy, now_s: float
-) -> dict[str, set[int]]:
-    """The batches of each query that count.
+) -> set[tuple[str, int]]:
+    """The batches that count, as (query, batch).
 
     A batch is as old as its last task: of a batch that takes longer than the window, no task is
     missing.
     """
     finished_s: dict[tuple[str, int], float] = {}
-    for sample in samples:
-        place = sample.query, sample.batch
-        if sample.finished_s > finished_s.get(place, -math.inf):
-            finished_s[place] = sample.finished_s
+    # The samples of a batch mostly follow one another.
+    for place, neighbours in groupby(samples, _batch_of):
+        last_s = max(map(_finished_s, neighbours))
+        finished_s[place] = max(last_s, finished_s.get(place, last_s))
     since_s = now_s - policy.window_s
     recent: dict[str, list[tuple[float, int]]] = defaultdict(list)
     for (query, batch), last_s in finished_s.items():
@@ -168,36 +172,47 @@ def _find_window(
             recent[query].append((last_s, batch))
     # Ordered by time, not by number: a query that starts again counts its batches from 0.
     return {
-        query: {batch for _, batch in sorted(batches)[-policy.batches :]}
+        (query, batch)
         for query, batches in recent.items()
+        for _, batch in sorted(batches)[-policy.batches :]
     }
 
 
-def _in_window(samples: Iterable[_Sample], window: Mapping[str, Set[int]]) -> list[_Sample]:
-    none: Set[int] = frozenset()
-    return [sample for sample in samples if sample.batch in window.get(sample.query, none)]
+def _in_window(samples: Iterable[_Sample], window: Set[tuple[str, int]]) -> list[_Sample]:
+    kept: list[_Sample] = []
+    for place, neighbours in groupby(samples, _batch_of):
+        if place in window:
+            kept.extend(neighbours)
+    return kept
 
 
-def _last_attempts(samples: Iterable[TaskSample]) -> list[TaskSample]:
-    """Keep one sample per partition and batch, independent of their order."""
-    last: dict[tuple[str, int, int, int], TaskSample] = {}
-    for task in samples:
-        key = (task.query, task.operator, task.partition, task.batch)
-        if key not in last or _recency(task) > _recency(last[key]):
-            last[key] = task
-    return sorted(last.values(), key=lambda task: (task.partition, _recency(task)))
+_recency: Callable[[TaskSample], Any] = attrgetter(
+    "finished_s", "batch", "executor", "busy_s", "records", "state_bytes", "restore_s"
+)
+"""Orders the samples of a partition, the same however they came."""
 
 
-def _recency(task: TaskSample) -> tuple[float, int, str, float, int, int, float]:
-    return (
-        task.finished_s,
-        task.batch,
-        task.executor,
-        task.busy_s,
-        task.records,
-        task.state_bytes,
-        task.restore_s,
-    )
+def _group_by_partition(
+    samples: Iterable[TaskSample],
+) -> dict[tuple[str, int], dict[int, list[TaskSample]]]:
+    """One sample per partition and batch, independent of their order, oldest first."""
+    grouped: dict[tuple[str, int], dict[int, list[TaskSample]]] = defaultdict(dict)
+    for operator, neighbours in groupby(samples, _operator_of):
+        found = grouped[operator]
+        for sample in neighbours:
+            found.setdefault(sample.partition, []).append(sample)
+    return {
+        operator: {partition: _last_attempts(found[partition]) for partition in sorted(found)}
+        for operator, found in grouped.items()
+    }
+
+
+def _last_attempts(samples: list[TaskSample]) -> list[TaskSample]:
+    """The samples of a partition, oldest first; of a batch that ran twice, the last run."""
+    if all(a.batch < b.batch and a.finished_s < b.finished_s for a, b in pairwise(samples)):
+        return samples
+    samples.sort(key=_recency)
+    return sorted({sample.batch: sample for sample in samples}.values(), key=_recency)
 
 
 def _operator_load(
@@ -211,7 +226,7 @@ def _operator_load(
     if hidden:
         shown = {p: tasks for p, tasks in by_partition.items() if tasks[-1].batch == batches[-1]}
     busy_s = {
-        partition: sum(task.work_s for task in tasks) / len(tasks)
+        partition: sum([task.work_s for task in tasks]) / len(tasks)
         for partition, tasks in shown.items()
     }
     placement = {partition: tasks[-1].executor for partition, tasks in shown.items()}
@@ -228,7 +243,7 @@ def _operator_load(
         batches=batches,
         busy_s=busy_s,
         records={
-            partition: sum(task.records for task in tasks) / len(tasks)
+            partition: sum([task.records for task in tasks]) / len(tasks)
             for partition, tasks in shown.items()
         },
         state_bytes={partition: tasks[-1].state_bytes for partition, tasks in shown.items()},
@@ -247,9 +262,8 @@ def _order_batches(samples: Sequence[TaskSample | HiddenSample]) -> tuple[int, .
     """The batches of some samples, in the order in which they ended."""
     finished_s: dict[int, float] = {}
     for sample in samples:
-        finished_s[sample.batch] = max(
-            sample.finished_s, finished_s.get(sample.batch, sample.finished_s)
-        )
+        if sample.finished_s > finished_s.get(sample.batch, -math.inf):
+            finished_s[sample.batch] = sample.finished_s
     return tuple(sorted(finished_s, key=lambda batch: (finished_s[batch], batch)))
 
 

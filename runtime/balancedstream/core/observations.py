@@ -53,7 +53,8 @@ class TaskSample:
         >>> TaskSample("q", 0, 0, 1, "a", 2.0, 9, 0, 0.0, restore_s=0.5).work_s
         1.5
         """
-        return max(0.0, self.busy_s - self.restore_s)
+        work_s = self.busy_s - self.restore_s
+        return work_s if work_s > 0.0 else 0.0
 
 
 @dataclass(frozen=True, slots=True)

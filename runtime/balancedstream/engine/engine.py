@@ -6,7 +6,7 @@ import json
 import logging
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Any
 
@@ -296,10 +296,8 @@ class SparkEngine:
         )
         run.last_start_s = started_s
         tasks = _sum_tasks(label, run.last_batch, event["tasks"], run.operators, run.ran_on)
-        moved_partitions = sum(
-            run.ran_on.get((t.operator, t.partition)) != t.executor for t in tasks
-        )
-        run.ran_on = {(t.operator, t.partition): t.executor for t in tasks}
+        before, run.ran_on = run.ran_on, {(t.operator, t.partition): t.executor for t in tasks}
+        moved_partitions = sum(before.get(p) != executor for p, executor in run.ran_on.items())
         in_rocksdb = _is_in_rocksdb(progress["stateOperators"])
         return BatchFinished(
             label,
@@ -334,13 +332,16 @@ def _group_operators(
     before: tuple[StatefulOperator, ...],
 ) -> tuple[StatefulOperator, ...]:
     """Operators grouped by the tasks that they share; those without tasks stay as they were."""
-    by_task: dict[tuple[int, int], set[int]] = defaultdict(set)
+    tasks: dict[int, set[tuple[int, int]]] = defaultdict(set)
     for operator, stage, index, *_ in rows:
-        by_task[stage, index].add(operator)
+        tasks[operator].add((stage, index))
     groups: dict[int, tuple[int, ...]] = {o.id: o.ids for o in before}
-    for together in by_task.values():
-        ids = tuple(sorted(together))
-        groups[ids[0]] = ids
+    left = sorted(tasks)
+    while left:
+        first, *others = left
+        together = [first, *(i for i in others if not tasks[first].isdisjoint(tasks[i]))]
+        groups[first] = tuple(together)
+        left = [i for i in left if i not in together]
     shared = {i for ids in groups.values() for i in ids[1:]}
     by_id = {o["id"]: o for o in known}
     return tuple(
@@ -365,25 +366,36 @@ def _sum_tasks(
     leads = {i: o.id for o in operators for i in o.ids}
     last: dict[tuple[int, int], TaskSample] = {}
     for operator, _, _, partition, executor, busy, records, size, load, finished in rows:
-        lead = leads[operator]
-        key = lead, partition
-        own = operator == lead
-        before = last.get(key)
-        moved = ran_on.get(key) not in (None, executor)
-        last[key] = TaskSample(
-            query=query,
-            operator=lead,
-            partition=partition,
-            batch=batch,
-            executor=executor,
+        key = leads[operator], partition
+        own = operator == key[0]
+        moved = load and ran_on.get(key) not in (None, executor)
+        sample = TaskSample(
+            query,
+            key[0],
+            partition,
+            batch,
+            executor,
             # An operator that shares the task adds its state, but no time.
-            busy_s=(busy / 1000 if own else 0.0) + (before.busy_s if before else 0.0),
-            records=(records if own else 0) + (before.records if before else 0),
-            state_bytes=size + (before.state_bytes if before and not own else 0),
-            finished_s=finished / 1000,
-            restore_s=(load / 1000 if moved else 0.0) + (before.restore_s if before else 0.0),
+            busy / 1000 if own else 0.0,
+            records if own else 0,
+            size,
+            finished / 1000,
+            load / 1000 if moved else 0.0,
         )
+        before = last.get(key)
+        last[key] = _add_up(before, sample, own=own) if before else sample
     return tuple(last[key] for key in sorted(last))
+
+
+def _add_up(before: TaskSample, task: TaskSample, *, own: bool) -> TaskSample:
+    """Two tasks of a partition, or two operators of a task: the later row says where it is now."""
+    return replace(
+        task,
+        busy_s=before.busy_s + task.busy_s,
+        records=before.records + task.records,
+        state_bytes=task.state_bytes + (0 if own else before.state_bytes),
+        restore_s=before.restore_s + task.restore_s,
+    )
 
 
 def is_connection_lost(error: BaseException) -> bool:

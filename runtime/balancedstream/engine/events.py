@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from itertools import groupby
+from operator import attrgetter
 from typing import Literal
 
 from balancedstream.core.observations import BatchSample, StageSample, TaskSample
@@ -106,8 +108,8 @@ class BatchFinished:
     def by_operator(self) -> dict[int, dict[int, TaskSample]]:
         """The tasks by operator and partition."""
         found: dict[int, dict[int, TaskSample]] = {}
-        for task in self.tasks:
-            found.setdefault(task.operator, {})[task.partition] = task
+        for operator, tasks in groupby(self.tasks, attrgetter("operator")):
+            found.setdefault(operator, {}).update((task.partition, task) for task in tasks)
         return found
 
 

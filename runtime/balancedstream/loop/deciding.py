@@ -169,14 +169,17 @@ class Decider:
 
     def _forget_before(self, query: str, batch: int) -> None:
         """Drops measurements from before keys changed their partition: loads differ since then."""
+        if batch == NO_ARRIVAL:
+            return
         self._tasks = [t for t in self._tasks if t.query != query or t.batch >= batch]
         self._keys = [k for k in self._keys if k.query != query or k.batch >= batch]
 
     def _prune(self, now_s: float) -> None:
         self._tasks = prune(self._tasks, self._policy.window, now_s)
         self._stages = prune(self._stages, self._policy.window, now_s)
-        measured = {(task.query, task.batch) for task in self._tasks}
-        self._keys = [key for key in self._keys if (key.query, key.batch) in measured]
+        if self._keys:
+            measured = {(task.query, task.batch) for task in self._tasks}
+            self._keys = [key for key in self._keys if (key.query, key.batch) in measured]
         scaling = self._policy.scaling
         horizon_s = now_s - 1.1 * max(scaling.window_s, scaling.scale_in_delay_s)
         kept: deque[BatchSample] = deque()

@@ -139,7 +139,8 @@ class Realizer:
         """Notes where a batch's tasks ran: settles moves, and gives up those that are overdue."""
         batch = event.sample.batch
         self._last_batches[event.query] = batch
-        for operator, tasks in event.by_operator().items():
+        by_operator = event.by_operator()
+        for operator, tasks in by_operator.items():
             key = event.query, operator
             self._tasks[key] = tasks
             if not self._migrations.prepares(key):
@@ -148,7 +149,7 @@ class Realizer:
                 key, batch, tasks, event.preparations
             ):
                 self._restore_cost = learn_load(self._restore_cost, state_bytes, load_s)
-        for operator in event.by_operator():
+        for operator in by_operator:
             self._drain((event.query, operator))
         self._reassigner.finish_batch(event)
         self._restore_cost = learn_key_cost(

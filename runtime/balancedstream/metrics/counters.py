@@ -147,7 +147,10 @@ class Operator:
         partition.state_bytes = task.state_bytes
         partition.work.add(task)
         self.work.add(task)
-        self.executors.setdefault(task.executor, Work()).add(task)
+        executor = self.executors.get(task.executor)
+        if executor is None:
+            executor = self.executors[task.executor] = Work()
+        executor.add(task)
 
 
 @dataclass(slots=True)

@@ -14,6 +14,8 @@ import platform
 import threading
 from bisect import bisect_left
 from collections.abc import Collection, Iterable, Mapping, Sequence
+from itertools import groupby
+from operator import attrgetter
 
 import pyspark
 from prometheus_client.metrics_core import Metric
@@ -162,9 +164,10 @@ class Exporter(Metrics, Collector):
             query.add_driver_times(sample)
             for stage in stages:
                 query.stages.setdefault(stage.kind, Stage()).add(stage)
-            for task in tasks:
-                operator = query.operators.setdefault(task.operator, Operator())
-                operator.add(task, task.busy_s / period_s)
+            for number, of_operator in groupby(tasks, attrgetter("operator")):
+                operator = query.operators.setdefault(number, Operator())
+                for task in of_operator:
+                    operator.add(task, task.busy_s / period_s)
             self._update_executors(executors)
             self._choose_shown()
 

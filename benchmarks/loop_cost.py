@@ -1,0 +1,202 @@
+"""What one batch costs the driver's Python, by part of the loop, at any size: no Spark runs.
+
+The events are those that the listener reports: three stateful operators of one query whose
+partitions cost a skewed time, on executors that run several of them each. It prints the median CPU
+milliseconds of each part over the batches after the first two, and the sum of the loop.
+
+    python benchmarks/loop_cost.py --partitions 10000 --operators 3 --executors 1000
+
+A scrape is no part of the loop, but takes the same interpreter; Prometheus asks every 15 to 60 s.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import random
+import statistics
+import time
+from collections import defaultdict
+from collections.abc import Callable
+from typing import Any, TypeVar
+from unittest import mock
+
+from prometheus_client import CollectorRegistry, generate_latest
+
+from balancedstream.core.policy import Policy
+from balancedstream.engine import engine as engines
+from balancedstream.engine.capabilities import Capabilities
+from balancedstream.engine.engine import SparkEngine
+from balancedstream.engine.events import BatchFinished
+from balancedstream.loop.controller import summarize
+from balancedstream.loop.deciding import Decider
+from balancedstream.loop.ports import FinishedBatch
+from balancedstream.loop.realizing import Realizer
+from balancedstream.metrics.exporter import Exporter
+from balancedstream.record.history import History
+from balancedstream.record.journal import Journal
+from balancedstream.record.records import RunInfo
+from balancedstream.record.spectators import Spectator
+
+WARM_UP = 2
+"""Batches without a measurement: the first one is not decided on."""
+
+RUN_ID = "00000000-0000-0000-0000-000000000001"
+
+_T = TypeVar("_T")
+
+
+class Silent(Spectator):
+    """Shows nothing."""
+
+    def on_batch(self, record: Any) -> None: ...
+    def on_decision(self, record: Any) -> None: ...
+    def on_scale(self, record: Any) -> None: ...
+    def on_move(self, record: Any) -> None: ...
+    def note(self, text: str) -> None: ...
+    def close(self) -> None: ...
+
+
+class Listener:
+    """The JVM's listener: what happened, as JSON; its partitions go where they are placed.
+
+    Args:
+        partitions: of each operator.
+        operators: number of them.
+        executors: number of them, with one core each.
+        skew: standard deviation of the logarithm of a partition's busy time.
+    """
+
+    def __init__(self, partitions: int, operators: int, executors: int, skew: float) -> None:
+        self._executors = [str(n) for n in range(executors)]
+        chance = random.Random(7)
+        self._busy_ms = [
+            [chance.lognormvariate(5.0, skew) for _ in range(partitions)] for _ in range(operators)
+        ]
+        self._ran_on = [
+            [self._executors[p % executors] for p in range(partitions)] for _ in range(operators)
+        ]
+        self._chance = chance
+        self._events = [
+            json.dumps({"event": "executor_added", "executor": e, "cores": 1})
+            for e in self._executors
+        ]
+        self.now_s = 1_700_000_000.0
+
+    def next(self, timeout_ms: int) -> str | None:
+        """The next event."""
+        return self._events.pop(0) if self._events else None
+
+    def place(self, run: str, operator: int, root: str, stores: str, wanted: str, *_: int) -> None:
+        """Partitions run there from the next batch on."""
+        for partition, executor in enumerate(wanted.split(",")):
+            if executor:
+                self._ran_on[operator][partition] = executor
+
+    def finish(self, batch: int) -> None:
+        """A batch of 10 s ends."""
+        self.now_s += 10.0
+        ended_ms = int(self.now_s * 1000)
+        tasks, busy_ms = [], dict.fromkeys(self._executors, 0)
+        for operator, costs_ms in enumerate(self._busy_ms):
+            for partition, cost_ms in enumerate(costs_ms):
+                executor = self._ran_on[operator][partition]
+                took_ms = round(cost_ms * self._chance.uniform(0.9, 1.1))
+                busy_ms[executor] += took_ms
+                row = [operator, operator + 1, partition, partition, executor, took_ms, 100]
+                tasks.append([*row, 1 << 20, 5, ended_ms])
+        count = len(self._busy_ms) * len(self._busy_ms[0])
+        started = time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(self.now_s - 9.0)) + ".000Z"
+        progress = {
+            "id": "q", "name": "q", "batchId": batch, "timestamp": started, "numInputRows": 10**6,
+            "durationMs": {"triggerExecution": 9000, "addBatch": 8000}, "sources": [],
+            "stateOperators": [],
+        }  # fmt: skip
+        known = [
+            {"id": o, "partitions": len(costs_ms), "state_root": "/state", "name": "StateStoreSave",
+             "merged": False}
+            for o, costs_ms in enumerate(self._busy_ms)
+        ]  # fmt: skip
+        event = {
+            "event": "batch_finished", "run": RUN_ID, "progress": progress, "trigger_ms": None,
+            "files": [], "operators": known, "tasks": tasks, "unknown_executors": [],
+            "stages": [["stateful", count, 900, ended_ms - 8000, ended_ms, busy_ms]],
+        }  # fmt: skip
+        self._events.append(json.dumps(event, separators=(",", ":")))
+
+
+def make_engine(listener: Listener) -> SparkEngine:
+    """An engine whose JVM is only the listener."""
+    capabilities = Capabilities(placement=True, problems=(), listener=listener)
+    session = mock.MagicMock()
+    # No folder of a checkpoint is listed, so each operator has the unnamed store.
+    paths = session._jvm.org.apache.hadoop.fs.Path.return_value
+    paths.getFileSystem.return_value.listStatus.return_value = []
+    with mock.patch.object(engines, "check_capabilities", return_value=capabilities):
+        return SparkEngine(session)
+
+
+class Meter:
+    """Milliseconds of CPU by part."""
+
+    def __init__(self) -> None:
+        self.spent_ms: dict[str, list[float]] = defaultdict(list)
+
+    def run(self, part: str, call: Callable[..., _T], *args: Any) -> _T:
+        """Calls, and notes what it took."""
+        before_ns = time.process_time_ns()
+        found = call(*args)
+        self.spent_ms[part].append((time.process_time_ns() - before_ns) / 1e6)
+        return found
+
+
+def measure(
+    partitions: int, operators: int, executors: int, skew: float, batches: int
+) -> dict[str, float]:
+    """The median milliseconds of CPU of each part of the loop per batch."""
+    listener = Listener(partitions, operators, executors, skew)
+    engine = make_engine(listener)
+    while engine.wait(0.0) is not None:
+        continue
+    exporter = Exporter()
+    registry = CollectorRegistry()
+    registry.register(exporter)
+    history = History(RunInfo("loop_cost", listener.now_s, 2, "", ""))
+    journal = Journal(history, Silent(), exporter, lambda: listener.now_s)
+    realizer = Realizer(engine, journal)
+    decider = Decider(realizer, Policy(), journal)
+    meter = Meter()
+    for batch in range(WARM_UP + batches):
+        listener.finish(batch)
+        if batch == WARM_UP:
+            meter = Meter()
+        event = meter.run("parse", engine.wait, 0.0)
+        if not isinstance(event, BatchFinished):
+            message = f"the engine made {event} of a batch"
+            raise TypeError(message)
+        meter.run("realize", realizer.finish_batch, event)
+        live = engine.executors()
+        record = meter.run("summarize", summarize, event, live)
+        meter.run("journal", journal.add_batch, event, record, live)
+        finished = FinishedBatch(event, record, live, listener.now_s)
+        meter.run("decide", decider.finish_batch, finished)
+        meter.run("scrape", generate_latest, registry)
+    return {part: statistics.median(spent) for part, spent in meter.spent_ms.items()}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--partitions", type=int, default=10_000, help="of each operator")
+    parser.add_argument("--operators", type=int, default=3)
+    parser.add_argument("--executors", type=int, default=1_000)
+    parser.add_argument("--skew", type=float, default=0.5, help="of the partitions' busy time")
+    parser.add_argument("--batches", type=int, default=5)
+    spent_ms = measure(**vars(parser.parse_args()))
+    for part, ms in spent_ms.items():
+        print(f"{part:10} {ms:8.1f} ms")
+    loop_ms = sum(ms for part, ms in spent_ms.items() if part != "scrape")
+    print(f"{'loop':10} {loop_ms:8.1f} ms a batch")
+
+
+if __name__ == "__main__":
+    main()
