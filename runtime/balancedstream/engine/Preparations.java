@@ -14,10 +14,10 @@ import scala.Option;
  * of it.
  *
  * <p>A preparation is first `loading`, then `loaded`. When the partition's task has ended too, and
- * before the batch has, the target is told to take the state over at the version which that task
- * wrote, and the preparation is `due`: the next task may run on the target. Where stores cannot be opened ahead it is
- * `impossible`; if anything goes wrong, `failed`. Then the move is made as if nothing had been
- * prepared.
+ * before its batch has, the target is told to take the state over at the version which that task
+ * wrote, and the preparation is `due`: the next task may run on the target. Where stores cannot be
+ * opened ahead it is `impossible`; if anything goes wrong, `failed`. Then the move is made as if
+ * nothing had been prepared.
  *
  * <p>Janino knows neither lambdas nor type inference; hence the casts.
  */
