@@ -317,6 +317,7 @@ public final class BatchListener extends SparkListener {
     String taskRows = rows == null ? "" : resolve(runId, batch, rows);
     String stageRows = stages.toJson(runId, batch);
     String unknown = reconcileExecutors();
+    if (preparing != null) preparing.endBatch(runId);
     placements.assertWishes(runId, batch + 1);
     Iterator old = batches.keySet().iterator();
     while (old.hasNext()) {

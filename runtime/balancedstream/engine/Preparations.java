@@ -13,11 +13,11 @@ import scala.Option;
  * The partitions whose state another executor loads ahead: what has been sent there, and what came
  * of it.
  *
- * <p>A preparation is first `loading`, then `loaded`. When the partition's next task has ended, the
- * target is told to take the state over at the version which that task wrote, and the preparation
- * is `due`: the next task may run on the target. Where stores cannot be opened ahead it is
- * `impossible`; if anything goes wrong, `failed`. Then the move is made as if nothing had been
- * prepared.
+ * <p>A preparation is first `loading`, then `loaded`. When the partition's task has ended too, and
+ * before its batch has, the target is told to take the state over at the version which that task
+ * wrote, and the preparation is `due`: the next task may run on the target. Where stores cannot be
+ * opened ahead it is `impossible`; if anything goes wrong, `failed`. Then the move is made as if
+ * nothing had been prepared.
  *
  * <p>Janino knows neither lambdas nor type inference; hence the casts.
  */
@@ -49,6 +49,7 @@ public final class Preparations implements Preparing, BiConsumer {
   /** A query, as of the last batch that was seen. */
   private static final class Run {
     long batch = -1L;
+    boolean ended;                    // all of that batch's tasks, so that its placements are set
     Map operators = new HashMap();    // operator id -> StateStoreWriter
     Map stores = new HashMap();       // operator id -> Store[], or String: why there are none
     Map preparations = new HashMap(); // operator/partition -> Preparation, under each operator
@@ -101,12 +102,19 @@ public final class Preparations implements Preparing, BiConsumer {
     Run run = find(runId);
     if (run.batch != batch) observe(runId, run, batch);
     Preparation preparation = (Preparation) run.preparations.get(operator + "/" + partition);
-    if (preparation != null && run.batch == batch && preparation.state.equals("loaded")
-        && preparation.fromBatch <= batch + 1L
-        && send(run, preparation, PreloadTask.HAND_OVER)) {
-      preparation.state = "due";
-    }
+    if (preparation != null && run.batch == batch) handOver(run, preparation);
     jobs.ask(executor);
+  }
+
+  public synchronized void endBatch(String runId) {
+    find(runId).ended = true;
+  }
+
+  /** Once the partition's task of this batch has ended, and its load. */
+  private void handOver(Run run, Preparation preparation) {
+    if (run.ended || !preparation.state.equals("loaded")) return;
+    if (preparation.fromBatch > run.batch + 1L) return;
+    if (send(run, preparation, PreloadTask.HAND_OVER)) preparation.state = "due";
   }
 
   public synchronized boolean holdsBack(
@@ -196,6 +204,8 @@ public final class Preparations implements Preparing, BiConsumer {
     } else {
       preparation.loadMs = tookMs.longValue();
       preparation.state = "loaded";
+      Run run = (Run) runs.get(preparation.runId);
+      if (run != null) handOver(run, preparation);
     }
   }
 
@@ -204,6 +214,7 @@ public final class Preparations implements Preparing, BiConsumer {
     Map found = stateStores.findOperators(runId, batch);
     if (found == null) return;
     run.batch = batch;
+    run.ended = false;
     run.operators = found;
     Iterator it = found.entrySet().iterator();
     while (it.hasNext()) {

@@ -16,6 +16,9 @@ public interface Preparing {
   /** A partition's task has ended on an executor, and its state will not change in this batch. */
   void endTask(String runId, long batch, long operator, int partition, String executor);
 
+  /** All tasks of the query's batch have ended, and placements are set now. */
+  void endBatch(String runId);
+
   /** Whether a partition must not run on an executor yet, because the state is not there. */
   boolean holdsBack(String runId, long operator, int partition, String executor);
 
