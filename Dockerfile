@@ -11,7 +11,9 @@
 # Dependencies and the project's own code are separate layers, so that after a change of the code no
 # node has to pull Spark's 280 jars again.
 
-FROM debian:bookworm-slim AS base
+# A tag changes its meaning with each of Debian's updates; a release gives a digest instead.
+ARG BASE=debian:bookworm-slim
+FROM ${BASE} AS base
 RUN apt-get update \
     && apt-get install -y --no-install-recommends ca-certificates python3 tini \
     && apt-get clean \
@@ -37,29 +39,31 @@ ENV PIP_DISABLE_PIP_VERSION_CHECK=1 \
 # pip has an environment of its own, so that the one copied into the images needs none.
 RUN python3 -m venv /opt/pip && python3 -m venv --without-pip /opt/balancedstream
 WORKDIR /build
-# The dependencies are installed with an empty package in place of ours, so this layer depends on
-# these two files only: neither new code nor a new version rebuilds it.
-COPY pyproject.toml constraints.txt ./
-RUN mkdir -p operator/balancedstream_operator runtime/balancedstream \
-    && touch README.md LICENSE operator/balancedstream_operator/__init__.py runtime/balancedstream/__init__.py \
-    && echo '__version__ = "0"' > runtime/balancedstream/version.py
+# pip takes only what the locks name by its hash (`make lock` writes them). A package without a wheel
+# is built with what is here, because an isolated build would fetch its tools without hashes.
+COPY docker/locks/build.txt ./
+RUN /opt/pip/bin/pip install --require-hashes --requirement build.txt
+ENV PIP_NO_DEPS=1
 
 FROM build AS operator-dependencies
-RUN /opt/pip/bin/pip --python /opt/balancedstream/bin/python install --constraint constraints.txt '.[operator]' \
-    && /opt/pip/bin/pip --python /opt/balancedstream/bin/python uninstall --yes balancedstream
+COPY docker/locks/operator.txt ./
+RUN /opt/pip/bin/pip wheel --require-hashes --no-build-isolation --wheel-dir wheels --requirement operator.txt \
+    && /opt/pip/bin/pip --python /opt/balancedstream/bin/python install --no-index wheels/*.whl
 
 # This one keeps pip, so that applications can add the packages that they need.
 FROM build AS spark-dependencies
-RUN /opt/pip/bin/pip --python /opt/balancedstream/bin/python install --constraint constraints.txt '.[kubernetes]' \
-    && /opt/pip/bin/pip --python /opt/balancedstream/bin/python uninstall --yes balancedstream \
+COPY docker/locks/spark.txt ./
+RUN /opt/pip/bin/pip wheel --require-hashes --no-build-isolation --wheel-dir wheels --requirement spark.txt \
+    && /opt/pip/bin/pip --python /opt/balancedstream/bin/python install --no-index wheels/*.whl \
     && /opt/balancedstream/bin/python -m ensurepip --default-pip \
     && /opt/balancedstream/bin/pip uninstall --yes setuptools
 
 FROM build AS package
-COPY README.md LICENSE ./
+COPY pyproject.toml README.md LICENSE ./
 COPY operator operator
 COPY runtime runtime
-RUN /opt/pip/bin/pip --python /opt/balancedstream/bin/python install --no-deps --root /package .
+RUN /opt/pip/bin/pip wheel --no-index --no-build-isolation --wheel-dir wheels . \
+    && /opt/pip/bin/pip --python /opt/balancedstream/bin/python install --no-index --root /package wheels/*.whl
 
 
 FROM base AS operator

@@ -1,10 +1,13 @@
 # Two commands matter: `make demo` and `make test`. Each sets up all that it needs.
-.PHONY: demo test e2e e2e-ci lint unit integration oldest-spark clean
+.PHONY: demo test e2e e2e-ci lint unit integration oldest-spark lock sbom clean
 
 VENV := .venv
 BIN := $(VENV)/bin
 REPORT ?= demo-report
 OLDEST_SPARK := 4.2.0
+TOOLS := .venv-tools/bin
+LOCK := $(TOOLS)/uv pip compile --quiet --no-config --universal --python-version 3.11 --constraint constraints.txt \
+  --generate-hashes --no-header --no-annotate --no-emit-index-url
 
 demo: $(VENV)/.ready
 	@$(BIN)/python examples/01-flights/demo.py --report $(REPORT)
@@ -46,6 +49,24 @@ oldest-spark: $(VENV)/.ready
 	  tests/integration/test_shuffle.py::test_rows_of_every_type_come_out_as_they_went_in \
 	  tests/integration/test_shuffle_streams.py::test_a_stream_is_learnt_from_batch_to_batch_and_a_failed_batch_is_routed_as_before
 
+# What the images contain, with hashes; after a change of pyproject.toml or constraints.txt.
+lock: .venv-tools/.ready
+	@$(LOCK) --extra operator --output-file docker/locks/operator.txt pyproject.toml
+	@$(LOCK) --extra kubernetes --output-file docker/locks/spark.txt pyproject.toml
+	@$(LOCK) --output-file docker/locks/build.txt docker/locks/build.in
+	@$(LOCK) --output-file docker/locks/tools.txt docker/locks/tools.in
+
+# The Python packages of each image as CycloneDX, from the locks.
+sbom: .venv-tools/.ready
+	@for image in operator spark; do \
+	  $(TOOLS)/cyclonedx-py requirements --output-reproducible --output-file sbom-$$image.cdx.json docker/locks/$$image.txt; \
+	done
+
+.venv-tools/.ready: docker/locks/tools.txt $(VENV)/.ready
+	@$(BIN)/python -m venv .venv-tools
+	@$(TOOLS)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r docker/locks/tools.txt
+	@touch $@
+
 $(VENV)/.ready: pyproject.toml constraints.txt
 	@set -eu; \
 	for candidate in "$${PYTHON:-}" python3 python3.13 python3.12 python3.11; do \
@@ -61,4 +82,4 @@ $(VENV)/.ready: pyproject.toml constraints.txt
 	@touch $@
 
 clean:
-	rm -rf $(VENV) .venv-oldest *-report .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
+	rm -rf $(VENV) .venv-oldest .venv-tools sbom-*.cdx.json *-report .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache

@@ -310,6 +310,22 @@ def read_defaults(arguments: argparse.Namespace) -> Defaults:
     )
 
 
+def start_logging(level: str, log_format: str) -> None:
+    """Logs to standard error.
+
+    Args:
+        level: the least that is logged, such as INFO.
+        log_format: "json" for one object a line, anything else for text.
+    """
+    if log_format == "json":
+        kopf.configure(log_format=kopf.LogFormat.JSON)
+        # Kopf silences it, and with it errors of tasks that nobody waits for.
+        logging.getLogger("asyncio").propagate = True
+    else:
+        logging.basicConfig(format="%(asctime)s %(levelname)s %(message)s")
+    logging.getLogger().setLevel(level)
+
+
 def main(argv: Sequence[str] | None = None) -> None:
     """Runs the operator until SIGTERM or SIGINT."""
     parser = argparse.ArgumentParser(
@@ -353,9 +369,7 @@ def main(argv: Sequence[str] | None = None) -> None:
         help="act only while holding this Lease in the namespace of POD_NAMESPACE",
     )
     arguments = parser.parse_args(argv)
-    logging.basicConfig(
-        level=os.environ.get("LOG_LEVEL", "INFO"), format="%(asctime)s %(levelname)s %(message)s"
-    )
+    start_logging(os.environ.get("LOG_LEVEL", "INFO"), os.environ.get("LOG_FORMAT", "text"))
     # Otherwise every event of a watch would be a line.
     logging.getLogger("kopf.objects").setLevel(logging.WARNING)
     kopf.run(

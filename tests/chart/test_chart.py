@@ -8,7 +8,9 @@ from charts import (
     CHART,
     CRD,
     EVERYTHING,
+    FULL_NAME,
     ROOT,
+    Manifest,
     container,
     of_kind,
     only,
@@ -18,6 +20,14 @@ from charts import (
 )
 
 from balancedstream.version import __version__
+from balancedstream_operator.pods import (
+    BLOCK_MANAGER_PORT,
+    DRIVER_PORT,
+    METRICS_PORT,
+    UI_PORT,
+    stream_labels,
+)
+from balancedstream_operator.resource import Stream
 
 pytestmark = [pytest.mark.e2e, pytest.mark.e2e_ci]
 
@@ -44,6 +54,8 @@ def test_lint_finds_nothing(helm: str, settings: tuple[str, ...]) -> None:
     [
         ("replicas=0", "replicas"),
         ("logLevel=LOUD", "logLevel"),
+        ("logFormat=xml", "logFormat"),
+        ("networkPolicy.streams.namespaces={Shop}", "namespaces"),
         ("extraArgs={namespace}", "extraArgs"),
         ("replicas=many", "replicas"),
         ("image.repo=x", "repo"),
@@ -211,6 +223,58 @@ def test_network_policy(helm: str) -> None:
         {"ipBlock": {"cidr": "10.0.0.0/8"}}
     ]
     assert not of_kind(render(helm, "networkPolicy.enabled=false"), "NetworkPolicy")
+
+
+def closed(manifests: list[Manifest], component: str) -> Manifest:
+    """The NetworkPolicy of the streams' drivers or executors."""
+    name = f"{FULL_NAME}-{component}s"
+    [found] = [m for m in of_kind(manifests, "NetworkPolicy") if m["metadata"]["name"] == name]
+    assert found["metadata"]["namespace"] == "shop"
+    return dict(found["spec"])
+
+
+def selects(selector: Manifest, labels: dict[str, str]) -> bool:
+    """Whether a label selector selects a pod."""
+    return selector.get("matchLabels", {}).items() <= labels.items() and all(
+        labels.get(rule["key"]) in rule["values"] for rule in selector.get("matchExpressions", [])
+    )
+
+
+def test_streams_can_be_closed_to_all_but_each_other(helm: str) -> None:
+    settings = (
+        "networkPolicy.streams.namespaces={shop}",
+        "networkPolicy.streams.metricsFrom[0].namespaceSelector.matchLabels.team=monitoring",
+    )
+    manifests = render(helm, *settings)
+    assert len(of_kind(manifests, "NetworkPolicy")) == 3
+    stream = Stream("shop", "clicks", "uid-1")
+    driver, executor = stream_labels(stream, "driver"), stream_labels(stream, "executor")
+    drivers, executors = closed(manifests, "driver"), closed(manifests, "executor")
+    assert drivers["policyTypes"] == executors["policyTypes"] == ["Ingress"]
+    assert selects(drivers["podSelector"], driver)
+    assert not selects(drivers["podSelector"], executor)
+    assert selects(executors["podSelector"], executor)
+    assert not selects(executors["podSelector"], driver)
+    spark, metrics = drivers["ingress"]
+    assert [p["port"] for p in spark["ports"]] == [DRIVER_PORT, BLOCK_MANAGER_PORT]
+    assert selects(spark["from"][0]["podSelector"], executor)
+    assert [p["port"] for p in metrics["ports"]] == [METRICS_PORT]
+    assert metrics["from"] == [{"namespaceSelector": {"matchLabels": {"team": "monitoring"}}}]
+    [among] = executors["ingress"]
+    assert "ports" not in among
+    for labels in (driver, executor):
+        assert selects(among["from"][0]["podSelector"], labels)
+    assert not selects(among["from"][0]["podSelector"], {"app": "other"})
+    with_ui = render(helm, *settings, "networkPolicy.streams.uiFrom[0].podSelector.matchLabels.a=b")
+    assert closed(with_ui, "driver")["ingress"][2] == {
+        "ports": [{"port": UI_PORT, "protocol": "TCP"}],
+        "from": [{"podSelector": {"matchLabels": {"a": "b"}}}],
+    }
+
+
+def test_logs_can_be_json(helm: str) -> None:
+    env = container(render(helm, "logFormat=json"))["env"]
+    assert {"name": "LOG_FORMAT", "value": "json"} in env
 
 
 def test_scraping_by_annotation_and_by_monitor(helm: str) -> None:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import json
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -70,3 +73,38 @@ def test_the_namespaces_must_be_given_in_one_way(
     with pytest.raises(SystemExit):
         main(arguments)
     assert "--all-namespaces" in capsys.readouterr().err
+
+
+LOGS_SOMETHING = """
+import logging
+from balancedstream_operator.main import start_logging
+start_logging("WARNING", {0!r})
+logging.getLogger("balancedstream_operator").info("too little")
+logging.getLogger("asyncio").error("nobody waited")
+try:
+    raise KeyError("x")
+except KeyError:
+    logging.getLogger("balancedstream_operator").exception("%s: this pass failed", "shop/clicks")
+"""
+
+
+def run_logging(log_format: str) -> list[str]:
+    """The lines of a process that logs, because logging is a process' own."""
+    command = [sys.executable, "-c", LOGS_SOMETHING.format(log_format)]
+    result = subprocess.run(command, capture_output=True, text=True, check=True)
+    return result.stderr.splitlines()
+
+
+def test_logs_are_objects_one_a_line_if_asked_for() -> None:
+    other, failed = map(json.loads, run_logging("json"))
+    assert (other["message"], other["severity"]) == ("nobody waited", "error")
+    assert (failed["message"], failed["severity"]) == ("shop/clicks: this pass failed", "error")
+    assert "KeyError: 'x'" in failed["exc_info"]
+    assert failed["timestamp"].startswith("20")
+
+
+def test_logs_are_text_otherwise() -> None:
+    lines = run_logging("text")
+    assert lines[0].endswith("ERROR nobody waited")
+    assert lines[1].endswith("ERROR shop/clicks: this pass failed")
+    assert lines[-1] == "KeyError: 'x'"
