@@ -49,6 +49,7 @@ QUERY_METRICS = (
     "move_key_seconds",
     "moves_under_way",
     "moves_prepared",
+    "moves_preparing",
     "batches_total",
     "batch_duration_seconds_sum",
     "input_rows_total",
@@ -132,6 +133,7 @@ class Measurement:
             executors.
         prepared: (query, operator) of those whose moves cost a batch nothing, because the driver
             has state loaded ahead.
+        preparing: how many of those under way have their state loaded now, over all operators.
         restore_cost: cost of moves, as the driver measured it.
         keys: one sample per hot key and scrape: of the last batch before it.
         keys_under_way: query to the number of keys that have not reached their partitions.
@@ -151,6 +153,7 @@ class Measurement:
     last_batches: Mapping[str, int] = field(default_factory=dict)
     under_way: Mapping[OperatorKey, int] = field(default_factory=dict)
     prepared: tuple[OperatorKey, ...] = ()
+    preparing: int = 0
     restore_cost: RestoreCost = RestoreCost()  # noqa: RUF009 - frozen
     keys: tuple[KeySample, ...] = ()
     keys_under_way: Mapping[str, int] = field(default_factory=dict)
@@ -245,6 +248,7 @@ def measure(
             for s in current["moves_prepared"]
             if s.samples[-1][1] == 1.0
         ),
+        preparing=sum(int(s.samples[-1][1]) for s in current["moves_preparing"]),
         restore_cost=RestoreCost(
             _newest(current["move_fixed_seconds"], RestoreCost().fixed_s),
             _newest(current["move_bytes_per_second"], RestoreCost().bytes_per_s),

@@ -281,7 +281,9 @@ def _report_balance(
     if partitions or keys:
         counts = [(partitions, "state partitions"), (keys, "keys")]
         message = " and ".join(f"{count} {what}" for count, what in counts if count)
-        draft.set_condition("Migrating", True, "MovesUnderWay", f"{message} are moving")
+        preparing = measurement.preparing
+        loads = f", {preparing} with state that is loaded ahead now" if preparing else ""
+        draft.set_condition("Migrating", True, "MovesUnderWay", f"{message} are moving{loads}")
     else:
         draft.set_condition("Migrating", False, "Settled", "no state partition is moving")
     heavy = balance.unsplittable

@@ -178,6 +178,7 @@ class Story:
             count = sum(entry[5] == kind for entry in balances)
             expected[series("decisions_total", **labels, kind=kind)] = count
         expected[series("moves_under_way", **labels)] = 0
+        expected[series("moves_preparing", **labels)] = 0
         expected[series("moves_prepared", **labels)] = 0
         if balances:
             expected[series("imbalance_ratio", **labels)] = balances[-1][2]

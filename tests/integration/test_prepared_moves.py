@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import os
 import signal
+import sys
 import time
 from collections.abc import Callable
 
 import pytest
 from patience import PATIENCE_S
 from processes import find_executor_pids
+from pyspark import cloudpickle
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
 from pyspark.sql.streaming.query import StreamingQuery
@@ -20,6 +22,9 @@ from balancedstream.engine.events import BatchFinished
 from balancedstream.engine.listener import find_coordinator
 
 pytestmark = pytest.mark.integration
+
+# The executors cannot import test modules: functions travel with their code.
+cloudpickle.register_pickle_by_value(sys.modules[__name__])
 
 Start = Callable[..., StreamingQuery]
 Batches = Callable[[str], BatchFinished]
@@ -148,14 +153,17 @@ def test_a_query_goes_on_when_a_target_is_killed_while_it_loads(
         engine.wait(1.0)
 
 
+def sleep(seconds: float, value: int) -> int:
+    time.sleep(seconds)
+    return value
+
+
 def test_a_placement_waits_for_the_end_of_the_batch_that_runs(
     stream: Stream, start: Start, batches: Batches, engine: SparkEngine, spark: SparkSession
 ) -> None:
-    def nap(value: int) -> int:
-        time.sleep(0.05)
-        return value
-
-    slow = stream(120).withColumn("value", F.udf(nap, "long")("value"))
+    # Without types of its own: Spark would take them for those of a pandas function.
+    nap = F.udf(lambda value: sleep(0.05, value), "long")
+    slow = stream(120).withColumn("value", nap("value"))
     start(aggregate(lambda _: slow), "slow", "update")
     batches("slow")
     seen = batches("slow")

@@ -106,6 +106,11 @@ class Migrations:
         """Whether an operator's moves are prepared, as far as it is known."""
         return self._engine.can_prepare() and key not in self._unprepared
 
+    def count_preparing(self, key: OperatorKey) -> int:
+        """How many of an operator's partitions are being loaded ahead of their moves."""
+        migration = self._migrations.get(key, _Migration())
+        return sum(way.due_after is None for way in migration.in_work().values())
+
     def begin(
         self,
         key: OperatorKey,

@@ -8,7 +8,7 @@ on an executor that leaves, or is gone, and has no place in the plan, is placed 
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from balancedstream.core.hotspots import Move, place_orphans
@@ -59,7 +59,8 @@ class RealizerState:
         restore_cost: what restoring moved state costs.
         moving: target of each partition whose move is under way, by (query, operator).
         keys: the same for keys.
-        prepared: operators whose moves cost a batch nothing, because targets load state beforehand.
+        prepared: operators whose moves cost a batch nothing, because targets load state beforehand,
+            with the number of partitions whose target does so now.
     """
 
     epoch: int
@@ -67,7 +68,7 @@ class RealizerState:
     restore_cost: RestoreCost
     moving: Mapping[OperatorKey, Mapping[int, str]]
     keys: KeyState
-    prepared: Collection[OperatorKey] = ()
+    prepared: Mapping[OperatorKey, int] = field(default_factory=dict)
 
 
 class Realizer:
@@ -100,7 +101,11 @@ class Realizer:
             restore_cost=self._restore_cost,
             moving=self._migrations.under_way(),
             keys=self._reassigner.state(),
-            prepared=tuple(key for key in self._tasks if self._migrations.prepares(key)),
+            prepared={
+                key: self._migrations.count_preparing(key)
+                for key in self._tasks
+                if self._migrations.prepares(key)
+            },
         )
 
     def answer(self) -> Answer:

@@ -126,6 +126,9 @@ METRICS = {
     "moves_under_way": Series(
         _OPERATOR, "State partitions that are not yet on their target executor."
     ),
+    "moves_preparing": Series(
+        _OPERATOR, "The part of these whose target executor loads their state, beside the batches."
+    ),
     "moves_prepared": Series(
         _OPERATOR,
         "1 if state is loaded ahead of moves, so that no batch waits for it; 0 if not, or unknown.",

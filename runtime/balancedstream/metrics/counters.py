@@ -125,6 +125,7 @@ class Operator:
         balance: the last imbalance and its bound.
         under_way: partitions that are not yet on their target.
         prepared: whether state is loaded ahead of moves.
+        preparing: partitions whose target loads their state now.
         hot_keys: of the last batch.
     """
 
@@ -135,6 +136,7 @@ class Operator:
     balance: tuple[float, float] | None = None
     under_way: int = 0
     prepared: bool = False
+    preparing: int = 0
     hot_keys: tuple[KeySample, ...] = ()
 
     def add(self, task: TaskSample, heat: float) -> None:

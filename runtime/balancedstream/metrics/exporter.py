@@ -13,7 +13,7 @@ from __future__ import annotations
 import platform
 import threading
 from bisect import bisect_left
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from itertools import groupby
 from operator import attrgetter
 
@@ -220,12 +220,17 @@ class Exporter(Metrics, Collector):
                 for number, operator in query.operators.items():
                     operator.under_way = counts.get((name, number), 0)
 
-    def on_moves_prepared(self, operators: Collection[tuple[str, int]]) -> None:
-        """Notes for which (query, operator) state is loaded ahead of moves."""
+    def on_moves_prepared(self, counts: Mapping[tuple[str, int], int]) -> None:
+        """Notes for which operators state is loaded ahead of moves, and for how many just now.
+
+        Args:
+            counts: (query, operator) to partitions; operators left out have no move prepared.
+        """
         with self._lock:
             for name, query in self._queries.items():
                 for number, operator in query.operators.items():
-                    operator.prepared = (name, number) in operators
+                    operator.prepared = (name, number) in counts
+                    operator.preparing = counts.get((name, number), 0)
 
     def on_restore_cost(self, cost: RestoreCost) -> None:
         """Notes what restoring moved state costs."""

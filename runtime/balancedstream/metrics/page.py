@@ -136,6 +136,7 @@ def write_operator(
         page.add("imbalance_ratio", imbalance, *labels)
         page.add("imbalance_bound_ratio", bound, *labels)
     page.add("moves_under_way", operator.under_way, *labels)
+    page.add("moves_preparing", operator.preparing, *labels)
     page.add("moves_prepared", int(operator.prepared), *labels)
     for key in operator.hot_keys:
         name = name_key(key.key, key_naming)

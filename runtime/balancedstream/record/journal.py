@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Mapping, Set, Sized
+from collections.abc import Callable, Iterable, Mapping, Set, Sized
 from dataclasses import replace
 
 from balancedstream.core.decisions import DecisionKind
@@ -106,9 +106,9 @@ class Journal:
         """Partitions of each operator that are not on their target yet."""
         self._metrics.on_moves_under_way({key: len(moves) for key, moves in wanted.items()})
 
-    def add_prepared(self, operators: Collection[OperatorKey]) -> None:
-        """State is loaded ahead of the moves of these operators, and of no others."""
-        self._metrics.on_moves_prepared(operators)
+    def add_prepared(self, counts: Mapping[OperatorKey, int]) -> None:
+        """State is loaded ahead of these operators' moves, just now of so many partitions."""
+        self._metrics.on_moves_prepared(counts)
 
     def add_epoch(self, epoch: int) -> None:
         """A plan was accepted."""

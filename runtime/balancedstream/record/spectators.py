@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Protocol
 
 from balancedstream.core.keys import KeyNaming
@@ -82,8 +82,8 @@ class Metrics:
     def on_moves_under_way(self, counts: Mapping[OperatorKey, int]) -> None:
         """Partitions that are not on their target yet, by operator; 0 for those left out."""
 
-    def on_moves_prepared(self, operators: Collection[OperatorKey]) -> None:
-        """State is loaded ahead of the moves of these operators, and of no others."""
+    def on_moves_prepared(self, counts: Mapping[OperatorKey, int]) -> None:
+        """State is loaded ahead of these operators' moves, just now of so many partitions."""
 
     def on_restore_cost(self, cost: RestoreCost) -> None:
         """What restoring moved state costs."""

@@ -176,10 +176,10 @@ def test_moves_under_way_and_their_cost_are_read() -> None:
     exporter.on_restore_cost(cost)
     scrapes.scrape(exporter, 103.0)
     assert scrapes.measure(104.0).prepared == ()
-    exporter.on_moves_prepared([("q", 0)])
+    exporter.on_moves_prepared({("q", 0): 2})
     scrapes.scrape(exporter, 105.0)
     found = scrapes.measure(106.0)
-    assert found.prepared == (("q", 0),)
+    assert (found.prepared, found.preparing) == ((("q", 0),), 2)
     assert found.under_way == {("q", 0): 3}
     assert found.restore_cost == cost
 

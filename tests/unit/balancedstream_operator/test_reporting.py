@@ -116,6 +116,14 @@ def test_moves_are_counted_while_they_last(
     assert condition(draft, "Migrating")["message"] == message
 
 
+def test_moves_say_how_many_of_them_are_being_prepared() -> None:
+    found = measured(batch(1.0), under_way={("q", 0): 3}, preparing=2)
+    draft = report_on(driver=RUNNING, decided=decide(found))
+    assert condition(draft, "Migrating")["message"] == (
+        "3 state partitions are moving, 2 with state that is loaded ahead now"
+    )
+
+
 def test_a_missing_measurement_is_reported_and_holds_the_stream_only_when_it_lasts() -> None:
     missing = MissingMeasurements("Prometheus cannot be queried", holds=False)
     draft = report_on(driver=RUNNING, answer=AnswerFound(), missing=missing)

@@ -87,6 +87,16 @@ def test_moves_are_one_line_when_the_last_has_ended() -> None:
     ]
 
 
+def test_moves_that_were_prepared_say_how_long_that_took() -> None:
+    def tell(view: PlainView) -> None:
+        view.on_move(move(1, preparing=True))
+        view.on_move(move(1, prepared_s=2.5))
+        view.on_move(move(1, prepared_s=2.5, settled_s=NOW_S, restore_s=0.0))
+
+    (line,) = plain_lines(tell)[1:]
+    assert "1 move settled, state loaded ahead in at most 2.5 s, state restored in" in line
+
+
 def test_moves_that_are_all_dropped_are_not_said_to_settle() -> None:
     def tell(view: PlainView) -> None:
         view.on_move(move(1))

@@ -126,6 +126,18 @@ def test_a_move_is_shown_with_its_reason_until_it_settles() -> None:
     assert "1 move" in text
 
 
+def test_moves_are_preparing_until_the_first_is_due() -> None:
+    view = live_view()
+    view.on_batch(batch())
+    view.on_move(move(7, preparing=True))
+    view.on_move(move(8, preparing=True))
+    assert "preparing   delays, operator 0, for 4 s: 7: 1→3" in "\n".join(frame_of(view, 90, 24))
+    view.on_move(move(7, prepared_s=2.0))
+    text = "\n".join(frame_of(view, 90, 24))
+    assert "moving      delays, operator 0, for 4 s: 7: 1→3" in text
+    assert "(1 of 2 preparing)" in text
+
+
 def test_the_reason_of_the_latest_decisions_is_shown_and_repeats_take_no_room() -> None:
     view = live_view()
     view.on_batch(batch())

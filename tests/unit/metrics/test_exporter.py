@@ -276,5 +276,7 @@ def test_state_that_was_loaded_ahead_is_counted_by_what_became_of_it() -> None:
 def test_an_operator_shows_whether_its_moves_are_prepared() -> None:
     exporter = Exporter()
     exporter.on_batch(batch_of(0), [task_of(0), task_of(0, operator=1)], {"0": 1})
-    exporter.on_moves_prepared([("q", 1)])
-    assert select(collect(exporter), "moves_prepared") == {("0", "q"): 0, ("1", "q"): 1}
+    exporter.on_moves_prepared({("q", 1): 2})
+    samples = collect(exporter)
+    assert select(samples, "moves_prepared") == {("0", "q"): 0, ("1", "q"): 1}
+    assert select(samples, "moves_preparing") == {("0", "q"): 0, ("1", "q"): 2}
