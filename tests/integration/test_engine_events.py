@@ -98,9 +98,12 @@ def test_a_placement_for_a_query_that_ended_meanwhile_is_forgotten(
 
 def find_wishes(engine: SparkEngine) -> list[str]:
     """The runs with a placement in the driver's JVM."""
-    field = engine._listener.getClass().getDeclaredField("wishes")
-    field.setAccessible(True)
-    return list(field.get(engine._listener).keySet())
+    holder = engine._listener
+    for name in ("placements", "wishes"):
+        field = holder.getClass().getDeclaredField(name)
+        field.setAccessible(True)
+        holder = field.get(holder)
+    return list(holder.keySet())
 
 
 def test_partitions_that_share_a_task_are_not_taken_for_others(
