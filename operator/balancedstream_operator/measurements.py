@@ -9,12 +9,9 @@ start of its Python workers.
 
 from __future__ import annotations
 
-from collections import defaultdict, deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
-from math import isfinite
-from operator import itemgetter
 from statistics import median
 from typing import TypeVar
 
@@ -33,10 +30,12 @@ from balancedstream_operator.scrapes import (
     Interval,
     Series,
     Target,
+    drop_gaps,
     find_intervals,
     find_scrapes,
     group_by_name,
     group_by_target,
+    keep_newest,
 )
 from balancedstream_operator.stages import STAGE_METRICS, sample_stages
 
@@ -176,7 +175,7 @@ def measure(
 
     Args:
         query_series: of `QUERY_METRICS`, any order.
-        partition_series: of `PARTITION_METRICS`, any order.
+        partition_series: of `PARTITION_METRICS`, any order, as far back as `find_oldest` says.
         now_s: the current time, by the clock of the samples.
         owns: whether a target can be the stream's driver.
         stale_after_s: age from which the newest scrape is too old; None follows the scrapes.
@@ -190,7 +189,7 @@ def measure(
     >>> measure([Series(labels, ((40.0, 6.0), (50.0, 7.0)))], [], now_s=55.0).epoch
     7
     """
-    targets = group_by_target([s for s in map(_drop_gaps, query_series) if s.samples])
+    targets = group_by_target([s for s in map(drop_gaps, query_series) if s.samples])
     if not targets:
         message = (
             "Prometheus has no metrics of this stream: check that its driver runs, and that "
@@ -222,15 +221,15 @@ def measure(
         for time_s, value in s.samples
         if time_s == scraped_s
     )
-    of_partitions = group_by_target([*map(_drop_gaps, partition_series)], found)
+    of_partitions = group_by_target([*map(drop_gaps, partition_series)], found)
     partitions = group_by_name(s for s in of_partitions[target] if s.samples)
     intervals = find_intervals(mine)
     arrivals = _newest_by("query", current["last_key_arrival_batch"], int)
     # Loads change when keys reach other partitions, and an interval may span both.
-    level = _keep_newest(
+    level = keep_newest(
         (i for i in intervals if i.last_batch - i.batches + 1 >= arrivals.get(i.query, 0)), newest
     )
-    recent = [i for of_query in _keep_newest(intervals, newest).values() for i in of_query]
+    recent = [i for of_query in keep_newest(intervals, newest).values() for i in of_query]
     tasks = tuple(_sample_tasks(partitions, level))
     return Measurement(
         scraped_s=scraped_s,
@@ -261,21 +260,6 @@ def measure(
         idle_s=_newest_by("query", current["query_idle_timestamp_seconds"], float),
         hidden=tuple(sample_hidden(partitions, level, tasks)),
     )
-
-
-def _keep_newest(intervals: Iterable[Interval], newest: int | None) -> dict[str, list[Interval]]:
-    """The newest intervals of each query, oldest first."""
-    found: dict[str, deque[Interval]] = defaultdict(lambda: deque(maxlen=newest))
-    for interval in intervals:
-        found[interval.query].append(interval)
-    return {query: list(kept) for query, kept in found.items()}
-
-
-def _drop_gaps(series: Series) -> Series:
-    """A value that is no number, such as Prometheus' stale marker, is a missing sample."""
-    if all(map(isfinite, map(itemgetter(1), series.samples))):
-        return series
-    return Series(series.labels, tuple(s for s in series.samples if isfinite(s[1])))
 
 
 def _newest(all_series: Sequence[Series], default: float) -> float:

@@ -19,7 +19,7 @@ from balancedstream_operator.measurements import (
     MissingMeasurementsError,
     measure,
 )
-from balancedstream_operator.scrapes import PREFIX, Series
+from balancedstream_operator.scrapes import PREFIX, Series, find_oldest
 from balancedstream_operator.sessions import (
     DEADLINE_S,
     AnswerError,
@@ -64,8 +64,13 @@ class Prometheus:
         late_s = subject.stale_after_s or 0.0
         far_s = late_s + LOOK_BACK * max(scaling.window_s, scaling.scale_in_delay_s)
         near_s = late_s + LOOK_BACK * policy.window.window_s
+        queries = self._fetch(QUERY_METRICS, subject, far_s, now_s)
+        # Nearly all that a driver shows is of its partitions, so no scrape of them is in vain.
+        oldest_s = find_oldest(queries, subject.owns, policy.window.batches)
+        if oldest_s is not None:
+            near_s = min(near_s, now_s - oldest_s)
         return measure(
-            self._fetch(QUERY_METRICS, subject, far_s, now_s),
+            queries,
             self._fetch(PARTITION_METRICS, subject, near_s, now_s),
             now_s,
             owns=subject.owns,

@@ -7,10 +7,12 @@ all labels that the driver did not set, whatever they are called.
 
 from __future__ import annotations
 
-from collections import Counter, defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections import Counter, defaultdict, deque
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
+from math import isfinite
+from operator import itemgetter
 
 PREFIX = "balancedstream_"
 
@@ -121,6 +123,47 @@ def find_intervals(mine: Mapping[str, Sequence[Series]]) -> list[Interval]:
                 kept.append(Interval(query, before_s, after_s, batches, int(numbers[after_s])))
         intervals += kept
     return intervals
+
+
+def keep_newest(intervals: Iterable[Interval], newest: int | None) -> dict[str, list[Interval]]:
+    """The newest intervals of each query, oldest first; None keeps all."""
+    found: dict[str, deque[Interval]] = defaultdict(lambda: deque(maxlen=newest))
+    for interval in intervals:
+        found[interval.query].append(interval)
+    return {query: list(kept) for query, kept in found.items()}
+
+
+def find_oldest(
+    query_series: Iterable[Series], owns: Callable[[Target], bool], newest: int
+) -> float | None:
+    """Time of the oldest scrape that the newest intervals of any query begin with.
+
+    Args:
+        query_series: what tells the intervals, any order.
+        owns: whether a target can be the stream's driver.
+        newest: intervals of each query.
+
+    Returns:
+        Seconds since the Unix epoch; None if there is no interval.
+    """
+    targets = group_by_target([s for s in map(drop_gaps, query_series) if s.samples])
+    return min(
+        (
+            interval.before_s
+            for target, series in targets.items()
+            if owns(target)
+            for kept in keep_newest(find_intervals(group_by_name(series)), newest).values()
+            for interval in kept
+        ),
+        default=None,
+    )
+
+
+def drop_gaps(series: Series) -> Series:
+    """A value that is no number, such as Prometheus' stale marker, is a missing sample."""
+    if all(map(isfinite, map(itemgetter(1), series.samples))):
+        return series
+    return Series(series.labels, tuple(s for s in series.samples if isfinite(s[1])))
 
 
 def _name(series: Series) -> str:

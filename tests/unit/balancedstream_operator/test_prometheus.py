@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import random
 import re
 from typing import Any
 
 import pytest
 from loopback import Request, Response, serve
 
+from balancedstream.core.observations import BatchSample, TaskSample
 from balancedstream.core.policy import Policy, ScalingPolicy, WindowPolicy
+from balancedstream.metrics.exporter import Exporter
 from balancedstream_operator.endpoints import Endpoint, Subject
 from balancedstream_operator.measurements import (
     PARTITION_METRICS,
@@ -157,3 +160,95 @@ def test_failures_are_not_retried_so_that_passes_count_them() -> None:
     with serve(fail) as url, pytest.raises(MissingMeasurementsError):
         Prometheus(Endpoint(url)).observe(SUBJECT, Policy(), NOW_S)
     assert len(asked) == 1
+
+
+class Keeping:
+    """A Prometheus that scraped an exporter, and answers with what the range of a query covers."""
+
+    def __init__(self) -> None:
+        self.asked: list[str] = []
+        self.sent = 0
+        self._kept: dict[tuple[tuple[str, str], ...], list[tuple[float, float]]] = {}
+
+    def scrape(self, exporter: Exporter, at_s: float, instance: str = "10.0.0.7:9404") -> None:
+        for family in exporter.collect():
+            for sample in family.samples:
+                labels = {"__name__": sample.name, "instance": instance, **sample.labels}
+                self._kept.setdefault(tuple(sorted(labels.items())), []).append(
+                    (at_s, sample.value)
+                )
+
+    def answer(self, request: Request) -> Response:
+        asked = re.search(r'__name__=~"([^"]*)".*\[(\d+)s\]$', request.query["query"])
+        assert asked is not None
+        self.asked.append(asked[2])
+        # Prometheus 3 leaves out a sample at the very start of a range.
+        since_s = float(request.query["time"]) - float(asked[2])
+        names = set(asked[1].split("|"))
+        found = [
+            {"metric": dict(key), "values": [[t, str(v)] for t, v in samples if t > since_s]}
+            for key, samples in self._kept.items()
+            if dict(key)["__name__"] in names
+        ]
+        found = [one for one in found if one["values"]]
+        self.sent += sum(len(one["values"]) for one in found)
+        return matrix(*found)
+
+
+def run_driver(exporter: Exporter, keeping: Keeping, chance: random.Random) -> float:
+    """Two queries that finish batches at different times; returns the time of the last scrape."""
+    now_s = 1_000.0
+    numbers = {"fast": 0, "slow": 0}
+    for _ in range(40):
+        now_s += 5.0
+        for query, often in (("fast", 0.7), ("slow", 0.15)):
+            if chance.random() > often:
+                continue
+            number, numbers[query] = numbers[query], numbers[query] + 1
+            exporter.on_batch(
+                BatchSample(query, number, now_s - 1.0, 3.0, 40, 5.0),
+                [
+                    TaskSample(query, 0, p, number, chance.choice("12"), p + 1.0, 10, 100, now_s)
+                    for p in range(4)
+                ],
+                {"1": 1, "2": 1},
+            )
+        keeping.scrape(exporter, now_s)
+    return now_s
+
+
+def test_no_older_scrape_of_partitions_is_fetched_than_the_window_looks_at() -> None:
+    seed = random.SystemRandom().randrange(2**32)
+    print(f"seed {seed}")
+    keeping = Keeping()
+    now_s = run_driver(Exporter(stream=STREAM), keeping, random.Random(seed)) + 2.0
+    policy = Policy(window=WindowPolicy(batches=2, window_s=180.0))
+    with serve(keeping.answer) as url:
+        found = Prometheus(Endpoint(url)).observe(SUBJECT, policy, now_s)
+        sent, keeping.sent = keeping.sent, 0
+        with pytest.MonkeyPatch.context() as patch:
+            # Everything that there is.
+            patch.setattr("balancedstream_operator.prometheus.find_oldest", lambda *_: None)
+            full = Prometheus(Endpoint(url)).observe(SUBJECT, policy, now_s)
+    assert found == full
+    assert int(keeping.asked[1]) <= int(keeping.asked[3]) == 199
+    assert sent <= keeping.sent
+
+
+def test_the_copy_of_an_ha_pair_that_needs_most_says_how_far_to_look_back() -> None:
+    keeping = Keeping()
+    exporter = Exporter(stream=STREAM)
+    for number in range(12):
+        at_s = 1_000.0 + 10.0 * number
+        exporter.on_batch(
+            BatchSample("q", number, at_s, 3.0, 40, 10.0),
+            [TaskSample("q", 0, 0, number, "1", 1.0, 10, 100, at_s)],
+            {"1": 1},
+        )
+        keeping.scrape(exporter, at_s + 1.0, "a:9404")
+        if number % 3 == 0:
+            keeping.scrape(exporter, at_s + 2.0, "b:9404")
+    with serve(keeping.answer) as url:
+        Prometheus(Endpoint(url)).observe(SUBJECT, Policy(), 1_115.0)
+    # Of b's last three intervals the first one begins at 1,002 s, of a's at 1,081 s.
+    assert keeping.asked[1] == "114"
