@@ -65,6 +65,13 @@ def test_a_person_sees_approves_pauses_and_resumes_a_skewed_stream(
         said = kubectl_bst("approve", stream.name, *here, check=False)
         return "carries it out" in said
 
+    def is_even() -> bool:
+        if stream.condition("Balanced").status == "True":
+            return True
+        # The first plan follows the load of a few batches, and may leave some for a second one.
+        is_carried_out()
+        return False
+
     with run_and_compare(stream, manifest, broker, topic, keys, rate=160):
         stream.wait_for_executors(2)
         stream.wait_for_batches(3)
@@ -79,15 +86,16 @@ def test_a_person_sees_approves_pauses_and_resumes_a_skewed_stream(
         assert "balancedstream.io/approve" not in stream.read()["metadata"].get("annotations", {})
         assert stream.status()["approval"]["result"] == "CarriedOut"
         assert kinds().count("move") == 1
-        stream.wait_for_condition("Balanced", "True", timeout_s=180)
+        wait_until("an even load", is_even, timeout_s=180, interval_s=5.0)
         explained = kubectl_bst("explain", stream.name, *here)
         assert "was approved" in explained
         assert {"Approved", "ApprovalRefused", "Moving"} <= {*stream.event_reasons()}
 
+        moves = kinds().count("move")
         said = kubectl_bst("pause", stream.name, "--reason", "a test", *here)
         assert "somebody paused this stream (a test)" in said
         stream.change({"balancing": {"mode": "Auto", "actAbove": 1.0}})
-        stays_true("no further move", lambda: kinds().count("move") == 1, for_s=15)
+        stays_true("no further move", lambda: kinds().count("move") == moves, for_s=15)
         assert stream.status()["mode"] == "Paused"
         stream.wait_for_condition("Ready")
         assert kubectl_bst("resume", stream.name, *here).strip().endswith("resumed")
