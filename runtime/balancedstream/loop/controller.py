@@ -114,6 +114,7 @@ class Controller:
         # Filled by Spark's own thread, which must not wait for this one.
         self._shuffled: SimpleQueue[ShuffleRecord] = SimpleQueue()
         self._has_dropped = False
+        self._failures = 0
         self._stopping = threading.Event()
         self._stop_by_s = math.inf
         self._thread = threading.Thread(target=self._run, name="balancedstream", daemon=True)
@@ -134,24 +135,22 @@ class Controller:
 
     def _run(self) -> None:
         unwatch = watch(self._shuffled.put)
-        failures = 0
         try:
-            while failures < MAX_FAILURES:
+            while self._failures < MAX_FAILURES:
                 try:
                     if self._is_over():
                         return
-                    failures = 0
                 except Exception as error:
                     if self._engine.is_connection_lost(error):
                         self._journal.end_application()
                         return
-                    failures += 1
+                    self._failures += 1
                     log.exception("an event was not handled: balancing goes on with the next one")
             log.error(
                 "balancing ended, because %d events in a row were not handled: the job runs on "
                 "where its partitions are, and no data is at risk; mend the cause above, then "
                 "start the job again",
-                failures,
+                self._failures,
             )
         finally:
             unwatch()
@@ -171,6 +170,7 @@ class Controller:
             self._journal.add_shuffle(self._shuffled.get())
         if event is not None:
             self._handle(event)
+            self._failures = 0
         if isinstance(event, ApplicationEnded):
             return True
         if self._stopping.is_set() and (event is None or time.monotonic() >= self._stop_by_s):

@@ -13,6 +13,7 @@ from scripted import RecordingSpectator, ScriptedEngine
 from balancedstream.core.observations import BatchSample, ShuffleRecord, StageSample, TaskSample
 from balancedstream.core.policy import BalancePolicy, Policy, ScalingPolicy
 from balancedstream.engine.events import (
+    ApplicationEnded,
     BatchFinished,
     Event,
     EventsDropped,
@@ -21,7 +22,7 @@ from balancedstream.engine.events import (
     QueryStarted,
     StatefulOperator,
 )
-from balancedstream.loop.controller import Controller
+from balancedstream.loop.controller import MAX_FAILURES, Controller
 from balancedstream.record.history import History
 from balancedstream.record.journal import Journal
 from balancedstream.record.records import RunInfo
@@ -300,6 +301,31 @@ def test_failures_without_end_end_balancing_with_an_error_that_says_so(
     last = caplog.records[-1]
     assert last.levelname == "ERROR"
     assert last.getMessage().startswith("balancing ended")
+
+
+class PausingEngine(ScriptedEngine):
+    """Batches come, with pauses, and none can be handled."""
+
+    def __init__(self, *arguments: Any) -> None:
+        super().__init__(*arguments)
+        self.asked = 0
+
+    def wait(self, timeout_s: float) -> Event | None:
+        self.asked += 1
+        if self.asked > 4 * MAX_FAILURES:
+            return ApplicationEnded()
+        return batch(self.asked, ALL_ON_A, SKEWED_S) if self.asked % 2 else None
+
+    def executors(self) -> dict[str, int]:
+        raise OSError(errno.EIO, "broken")
+
+
+def test_pauses_between_failures_do_not_hide_that_there_is_no_end_of_them(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    run([], engine_type=PausingEngine)
+    assert [record.levelname for record in caplog.records] == ["ERROR"] * (MAX_FAILURES + 1)
+    assert caplog.records[-1].getMessage().startswith("balancing ended")
 
 
 class LostEngine(BrokenEngine):
