@@ -64,6 +64,8 @@ public final class Placements {
   public void endRun(String runId) {
     wishes.remove(runId);
     lastExecutor.remove(runId);
+    // Spark has done so before, and may have been told of more stores since.
+    coordinator.deactivateInstances(UUID.fromString(runId));
   }
 
   /** Tells the coordinator about every partition that last ran on another executor than wanted. */

@@ -42,7 +42,7 @@ public final class PreloadTask extends AbstractFunction2 implements Serializable
   private static final long serialVersionUID = 1L;
 
   /** A thread that holds a store for 120 s makes a task that waits for it fail. */
-  private static final long LONGEST_LOAD_MS = 60000L;
+  private static final long LONGEST_HAND_OVER_MS = 60000L;
 
   public static final int LOAD = 0;
   public static final int HAND_OVER = 1;
@@ -79,10 +79,15 @@ public final class PreloadTask extends AbstractFunction2 implements Serializable
   private static final class Held {
     long order;
     StateStoreProvider provider;
+    boolean isLoading = true;
+    boolean wasKnown; // Spark had a store of the partition here, from an earlier time
   }
 
   /** Stores that are loaded, and that Spark does not know of: StateStoreProviderId to Held. */
   private static final Map HELD = new HashMap();
+
+  /** The last order of each store, by its StateStoreProviderId: threads may run in any order. */
+  private static final Map NEWEST = new HashMap();
 
   private static final ConcurrentLinkedQueue ANSWERS = new ConcurrentLinkedQueue();
   private static final Timer LIMIT = new Timer("balancedstream-preload-limit", true);
@@ -102,15 +107,19 @@ public final class PreloadTask extends AbstractFunction2 implements Serializable
   public Object apply(Object context, Object elements) {
     StringBuilder answers = new StringBuilder();
     String here = findExecutor();
-    for (int i = 0; i < orders.length; i++) {
-      if (here.equals(executor)) {
-        Thread thread =
-            new Thread(new Work(orders[i]), "balancedstream-preload-" + orders[i].partition);
-        thread.setDaemon(true);
-        thread.start();
-      } else {
+    if (!here.equals(executor)) {
+      // The answers of this executor come with its own jobs.
+      for (int i = 0; i < orders.length; i++) {
         answers.append(orders[i].number).append("\t0\tran on executor ").append(here).append('\n');
       }
+      return answers.toString();
+    }
+    for (int i = 0; i < orders.length; i++) {
+      Work work = new Work(orders[i]);
+      work.announce();
+      Thread thread = new Thread(work, "balancedstream-preload-" + orders[i].partition);
+      thread.setDaemon(true);
+      thread.start();
     }
     String answer = (String) ANSWERS.poll();
     while (answer != null) {
@@ -153,62 +162,114 @@ public final class PreloadTask extends AbstractFunction2 implements Serializable
       this.order = order;
     }
 
+    /** Makes all earlier orders of the same stores old. */
+    void announce() {
+      synchronized (HELD) {
+        for (int i = 0; i < order.stores.length; i++) {
+          NEWEST.put(identify(order.stores[i]), Long.valueOf(order.number));
+        }
+      }
+    }
+
     public void run() {
       long startNs = System.nanoTime();
       Interruption limit = new Interruption(Thread.currentThread());
-      LIMIT.schedule(limit, LONGEST_LOAD_MS);
+      // While it loads, nobody waits for the store.
+      if (order.step == HAND_OVER) LIMIT.schedule(limit, LONGEST_HAND_OVER_MS);
       String failure = "";
-      try {
-        for (int i = 0; i < order.stores.length; i++) {
-          Store store = order.stores[i];
-          StateStoreProviderId id = new StateStoreProviderId(
-              new StateStoreId(store.stateRoot, store.operator, order.partition, store.name),
-              UUID.fromString(store.runId));
-          if (order.step == LOAD) load(id, store, order.versions[i], order.checkpointIds[i]);
+      for (int i = 0; i < order.stores.length; i++) {
+        Store store = order.stores[i];
+        try {
+          if (order.step == LOAD) load(store, order.versions[i], order.checkpointIds[i]);
           else if (order.step == HAND_OVER) {
-            handOver(id, store, order.versions[i], order.checkpointIds[i]);
-          } else close(take(id));
+            handOver(store, order.versions[i], order.checkpointIds[i]);
+          } else drop(store);
+        } catch (Throwable e) {
+          failure = String.valueOf(e).replace('\n', ' ').replace('\t', ' ');
         }
-      } catch (Throwable e) {
-        failure = String.valueOf(e).replace('\n', ' ').replace('\t', ' ');
       }
       limit.cancel();
       long tookMs = (System.nanoTime() - startNs) / 1000000L;
       ANSWERS.add(order.number + "\t" + tookMs + "\t" + failure);
     }
 
-    private void load(StateStoreProviderId id, Store store, long version, Option checkpointId) {
+    private StateStoreProviderId identify(Store store) {
+      return new StateStoreProviderId(
+          new StateStoreId(store.stateRoot, store.operator, order.partition, store.name),
+          UUID.fromString(store.runId));
+    }
+
+    private void load(Store store, long version, Option checkpointId) throws Exception {
+      StateStoreProviderId id = identify(store);
       close(take(id));
       Held held = new Held();
       held.order = order.number;
+      held.wasKnown = isKnown(id);
       held.provider = StateStoreProvider$.MODULE$.createAndInit(
           id, store.keySchema, store.valueSchema, store.keyEncoder, store.columnFamilies,
           store.conf, copyConf(store), store.multipleValues, store.schemas);
+      boolean isWanted;
       synchronized (HELD) {
-        HELD.put(id, held);
+        isWanted = Long.valueOf(order.number).equals(NEWEST.get(id));
+        if (isWanted) HELD.put(id, held);
       }
-      // Not abort(), which makes the store forget what it loaded.
-      held.provider.getReadStore(version, checkpointId).release();
+      try {
+        // Not abort(), which makes the store forget what it loaded.
+        if (isWanted) held.provider.getReadStore(version, checkpointId).release();
+      } finally {
+        synchronized (HELD) {
+          held.isLoading = false;
+          isWanted = HELD.get(id) == held;
+        }
+        if (!isWanted) held.provider.close();
+      }
     }
 
-    /** The store that an earlier order loaded, which is held no more; null if there is none. */
-    private StateStoreProvider take(StateStoreProviderId id) {
+    /**
+     * What an earlier order loaded, which is held no more; null if there is nothing. While the store
+     * is being loaded, the thread that loads it closes it, because it holds the store's lock.
+     */
+    private Held take(StateStoreProviderId id) {
       synchronized (HELD) {
         Held held = (Held) HELD.get(id);
         if (held == null || held.order > order.number) return null;
         HELD.remove(id);
-        return held.provider;
+        return held.isLoading ? null : held;
       }
     }
 
-    private static void close(StateStoreProvider provider) {
-      if (provider != null) provider.close();
+    private static void close(Held held) {
+      if (held != null) held.provider.close();
     }
 
-    private void handOver(
-        StateStoreProviderId id, Store store, long version, Option checkpointId) throws Exception {
-      StateStoreProvider provider = take(id);
-      if (provider != null && !register(id, provider)) provider.close();
+    private void drop(Store store) {
+      StateStoreProviderId id = identify(store);
+      close(take(id));
+      forget(id);
+    }
+
+    private void forget(StateStoreProviderId id) {
+      synchronized (HELD) {
+        if (Long.valueOf(order.number).equals(NEWEST.get(id))) NEWEST.remove(id);
+      }
+    }
+
+    private void handOver(Store store, long version, Option checkpointId) throws Exception {
+      StateStoreProviderId id = identify(store);
+      Held held = take(id);
+      forget(id);
+      if (held != null) {
+        boolean isGiven = false;
+        try {
+          // Before it is up to date: a task that comes meanwhile waits, and need not load it all.
+          isGiven = register(id, held.provider);
+        } finally {
+          if (!isGiven) held.provider.close();
+        }
+        if (!isGiven && !held.wasKnown) {
+          throw new IllegalStateException("the partition's task was here first");
+        }
+      }
       // Read-only: no changelog is begun. It registers this executor with the coordinator too.
       ReadStateStore read = StateStore$.MODULE$.getReadOnly(
           id, store.keySchema, store.valueSchema, store.keyEncoder, version, checkpointId,
@@ -219,14 +280,26 @@ public final class PreloadTask extends AbstractFunction2 implements Serializable
     /** Gives a store to Spark; false if Spark has one of the partition from an earlier time. */
     private static boolean register(StateStoreProviderId id, StateStoreProvider provider)
         throws Exception {
-      Field field = StateStore$.class.getDeclaredField("loadedProviders");
-      field.setAccessible(true);
-      scala.collection.mutable.HashMap loaded = (scala.collection.mutable.HashMap) field.get(null);
-      synchronized (loaded) {
-        if (loaded.contains(id)) return false;
-        loaded.put(id, provider);
+      scala.collection.mutable.HashMap known = findKnown();
+      synchronized (known) {
+        if (known.contains(id)) return false;
+        known.put(id, provider);
         return true;
       }
+    }
+
+    private static boolean isKnown(StateStoreProviderId id) throws Exception {
+      scala.collection.mutable.HashMap known = findKnown();
+      synchronized (known) {
+        return known.contains(id);
+      }
+    }
+
+    /** The stores of this executor that Spark knows of. */
+    private static scala.collection.mutable.HashMap findKnown() throws Exception {
+      Field field = StateStore$.class.getDeclaredField("loadedProviders");
+      field.setAccessible(true);
+      return (scala.collection.mutable.HashMap) field.get(null);
     }
 
     /** As the query's own tasks have it; a copy, because they share the broadcast one. */

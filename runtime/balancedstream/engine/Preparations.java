@@ -6,7 +6,9 @@ import java.util.HashSet;
 import java.util.Iterator;
 import java.util.List;
 import java.util.Map;
+import java.util.UUID;
 import java.util.function.BiConsumer;
+import org.apache.spark.sql.execution.streaming.state.StateStoreCoordinatorRef;
 import scala.Option;
 
 /**
@@ -22,8 +24,11 @@ import scala.Option;
  * <p>Janino knows neither lambdas nor type inference; hence the casts.
  */
 public final class Preparations implements Preparing, BiConsumer {
-  /** An order without an answer after this time has failed; the target itself gives up earlier. */
-  private static final long LONGEST_WAIT_MS = 90000L;
+  /** A hand-over without an answer after this time has failed; the target gives up earlier. */
+  private static final long LONGEST_HAND_OVER_MS = 90000L;
+
+  /** A load may take batches; after this time its move is made without it. */
+  private static final long LONGEST_LOAD_MS = 600000L;
 
   private static final class Preparation {
     String runId;
@@ -59,14 +64,17 @@ public final class Preparations implements Preparing, BiConsumer {
   private final StateStores stateStores;
   private final SideJobs jobs;
   private final Map hosts;                  // live executor id -> host
+  private final StateStoreCoordinatorRef coordinator;
   private final Map runs = new HashMap();   // run id -> Run
   private final Map orders = new HashMap(); // number -> Preparation that waits for the answer
   private long lastOrder;
 
-  public Preparations(Map activeStreamingQueries, SideJobs jobs, Map hosts) {
+  public Preparations(
+      Map activeStreamingQueries, SideJobs jobs, Map hosts, StateStoreCoordinatorRef coordinator) {
     this.stateStores = new StateStores(activeStreamingQueries);
     this.jobs = jobs;
     this.hosts = hosts;
+    this.coordinator = coordinator;
     jobs.setConsumer(this);
   }
 
@@ -159,6 +167,7 @@ public final class Preparations implements Preparing, BiConsumer {
   public synchronized void endRun(String runId) {
     Run run = (Run) runs.remove(runId);
     if (run == null) return;
+    jobs.endRun(runId);
     Iterator it = new HashSet(run.preparations.values()).iterator();
     while (it.hasNext()) giveUp(run, (Preparation) it.next());
   }
@@ -175,8 +184,10 @@ public final class Preparations implements Preparing, BiConsumer {
     while (it.hasNext()) {
       Preparation preparation = (Preparation) it.next();
       boolean waits = preparation.order != 0L || preparation.state.equals("loading");
-      if (waits && nowMs - preparation.sinceMs > LONGEST_WAIT_MS) {
-        fail(preparation, "no answer in " + LONGEST_WAIT_MS / 1000L + " s");
+      long longestMs =
+          preparation.state.equals("loading") ? LONGEST_LOAD_MS : LONGEST_HAND_OVER_MS;
+      if (waits && nowMs - preparation.sinceMs > longestMs) {
+        fail(preparation, "no answer in " + longestMs / 1000L + " s");
       }
       if (json.length() > 0) json.append(',');
       json.append('[').append(preparation.operators[0]).append(',').append(preparation.partition)
@@ -192,7 +203,10 @@ public final class Preparations implements Preparing, BiConsumer {
   /** An order was answered: its number, and its milliseconds with the failure. */
   public synchronized void accept(Object number, Object answer) {
     Preparation preparation = (Preparation) orders.remove(number);
-    if (preparation == null || preparation.order != ((Long) number).longValue()) return;
+    if (preparation == null) return;
+    // Its target has told Spark that it holds the state of a query that is over.
+    if (!runs.containsKey(preparation.runId)) deactivate(preparation.runId);
+    if (preparation.order != ((Long) number).longValue()) return;
     Long tookMs = (Long) ((Object[]) answer)[0];
     String failure = (String) ((Object[]) answer)[1];
     preparation.order = 0L;
@@ -207,6 +221,10 @@ public final class Preparations implements Preparing, BiConsumer {
       Run run = (Run) runs.get(preparation.runId);
       if (run != null) handOver(run, preparation);
     }
+  }
+
+  private void deactivate(String runId) {
+    coordinator.deactivateInstances(UUID.fromString(runId));
   }
 
   /** Looks at a new batch of a query; what waited for a first look is sent. */

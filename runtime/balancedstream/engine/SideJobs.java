@@ -2,9 +2,12 @@ package io.balancedstream;
 
 import java.util.ArrayList;
 import java.util.HashMap;
+import java.util.HashSet;
+import java.util.Iterator;
 import java.util.List;
 import java.util.Map;
 import java.util.Properties;
+import java.util.Set;
 import java.util.concurrent.ExecutorService;
 import java.util.concurrent.Executors;
 import java.util.concurrent.ThreadFactory;
@@ -27,11 +30,15 @@ public final class SideJobs {
   /** Under Spark's FAIR scheduler such a job gets the next free slot of its executor. */
   private static final String POOL = "balancedstream";
 
+  /** Between two jobs that only ask: tasks may end every few milliseconds. */
+  private static final long LEAST_PAUSE_MS = 1000L;
+
   private static final class Target {
     String host;
     List pending = new ArrayList(); // of PreloadTask.Order
     boolean busy;
-    int unanswered;
+    Set unanswered = new HashSet(); // numbers of orders that were sent
+    long askedMs;
   }
 
   private static final class Daemons implements ThreadFactory {
@@ -64,10 +71,12 @@ public final class SideJobs {
         }
       }
       String[] lines = answers.length() == 0 ? new String[0] : answers.toString().split("\n");
-      finish(executor, target, lines.length);
-      for (int i = 0; i < lines.length; i++) {
-        String[] parts = lines[i].split("\t", 3);
-        consumer.accept(Long.valueOf(parts[0]), new Object[] {Long.valueOf(parts[1]), parts[2]});
+      String[][] parts = new String[lines.length][];
+      for (int i = 0; i < lines.length; i++) parts[i] = lines[i].split("\t", 3);
+      finish(executor, target, parts);
+      for (int i = 0; i < parts.length; i++) {
+        consumer.accept(
+            Long.valueOf(parts[i][0]), new Object[] {Long.valueOf(parts[i][1]), parts[i][2]});
       }
     }
   }
@@ -98,16 +107,29 @@ public final class SideJobs {
     begin(executor, target);
   }
 
-  /** Asks an executor for answers, if any are missing. */
+  /** Asks an executor for answers, if any are missing, and not more often than once a second. */
   public synchronized void ask(String executor) {
     Target target = (Target) targets.get(executor);
-    if (target != null && target.unanswered > 0) begin(executor, target);
+    if (target == null || target.unanswered.isEmpty()) return;
+    if (System.currentTimeMillis() - target.askedMs >= LEAST_PAUSE_MS) begin(executor, target);
   }
 
   /** Asks all of them. */
   public synchronized void askAll() {
     List executors = new ArrayList(targets.keySet());
     for (int i = 0; i < executors.size(); i++) ask((String) executors.get(i));
+  }
+
+  /** A query ended: what was not sent of it is not sent any more. */
+  public synchronized void endRun(String runId) {
+    Iterator it = targets.values().iterator();
+    while (it.hasNext()) {
+      Iterator orders = ((Target) it.next()).pending.iterator();
+      while (orders.hasNext()) {
+        PreloadTask.Order order = (PreloadTask.Order) orders.next();
+        if (order.step != PreloadTask.DROP && order.stores[0].runId.equals(runId)) orders.remove();
+      }
+    }
   }
 
   /** An executor is gone, and so are its answers. */
@@ -121,13 +143,14 @@ public final class SideJobs {
     PreloadTask.Order[] orders =
         (PreloadTask.Order[]) target.pending.toArray(new PreloadTask.Order[0]);
     target.pending.clear();
-    target.unanswered += orders.length;
+    target.askedMs = System.currentTimeMillis();
+    for (int i = 0; i < orders.length; i++) target.unanswered.add(Long.valueOf(orders[i].number));
     threads.execute(new Job(executor, target, orders));
   }
 
-  private synchronized void finish(String executor, Target target, int answers) {
+  private synchronized void finish(String executor, Target target, String[][] answers) {
     target.busy = false;
-    target.unanswered -= answers;
+    for (int i = 0; i < answers.length; i++) target.unanswered.remove(Long.valueOf(answers[i][0]));
     if (!target.pending.isEmpty()) begin(executor, target);
   }
 

@@ -111,7 +111,8 @@ def _start_preparing(spark: SparkSession, queries: Any, hosts: Any) -> Any:
     context = spark.sparkContext._jsc.sc()
     context.addJar(str(jar))
     jobs = compile_class(spark, "SideJobs", context)
-    return compile_class(spark, "Preparations", queries, jobs, hosts)
+    coordinator = find_coordinator(spark)
+    return compile_class(spark, "Preparations", queries, jobs, hosts, coordinator)
 
 
 def find_coordinator(spark: SparkSession) -> Any:

@@ -131,7 +131,7 @@ class Migrations:
         kept = {
             p: way
             for p, way in before.ways.items()
-            if way.prepares
+            if (way.prepares or (from_batch is None and way.due_after is not None))
             and (p not in wanted if way.settled_in is not None else _is_same(way, wanted.get(p)))
         }
         for partition, way in before.ways.items():

@@ -200,6 +200,16 @@ def test_a_preparation_goes_on_under_a_plan_that_still_wants_it_also_in_a_later_
     assert scene.outcomes() == ["used"]
 
 
+def test_a_move_whose_load_failed_is_not_prepared_again_by_the_next_plan() -> None:
+    scene = Scene((0,))
+    scene.finish({}, report(0, "failed", failure="disk full"))
+    scene.begin((0, 1))
+    assert scene.engine.prepared[-1] == {1: "b"}
+    assert scene.engine.placed[-1] == {0: "b", 1: "b"}
+    scene.finish({0: "b"}, report(1, "loading"))
+    assert scene.migrations.under_way() == {KEY: {1: "b"}}
+
+
 def test_another_target_is_prepared_anew() -> None:
     scene = Scene((0,))
     scene.finish({}, report(0, "loaded"))
