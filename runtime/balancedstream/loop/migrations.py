@@ -52,6 +52,10 @@ class _Way:
     state_bytes: int = 0
     report: Preparation | None = None
 
+    def has_failed(self) -> bool:
+        """Whether the move is made without its preparation, which was tried."""
+        return not self.prepares and self.report is not None
+
     def is_answered(self, batch: int) -> bool:
         """Whether nothing more is to come of a settled move's preparation."""
         report, settled_in = self.report, self.settled_in
@@ -131,7 +135,7 @@ class Migrations:
         kept = {
             p: way
             for p, way in before.ways.items()
-            if (way.prepares or (from_batch is None and way.due_after is not None))
+            if (way.prepares or (from_batch is None and way.has_failed()))
             and (p not in wanted if way.settled_in is not None else _is_same(way, wanted.get(p)))
         }
         for partition, way in before.ways.items():

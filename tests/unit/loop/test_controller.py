@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import threading
 from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
@@ -309,6 +310,7 @@ class PausingEngine(ScriptedEngine):
     def __init__(self, *arguments: Any) -> None:
         super().__init__(*arguments)
         self.asked = 0
+        self.closed = threading.Event()
 
     def wait(self, timeout_s: float) -> Event | None:
         self.asked += 1
@@ -319,11 +321,22 @@ class PausingEngine(ScriptedEngine):
     def executors(self) -> dict[str, int]:
         raise OSError(errno.EIO, "broken")
 
+    def close(self) -> None:
+        super().close()
+        self.closed.set()
+
 
 def test_pauses_between_failures_do_not_hide_that_there_is_no_end_of_them(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    run([], engine_type=PausingEngine)
+    engine = PausingEngine([], {"a": 1, "b": 1})
+    history = History(RunInfo("test", 1000.0, 2, "4.3.0", "3.11"))
+    journal = Journal(history, RecordingSpectator(), Metrics(), lambda: engine.now_s)
+    controller = Controller(engine, Policy(), journal, clock=lambda: engine.now_s)
+    controller.start()
+    # A loop that is told to stop ends at the first pause.
+    assert engine.closed.wait(30.0)
+    controller.stop()
     assert [record.levelname for record in caplog.records] == ["ERROR"] * (MAX_FAILURES + 1)
     assert caplog.records[-1].getMessage().startswith("balancing ended")
 
