@@ -38,7 +38,8 @@ _REMEDIES = {
     ("ScalingLimited", "True", "AtLimit"): "If a backlog grows: raise executors.max.",
     ("ScalingLimited", "True", "SourceBound"): (
         "Give the source more splits (Kafka: topic partitions, or minPartitions), or repartition "
-        "before the costly step."
+        "before the costly step; raise a limit of rows (maxOffsetsPerTrigger) that the message "
+        "names."
     ),
     ("ScalingLimited", "True", "PartitionBound"): (
         "Start a new checkpoint with a higher spark.sql.shuffle.partitions."
