@@ -3,7 +3,6 @@ package io.balancedstream;
 import java.util.ArrayList;
 import java.util.HashMap;
 import java.util.Iterator;
-import java.util.List;
 import java.util.Map;
 import java.util.UUID;
 import org.apache.spark.sql.execution.streaming.state.StateStoreCoordinatorRef;
