@@ -7,6 +7,7 @@ neither: it says nothing about how the load is spread.
 from __future__ import annotations
 
 import math
+from bisect import bisect_right
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
@@ -18,7 +19,7 @@ MIN_BEFORE_BATCHES = 5
 """Batches with rows that must lie before the first move, so that figures are taken over them."""
 
 MIN_AFTER_BATCHES = 5
-"""Batches with rows that a stretch without moves must have, so that figures are taken over it."""
+"""Batches with rows that a stretch in which no move settles must have, so that figures are taken over it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,44 +119,35 @@ def batches_after(
             None if nothing moved.
 
     Returns:
-        The batches that finished after the last move had settled. If fewer than five did, the
-        latest stretch of at least five batches between two moves; if there is none, the longest
-        stretch. The same batches as before if nothing moved.
+        The batches since the last move settled. If fewer than five did, the latest stretch of at
+        least five batches between two settlements; if there is none, the longest stretch. The same
+        batches as before if nothing moved. A move that is still being prepared ends no stretch: its
+        batches run where they ran.
     """
     if first_move_after_batch is None:
         return batches_before(batches, None)
     latest: tuple[BatchRecord, ...] = ()
-    for stretch in _quiet_stretches(batches[1:], moves, first_move_after_batch):
+    for stretch in _settled_stretches(batches, moves):
         if len(stretch) >= min(MIN_AFTER_BATCHES, len(latest)):
             latest = stretch
     return latest
 
 
-def _quiet_stretches(
-    batches: Sequence[BatchRecord], moves: Sequence[Move], first_move_after_batch: int
+def _settled_stretches(
+    batches: Sequence[BatchRecord], moves: Sequence[Move]
 ) -> Iterator[tuple[BatchRecord, ...]]:
-    """Yields the runs of batches, after the first move, during which no move was under way."""
-    by_decision = sorted(moves, key=lambda move: move.decided_after_batch)
-    decided = 0
-    under_way_until_s = -math.inf
+    """Yields the runs of batches, after the first settlement, during which no move settled."""
+    settlements_s = sorted(move.settled_s for move in moves if move.settled_s is not None)
+    settled = 0
     stretch: list[BatchRecord] = []
     for batch in batches:
-        while decided < len(by_decision) and by_decision[decided].decided_after_batch < batch.batch:
-            under_way_until_s = max(under_way_until_s, _end_s(by_decision[decided]))
-            decided += 1
-        if batch.batch <= first_move_after_batch:
-            continue
-        if batch.finished_s <= under_way_until_s:
+        settled_before = settled
+        settled = bisect_right(settlements_s, batch.finished_s)
+        if settled > settled_before:
             if stretch:
                 yield tuple(stretch)
             stretch = []
-        elif batch.input_rows > 0:
+        elif settled and batch.input_rows > 0:
             stretch.append(batch)
     if stretch:
         yield tuple(stretch)
-
-
-def _end_s(move: Move) -> float:
-    if move.settled_s is not None:
-        return move.settled_s
-    return math.inf if move.dropped_s is None else move.dropped_s
