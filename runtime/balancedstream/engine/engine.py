@@ -162,6 +162,11 @@ class SparkEngine:
             from_batch or 0,
         )
 
+    def is_between_batches(self, query: str) -> bool:
+        """Whether no batch of a query runs, so that a placement holds from the next one on."""
+        run = self._find(query)
+        return run is not None and not self._listener.isRunning(run.run_id)
+
     def set_executor_count(self, count: int) -> bool:
         """Asks the cluster manager for `count` executors in total; never stops a running one.
 
