@@ -89,9 +89,7 @@ def test_a_key_that_no_assignment_can_split_is_told_of_as_metrics_may_name_it() 
     assert not any(DE in reason for reason in reasons)
 
 
-def test_executors_get_their_share_as_soon_as_the_last_one_is_there_not_when_the_batch_ends() -> (
-    None
-):
+def test_executors_get_their_share_in_mid_batch_once_the_last_one_is_there() -> None:
     scene = Scene(Keys({}))
     for _ in range(3):
         scene.run_batch(1.0, 1.0, 1.0)
