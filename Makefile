@@ -13,7 +13,7 @@ demo: $(VENV)/.ready
 	@$(BIN)/python examples/01-flights/demo.py --report $(REPORT)
 
 # Files side by side, the long ones first: on two cores Spark's tests wait for much else than these.
-test: lint
+test: lint $(VENV)/spark.jsa
 	@$(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder \
 	  tests/integration tests/unit operator runtime/balancedstream
 
@@ -34,7 +34,7 @@ lint: $(VENV)/.ready
 unit: $(VENV)/.ready
 	@$(BIN)/python -m pytest -n 2 --dist worksteal
 
-integration: $(VENV)/.ready
+integration: $(VENV)/spark.jsa
 	@$(BIN)/python -m pytest tests/integration
 
 # The oldest Spark that is supported, in an environment of its own: the engine's tests, and one of each feature.
@@ -80,6 +80,10 @@ $(VENV)/.ready: pyproject.toml constraints.txt
 	"$$found" -m venv $(VENV)
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev,e2e,examples,kubernetes,operator]'
 	@touch $@
+
+# Java lets an archive for other jars alone, so tests only take longer where this one is of no use.
+$(VENV)/spark.jsa: $(VENV)/.ready docker/archive_classes.py
+	@$(BIN)/python docker/archive_classes.py $@ >$@.log 2>&1 || { cat $@.log; exit 1; }
 
 clean:
 	rm -rf $(VENV) .venv-oldest .venv-tools sbom-*.cdx.json *-report .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache

@@ -5,14 +5,20 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Mapping
+from pathlib import Path
 
 from pyspark.sql import SparkSession
 
 from balancedstream.engine.engine import SparkEngine
 from balancedstream.engine.session import LocalExecutors, tuned_sessions
 
-SHORT_LIVED_JVM = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
-"""Processes that are killed after seconds would spend most of them on compiling."""
+CLASSES = Path(sys.prefix) / "spark.jsa"
+"""Spark's classes, as `make` archives them (`docker/archive_classes.py`)."""
+
+SHORT_LIVED_JVM = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC" + (
+    f" -XX:SharedArchiveFile={CLASSES} -Xlog:cds=off" if CLASSES.exists() else ""
+)
+"""Processes that are killed after seconds would spend most of them on loading and compiling."""
 
 PLAIN = {
     "spark.ui.enabled": "false",

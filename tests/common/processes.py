@@ -4,11 +4,17 @@ from __future__ import annotations
 
 import os
 import shlex
+import sys
 from collections.abc import Mapping
 from pathlib import Path
 
-SHORT_LIVED_JVM = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
-"""In their few minutes these processes would spend most of their time compiling once more."""
+CLASSES = Path(sys.prefix) / "spark.jsa"
+"""Spark's classes, as `make` archives them (`docker/archive_classes.py`)."""
+
+SHORT_LIVED_JVM = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC" + (
+    f" -XX:SharedArchiveFile={CLASSES} -Xlog:cds=off" if CLASSES.exists() else ""
+)
+"""In their few minutes these processes would spend most of their time on loading and compiling."""
 
 SETTINGS = {
     # Spark searches an interrupted batch's error by a regular expression that recurses.
