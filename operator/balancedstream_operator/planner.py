@@ -8,10 +8,11 @@ from typing import Any
 
 from balancedstream.core.decisions import Decision, Observation, decide
 from balancedstream.core.observations import StageSample
-from balancedstream.core.plan import MAX_BYTES, KeyPlacement, Plan
+from balancedstream.core.plan import KeyPlacement, Plan
 from balancedstream.core.planning import OperatorKey, propose
 from balancedstream.core.policy import MigrationPolicy, Policy
 from balancedstream.core.scaling import ScaleOut, Verdict
+from balancedstream.core.strict_json import MAX_BYTES
 from balancedstream_operator.advising import Advice, advise, put_in_force
 from balancedstream_operator.measurements import Measurement
 from balancedstream_operator.records import Refusals
