@@ -12,8 +12,8 @@ PARTITION_CHOICES = (24, 48, 96, 120, 240, 480, 960)
 def choose_partitions(spec: StreamSpec) -> int:
     """The number of state partitions for a new stream.
 
-    >>> from balancedstream_operator.spec import Application, Checkpoints, Executors
-    >>> spec = StreamSpec("i", Application("/a.py"), Executors(max=4), Checkpoints("c"))
+    >>> from balancedstream_operator.workloads import Executors
+    >>> spec = StreamSpec(Executors(max=4))
     >>> choose_partitions(spec)
     48
     """
