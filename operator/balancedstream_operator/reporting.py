@@ -24,7 +24,7 @@ from balancedstream_operator.planner import (
 )
 from balancedstream_operator.pods import RESTART_ANNOTATION
 from balancedstream_operator.readiness import judge_readiness
-from balancedstream_operator.records import Control, PlanFound
+from balancedstream_operator.records import SILENT_AFTER_S, Control, PlanFound
 from balancedstream_operator.spec import StreamSpec, clamp_fixed, policy_of
 from balancedstream_operator.status import StatusDraft, StreamEvent, format_time, summarize
 
@@ -329,15 +329,16 @@ def _report_effect(
 
 def _report_control(decided: Decided, draft: StatusDraft) -> None:
     """Whether the driver answers plans."""
-    plan = decided.given.plan
-    if decided.silent_s is None or plan is None:
+    plan, silent_s = decided.given.plan, decided.silent_s
+    if silent_s is None or (plan is None and silent_s <= SILENT_AFTER_S):
         draft.set_condition(
             "Fallback", False, "InControl", "the stream is measured, and its driver answers"
         )
         return
+    what = f"answered plan {plan.epoch}" if plan else "said that it follows plans,"
     message = (
-        f"the driver has not answered plan {plan.epoch} for {decided.silent_s:.0f} s: its log says "
-        "why it does not reach the API server"
+        f"the driver has not {what} for {silent_s:.0f} s: its log says why it does not reach the "
+        "API server"
     )
     _report_fallback("DriverSilent", message, draft)
 

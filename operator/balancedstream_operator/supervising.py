@@ -34,6 +34,7 @@ from balancedstream_operator.planner import Given, choose_plan
 from balancedstream_operator.plans import PlanBook
 from balancedstream_operator.ports import Cluster, Source
 from balancedstream_operator.records import (
+    Control,
     Record,
     judge_control,
 )
@@ -271,6 +272,9 @@ class Supervisor:
         answer = self._watch.read_answer(known_epoch, driver.application)
         record = self._book.record or Record(outcome.partitions)
         control = judge_control(self._book.plan, record, answer.answer, now_s)
+        if spec.target_ref and answer.answer is None:
+            # Only its answer says whether the plugin is there, and whether it may scale.
+            control = Control(None, silent_s=now_s - record.planned_s)
         outcome = replace(outcome, answer=answer, control=control)
         policy = policy_of(spec)
         try:

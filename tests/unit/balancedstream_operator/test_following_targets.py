@@ -164,6 +164,9 @@ def test_the_last_words_of_an_application_that_is_gone_are_no_answer() -> None:
     scene.finish_batches(SKEWED)
     scene.answer(Answer(41), "spark-1")
     scene.run_pass()
+    assert scene.cluster.plan() is None, "the new one has not answered yet"
+    scene.answer(Answer(0), "spark-2")
+    scene.run_pass()
     assert scene.needed_plan().epoch == 1
 
 
@@ -372,6 +375,24 @@ def test_a_driver_without_the_plugin_is_told_what_it_lacks() -> None:
     scene.answer(Answer(0), "spark-1")
     done = scene.run_pass()
     assert "spark.balancedstream.stream" not in message_of(done, "MetricsAvailable")
+
+
+def test_a_driver_that_has_not_answered_yet_gets_no_plan_because_it_may_not_scale() -> None:
+    scene = TargetScene()
+    scene.run_pass()
+    scene.start_driver()
+    scene.finish_batches()
+    scene.cluster.objects[ANSWER]["data"] = {}
+    done = scene.run_pass()
+    assert scene.cluster.plan() is None
+    assert conditions(done)["Balanced"] == ("False", "Skewed"), "it is measured"
+    assert conditions(done)["Fallback"] == ("False", "InControl"), "it has time"
+    for _ in range(5):
+        done = scene.run_pass()
+    assert conditions(done)["Fallback"] == ("True", "DriverSilent")
+    assert "has not said that it follows plans, for 75 s" in message_of(done, "Fallback")
+    scene.finish_batches()
+    assert scene.run_pass().status["planEpoch"] == 1
 
 
 def test_a_stream_that_advises_proposes_and_leaves_the_application_alone() -> None:
