@@ -22,7 +22,7 @@ e2e: $(VENV)/.ready
 	@$(BIN)/python -m pytest -m e2e tests/e2e tests/chart
 
 e2e-ci: $(VENV)/.ready
-	@$(BIN)/python -m pytest -m e2e_ci tests/e2e tests/chart
+	@$(BIN)/python -m pytest -m "e2e_ci or e2e_ci_turn" --turns 2 tests/e2e tests/chart
 
 lint: $(VENV)/.ready
 	@$(BIN)/ruff check .

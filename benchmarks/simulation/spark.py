@@ -153,6 +153,10 @@ class VirtualSpark(Engine):
     ) -> None:
         """Is not called."""
 
+    def is_between_batches(self, query: str) -> bool:
+        """Nobody asks where nothing can be prepared."""
+        return True
+
     def set_locality_wait_s(self, wait_s: float) -> None:
         """From the next batch on."""
         self._locality_wait_s = wait_s

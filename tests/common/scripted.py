@@ -19,6 +19,7 @@ class ScriptedEngine(Engine):
         self.cores = cores
         self.placed: list[dict[int, str]] = []
         self.preparing = False
+        self.between_batches = False
         self.prepared: list[dict[int, str]] = []
         self.from_batches: list[int | None] = []
         self.removed: list[str] = []
@@ -60,6 +61,9 @@ class ScriptedEngine(Engine):
         from_batch: int | None = None,
     ) -> None:
         self.prepared.append(dict(targets))
+
+    def is_between_batches(self, query: str) -> bool:
+        return self.between_batches
 
     def set_locality_wait_s(self, wait_s: float) -> None:
         self.wait_s = wait_s

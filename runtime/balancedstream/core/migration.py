@@ -1,17 +1,24 @@
 """Megaphone's migration strategies: they split moves into steps, one step a batch.
 
 All-at-once, fluid, batched and optimized come from latency-conscious reconfiguration (Megaphone;
-the matching follows its authors' code). The latency budget is our own design.
+the matching follows its authors' code). The latency budget is our own design, and so is the choice
+between a move that is prepared and one that is made at once.
 """
 
 from __future__ import annotations
 
 import math
 from collections import defaultdict, deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from balancedstream.core.hotspots import Move
 from balancedstream.errors import InvalidInputError
+
+AT_ONCE_BELOW = 0.9
+"""Moves are made without their preparation if the next batch then takes less than this part."""
+
+RESTORE_CAUTION = 2.0
+"""What a restore takes is known from few moves, and a batch that waits for one costs all rows."""
 
 COUNTING_STRATEGIES = ("all-at-once", "fluid", "batched", "optimized")
 """Strategies that count moves; `budgeted` counts seconds, see `steps_within`."""
@@ -96,6 +103,54 @@ def steps_within(
             filled.append([])
         filled[at].append(move)
     return [tuple(step) for step in filled]
+
+
+def pays_at_once(
+    moves: Iterable[Move],
+    busy_s: Mapping[int, float],
+    placement: Mapping[int, str],
+    executors: Mapping[str, int],
+    restore_cost_s: Callable[[Move], float],
+) -> bool:
+    """Whether moves shorten the very next batch, although it then restores their state itself.
+
+    State is loaded ahead of a move, so that no batch waits for it; but until it is there, batches
+    last as long as the hottest executor takes. Where the state is small and the imbalance large,
+    waiting costs more than it spares. Our own design.
+
+    Args:
+        moves: what is to move.
+        busy_s: busy seconds of each partition in the next batch, as far as known.
+        placement: the executor of each partition now.
+        executors: live executors, id to cores.
+        restore_cost_s: gives the seconds to restore the move's state, as estimated; it counts
+            `RESTORE_CAUTION` times.
+
+    Returns:
+        Whether the hottest executor is then busy for at most `AT_ONCE_BELOW` of the time.
+
+    >>> moves, placement = [Move(1, "a", "b")], {0: "a", 1: "a"}
+    >>> pays_at_once(moves, {0: 3.0, 1: 3.0}, placement, {"a": 1, "b": 1}, lambda move: 0.5)
+    True
+    >>> pays_at_once(moves, {0: 3.0, 1: 3.0}, placement, {"a": 1, "b": 1}, lambda move: 2.0)
+    False
+    """
+    before_s = dict.fromkeys(executors, 0.0)
+    for partition, executor in placement.items():
+        if executor in before_s:
+            before_s[executor] += busy_s.get(partition, 0.0)
+    after_s = dict(before_s)
+    for move in moves:
+        moved_s = busy_s.get(move.partition, 0.0)
+        if move.source in after_s:
+            after_s[move.source] -= moved_s
+        if move.target in after_s:
+            after_s[move.target] += moved_s + RESTORE_CAUTION * restore_cost_s(move)
+    longest_before_s, longest_after_s = (
+        max((busy / executors[executor] for executor, busy in each.items()), default=0.0)
+        for each in (before_s, after_s)
+    )
+    return longest_after_s < AT_ONCE_BELOW * longest_before_s
 
 
 def _matchings(moves: Sequence[Move]) -> list[tuple[Move, ...]]:

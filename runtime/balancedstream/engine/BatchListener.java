@@ -111,6 +111,11 @@ public final class BatchListener extends SparkListener {
     if (!stages.isRunning(runId)) placements.assertWishes(runId, nextBatch);
   }
 
+  /** Whether a batch of a query runs. */
+  public synchronized boolean isRunning(String runId) {
+    return stages.isRunning(runId);
+  }
+
   /**
    * Has partitions of operators that share their tasks loaded on these executors ("" for none)
    * before they run there; `place` waits for it. Both lists are comma-separated.

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import json
 import logging
-from collections import defaultdict
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
 
@@ -14,7 +13,7 @@ from py4j.protocol import Py4JError, Py4JNetworkError
 from pyspark import SparkContext
 from pyspark.sql import SparkSession
 
-from balancedstream.core.observations import BatchSample, TaskSample
+from balancedstream.core.observations import BatchSample
 from balancedstream.engine.backlog import FileBacklog, add_known, count_backlog
 from balancedstream.engine.capabilities import Capabilities, check_capabilities
 from balancedstream.engine.events import (
@@ -24,7 +23,6 @@ from balancedstream.engine.events import (
     EventsDropped,
     ExecutorAdded,
     ExecutorRemoved,
-    Preparation,
     QueryEnded,
     QueryIdle,
     QueryStarted,
@@ -34,6 +32,12 @@ from balancedstream.engine.events import (
 from balancedstream.engine.listener import introduce_executors
 from balancedstream.engine.settings import LOCALITY_WAIT_PROCESS
 from balancedstream.engine.stages import StageRow, sum_driver_times, sum_stages
+from balancedstream.engine.tasks import (
+    group_operators,
+    is_in_rocksdb,
+    read_preparation,
+    sum_tasks,
+)
 
 log = logging.getLogger(__name__)
 
@@ -162,6 +166,11 @@ class SparkEngine:
             from_batch or 0,
         )
 
+    def is_between_batches(self, query: str) -> bool:
+        """Whether no batch of a query runs, so that a placement holds from the next one on."""
+        run = self._find(query)
+        return run is not None and not self._listener.isRunning(run.run_id)
+
     def set_executor_count(self, count: int) -> bool:
         """Asks the cluster manager for `count` executors in total; never stops a running one.
 
@@ -276,7 +285,7 @@ class SparkEngine:
         run.last_batch = progress["batchId"]
         for known in event["operators"]:
             run.state_roots[known["id"]] = known["state_root"]
-        run.operators = _group_operators(event["operators"], event["tasks"], run.operators)
+        run.operators = group_operators(event["operators"], event["tasks"], run.operators)
         started_s = datetime.fromisoformat(progress["timestamp"]).timestamp()
         duration_s = progress["durationMs"].get("triggerExecution", 0) / 1000
         stages = [StageRow(*row) for row in event["stages"]]
@@ -295,10 +304,10 @@ class SparkEngine:
             **sum_driver_times(progress["durationMs"], stages),
         )
         run.last_start_s = started_s
-        tasks = _sum_tasks(label, run.last_batch, event["tasks"], run.operators, run.ran_on)
+        tasks = sum_tasks(label, run.last_batch, event["tasks"], run.operators, run.ran_on)
         before, run.ran_on = run.ran_on, {(t.operator, t.partition): t.executor for t in tasks}
         moved_partitions = sum(before.get(p) != executor for p, executor in run.ran_on.items())
-        in_rocksdb = _is_in_rocksdb(progress["stateOperators"])
+        in_rocksdb = is_in_rocksdb(progress["stateOperators"])
         return BatchFinished(
             label,
             sample,
@@ -308,94 +317,8 @@ class SparkEngine:
             in_rocksdb,
             sum_stages(label, run.last_batch, stages, tasks),
             tuple(known["name"] for known in event["operators"] if known["merged"]),
-            tuple(_read_preparation(row) for row in event["preparations"]),
+            tuple(read_preparation(row) for row in event["preparations"]),
         )
-
-
-def _read_preparation(row: Sequence[Any]) -> Preparation:
-    operator, partition, executor, state, load_ms, hand_over_ms, failure = row
-    load_s, hand_over_s = (None if ms < 0 else ms / 1000 for ms in (load_ms, hand_over_ms))
-    return Preparation(operator, partition, executor, state, load_s, hand_over_s, failure)
-
-
-def _is_in_rocksdb(operators: Sequence[Mapping[str, Any]]) -> bool:
-    """Whether every state store reports the metrics of Spark's `RocksDBStateStoreProvider`."""
-    return all(
-        any(name.startswith("rocksdb") for name in operator["customMetrics"])
-        for operator in operators
-    )
-
-
-def _group_operators(
-    known: Sequence[dict[str, Any]],
-    rows: Sequence[Sequence[Any]],
-    before: tuple[StatefulOperator, ...],
-) -> tuple[StatefulOperator, ...]:
-    """Operators grouped by the tasks that they share; those without tasks stay as they were."""
-    tasks: dict[int, set[tuple[int, int]]] = defaultdict(set)
-    for operator, stage, index, *_ in rows:
-        tasks[operator].add((stage, index))
-    groups: dict[int, tuple[int, ...]] = {o.id: o.ids for o in before}
-    left = sorted(tasks)
-    while left:
-        first, *others = left
-        together = [first, *(i for i in others if not tasks[first].isdisjoint(tasks[i]))]
-        groups[first] = tuple(together)
-        left = [i for i in left if i not in together]
-    shared = {i for ids in groups.values() for i in ids[1:]}
-    by_id = {o["id"]: o for o in known}
-    return tuple(
-        StatefulOperator(groups.get(i, (i,)), by_id[i]["name"], by_id[i]["partitions"])
-        for i in sorted(by_id)
-        if i not in shared
-    )
-
-
-def _sum_tasks(
-    query: str,
-    batch: int,
-    rows: Sequence[Sequence[Any]],
-    operators: Sequence[StatefulOperator],
-    ran_on: Mapping[tuple[int, int], str],
-) -> tuple[TaskSample, ...]:
-    """One sample per operator and partition: a batch may run a stage more than once.
-
-    Spark measures how long a store takes to open in every batch; it is a restore from the
-    checkpoint only if the partition ran on another executor before.
-    """
-    leads = {i: o.id for o in operators for i in o.ids}
-    last: dict[tuple[int, int], TaskSample] = {}
-    for operator, _, _, partition, executor, busy, records, size, load, finished in rows:
-        key = leads[operator], partition
-        own = operator == key[0]
-        moved = load and ran_on.get(key) not in (None, executor)
-        sample = TaskSample(
-            query,
-            key[0],
-            partition,
-            batch,
-            executor,
-            # An operator that shares the task adds its state, but no time.
-            busy / 1000 if own else 0.0,
-            records if own else 0,
-            size,
-            finished / 1000,
-            load / 1000 if moved else 0.0,
-        )
-        before = last.get(key)
-        last[key] = _add_up(before, sample, own=own) if before else sample
-    return tuple(last[key] for key in sorted(last))
-
-
-def _add_up(before: TaskSample, task: TaskSample, *, own: bool) -> TaskSample:
-    """Two tasks of a partition, or two operators of a task: the later row says where it is now."""
-    return replace(
-        task,
-        busy_s=before.busy_s + task.busy_s,
-        records=before.records + task.records,
-        state_bytes=task.state_bytes + (0 if own else before.state_bytes),
-        restore_s=before.restore_s + task.restore_s,
-    )
 
 
 def is_connection_lost(error: BaseException) -> bool:

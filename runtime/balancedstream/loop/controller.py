@@ -204,7 +204,9 @@ class Controller:
                 self._journal.note(f"executor {executor} left: {reason}")
             case ExecutorAdded():
                 # A plan can give it state from the next batch on.
-                self._journal.add_executors(self._engine.executors())
+                executors = self._engine.executors()
+                self._journal.add_executors(executors)
+                self._planner.note_executors(executors, self._clock())
             case TaskFailed(query=query):
                 self._journal.add_task_failure(query)
             case EventsDropped(count=count):

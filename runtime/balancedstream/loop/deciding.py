@@ -88,6 +88,15 @@ class Decider:
         if executors:
             self._decide(self._realizer.state(), executors, now_s, ran=set())
 
+    def note_executors(self, executors: Mapping[str, int], now_s: float) -> None:
+        """When all executors that were asked for are there, decides what each one gets.
+
+        At the end of the batch that runs it can hold; a long one leaves time to prepare it.
+        """
+        state = self._realizer.state()
+        if state.requested is None and self._tasks:
+            self._decide(state, executors, now_s, ran=set())
+
     def end_query(self, query: str) -> None:
         """Forgets a query that is over."""
         self._warm.discard(query)

@@ -48,6 +48,9 @@ class Follower:
     def note_idle(self, query: str, executors: Mapping[str, int], now_s: float) -> None:
         """Does nothing: the operator reads it from the metrics."""
 
+    def note_executors(self, executors: Mapping[str, int], now_s: float) -> None:
+        """Does nothing: the operator reads them from the metrics."""
+
     def end_query(self, query: str) -> None:
         """Nothing is remembered of queries."""
 

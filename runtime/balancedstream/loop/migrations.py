@@ -72,6 +72,7 @@ class _Migration:
     coming: deque[tuple[Move, ...]] = field(default_factory=deque)
     ways: dict[int, _Way] = field(default_factory=dict)
     from_batch: int | None = None
+    at_once: bool = False
 
     def targets(self) -> dict[int, str]:
         """The target of each partition whose move has not ended."""
@@ -115,12 +116,18 @@ class Migrations:
         migration = self._migrations.get(key, _Migration())
         return sum(way.due_after is None for way in migration.in_work().values())
 
+    def is_waiting_for_batch(self, key: OperatorKey) -> bool:
+        """Whether an operator's moves are to happen in a certain batch."""
+        return self._migrations.get(key, _Migration()).from_batch is not None
+
     def begin(
         self,
         key: OperatorKey,
         steps: Sequence[tuple[Move, ...]],
         last_batch: int,
         from_batch: int | None = None,
+        *,
+        at_once: bool = False,
     ) -> None:
         """Begins moves in steps, in place of those that were under way.
 
@@ -129,6 +136,7 @@ class Migrations:
             steps: the moves. What a target loads already does not wait for its step.
             last_batch: the last finished batch.
             from_batch: the first batch with the new placement; None for any.
+            at_once: whether the moves do not wait for state that is not there yet.
         """
         before = self._migrations.get(key, _Migration())
         wanted = {move.partition: move for step in steps for move in step}
@@ -136,13 +144,16 @@ class Migrations:
             p: way
             for p, way in before.ways.items()
             if (way.prepares or (from_batch is None and way.has_failed()))
+            and not (at_once and way.due_after is None)
             and (p not in wanted if way.settled_in is not None else _is_same(way, wanted.get(p)))
         }
         for partition, way in before.ways.items():
             if partition not in kept:
                 self._end_preparation(key, way, "wasted" if way.settled_in is None else "used")
+                if at_once and way.due_after is None:
+                    self._journal.make_move_due(key, partition, None)
         rest = (tuple(m for m in step if m.partition not in kept) for step in steps)
-        migration = _Migration(deque(step for step in rest if step), kept, from_batch)
+        migration = _Migration(deque(step for step in rest if step), kept, from_batch, at_once)
         self._migrations[key] = migration
         self._begin_step(key, migration, last_batch)
         self._ask(key, migration)
@@ -239,7 +250,7 @@ class Migrations:
     def _begin_step(self, key: OperatorKey, migration: _Migration, last_batch: int) -> None:
         if not migration.coming:
             return
-        prepares = self.prepares(key)
+        prepares = self.prepares(key) and not migration.at_once
         from_batch = migration.from_batch
         due_after = last_batch if from_batch is None else max(last_batch, from_batch - 1)
         for move in migration.coming.popleft():

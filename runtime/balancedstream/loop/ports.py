@@ -47,6 +47,9 @@ class Engine(Protocol):
         is. `BatchFinished.preparations` says how far they are.
         """
 
+    def is_between_batches(self, query: str) -> bool:
+        """Whether no batch of a query runs, so that a placement holds from the next one on."""
+
     def set_locality_wait_s(self, wait_s: float) -> None:
         """Sets how long a task waits for the executor that holds its state."""
 
@@ -104,6 +107,9 @@ class Planner(Protocol):
 
     def note_idle(self, query: str, executors: Mapping[str, int], now_s: float) -> None:
         """A query runs and waits for data; `executors` (id to cores) take work now."""
+
+    def note_executors(self, executors: Mapping[str, int], now_s: float) -> None:
+        """An executor joined, maybe in the middle of a batch; these (id to cores) take work now."""
 
     def end_query(self, query: str) -> None:
         """A query is over."""

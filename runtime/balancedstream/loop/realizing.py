@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from balancedstream.core.hotspots import Move, place_orphans
-from balancedstream.core.migration import steps, steps_within
+from balancedstream.core.migration import pays_at_once, steps, steps_within
 from balancedstream.core.observations import TaskSample
 from balancedstream.core.plan import Answer, Plan, check_order
 from balancedstream.core.planning import OperatorKey
@@ -155,6 +155,7 @@ class Realizer:
             ):
                 self._restore_cost = learn_load(self._restore_cost, state_bytes, load_s)
         for operator in by_operator:
+            self._hurry((event.query, operator))
             self._drain((event.query, operator))
         self._reassigner.finish_batch(event)
         self._restore_cost = learn_key_cost(
@@ -296,9 +297,42 @@ class Realizer:
         plan: Plan,
         from_batch: int | None = None,
     ) -> None:
-        """Begins moves in steps, in place of those that were under way."""
-        steps = self._split(key, moves, plan)
-        self._migrations.begin(key, steps, self._last_batches[key[0]], from_batch)
+        """Begins moves in place of those that were under way: in steps, or at once if it pays."""
+        last_batch = self._last_batches[key[0]]
+        if from_batch is None and self._pays_at_once(key, moves, plan):
+            self._migrations.begin(key, [tuple(moves)], last_batch, at_once=True)
+        else:
+            steps = self._split(key, moves, plan)
+            self._migrations.begin(key, steps, last_batch, from_batch)
+
+    def _hurry(self, key: OperatorKey) -> None:
+        """Makes moves at once whose state is not there yet, if the next batch is shorter for it."""
+        if self._plan is None or not self._migrations.count_preparing(key):
+            return
+        if self._migrations.is_waiting_for_batch(key):
+            return
+        placement = {partition: task.executor for partition, task in self._tasks[key].items()}
+        moves = [
+            Move(partition, placement.get(partition, ""), target)
+            for partition, target in sorted(self._migrations.under_way()[key].items())
+        ]
+        if self._pays_at_once(key, moves, self._plan):
+            last_batch = self._last_batches[key[0]]
+            self._migrations.begin(key, [tuple(moves)], last_batch, at_once=True)
+
+    def _pays_at_once(self, key: OperatorKey, moves: Sequence[Move], plan: Plan) -> bool:
+        """Whether moves that would be prepared should not wait for it."""
+        if plan.strategy != "budgeted" or not self._migrations.prepares(key):
+            return False
+        tasks = self._tasks[key]
+        pays = pays_at_once(
+            moves,
+            {partition: task.work_s for partition, task in tasks.items()},
+            {partition: task.executor for partition, task in tasks.items()},
+            self._engine.executors(),
+            lambda move: self._estimate_restore_s(key, move),
+        )
+        return pays and self._engine.is_between_batches(key[0])
 
     def _when(self, plan: Plan, last_batch: int) -> int | None:
         """The batch that a plan waits for; None if it is due at once."""
@@ -308,13 +342,11 @@ class Realizer:
     def _split(self, key: OperatorKey, moves: Sequence[Move], plan: Plan) -> list[tuple[Move, ...]]:
         if plan.strategy != "budgeted":
             return steps(moves, plan.strategy, batch_size=plan.batch_size)
-        tasks = self._tasks[key]
+        return steps_within(moves, plan.budget_s, lambda move: self._estimate_restore_s(key, move))
 
-        def estimate_s(move: Move) -> float:
-            task = tasks.get(move.partition)
-            return self._restore_cost.estimate_s(task.state_bytes if task else 0)
-
-        return steps_within(moves, plan.budget_s, estimate_s)
+    def _estimate_restore_s(self, key: OperatorKey, move: Move) -> float:
+        task = self._tasks[key].get(move.partition)
+        return self._restore_cost.estimate_s(task.state_bytes if task else 0)
 
 
 def _say_that_it_leaves(move: Move) -> str:

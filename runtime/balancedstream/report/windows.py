@@ -19,7 +19,7 @@ MIN_BEFORE_BATCHES = 5
 """Batches with rows that must lie before the first move, so that figures are taken over them."""
 
 MIN_AFTER_BATCHES = 5
-"""Batches with rows that a stretch in which no move settles must have, so that figures are taken over it."""
+"""Batches with rows that a stretch in which no move settles must have to give figures."""
 
 
 @dataclass(frozen=True, slots=True)

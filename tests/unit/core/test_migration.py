@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import math
+import random
 from collections import Counter
 
 import pytest
@@ -8,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from balancedstream.core.hotspots import Move
-from balancedstream.core.migration import COUNTING_STRATEGIES, steps, steps_within
+from balancedstream.core.migration import COUNTING_STRATEGIES, pays_at_once, steps, steps_within
 from balancedstream.errors import InvalidInputError
 
 executors = st.sampled_from(["", "a", "b", "c", "d"])
@@ -112,3 +113,31 @@ def test_a_budget_that_is_no_time_is_refused(budget_s: float) -> None:
 def test_a_cost_that_is_no_time_is_refused_by_its_partition(cost_s: float) -> None:
     with pytest.raises(InvalidInputError, match="partition 3"):
         steps_within([Move(3, "a", "b")], 1.0, lambda m: cost_s)
+
+
+@given(
+    st.lists(st.floats(0.0, 10.0), min_size=1, max_size=8),
+    st.floats(0.0, 5.0),
+    st.randoms(use_true_random=False),
+)
+def test_moves_at_once_never_make_the_next_batch_longer_if_restores_take_what_is_expected(
+    loads_s: list[float], restore_s: float, chance: random.Random
+) -> None:
+    busy_s = dict(enumerate(loads_s))
+    cores = {"a": 1, "b": 2, "c": 1}
+    placement = {p: chance.choice("abc") for p in busy_s}
+    moves = [Move(p, placement[p], chance.choice("abc")) for p in busy_s if chance.random() < 0.5]
+    if not pays_at_once(moves, busy_s, placement, cores, lambda move: restore_s):
+        return
+    after = placement | {move.partition: move.target for move in moves}
+
+    def find_longest_s(where: dict[int, str], restored: set[int]) -> float:
+        spent_s = dict.fromkeys(cores, 0.0)
+        for p, executor in where.items():
+            spent_s[executor] += (busy_s[p] + (restore_s if p in restored else 0.0)) / cores[
+                executor
+            ]
+        return max(spent_s.values())
+
+    moved = {move.partition for move in moves}
+    assert find_longest_s(after, moved) < find_longest_s(placement, set())

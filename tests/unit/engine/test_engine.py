@@ -11,13 +11,9 @@ from py4j.protocol import Py4JError, Py4JJavaError, Py4JNetworkError
 from pyspark import SparkContext
 
 from balancedstream.core.observations import BatchSample, TaskSample
-from balancedstream.engine.engine import (
-    _group_operators,
-    _is_in_rocksdb,
-    _sum_tasks,
-    is_connection_lost,
-)
+from balancedstream.engine.engine import is_connection_lost
 from balancedstream.engine.events import BatchFinished, StatefulOperator
+from balancedstream.engine.tasks import group_operators, is_in_rocksdb, sum_tasks
 
 COUNT = StatefulOperator((0,), "StateStoreSave", 2)
 JOIN = StatefulOperator((0, 2), "SymmetricHashJoin", 2)
@@ -42,10 +38,10 @@ def row(
     return (operator, stage, partition, partition, executor, *times)
 
 
-def sum_tasks(
+def sum_rows(
     *rows: Row, operator: StatefulOperator = COUNT, ran_on: dict[tuple[int, int], str] | None = None
 ) -> tuple[TaskSample, ...]:
-    return _sum_tasks("q", 5, rows, [operator], ran_on or {})
+    return sum_tasks("q", 5, rows, [operator], ran_on or {})
 
 
 # --- tasks ---
@@ -53,7 +49,7 @@ def sum_tasks(
 
 def test_a_task_is_one_sample_in_seconds_in_the_order_of_partitions() -> None:
     second, first = row(1, "b"), row(0, "a")
-    assert sum_tasks(second, first) == (
+    assert sum_rows(second, first) == (
         TaskSample("q", 0, 0, 5, "a", 1.5, 10, 100, 9.0, 0.0),
         TaskSample("q", 0, 1, 5, "b", 1.5, 10, 100, 9.0, 0.0),
     )
@@ -65,19 +61,19 @@ def test_a_task_is_one_sample_in_seconds_in_the_order_of_partitions() -> None:
 def test_state_was_restored_only_where_the_partition_ran_elsewhere_before(
     ran_on: dict[tuple[int, int], str], restore_s: float
 ) -> None:
-    (sample,) = sum_tasks(row(0), ran_on=ran_on)
+    (sample,) = sum_rows(row(0), ran_on=ran_on)
     assert sample.restore_s == restore_s
 
 
 def test_a_stage_that_ran_twice_costs_twice_and_has_its_state_once() -> None:
     again = row(0, "b", stage=8, busy_ms=500, records=4, state_bytes=120, finished_ms=9500)
-    (sample,) = sum_tasks(row(0, "a"), again)
+    (sample,) = sum_rows(row(0, "a"), again)
     assert (sample.executor, sample.finished_s) == ("b", 9.5)
     assert (sample.busy_s, sample.records, sample.state_bytes) == (2.0, 14, 120)
 
 
 def test_an_operator_that_shares_the_task_adds_state_and_no_time_of_its_own() -> None:
-    (sample,) = sum_tasks(row(0), row(0, operator=2, state_bytes=30), operator=JOIN)
+    (sample,) = sum_rows(row(0), row(0, operator=2, state_bytes=30), operator=JOIN)
     assert (sample.operator, sample.busy_s, sample.records) == (0, 1.5, 10)
     assert sample.state_bytes == 130
 
@@ -91,18 +87,18 @@ def known(*ids: int) -> list[dict[str, Any]]:
 
 def test_operators_that_ran_in_the_same_tasks_count_as_one() -> None:
     rows = [row(0, operator=2), row(0), row(0, operator=1, stage=9)]
-    operators = _group_operators(known(0, 1, 2), rows, ())
+    operators = group_operators(known(0, 1, 2), rows, ())
     assert [(o.id, o.ids, o.name) for o in operators] == [(0, (0, 2), "op0"), (1, (1,), "op1")]
 
 
 def test_operators_that_were_not_seen_in_a_batch_stay_together() -> None:
     before = (StatefulOperator((0, 2), "op0", 2), StatefulOperator((1,), "op1", 2))
-    assert _group_operators(known(0, 1, 2), [row(0, operator=1)], before) == before
-    assert _group_operators(known(0, 1, 2), [], ()) != before
+    assert group_operators(known(0, 1, 2), [row(0, operator=1)], before) == before
+    assert group_operators(known(0, 1, 2), [], ()) != before
 
 
 def test_a_batch_has_its_tasks_by_operator_and_partition() -> None:
-    tasks = sum_tasks(row(0), row(1)) + _sum_tasks(
+    tasks = sum_rows(row(0), row(1)) + sum_tasks(
         "q", 5, [row(1, operator=3)], [StatefulOperator((3,), "StateStoreSave", 2)], {}
     )
     batch = BatchFinished("q", BatchSample("q", 5, 9.0, 1.0, 20), tasks, (COUNT,), 0)
@@ -122,7 +118,7 @@ def test_state_is_in_rocksdb_where_every_store_has_its_metrics(
     metrics: list[list[str]], expected: bool
 ) -> None:
     operators = [{"customMetrics": dict.fromkeys(names, 1)} for names in metrics]
-    assert _is_in_rocksdb(operators) is expected
+    assert is_in_rocksdb(operators) is expected
 
 
 @pytest.mark.parametrize(

@@ -46,11 +46,12 @@ class Scene:
 
     def __init__(self, keys: Keys) -> None:
         self.keys = keys
+        self.requested: int | None = None
         self.plans: list[Plan] = []
         self.history = History(RunInfo("test", 0.0, 2, "4.3.0", "3.11"))
         view = RecordingSpectator()
         realizer: Any = SimpleNamespace(
-            state=lambda: RealizerState(0, None, RestoreCost(), {}, keys.state()),
+            state=lambda: RealizerState(0, self.requested, RestoreCost(), {}, keys.state()),
             apply=lambda plan, why: self.plans.append(plan),
         )
         journal = Journal(self.history, view, Exporter(hot_keys="hashed"), lambda: 7.0)
@@ -86,3 +87,24 @@ def test_a_key_that_no_assignment_can_split_is_told_of_as_metrics_may_name_it() 
     reasons = [decision.reason for decision in scene.history.decisions]
     assert any(f"key {name_key(DE, 'hashed')} alone carries" in reason for reason in reasons)
     assert not any(DE in reason for reason in reasons)
+
+
+def test_executors_get_their_share_in_mid_batch_once_the_last_one_is_there() -> None:
+    scene = Scene(Keys({}))
+    for _ in range(3):
+        scene.run_batch(1.0, 1.0, 1.0)
+    scene.plans.clear()
+    scene.requested = 4
+    scene.decider.note_executors({"a": 1, "b": 1, "c": 1}, 51.0)
+    assert scene.plans == [], "one is missing"
+    scene.requested = None
+    scene.decider.note_executors({"a": 1, "b": 1, "c": 1, "d": 1}, 52.0)
+    (plan,) = scene.plans
+    placed = {plan.executors[index] for index in plan.placement[("q", 0)]}
+    assert len(placed) == 3, "two partitions that shared an executor do no more"
+
+
+def test_executors_that_join_before_anything_was_measured_get_no_plan() -> None:
+    scene = Scene(Keys({}))
+    scene.decider.note_executors(EXECUTORS, 1.0)
+    assert scene.plans == []

@@ -39,10 +39,10 @@ class Scene:
         self.realizer = Realizer(self.engine, journal)
         self.finish(0, SPREAD)
 
-    def finish(self, number: int, placement: Mapping[int, str]) -> None:
+    def finish(self, number: int, placement: Mapping[int, str], state_bytes: int = 1000) -> None:
         """A batch ran with this placement."""
         tasks = tuple(
-            TaskSample("q", 0, partition, number, executor, 1.0, 10, 1000, 50.0)
+            TaskSample("q", 0, partition, number, executor, 1.0, 10, state_bytes, 50.0)
             for partition, executor in placement.items()
         )
         sample = BatchSample("q", number, 50.0, 5.0, 40)
@@ -365,3 +365,46 @@ def test_an_executor_that_was_lost_is_still_asked_for() -> None:
     assert scene.realizer.state().requested == 3
     scene.apply(make_plan(2, (0, 0, 1, 1), ("a", "c", "+1")))
     assert scene.history.totals.scale_actions == 1, "a replacement is no scaling"
+
+
+def test_moves_that_shorten_the_next_batch_do_not_wait_for_their_state() -> None:
+    scene = Scene("a", "b")
+    scene.engine.preparing = scene.engine.between_batches = True
+    scene.finish(1, dict.fromkeys(range(4), "a"))
+    scene.apply(make_plan(1, (0, 0, 1, 1), strategy="budgeted"))
+    assert scene.engine.prepared[-1] == {}
+    assert scene.engine.placed[-1] == {2: "b", 3: "b"}
+    assert not any(move.preparing for move in scene.history.moves)
+    scene.finish(2, SPREAD)
+    assert scene.realizer.state().moving == {}
+
+
+@pytest.mark.parametrize(
+    ("state_bytes", "strategy", "between_batches"),
+    [
+        pytest.param(200_000_000, "budgeted", True, id="much state"),
+        pytest.param(1000, "fluid", True, id="one at a time, as the user says"),
+        pytest.param(1000, "budgeted", False, id="in the middle of a batch"),
+    ],
+)
+def test_other_moves_are_prepared(state_bytes: int, strategy: str, between_batches: bool) -> None:
+    scene = Scene("a", "b")
+    scene.engine.preparing, scene.engine.between_batches = True, between_batches
+    scene.finish(1, dict.fromkeys(range(4), "a"), state_bytes)
+    scene.apply(make_plan(1, (0, 0, 0, 1), strategy=strategy))
+    assert scene.engine.prepared[-1] == {3: "b"}
+
+
+def test_a_batch_that_ends_before_the_state_is_there_is_the_last_one_that_waits_for_it() -> None:
+    scene = Scene("a", "b")
+    scene.engine.preparing = True
+    scene.finish(1, dict.fromkeys(range(4), "a"))
+    scene.apply(make_plan(1, (0, 0, 1, 1), strategy="budgeted"))
+    assert all(move.preparing for move in scene.history.moves)
+    scene.engine.between_batches = True
+    scene.finish(2, dict.fromkeys(range(4), "a"))
+    assert (scene.engine.prepared[-1], scene.engine.placed[-1]) == ({}, {2: "b", 3: "b"})
+    assert not any(move.preparing for move in scene.history.moves)
+    scene.finish(3, SPREAD)
+    assert scene.realizer.state().moving == {}
+    assert scene.dropped() == []
