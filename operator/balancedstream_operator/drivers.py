@@ -140,8 +140,8 @@ def describe_target(target: TargetRef, pods: Sequence[Mapping[str, Any]]) -> Dri
     pod = live[0]
     metadata, spec, status = pod["metadata"], pod.get("spec") or {}, pod.get("status") or {}
     name = metadata["name"]
-    names = [entry["name"] for entry in spec.get("containers") or [{"name": SPARK_CONTAINER}]]
-    container = _find_container(status, SPARK_CONTAINER if SPARK_CONTAINER in names else names[0])
+    given = [entry["name"] for entry in spec.get("containers") or [{"name": SPARK_CONTAINER}]]
+    container = _find_container(status, SPARK_CONTAINER if SPARK_CONTAINER in given else given[0])
     running = _runs(container)
     phase, reason, message = "Starting", "DriverRunning", f"pod {name} is running"
     if not running:

@@ -17,7 +17,7 @@ from streaming import FAST, assert_exact, skewed
 from streams import API_VERSION, KIND, Stream
 from waiting import wait_until
 
-pytestmark = [pytest.mark.e2e, pytest.mark.e2e_ci]
+pytestmark = [pytest.mark.e2e]
 
 RBAC = "rbac.authorization.k8s.io/v1"
 
@@ -32,6 +32,7 @@ def describe_target(stream: Stream, target: dict[str, Any], **spec: Any) -> dict
     }
 
 
+@pytest.mark.e2e_ci_turn
 @pytest.mark.usefixtures("operator", "app_image")
 def test_a_spark_application_is_scaled_restarted_and_left_as_it_is(
     kube: Kube,
@@ -109,6 +110,7 @@ def touched_by(pod: dict[str, Any] | None) -> set[str]:
     return {entry["manager"] for entry in pod["metadata"]["managedFields"]}
 
 
+@pytest.mark.e2e_ci
 @pytest.mark.usefixtures("operator")
 def test_an_account_without_rights_gets_those_on_its_two_config_maps_and_no_more(
     kube: Kube, storage: Storage, open_stream: Callable[[str], Stream], subtests: pytest.Subtests
