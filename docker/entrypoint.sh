@@ -1,7 +1,8 @@
 #!/bin/bash
 # The entrypoint of the spark image. Spark's driver creates executor pods with the single argument
-# `executor` and passes everything else in SPARK_* variables; any other arguments are a command.
-# Either way tini becomes process 1: it forwards signals and reaps child processes.
+# `executor` and passes everything else in SPARK_* variables. Its cluster mode, and so operators that
+# use it, create driver pods with `driver` and arguments of spark-submit. Any other arguments are a
+# command. In any case tini becomes process 1: it forwards signals and reaps child processes.
 set -euo pipefail
 
 # Hadoop's login fails for a user without a name ("invalid null input: name"), and a cluster can run
@@ -10,6 +11,14 @@ if ! getent passwd "$(id -u)" >/dev/null; then
   { cat /etc/passwd; echo "spark:x:$(id -u):$(id -g)::$HOME:/usr/sbin/nologin"; } >/tmp/.passwd
   export NSS_WRAPPER_PASSWD=/tmp/.passwd NSS_WRAPPER_GROUP=/etc/group
   export LD_PRELOAD="libnss_wrapper.so${LD_PRELOAD:+:$LD_PRELOAD}"
+fi
+
+if [ "${1:-}" = driver ]; then
+  shift
+  exec /usr/bin/tini -s -- "$SPARK_HOME/bin/spark-submit" \
+    --conf "spark.driver.bindAddress=$SPARK_DRIVER_BIND_ADDRESS" \
+    --conf "spark.executorEnv.SPARK_DRIVER_POD_IP=$SPARK_DRIVER_BIND_ADDRESS" \
+    --deploy-mode client "$@"
 fi
 
 if [ "${1:-}" != executor ]; then

@@ -45,7 +45,7 @@ def build_children(
     account = spec.driver.service_account
     return [
         *([] if account.name else [_service_account(stream, account.annotations)]),
-        _role(stream),
+        _role(stream, [_POD_RULE, *_plan_rules(stream)]),
         _role_binding(stream, account.name or driver_name(stream)),
         _disruption_budget(stream, evictable=spec.driver.evictable),
         _config_map(stream, plan_name(stream.name)),
@@ -53,6 +53,21 @@ def build_children(
         _configuration(stream, spec, conf),
         _service(stream),
         _stateful_set(stream, spec, build_driver_pod(stream, spec, conf, restart)),
+    ]
+
+
+def build_target_children(stream: Stream, account: str) -> list[Manifest]:
+    """Every object of a stream whose application another operator runs, in the order to apply them.
+
+    Args:
+        stream: whose.
+        account: of the driver's pod, if it has not the rights to follow plans; empty if it has.
+    """
+    rights = [_role(stream, _plan_rules(stream)), _role_binding(stream, account)]
+    return [
+        *(rights if account else []),
+        _config_map(stream, plan_name(stream.name)),
+        _config_map(stream, answer_name(stream.name)),
     ]
 
 
@@ -175,34 +190,44 @@ def _disruption_budget(stream: Stream, *, evictable: bool) -> Manifest:
     }
 
 
-def _role(stream: Stream) -> Manifest:
-    """The permissions that the driver needs, and no more.
+_POD_RULE: Manifest = {
+    "apiGroups": [""],
+    "resources": ["pods"],
+    "verbs": ["create", "get", "list", "watch", "delete", "deletecollection"],
+}
+"""RBAC cannot select by label, so a driver can delete any pod of its namespace: see
+`docs/security.md`."""
 
-    RBAC cannot select by label, so a driver can delete any pod of its namespace: see
-    `docs/security.md`.
+
+def _plan_rules(stream: Stream) -> list[Manifest]:
+    """What a driver may do with plans and answers."""
+    return [
+        {
+            "apiGroups": [""],
+            "resources": ["configmaps"],
+            "resourceNames": [name],
+            "verbs": list(verbs),
+        }
+        for name, verbs in plan_rights(stream).items()
+    ]
+
+
+def plan_rights(stream: Stream) -> dict[str, tuple[str, ...]]:
+    """The ConfigMaps that plans and answers are in, and what a driver does with each.
+
+    >>> plan_rights(Stream("default", "clicks", "1"))["clicks-answer"]
+    ('get', 'patch')
     """
-    plan, answer = plan_name(stream.name), answer_name(stream.name)
-    return _object(stream, "rbac.authorization.k8s.io/v1", "Role", driver_name(stream)) | {
-        "rules": [
-            {
-                "apiGroups": [""],
-                "resources": ["pods"],
-                "verbs": ["create", "get", "list", "watch", "delete", "deletecollection"],
-            },
-            {
-                "apiGroups": [""],
-                "resources": ["configmaps"],
-                "resourceNames": [plan],
-                "verbs": ["get", "list", "watch"],
-            },
-            {
-                "apiGroups": [""],
-                "resources": ["configmaps"],
-                "resourceNames": [answer],
-                "verbs": ["get", "patch"],
-            },
-        ]
+    return {
+        plan_name(stream.name): ("get", "list", "watch"),
+        answer_name(stream.name): ("get", "patch"),
     }
+
+
+def _role(stream: Stream, rules: list[Manifest]) -> Manifest:
+    """The permissions that the driver needs, and no more."""
+    role = _object(stream, "rbac.authorization.k8s.io/v1", "Role", driver_name(stream))
+    return role | {"rules": rules}
 
 
 def _role_binding(stream: Stream, account: str) -> Manifest:

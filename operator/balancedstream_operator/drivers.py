@@ -1,16 +1,26 @@
-"""The state of a driver, from its pod and StatefulSet: pure."""
+"""The state of a driver, from its pod and, if it is ours, its StatefulSet: pure."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
+from balancedstream.core.objects import (
+    APPLICATION_LABEL,
+    application_selector,
+    executor_selector,
+)
 from balancedstream_operator.pods import DRIVER_GRACE_S, SPEC_ANNOTATION
+from balancedstream_operator.resource import Stream
+from balancedstream_operator.targets import TargetRef, driver_selector
 
 STUCK_AFTER_S = 60.0
 """A pod that still exists this long after its grace period is on a node that does not respond."""
+
+SPARK_CONTAINER = "spark-kubernetes-driver"
+"""Spark's name of a driver's container, where a pod template has no other one."""
 
 _BAD_IMAGE = {"ErrImagePull", "ImagePullBackOff", "InvalidImageName", "ErrImageNeverPull"}
 
@@ -27,6 +37,9 @@ class DriverState:
         running: whether its container runs.
         uid: of its pod; empty if there is none.
         ips: addresses of its pod.
+        pod: name of its pod; empty if there is none.
+        application: Spark's id of its application, if it is not ours; empty if its pod has none.
+        account: ServiceAccount of its pod, if it is not ours.
         spec: fingerprint of the spec that its pod was made for; empty if an older release made it.
         settled: whether its StatefulSet has been acted on; until then `outdated` is not known.
     """
@@ -40,6 +53,15 @@ class DriverState:
     settled: bool = True
     ips: tuple[str, ...] = ()
     spec: str = ""
+    pod: str = ""
+    application: str = ""
+    account: str = ""
+
+    def select_executors(self, stream: Stream, target: TargetRef | None) -> str:
+        """Label selector of the executors' pods; empty if it is not known."""
+        if target is None:
+            return executor_selector(stream.name)
+        return application_selector(self.application) if self.application else ""
 
 
 def describe_driver(
@@ -75,25 +97,114 @@ def describe_driver(
     wanted = found.get("updateRevision")
     revision = (metadata.get("labels") or {}).get("controller-revision-hash")
     outdated = settled and bool(wanted and revision and wanted != revision)
-    containers = status.get("containerStatuses") or []
-    container = next((c for c in containers if c["name"] == "driver"), None)
-    state = (container or {}).get("state") or {}
+    container = _find_container(status, "driver")
     uid = metadata.get("uid", "")
-    if "running" in state and state["running"] is not None:
-        message = f"pod {name} is running"
+    if _runs(container):
         return DriverState(
             "Starting",
             "DriverRunning",
-            message,
+            f"pod {name} is running",
             outdated,
             True,
             uid,
             settled,
-            tuple(entry["ip"] for entry in status.get("podIPs") or []),
+            _read_ips(status),
             (metadata.get("annotations") or {}).get(SPEC_ANNOTATION, ""),
+            name,
         )
-    phase, reason, message = _describe_waiting(name, status, container, state)
+    cure = "correct spec.image; a new pod then starts"
+    phase, reason, message = _describe_waiting(name, status, container, cure)
     return DriverState(phase, reason, message, outdated, uid=uid, settled=settled)
+
+
+def describe_target(target: TargetRef, pods: Sequence[Mapping[str, Any]]) -> DriverState:
+    """The state of a driver that another operator runs.
+
+    Args:
+        target: names it.
+        pods: that its selector selects; those of drivers that have ended may still be among them.
+
+    >>> describe_target(TargetRef(selector={"app": "clicks"}), []).reason
+    'TargetMissing'
+    """
+    live = [pod for pod in pods if not _is_over(pod)]
+    if not live:
+        return _describe_absence(target, pods)
+    if len(live) > 1:
+        names = " and ".join(sorted(pod["metadata"]["name"] for pod in live))
+        message = (
+            f"pods {names} all have the labels {driver_selector(target)}, and a stream has one "
+            "driver: let targetRef name labels that only one has"
+        )
+        return DriverState("Failing", "SeveralDrivers", message)
+    pod = live[0]
+    metadata, spec, status = pod["metadata"], pod.get("spec") or {}, pod.get("status") or {}
+    name = metadata["name"]
+    given = [entry["name"] for entry in spec.get("containers") or [{"name": SPARK_CONTAINER}]]
+    container = _find_container(status, SPARK_CONTAINER if SPARK_CONTAINER in given else given[0])
+    running = _runs(container)
+    phase, reason, message = "Starting", "DriverRunning", f"pod {name} is running"
+    if not running:
+        cure = "correct it in the application"
+        phase, reason, message = _describe_waiting(name, status, container, cure)
+    return DriverState(
+        phase,
+        "TargetFailed" if phase == "Failing" else reason,
+        message,
+        running=running,
+        uid=metadata.get("uid", ""),
+        ips=_read_ips(status),
+        pod=name,
+        application=(metadata.get("labels") or {}).get(APPLICATION_LABEL, ""),
+        account=spec.get("serviceAccountName") or "default",
+    )
+
+
+def _is_over(pod: Mapping[str, Any]) -> bool:
+    phase = (pod.get("status") or {}).get("phase")
+    return phase in {"Succeeded", "Failed"} or bool(pod["metadata"].get("deletionTimestamp"))
+
+
+def _describe_absence(target: TargetRef, pods: Sequence[Mapping[str, Any]]) -> DriverState:
+    if not pods:
+        message = (
+            f"no pod here has the labels {driver_selector(target)}: {target} has not started its "
+            "driver, or targetRef names another one"
+        )
+        return DriverState("Pending", "TargetMissing", message)
+    last = max(pods, key=lambda pod: str(pod["metadata"].get("creationTimestamp") or ""))
+    name, status = last["metadata"]["name"], last.get("status") or {}
+    if status.get("phase") != "Failed":
+        message = f"pod {name} has ended, or ends; plans are made again for the next driver"
+        return DriverState("Pending", "TargetEnded", message)
+    ended = [
+        entry["state"]["terminated"]
+        for entry in status.get("containerStatuses") or []
+        if (entry.get("state") or {}).get("terminated")
+    ]
+    words = "; ".join(_describe_end(entry) for entry in ended) or status.get("message") or "?"
+    message = f"pod {name} has failed ({words}); plans are made again for the next driver"
+    return DriverState("Failing", "TargetFailed", message)
+
+
+def _describe_end(terminated: Mapping[str, Any]) -> str:
+    said = (terminated.get("message") or terminated.get("reason") or "").strip()
+    return f"exit code {terminated.get('exitCode')}: {said[-700:]}"
+
+
+def _find_container(status: Mapping[str, Any], name: str) -> Mapping[str, Any] | None:
+    """What is known of a container; None before it has been created."""
+    containers = status.get("containerStatuses") or []
+    return next((entry for entry in containers if entry["name"] == name), None)
+
+
+def _runs(container: Mapping[str, Any] | None) -> bool:
+    state = (container or {}).get("state") or {}
+    return state.get("running") is not None
+
+
+def _read_ips(status: Mapping[str, Any]) -> tuple[str, ...]:
+    return tuple(entry["ip"] for entry in status.get("podIPs") or [])
 
 
 def _describe_leaving(name: str, namespace: str, since_s: float) -> DriverState:
@@ -114,8 +225,10 @@ def _describe_waiting(
     name: str,
     status: Mapping[str, Any],
     container: Mapping[str, Any] | None,
-    state: Mapping[str, Any],
+    cure: str,
 ) -> tuple[str, str, str]:
+    """Phase, reason and message; `cure` says what to do about an image that cannot be pulled."""
+    state = (container or {}).get("state") or {}
     waiting = state.get("waiting") or {}
     reason = waiting.get("reason", "")
     ended = ((container or {}).get("lastState") or {}).get("terminated") or state.get("terminated")
@@ -124,7 +237,7 @@ def _describe_waiting(
         return (
             "Failing",
             "ImageUnavailable",
-            f"the image cannot be pulled ({said}): correct spec.image; a new pod then starts",
+            f"the image cannot be pulled ({said}): {cure}",
         )
     if ended and (reason == "CrashLoopBackOff" or state.get("terminated")):
         said = (ended.get("message") or ended.get("reason") or "").strip()

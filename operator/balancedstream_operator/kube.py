@@ -133,6 +133,37 @@ class KubernetesCluster:
                 _request_timeout=TIMEOUT_S,
             )
 
+    def may(self, namespace: str, account: str, verb: str, config_map: str) -> bool:
+        """Returns whether a ServiceAccount of a namespace may do something with a ConfigMap."""
+        attributes = {
+            "namespace": namespace,
+            "verb": verb,
+            "version": "v1",
+            "resource": "configmaps",
+            "name": config_map,
+        }
+        spec = {
+            "user": f"system:serviceaccount:{namespace}:{account}",
+            "groups": [
+                "system:serviceaccounts",
+                f"system:serviceaccounts:{namespace}",
+                "system:authenticated",
+            ],
+            "resourceAttributes": attributes,
+        }
+        version, kind = "authorization.k8s.io/v1", "LocalSubjectAccessReview"
+        body = {
+            "apiVersion": version,
+            "kind": kind,
+            "metadata": {"namespace": namespace},
+            "spec": spec,
+        }
+        with translate_errors(f"say whether {account} may {verb} ConfigMap {config_map}"):
+            answer = self._resource(version, kind).create(
+                body=body, namespace=namespace, _request_timeout=TIMEOUT_S
+            )
+        return bool((answer.to_dict().get("status") or {}).get("allowed"))
+
     def write_status(self, stream: Stream, status: dict[str, Any]) -> None:
         """Merges fields into a BalancedStream's status; a deleted BalancedStream is no error.
 

@@ -17,7 +17,7 @@ from balancedstream_operator.endpoints import (
 from balancedstream_operator.errors import ClusterError
 from balancedstream_operator.measurements import Measurement, MissingMeasurementsError
 from balancedstream_operator.ports import Cluster, Source
-from balancedstream_operator.resource import Stream, driver_pod_name
+from balancedstream_operator.resource import Stream
 from balancedstream_operator.spec import StreamSpec
 
 
@@ -64,7 +64,7 @@ class Measurer:
         subject = Subject(
             str(stream),
             stream.namespace,
-            pod=driver_pod_name(stream),
+            pod=driver.pod,
             ips=driver.ips,
             labels=merge_labels(spec, self._defaults),
             stale_after_s=spec.metrics.stale_after_s,

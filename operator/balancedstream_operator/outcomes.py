@@ -55,6 +55,7 @@ class Decided:
         silent_s: for how long the driver has left the plan in force unanswered; None if it answered
             or still has time.
         shortage: why executors have been missing for long; empty if none have.
+        scales: whether the driver adds and removes executors.
     """
 
     measurement: Measurement
@@ -64,6 +65,7 @@ class Decided:
     new_plan: Plan | None
     silent_s: float | None
     shortage: str
+    scales: bool = True
 
     @property
     def proposal(self) -> Advice:
@@ -98,6 +100,8 @@ class PassOutcome:
         partitions: state partitions of the stream.
         refusal: why the API server refused a child; empty if it took them all.
         driver: how the driver is; None if a child was refused.
+        begun: whether the driver is of another application than the plans before, so that a new
+            history of epochs begins.
         plan_found: what the plan's ConfigMap held.
         answer: what the driver says of the plans; None if it does not run.
         control: whether it follows the newest plan; None if it does not run.
@@ -114,6 +118,7 @@ class PassOutcome:
     partitions: int = 0
     refusal: str = ""
     driver: DriverState | None = None
+    begun: bool = False
     plan_found: PlanFound = PlanFound()  # noqa: RUF009 - frozen
     answer: AnswerFound | None = None
     control: Control | None = None

@@ -10,13 +10,15 @@ PARTITION_CHOICES = (24, 48, 96, 120, 240, 480, 960)
 
 
 def choose_partitions(spec: StreamSpec) -> int:
-    """The number of state partitions for a new stream.
+    """The number of state partitions for a new stream; 0 where its application has chosen it.
 
-    >>> from balancedstream_operator.spec import Application, Checkpoints, Executors
-    >>> spec = StreamSpec("i", Application("/a.py"), Executors(max=4), Checkpoints("c"))
+    >>> from balancedstream_operator.workloads import Executors
+    >>> spec = StreamSpec(Executors(max=4))
     >>> choose_partitions(spec)
     48
     """
+    if spec.target_ref:
+        return 0
     if spec.partitions is not None:
         return spec.partitions
     least = PARTITIONS_PER_EXECUTOR * spec.executors.max * spec.executors.cores

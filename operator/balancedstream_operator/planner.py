@@ -8,10 +8,11 @@ from typing import Any
 
 from balancedstream.core.decisions import Decision, Observation, decide
 from balancedstream.core.observations import StageSample
-from balancedstream.core.plan import MAX_BYTES, KeyPlacement, Plan
+from balancedstream.core.plan import KeyPlacement, Plan
 from balancedstream.core.planning import OperatorKey, propose
 from balancedstream.core.policy import MigrationPolicy, Policy
 from balancedstream.core.scaling import ScaleOut, Verdict
+from balancedstream.core.strict_json import MAX_BYTES
 from balancedstream_operator.advising import Advice, advise, put_in_force
 from balancedstream_operator.measurements import Measurement
 from balancedstream_operator.records import Refusals
@@ -34,6 +35,8 @@ class Given:
         last_scale_out: what the last added executors should bring; None if none were added.
         refusals: what plans must not contain, because the driver refused it.
         refused_s: how long ago the plan was written, if the driver refused it; None if it did not.
+        sizes: whether the number of executors is the operator's; that of an application which it
+            has not scaled is not.
     """
 
     plan: Plan | None
@@ -44,6 +47,7 @@ class Given:
     last_scale_out: ScaleOut | None = None
     refusals: Refusals = Refusals()  # noqa: RUF009 - frozen
     refused_s: float | None = None
+    sizes: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,7 +96,8 @@ def choose_plan(
         now_s: seconds since the Unix epoch.
         approve: id of the advice to carry out, where the policy only advises; empty for none.
     """
-    policy = _within_limits(policy, given.desired)
+    if given.sizes:
+        policy = _within_limits(policy, given.desired)
     observation = Observation(
         now_s=now_s,
         executors=measurement.executors,
@@ -140,6 +145,8 @@ def choose_plan(
     )
     if plan is None:
         return PlanChoice(decision, None, "", advice=advice)
+    if not given.sizes and len(plan.executors) == given.desired:
+        plan = replace(plan, sizes=False)
     left_out = _say_left_out(plan, placed, decision)
     if approved:
         return PlanChoice(decision, plan, "", left_out, advice, approved=True)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from balancedstream.core.objects import PLAN_KEY, plan_name
+from balancedstream.core.objects import APPLICATION_KEY, PLAN_KEY, plan_name
 from balancedstream.core.plan import Plan, parse_plan
 from balancedstream.errors import BalancedStreamError, StalePlanError
 from balancedstream_operator.children import build_plan
@@ -89,7 +89,11 @@ class PlanBook:
         Raises:
             ClusterError: it cannot be written, or somebody else has written meanwhile.
         """
-        data = {RECORD_KEY: record.write()} | ({PLAN_KEY: plan.to_json()} if plan else {})
+        data = {RECORD_KEY: record.write()}
+        if plan is not None:
+            data[PLAN_KEY] = plan.to_json()
+        if record.application:
+            data[APPLICATION_KEY] = record.application
         self._put(data)
         self.plan, self.record = plan, record
 
@@ -109,7 +113,7 @@ class PlanBook:
 
 def _data_of(config_map: Mapping[str, Any]) -> dict[str, str]:
     data = config_map.get("data") or {}
-    return {key: data[key] for key in (PLAN_KEY, RECORD_KEY) if key in data}
+    return {key: data[key] for key in (PLAN_KEY, RECORD_KEY, APPLICATION_KEY) if key in data}
 
 
 def _check_record(plan: Plan, record: Record | None) -> None:

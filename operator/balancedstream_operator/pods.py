@@ -62,9 +62,9 @@ def configuration_name(stream: Stream) -> str:
 def checkpoint_dir(stream: Stream, spec: StreamSpec) -> str:
     """Folder of the stream's checkpoints, as the driver and the executors see it.
 
-    >>> from balancedstream_operator.spec import Application, Checkpoints, Executors
+    >>> from balancedstream_operator.workloads import Checkpoints, Executors
     >>> stream = Stream("default", "clicks", "1")
-    >>> spec = StreamSpec("i", Application("/a.py"), Executors(2), Checkpoints("claim"))
+    >>> spec = StreamSpec(Executors(2), checkpoints=Checkpoints("claim"))
     >>> checkpoint_dir(stream, spec)
     '/checkpoints/clicks'
     """

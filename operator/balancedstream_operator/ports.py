@@ -34,6 +34,9 @@ class Cluster(Protocol):
     def delete_pod(self, namespace: str, name: str, uid: str) -> None:
         """Deletes a pod with its grace period, unless another one has its name by now."""
 
+    def may(self, namespace: str, account: str, verb: str, config_map: str) -> bool:
+        """Returns whether a ServiceAccount of a namespace may do something with a ConfigMap."""
+
     def write_status(self, stream: Stream, status: dict[str, Any]) -> None:
         """Merges fields into the status of a BalancedStream; None removes a field."""
 

@@ -98,6 +98,8 @@ class Record:
         known_refusal: what the driver had said of an older plan when this one was written.
         refusals: what this plan avoids.
         approved: id of the proposal that was carried out last; empty for none.
+        application: Spark's id of the application that plans are for; empty if any driver of the
+            stream may follow them.
     """
 
     partitions: int
@@ -111,6 +113,7 @@ class Record:
     known_refusal: str = ""
     refusals: Refusals = field(default_factory=Refusals)
     approved: str = ""
+    application: str = ""
 
     def write(self) -> str:
         """As JSON."""
@@ -123,7 +126,7 @@ def read_record(text: str) -> Record | None:
     >>> read_record(Record(48, epoch=3).write())
     Record(partitions=48, epoch=3, desired=None, scaled_s=None, scale_out=None, planned_s=0.0, \
 planned_after={}, moved=False, known_refusal='', refusals=Refusals(driver='', count=0, keys=(), \
-all_keys=False, plain=False), approved='')
+all_keys=False, plain=False), approved='', application='')
     >>> read_record("rubbish")
     """
     try:
@@ -139,7 +142,7 @@ all_keys=False, plain=False), approved='')
         optional = (record.desired or 0, record.scaled_s or 0)
         numbers = (record.partitions, record.epoch, record.planned_s, *optional)
         whole = all(isinstance(n, int | float) and n >= 0 for n in numbers)
-        whole = whole and isinstance(record.approved, str)
+        whole = whole and isinstance(record.approved, str) and isinstance(record.application, str)
         return record if whole and isinstance(record.planned_after, dict) else None
     # It has no other reader, so what cannot be read is as good as none.
     except (ValueError, KeyError, TypeError):
@@ -216,3 +219,21 @@ def judge_control(
     if answer is not None and answer.refused and (late or answer.refused != record.known_refusal):
         return Control(False, refusal=answer.refused)
     return Control(False, silent_s=waited_s) if late else Control(None)
+
+
+def update_refusals(
+    refusals: Refusals, driver: str, control: Control, plan: Plan | None
+) -> Refusals:
+    """What the next plan must avoid, given what the driver says of the newest.
+
+    Args:
+        refusals: that the newest plan avoids.
+        driver: uid of its pod.
+        control: whether it follows the newest plan.
+        plan: the newest one; None before the first.
+    """
+    if refusals.driver != driver:
+        refusals = Refusals(driver)
+    if control.refusal and plan is not None:
+        return refusals.add(plan, control.refusal)
+    return replace(refusals, count=0) if control.follows else refusals

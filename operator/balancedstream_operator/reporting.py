@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from balancedstream.core.objects import executor_selector
 from balancedstream.core.policy import Policy
-from balancedstream.core.scaling import Verdict
 from balancedstream_operator.advising import Advice
 from balancedstream_operator.answering import report_approval, report_pause, report_proposal
 from balancedstream_operator.costs import judge_costs
 from balancedstream_operator.drivers import DriverState
+from balancedstream_operator.limits import report_limits
 from balancedstream_operator.measurements import Measurement
 from balancedstream_operator.outcomes import (
     AnswerFound,
@@ -25,8 +24,7 @@ from balancedstream_operator.planner import (
 )
 from balancedstream_operator.pods import RESTART_ANNOTATION
 from balancedstream_operator.readiness import judge_readiness
-from balancedstream_operator.records import Control, PlanFound
-from balancedstream_operator.resource import Stream
+from balancedstream_operator.records import SILENT_AFTER_S, Control, PlanFound
 from balancedstream_operator.spec import StreamSpec, clamp_fixed, policy_of
 from balancedstream_operator.status import StatusDraft, StreamEvent, format_time, summarize
 
@@ -46,14 +44,6 @@ _MEASURED_CONDITIONS = (
     "Fallback",
 )
 """Unknown while the driver does not run."""
-
-
-_LIMITS = {
-    Verdict.SOURCE_BOUND: "SourceBound",
-    Verdict.PARTITION_BOUND: "PartitionBound",
-    Verdict.DRIVER_BOUND: "DriverBound",
-}
-"""What more executors do not change; an unsplittable partition has a condition of its own."""
 
 
 def report(outcome: PassOutcome, draft: StatusDraft) -> None:
@@ -89,14 +79,16 @@ def _report_pass(outcome: PassOutcome, draft: StatusDraft) -> None:
     draft.set_condition("Accepted", True, reason, message)
     policy = policy_of(spec)
     draft.fields |= {
-        "partitions": outcome.partitions,
-        "selector": executor_selector(outcome.stream.name),
+        "partitions": outcome.partitions or None,
+        "selector": _select_executors(outcome, spec),
         "mode": "Paused" if outcome.paused else _describe_mode(spec, policy),
     }
     if outcome.driver is None:
         draft.fields |= {"phase": "Failing", "reason": summarize([outcome.refusal])}
         draft.set_condition("Running", False, "Refused", outcome.refusal)
         return
+    if outcome.begun:
+        _report_begin(outcome.driver, draft)
     _report_driver(outcome.driver, draft)
     _report_plan_found(outcome.plan_found, draft)
     if outcome.answer is not None and outcome.control is not None:
@@ -104,8 +96,13 @@ def _report_pass(outcome: PassOutcome, draft: StatusDraft) -> None:
     if outcome.missing is not None:
         _report_missing(outcome.missing, outcome.driver, draft)
     if outcome.decided is not None:
-        _report_decided(outcome.stream, spec, policy, outcome.decided, draft)
+        _report_decided(spec, policy, outcome.decided, draft)
         report_proposal(Advice() if outcome.paused else outcome.decided.proposal, draft)
+
+
+def _select_executors(outcome: PassOutcome, spec: StreamSpec) -> str | None:
+    driver = outcome.driver or DriverState("", "", "")
+    return driver.select_executors(outcome.stream, spec.target_ref) or None
 
 
 def _describe_mode(spec: StreamSpec, policy: Policy) -> str:
@@ -114,6 +111,16 @@ def _describe_mode(spec: StreamSpec, policy: Policy) -> str:
     scaling = scaling or policy.scaling.mode.capitalize()
     balancing = policy.balance.mode.capitalize()
     return scaling if scaling == balancing else f"{balancing}/{scaling}"
+
+
+def _report_begin(driver: DriverState, draft: StatusDraft) -> None:
+    """What is known of an application that is gone does not hold for the next one."""
+    draft.fields |= {"planEpoch": 0, "appliedEpoch": 0, "lastScaleTime": None}
+    message = (
+        f"pod {driver.pod} is the driver of a new application, {driver.application}: a new history "
+        "of plans begins, from epoch 1"
+    )
+    draft.events.append(StreamEvent("NewApplication", message))
 
 
 def _report_driver(driver: DriverState, draft: StatusDraft) -> None:
@@ -210,9 +217,7 @@ def _report_fallback(reason: str, message: str, draft: StatusDraft) -> None:
     draft.fields["reason"] = summarize([held])
 
 
-def _report_decided(
-    stream: Stream, spec: StreamSpec, policy: Policy, decided: Decided, draft: StatusDraft
-) -> None:
+def _report_decided(spec: StreamSpec, policy: Policy, decided: Decided, draft: StatusDraft) -> None:
     measurement = decided.measurement
     draft.set_condition("MetricsAvailable", True, "Scraped", "Prometheus has the stream's metrics")
     _report_progress(measurement, draft)
@@ -221,7 +226,7 @@ def _report_decided(
     stateless = bool(kinds) and "stateful" not in kinds
     balance = judge_balance(decided.choice.decision, policy, stateless=stateless)
     _report_balance(measurement, decided.choice, balance, draft)
-    _report_limits(stream, spec, decided, draft)
+    report_limits(spec, decided, draft)
     draft.fields["planEpoch"] = decided.newest_epoch
     _report_effect(measurement, decided.given, balance, draft)
     _report_control(decided, draft)
@@ -295,30 +300,6 @@ def _report_balance(
     )
 
 
-def _report_limits(stream: Stream, spec: StreamSpec, decided: Decided, draft: StatusDraft) -> None:
-    limits, scaling = spec.executors, decided.choice.decision.scaling
-    desired = decided.given.desired
-    if limits.fixed and clamp_fixed(limits) != limits.fixed:
-        message = (
-            f"executors.fixed asks for {limits.fixed} executors, but executors.min and max allow "
-            f"{limits.min} to {limits.max}: using {clamp_fixed(limits)}"
-        )
-        draft.set_condition("ScalingLimited", True, "OutOfBounds", message)
-    elif decided.shortage:
-        pending = desired - len(decided.measurement.executors)
-        message = (
-            f"{pending} of {desired} executors did not start: {decided.shortage}. Look at them "
-            f"with kubectl get pods --selector {executor_selector(stream.name)}"
-        )
-        draft.set_condition("ScalingLimited", True, "ExecutorsPending", message)
-    elif scaling.verdict in _LIMITS:
-        draft.set_condition("ScalingLimited", True, _LIMITS[scaling.verdict], scaling.reason)
-    elif scaling.limited:
-        draft.set_condition("ScalingLimited", True, "AtLimit", scaling.reason)
-    else:
-        draft.set_condition("ScalingLimited", False, "WithinLimits", scaling.reason)
-
-
 def _report_effect(
     measurement: Measurement, given: Given, balance: Balance, draft: StatusDraft
 ) -> None:
@@ -348,15 +329,16 @@ def _report_effect(
 
 def _report_control(decided: Decided, draft: StatusDraft) -> None:
     """Whether the driver answers plans."""
-    plan = decided.given.plan
-    if decided.silent_s is None or plan is None:
+    plan, silent_s = decided.given.plan, decided.silent_s
+    if silent_s is None or (plan is None and silent_s <= SILENT_AFTER_S):
         draft.set_condition(
             "Fallback", False, "InControl", "the stream is measured, and its driver answers"
         )
         return
+    what = f"answered plan {plan.epoch}" if plan else "said that it follows plans,"
     message = (
-        f"the driver has not answered plan {plan.epoch} for {decided.silent_s:.0f} s: its log says "
-        "why it does not reach the API server"
+        f"the driver has not {what} for {silent_s:.0f} s: its log says why it does not reach the "
+        "API server"
     )
     _report_fallback("DriverSilent", message, draft)
 

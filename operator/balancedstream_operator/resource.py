@@ -14,6 +14,9 @@ KIND = "BalancedStream"
 API_VERSION = f"{GROUP}/{VERSION}"
 PLURAL = "balancedstreams"
 
+NAME = r"[a-z0-9]([-a-z0-9.]*[a-z0-9])?"
+"""Pattern of the name of an object in Kubernetes."""
+
 MAX_NAME = 40
 """Characters of a stream's name: its services and pods add their suffixes to it."""
 

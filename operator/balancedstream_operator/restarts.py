@@ -7,7 +7,8 @@ import json
 from dataclasses import fields, replace
 from typing import Any
 
-from balancedstream_operator.spec import Executors, StreamSpec
+from balancedstream_operator.spec import StreamSpec
+from balancedstream_operator.workloads import Executors
 
 
 def fingerprint(spec: StreamSpec, restart: str) -> str:

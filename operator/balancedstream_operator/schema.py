@@ -9,7 +9,7 @@ server estimates the cost of validation rules from it.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import MISSING, Field, dataclass, fields, is_dataclass, replace
+from dataclasses import MISSING, Field, dataclass, fields, replace
 from functools import cache
 from typing import Annotated, Any, TypeVar, cast, get_args, get_origin, get_type_hints
 
@@ -69,9 +69,10 @@ class Texts:
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """An object with a spec class of its own."""
+    """An object with a spec class of its own; one that is not `filled_in` may be absent."""
 
     sentence: str
+    filled_in: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,13 +136,14 @@ def describe(kind: type) -> Schema:
         default = _default(entry)
         if default is MISSING:
             required.append(camel(entry.name))
-        elif is_dataclass(default):
+        elif isinstance(declared, Part):
             # The API server fills in the object's own defaults.
-            schema["default"] = {}
+            if default is not None and declared.filled_in:
+                schema["default"] = {}
         elif isinstance(declared, Knobs):
             # The API server checks the object's rules against this default, so it must be complete.
             schema["default"] = {n: p["default"] for n, p in schema["properties"].items()}
-        elif default is not None:
+        elif default not in (None, ""):
             schema["default"] = list(default) if isinstance(default, tuple) else default
         properties[camel(entry.name)] = schema
     schema = {"type": "object", "properties": properties}

@@ -10,8 +10,8 @@ from typing import Annotated, Any, ClassVar, get_args
 from balancedstream.core.keys import KeyNaming
 from balancedstream.core.policy import Policy, parse
 from balancedstream.errors import InvalidInputError
+from balancedstream_operator.resource import NAME
 from balancedstream_operator.schema import (
-    Foreign,
     Knobs,
     Number,
     Part,
@@ -24,11 +24,15 @@ from balancedstream_operator.schema import (
     read,
     rule,
 )
+from balancedstream_operator.targets import (
+    TargetRef,
+    check_target,
+    find_beside_target,
+    refuse_beside_target,
+)
+from balancedstream_operator.workloads import Application, Checkpoints, Driver, Executors
 
-_NAME = r"[a-z0-9]([-a-z0-9.]*[a-z0-9])?"
-_MEMORY = r"[1-9][0-9]*[mg]"
 _LABEL = r"[a-zA-Z_][a-zA-Z0-9_]*"
-_CPU = r"([1-9][0-9]*m|[1-9][0-9]*)"
 
 OWNED_CONF = (
     "spark.master",
@@ -52,135 +56,8 @@ _OWNED = ", ".join(f"'{key}'" for key in OWNED_CONF)
 _PROVIDER = "spark.sql.streaming.stateStore.providerClass"
 _DYNAMIC = "spark.dynamicAllocation.enabled"
 
-
-@dataclass(frozen=True)
-class ConfigMapFile:
-    """A script in a ConfigMap of the stream's namespace."""
-
-    name: Annotated[str, Text("Name of the ConfigMap.", pattern=_NAME)]
-    key: Annotated[str, Text("Key of the script in the ConfigMap.", pattern=r"[-._a-zA-Z0-9]+")]
-
-
-@dataclass(frozen=True)
-class Application:
-    """The unmodified PySpark script."""
-
-    RULES: ClassVar[tuple[Schema, ...]] = (
-        rule(
-            "has(self.file) != has(self.configMap)",
-            "set exactly one of file (a path in the image) and configMap",
-        ),
-    )
-
-    file: Annotated[str | None, Text("Absolute path of the script in the image.", 1024, "/.+")] = (
-        None
-    )
-    config_map: Annotated[
-        ConfigMapFile | None, Part("The script in a ConfigMap, instead of file.")
-    ] = None
-    arguments: Annotated[
-        tuple[str, ...], Texts("Arguments of the script.", max_items=64, max_length=4096)
-    ] = ()
-
-
-@dataclass(frozen=True)
-class Account:
-    """The driver's ServiceAccount."""
-
-    name: Annotated[
-        str | None,
-        Text(
-            "A ServiceAccount that exists, instead of the operator's; it gets the driver's Role.",
-            pattern=_NAME,
-        ),
-    ] = None
-    annotations: Annotated[
-        Mapping[str, str],
-        Texts(
-            "Annotations of the operator's own, such as those of a cloud's identity.",
-            max_items=32,
-            max_length=4096,
-        ),
-    ] = field(default_factory=dict)
-
-
-@dataclass(frozen=True)
-class Driver:
-    """The pod that runs the script."""
-
-    cpu: Annotated[str, Text("CPU request, such as 500m or 2.", 16, _CPU)] = "500m"
-    memory: Annotated[str, Text("JVM heap, such as 1g.", 16, _MEMORY)] = "1g"
-    memory_overhead: Annotated[
-        str, Text("Memory beside the heap: Python, RocksDB, threads.", 16, _MEMORY)
-    ] = "512m"
-    service_account: Annotated[Account, Part("Who the driver is to Kubernetes and the cloud.")] = (
-        field(default_factory=Account)
-    )
-    evictable: Annotated[
-        bool,
-        Switch(
-            "Whether drains and autoscalers may evict the driver; its batch then runs again "
-            "elsewhere. With false, drains of its node wait until you delete the pod."
-        ),
-    ] = True
-    pod_template: Annotated[
-        Mapping[str, Any],
-        Foreign("Merged over the driver's pod template; its container is named driver."),
-    ] = field(default_factory=dict)
-
-
-@dataclass(frozen=True)
-class Executors:
-    """How many executors there are, and the resources of each."""
-
-    RULES: ClassVar[tuple[Schema, ...]] = (
-        rule("self.min <= self.max", "executors.min must not exceed executors.max"),
-    )
-
-    max: Annotated[int, Number("Upper limit of the number of executors.", 1, 1000)]
-    min: Annotated[int, Number("Lower limit of the number of executors.", 1, 1000)] = 1
-    fixed: Annotated[
-        int,
-        Number(
-            "Fixed number of executors; 0 follows the load. `kubectl scale` sets it.",
-            0,
-            1000,
-        ),
-    ] = 0
-    cores: Annotated[int, Number("Tasks that an executor runs at the same time.", 1, 64)] = 1
-    cpu: Annotated[str | None, Text("CPU request; defaults to cores.", 16, _CPU)] = None
-    memory: Annotated[str, Text("JVM heap, such as 1g.", 16, _MEMORY)] = "1g"
-    memory_overhead: Annotated[
-        str, Text("Memory beside the heap: Python, RocksDB, threads.", 16, _MEMORY)
-    ] = "512m"
-    pod_template: Annotated[
-        Mapping[str, Any],
-        Foreign("Merged over the executors' pod template; the container is named executor."),
-    ] = field(default_factory=dict)
-
-
-@dataclass(frozen=True)
-class Checkpoints:
-    """Storage that the driver and all executors share."""
-
-    RULES: ClassVar[tuple[Schema, ...]] = (
-        rule(
-            "has(self.claim) != has(self.uri)",
-            "set exactly one of claim (a PersistentVolumeClaim) and uri",
-        ),
-        rule("!has(self.path) || !self.path.contains('..')", "path must not contain .."),
-    )
-
-    claim: Annotated[
-        str | None, Text("A PersistentVolumeClaim with mode ReadWriteMany.", pattern=_NAME)
-    ] = None
-    path: Annotated[
-        str | None,
-        Text("Folder in the claim; defaults to the stream's name.", 512, "[-._a-zA-Z0-9/]+"),
-    ] = None
-    uri: Annotated[
-        str | None, Text("A folder in an object store, such as s3a://bucket/clicks.", 1024)
-    ] = None
+_REQUIRED = ("image", "application", "checkpoints")
+"""What a job needs that the operator runs."""
 
 
 @dataclass(frozen=True)
@@ -197,7 +74,7 @@ class Metrics:
             "Secret of the stream's namespace to authenticate to Prometheus with: token, or "
             "username and password; headers, one a line; ca.crt; tls.crt and tls.key. The chart's "
             "prometheus.streamSecrets lets the operator read it.",
-            pattern=_NAME,
+            pattern=NAME,
         ),
     ] = None
     labels: Annotated[
@@ -232,18 +109,55 @@ class Metrics:
     ] = field(default_factory=dict)
 
 
+OF_THE_TARGET: Mapping[str, object] = {
+    **dict.fromkeys((*_REQUIRED, "partitions")),
+    "imagePullPolicy": "IfNotPresent",
+    "sparkConf": {},
+    "suspend": False,
+    "driver.cpu": Driver.cpu,
+    "driver.memory": Driver.memory,
+    "driver.memoryOverhead": Driver.memory_overhead,
+    "driver.serviceAccount.name": None,
+    "driver.serviceAccount.annotations": {},
+    "driver.evictable": Driver.evictable,
+    "driver.podTemplate": {},
+    "executors.cores": Executors.cores,
+    "executors.cpu": None,
+    "executors.memory": Executors.memory,
+    "executors.memoryOverhead": Executors.memory_overhead,
+    "executors.podTemplate": {},
+    "metrics.hotKeys": Metrics.hot_keys,
+}
+"""Fields that a stream with `targetRef` has not, and what the API server fills in for them."""
+
+
 @dataclass(frozen=True)
 class StreamSpec:
     """A PySpark streaming job to keep balanced and right-sized."""
 
     RULES: ClassVar[tuple[Schema, ...]] = (
         rule(
+            f"has(self.targetRef) || ({' && '.join(f'has(self.{name})' for name in _REQUIRED)})",
+            f"{' and '.join(_REQUIRED)} are required, except with targetRef",
+        ),
+        rule(
+            "has(self.targetRef) == has(oldSelf.targetRef)",
+            "targetRef cannot come or go: create a new BalancedStream",
+        ),
+        *(
+            refuse_beside_target(path, default)
+            for path, default in OF_THE_TARGET.items()
+            # The rules see nothing of a foreign object; the operator refuses it.
+            if not path.endswith("podTemplate")
+        ),
+        rule(
             "has(self.partitions) == has(oldSelf.partitions) && "
             "(!has(self.partitions) || self.partitions == oldSelf.partitions)",
             "partitions cannot change: Spark fixes their number in the checkpoint",
         ),
         rule(
-            "self.checkpoints == oldSelf.checkpoints",
+            "has(self.checkpoints) == has(oldSelf.checkpoints) && "
+            "(!has(self.checkpoints) || self.checkpoints == oldSelf.checkpoints)",
             "checkpoints cannot change: the new ones would not have the state; "
             "create a new BalancedStream for a new checkpoint",
         ),
@@ -265,12 +179,26 @@ class StreamSpec:
         ),
     )
 
-    image: Annotated[
-        str, Text("Image with the script and its packages, built on balancedstream-spark.", 512)
-    ]
-    application: Annotated[Application, Part("The script.")]
     executors: Annotated[Executors, Part("How many executors, and their resources.")]
-    checkpoints: Annotated[Checkpoints, Part("Storage for checkpoints that all pods share.")]
+    target_ref: Annotated[
+        TargetRef | None,
+        Part("An application of another operator's to balance; the operator runs nothing for it."),
+    ] = None
+    image: Annotated[
+        str,
+        Text(
+            "Image with the script and its packages, built on balancedstream-spark. Required "
+            "without targetRef.",
+            512,
+        ),
+    ] = ""
+    application: Annotated[
+        Application, Part("The script. Required without targetRef.", filled_in=False)
+    ] = field(default_factory=Application)
+    checkpoints: Annotated[
+        Checkpoints,
+        Part("Storage for checkpoints that all pods share. Required without targetRef.", False),
+    ] = field(default_factory=Checkpoints)
     image_pull_policy: Annotated[
         str, Words("When nodes pull the image.", ("IfNotPresent", "Always", "Never"))
     ] = "IfNotPresent"
@@ -333,18 +261,34 @@ def read_spec(manifest: object) -> StreamSpec:
     if limits.min > limits.max:
         message = f"spec.executors.min: must not exceed max ({limits.max}), not {limits.min}"
         raise InvalidInputError(message)
-    if (spec.application.file is None) == (spec.application.config_map is None):
-        message = "spec.application: set exactly one of file and configMap"
-        raise InvalidInputError(message)
-    if (spec.checkpoints.claim is None) == (spec.checkpoints.uri is None):
-        message = "spec.checkpoints: set exactly one of claim and uri"
-        raise InvalidInputError(message)
+    if spec.target_ref is not None:
+        check_target(spec.target_ref)
+        for path in find_beside_target(manifest, OF_THE_TARGET):
+            message = f"spec.{path}: with targetRef it is the application's own: set it there"
+            raise InvalidInputError(message)
+    else:
+        _check_workload(spec, manifest)
     for label in spec.metrics.labels:
         if not re.fullmatch(_LABEL, label) or label in {"stream", "__name__"}:
             message = f"spec.metrics.labels: {label!r} is no name of a label to match"
             raise InvalidInputError(message)
     policy_of(spec)
     return spec
+
+
+def _check_workload(spec: StreamSpec, manifest: object) -> None:
+    """Refuses a job that cannot be run."""
+    given = manifest if isinstance(manifest, Mapping) else {}
+    for name in _REQUIRED:
+        if given.get(name) is None:
+            message = f"spec.{name}: missing"
+            raise InvalidInputError(message)
+    if (spec.application.file is None) == (spec.application.config_map is None):
+        message = "spec.application: set exactly one of file and configMap"
+        raise InvalidInputError(message)
+    if (spec.checkpoints.claim is None) == (spec.checkpoints.uri is None):
+        message = "spec.checkpoints: set exactly one of claim and uri"
+        raise InvalidInputError(message)
 
 
 def find_unknown(manifest: object) -> list[str]:

@@ -11,22 +11,20 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from balancedstream.core.objects import ANSWER_KEY, answer_name, executor_selector
-from balancedstream.core.plan import Answer, Plan, parse_answer
+from balancedstream.core.plan import Answer
 from balancedstream.core.policy import Policy
-from balancedstream.errors import BalancedStreamError, InvalidInputError
+from balancedstream.errors import InvalidInputError
 from balancedstream_operator.applying import Applier
 from balancedstream_operator.approving import Approver
 from balancedstream_operator.asking import Asked, read_asked
-from balancedstream_operator.children import build_children
-from balancedstream_operator.drivers import DriverState, describe_driver
+from balancedstream_operator.children import build_children, build_target_children
+from balancedstream_operator.drivers import DriverState
 from balancedstream_operator.endpoints import Defaults, Endpoint
 from balancedstream_operator.errors import ClusterError, StreamGoneError
-from balancedstream_operator.executors import SHORT_AFTER_S, explain_shortage
+from balancedstream_operator.granting import Granter
 from balancedstream_operator.measurements import Measurement, MissingMeasurementsError
 from balancedstream_operator.measuring import Measurer
 from balancedstream_operator.outcomes import (
-    AnswerFound,
     Decided,
     MissingMeasurements,
     PassOutcome,
@@ -38,21 +36,15 @@ from balancedstream_operator.ports import Cluster, Source
 from balancedstream_operator.records import (
     Control,
     Record,
-    Refusals,
-    check_epoch,
     judge_control,
 )
 from balancedstream_operator.reporting import report, report_failure
-from balancedstream_operator.resource import Manifest, Stream, driver_name, driver_pod_name
+from balancedstream_operator.resource import Manifest, Stream
 from balancedstream_operator.restarts import fingerprint
-from balancedstream_operator.spec import find_unknown, policy_of, read_spec
-from balancedstream_operator.status import (
-    StatusDraft,
-    StreamEvent,
-    parse_time,
-    recall,
-    waited_s,
-)
+from balancedstream_operator.spec import StreamSpec, find_unknown, policy_of, read_spec
+from balancedstream_operator.starting import Start
+from balancedstream_operator.status import StatusDraft, StreamEvent, recall, waited_s
+from balancedstream_operator.watching import DriverWatch
 from balancedstream_operator.writing import StatusWriter
 
 log = logging.getLogger(__name__)
@@ -111,6 +103,8 @@ class Supervisor:
         self._measurer = Measurer(stream, cluster, open_source, defaults)
         self._applier = Applier(stream, cluster, find_streams)
         self._approver = Approver(stream, cluster)
+        self._granter = Granter(stream, cluster)
+        self._watch = DriverWatch(stream, cluster)
         self._book = PlanBook(stream, cluster)
         # Drivers that an older release made do not say which spec they were made for.
         self._first_spec: str | None = None
@@ -119,8 +113,6 @@ class Supervisor:
         self._events: list[StreamEvent] = []
         self._outages = 0
         self._missing = 0
-        self._short_since_s: float | None = None
-        self._refused = ""
 
     def run_pass(self, resource: Mapping[str, Any], now_s: float) -> Pass:
         """Brings a stream one step closer to its spec, and writes its status.
@@ -206,9 +198,10 @@ class Supervisor:
             self._first_spec = wanted if acted else ""
         known_epoch = int(recall(status, "planEpoch", 0))
         found = self._book.read(known_epoch, now_s)
-        # The status counts only where nothing was written with a plan.
-        known_epoch = self._book.epoch or known_epoch
         record = self._book.record
+        # The status counts only where nothing was written with a plan.
+        if self._book.epoch or (record and record.application):
+            known_epoch = self._book.epoch
         partitions = int(recall(status, "partitions", choose_partitions(spec)))
         partitions = record.partitions if record else partitions
         outcome = replace(
@@ -219,46 +212,87 @@ class Supervisor:
             plan_found=found,
         )
         try:
-            children = build_children(self._stream, spec, partitions, asked.restart)
-            if self._applier.is_due(children, now_s):
-                self._apply(children, partitions, now_s)
-                self._book.read(known_epoch, now_s)
-            if found.unreadable or (found.overwritten and not found.adopted):
-                self._book.restore()
+            driver = self._keep(outcome, spec, asked.restart, known_epoch, now_s)
         except ClusterError as error:
             if not error.refused:
                 raise
             refusal = f"{error}. Correct the spec; everything that ran before keeps running"
             return replace(outcome, refusal=refusal)
-        driver = self._look_at_driver(wanted, now_s)
+        if driver is None:
+            driver = self._watch.look(wanted, self._first_spec, now_s)
+        begun = self._begin(driver, now_s)
+        outcome = replace(outcome, driver=driver, begun=begun)
         if not driver.running:
             self._missing = 0
-            return replace(outcome, driver=driver)
-        answer = self._read_answer(max(known_epoch, self._book.epoch))
-        record = self._book.record or Record(partitions)
+            return outcome
+        known_epoch = max(0 if begun else known_epoch, self._book.epoch)
+        return self._lead(
+            outcome, spec, driver, asked=asked, status=status, known_epoch=known_epoch, now_s=now_s
+        )
+
+    def _keep(
+        self,
+        outcome: PassOutcome,
+        spec: StreamSpec,
+        restart: str,
+        known_epoch: int,
+        now_s: float,
+    ) -> DriverState | None:
+        """Keeps the objects of the stream as its spec wants them.
+
+        Returns:
+            The driver, if it is another operator's: what it needs depends on it.
+        """
+        driver, found = None, outcome.plan_found
+        if spec.target_ref is None:
+            children = build_children(self._stream, spec, outcome.partitions, restart)
+        else:
+            driver = self._watch.look_at_target(spec.target_ref)
+            needs_role = self._granter.needs_role(driver.account, now_s)
+            children = build_target_children(self._stream, driver.account if needs_role else "")
+        if self._applier.is_due(children, now_s):
+            self._apply(children, outcome.partitions, now_s)
+            self._book.read(known_epoch, now_s)
+        if found.unreadable or (found.overwritten and not found.adopted):
+            self._book.restore()
+        return driver
+
+    def _lead(
+        self,
+        outcome: PassOutcome,
+        spec: StreamSpec,
+        driver: DriverState,
+        *,
+        asked: Asked,
+        status: Mapping[str, Any],
+        known_epoch: int,
+        now_s: float,
+    ) -> PassOutcome:
+        """Measures a stream whose driver runs, decides, and writes what was decided."""
+        answer = self._watch.read_answer(known_epoch, driver.application)
+        record = self._book.record or Record(outcome.partitions)
         control = judge_control(self._book.plan, record, answer.answer, now_s)
-        outcome = replace(outcome, driver=driver, answer=answer, control=control)
+        if spec.target_ref and answer.answer is None:
+            # Only its answer says whether the plugin is there, and whether it may scale.
+            control = Control(None, silent_s=now_s - record.planned_s)
+        outcome = replace(outcome, answer=answer, control=control)
         policy = policy_of(spec)
         try:
             measurement = self._measurer.measure(spec, driver, policy, now_s)
         except MissingMeasurementsError as error:
             self._missing += 1
             holds = self._missing >= policy.scaling.metric_failures
-            return replace(outcome, missing=MissingMeasurements(str(error), holds))
+            silent = spec.target_ref is not None and answer.answer is None
+            reason = f"{error}{_say_how_to_attach(self._stream, driver) if silent else ''}"
+            return replace(outcome, missing=MissingMeasurements(reason, holds))
         self._missing = 0
-        desired = _recall_desired(record, self._book.plan, status, spec.executors.min)
-        given = Given(
-            plan=self._book.plan,
-            planned_after=record.planned_after,
-            moved=record.moved,
-            desired=desired,
-            last_scaled_s=record.scaled_s or parse_time(recall(status, "lastScaleTime")),
-            last_scale_out=record.scale_out,
-            refusals=_refuse(record.refusals, driver, control, self._book.plan),
-            refused_s=now_s - record.planned_s if control.refusal else None,
-        )
         answered = answer.answer or Answer(0)
-        newest_epoch = max(known_epoch, self._book.epoch, answered.epoch)
+        if not answered.scales:
+            policy = replace(policy, scaling=replace(policy.scaling, mode="off"))
+        start = Start(record, self._book.plan, status, control, driver.uid)
+        given = start.give(spec, measurement, answered, now_s)
+        pods = driver.select_executors(self._stream, spec.target_ref)
+        pending = given.desired - len(measurement.executors)
         decided = self._decide(
             replace(record, known_refusal=answered.refused),
             policy,
@@ -266,10 +300,24 @@ class Supervisor:
             given,
             asked,
             silent_s=control.silent_s,
-            newest_epoch=newest_epoch,
+            shortage=self._watch.find_shortage(pending, pods, now_s),
+            newest_epoch=max(known_epoch, answered.epoch),
             now_s=now_s,
         )
-        return replace(outcome, decided=decided)
+        return replace(outcome, decided=replace(decided, scales=answered.scales))
+
+    def _begin(self, driver: DriverState, now_s: float) -> bool:
+        """Begins a new history of epochs, if the newest plan is for another application.
+
+        Returns:
+            Whether there was one before.
+        """
+        record = self._book.record or Record(0)
+        if not driver.application or record.application == driver.application:
+            return False
+        begun = Record(record.partitions, planned_s=now_s, application=driver.application)
+        self._book.write(None, begun)
+        return bool(record.application)
 
     def _apply(self, children: Sequence[Manifest], partitions: int, now_s: float) -> None:
         self._applier.check(children)
@@ -281,37 +329,6 @@ class Supervisor:
         # A status that was lost is repaired, too.
         self._writer.forget()
 
-    def _look_at_driver(self, wanted: str, now_s: float) -> DriverState:
-        """The driver's state; a pod that was made for another spec is replaced.
-
-        One that runs stays if only the release of the operator makes its template another one.
-        """
-        namespace, pod_name = self._stream.namespace, driver_pod_name(self._stream)
-        name = driver_name(self._stream)
-        stateful_set = self._cluster.get("apps/v1", "StatefulSet", namespace, name)
-        pod = self._cluster.get("v1", "Pod", namespace, pod_name)
-        driver = describe_driver(pod, stateful_set, now_s)
-        if driver.outdated and not (driver.running and wanted == (driver.spec or self._first_spec)):
-            self._cluster.delete_pod(namespace, pod_name, driver.uid)
-            message = "the spec changed: a new driver continues from the checkpoint"
-            return DriverState("Pending", "Replacing", message)
-        return driver
-
-    def _read_answer(self, known_epoch: int) -> AnswerFound:
-        name = answer_name(self._stream.name)
-        found = self._cluster.get("v1", "ConfigMap", self._stream.namespace, name) or {}
-        text = str((found.get("data") or {}).get(ANSWER_KEY, ""))
-        if not text:
-            return AnswerFound()
-        try:
-            answer = parse_answer(text)
-            check_epoch("answer", answer.epoch, known_epoch)
-        except BalancedStreamError as error:
-            return AnswerFound(unreadable=str(error))
-        refused_anew = bool(answer.refused) and answer.refused != self._refused
-        self._refused = answer.refused
-        return AnswerFound(answer, refused_anew=refused_anew)
-
     def _decide(
         self,
         record: Record,
@@ -321,11 +338,11 @@ class Supervisor:
         asked: Asked,
         *,
         silent_s: float | None,
+        shortage: str,
         newest_epoch: int,
         now_s: float,
     ) -> Decided:
         """Decides on a measurement, and writes the plan that the decision asks for."""
-        shortage = self._find_shortage(given.desired - len(measurement.executors), now_s)
         held = silent_s is not None or bool(asked.paused)
         approve = "" if held else asked.approve
         epoch = newest_epoch + 1
@@ -361,34 +378,10 @@ class Supervisor:
             shortage=shortage,
         )
 
-    def _find_shortage(self, pending: int, now_s: float) -> str:
-        """Why some executors have been missing for long; empty if none have."""
-        if pending <= 0:
-            self._short_since_s = None
-            return ""
-        if self._short_since_s is None:
-            self._short_since_s = now_s
-        if now_s <= self._short_since_s + SHORT_AFTER_S:
-            return ""
-        selector = executor_selector(self._stream.name)
-        return explain_shortage(self._cluster.list_pods(self._stream.namespace, selector))
 
-
-def _recall_desired(
-    record: Record, plan: Plan | None, status: Mapping[str, Any], least: int
-) -> int:
-    """How many executors were decided on last: what is written with the plan comes first."""
-    if record.desired is not None:
-        return record.desired
-    return len(plan.executors) if plan else int(recall(status, "desiredExecutors", least))
-
-
-def _refuse(
-    refusals: Refusals, driver: DriverState, control: Control, plan: Plan | None
-) -> Refusals:
-    """What the next plan must avoid, given what the driver says of the newest."""
-    if refusals.driver != driver.uid:
-        refusals = Refusals(driver.uid)
-    if control.refusal and plan is not None:
-        return refusals.add(plan, control.refusal)
-    return replace(refusals, count=0) if control.follows else refusals
+def _say_how_to_attach(stream: Stream, driver: DriverState) -> str:
+    """What the driver of another operator needs, for a person."""
+    return (
+        f". Pod {driver.pod} has not answered either: its application needs the plugin, with "
+        f"spark.balancedstream.stream={stream} (docs/existing-spark.md)"
+    )

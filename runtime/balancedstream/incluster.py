@@ -11,16 +11,18 @@ import logging
 import random
 import threading
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from kubernetes import client, config, watch
 
 from balancedstream.core.objects import (
     ANSWER_KEY,
+    APPLICATION_KEY,
     PLAN_KEY,
     answer_name,
     executor_selector,
+    is_other_application,
     plan_name,
 )
 from balancedstream.core.plan import Answer
@@ -110,11 +112,23 @@ class ClusterPlanChannel:
     Args:
         api: the API server.
         stream: whose plans.
+        application: Spark's id of the application, where a new driver is a new application that
+            must not follow the plans of the last one; empty where plans outlive drivers.
+        scales: whether the driver adds and removes executors; the answers say so.
     """
 
-    def __init__(self, api: client.CoreV1Api, stream: StreamName) -> None:
+    def __init__(
+        self,
+        api: client.CoreV1Api,
+        stream: StreamName,
+        *,
+        application: str = "",
+        scales: bool = True,
+    ) -> None:
         self._api = api
         self._stream = stream
+        self._application = application
+        self._scales = scales
         self._lock = threading.Lock()
         self._plan: str | None = None
         self._answer: Answer | None = None
@@ -147,7 +161,7 @@ class ClusterPlanChannel:
     def send_answer(self, answer: Answer) -> None:
         """Sends an answer, soon; one that was not sent yet is replaced."""
         with self._lock:
-            self._answer = answer
+            self._answer = replace(answer, scales=self._scales)
         self._new_answer.set()
 
     def _loop(self, step: Callable[[], None]) -> None:
@@ -188,8 +202,9 @@ class ClusterPlanChannel:
                 stream.stop()
 
     def _take_in(self, config_map: Any) -> None:
-        text = (config_map.data or {}).get(PLAN_KEY)
-        if text:
+        data = config_map.data or {}
+        text = data.get(PLAN_KEY)
+        if text and not is_other_application(data.get(APPLICATION_KEY, ""), self._application):
             with self._lock:
                 self._plan = text
 
@@ -223,11 +238,14 @@ class ClusterPlanChannel:
             answer = self._answer
         if answer is None:
             return
+        data = {ANSWER_KEY: answer.to_json()}
+        if self._application:
+            data[APPLICATION_KEY] = self._application
         try:
             self._api.patch_namespaced_config_map(
                 answer_name(self._stream.name),
                 self._stream.namespace,
-                {"data": {ANSWER_KEY: answer.to_json()}},
+                {"data": data},
                 _request_timeout=(CONNECT_TIMEOUT_S, READ_TIMEOUT_S),
             )
         except Exception:

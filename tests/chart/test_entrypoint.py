@@ -32,7 +32,7 @@ def start(
     """Runs the script with a tini that prints its arguments, each ended by a null character."""
     script = tmp_path / "entrypoint.sh"
     text = ENTRYPOINT.read_text("utf-8")
-    assert text.count(TINI) == 2
+    assert text.count(TINI) == 3
     script.write_text(text.replace(TINI, r"printf '%s\0'"), "utf-8")
     environment = {"PATH": os.environ["PATH"], "SPARK_HOME": "/spark", "JAVA_HOME": "/java"}
     command = ["bash", str(script), *arguments]
@@ -52,6 +52,22 @@ def test_a_command_is_run_as_it_is(tmp_path: Path) -> None:
         "balancedstream",
         "run",
         "a b",
+    ]
+
+
+def test_a_driver_of_the_cluster_mode_is_submitted_again_within_its_pod(tmp_path: Path) -> None:
+    variables = {"SPARK_DRIVER_BIND_ADDRESS": "10.0.0.7"}
+    assert started(tmp_path, ["driver", "--class", "Main", "local:///a b.jar"], variables) == [
+        "/spark/bin/spark-submit",
+        "--conf",
+        "spark.driver.bindAddress=10.0.0.7",
+        "--conf",
+        "spark.executorEnv.SPARK_DRIVER_POD_IP=10.0.0.7",
+        "--deploy-mode",
+        "client",
+        "--class",
+        "Main",
+        "local:///a b.jar",
     ]
 
 

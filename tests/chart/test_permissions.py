@@ -30,6 +30,7 @@ PER_NAMESPACE = {
     *all_of("rbac.authorization.k8s.io", "rolebindings", "get list watch create patch update"),
     *all_of("policy", "poddisruptionbudgets", "get list watch create patch update"),
     *all_of("", "pods", "get list watch create delete deletecollection"),
+    *all_of("authorization.k8s.io", "localsubjectaccessreviews", "create"),
     *all_of("", "persistentvolumeclaims", "get"),
     *all_of("", "events", "create patch"),
 }

@@ -34,6 +34,7 @@ RESOURCES = {
     "/apis/apps/v1": {"deployments": "Deployment", "statefulsets": "StatefulSet"},
     "/apis/apiextensions.k8s.io/v1": {"customresourcedefinitions": "CustomResourceDefinition"},
     "/apis/authorization.k8s.io/v1": {
+        "localsubjectaccessreviews": "LocalSubjectAccessReview",
         "selfsubjectaccessreviews": "SelfSubjectAccessReview",
         "subjectaccessreviews": "SubjectAccessReview",
     },
@@ -48,7 +49,7 @@ CLUSTER_WIDE = {
     "SelfSubjectAccessReview",
     "SubjectAccessReview",
 }
-REVIEWS = {"selfsubjectaccessreviews", "subjectaccessreviews"}
+REVIEWS = {"localsubjectaccessreviews", "selfsubjectaccessreviews", "subjectaccessreviews"}
 VERBS = ["create", "delete", "get", "list", "patch", "update", "watch"]
 
 

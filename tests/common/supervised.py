@@ -23,6 +23,10 @@ from balancedstream_operator.supervising import Pass, Supervisor
 STREAM = Stream("shop", "clicks", "uid-1")
 POD = "clicks-driver-0"
 DEFAULTS = Defaults("http://prometheus")
+DRIVER_LABELS = {
+    "app.kubernetes.io/name": "balancedstream-driver",
+    "balancedstream.io/stream": "clicks",
+}
 SKEWED = {0: 4.0, 1: 3.0, 2: 0.5, 3: 0.5}
 ALL_ON_1 = dict.fromkeys(range(4), "1")
 
@@ -38,16 +42,19 @@ class KeepingCluster:
         self.takes_no_status = False
         self.versions = 0
         self.written: list[dict[str, Any]] = []
+        self.trusted: set[str] = set()
+        self.asked_rights: list[str] = []
+        self.hides_rights = False
 
     def get(self, version: str, kind: str, namespace: str, name: str) -> Manifest | None:
         """An object, or None."""
         return copy.deepcopy(self.objects.get((kind, name)))
 
     def list_pods(self, namespace: str, selector: str) -> list[Manifest]:
-        """The pods that a selector selects; those without labels are of drivers."""
-        executors = "spark-role=executor" in selector
-        pods = [o for (kind, _), o in self.objects.items() if kind == "Pod"]
-        return [pod for pod in pods if ("spark-role" in pod["metadata"]["labels"]) is executors]
+        """The pods that a selector selects."""
+        wanted = dict(term.split("=") for term in selector.split(","))
+        pods = [copy.deepcopy(o) for (kind, _), o in self.objects.items() if kind == "Pod"]
+        return [pod for pod in pods if wanted.items() <= pod["metadata"]["labels"].items()]
 
     def apply(self, manifest: Manifest) -> None:
         """Keeps a manifest, unless its kind is refused."""
@@ -76,6 +83,14 @@ class KeepingCluster:
         applied = self.objects["ConfigMap", name]
         applied["metadata"]["resourceVersion"] = str(self.versions)
         return copy.deepcopy(applied)
+
+    def may(self, namespace: str, account: str, verb: str, config_map: str) -> bool:
+        """Whether an account has the rights of a driver, or the operator may not ask for them."""
+        if self.hides_rights:
+            message = "the API server did not say whether: forbidden"
+            raise ClusterError(message, refused=True)
+        self.asked_rights.append(f"{account}: {verb} {config_map}")
+        return account in self.trusted
 
     def delete_pod(self, namespace: str, name: str, uid: str) -> None:
         """Forgets a pod."""
@@ -153,7 +168,7 @@ class Scene:
     def start_driver(self) -> None:
         """The driver's container runs."""
         self.cluster.objects["Pod", POD] = {
-            "metadata": {"name": POD, "namespace": "shop", "labels": {}},
+            "metadata": {"name": POD, "namespace": "shop", "labels": dict(DRIVER_LABELS)},
             "status": {"containerStatuses": [{"name": "driver", "state": {"running": {}}}]},
         }
 

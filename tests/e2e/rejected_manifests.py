@@ -37,12 +37,19 @@ def _with(**changes: Any) -> dict[str, Any]:
     return {**copy.deepcopy(SMALLEST), **changes}
 
 
+SPARK_APPLICATION = {"apiVersion": "sparkoperator.k8s.io/v1beta2", "name": "clicks"}
+
+
+def _target(**changes: Any) -> dict[str, Any]:
+    return {"targetRef": SPARK_APPLICATION, "executors": {"min": 1, "max": 4}, **changes}
+
+
 REJECTED = (
-    Wrong("no image", _without("image"), "spec.image: Required"),
-    Wrong("no application", _without("application"), "spec.application: Required"),
+    Wrong("no image", _without("image"), "image and application and checkpoints are required"),
+    Wrong("no application", _without("application"), "are required, except with targetRef"),
     Wrong("no executors", _without("executors"), "spec.executors: Required"),
     Wrong("no greatest number", _without("executors", "max"), "spec.executors.max: Required"),
-    Wrong("no checkpoints", _without("checkpoints"), "spec.checkpoints: Required"),
+    Wrong("no checkpoints", _without("checkpoints"), "are required, except with targetRef"),
     Wrong("missing claim", _with(checkpoints={}), "exactly one of claim"),
     Wrong("claim and uri", _with(checkpoints={"claim": "a", "uri": "s3a://b/c"}), "exactly one of"),
     Wrong("claim of no name", _with(checkpoints={"claim": "A claim"}), "spec.checkpoints.claim"),
@@ -109,4 +116,20 @@ REJECTED = (
     Wrong("a setting of ours", _with(sparkConf={"spark.master": "local"}), "spark.master"),
     Wrong("a setting of no text", _with(sparkConf={"spark.x": 1}), "spec.sparkConf.spark.x"),
     Wrong("suspend as text", _with(suspend="yes"), "spec.suspend"),
+    Wrong("image of a target", _target(image="clicks:1"), "image is the application's own"),
+    Wrong("heap of a target", _target(driver={"memory": "2g"}), "driver.memory is the application"),
+    Wrong("cores of a target", _target(executors={"max": 2, "cores": 2}), "executors.cores is the"),
+    Wrong("stop of a target", _target(suspend=True), "suspend is the application's own"),
+    Wrong("no target", _target(targetRef={}), "exactly one of name (a SparkApplication) and sel"),
+    Wrong(
+        "two targets",
+        _target(targetRef=SPARK_APPLICATION | {"selector": {"app": "clicks"}}),
+        "exactly one of name (a SparkApplication) and sel",
+    ),
+    Wrong("a target of no operator", _target(targetRef={"name": "clicks"}), "belong together"),
+    Wrong(
+        "a target of an unknown operator",
+        _target(targetRef=SPARK_APPLICATION | {"apiVersion": "apps/v1"}),
+        "spec.targetRef.apiVersion",
+    ),
 )

@@ -12,7 +12,7 @@ from kubernetes import client, config
 from plan_server import CUT, PlanServer
 
 from balancedstream import incluster
-from balancedstream.core.objects import ANSWER_KEY, PLAN_KEY
+from balancedstream.core.objects import ANSWER_KEY, APPLICATION_KEY, PLAN_KEY
 from balancedstream.core.plan import Answer, parse_answer
 from balancedstream.errors import InvalidInputError
 from balancedstream.incluster import (
@@ -66,13 +66,16 @@ def api(server: PlanServer) -> Iterator[Any]:
 
 @pytest.fixture
 def channel(
-    server: PlanServer, api: Any, monkeypatch: pytest.MonkeyPatch
+    server: PlanServer,
+    api: Any,
+    monkeypatch: pytest.MonkeyPatch,
+    request: pytest.FixtureRequest,
 ) -> Iterator[ClusterPlanChannel]:
-    """Started, with shorter pauses than a real one makes."""
+    """Started, with shorter pauses than a real one makes; the parameter holds more arguments."""
     assert incluster.ANSWER_PAUSE_S == 1.0
     monkeypatch.setattr(incluster, "ANSWER_PAUSE_S", 0.2)
     monkeypatch.setattr(incluster, "RETRY_S", (0.01, 0.02))
-    channel = ClusterPlanChannel(api, STREAM)
+    channel = ClusterPlanChannel(api, STREAM, **getattr(request, "param", {}))
     channel.start()
     yield channel
     channel.close()
@@ -254,6 +257,41 @@ def test_an_plan_server_that_cannot_be_reached_is_asked_again_and_that_is_logged
     assert len(said) == 2
     assert all("cannot be reached, trying again" in text for text in said)
     assert all("\n" not in text for text in said)
+
+
+# --- applications ---
+
+of_application = pytest.mark.parametrize(
+    "channel", [{"application": "spark-2", "scales": False}], indirect=True
+)
+
+
+@of_application
+def test_a_plan_for_an_application_that_is_gone_is_left_alone(
+    server: PlanServer, channel: ClusterPlanChannel
+) -> None:
+    for application, plan, taken in (
+        ("spark-1", "old", None),
+        ("spark-2", "new", "new"),
+        ("", "for all", "for all"),
+    ):
+        server.data = {PLAN_KEY: plan, APPLICATION_KEY: application}
+        wait_until(server.watches)
+        seen = len(server.watches())
+        server.say_bytes(CUT)
+        wait_until(server.watches_after(seen))
+        assert channel.take_plan() == taken
+
+
+@of_application
+def test_an_answer_says_of_which_application_it_is_and_whether_that_scales(
+    server: PlanServer, channel: ClusterPlanChannel
+) -> None:
+    channel.send_answer(Answer(1))
+    wait_until(server.patches)
+    data = server.patches()[0].body["data"]
+    assert data[APPLICATION_KEY] == "spark-2"
+    assert parse_answer(data[ANSWER_KEY]) == Answer(1, scales=False)
 
 
 # --- answers ---

@@ -75,6 +75,10 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
 - apiGroups: [""]
   resources: [pods]
   verbs: [get, list, watch, create, delete, deletecollection]
+# Whether the driver of an application that another operator runs needs a Role (spec.targetRef).
+- apiGroups: [authorization.k8s.io]
+  resources: [localsubjectaccessreviews]
+  verbs: [create]
 {{- if .Values.prometheus.streamSecrets }}
 # To authenticate to Prometheus as a stream, with the Secret that it names.
 - apiGroups: [""]

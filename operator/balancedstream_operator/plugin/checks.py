@@ -9,11 +9,13 @@ from typing import Any, Literal
 from balancedstream.errors import InvalidInputError
 from balancedstream.version import __version__
 from balancedstream_operator.crd import build
+from balancedstream_operator.drivers import describe_target
 from balancedstream_operator.plugin.diagnosing import describe_age
 from balancedstream_operator.plugin.remedies import find_remedy
 from balancedstream_operator.resource import KIND, VERSION, Manifest
 from balancedstream_operator.spec import find_unknown, read_spec
 from balancedstream_operator.status import parse_time, recall
+from balancedstream_operator.targets import TargetRef
 
 Level = Literal["ok", "problem", "unseen"]
 
@@ -271,8 +273,38 @@ def check_metrics(resource: Manifest, name: str) -> Finding:
     return Finding("unseen", f"prometheus: nobody has asked it about {name} yet: {message}")
 
 
-def check_spark(name: str, executors: Sequence[Manifest]) -> Finding:
-    """Whether the image has a Spark that BalancedStream is tested with, as its pods say."""
+def read_target(resource: Manifest) -> TargetRef | None:
+    """The application that a stream names; None if it names none, or if its spec is wrong."""
+    try:
+        return read_spec(resource["spec"]).target_ref
+    except InvalidInputError:
+        return None
+
+
+def check_target(target: TargetRef, pods: Sequence[Manifest]) -> Finding:
+    """Whether the application that a stream names has a driver that runs.
+
+    Args:
+        target: names it.
+        pods: that can be its driver.
+    """
+    driver = describe_target(target, pods)
+    if driver.phase == "Failing":
+        remedy = find_remedy("Running", "False", driver.reason)
+        return Finding("problem", f"driver: {driver.message}. {remedy}")
+    if not driver.running:
+        return Finding("unseen", f"driver: {driver.message}")
+    return Finding("ok", f"driver: pod {driver.pod} of {target} runs")
+
+
+def check_spark(name: str, executors: Sequence[Manifest], *, ours: bool = True) -> Finding:
+    """Whether the image has a Spark that BalancedStream is tested with, as its pods say.
+
+    Args:
+        name: of the stream.
+        executors: its pods.
+        ours: whether the operator runs them.
+    """
     versions = sorted(
         {(pod["metadata"].get("labels") or {}).get(SPARK_LABEL, "") for pod in executors} - {""}
     )
@@ -287,7 +319,7 @@ def check_spark(name: str, executors: Sequence[Manifest]) -> Finding:
     if any(".".join(v.split(".")[:2]) not in TESTED_SPARK for v in versions):
         return Finding(
             "problem",
-            f"spark: {name} runs on Spark {shown}; {tested} are tested. Build its image on "
-            "balancedstream-spark",
+            f"spark: {name} runs on Spark {shown}; {tested} are tested"
+            + (". Build its image on balancedstream-spark" if ours else ""),
         )
     return Finding("ok", f"spark: {name} runs on Spark {shown}")

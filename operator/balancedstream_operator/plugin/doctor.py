@@ -5,10 +5,11 @@ What a person may not see, or what only a pod can know, is said to be unseen.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
-from typing import TypeVar
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, TypeVar
 
-from balancedstream.core.objects import executor_selector
+from balancedstream.core.objects import application_selector, executor_selector
+from balancedstream_operator.drivers import describe_target
 from balancedstream_operator.errors import ClusterError
 from balancedstream_operator.plugin.checks import (
     Finding,
@@ -21,11 +22,14 @@ from balancedstream_operator.plugin.checks import (
     check_operators,
     check_spark,
     check_spec,
+    check_target,
     read_operator,
+    read_target,
 )
 from balancedstream_operator.plugin.connecting import Connection
 from balancedstream_operator.plugin.rights import ASKING, OPERATOR, READING, Right
 from balancedstream_operator.resource import GROUP, PLURAL, Manifest
+from balancedstream_operator.targets import TargetRef, driver_selector
 
 OPERATOR_LABELS = "app.kubernetes.io/component=operator"
 
@@ -152,30 +156,50 @@ class Doctor:
             self._add("ok", f"rights: the operator may do what it needs in namespace {namespace}")
 
     def _examine_stream(self, stream: Manifest) -> None:
-        metadata, spec = stream["metadata"], stream["spec"]
+        metadata = stream["metadata"]
         namespace, name = metadata["namespace"], metadata["name"]
         before = len(self.findings)
         self.findings.append(check_spec(stream))
-        storage = spec.get("checkpoints") or {}
-        claim = storage.get("claim")
-        if claim:
-            claims = self._see(
-                "storage",
-                lambda: [self._connection.get("v1", "PersistentVolumeClaim", namespace, claim)],
-            )
-            self.findings += [check_claim(claim, found) for found in claims or ()]
+        target = read_target(stream)
+        if target is None:
+            self._examine_storage(namespace, stream["spec"].get("checkpoints") or {})
+            selector = executor_selector(name)
         else:
+            selector = self._examine_target(namespace, target)
+        self.findings.append(check_metrics(stream, name))
+        pods = self._see(
+            "spark",
+            lambda: self._connection.find("v1", "Pod", namespace, selector) if selector else [],
+        )
+        if pods is not None:
+            self.findings.append(check_spark(name, pods, ours=target is None))
+        for n in range(before, len(self.findings)):
+            found = self.findings[n]
+            self.findings[n] = Finding(found.level, f"{namespace}/{name}: {found.sentence}")
+
+    def _examine_storage(self, namespace: str, storage: Mapping[str, Any]) -> None:
+        claim = storage.get("claim")
+        if not claim:
             self._add(
                 "unseen",
                 f"storage: whether pods can write to {storage.get('uri')} cannot be known from "
                 "here; the driver's log says it",
             )
-        self.findings.append(check_metrics(stream, name))
-        pods = self._see(
-            "spark", lambda: self._connection.find("v1", "Pod", namespace, executor_selector(name))
+            return
+        claims = self._see(
+            "storage",
+            lambda: [self._connection.get("v1", "PersistentVolumeClaim", namespace, claim)],
         )
-        if pods is not None:
-            self.findings.append(check_spark(name, pods))
-        for n in range(before, len(self.findings)):
-            found = self.findings[n]
-            self.findings[n] = Finding(found.level, f"{namespace}/{name}: {found.sentence}")
+        self.findings += [check_claim(claim, found) for found in claims or ()]
+
+    def _examine_target(self, namespace: str, target: TargetRef) -> str:
+        """Looks for the driver; returns the label selector of its executors, if there is one."""
+        pods = self._see(
+            "driver",
+            lambda: self._connection.find("v1", "Pod", namespace, driver_selector(target)),
+        )
+        if pods is None:
+            return ""
+        self.findings.append(check_target(target, pods))
+        application = describe_target(target, pods).application
+        return application_selector(application) if application else ""

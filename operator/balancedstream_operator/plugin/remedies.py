@@ -14,6 +14,12 @@ _REMEDIES = {
         "Make sure that the old pod runs nowhere, then run the command in the message. The "
         "operator never forces it, because two drivers on one checkpoint would lose data."
     ),
+    ("Running", "False", "TargetMissing"): "Start the application, or correct targetRef.",
+    ("Running", "False", "TargetFailed"): (
+        "Read the message, then the log of the pod that it names. Its own operator starts it "
+        "again, or you do."
+    ),
+    ("Running", "False", "SeveralDrivers"): "Let targetRef name labels that only one of them has.",
     ("Running", "False", "NoProgress"): "The query hangs: see the driver's log.",
     ("Running", "False", "Refused"): (
         "Correct what the message names, mostly a pod template. A renamed stream starts by "
@@ -46,6 +52,9 @@ _REMEDIES = {
     ),
     ("ScalingLimited", "True", "DriverBound"): (
         "Use larger and fewer batches (a longer trigger interval), or do less on the driver."
+    ),
+    ("ScalingLimited", "True", "DynamicAllocation"): (
+        "Switch dynamic allocation off in the application, or set scaling.mode to Off."
     ),
     ("ScalingLimited", "True", "ExecutorsPending"): (
         "Add nodes, or correct what they name; without a pod that waits, see the namespace's "

@@ -11,6 +11,15 @@ PLAN_KEY = "plan.json"
 ANSWER_KEY = "answer.json"
 """Key of the answer in its ConfigMap."""
 
+APPLICATION_KEY = "application"
+"""Key of the Spark application that a plan is for, or an answer is of; absent if it is not told.
+
+Epochs count within an application. What names another application is of one that is gone.
+"""
+
+APPLICATION_LABEL = "spark-app-selector"
+"""Spark's own label of an application's pods; its value is the application's id."""
+
 STREAM_LABEL = "balancedstream.io/stream"
 """Label of all objects of a stream; its value is the stream's name."""
 
@@ -40,3 +49,21 @@ def executor_selector(stream: str) -> str:
     'spark-role=executor,balancedstream.io/stream=clicks'
     """
     return f"spark-role=executor,{STREAM_LABEL}={stream}"
+
+
+def application_selector(application: str) -> str:
+    """Label selector of the executor pods of any Spark application, by Spark's own labels.
+
+    >>> application_selector("spark-1f")
+    'spark-role=executor,spark-app-selector=spark-1f'
+    """
+    return f"spark-role=executor,{APPLICATION_LABEL}={application}"
+
+
+def is_other_application(told: str, own: str) -> bool:
+    """Whether a plan or an answer belongs to another application; one that is not told does not.
+
+    >>> is_other_application("spark-1", "spark-2"), is_other_application("", "spark-2")
+    (True, False)
+    """
+    return bool(told and own) and told != own

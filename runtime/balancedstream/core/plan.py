@@ -11,29 +11,29 @@ epochs, format and limits are our own design:
 
 from __future__ import annotations
 
-import json
-from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, NoReturn
 
 from balancedstream.core.policy import MigrationPolicy, knobs
-from balancedstream.errors import (
-    InvalidInputError,
-    PlanConflictError,
-    PlanTooLargeError,
-    StalePlanError,
+from balancedstream.core.strict_json import (
+    check_array,
+    check_integer,
+    check_mapping,
+    check_name,
+    check_object,
+    check_size,
+    check_switch,
+    read_json,
+    refuse,
+    write_json,
 )
+from balancedstream.errors import PlanConflictError, PlanTooLargeError, StalePlanError
 
-MAX_BYTES = 512 * 1024
 MAX_KEY_PLACEMENTS = 4096
 UNPLACED = -1
 
 NEW_EXECUTOR = "+"
 """First character of the id of an executor that must be started: its real id is not known yet."""
-
-# The largest integer that every JSON reader reads exactly.
-_MAX_INTEGER = 2**53 - 1
 
 # Spark numbers partitions with an integer.
 _MAX_PARTITION = 2**31 - 2
@@ -59,7 +59,7 @@ class KeyPlacement:
         >>> KeyPlacement("q", "7", 3).write()
         '{"key":"7","partition":3,"query":"q"}'
         """
-        return _dump({"query": self.query, "key": self.key, "partition": self.partition})
+        return write_json({"query": self.query, "key": self.key, "partition": self.partition})
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,6 +77,8 @@ class Plan:
         budget_s: seconds that the restore of moved state may add to one batch under `budgeted`.
         key_placements: keys that must not be where Spark's hash sends them, at most 4,096.
         effective_batch: first micro-batch that runs with it; None for as soon as possible.
+        sizes: whether the number of executors is the plan's; otherwise it only places, and all
+            executors stay.
 
     Raises:
         InvalidInputError: a value of the wrong type or out of range; the message names the field.
@@ -95,24 +97,26 @@ class Plan:
     effective_batch: int | None = None
     batch_size: int = MigrationPolicy.batch_size
     budget_s: float = MigrationPolicy.budget_s
+    sizes: bool = True
 
     def __post_init__(self) -> None:
-        _check_integer("plan.epoch", self.epoch, 1)
+        check_integer("plan.epoch", self.epoch, 1)
+        check_switch("plan.sizes", self.sizes)
         if self.effective_batch is not None:
-            _check_integer("plan.effective_batch", self.effective_batch, 0)
+            check_integer("plan.effective_batch", self.effective_batch, 0)
         _check_executors("plan.executors", self.executors)
         last = len(self.executors) - 1
         for (query, operator), partitions in self.placement.items():
-            _check_name("plan.placement", query)
-            _check_integer(f"plan.placement.{query}", operator, 0)
+            check_name("plan.placement", query)
+            check_integer(f"plan.placement.{query}", operator, 0)
             for partition, index in enumerate(partitions):
                 if type(index) is not int or not UNPLACED <= index <= last:
                     path = f"plan.placement.{query}.{operator}[{partition}]"
-                    _refuse(path, f"an integer from {UNPLACED} to {last}", index)
+                    refuse(path, f"an integer from {UNPLACED} to {last}", index)
         for knob in knobs():
             section, _, name = knob.path.partition(".")
             if section == MigrationPolicy.name and not knob.fits(getattr(self, name)):
-                _refuse(f"plan.{name}", knob.allowed, getattr(self, name))
+                refuse(f"plan.{name}", knob.allowed, getattr(self, name))
         _check_key_placements(self.key_placements)
         # Their order has no meaning, so plans that differ only in it are equal.
         placements = tuple(sorted(self.key_placements, key=_name_placement))
@@ -137,7 +141,7 @@ class Plan:
         '{"epoch":1,"executors":["a"],"key_placements":[],"placement":{"q":{"0":[0,-1]}},"strategy":"fluid"}'
         """
         text = self.write()
-        _check_size("plan", len(text))
+        check_size("plan", len(text))
         return text
 
     def write(self) -> str:
@@ -160,7 +164,9 @@ class Plan:
         for name in ("batch_size", "budget_s"):
             if getattr(self, name) != getattr(MigrationPolicy, name):
                 fields[name] = getattr(self, name)
-        return _dump(fields)
+        if not self.sizes:
+            fields["sizes"] = False
+        return write_json(fields)
 
 
 @dataclass(frozen=True, slots=True)
@@ -170,6 +176,8 @@ class Answer:
     Attributes:
         epoch: of the plan that the driver follows; 0 before the first.
         refused: why the last plan was refused; empty if it was accepted.
+        scales: whether the driver adds and removes executors; with Spark's dynamic allocation it
+            does not.
 
     Raises:
         InvalidInputError: a value of the wrong type or out of range; the message names the field.
@@ -180,11 +188,13 @@ class Answer:
 
     epoch: int
     refused: str = ""
+    scales: bool = True
 
     def __post_init__(self) -> None:
-        _check_integer("answer.epoch", self.epoch, 0)
+        check_integer("answer.epoch", self.epoch, 0)
+        check_switch("answer.scales", self.scales)
         if not isinstance(self.refused, str):
-            _refuse("answer.refused", "text", self.refused)
+            refuse("answer.refused", "text", self.refused)
 
     def to_json(self) -> str:
         """Write the answer; equal answers give equal ASCII text.
@@ -192,8 +202,11 @@ class Answer:
         Raises:
             PlanTooLargeError: the text exceeds 512 KiB.
         """
-        text = _dump({"epoch": self.epoch, "refused": self.refused})
-        _check_size("answer", len(text))
+        fields: dict[str, object] = {"epoch": self.epoch, "refused": self.refused}
+        if not self.scales:
+            fields["scales"] = False
+        text = write_json(fields)
+        check_size("answer", len(text))
         return text
 
 
@@ -236,25 +249,32 @@ def parse_plan(text: str | bytes) -> Plan:
     >>> parse_plan('{"epohc": 3}')
     Traceback (most recent call last):
     balancedstream.errors.InvalidInputError: plan.epohc: unknown field, allowed are epoch, \
-executors, placement, key_placements, strategy, effective_batch, batch_size, budget_s
+executors, placement, key_placements, strategy, effective_batch, batch_size, budget_s, sizes
     """
-    fields = _object(
+    fields = check_object(
         "plan",
-        _read("plan", text),
+        read_json("plan", text),
         required=("epoch", "executors", "placement", "key_placements", "strategy"),
-        optional=("effective_batch", "batch_size", "budget_s"),
+        optional=("effective_batch", "batch_size", "budget_s", "sizes"),
     )
     placement: dict[tuple[str, int], tuple[int, ...]] = {}
-    for query, operators in _mapping("plan.placement", fields["placement"]).items():
-        for operator, partitions in _mapping(f"plan.placement.{query}", operators).items():
+    for query, operators in check_mapping("plan.placement", fields["placement"]).items():
+        for operator, partitions in check_mapping(f"plan.placement.{query}", operators).items():
             path = f"plan.placement.{query}.{operator}"
-            placement[query, _operator_id(path, operator)] = _array(path, partitions)
+            placement[query, _operator_id(path, operator)] = check_array(path, partitions)
+    placed = check_array("plan.key_placements", fields["key_placements"])
     key_placements = tuple(
-        KeyPlacement(**_object(path, entry, required=("query", "key", "partition"), optional=()))
-        for position, entry in enumerate(_array("plan.key_placements", fields["key_placements"]))
-        for path in [f"plan.key_placements[{position}]"]
+        KeyPlacement(
+            **check_object(
+                f"plan.key_placements[{position}]",
+                entry,
+                required=("query", "key", "partition"),
+                optional=(),
+            )
+        )
+        for position, entry in enumerate(placed)
     )
-    executors = _array("plan.executors", fields["executors"])
+    executors = check_array("plan.executors", fields["executors"])
     return Plan(
         **fields
         | {"executors": executors, "placement": placement, "key_placements": key_placements}
@@ -271,87 +291,24 @@ def parse_answer(text: str | bytes) -> Answer:
     >>> parse_answer(Answer(7).to_json()).epoch
     7
     """
-    fields = _object("answer", _read("answer", text), required=("epoch", "refused"), optional=())
+    fields = check_object(
+        "answer", read_json("answer", text), required=("epoch", "refused"), optional=("scales",)
+    )
     return Answer(**fields)
-
-
-def _dump(fields: Mapping[str, object]) -> str:
-    return json.dumps(fields, sort_keys=True, separators=(",", ":"))
-
-
-def _read(what: str, text: str | bytes) -> object:
-    _check_size(what, len(text if isinstance(text, bytes) else text.encode(errors="replace")))
-    try:
-        return json.loads(text, object_pairs_hook=_without_repeats, parse_constant=_no_constant)
-    except (ValueError, RecursionError) as problem:
-        message = f"{what}: is no valid JSON ({problem}); nothing changed"
-        raise InvalidInputError(message) from problem
-
-
-def _check_size(what: str, size: int) -> None:
-    if size > MAX_BYTES:
-        message = (
-            f"{what}: has {size} bytes, at most {MAX_BYTES} fit; nothing changed: use fewer "
-            f"state partitions or key placements"
-        )
-        raise PlanTooLargeError(message)
-
-
-def _without_repeats(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    names = dict(pairs)
-    if len(names) < len(pairs):
-        repeated = next(name for name, count in Counter(n for n, _ in pairs).items() if count > 1)
-        message = f"field {repeated} appears twice"
-        raise ValueError(message)
-    return names
-
-
-def _no_constant(name: str) -> NoReturn:
-    message = f"{name} is no number in JSON"
-    raise ValueError(message)
-
-
-def _object(
-    path: str, value: object, *, required: Sequence[str], optional: Sequence[str]
-) -> dict[str, Any]:
-    """Check that `value` has all required fields and no unknown ones."""
-    fields = _mapping(path, value)
-    allowed = [*required, *optional]
-    for name in fields:
-        if name not in allowed:
-            message = f"{path}.{name}: unknown field, allowed are {', '.join(allowed)}"
-            raise InvalidInputError(message)
-    for name in required:
-        if name not in fields:
-            message = f"{path}.{name}: is missing"
-            raise InvalidInputError(message)
-    return fields
-
-
-def _mapping(path: str, value: object) -> dict[str, Any]:
-    if not isinstance(value, dict):
-        _refuse(path, "an object", value)
-    return value
-
-
-def _array(path: str, value: object) -> tuple[Any, ...]:
-    if not isinstance(value, list):
-        _refuse(path, "an array", value)
-    return tuple(value)
 
 
 def _operator_id(path: str, name: str) -> int:
     # Each number has one spelling: two spellings would be two entries for one operator.
     if not (name.isascii() and name.isdecimal() and len(name) <= 16 and str(int(name)) == name):
-        _refuse(path, "an operator id", name)
+        refuse(path, "an operator id", name)
     return int(name)
 
 
 def _check_executors(path: str, executors: tuple[str, ...]) -> None:
     for position, executor in enumerate(executors):
-        _check_name(f"{path}[{position}]", executor)
+        check_name(f"{path}[{position}]", executor)
     if len(set(executors)) < len(executors):
-        _refuse(path, "ids, each once", list(executors))
+        refuse(path, "ids, each once", list(executors))
 
 
 def _check_key_placements(placements: tuple[KeyPlacement, ...]) -> None:
@@ -363,27 +320,12 @@ def _check_key_placements(placements: tuple[KeyPlacement, ...]) -> None:
         raise PlanTooLargeError(message)
     for position, placed in enumerate(placements):
         path = f"plan.key_placements[{position}]"
-        _check_name(f"{path}.query", placed.query)
-        _check_name(f"{path}.key", placed.key)
-        _check_integer(f"{path}.partition", placed.partition, 0, _MAX_PARTITION)
+        check_name(f"{path}.query", placed.query)
+        check_name(f"{path}.key", placed.key)
+        check_integer(f"{path}.partition", placed.partition, 0, _MAX_PARTITION)
     if len({_name_placement(placed) for placed in placements}) < len(placements):
-        _refuse("plan.key_placements", "at most one for each query and key", "more")
+        refuse("plan.key_placements", "at most one for each query and key", "more")
 
 
 def _name_placement(placed: KeyPlacement) -> tuple[str, str]:
     return placed.query, placed.key
-
-
-def _check_name(path: str, value: object) -> None:
-    if not isinstance(value, str) or not value:
-        _refuse(path, "text that is not empty", value)
-
-
-def _check_integer(path: str, value: object, least: int, most: int = _MAX_INTEGER) -> None:
-    if type(value) is not int or not least <= value <= most:
-        _refuse(path, f"an integer from {least} to {most}", value)
-
-
-def _refuse(path: str, allowed: str, value: object) -> NoReturn:
-    message = f"{path}: must be {allowed}, not {value!r:.80}; nothing changed"
-    raise InvalidInputError(message)

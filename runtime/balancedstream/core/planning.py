@@ -13,7 +13,6 @@ from dataclasses import replace
 from balancedstream.core.decisions import Decision, Observation, decide
 from balancedstream.core.loads import OperatorLoad
 from balancedstream.core.plan import (
-    MAX_BYTES,
     MAX_KEY_PLACEMENTS,
     NEW_EXECUTOR,
     UNPLACED,
@@ -21,6 +20,7 @@ from balancedstream.core.plan import (
     Plan,
 )
 from balancedstream.core.policy import Policy
+from balancedstream.core.strict_json import MAX_BYTES
 
 OperatorKey = tuple[str, int]
 

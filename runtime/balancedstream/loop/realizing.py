@@ -213,8 +213,10 @@ class Realizer:
         """Asks for executors, or drains surplus ones that the plan does not name.
 
         An executor that the plan does not name is kept if the count is right: it may have replaced
-        a lost one.
+        a lost one. A plan that only places leaves the number to whoever decides on it.
         """
+        if not plan.sizes:
+            return
         live = self._engine.executors()
         asked = len(live) if self._count is None else self._count
         count = len(plan.executors)

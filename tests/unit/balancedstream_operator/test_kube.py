@@ -106,6 +106,27 @@ def test_the_text_of_a_plan_belongs_to_a_field_manager_of_its_own(
     assert server.requests[-1].query["fieldManager"] == PLAN_MANAGER != FIELD_MANAGER
 
 
+def test_an_account_is_asked_about_by_all_that_the_api_server_knows_it_by(
+    server: ApiServer, cluster: KubernetesCluster
+) -> None:
+    assert cluster.may("shop", "spark", "patch", "clicks-answer")
+    request = server.requests[-1]
+    assert request.path == "/apis/authorization.k8s.io/v1/namespaces/shop/localsubjectaccessreviews"
+    asked = json.loads(request.body)["spec"]
+    assert asked["user"] == "system:serviceaccount:shop:spark"
+    assert "system:serviceaccounts:shop" in asked["groups"]
+    assert asked["resourceAttributes"] == {
+        "namespace": "shop",
+        "verb": "patch",
+        "version": "v1",
+        "resource": "configmaps",
+        "name": "clicks-answer",
+    }
+    server.forbidden.add("LocalSubjectAccessReview patch configmaps")
+    assert not cluster.may("shop", "spark", "patch", "clicks-answer")
+    assert cluster.may("shop", "spark", "get", "clicks-answer")
+
+
 def test_a_pod_is_deleted_and_one_that_is_gone_is_no_error(
     server: ApiServer, cluster: KubernetesCluster
 ) -> None:

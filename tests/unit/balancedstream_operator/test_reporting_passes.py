@@ -65,7 +65,10 @@ def test_executors_that_are_missing_for_a_minute_are_reported() -> None:
     assert conditions(scene.run_until_running())["ScalingLimited"][0] == "False", "just started"
     scheduled = {"type": "PodScheduled", "status": "False", "message": "0/3 nodes are available"}
     scene.cluster.objects["Pod", "clicks-exec-2"] = {
-        "metadata": {"name": "clicks-exec-2", "labels": {"spark-role": "executor"}},
+        "metadata": {
+            "name": "clicks-exec-2",
+            "labels": {"spark-role": "executor", "balancedstream.io/stream": "clicks"},
+        },
         "status": {"phase": "Pending", "conditions": [scheduled]},
     }
     for _ in range(4):

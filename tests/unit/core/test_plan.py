@@ -12,7 +12,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from balancedstream.core.plan import (
-    MAX_BYTES,
     Answer,
     KeyPlacement,
     Plan,
@@ -21,6 +20,7 @@ from balancedstream.core.plan import (
     parse_plan,
 )
 from balancedstream.core.policy import STRATEGIES
+from balancedstream.core.strict_json import MAX_BYTES
 from balancedstream.errors import (
     BalancedStreamError,
     InvalidInputError,
@@ -64,6 +64,7 @@ def plans(draw: st.DrawFn) -> Plan:
         strategy=draw(st.sampled_from(STRATEGIES)),
         key_placements=tuple(routes),
         effective_batch=draw(st.none() | st.integers(0, 2**53 - 1)),
+        sizes=draw(st.booleans()),
     )
 
 
@@ -92,6 +93,7 @@ def test_a_plan_survives_being_written_and_read(plan: Plan) -> None:
         Answer,
         st.integers(0, 2**53 - 1),
         st.text(max_size=20),
+        st.booleans(),
     )
 )
 @settings(max_examples=60)
@@ -128,6 +130,7 @@ def test_a_plan_says_who_owns_which_partition() -> None:
         ({"epoch": True}, r"^plan\.epoch: must be an integer"),
         ({"epoch": "7"}, r"^plan\.epoch: must be an integer"),
         ({"effective_batch": -1}, r"^plan\.effective_batch: must be an integer from 0"),
+        ({"sizes": 0}, r"^plan\.sizes: must be true or false, not 0"),
         ({"executors": "1"}, r"^plan\.executors: must be an array"),
         ({"executors": ["1", 4]}, r"^plan\.executors\[1\]: must be text that is not empty"),
         ({"executors": ["1", ""]}, r"^plan\.executors\[1\]: must be text that is not empty"),
@@ -216,6 +219,7 @@ def test_json_that_is_no_object_is_refused(text: str) -> None:
         ({"epoch": -1}, r"^answer\.epoch: must be an integer from 0"),
         ({"epoch": 0.5}, r"^answer\.epoch: must be an integer"),
         ({"refused": None}, r"^answer\.refused: must be text"),
+        ({"scales": "no"}, r"^answer\.scales: must be true or false"),
         ({"extra": 1}, r"^answer\.extra: unknown field"),
     ],
     ids=str,

@@ -7,7 +7,6 @@ from dataclasses import replace
 from balancedstream.core.decisions import Decision, Observation, decide
 from balancedstream.core.observations import HiddenSample, KeySample, TaskSample
 from balancedstream.core.plan import (
-    MAX_BYTES,
     MAX_KEY_PLACEMENTS,
     UNPLACED,
     KeyPlacement,
@@ -16,6 +15,7 @@ from balancedstream.core.plan import (
 from balancedstream.core.planning import fit_plan, propose
 from balancedstream.core.policy import BalancePolicy, Policy, ScalingPolicy
 from balancedstream.core.scaling import ScalingDecision, Verdict
+from balancedstream.core.strict_json import MAX_BYTES
 
 KEY = ("q", 0)
 SKEWED = {0: ("a", 4.0), 1: ("a", 3.0), 2: ("a", 1.0), 3: ("b", 1.0), 4: ("b", 0.5), 5: ("b", 0.5)}

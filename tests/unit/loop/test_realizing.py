@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping
 from contextlib import suppress
+from dataclasses import replace
 
 import pytest
 from scripted import RecordingSpectator, ScriptedEngine
 
 from balancedstream.core.observations import BatchSample, TaskSample
-from balancedstream.core.plan import Plan
+from balancedstream.core.plan import Answer, Plan
 from balancedstream.engine.events import BatchFinished, StatefulOperator
 from balancedstream.errors import PlanConflictError, StalePlanError
 from balancedstream.loop.migrations import SETTLE_BATCHES
@@ -125,6 +126,18 @@ def test_a_partition_is_taken_over_by_another_if_the_target_of_its_move_is_lost_
     scene.realizer.lose_executor("a")
     assert scene.engine.placed[-1] == {0: "b", 1: "b"}
     assert scene.dropped() == [(0, "executor a is gone"), (1, "executor a is gone")]
+
+
+def test_a_plan_that_only_places_starts_and_removes_no_executor_whatever_it_names() -> None:
+    scene = Scene("a", "b", "c")
+    for epoch, executors in ((1, ("a", "b")), (2, ("a", "b", "+1", "+2"))):
+        scene.apply(replace(make_plan(epoch, (1, 0, 1, 1), executors=executors), sizes=False))
+    scene.finish(1, {**SPREAD, 0: "b"})
+    scene.realizer.retire_drained()
+    assert scene.realizer.answer() == Answer(2)
+    assert scene.engine.placed[0] == {0: "b"}
+    assert scene.engine.cores.keys() == {"a", "b", "c"}
+    assert not scene.history.scales
 
 
 def test_a_repeated_plan_is_one_plan() -> None:

@@ -256,6 +256,43 @@ def test_a_cluster_that_knows_no_streams_is_one_problem(
     assert (status, "this cluster does not know BalancedStreams" in errors) == (2, True)
 
 
+@pytest.mark.parametrize(
+    ("drivers", "level", "says"),
+    [
+        (["a"], "ok", "driver: pod a of SparkApplication clicks runs"),
+        ([], "unseen", "driver: no pod here has the labels spark-role=driver,sparkoperator.k8s.io"),
+        (["a", "b"], "problem", "driver: pods a and b all have the labels"),
+    ],
+)
+def test_of_another_operators_application_the_driver_is_looked_at_and_no_storage(
+    make_site: Callable[..., Any], kubectl_bst: Run, drivers: list[str], level: str, says: str
+) -> None:
+    site = healthy(make_site)
+    target = {"apiVersion": "sparkoperator.k8s.io/v1beta2", "name": "clicks"}
+    spec = {"targetRef": target, "executors": {"max": 4}}
+    change(site, STREAM, spec=spec)
+    ours = {"spark-app-selector": "spark-1"}
+    for name in drivers:
+        labels = ours | {"spark-role": "driver", "sparkoperator.k8s.io/app-name": "clicks"}
+        container = {"name": "spark-kubernetes-driver", "state": {"running": {}}}
+        pod = {
+            "metadata": {"name": name, "labels": labels},
+            "status": {"containerStatuses": [container]},
+        }
+        site.server.put(path_of("Pod", name), pod)
+    labels = ours | {"spark-role": "executor", "spark-version": "3.4.1"}
+    site.server.put(EXECUTOR, {"metadata": {"name": "e", "labels": labels}})
+    _, output, _ = kubectl_bst(site, "doctor", "-n", "shop", "-o", "json")
+    found = [(f["level"], f["sentence"]) for f in json.loads(output)]
+    assert [(at, said) for at, said in found if says in said] == [
+        (level, next(said for _, said in found if says in said))
+    ]
+    assert not [said for _, said in found if "storage" in said]
+    spark = "runs on Spark 3.4.1" if drivers == ["a"] else "no executor of clicks runs"
+    assert [said for _, said in found if spark in said]
+    assert not [said for _, said in found if "balancedstream-spark" in said]
+
+
 def test_before_the_first_stream_what_shows_later_is_unseen(
     make_site: Callable[..., Any], kubectl_bst: Run
 ) -> None:

@@ -1,0 +1,53 @@
+"""What keeps a stream from having more executors, or fewer: pure."""
+
+from __future__ import annotations
+
+from balancedstream.core.scaling import Verdict
+from balancedstream_operator.outcomes import Decided
+from balancedstream_operator.spec import StreamSpec, clamp_fixed, policy_of
+from balancedstream_operator.status import StatusDraft
+
+_LIMITS = {
+    Verdict.SOURCE_BOUND: "SourceBound",
+    Verdict.PARTITION_BOUND: "PartitionBound",
+    Verdict.DRIVER_BOUND: "DriverBound",
+}
+"""What more executors do not change; an unsplittable partition has a condition of its own."""
+
+
+def report_limits(spec: StreamSpec, decided: Decided, draft: StatusDraft) -> None:
+    """Sets the condition ScalingLimited.
+
+    Args:
+        spec: of the stream.
+        decided: of the pass.
+        draft: of the stream's status.
+    """
+    limits, scaling = spec.executors, decided.choice.decision.scaling
+    desired = decided.given.desired
+    if limits.fixed and clamp_fixed(limits) != limits.fixed:
+        message = (
+            f"executors.fixed asks for {limits.fixed} executors, but executors.min and max allow "
+            f"{limits.min} to {limits.max}: using {clamp_fixed(limits)}"
+        )
+        draft.set_condition("ScalingLimited", True, "OutOfBounds", message)
+    elif not decided.scales and policy_of(spec).scaling.mode != "off":
+        message = (
+            "Spark decides on the number of executors (spark.dynamicAllocation.enabled); the "
+            "operator only places. To let it scale, switch that off in the application; to leave "
+            "it so, set scaling.mode to Off"
+        )
+        draft.set_condition("ScalingLimited", True, "DynamicAllocation", message)
+    elif decided.shortage:
+        pending = desired - len(decided.measurement.executors)
+        message = (
+            f"{pending} of {desired} executors did not start: {decided.shortage}. Look at them "
+            f"with kubectl get pods --selector {draft.fields['selector']}"
+        )
+        draft.set_condition("ScalingLimited", True, "ExecutorsPending", message)
+    elif scaling.verdict in _LIMITS:
+        draft.set_condition("ScalingLimited", True, _LIMITS[scaling.verdict], scaling.reason)
+    elif scaling.limited:
+        draft.set_condition("ScalingLimited", True, "AtLimit", scaling.reason)
+    else:
+        draft.set_condition("ScalingLimited", False, "WithinLimits", scaling.reason)

@@ -1,0 +1,71 @@
+"""What a decision starts from: what was written down, and what the driver says; pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from balancedstream.core.plan import Answer, Plan
+from balancedstream_operator.measurements import Measurement
+from balancedstream_operator.planner import Given
+from balancedstream_operator.records import Control, Record, update_refusals
+from balancedstream_operator.spec import StreamSpec
+from balancedstream_operator.status import parse_time, recall
+
+
+@dataclass(frozen=True, slots=True)
+class Start:
+    """What is known of a stream whose driver runs.
+
+    Attributes:
+        record: written with the newest plan.
+        plan: the newest one; None before the first.
+        status: of the stream before the pass.
+        control: whether the driver follows the plan.
+        driver: uid of its pod.
+    """
+
+    record: Record
+    plan: Plan | None
+    status: Mapping[str, Any]
+    control: Control
+    driver: str
+
+    def give(
+        self, spec: StreamSpec, measurement: Measurement, answer: Answer, now_s: float
+    ) -> Given:
+        """The state that a decision on a measurement starts from.
+
+        Args:
+            spec: of the stream.
+            measurement: of the stream.
+            answer: of its driver.
+            now_s: seconds since the Unix epoch.
+        """
+        record = self.record
+        # Until the operator has scaled it, an application has as many executors as it wants.
+        scaled = record.scaled_s is not None and answer.scales
+        sizes = spec.target_ref is None or scaled
+        scaled_s = record.scaled_s
+        if spec.target_ref is None:
+            scaled_s = scaled_s or parse_time(recall(self.status, "lastScaleTime"))
+        return Given(
+            plan=self.plan,
+            planned_after=record.planned_after,
+            moved=record.moved,
+            desired=self._recall_desired(spec) if sizes else len(measurement.executors),
+            last_scaled_s=scaled_s,
+            last_scale_out=record.scale_out,
+            refusals=update_refusals(record.refusals, self.driver, self.control, self.plan),
+            refused_s=now_s - record.planned_s if self.control.refusal else None,
+            sizes=sizes,
+        )
+
+    def _recall_desired(self, spec: StreamSpec) -> int:
+        """How many executors were decided on last: what is written with the plan comes first."""
+        if self.record.desired is not None:
+            return self.record.desired
+        if self.plan:
+            return len(self.plan.executors)
+        return int(recall(self.status, "desiredExecutors", spec.executors.min))

@@ -1,0 +1,113 @@
+"""Looks at the driver of a stream: its pod, and what it answers."""
+
+from __future__ import annotations
+
+from balancedstream.core.objects import (
+    ANSWER_KEY,
+    APPLICATION_KEY,
+    answer_name,
+    is_other_application,
+)
+from balancedstream.core.plan import parse_answer
+from balancedstream.errors import BalancedStreamError
+from balancedstream_operator.drivers import DriverState, describe_driver, describe_target
+from balancedstream_operator.executors import SHORT_AFTER_S, explain_shortage
+from balancedstream_operator.outcomes import AnswerFound
+from balancedstream_operator.ports import Cluster
+from balancedstream_operator.records import check_epoch
+from balancedstream_operator.resource import Stream, driver_name, driver_pod_name
+from balancedstream_operator.targets import TargetRef, driver_selector
+
+
+class DriverWatch:
+    """Looks at the driver of one stream.
+
+    Args:
+        stream: whose.
+        cluster: where.
+    """
+
+    def __init__(self, stream: Stream, cluster: Cluster) -> None:
+        self._stream = stream
+        self._cluster = cluster
+        self._refused = ""
+        self._short_since_s: float | None = None
+
+    def look(self, wanted: str, first_spec: str, now_s: float) -> DriverState:
+        """The state of our own driver; a pod that was made for another spec is replaced.
+
+        One that runs stays if only the release of the operator makes its template another one.
+
+        Args:
+            wanted: fingerprint of the spec.
+            first_spec: the same of drivers that do not say which spec they were made for.
+            now_s: seconds since the Unix epoch.
+
+        Raises:
+            ClusterError: the API server cannot be reached.
+        """
+        namespace, pod_name = self._stream.namespace, driver_pod_name(self._stream)
+        name = driver_name(self._stream)
+        stateful_set = self._cluster.get("apps/v1", "StatefulSet", namespace, name)
+        pod = self._cluster.get("v1", "Pod", namespace, pod_name)
+        driver = describe_driver(pod, stateful_set, now_s)
+        if driver.outdated and not (driver.running and wanted == (driver.spec or first_spec)):
+            self._cluster.delete_pod(namespace, pod_name, driver.uid)
+            message = "the spec changed: a new driver continues from the checkpoint"
+            return DriverState("Pending", "Replacing", message)
+        return driver
+
+    def look_at_target(self, target: TargetRef) -> DriverState:
+        """The state of a driver that another operator runs, and that nothing is done to.
+
+        Raises:
+            ClusterError: the API server cannot be reached, or takes the labels for none.
+        """
+        pods = self._cluster.list_pods(self._stream.namespace, driver_selector(target))
+        return describe_target(target, pods)
+
+    def read_answer(self, known_epoch: int, application: str) -> AnswerFound:
+        """What the driver says of the plans; an answer of another application is none.
+
+        Args:
+            known_epoch: the newest epoch that is known.
+            application: of the driver; empty if it has none to tell.
+
+        Raises:
+            ClusterError: the API server cannot be reached.
+        """
+        name = answer_name(self._stream.name)
+        found = self._cluster.get("v1", "ConfigMap", self._stream.namespace, name) or {}
+        data = found.get("data") or {}
+        text = str(data.get(ANSWER_KEY, ""))
+        if not text or is_other_application(str(data.get(APPLICATION_KEY, "")), application):
+            return AnswerFound()
+        try:
+            answer = parse_answer(text)
+            check_epoch("answer", answer.epoch, known_epoch)
+        except BalancedStreamError as error:
+            return AnswerFound(unreadable=str(error))
+        refused_anew = bool(answer.refused) and answer.refused != self._refused
+        self._refused = answer.refused
+        return AnswerFound(answer, refused_anew=refused_anew)
+
+    def find_shortage(self, pending: int, selector: str, now_s: float) -> str:
+        """Why some executors have been missing for long; empty if none have.
+
+        Args:
+            pending: executors that should run and do not.
+            selector: of their pods; empty if it is not known.
+            now_s: seconds since the Unix epoch.
+
+        Raises:
+            ClusterError: the API server cannot be reached.
+        """
+        if pending <= 0:
+            self._short_since_s = None
+            return ""
+        if self._short_since_s is None:
+            self._short_since_s = now_s
+        if now_s <= self._short_since_s + SHORT_AFTER_S:
+            return ""
+        pods = self._cluster.list_pods(self._stream.namespace, selector) if selector else []
+        return explain_shortage(pods)

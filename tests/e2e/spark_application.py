@@ -1,0 +1,216 @@
+"""A streaming job as kubeflow's Spark operator runs it, made by hand: that operator is not there.
+
+For a SparkApplication it calls `spark-submit` in cluster mode, which makes what is made here: the
+driver's pod, its Service and its settings. The labels are those of `driverConfOption` in
+kubeflow/spark-operator's `internal/controller/sparkapplication/submission.go` and of Spark's
+`KubernetesConf`; the account's rights are those of its chart (`templates/spark/rbac.yaml`).
+"""
+
+from __future__ import annotations
+
+import uuid
+
+import yaml
+from images import APP
+from kube import NO_RIGHTS_TO_GAIN, UNPRIVILEGED_POD, Kube, Manifest
+from plain_driver import BLOCK_MANAGER_PORT, DRIVER_PORT, executor_template, spark_conf
+from storage import CLAIM
+from streams import Stream
+
+ACCOUNT = "spark"
+METRICS_PORT = 9404
+_CONF = "/opt/spark/conf"
+_LOCAL = "/var/data/spark-local"
+
+
+class SparkApplication:
+    """One SparkApplication, by the pods that there would be of it.
+
+    Args:
+        kube: the cluster.
+        stream: whose plans its driver follows.
+        name: of the SparkApplication.
+    """
+
+    def __init__(self, kube: Kube, stream: Stream, name: str) -> None:
+        self._kube = kube
+        self._stream = stream
+        self._namespace = stream.namespace
+        self.name = name
+
+    def create_account(self) -> None:
+        """The account of drivers that the chart of kubeflow's operator makes."""
+        metadata = {"name": ACCOUNT, "namespace": self._namespace}
+        rbac = "rbac.authorization.k8s.io"
+        verbs = "get list watch create update patch delete deletecollection"
+        resources = ["pods", "configmaps", "persistentvolumeclaims", "services"]
+        rule = {"apiGroups": [""], "resources": resources, "verbs": verbs.split()}
+        self._kube.apply(
+            {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": metadata},
+            {
+                "apiVersion": f"{rbac}/v1",
+                "kind": "Role",
+                "metadata": metadata,
+                "rules": [rule],
+            },
+            {
+                "apiVersion": f"{rbac}/v1",
+                "kind": "RoleBinding",
+                "metadata": metadata,
+                "roleRef": {"apiGroup": rbac, "kind": "Role", "name": ACCOUNT},
+                "subjects": [{"kind": "ServiceAccount", **metadata}],
+            },
+        )
+
+    def submit(self, script: str, *arguments: str) -> str:
+        """Starts a driver for a new application with one executor; returns the application's id.
+
+        Args:
+            script: of `apps`, such as `counts.py`.
+            arguments: of the script.
+        """
+        application = f"spark-{uuid.uuid4().hex}"
+        command = [f"/app/{script}", *arguments]
+        self._kube.apply(
+            self._describe_settings(application),
+            self._describe_service(application),
+            self._describe_driver(application, command),
+        )
+        return application
+
+    def driver(self) -> Manifest | None:
+        """The driver's pod."""
+        return self._kube.find("v1", "Pod", f"{self.name}-driver", namespace=self._namespace)
+
+    def stop(self) -> None:
+        """Deletes the driver, as its operator does before it submits again."""
+        pod = f"{self.name}-driver"
+        self._kube.delete("v1", "Pod", pod, namespace=self._namespace)
+        self._kube.wait_for_absence("v1", "Pod", pod, namespace=self._namespace)
+
+    def executors(self, application: str) -> list[str]:
+        """The names of the executors' pods that run."""
+        labels = {"spark-role": "executor", "spark-app-selector": application}
+        pods = self._kube.pods(self._namespace, labels)
+        return [pod["metadata"]["name"] for pod in pods if pod["status"]["phase"] == "Running"]
+
+    def _describe_settings(self, application: str) -> Manifest:
+        service = f"{application}-svc.{self._namespace}.svc"
+        settings = {
+            **spark_conf(self._namespace, self._stream.name, 1),
+            "spark.app.id": application,
+            "spark.driver.host": service,
+            "spark.kubernetes.driver.pod.name": f"{self.name}-driver",
+            "spark.kubernetes.submitInDriver": "true",
+            "spark.submit.deployMode": "cluster",
+            "spark.kubernetes.executor.podTemplateFile": f"{_CONF}/executor.yaml",
+            "spark.kubernetes.executor.label.sparkoperator.k8s.io/app-name": self.name,
+            # Its account may do what these would forbid, and Spark does it by default.
+            "spark.kubernetes.executor.disableConfigMap": "false",
+            "spark.kubernetes.driver.service.deleteOnTermination": "true",
+            "spark.kubernetes.driver.ownPersistentVolumeClaim": "true",
+        }
+        lines = [f"{key}={value}\n" for key, value in settings.items()]
+        return {
+            "apiVersion": "v1",
+            "kind": "ConfigMap",
+            "metadata": {"name": f"{application}-conf", "namespace": self._namespace},
+            "data": {
+                "spark.properties": "".join(lines),
+                "executor.yaml": yaml.safe_dump(executor_template()),
+            },
+        }
+
+    def _describe_service(self, application: str) -> Manifest:
+        return {
+            "apiVersion": "v1",
+            "kind": "Service",
+            "metadata": {"name": f"{application}-svc", "namespace": self._namespace},
+            "spec": {
+                "clusterIP": "None",
+                "publishNotReadyAddresses": True,
+                "selector": {"spark-app-selector": application, "spark-role": "driver"},
+                "ports": [
+                    {"name": "driver-rpc-port", "port": DRIVER_PORT},
+                    {"name": "blockmanager", "port": BLOCK_MANAGER_PORT},
+                ],
+            },
+        }
+
+    def _describe_driver(self, application: str, command: list[str]) -> Manifest:
+        stream = f"{self._namespace}/{self._stream.name}"
+        pod_ip = {"fieldRef": {"apiVersion": "v1", "fieldPath": "status.podIP"}}
+        container = {
+            "name": "spark-kubernetes-driver",
+            "image": APP,
+            "imagePullPolicy": "IfNotPresent",
+            "args": [
+                "driver",
+                "--properties-file",
+                f"{_CONF}/spark.properties",
+                "--class",
+                "org.apache.spark.deploy.PythonRunner",
+                "local:///app/attached.py",
+                stream,
+                *command,
+            ],
+            "env": [
+                {"name": "SPARK_USER", "value": "spark"},
+                {"name": "SPARK_APPLICATION_ID", "value": application},
+                {"name": "SPARK_DRIVER_BIND_ADDRESS", "valueFrom": pod_ip},
+                {"name": "SPARK_LOCAL_DIRS", "value": _LOCAL},
+                {"name": "SPARK_CONF_DIR", "value": _CONF},
+                {"name": "CHECKPOINT_DIR", "value": f"/checkpoints/{self._stream.name}"},
+            ],
+            "ports": [
+                {"name": "driver-rpc-port", "containerPort": DRIVER_PORT},
+                {"name": "blockmanager", "containerPort": BLOCK_MANAGER_PORT},
+            ],
+            "resources": {"requests": {"cpu": "200m", "memory": "1Gi"}},
+            "securityContext": NO_RIGHTS_TO_GAIN,
+            "volumeMounts": [
+                {"name": "spark-local-dir-1", "mountPath": _LOCAL},
+                {"name": "spark-conf-volume-driver", "mountPath": _CONF},
+                {"name": "checkpoints", "mountPath": "/checkpoints"},
+                {"name": "tmp", "mountPath": "/tmp"},  # noqa: S108
+            ],
+        }
+        return {
+            "apiVersion": "v1",
+            "kind": "Pod",
+            "metadata": {
+                "name": f"{self.name}-driver",
+                "namespace": self._namespace,
+                "labels": {
+                    "spark-app-name": self.name,
+                    "spark-app-selector": application,
+                    "spark-role": "driver",
+                    "spark-version": "4.3.0",
+                    "sparkoperator.k8s.io/app-name": self.name,
+                    "sparkoperator.k8s.io/launched-by-spark-operator": "true",
+                    "sparkoperator.k8s.io/mutated-by-spark-operator": "true",
+                    "sparkoperator.k8s.io/submission-id": str(uuid.uuid4()),
+                },
+                "annotations": {
+                    "prometheus.io/scrape": "true",
+                    "prometheus.io/port": str(METRICS_PORT),
+                    "prometheus.io/path": "/metrics",
+                },
+            },
+            "spec": {
+                "restartPolicy": "Never",
+                "serviceAccountName": ACCOUNT,
+                "securityContext": UNPRIVILEGED_POD,
+                "terminationGracePeriodSeconds": 30,
+                "containers": [container],
+                "volumes": [
+                    {"name": "spark-local-dir-1", "emptyDir": {}},
+                    {
+                        "name": "spark-conf-volume-driver",
+                        "configMap": {"name": f"{application}-conf"},
+                    },
+                    {"name": "checkpoints", "persistentVolumeClaim": {"claimName": CLAIM}},
+                    {"name": "tmp", "emptyDir": {}},
+                ],
+            },
+        }
