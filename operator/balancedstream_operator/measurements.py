@@ -128,6 +128,8 @@ class Measurement:
             mean of those batches; none from before keys last reached their target partitions.
         batches: one sample per batch; those between two scrapes are alike.
         last_batches: query to its last finished batch.
+        finished_s: query to the time at which that batch finished, however long ago.
+        backlog_rows: query to the rows that waited for it then; without those that do not know.
         under_way: (query, operator) to the number of partitions that have not reached their
             executors.
         prepared: (query, operator) of those whose moves cost a batch nothing, because the driver
@@ -150,6 +152,8 @@ class Measurement:
     tasks: tuple[TaskSample, ...] = ()
     batches: tuple[BatchSample, ...] = ()
     last_batches: Mapping[str, int] = field(default_factory=dict)
+    finished_s: Mapping[str, float] = field(default_factory=dict)
+    backlog_rows: Mapping[str, float] = field(default_factory=dict)
     under_way: Mapping[OperatorKey, int] = field(default_factory=dict)
     prepared: tuple[OperatorKey, ...] = ()
     preparing: int = 0
@@ -238,6 +242,8 @@ def measure(
         tasks=tasks,
         batches=tuple(sample_batches(mine, intervals)),
         last_batches=_newest_by("query", current["last_batch_id"], int),
+        finished_s=_newest_by("query", current["last_batch_timestamp_seconds"], float),
+        backlog_rows=_newest_by("query", current["backlog_rows"], float),
         under_way={
             (s.labels["query"], int(s.labels["operator"])): int(s.samples[-1][1])
             for s in current["moves_under_way"]

@@ -175,7 +175,13 @@ class Scene:
             for n in seen
         )
         self.measured = Measurement(
-            self.now_s, self.epoch, dict(self.executors), tasks, batches, {"q": self.batch}
+            self.now_s,
+            self.epoch,
+            dict(self.executors),
+            tasks,
+            batches,
+            {"q": self.batch},
+            {"q": self.now_s},
         )
         answer = Answer(self.epoch)
         self.cluster.objects["ConfigMap", "clicks-answer"]["data"] = {
@@ -201,6 +207,7 @@ class Scene:
             dict(self.executors),
             batches=batches,
             last_batches={"q": self.batch},
+            finished_s={"q": self.now_s},
             stages=stages,
         )
         self.cluster.objects["ConfigMap", "clicks-answer"]["data"] = {

@@ -261,7 +261,7 @@ class Oracles:
             (world.api.get("ConfigMap", answer_name(world.stream.name)) or {}).get("data") or {}
         )
         epoch = plan.epoch if plan else 0
-        if answer is None or answer.refused or answer.epoch != epoch:
+        if answer is None or answer.epoch != epoch:
             wrong.append(f"plan {epoch} is answered with {answer}")
         if status.get("planEpoch", 0) != epoch:
             wrong.append(f"planEpoch {status.get('planEpoch')} != {epoch}")

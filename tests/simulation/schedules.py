@@ -12,7 +12,7 @@ from simulation.traces import BIN_S, Trace
 BEFORE_S = 1000.0
 """The load begins after so long, with the stream."""
 
-FAULTS_S = 480.0
+FAULTS_S = 360.0
 """Faults begin within this time."""
 
 QUIET_S = 1800.0
@@ -102,7 +102,7 @@ def make_schedule(seed: int, kinds: tuple[str, ...]) -> Schedule:
         ),
         trace=_make_trace(chance, faults_s, length_s),
         spec=_make_spec(chance),
-        scrape_s=chance.choice((10.0, 15.0, 30.0)),
+        scrape_s=chance.choice((15.0, 30.0, 30.0)),
         replicas=chance.choice((1, 1, 1, 2)),
         prepares=chance.random() < 0.4,
         faults=faults,
@@ -142,5 +142,5 @@ def _make_spec(chance: random.Random) -> dict[str, Any]:
             "scaleInDelaySeconds": 120,
             "catchUpSeconds": 120,
         },
-        "metrics": {"intervalSeconds": chance.choice((15, 20, 30))},
+        "metrics": {"intervalSeconds": chance.choice((15, 30, 30))},
     }

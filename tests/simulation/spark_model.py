@@ -175,8 +175,11 @@ class Application(VirtualSpark):
         waits = {p for p, load in self._loads.items() if load.state in {"loading", "loaded"}}
         self._targets = {p: e for p, e in self._wanted.items() if p not in waits}
         end_s, event = super()._run_batch(start_s, rows)
-        if isinstance(event, BatchFinished) and self._loads:
-            event = replace(event, preparations=tuple(self._loads.values()))
+        if isinstance(event, BatchFinished):
+            # Rows of a trace are no whole numbers; those of a source are.
+            backlog = max(0.0, round(event.sample.backlog_rows or 0.0))
+            sample = replace(event.sample, backlog_rows=backlog)
+            event = replace(event, sample=sample, preparations=tuple(self._loads.values()))
         return end_s, event
 
     def _follow_loads(self) -> None:

@@ -33,7 +33,7 @@ BEGIN_S = 1000.0
 LOOK_S = 20.0
 """How often it is looked whether the desired state is reached."""
 
-HOLD_S = 240.0
+HOLD_S = 150.0
 """For how long it must stay."""
 
 
