@@ -246,13 +246,15 @@ class Supervisor:
             holds = self._missing >= policy.scaling.metric_failures
             return replace(outcome, missing=MissingMeasurements(str(error), holds))
         self._missing = 0
-        desired = _recall_desired(record, self._book.plan, status, spec.executors.min)
+        least = max(spec.executors.min, len(measurement.executors))
+        desired = _recall_desired(record, self._book.plan, status, least)
         given = Given(
             plan=self._book.plan,
             planned_after=record.planned_after,
             moved=record.moved,
             desired=desired,
             last_scaled_s=record.scaled_s or parse_time(recall(status, "lastScaleTime")),
+            at_start=spec.executors.min,
             last_scale_out=record.scale_out,
             refusals=_refuse(record.refusals, driver, control, self._book.plan),
             refused_s=now_s - record.planned_s if control.refusal else None,

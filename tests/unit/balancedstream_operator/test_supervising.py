@@ -80,6 +80,33 @@ def test_a_new_executor_is_given_state_as_soon_as_it_is_there() -> None:
     assert "3" in plan.owners("q", 0).values()
 
 
+@pytest.mark.parametrize("loses_status", [False, True])
+def test_a_driver_that_begins_with_fewer_executors_than_there_were_is_told_their_number(
+    loses_status: bool,
+) -> None:
+    scene = Scene()
+    scene.placement = {p: str(1 + p % 2) for p in range(4)}
+    level = dict.fromkeys(range(4), 3.0)
+    scene.run_pass()
+    scene.start_driver()
+    scene.finish_batches(level)
+    assert scene.run_pass().status["desiredExecutors"] == 2
+    assert scene.cluster.plan() is None, "there was no need of one"
+    scene.resource["spec"]["executors"]["min"] = 1
+    if loses_status:
+        scene.resource["status"] = {}
+        scene.supervisor = scene.make_supervisor()
+    else:
+        # A new driver's Spark asks for the least number.
+        del scene.executors["2"]
+        scene.placement = dict(ALL_ON_1)
+    scene.finish_batches(level)
+    done = scene.run_pass()
+    plan = scene.cluster.plan()
+    assert plan is not None
+    assert len(plan.executors) == done.status["desiredExecutors"] == 2
+
+
 def test_a_restarted_operator_continues_with_the_next_epoch() -> None:
     scene = Scene()
     scene.run_until_running()
