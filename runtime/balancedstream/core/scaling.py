@@ -33,6 +33,7 @@ from balancedstream.core.workload import (
     Work,
     measure_work,
     sort_batches,
+    waits_for_data,
 )
 from balancedstream.errors import InvalidRateError
 
@@ -266,7 +267,7 @@ def decide(
         return hold("no live executor")
     if missing >= limits.metric_failures:
         return hold(f"measurements failed {missing} times in a row")
-    settling = _settling(runs, limits, now_s, last_change_s)
+    settling = _settling(runs, limits, now_s, last_change_s, idle_s or {})
     work, unmeasured = measure_work(
         runs, loads, stages, limits, now_s, last_change_s=last_change_s, idle_s=idle_s
     )
@@ -282,11 +283,23 @@ def decide(
     return sizing.give_back(unmeasured)
 
 
-def _settling(runs: Runs, limits: ScalingPolicy, now_s: float, last_change_s: float | None) -> str:
+def _settling(
+    runs: Runs,
+    limits: ScalingPolicy,
+    now_s: float,
+    last_change_s: float | None,
+    idle_s: Mapping[str, float],
+) -> str:
     """Why it is too soon after a change; empty if it is not too soon."""
     if last_change_s is None:
         return ""
     passed_s = now_s - last_change_s
+    if passed_s >= limits.stabilization_s and all(
+        waits_for_data(query, idle_s, now_s) and run[-1].finished_s <= last_change_s
+        for query, run in runs.items()
+    ):
+        # No batch has run since, and none will: there is nothing to wait for.
+        return ""
     since = [
         [b.duration_s for b in run if b.finished_s - b.duration_s >= last_change_s]
         for run in runs.values()
