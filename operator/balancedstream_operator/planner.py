@@ -12,6 +12,7 @@ from balancedstream.core.plan import MAX_BYTES, KeyPlacement, Plan
 from balancedstream.core.planning import OperatorKey, propose
 from balancedstream.core.policy import MigrationPolicy, Policy
 from balancedstream.core.scaling import ScaleOut, Verdict
+from balancedstream.core.workload import waits_for_data
 from balancedstream_operator.advising import Advice, advise, put_in_force
 from balancedstream_operator.measurements import Measurement
 from balancedstream_operator.records import Refusals
@@ -183,6 +184,9 @@ def _why_wait(measurement: Measurement, given: Given) -> str:
         return ""
     for query, batch in given.planned_after.items():
         done = measurement.last_batches.get(query)
+        if waits_for_data(query, measurement.idle_s, measurement.scraped_s):
+            # For nobody knows how long, there is no next batch.
+            continue
         # A lower number than before means that the query was restarted.
         if done is not None and batch <= done < batch + SETTLED_BATCHES:
             return f"plan {plan.epoch} is visible from batch {batch + SETTLED_BATCHES} of {query}"

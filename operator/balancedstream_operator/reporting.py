@@ -230,6 +230,11 @@ def _report_decided(
 
 def _report_progress(measurement: Measurement, draft: StatusDraft) -> None:
     """Whether batches finish; the last one may be older than all that is looked back at."""
+    if not measurement.finished_s and measurement.idle_s:
+        message = "no batch has finished since the driver started, because there has been no input"
+        draft.fields["phase"] = "Running"
+        draft.set_condition("Running", True, "Idle", message)
+        return
     if not measurement.finished_s:
         message = "no batch has finished since the driver started; the first one can take long"
         draft.set_condition("Running", None, "NoBatchYet", message)

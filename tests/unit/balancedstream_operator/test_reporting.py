@@ -113,6 +113,12 @@ def test_a_stream_whose_batches_outlast_the_window_runs() -> None:
     assert draft.build()["phase"] == "Running"
 
 
+def test_a_stream_that_has_waited_for_data_since_its_start_runs() -> None:
+    draft = report_on(driver=RUNNING, decided=decide(measured(idle_s={"q": NOW_S - 5.0})))
+    assert outline(draft, "Running") == ("True", "Idle")
+    assert outline(draft, "Ready")[0] == "True"
+
+
 @pytest.mark.parametrize(
     ("partitions", "keys", "outlined", "message"),
     [
