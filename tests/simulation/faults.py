@@ -100,6 +100,17 @@ def _cut_operator(world: World, fault: Fault, chance: random.Random) -> None:
         _add_operator(world, Fault(fault.number, fault.kind, 0.0, fault.length_s + 40.0, 0.0), chance)
 
 
+def _shift_clock(world: World, fault: Fault, chance: random.Random) -> None:
+    """The operator's clock is ahead or behind, until somebody sets it."""
+    for operator in world.operators[:1]:
+        operator.clock_off_s = 120.0 * (fault.size - 0.5)
+
+        def mend() -> None:
+            operator.clock_off_s = 0.0  # noqa: B023 - one only
+
+        world.call_in(fault.length_s, mend)
+
+
 def _interrupt_pass(world: World, fault: Fault, chance: random.Random) -> None:
     """Something happens between two calls of a pass."""
     acts: list[Callable[[], None]] = [
@@ -270,6 +281,7 @@ _ACTS: dict[str, Act] = {
     "operator killed": _kill_operator,
     "two operators": _add_operator,
     "operator cut off": _cut_operator,
+    "clock off": _shift_clock,
     "pass interrupted": _interrupt_pass,
     "status lost": _wipe_status,
     "plan lost": _lose_plan,

@@ -40,6 +40,8 @@ class OperatorProcess:
 
     Attributes:
         cluster: the API server as this process reaches it.
+        alive: whether it was not killed.
+        clock_off_s: how far its clock is ahead of all others.
     """
 
     def __init__(self, world: World, chance: random.Random) -> None:
@@ -49,6 +51,7 @@ class OperatorProcess:
         self._watched: dict[str, _Watched] = {}
         self._last_event_s = 0.0
         self.alive = True
+        self.clock_off_s = 0.0
         world.api.watch(self._note)
         self._list()
 
@@ -110,7 +113,7 @@ class OperatorProcess:
                 lambda: [known.resource for known in self._watched.values()],
             )
             self._watched[uid] = _Watched(manifest, supervisor)
-            self._call_in(0.0, uid)
+            self._call_in(self._chance.uniform(0.1, 1.0), uid)
             return
         changed = _asked(watched.resource) != _asked(manifest)
         watched.resource = manifest
@@ -134,7 +137,7 @@ class OperatorProcess:
         oracles.begin_pass(resource)
         calls = self.cluster.calls
         try:
-            done = watched.supervisor.run_pass(resource, self._world.now_s)
+            done = watched.supervisor.run_pass(resource, self._world.now_s + self.clock_off_s)
         except KilledError:
             self.kill()
             self._world.restart_operator(self)

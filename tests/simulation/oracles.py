@@ -273,12 +273,24 @@ class Oracles:
         if not limits.min_executors <= len(live) <= limits.max_executors:
             bounds = f"{limits.min_executors} to {limits.max_executors}"
             wrong.append(f"{len(live)} executors, not {bounds}")
+        if application.target != desired:
+            wrong.append(f"Spark keeps {application.target} executors, desired are {desired}")
+        said = {c["type"]: (c["status"], c["reason"]) for c in status.get("conditions", ())}
+        if said.get("ScalingLimited", ("", ""))[1] == "ExecutorsPending":
+            wrong.append("executors are said to be missing")
+        if world.trace.rates[-1] and policy_of(spec).balance.mode == "auto":
+            if said.get("Balanced", ("", ""))[0] != "True":
+                wrong.append(f"Balanced is {said.get('Balanced')}")
+            if status.get("executors") != len(live):
+                wrong.append(f"executors is {status.get('executors')}, and there are {len(live)}")
         if plan and len(plan.executors) != desired:
             wrong.append(f"the plan has {len(plan.executors)} executors, desired are {desired}")
         if draining := application.draining:
             wrong.append(f"{draining} are being drained")
         rate = world.trace.rates[-1]
         carries = limits.max_executors * 0.6 > rate * world.job.row_s
+        if not rate and limits.mode == "auto" and len(live) > limits.min_executors:
+            wrong.append(f"{len(live)} executors have nothing to do")
         if carries and limits.mode == "auto" and application.known_backlog_s > BACKLOG_S:
             wrong.append(f"{application.known_backlog_s:.0f} s of rows wait")
         return wrong, (epoch, sorted(live), desired)

@@ -1,7 +1,4 @@
-"""A Prometheus, or an HA pair of them, in virtual time: it scrapes the driver's real exporter.
-
-What the operator asks, and how far back, is the real client's; only the answers are made here.
-"""
+"""A Prometheus, or an HA pair of them, in virtual time: it scrapes the driver's real exporter."""
 
 from __future__ import annotations
 
@@ -11,13 +8,16 @@ from collections import defaultdict
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from balancedstream.core.policy import Policy
 from balancedstream_operator.endpoints import Subject
 from balancedstream_operator.measurements import (
     PARTITION_METRICS,
     QUERY_METRICS,
+    Measurement,
     MissingMeasurementsError,
 )
-from balancedstream_operator.prometheus import Prometheus
+from balancedstream_operator.ports import Source
+from balancedstream_operator.prometheus import fetch_measurement
 from balancedstream_operator.resource import driver_pod_name
 from balancedstream_operator.scrapes import PREFIX, Series
 
@@ -30,7 +30,7 @@ _Recorded = tuple[dict[str, str], list[float], list[float]]
 """A series that grows: its labels, and the times and values of its samples."""
 
 
-class ModelPrometheus(Prometheus):
+class ModelPrometheus(Source):
     """Keeps every sample.
 
     Args:
@@ -87,14 +87,19 @@ class ModelPrometheus(Prometheus):
                 known[1].append(world.now_s)
                 known[2].append(sample.value)
 
-    def _fetch(
-        self, metrics: Sequence[str], subject: Subject, look_back_s: float, now_s: float
-    ) -> list[Series]:
-        weather = self._world.weather
-        if weather.prometheus_down:
+    def observe(self, subject: Subject, policy: Policy, now_s: float) -> Measurement:
+        """What was measured, or why nothing was."""
+        if self._world.weather.prometheus_down:
             message = "Prometheus at http://prometheus cannot be queried: refused"
             raise MissingMeasurementsError(message)
-        until_s = now_s - weather.ingestion_lag_s
+
+        def fetch(metrics: Sequence[str], look_back_s: float) -> list[Series]:
+            return self._select(metrics, now_s, look_back_s)
+
+        return fetch_measurement(fetch, subject, policy, now_s)
+
+    def _select(self, metrics: Sequence[str], now_s: float, look_back_s: float) -> list[Series]:
+        until_s = now_s - self._world.weather.ingestion_lag_s
         found = []
         for metric in metrics:
             for labels, times, values in self._series[PREFIX + metric].values():

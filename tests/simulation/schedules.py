@@ -80,7 +80,7 @@ def make_schedule(seed: int, kinds: tuple[str, ...]) -> Schedule:
     chance = random.Random(f"schedule {seed}")
     count = chance.choice((1, 2, 3, 4, 5, 6, 8, 10))
     drawn = sorted(
-        (chance.uniform(20.0, FAULTS_S), chance.choice(kinds), chance.random(), chance.random())
+        (chance.uniform(0.0, FAULTS_S), chance.choice(kinds), chance.random(), chance.random())
         for _ in range(count)
     )
     faults = tuple(
@@ -103,7 +103,7 @@ def make_schedule(seed: int, kinds: tuple[str, ...]) -> Schedule:
         trace=_make_trace(chance, faults_s, length_s),
         spec=_make_spec(chance),
         scrape_s=chance.choice((15.0, 30.0, 30.0)),
-        replicas=chance.choice((1, 1, 1, 2)),
+        replicas=chance.choice((1, 1, 1, 1, 2)),
         prepares=chance.random() < 0.4,
         faults=faults,
         faults_s=faults_s,
@@ -118,8 +118,7 @@ def _make_trace(chance: random.Random, faults_s: float, length_s: float) -> Trac
     while len(rates) * BIN_S < BEFORE_S + faults_s:
         rate = chance.choice((0.0, 200.0, 500.0, 900.0, 1400.0))
         rates += [rate] * chance.randrange(6, 30)
-    # A stream that gets no rows for long runs no batch, and cannot be measured.
-    rates += [max(200.0, rates[-1])] * int((end_s - len(rates) * BIN_S) / BIN_S)
+    rates += [rates[-1]] * int((end_s - len(rates) * BIN_S) / BIN_S)
     shifts_s = (BEFORE_S + chance.uniform(0.0, faults_s),) if chance.random() < 0.5 else ()
     return Trace("campaign", tuple(rates), shifts_s)
 

@@ -30,10 +30,10 @@ from balancedstream_operator.spec import read_spec
 BEGIN_S = 1000.0
 """The clock at the start: a time of 0 is like none."""
 
-LOOK_S = 20.0
+LOOK_S = 30.0
 """How often it is looked whether the desired state is reached."""
 
-HOLD_S = 150.0
+HOLD_S = 120.0
 """For how long it must stay."""
 
 
