@@ -294,11 +294,11 @@ def _settling(
     if last_change_s is None:
         return ""
     passed_s = now_s - last_change_s
-    if passed_s >= limits.stabilization_s and all(
-        waits_for_data(query, idle_s, now_s) and run[-1].finished_s <= last_change_s
-        for query, run in runs.items()
+    quiet_since_s = max((run[-1].finished_s for run in runs.values()), default=now_s)
+    if min(passed_s, now_s - quiet_since_s) >= limits.stabilization_s and all(
+        waits_for_data(query, idle_s, now_s) for query in runs
     ):
-        # No batch has run since, and none will: there is nothing to wait for.
+        # Nobody knows when the next batch comes.
         return ""
     since = [
         [b.duration_s for b in run if b.finished_s - b.duration_s >= last_change_s]

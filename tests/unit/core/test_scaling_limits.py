@@ -365,6 +365,8 @@ def test_a_stream_that_waits_for_data_gives_back_one_step_after_the_other() -> N
     assert (soon.executors, soon.verdict) == (3, Verdict.HOLD)
     late = stream.decide(idle_for_s=1000.0, last_change_s=last_batch_s + 800.0)
     assert (late.executors, late.verdict) == (2, Verdict.SURPLUS), "no batch shows the effect"
+    early = stream.decide(idle_for_s=1000.0, last_change_s=last_batch_s - 5.0)
+    assert early.verdict is Verdict.SURPLUS, "nor do the few that ran before the data ended"
 
 
 def test_a_stream_that_is_silent_and_does_not_say_that_it_waits_keeps_its_executors() -> None:
