@@ -60,22 +60,28 @@ def sample_batches(
         yield from _split(interval, before, after)
 
 
-def sample_last(current: Mapping[str, Sequence[Series]]) -> Iterable[BatchSample]:
-    """The last batch of each query, without what takes two scrapes to know.
+def sample_last(
+    mine: Mapping[str, Sequence[Series]], current: Mapping[str, Sequence[Series]]
+) -> Iterable[BatchSample]:
+    """The last batch of each query that has waited for data, without rows.
+
+    Where none has finished since the driver's start, there is an empty one when it first waited.
 
     Args:
-        current: series of the newest scrape, by name.
+        mine: series of one target, by name.
+        current: the same with the samples of the newest scrape only.
     """
     values = {
         name: {s.labels["query"]: s.samples[-1][1] for s in current.get(name, ())}
         for name in BATCH_METRICS
         if name != "driver_seconds_total"
     }
-    for query, finished_s in values["last_batch_timestamp_seconds"].items():
+    for waits in mine.get("query_idle_timestamp_seconds", ()):
+        query = waits.labels["query"]
         yield BatchSample(
             query,
             batch=int(values["last_batch_id"].get(query, 0)),
-            finished_s=finished_s,
+            finished_s=values["last_batch_timestamp_seconds"].get(query, waits.samples[0][1]),
             duration_s=values["last_batch_duration_seconds"].get(query, 0.0),
             input_rows=0,
             backlog_rows=values["backlog_rows"].get(query),

@@ -234,7 +234,7 @@ def measure(
     seen = {batch.query for batch in batches}
     resting = (
         batch
-        for batch in sample_last(current)
+        for batch in sample_last(mine, current)
         if batch.query not in seen and waits_for_data(batch.query, idle_s, scraped_s)
     )
     return Measurement(

@@ -135,6 +135,15 @@ def test_of_a_query_that_waits_for_data_the_last_batch_is_measured() -> None:
     assert (last.batch, last.finished_s, last.input_rows, last.interval_s) == (7, 107.0, 0, None)
 
 
+def test_a_query_that_never_had_data_has_waited_since_it_was_seen_first() -> None:
+    exporter, scrapes = Exporter(stream=STREAM), Scrapes()
+    for at_s in (600.0, 615.0, 900.0):
+        exporter.on_idle("q", at_s - 4.0)
+        scrapes.scrape(exporter, at_s)
+    (last,) = scrapes.measure(901.0).batches
+    assert (last.finished_s, last.input_rows) == (596.0, 0)
+
+
 def test_a_driver_that_was_restarted_begins_anew_and_its_predecessor_is_forgotten() -> None:
     scrapes = Scrapes()
     for instance, first in (("10.0.0.7:9404", 0), ("10.0.0.8:9404", 3)):
