@@ -59,6 +59,9 @@ class KeepingCluster:
         kept = self.objects.get((kind, name), {})
         made = {**kept, **copy.deepcopy(manifest)}
         version = kept.get("metadata", {}).get("resourceVersion")
+        if kind == "ConfigMap" and version is None:
+            self.versions += 1
+            version = str(self.versions)
         if version is not None:
             made["metadata"]["resourceVersion"] = version
         self.objects[kind, name] = made

@@ -124,6 +124,9 @@ class ApiServer:
         owners = {o["uid"]: o for o in there.get("ownerReferences") or []}
         owners |= {o["uid"]: o for o in given.get("ownerReferences") or []}
         metadata["ownerReferences"] = list(owners.values())
+        if sum(bool(owner.get("controller")) for owner in owners.values()) > 1:
+            message = f"the API server did not apply {key[0]} {key[1]}: it has another controller"
+            raise ClusterError(message, refused=True)
         made = {**(kept or {}), **manifest, "metadata": metadata}
         if key[0] == "ConfigMap":
             made["data"] = self._merge_data(key, manager, kept, manifest.get("data") or {})

@@ -162,6 +162,7 @@ class World:
         """Ends the world once what the spec asks for is reached and kept, or time is up."""
         missing, state = self.oracles.find_missing()
         if missing or state != self._held:
+            self.oracles.note(f"look: {missing} {state}")
             self._held_since_s, self._held = self.now_s, state
         held_s = self.now_s - (self._held_since_s or self.now_s)
         done = not missing and held_s >= HOLD_S
