@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import logging
 import random
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -39,3 +41,11 @@ def pytest_report_header(config: pytest.Config) -> str:
 def first_seed(pytestconfig: pytest.Config) -> int:
     """The first of the seeds of this run."""
     return pytestconfig.stash[_FIRST]
+
+
+@pytest.fixture(autouse=True)
+def silence() -> Iterator[None]:
+    """Logs nothing: passes fail by the thousand here, and each would be a line."""
+    logging.disable(logging.CRITICAL)
+    yield
+    logging.disable(logging.NOTSET)

@@ -6,6 +6,7 @@ import random
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
+from operator_model import OperatorProcess
 from schedules import Fault
 
 from balancedstream.core.objects import (
@@ -75,8 +76,6 @@ def _kill_operator(world: World, fault: Fault, chance: random.Random) -> None:
 
 def _add_operator(world: World, fault: Fault, chance: random.Random) -> None:
     """A second one for a while; then one of the two is gone."""
-    from operator_model import OperatorProcess  # noqa: PLC0415 - it imports this world
-
     world.operators.append(OperatorProcess(world, chance))
     first = fault.size < 0.5
 
@@ -129,8 +128,6 @@ def _interrupt_pass(world: World, fault: Fault, chance: random.Random) -> None:
 
 def _pass_of_another(world: World, chance: random.Random) -> None:
     """A whole pass of an operator that has just started, as if the first one had been paused."""
-    from operator_model import OperatorProcess  # noqa: PLC0415 - it imports this world
-
     other = OperatorProcess(world, random.Random(chance.random()))
     other.pass_now()
     other.pass_now()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import random
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from api_model import NAMESPACE
@@ -57,7 +58,7 @@ class Nodes:
         uid = pod["metadata"]["uid"]
         self._later(pause_s, pause_s + 5.0, lambda: self._run_container(uid))
 
-    def _later(self, least_s: float, most_s: float, act: object) -> None:
+    def _later(self, least_s: float, most_s: float, act: Callable[[], None]) -> None:
         factor = self._world.weather.slow_start
         self._world.call_in(self._chance.uniform(least_s, most_s) * factor, act)
 
@@ -66,7 +67,11 @@ class Nodes:
         if kind in {"StatefulSet", "Pod"}:
             self._world.call_in(self._chance.uniform(0.1, 3.0), self._reconcile)
         elif what == "DELETED":
-            self._world.call_in(self._chance.uniform(1.0, 20.0), self._collect)
+            self.collect()
+
+    def collect(self) -> None:
+        """Lets the collector look soon."""
+        self._world.call_in(self._chance.uniform(1.0, 20.0), self._collect)
 
     def _reconcile(self) -> None:
         """What the controller of StatefulSets does."""

@@ -32,7 +32,6 @@ class _Watched:
     supervisor: Supervisor
     failures: int = 0
     turn: int = 0
-    next_s: float = 0.0
 
 
 class OperatorProcess:

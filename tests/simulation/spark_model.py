@@ -31,6 +31,7 @@ class Application(VirtualSpark):
     """One life of the job: a driver's process starts it from the checkpoint, and it ends with it.
 
     Attributes:
+        at_start: executors that it asks for until somebody wants another number.
         killed: whether the driver's process has ended.
         known_backlog_s: seconds of arrivals that waited after the last batch.
     """
@@ -49,6 +50,7 @@ class Application(VirtualSpark):
         self._loads: dict[int, Preparation] = {}
         self._is_waiting = False
         self.target = 0
+        self.at_start = executors
         self.killed = False
         self.known_backlog_s = 0.0
         self.set_executor_count(executors)

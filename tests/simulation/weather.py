@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 
 @dataclass
@@ -50,11 +50,7 @@ class Weather:
     sample_loss: float = 0.0
     ingestion_lag_s: float = 0.0
     preparation_failures: float = 0.0
-    fair: dict[str, object] = field(default_factory=dict, repr=False)
-
-    def __post_init__(self) -> None:
-        self.fair = {name: value for name, value in vars(self).items() if name != "fair"}
 
     def clear(self, name: str) -> None:
         """Sets one of them back to what it was at the start."""
-        setattr(self, name, self.fair[name])
+        setattr(self, name, getattr(Weather, name))
