@@ -257,6 +257,14 @@ def test_a_stream_that_was_deleted_unseen_gets_no_children_again() -> None:
     assert not scene.cluster.applied
 
 
+def test_a_stream_that_is_not_valid_is_forgotten_when_it_was_deleted_unseen() -> None:
+    scene = Scene(balancing={"mode": "Sometimes"})
+    assert scene.run_pass().status["phase"] == "Invalid"
+    del scene.cluster.objects["BalancedStream", "clicks"]
+    with pytest.raises(StreamGoneError):
+        scene.run_pass()
+
+
 def test_only_what_changed_is_written() -> None:
     scene = Scene()
     scene.run_pass()
