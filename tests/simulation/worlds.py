@@ -78,8 +78,8 @@ class World:
             chance = self.draw(f"fault {fault.number}")
             self.call_at(BEGIN_S + fault.at_s, lambda f=fault, c=chance: begin_fault(self, f, c))
         self.call_at(BEGIN_S + schedule.faults_s, self._look)
-        self._held_since_s: float | None = None
-        self._held: object = None
+        self._held_since_s = BEGIN_S
+        self._held: object = "nothing yet"
 
     @property
     def now_s(self) -> float:
@@ -164,7 +164,7 @@ class World:
         if missing or state != self._held:
             self.oracles.note(f"look: {missing} {state}")
             self._held_since_s, self._held = self.now_s, state
-        held_s = self.now_s - (self._held_since_s or self.now_s)
+        held_s = self.now_s - self._held_since_s
         done = not missing and held_s >= HOLD_S
         late = self.now_s >= BEGIN_S + self.schedule.length_s
         if done or late:
