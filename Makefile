@@ -15,7 +15,7 @@ demo: $(VENV)/.ready
 # Files side by side, the long ones first: on two cores Spark's tests wait for much else than these.
 test: lint $(VENV)/spark.jsa
 	@$(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder \
-	  tests/integration tests/unit operator runtime/balancedstream
+	  tests/integration tests/simulation tests/unit operator runtime/balancedstream
 
 # On the cluster of KUBECONFIG, on kind where Docker runs, or on tests/cluster where root and Go are.
 e2e: $(VENV)/.ready

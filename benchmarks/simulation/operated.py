@@ -22,10 +22,9 @@ from balancedstream_operator.measurements import (
     PARTITION_METRICS,
     QUERY_METRICS,
     Measurement,
-    measure,
 )
 from balancedstream_operator.ports import Cluster, Source
-from balancedstream_operator.prometheus import LOOK_BACK
+from balancedstream_operator.prometheus import fetch_measurement
 from balancedstream_operator.resource import (
     API_VERSION,
     KIND,
@@ -210,16 +209,12 @@ class VirtualPrometheus(Source):
                     known[key][1].append((now_s, sample.value))
 
     def observe(self, subject: Subject, policy: Policy, now_s: float) -> Measurement:
-        """What the driver measured, looking as far back as `prometheus.Prometheus` does."""
-        scaling = policy.scaling
-        far_s = LOOK_BACK * max(scaling.window_s, scaling.scale_in_delay_s)
-        near_s = LOOK_BACK * policy.window.window_s
-        return measure(
-            self._select(QUERY_METRICS, now_s - far_s),
-            self._select(PARTITION_METRICS, now_s - near_s),
-            now_s,
-            newest=policy.window.batches,
-        )
+        """What the driver measured."""
+
+        def fetch(metrics: Sequence[str], look_back_s: float) -> list[Series]:
+            return list(self._select(metrics, now_s - look_back_s))
+
+        return fetch_measurement(fetch, subject, policy, now_s)
 
     def _select(self, metrics: Sequence[str], from_s: float) -> Iterator[Series]:
         for metric in metrics:

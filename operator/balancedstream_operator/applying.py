@@ -56,7 +56,7 @@ class Applier:
             ClusterError: another stream has its checkpoint, an object of another owner has the
                 name of a child, or the API server cannot be reached.
         """
-        self._require_stream()
+        self.require_stream()
         self._refuse_shared_checkpoint()
         if not self._applied:
             self._refuse_foreign(children)
@@ -71,8 +71,13 @@ class Applier:
             self._cluster.apply(child)
         self._applied, self._applied_s = _fingerprint(children), now_s
 
-    def _require_stream(self) -> None:
-        """A broken watch may have missed the deletion, and the children would come back."""
+    def require_stream(self) -> None:
+        """Makes sure that the stream exists: a broken watch may have missed its deletion.
+
+        Raises:
+            StreamGoneError: the stream was deleted.
+            ClusterError: the API server cannot be reached.
+        """
         name = self._stream.name
         found = self._cluster.get(API_VERSION, KIND, self._stream.namespace, name)
         if found is None or found["metadata"]["uid"] != self._stream.uid:

@@ -7,6 +7,19 @@ from collections.abc import Iterable, Mapping, Sequence
 from balancedstream.core.observations import BatchSample
 from balancedstream_operator.scrapes import Interval, Series
 
+BATCH_METRICS = (
+    "batches_total",
+    "batch_duration_seconds_sum",
+    "input_rows_total",
+    "last_batch_id",
+    "last_batch_timestamp_seconds",
+    "last_batch_duration_seconds",
+    "backlog_rows",
+    "trigger_interval_seconds",
+    "driver_seconds_total",
+)
+"""Metrics of batches; where these are slow, they are fetched from further back than others."""
+
 DRIVER_PARTS = ("offsets", "planning", "commits", "gaps")
 
 
@@ -45,6 +58,35 @@ def sample_batches(
             for time_s in (interval.before_s, interval.after_s)
         )
         yield from _split(interval, before, after)
+
+
+def sample_last(
+    mine: Mapping[str, Sequence[Series]], current: Mapping[str, Sequence[Series]]
+) -> Iterable[BatchSample]:
+    """The last batch of each query that has waited for data, without rows.
+
+    Where none has finished since the driver's start, there is an empty one when it first waited.
+
+    Args:
+        mine: series of one target, by name.
+        current: the same with the samples of the newest scrape only.
+    """
+    values = {
+        name: {s.labels["query"]: s.samples[-1][1] for s in current.get(name, ())}
+        for name in BATCH_METRICS
+        if name != "driver_seconds_total"
+    }
+    for waits in mine.get("query_idle_timestamp_seconds", ()):
+        query = waits.labels["query"]
+        yield BatchSample(
+            query,
+            batch=int(values["last_batch_id"].get(query, 0)),
+            finished_s=values["last_batch_timestamp_seconds"].get(query, waits.samples[0][1]),
+            duration_s=values["last_batch_duration_seconds"].get(query, 0.0),
+            input_rows=0,
+            backlog_rows=values["backlog_rows"].get(query),
+            trigger_s=values["trigger_interval_seconds"].get(query),
+        )
 
 
 def _split(

@@ -24,7 +24,8 @@ from balancedstream.core.observations import (
 )
 from balancedstream.core.planning import OperatorKey
 from balancedstream.core.restoring import RestoreCost
-from balancedstream_operator.batches import sample_batches
+from balancedstream.core.workload import waits_for_data
+from balancedstream_operator.batches import BATCH_METRICS, sample_batches, sample_last
 from balancedstream_operator.hidden import sample_hidden
 from balancedstream_operator.scrapes import (
     Interval,
@@ -49,16 +50,8 @@ QUERY_METRICS = (
     "moves_under_way",
     "moves_prepared",
     "moves_preparing",
-    "batches_total",
-    "batch_duration_seconds_sum",
-    "input_rows_total",
-    "last_batch_id",
-    "last_batch_timestamp_seconds",
-    "last_batch_duration_seconds",
-    "backlog_rows",
-    "trigger_interval_seconds",
+    *BATCH_METRICS,
     "query_idle_timestamp_seconds",
-    "driver_seconds_total",
     "keys_under_way",
     "last_key_arrival_batch",
     "shuffle_trusted",
@@ -126,8 +119,11 @@ class Measurement:
         executors: live executors, id to cores.
         tasks: one sample per partition and interval between scrapes in which batches finished: the
             mean of those batches; none from before keys last reached their target partitions.
-        batches: one sample per batch; those between two scrapes are alike.
+        batches: one sample per batch; those between two scrapes are alike. Of a query that waits
+            for data for longer than what was fetched, its last batch, without rows.
         last_batches: query to its last finished batch.
+        finished_s: query to the time at which that batch finished, however long ago.
+        backlog_rows: query to the rows that waited for it then; without those that do not know.
         under_way: (query, operator) to the number of partitions that have not reached their
             executors.
         prepared: (query, operator) of those whose moves cost a batch nothing, because the driver
@@ -150,6 +146,8 @@ class Measurement:
     tasks: tuple[TaskSample, ...] = ()
     batches: tuple[BatchSample, ...] = ()
     last_batches: Mapping[str, int] = field(default_factory=dict)
+    finished_s: Mapping[str, float] = field(default_factory=dict)
+    backlog_rows: Mapping[str, float] = field(default_factory=dict)
     under_way: Mapping[OperatorKey, int] = field(default_factory=dict)
     prepared: tuple[OperatorKey, ...] = ()
     preparing: int = 0
@@ -231,13 +229,23 @@ def measure(
     )
     recent = [i for of_query in keep_newest(intervals, newest).values() for i in of_query]
     tasks = tuple(_sample_tasks(partitions, level))
+    batches = tuple(sample_batches(mine, intervals))
+    idle_s = _newest_by("query", current["query_idle_timestamp_seconds"], float)
+    seen = {batch.query for batch in batches}
+    resting = (
+        batch
+        for batch in sample_last(mine, current)
+        if batch.query not in seen and waits_for_data(batch.query, idle_s, scraped_s)
+    )
     return Measurement(
         scraped_s=scraped_s,
         epoch=int(_newest(current["plan_epoch"], default=0.0)),
         executors=_newest_by("executor", current["executor_cores"], int),
         tasks=tasks,
-        batches=tuple(sample_batches(mine, intervals)),
+        batches=(*batches, *resting),
         last_batches=_newest_by("query", current["last_batch_id"], int),
+        finished_s=_newest_by("query", current["last_batch_timestamp_seconds"], float),
+        backlog_rows=_newest_by("query", current["backlog_rows"], float),
         under_way={
             (s.labels["query"], int(s.labels["operator"])): int(s.samples[-1][1])
             for s in current["moves_under_way"]
@@ -257,7 +265,7 @@ def measure(
         keys_under_way=_newest_by("query", current["keys_under_way"], int),
         shuffles=tuple(_sample_shuffles(current)),
         stages=tuple(sample_stages(partitions, recent)),
-        idle_s=_newest_by("query", current["query_idle_timestamp_seconds"], float),
+        idle_s=idle_s,
         hidden=tuple(sample_hidden(partitions, level, tasks)),
     )
 

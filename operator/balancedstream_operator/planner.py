@@ -13,6 +13,7 @@ from balancedstream.core.planning import OperatorKey, propose
 from balancedstream.core.policy import MigrationPolicy, Policy
 from balancedstream.core.scaling import ScaleOut, Verdict
 from balancedstream.core.strict_json import MAX_BYTES
+from balancedstream.core.workload import waits_for_data
 from balancedstream_operator.advising import Advice, advise, put_in_force
 from balancedstream_operator.measurements import Measurement
 from balancedstream_operator.records import Refusals
@@ -32,6 +33,7 @@ class Given:
         moved: whether that plan moved anything, so that older batches show loads that are gone.
         desired: executors that the stream should have.
         last_scaled_s: when that number last changed, seconds since the epoch; None for never.
+        at_start: executors that a driver begins with, and keeps until a plan says otherwise.
         last_scale_out: what the last added executors should bring; None if none were added.
         refusals: what plans must not contain, because the driver refused it.
         refused_s: how long ago the plan was written, if the driver refused it; None if it did not.
@@ -44,6 +46,7 @@ class Given:
     moved: bool
     desired: int
     last_scaled_s: float | None
+    at_start: int | None = None
     last_scale_out: ScaleOut | None = None
     refusals: Refusals = Refusals()  # noqa: RUF009 - frozen
     refused_s: float | None = None
@@ -132,6 +135,8 @@ def choose_plan(
         settling |= {query for query, _ in decision.keys}
     if refusals.plain:
         policy = replace(policy, migration=MigrationPolicy())
+    # The least number may have changed since the stream began, and with it what a driver asks for.
+    unsaid = given.plan is None and given.at_start not in {None, given.desired}
     plan = propose(
         next_epoch,
         observation,
@@ -141,7 +146,7 @@ def choose_plan(
         key_placements=placed,
         settling=settling,
         refused=refusals.keys,
-        again=refused,
+        again=refused or unsaid,
     )
     if plan is None:
         return PlanChoice(decision, None, "", advice=advice)
@@ -186,6 +191,9 @@ def _why_wait(measurement: Measurement, given: Given) -> str:
         return ""
     for query, batch in given.planned_after.items():
         done = measurement.last_batches.get(query)
+        if waits_for_data(query, measurement.idle_s, measurement.scraped_s):
+            # For nobody knows how long, there is no next batch.
+            continue
         # A lower number than before means that the query was restarted.
         if done is not None and batch <= done < batch + SETTLED_BATCHES:
             return f"plan {plan.epoch} is visible from batch {batch + SETTLED_BATCHES} of {query}"

@@ -9,6 +9,7 @@ from balancedstream.core.objects import APPLICATION_KEY, PLAN_KEY, plan_name
 from balancedstream.core.plan import Plan, parse_plan
 from balancedstream.errors import BalancedStreamError, StalePlanError
 from balancedstream_operator.children import build_plan
+from balancedstream_operator.errors import ClusterError
 from balancedstream_operator.ports import Cluster
 from balancedstream_operator.records import (
     RECORD_KEY,
@@ -106,9 +107,27 @@ class PlanBook:
         self._put(self._data)
 
     def _put(self, data: Mapping[str, str]) -> None:
+        if not self._found:
+            self._create()
         applied = self._cluster.apply_plan(build_plan(self._stream, data, self._found))
         # What others wrote stays if there is nothing to put in its place.
         self._found, self._seen, self._data = applied["metadata"], _data_of(applied), data
+
+    def _create(self) -> None:
+        """Makes an empty ConfigMap, because only one that is there has a version to name.
+
+        Raises:
+            ClusterError: it cannot be made, or somebody else was faster.
+        """
+        empty = build_plan(self._stream, {}, {})
+        del empty["data"]
+        self._cluster.apply(empty)
+        name = plan_name(self._stream.name)
+        found = self._cluster.get("v1", "ConfigMap", self._stream.namespace, name) or {}
+        if _data_of(found):
+            message = f"another operator has written ConfigMap {name} meanwhile"
+            raise ClusterError(message, refused=False)
+        self._found = found.get("metadata") or {}
 
 
 def _data_of(config_map: Mapping[str, Any]) -> dict[str, str]:

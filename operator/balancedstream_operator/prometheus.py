@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from prometheus_api_client import PrometheusApiClientException, PrometheusConnect
 from requests.exceptions import RequestException
@@ -11,6 +11,7 @@ from urllib3.exceptions import HTTPError
 from urllib3.util.retry import Retry
 
 from balancedstream.core.policy import Policy
+from balancedstream_operator.batches import BATCH_METRICS
 from balancedstream_operator.endpoints import Endpoint, Subject, hide_userinfo
 from balancedstream_operator.measurements import (
     PARTITION_METRICS,
@@ -19,7 +20,7 @@ from balancedstream_operator.measurements import (
     MissingMeasurementsError,
     measure,
 )
-from balancedstream_operator.scrapes import PREFIX, Series, find_oldest
+from balancedstream_operator.scrapes import PREFIX, Series, find_oldest, find_pace_s
 from balancedstream_operator.sessions import (
     DEADLINE_S,
     AnswerError,
@@ -30,6 +31,9 @@ from balancedstream_operator.sessions import (
 
 LOOK_BACK = 1.1
 """A little more than the window, so that the sample before it is there, too."""
+
+MAX_LOOK_BACK_S = 6 * 3600.0
+"""No batch is so slow that more than this is fetched."""
 
 
 class Prometheus:
@@ -60,23 +64,11 @@ class Prometheus:
         Raises:
             MissingMeasurementsError: Prometheus cannot be queried, or has no fresh metrics.
         """
-        scaling = policy.scaling
-        late_s = subject.stale_after_s or 0.0
-        far_s = late_s + LOOK_BACK * max(scaling.window_s, scaling.scale_in_delay_s)
-        near_s = late_s + LOOK_BACK * policy.window.window_s
-        queries = self._fetch(QUERY_METRICS, subject, far_s, now_s)
-        # Nearly all that a driver shows is of its partitions, so no scrape of them is in vain.
-        oldest_s = find_oldest(queries, subject.owns, policy.window.batches)
-        if oldest_s is not None:
-            near_s = min(near_s, now_s - oldest_s)
-        return measure(
-            queries,
-            self._fetch(PARTITION_METRICS, subject, near_s, now_s),
-            now_s,
-            owns=subject.owns,
-            stale_after_s=subject.stale_after_s,
-            newest=policy.window.batches,
-        )
+
+        def fetch(metrics: Sequence[str], look_back_s: float) -> list[Series]:
+            return self._fetch(metrics, subject, look_back_s, now_s)
+
+        return fetch_measurement(fetch, subject, policy, now_s)
 
     def _fetch(
         self, metrics: Sequence[str], subject: Subject, look_back_s: float, now_s: float
@@ -106,6 +98,49 @@ class Prometheus:
             cause = error
         message = f"Prometheus at {self._shown} cannot be queried: {said}"
         raise MissingMeasurementsError(message) from cause
+
+
+def fetch_measurement(
+    fetch: Callable[[Sequence[str], float], list[Series]],
+    subject: Subject,
+    policy: Policy,
+    now_s: float,
+) -> Measurement:
+    """Fetches what a measurement needs, and no more.
+
+    Args:
+        fetch: gives the series of metrics, by their names, over so many seconds.
+        subject: the stream and its driver.
+        policy: its windows say how far to look back.
+        now_s: seconds since the Unix epoch.
+
+    Raises:
+        MissingMeasurementsError: there are no fresh metrics.
+    """
+    scaling = policy.scaling
+    late_s = subject.stale_after_s or 0.0
+    far_s = late_s + LOOK_BACK * max(scaling.window_s, scaling.scale_in_delay_s)
+    near_s = late_s + LOOK_BACK * policy.window.window_s
+    queries = fetch(QUERY_METRICS, far_s)
+    # As many batches as scaling asks for, the one before them, and the one that runs.
+    pace_s = find_pace_s(queries, subject.owns)
+    needed_s = min(late_s + LOOK_BACK * (scaling.min_batches + 2) * pace_s, MAX_LOOK_BACK_S)
+    if needed_s > far_s:
+        names = {PREFIX + metric for metric in BATCH_METRICS}
+        queries = [s for s in queries if s.labels["__name__"] not in names]
+        queries += fetch(BATCH_METRICS, needed_s)
+    # Nearly all that a driver shows is of its partitions, so no scrape of them is in vain.
+    oldest_s = find_oldest(queries, subject.owns, policy.window.batches)
+    if oldest_s is not None:
+        near_s = min(near_s, now_s - oldest_s)
+    return measure(
+        queries,
+        fetch(PARTITION_METRICS, near_s),
+        now_s,
+        owns=subject.owns,
+        stale_after_s=subject.stale_after_s,
+        newest=policy.window.batches,
+    )
 
 
 def _describe(error: BaseException) -> str:

@@ -234,17 +234,23 @@ def _report_decided(spec: StreamSpec, policy: Policy, decided: Decided, draft: S
 
 
 def _report_progress(measurement: Measurement, draft: StatusDraft) -> None:
-    """Whether batches finish."""
-    if not measurement.batches:
+    """Whether batches finish; the last one may be older than all that is looked back at."""
+    if not measurement.finished_s and measurement.idle_s:
+        message = "no batch has finished since the driver started, because there has been no input"
+        draft.fields["phase"] = "Running"
+        draft.set_condition("Running", True, "Idle", message)
+        return
+    if not measurement.finished_s:
         message = "no batch has finished since the driver started; the first one can take long"
         draft.set_condition("Running", None, "NoBatchYet", message)
         return
-    newest = max(measurement.batches, key=lambda b: b.finished_s)
-    age_s = draft.now_s - newest.finished_s
+    query, finished_s = max(measurement.finished_s.items(), key=lambda item: item[1])
+    age_s = draft.now_s - finished_s
+    waiting = measurement.backlog_rows.get(query)
     draft.fields["phase"] = "Running"
-    if age_s > IDLE_AFTER_S and newest.backlog_rows:
+    if age_s > IDLE_AFTER_S and waiting:
         message = (
-            f"the last batch finished {age_s:.0f} s ago, and {newest.backlog_rows:.0f} rows wait: "
+            f"the last batch finished {age_s:.0f} s ago, and {waiting:.0f} rows wait: "
             "the query hangs, see the driver's log"
         )
         draft.set_condition("Running", False, "NoProgress", message)
@@ -254,7 +260,7 @@ def _report_progress(measurement: Measurement, draft: StatusDraft) -> None:
         message = f"the last batch finished {age_s:.0f} s ago; there has been no input since"
         draft.set_condition("Running", True, "Idle", message)
         return
-    message = f"query {newest.query} finished batch {newest.batch}"
+    message = f"query {query} finished batch {measurement.last_batches.get(query)}"
     draft.set_condition("Running", True, "BatchesProgress", message)
 
 

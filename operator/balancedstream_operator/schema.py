@@ -108,6 +108,7 @@ def rule(expression: str, message: str) -> Schema:
     return {"rule": expression, "message": message}
 
 
+@cache
 def camel(name: str) -> str:
     """The name of a field in a manifest.
 
@@ -216,8 +217,10 @@ def drop_unknown(kind: type, manifest: object, path: str = "spec") -> tuple[obje
     return kept, dropped
 
 
-def _entries(kind: type) -> list[tuple[Field[Any], Any, _Declared]]:
-    hints = _find_hints(kind)
+@cache
+def _entries(kind: type) -> tuple[tuple[Field[Any], Any, _Declared], ...]:
+    """A class's fields; each pass over a stream reads a spec, and evaluating hints is slow."""
+    hints = get_type_hints(kind, include_extras=True)
     entries = []
     for entry in fields(cast("Any", kind)):
         hint = hints[entry.name]
@@ -226,13 +229,7 @@ def _entries(kind: type) -> list[tuple[Field[Any], Any, _Declared]]:
             raise TypeError(message)
         value_kind, declared = get_args(hint)
         entries.append((entry, value_kind, declared))
-    return entries
-
-
-@cache
-def _find_hints(kind: type) -> Mapping[str, Any]:
-    """A class's annotations; each pass over a stream reads a spec, and evaluating them is slow."""
-    return get_type_hints(kind, include_extras=True)
+    return tuple(entries)
 
 
 def _default(entry: Field[Any]) -> Any:
@@ -273,7 +270,8 @@ def _describe_value(kind: Any, declared: _Declared) -> Schema:
     return schema
 
 
-def _knobs_of(declared: Knobs) -> dict[str, Knob]:
+@cache
+def _knobs_of(declared: Knobs) -> Mapping[str, Knob]:
     """The knobs of an object, by their names in the policy."""
     found = {}
     for knob in knobs():

@@ -159,6 +159,26 @@ def find_oldest(
     )
 
 
+def find_pace_s(query_series: Iterable[Series], owns: Callable[[Target], bool]) -> float:
+    """Seconds from one batch to the next of the slowest query; 0 if there is none.
+
+    Args:
+        query_series: what tells the intervals, any order.
+        owns: whether a target can be the stream's driver.
+    """
+    targets = group_by_target([s for s in map(drop_gaps, query_series) if s.samples])
+    return max(
+        (
+            s.samples[-1][1]
+            for target, series in targets.items()
+            if owns(target)
+            for s in series
+            if _name(s) in {"trigger_interval_seconds", "last_batch_duration_seconds"}
+        ),
+        default=0.0,
+    )
+
+
 def drop_gaps(series: Series) -> Series:
     """A value that is no number, such as Prometheus' stale marker, is a missing sample."""
     if all(map(isfinite, map(itemgetter(1), series.samples))):

@@ -47,6 +47,7 @@ class Start:
         # Until the operator has scaled it, an application has as many executors as it wants.
         scaled = record.scaled_s is not None and answer.scales
         sizes = spec.target_ref is None or scaled
+        running = len(measurement.executors)
         scaled_s = record.scaled_s
         if spec.target_ref is None:
             scaled_s = scaled_s or parse_time(recall(self.status, "lastScaleTime"))
@@ -54,18 +55,20 @@ class Start:
             plan=self.plan,
             planned_after=record.planned_after,
             moved=record.moved,
-            desired=self._recall_desired(spec) if sizes else len(measurement.executors),
+            desired=self._recall_desired(spec, running) if sizes else running,
             last_scaled_s=scaled_s,
+            at_start=spec.executors.min if spec.target_ref is None else None,
             last_scale_out=record.scale_out,
             refusals=update_refusals(record.refusals, self.driver, self.control, self.plan),
             refused_s=now_s - record.planned_s if self.control.refusal else None,
             sizes=sizes,
         )
 
-    def _recall_desired(self, spec: StreamSpec) -> int:
+    def _recall_desired(self, spec: StreamSpec, running: int) -> int:
         """How many executors were decided on last: what is written with the plan comes first."""
         if self.record.desired is not None:
             return self.record.desired
         if self.plan:
             return len(self.plan.executors)
-        return int(recall(self.status, "desiredExecutors", spec.executors.min))
+        least = max(spec.executors.min, running)
+        return int(recall(self.status, "desiredExecutors", least))

@@ -190,6 +190,8 @@ class Supervisor:
         try:
             spec = read_spec(resource["spec"])
         except InvalidInputError as error:
+            # One that is gone would keep its checkpoint from others.
+            self._applier.require_stream()
             return replace(outcome, invalid=str(error))
         wanted = fingerprint(spec, asked.restart)
         if self._first_spec is None:

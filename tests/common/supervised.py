@@ -66,6 +66,9 @@ class KeepingCluster:
         kept = self.objects.get((kind, name), {})
         made = {**kept, **copy.deepcopy(manifest)}
         version = kept.get("metadata", {}).get("resourceVersion")
+        if kind == "ConfigMap" and version is None:
+            self.versions += 1
+            version = str(self.versions)
         if version is not None:
             made["metadata"]["resourceVersion"] = version
         self.objects[kind, name] = made
@@ -190,7 +193,13 @@ class Scene:
             for n in seen
         )
         self.measured = Measurement(
-            self.now_s, self.epoch, dict(self.executors), tasks, batches, {"q": self.batch}
+            self.now_s,
+            self.epoch,
+            dict(self.executors),
+            tasks,
+            batches,
+            {"q": self.batch},
+            {"q": self.now_s},
         )
         answer = Answer(self.epoch)
         self.cluster.objects["ConfigMap", "clicks-answer"]["data"] = {
@@ -216,6 +225,7 @@ class Scene:
             dict(self.executors),
             batches=batches,
             last_batches={"q": self.batch},
+            finished_s={"q": self.now_s},
             stages=stages,
         )
         self.cluster.objects["ConfigMap", "clicks-answer"]["data"] = {

@@ -53,7 +53,8 @@ def propose(
             until a plan has no more room and the key is no longer hot.
         settling: queries with keys that have not arrived yet; they get no new key placements.
         refused: (query, key) of keys that the driver cannot place; the plan leaves them out.
-        again: whether to make a plan even if nothing changes, because the last one was refused.
+        again: whether to make a plan even if nothing changes: the last one was refused, or the
+            driver does not know how many executors there should be.
 
     >>> from balancedstream.core.observations import TaskSample
     >>> tasks = tuple(TaskSample("q", 0, p, 1, "a", 1.0, 5, 0, 9.0) for p in range(4))
@@ -66,7 +67,8 @@ def propose(
     live = sorted(observation.executors)
     scales = policy.scaling.mode == "auto" and policy.scaling.max_executors > 0
     count = decision.scaling.executors if scales else observation.asked
-    acts = again or count != observation.asked
+    # One that leaves may be lost before it has left; then Spark replaces it.
+    acts = again or count != observation.asked or len(live) > count
     victims = choose_victims(decision.loads, live, len(live) - count) if acts else []
     if victims:
         live = [executor for executor in live if executor not in victims]

@@ -33,6 +33,7 @@ from balancedstream.core.workload import (
     Work,
     measure_work,
     sort_batches,
+    waits_for_data,
 )
 from balancedstream.errors import InvalidRateError
 
@@ -266,7 +267,7 @@ def decide(
         return hold("no live executor")
     if missing >= limits.metric_failures:
         return hold(f"measurements failed {missing} times in a row")
-    settling = _settling(runs, limits, now_s, last_change_s)
+    settling = _settling(runs, limits, now_s, last_change_s, idle_s or {})
     work, unmeasured = measure_work(
         runs, loads, stages, limits, now_s, last_change_s=last_change_s, idle_s=idle_s
     )
@@ -282,11 +283,23 @@ def decide(
     return sizing.give_back(unmeasured)
 
 
-def _settling(runs: Runs, limits: ScalingPolicy, now_s: float, last_change_s: float | None) -> str:
+def _settling(
+    runs: Runs,
+    limits: ScalingPolicy,
+    now_s: float,
+    last_change_s: float | None,
+    idle_s: Mapping[str, float],
+) -> str:
     """Why it is too soon after a change; empty if it is not too soon."""
     if last_change_s is None:
         return ""
     passed_s = now_s - last_change_s
+    quiet_since_s = max((run[-1].finished_s for run in runs.values()), default=now_s)
+    if min(passed_s, now_s - quiet_since_s) >= limits.stabilization_s and all(
+        waits_for_data(query, idle_s, now_s) for query in runs
+    ):
+        # Nobody knows when the next batch comes.
+        return ""
     since = [
         [b.duration_s for b in run if b.finished_s - b.duration_s >= last_change_s]
         for run in runs.values()

@@ -196,6 +196,15 @@ def sort_batches(batches: Iterable[BatchSample]) -> Runs:
     return runs
 
 
+def waits_for_data(query: str, idle_s: Mapping[str, float], now_s: float) -> bool:
+    """Whether Spark said lately that a query waits for data.
+
+    >>> waits_for_data("q", {"q": 90.0}, now_s=100.0)
+    True
+    """
+    return now_s - idle_s.get(query, -math.inf) <= _IDLE_REPORT_S
+
+
 def measure_work(
     runs: Runs,
     loads: Mapping[tuple[str, int], OperatorLoad],
@@ -248,8 +257,7 @@ def measure_work(
         )
         row_s = measured.row_s
         if not measured.rows or not _is_enough(window, limits):
-            waits = now_s - (idle_s or {}).get(query, -math.inf) <= _IDLE_REPORT_S
-            if waits and not window:
+            if waits_for_data(query, idle_s or {}, now_s) and not window:
                 quiet_s = now_s - run[-1].finished_s
                 if quiet_s < limits.scale_in_delay_s:
                     unmeasured.append(f"query {query} has waited for data for {quiet_s:.0f} s only")

@@ -195,6 +195,7 @@ class Controller:
                 now_s = self._clock()
                 self._journal.add_idle(query, now_s)
                 self._planner.note_idle(query, self._engine.executors(), now_s)
+                self._realizer.note_idle(query)
                 self._realizer.retire_drained()
             case ExecutorRemoved(executor=executor, reason=reason):
                 if self._realizer.lose_executor(executor) and self._policy.balance.mode == "auto":

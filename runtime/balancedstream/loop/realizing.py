@@ -8,6 +8,7 @@ on an executor that leaves, or is gone, and has no place in the plan, is placed 
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
@@ -30,6 +31,10 @@ from balancedstream.loop.ports import Engine
 from balancedstream.loop.query_keys import KeyState
 from balancedstream.loop.reassigning import KeyReassigner
 from balancedstream.record.journal import Journal
+
+IDLE_REPORTS = 6
+"""A query that said so many times in a row that it waits for data, every 10 s, may do so for hours:
+its partitions keep no executor, because the first batch can load them elsewhere."""
 
 
 @dataclass(frozen=True)
@@ -90,6 +95,7 @@ class Realizer:
         self._migrations = Migrations(engine, journal)
         self._count: int | None = None
         self._retiring: set[str] = set()
+        self._idle_reports: Counter[str] = Counter()
         self._reassigner = KeyReassigner(journal)
 
     def state(self) -> RealizerState:
@@ -144,6 +150,7 @@ class Realizer:
         """Notes where a batch's tasks ran: settles moves, and gives up those that are overdue."""
         batch = event.sample.batch
         self._last_batches[event.query] = batch
+        del self._idle_reports[event.query]
         by_operator = event.by_operator()
         for operator, tasks in by_operator.items():
             key = event.query, operator
@@ -161,6 +168,10 @@ class Realizer:
         self._restore_cost = learn_key_cost(
             self._restore_cost, *self._reassigner.handed_over(event.query)
         )
+
+    def note_idle(self, query: str) -> None:
+        """Notes that a query waits for data."""
+        self._idle_reports[query] += 1
 
     def lose_executor(self, executor: str) -> bool:
         """Gives the partitions of an executor that left or was lost to others, whatever the plan.
@@ -201,10 +212,16 @@ class Realizer:
             del self._tasks[key]
         self._reassigner.end_query(query)
         self._last_batches.pop(query, None)
+        del self._idle_reports[query]
 
     def retire_drained(self) -> None:
-        """Removes drained executors that no longer run a state partition."""
-        used = {task.executor for tasks in self._tasks.values() for task in tasks.values()}
+        """Removes drained executors that no longer run a state partition, or will not soon."""
+        used = {
+            task.executor
+            for (query, _), tasks in self._tasks.items()
+            if self._idle_reports[query] < IDLE_REPORTS
+            for task in tasks.values()
+        }
         for executor in sorted(self._retiring - used):
             self._retiring.discard(executor)
             self._engine.remove_executor(executor)

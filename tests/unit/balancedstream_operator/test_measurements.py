@@ -113,6 +113,37 @@ def test_scrapes_without_a_new_batch_add_nothing() -> None:
     assert found.batches[0].interval_s == pytest.approx(30.0)
 
 
+def test_the_last_batch_is_known_however_long_ago_it_finished() -> None:
+    exporter, scrapes = Exporter(stream=STREAM), Scrapes()
+    tell(exporter, batch(6, 100.0), task(0, "1", 9.0))
+    tell(exporter, batch(7, 105.0, backlog=40.0), task(0, "1", 1.5))
+    for at_s in (900.0, 915.0):
+        scrapes.scrape(exporter, at_s)
+    found = scrapes.measure(916.0)
+    assert not found.batches, "none of them is in an interval"
+    assert found.finished_s == {"q": 107.0}
+    assert found.backlog_rows == {"q": 40.0}
+
+
+def test_of_a_query_that_waits_for_data_the_last_batch_is_measured() -> None:
+    exporter, scrapes = Exporter(stream=STREAM), Scrapes()
+    tell(exporter, batch(7, 105.0, backlog=40.0), task(0, "1", 1.5))
+    for at_s in (900.0, 915.0):
+        exporter.on_idle("q", at_s - 4.0)
+        scrapes.scrape(exporter, at_s)
+    (last,) = scrapes.measure(916.0).batches
+    assert (last.batch, last.finished_s, last.input_rows, last.interval_s) == (7, 107.0, 0, None)
+
+
+def test_a_query_that_never_had_data_has_waited_since_it_was_seen_first() -> None:
+    exporter, scrapes = Exporter(stream=STREAM), Scrapes()
+    for at_s in (600.0, 615.0, 900.0):
+        exporter.on_idle("q", at_s - 4.0)
+        scrapes.scrape(exporter, at_s)
+    (last,) = scrapes.measure(901.0).batches
+    assert (last.finished_s, last.input_rows) == (596.0, 0)
+
+
 def test_a_driver_that_was_restarted_begins_anew_and_its_predecessor_is_forgotten() -> None:
     scrapes = Scrapes()
     for instance, first in (("10.0.0.7:9404", 0), ("10.0.0.8:9404", 3)):

@@ -50,3 +50,10 @@ def test_a_key_that_the_driver_refused_is_not_said_to_have_no_room() -> None:
     choice = choose_plan(SKEWED, Policy(), start, 5, NOW_S)
     assert choice.plan is not None
     assert (choice.plan.key_placements, choice.left_out) == ((placed,), "")
+
+
+def test_a_stream_that_waits_for_data_does_not_wait_for_batches_that_show_a_plan() -> None:
+    start = replace(given(), planned_after={"q": 9}, moved=True)
+    assert "visible from batch 11" in choose_plan(SKEWED, Policy(), start, 5, NOW_S).waits
+    idle = replace(SKEWED, idle_s={"q": NOW_S - 5.0})
+    assert choose_plan(idle, Policy(), start, 5, NOW_S).waits == ""

@@ -268,6 +268,29 @@ def test_a_newer_plan_of_another_operator_is_adopted_with_its_record() -> None:
     assert (done.status["planEpoch"], done.status["desiredExecutors"]) == (5, 3)
 
 
+def test_an_operator_that_restores_a_deleted_plan_does_not_overwrite_a_newer_one() -> None:
+    scene = Scene()
+    scene.run_until_running()
+    del scene.cluster.objects[PLAN]
+    other = scene.make_supervisor()
+    works = scene.cluster.apply
+
+    def interrupt(manifest: Manifest) -> None:
+        scene.cluster.apply = works  # type: ignore[method-assign]
+        other.run_pass(scene.resource, scene.now_s)
+        works(manifest)
+
+    scene.cluster.apply = interrupt  # type: ignore[method-assign]
+    with pytest.raises(ClusterError, match="another operator has written"):
+        scene.run_pass()
+    newer = scene.cluster.plan()
+    assert newer is not None
+    assert newer.epoch > 1
+    scene.finish_batches()
+    scene.run_pass()
+    assert scene.cluster.plan() == newer
+
+
 def test_an_older_plan_of_another_operator_is_replaced_by_the_newer_one() -> None:
     scene = Scene()
     scene.run_until_running()
@@ -291,7 +314,9 @@ def test_a_restarted_operator_ignores_a_plan_that_is_older_than_its_record() -> 
     done = scene.run_pass()
     assert "PlanUnreadable" in {e.reason for e in done.events}
     assert done.status["desiredExecutors"] == 3
-    assert done.status["planEpoch"] == 2
+    plan = scene.cluster.plan()
+    assert plan is not None
+    assert (plan.epoch, len(plan.executors)) == (3, 3), "the driver is told what was lost"
 
 
 def test_rubbish_that_an_operator_found_is_replaced_by_the_next_plan_and_not_in_each_pass() -> None:

@@ -12,6 +12,7 @@ from loopback import Request, Response, serve
 from balancedstream.core.observations import BatchSample, TaskSample
 from balancedstream.core.policy import Policy, ScalingPolicy, WindowPolicy
 from balancedstream.metrics.exporter import Exporter
+from balancedstream_operator.batches import BATCH_METRICS
 from balancedstream_operator.endpoints import Endpoint, Subject
 from balancedstream_operator.measurements import (
     PARTITION_METRICS,
@@ -101,6 +102,21 @@ def test_two_queries_ask_for_one_stream_and_look_back_as_far_as_the_policy_decid
         names = "|".join(PREFIX + metric for metric in metrics)
         assert query["query"] == f'{{__name__=~"{names}",stream="{STREAM}"}}[{look_back}]'
         assert float(query["time"]) == NOW_S
+
+
+@pytest.mark.parametrize(
+    ("pace", "name"), [("trigger", "trigger_interval"), ("batches", "last_batch_duration")]
+)
+def test_of_slow_batches_more_are_fetched(pace: str, name: str) -> None:
+    scripted = Scripted(
+        series("plan_epoch", (990.0, 1.0)), series(f"{name}_seconds", (990.0, 300.0), query="q")
+    )
+    with serve(scripted.answer) as url:
+        Prometheus(Endpoint(url)).observe(SUBJECT, Policy(), NOW_S)
+    _, further, _ = scripted.queries
+    names = "|".join(PREFIX + metric for metric in BATCH_METRICS)
+    # Five batches to decide on, the one before them, and the one that runs.
+    assert further["query"] == f'{{__name__=~"{names}",stream="{STREAM}"}}[2311s]', pace
 
 
 def test_further_labels_are_matched_whatever_characters_are_in_them() -> None:

@@ -7,7 +7,6 @@ from typing import Any
 import pytest
 from supervised import POD, Scene, conditions
 
-from balancedstream.core.observations import BatchSample
 from balancedstream_operator.measurements import Measurement
 from balancedstream_operator.supervising import Pass
 
@@ -77,8 +76,13 @@ def test_a_query_that_hangs_stalls_the_stream_and_one_without_input_does_not() -
     scene = Scene()
     scene.run_until_running()
     for backlog, expected in ((70.0, STUCK), (0.0, READY)):
-        batch = BatchSample("q", 9, scene.now_s - 700.0, 5.0, 400, 10.0, backlog)
-        scene.measured = Measurement(scene.now_s, 1, {"1": 1, "2": 1}, batches=(batch,))
+        scene.measured = Measurement(
+            scene.now_s,
+            1,
+            {"1": 1, "2": 1},
+            finished_s={"q": scene.now_s - 700.0},
+            backlog_rows={"q": backlog},
+        )
         assert summary(scene.run_pass()) == expected
 
 

@@ -53,7 +53,14 @@ def decide(
 def measured(*batches: BatchSample, **changes: Any) -> Measurement:
     last_batches = {b.query: b.batch for b in sorted(batches, key=lambda b: b.batch)}
     return Measurement(
-        NOW_S, 3, {"1": 1, "2": 1}, batches=batches, last_batches=last_batches, **changes
+        NOW_S,
+        3,
+        {"1": 1, "2": 1},
+        batches=batches,
+        last_batches=last_batches,
+        finished_s={b.query: b.finished_s for b in batches},
+        backlog_rows={b.query: b.backlog_rows for b in batches if b.backlog_rows is not None},
+        **changes,
     )
 
 
@@ -96,6 +103,20 @@ def test_running_follows_from_the_last_batch_and_the_backlog(
     draft = report_on(driver=RUNNING, decided=decide(measured(*batches)))
     assert outline(draft, "Running") == outlined
     assert says in condition(draft, "Running")["message"]
+
+
+def test_a_stream_whose_batches_outlast_the_window_runs() -> None:
+    long_ago = {"q": NOW_S - 400.0}
+    found = Measurement(NOW_S, 3, {"1": 1}, last_batches={"q": 9}, finished_s=long_ago)
+    draft = report_on(driver=RUNNING, decided=decide(found))
+    assert outline(draft, "Running") == ("True", "BatchesProgress")
+    assert draft.build()["phase"] == "Running"
+
+
+def test_a_stream_that_has_waited_for_data_since_its_start_runs() -> None:
+    draft = report_on(driver=RUNNING, decided=decide(measured(idle_s={"q": NOW_S - 5.0})))
+    assert outline(draft, "Running") == ("True", "Idle")
+    assert outline(draft, "Ready")[0] == "True"
 
 
 @pytest.mark.parametrize(

@@ -30,8 +30,8 @@ def test_unchanged_children_are_applied_again_only_to_repair_them() -> None:
     assert len(scene.cluster.applied) == count
     scene.now_s += 600
     scene.run_pass()
-    children = scene.cluster.applied[1:count]
-    assert scene.cluster.applied[0] == "ConfigMap/clicks-plan", "the record, once"
+    begin, children = scene.cluster.applied[:2], scene.cluster.applied[2:count]
+    assert begin == ["ConfigMap/clicks-plan"] * 2, "made, and then the record"
     assert scene.cluster.applied[count:] == children
 
 
@@ -78,6 +78,33 @@ def test_a_new_executor_is_given_state_as_soon_as_it_is_there() -> None:
     assert plan is not None
     assert done.status["planEpoch"] == plan.epoch == 2, "plan 1 moved nothing: no need to wait"
     assert "3" in plan.owners("q", 0).values()
+
+
+@pytest.mark.parametrize("loses_status", [False, True])
+def test_a_driver_that_begins_with_fewer_executors_than_there_were_is_told_their_number(
+    loses_status: bool,
+) -> None:
+    scene = Scene()
+    scene.placement = {p: str(1 + p % 2) for p in range(4)}
+    level = dict.fromkeys(range(4), 3.0)
+    scene.run_pass()
+    scene.start_driver()
+    scene.finish_batches(level)
+    assert scene.run_pass().status["desiredExecutors"] == 2
+    assert scene.cluster.plan() is None, "there was no need of one"
+    scene.resource["spec"]["executors"]["min"] = 1
+    if loses_status:
+        scene.resource["status"] = {}
+        scene.supervisor = scene.make_supervisor()
+    else:
+        # A new driver's Spark asks for the least number.
+        del scene.executors["2"]
+        scene.placement = dict(ALL_ON_1)
+    scene.finish_batches(level)
+    done = scene.run_pass()
+    plan = scene.cluster.plan()
+    assert plan is not None
+    assert len(plan.executors) == done.status["desiredExecutors"] == 2
 
 
 def test_a_restarted_operator_continues_with_the_next_epoch() -> None:
@@ -228,6 +255,14 @@ def test_a_stream_that_was_deleted_unseen_gets_no_children_again() -> None:
     with pytest.raises(StreamGoneError, match="shop/clicks was deleted"):
         scene.run_pass()
     assert not scene.cluster.applied
+
+
+def test_a_stream_that_is_not_valid_is_forgotten_when_it_was_deleted_unseen() -> None:
+    scene = Scene(balancing={"mode": "Sometimes"})
+    assert scene.run_pass().status["phase"] == "Invalid"
+    del scene.cluster.objects["BalancedStream", "clicks"]
+    with pytest.raises(StreamGoneError):
+        scene.run_pass()
 
 
 def test_only_what_changed_is_written() -> None:

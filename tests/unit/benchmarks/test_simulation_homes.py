@@ -22,6 +22,7 @@ from balancedstream.metrics.catalogue import SERIES_PER_PARTITION
 
 JOB = replace(Job(), noise=0.0)
 STATELESS = replace(JOB, partitions=0, map_row_s=JOB.row_s, state_row_s=0.0)
+SMALL = replace(JOB, partitions=12, splits=8)
 STEPS = {
     "up": (Trace("up", (700.0,) * 30 + (2000.0,) * 60), 3),
     "down": (Trace("down", (2000.0,) * 20 + (700.0,) * 60), 8),
@@ -41,6 +42,21 @@ def test_a_step_of_the_load_brings_both_homes_to_the_same_number(job: Job, step:
     assert last_count(operated) == last_count(embedded) != begin
     # The operator sees the means of what ended between two scrapes, when its next pass is due.
     assert operated[0][0] == pytest.approx(embedded[0][0], abs=2 * SCRAPE_S)
+
+
+def test_slow_batches_bring_both_homes_to_the_same_number() -> None:
+    job, trace = replace(SMALL, trigger_s=240.0), Trace("low", (600.0,) * 200)
+    embedded = run_ours(VirtualSpark(job, trace, 1, 6), most=8)
+    operated = run_operated(VirtualSpark(job, trace, 1, 6), most=8)
+    assert last_count(operated) == last_count(embedded) != 6
+
+
+def test_a_stream_without_data_keeps_the_least_number_in_both_homes() -> None:
+    trace = Trace("night", (1500.0,) * 20 + (0.0,) * 100)
+    for run in (run_ours, run_operated):
+        spark = VirtualSpark(SMALL, trace, 1, 6)
+        assert last_count(run(spark, most=8)) == 1
+        assert len(spark.executors()) == spark.asked == 1
 
 
 @pytest.mark.parametrize("step", STEPS)

@@ -82,6 +82,14 @@ def test_executors_that_were_asked_for_are_not_asked_for_again() -> None:
     assert plan_for(observe(EVEN, "a", "b", "c", requested=5), SCALED, count=5) is None
 
 
+def test_an_executor_that_nobody_asked_for_goes_also_where_nothing_else_changes() -> None:
+    policy = Policy(balance=BalancePolicy(mode="off"), scaling=ScalingPolicy(mode="advise"))
+    plan = plan_for(observe(EVEN, "a", "b", "c", requested=2), policy)
+    assert plan is not None
+    assert plan.executors == ("a", "c")
+    assert set(plan.owners(*KEY).values()) == {"a", "c"}
+
+
 def test_moves_that_are_made_meanwhile_leave_the_request_for_executors_alone() -> None:
     plan = plan_for(observe(SKEWED, "a", "b", requested=4), SCALED, count=4)
     assert plan is not None

@@ -49,6 +49,7 @@ class Stream:
         *,
         last: ScaleOut | None = None,
         idle_for_s: float | None = None,
+        last_change_s: float | None = None,
         stages_known: bool = True,
     ) -> ScalingDecision:
         now_s = (self.batches - 1) * self.interval_s + (idle_for_s or 0.0)
@@ -81,6 +82,7 @@ class Stream:
             policy,
             now_s=now_s,
             stages=stages if stages_known else [],
+            last_change_s=last_change_s,
             last_scale_out=last,
             idle_s=None if idle_for_s is None else {"q": now_s},
         )
@@ -354,6 +356,17 @@ def test_a_stream_that_waits_for_data_for_the_whole_delay_gives_executors_back()
     assert "query q has waited for data for 400 s only" in soon.reason
     late = stream.decide(idle_for_s=1000.0)
     assert (late.executors, late.verdict) == (3, Verdict.SURPLUS)
+
+
+def test_a_stream_that_waits_for_data_gives_back_one_step_after_the_other() -> None:
+    stream = Stream(3, {"source": (8, 20.0, 3.0)}, duration_s=6.0, interval_s=10.0)
+    last_batch_s = 1990.0
+    soon = stream.decide(idle_for_s=1000.0, last_change_s=last_batch_s + 900.0)
+    assert (soon.executors, soon.verdict) == (3, Verdict.HOLD)
+    late = stream.decide(idle_for_s=1000.0, last_change_s=last_batch_s + 800.0)
+    assert (late.executors, late.verdict) == (2, Verdict.SURPLUS), "no batch shows the effect"
+    early = stream.decide(idle_for_s=1000.0, last_change_s=last_batch_s - 5.0)
+    assert early.verdict is Verdict.SURPLUS, "nor do the few that ran before the data ended"
 
 
 def test_a_stream_that_is_silent_and_does_not_say_that_it_waits_keeps_its_executors() -> None:

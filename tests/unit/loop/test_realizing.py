@@ -15,7 +15,7 @@ from balancedstream.core.plan import Answer, Plan
 from balancedstream.engine.events import BatchFinished, StatefulOperator
 from balancedstream.errors import PlanConflictError, StalePlanError
 from balancedstream.loop.migrations import SETTLE_BATCHES
-from balancedstream.loop.realizing import Realizer, Why
+from balancedstream.loop.realizing import IDLE_REPORTS, Realizer, Why
 from balancedstream.record.history import History
 from balancedstream.record.journal import Journal
 from balancedstream.record.records import RunInfo
@@ -252,6 +252,31 @@ def test_an_executor_that_the_plan_leaves_out_goes_once_nothing_runs_there() -> 
     scene.finish(1, dict.fromkeys(range(4), "a"))
     scene.realizer.retire_drained()
     assert scene.engine.removed == ["b"]
+
+
+def test_an_executor_need_not_wait_for_a_batch_that_does_not_come() -> None:
+    scene = Scene("a", "b")
+    for _ in range(IDLE_REPORTS - 1):
+        scene.realizer.note_idle("q")
+    scene.apply(make_plan(1, (0, 0, 0, 0), ("a",)))
+    scene.realizer.retire_drained()
+    assert scene.engine.removed == [], "data may come any moment"
+    scene.realizer.note_idle("q")
+    scene.realizer.retire_drained()
+    assert scene.engine.removed == ["b"]
+    del scene.engine.cores["b"]
+    scene.realizer.lose_executor("b")
+    assert scene.engine.placed[-1] == {2: "a", 3: "a"}, "where the next batch loads them"
+
+
+def test_a_batch_ends_the_time_without_data() -> None:
+    scene = Scene("a", "b")
+    for _ in range(IDLE_REPORTS):
+        scene.realizer.note_idle("q")
+    scene.finish(1, SPREAD)
+    scene.apply(make_plan(1, (0, 0, 0, 0), ("a",)))
+    scene.realizer.retire_drained()
+    assert scene.engine.removed == []
 
 
 def test_an_executor_that_replaced_a_lost_one_takes_over_where_a_plan_missed_it() -> None:

@@ -1,0 +1,277 @@
+"""An API server in virtual time: versions, owners, conflicts, watches, and all that goes wrong.
+
+Objects are never changed in place, so that an old one can be shown again.
+"""
+
+from __future__ import annotations
+
+import random
+from collections import defaultdict
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from balancedstream.core.objects import STREAM_LABEL
+from balancedstream_operator.errors import ClusterError
+from balancedstream_operator.ports import Cluster
+from balancedstream_operator.resource import KIND, Manifest, Stream
+from balancedstream_operator.status import format_time
+
+if TYPE_CHECKING:
+    from worlds import World
+
+NAMESPACE = "shop"
+PLAN_MANAGER = "plan"
+CHILD_MANAGER = "children"
+
+Key = tuple[str, str]
+"""Kind and name: there is one namespace."""
+
+
+class KilledError(BaseException):
+    """The operator's process was killed in the middle of a pass; nothing catches it."""
+
+
+class ApiServer:
+    """Keeps objects with versions, and tells watches of changes.
+
+    Attributes:
+        objects: that exist now.
+    """
+
+    def __init__(self, world: World) -> None:
+        self._world = world
+        self.objects: dict[Key, Manifest] = {}
+        self._version = 0
+        self._history: dict[Key, list[tuple[float, Manifest | None]]] = defaultdict(list)
+        self._data_of: dict[tuple[Key, str], set[str]] = defaultdict(set)
+        self._watches: list[Callable[[str, Manifest], None]] = []
+
+    def watch(self, notify: Callable[[str, Manifest], None]) -> None:
+        """Has every change told from now on: `MODIFIED` or `DELETED`, and the object."""
+        self._watches.append(notify)
+
+    def unwatch(self, notify: Callable[[str, Manifest], None]) -> None:
+        """Ends that."""
+        self._watches.remove(notify)
+
+    def get(self, kind: str, name: str) -> Manifest | None:
+        """An object, as it is now."""
+        return self.objects.get((kind, name))
+
+    def get_old(self, kind: str, name: str, age_s: float) -> Manifest | None:
+        """An object, as it was."""
+        at_s = self._world.now_s - age_s
+        old = [manifest for time_s, manifest in self._history[kind, name] if time_s <= at_s]
+        return old[-1] if old else None
+
+    def put(self, manifest: Manifest) -> Manifest:
+        """Keeps an object as it is given, with a new version."""
+        self._version += 1
+        metadata = {
+            "uid": f"uid-{self._version}",
+            "generation": 1,
+            "namespace": NAMESPACE,
+            "creationTimestamp": format_time(self._world.now_s),
+            **manifest["metadata"],
+            "resourceVersion": str(self._version),
+        }
+        kept = {**manifest, "metadata": metadata}
+        key = kept["kind"], metadata["name"]
+        self.objects[key] = kept
+        self._history[key].append((self._world.now_s, kept))
+        self._notify("MODIFIED", kept)
+        return kept
+
+    def change(self, kind: str, name: str, **parts: Any) -> None:
+        """Replaces parts of an object, such as its status; a new spec is a new generation."""
+        kept = self.objects.get((kind, name))
+        if kept is None or all(kept.get(part) == value for part, value in parts.items()):
+            return
+        metadata = kept["metadata"]
+        if "spec" in parts and parts["spec"] != kept.get("spec"):
+            metadata = {**metadata, "generation": metadata["generation"] + 1}
+        metadata = {**metadata, **parts.pop("metadata", {})}
+        self.put({**kept, **parts, "metadata": metadata})
+
+    def remove(self, kind: str, name: str) -> None:
+        """Deletes an object, if it is there; what it owned goes with it, later."""
+        kept = self.objects.pop((kind, name), None)
+        if kept is not None:
+            self._version += 1
+            self._history[kind, name].append((self._world.now_s, None))
+            for key, manager in list(self._data_of):
+                if key == (kind, name):
+                    del self._data_of[key, manager]
+            self._notify("DELETED", kept)
+
+    def apply(self, manifest: Manifest, manager: str) -> Manifest:
+        """Server-side apply.
+
+        Raises:
+            ClusterError: it names another version of the object than the present one.
+        """
+        given = manifest["metadata"]
+        key = manifest["kind"], given["name"]
+        kept = self.objects.get(key)
+        there = (kept or {}).get("metadata") or {}
+        for name in ("resourceVersion", "uid"):
+            if given.get(name) and given[name] != there.get(name):
+                message = f"the API server did not apply {key[0]} {key[1]}: it has been modified"
+                raise ClusterError(message, refused=False)
+        metadata = {**there, **given}
+        for name in ("labels", "annotations"):
+            metadata[name] = {**(there.get(name) or {}), **(given.get(name) or {})}
+        owners = {o["uid"]: o for o in there.get("ownerReferences") or []}
+        owners |= {o["uid"]: o for o in given.get("ownerReferences") or []}
+        metadata["ownerReferences"] = list(owners.values())
+        if sum(bool(owner.get("controller")) for owner in owners.values()) > 1:
+            message = f"the API server did not apply {key[0]} {key[1]}: it has another controller"
+            raise ClusterError(message, refused=True)
+        made = {**(kept or {}), **manifest, "metadata": metadata}
+        if key[0] == "ConfigMap":
+            made["data"] = self._merge_data(key, manager, kept, manifest.get("data") or {})
+        if kept is not None and made == kept:
+            return kept
+        if kept is not None and made.get("spec") != kept.get("spec"):
+            metadata["generation"] += 1
+        return self.put(made)
+
+    def _merge_data(
+        self, key: Key, manager: str, kept: Manifest | None, data: dict[str, str]
+    ) -> dict[str, str]:
+        """A manager's keys become what it gives; those of others stay."""
+        mine = self._data_of[key, manager]
+        before = (kept or {}).get("data") or {}
+        merged = {name: text for name, text in before.items() if name not in mine} | data
+        self._data_of[key, manager] = set(data)
+        return merged
+
+    def _notify(self, what: str, manifest: Manifest) -> None:
+        for notify in list(self._watches):
+            notify(what, manifest)
+
+
+class ModelCluster(Cluster):
+    """The API server as one operator's process reaches it.
+
+    Attributes:
+        calls: made so far.
+        writes: made so far.
+        kill_after: the process dies with this write; None if it does not.
+        before_call: number of a call to what happens just before it.
+        cut: whether this process reaches nothing.
+    """
+
+    def __init__(self, world: World, chance: random.Random) -> None:
+        self._world = world
+        self._api = world.api
+        self._chance = chance
+        self.calls = 0
+        self.writes = 0
+        self.kill_after: int | None = None
+        self.before_call: dict[int, Callable[[], None]] = {}
+        self.cut = False
+
+    def get(self, version: str, kind: str, namespace: str, name: str) -> Manifest | None:
+        """An object, or None."""
+        self._call(f"return {kind} {name}")
+        if kind == "Pod" and self._world.weather.api_stale_s:
+            return self._api.get_old(kind, name, self._world.weather.api_stale_s)
+        return self._api.get(kind, name)
+
+    def list_pods(self, namespace: str, selector: str) -> list[Manifest]:
+        """Pods of drivers, or of executors."""
+        self._call(f"list pods with {selector}")
+        if selector.startswith("spark-role"):
+            return self._world.list_executor_pods()
+        return [o for (kind, _), o in self._api.objects.items() if kind == "Pod"]
+
+    def apply(self, manifest: Manifest) -> None:
+        """Keeps a child."""
+        self._call(f"apply {manifest['kind']}")
+        self._world.oracles.check_owner(manifest)
+        self._api.apply(manifest, CHILD_MANAGER)
+        self._finish_write()
+
+    def apply_plan(self, manifest: Manifest) -> Manifest:
+        """Keeps a plan, unless another version of it is there by now."""
+        self._call("apply the plan")
+        self._world.oracles.check_owner(manifest)
+        before = self._api.get("ConfigMap", manifest["metadata"]["name"])
+        applied = self._api.apply(manifest, PLAN_MANAGER)
+        self._world.oracles.check_plan(manifest, before)
+        self._finish_write()
+        return applied
+
+    def delete_pod(self, namespace: str, name: str, uid: str) -> None:
+        """Deletes a pod with its grace period, unless it is another one by now."""
+        self._call(f"delete pod {name}")
+        found = self._api.get("Pod", name)
+        if found is not None and uid not in {"", found["metadata"]["uid"]}:
+            message = f"the API server did not delete pod {name}: it is another one"
+            raise ClusterError(message, refused=False)
+        self._world.nodes.delete_pod(name)
+        self._finish_write()
+
+    def write_status(self, stream: Stream, status: dict[str, Any]) -> None:
+        """Merges fields into the status; None removes one."""
+        self._call("update the status")
+        found = self._api.get(KIND, stream.name)
+        if found is None:
+            return
+        if found["metadata"]["uid"] != stream.uid:
+            message = "the API server did not update the status: it is of another stream"
+            raise ClusterError(message, refused=False)
+        merged = {**(found.get("status") or {}), **status}
+        merged = {name: value for name, value in merged.items() if value is not None}
+        self._world.oracles.check_status(merged)
+        self._api.change(KIND, stream.name, status=merged)
+        self._finish_write()
+
+    def take_annotation(self, stream: Stream, name: str, value: str) -> bool:
+        """Removes an annotation, if it still has that value."""
+        self._call("remove an annotation")
+        metadata = (self._api.get(KIND, stream.name) or {}).get("metadata") or {}
+        annotations = metadata.get("annotations") or {}
+        if metadata.get("uid") != stream.uid or annotations.get(name) != value:
+            return False
+        kept = {key: text for key, text in annotations.items() if key != name}
+        self._api.change(KIND, stream.name, metadata={"annotations": kept})
+        self._finish_write()
+        return True
+
+    def _call(self, what: str) -> None:
+        self.calls += 1
+        act = self.before_call.pop(self.calls, None)
+        if act is not None:
+            act()
+        weather = self._world.weather
+        if weather.api_down or self.cut:
+            message = f"the API server cannot be reached to {what}: refused"
+            raise ClusterError(message, refused=False)
+        if weather.api_throttles:
+            message = f"the API server did not {what}: too many requests"
+            raise ClusterError(message, refused=False, retry_after_s=self._chance.choice((0, 9)))
+        if weather.api_errors and self._chance.random() < weather.api_errors:
+            message = f"the API server did not {what}: overloaded"
+            raise ClusterError(message, refused=False)
+
+    def _finish_write(self) -> None:
+        """What was written is there; whether the operator learns of it is another matter."""
+        self.writes += 1
+        if self.writes == self.kill_after:
+            raise KilledError
+        lost = self._world.weather.api_lost
+        if lost and self._chance.random() < lost:
+            message = "the API server cannot be reached: the answer timed out"
+            raise ClusterError(message, refused=False)
+
+
+def stream_pod(name: str, stream: str, phase: str, message: str = "") -> Manifest:
+    """An executor's pod."""
+    waits = {"type": "PodScheduled", "status": "False", "message": message}
+    return {
+        "kind": "Pod",
+        "metadata": {"name": name, "labels": {"spark-role": "executor", STREAM_LABEL: stream}},
+        "status": {"phase": phase, "conditions": [waits] if message else []},
+    }

@@ -1,0 +1,303 @@
+"""What goes wrong, and how: each kind of fault begins, and most of them end again."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from operator_model import OperatorProcess
+from schedules import Fault
+
+from balancedstream.core.objects import (
+    ANSWER_KEY,
+    PLAN_KEY,
+    answer_name,
+    plan_name,
+)
+from balancedstream_operator.asking import APPROVE_ANNOTATION, PAUSED_ANNOTATION
+from balancedstream_operator.pods import RESTART_ANNOTATION
+from balancedstream_operator.resource import KIND, driver_pod_name
+
+if TYPE_CHECKING:
+    from worlds import World
+
+Act = Callable[["World", Fault, random.Random], None]
+
+
+def begin_fault(world: World, fault: Fault, chance: random.Random) -> None:
+    """Lets a fault happen, at the present time."""
+    world.oracles.note(f"{fault}")
+    if fault.kind in _WEATHER:
+        _change_weather(world, fault)
+    else:
+        _ACTS[fault.kind](world, fault, chance)
+
+
+_WEATHER: dict[str, tuple[str, Callable[[float], Any]]] = {
+    "api outage": ("api_down", lambda _: True),
+    "api errors": ("api_errors", lambda size: 0.1 + 0.6 * size),
+    "api answers lost": ("api_lost", lambda size: 0.1 + 0.6 * size),
+    "api throttles": ("api_throttles", lambda _: True),
+    "stale lists": ("api_stale_s", lambda size: 5.0 + 40.0 * size),
+    "late watch": ("watch_lag_s", lambda size: 5.0 + 60.0 * size),
+    "watch loses": ("watch_loss", lambda size: 0.3 + 0.7 * size),
+    "watch repeats": ("watch_repeats", lambda size: 0.3 + 0.7 * size),
+    "driver cut off": ("driver_cut", lambda _: True),
+    "controllers stalled": ("controllers_stalled", lambda _: True),
+    "node lost": ("node_lost", lambda _: True),
+    "no node fits": ("unschedulable", lambda _: True),
+    "quota": ("quota", lambda size: round(4 * size)),
+    "slow start": ("slow_start", lambda size: 2.0 + 4.0 * size),
+    "prometheus down": ("prometheus_down", lambda _: True),
+    "scrapes lost": ("scrape_loss", lambda size: 0.2 + 0.7 * size),
+    "samples lost": ("sample_loss", lambda size: 0.01 + 0.2 * size**2),
+    "late samples": ("ingestion_lag_s", lambda size: 10.0 + 60.0 * size),
+    "loads fail": ("preparation_failures", lambda size: 0.2 + 0.6 * size),
+}
+"""Kind to what of the weather changes, and to what by the fault's size."""
+
+
+def _change_weather(world: World, fault: Fault) -> None:
+    name, value_of = _WEATHER[fault.kind]
+    setattr(world.weather, name, value_of(fault.size))
+    world.call_in(fault.length_s, lambda: world.weather.clear(name))
+
+
+def _kill_operator(world: World, fault: Fault, chance: random.Random) -> None:
+    """At once, or with one of its next writes."""
+    for operator in world.operators[:1]:
+        if fault.size < 0.2:
+            operator.kill()
+            world.restart_operator(operator)
+        else:
+            operator.cluster.kill_after = operator.cluster.writes + 1 + round(12 * fault.size**2)
+
+
+def _add_operator(world: World, fault: Fault, chance: random.Random) -> None:
+    """A second one for a while; then one of the two is gone."""
+    world.operators.append(OperatorProcess(world, chance))
+    first = fault.size < 0.5
+
+    def end() -> None:
+        if len(world.operators) > 1:
+            operator = world.operators.pop(0 if first else -1)
+            operator.kill()
+
+    world.call_in(fault.length_s, end)
+
+
+def _cut_operator(world: World, fault: Fault, chance: random.Random) -> None:
+    """It reaches nothing for a while, and another one takes over; then both are there, and one."""
+    for operator in world.operators[:1]:
+        operator.cluster.cut = True
+
+        def mend() -> None:
+            operator.cluster.cut = False  # noqa: B023 - one only
+
+        world.call_in(fault.length_s, mend)
+        _add_operator(world, Fault(fault.number, fault.kind, 0.0, fault.length_s + 40.0, 0.0), chance)
+
+
+def _shift_clock(world: World, fault: Fault, chance: random.Random) -> None:
+    """The operator's clock is ahead or behind, until somebody sets it."""
+    for operator in world.operators[:1]:
+        operator.clock_off_s = 120.0 * (fault.size - 0.5)
+
+        def mend() -> None:
+            operator.clock_off_s = 0.0  # noqa: B023 - one only
+
+        world.call_in(fault.length_s, mend)
+
+
+def _interrupt_pass(world: World, fault: Fault, chance: random.Random) -> None:
+    """Something happens between two calls of a pass."""
+    acts: list[Callable[[], None]] = [
+        lambda: _edit_limits(world, fault, chance),
+        lambda: world.nodes.crash(),
+        lambda: _lose_plan(world, fault, chance),
+        lambda: world.nodes.delete_pod(driver_pod_name(world.stream)),
+        lambda: _wipe_status(world, fault, chance),
+        lambda: _pass_of_another(world, chance),
+        lambda: _pass_of_another(world, chance),
+    ]
+    for operator in world.operators[:1]:
+        number = operator.cluster.calls + chance.randrange(1, 30)
+        operator.cluster.before_call[number] = chance.choice(acts)
+
+
+def _pass_of_another(world: World, chance: random.Random) -> None:
+    """A whole pass of an operator that has just started, as if the first one had been paused."""
+    other = OperatorProcess(world, random.Random(chance.random()))
+    other.pass_now()
+    other.pass_now()
+    other.kill()
+
+
+def _wipe_status(world: World, fault: Fault, chance: random.Random) -> None:
+    world.api.change(KIND, world.stream.name, status={})
+
+
+def _lose_plan(world: World, fault: Fault, chance: random.Random) -> None:
+    """Somebody deletes, spoils or restores the plan."""
+    name = plan_name(world.stream.name)
+    found = world.api.get("ConfigMap", name)
+    if found is None:
+        return
+    data = dict(found.get("data") or {})
+    match chance.randrange(5):
+        case 0:
+            world.api.remove("ConfigMap", name)
+        case 1:
+            world.api.change("ConfigMap", name, data={**data, PLAN_KEY: "rubbish"})
+        case 2:
+            data.pop("record.json", None)
+            world.api.change("ConfigMap", name, data=data)
+        case 3:
+            world.api.change("ConfigMap", name, data={})
+        case 4:
+            old = world.api.get_old("ConfigMap", name, 200.0 * chance.random())
+            if old is not None:
+                world.api.change("ConfigMap", name, data=dict(old.get("data") or {}))
+
+
+def _lose_answer(world: World, fault: Fault, chance: random.Random) -> None:
+    name = answer_name(world.stream.name)
+    if chance.random() < 0.5:
+        world.api.remove("ConfigMap", name)
+    else:
+        world.api.change("ConfigMap", name, data={ANSWER_KEY: "rubbish"})
+
+
+def _delete_child(world: World, fault: Fault, chance: random.Random) -> None:
+    kinds = {"Service", "Role", "StatefulSet", "ConfigMap", "PodDisruptionBudget"}
+    children = [key for key in sorted(world.api.objects) if key[0] in kinds]
+    if children:
+        world.api.remove(*chance.choice(children))
+
+
+def _crash_driver(world: World, fault: Fault, chance: random.Random) -> None:
+    world.nodes.crash()
+
+
+def _evict_driver(world: World, fault: Fault, chance: random.Random) -> None:
+    world.nodes.delete_pod(driver_pod_name(world.stream))
+
+
+def _lose_executors(world: World, fault: Fault, chance: random.Random) -> None:
+    for _ in range(1 + round(2 * fault.size)):
+        if world.driver is not None:
+            world.driver.application.lose_executor("its node is gone")
+
+
+def _lose_samples(world: World, fault: Fault, chance: random.Random) -> None:
+    world.prometheus.lose_all()
+
+
+def _edit(world: World, **parts: Any) -> None:
+    resource = world.resource()
+    if resource is not None:
+        world.api.change(KIND, world.stream.name, spec={**resource["spec"], **parts})
+
+
+def _edit_limits(world: World, fault: Fault, chance: random.Random) -> None:
+    least = chance.randrange(1, 4)
+    most = least + chance.randrange(4)
+    fixed = chance.choice((0, 0, 0, chance.randrange(1, 7)))
+    _edit(world, executors={"min": least, "max": most, "fixed": fixed})
+
+
+def _edit_image(world: World, fault: Fault, chance: random.Random) -> None:
+    _edit(world, image=f"clicks:{chance.randrange(2, 9)}")
+
+
+def _edit_policy(world: World, fault: Fault, chance: random.Random) -> None:
+    resource = world.resource()
+    if resource is not None:
+        modes = ("Auto", "Auto", "Advise", "Off")
+        _edit(
+            world,
+            balancing={"mode": chance.choice(modes)},
+            scaling={**resource["spec"].get("scaling", {}), "mode": chance.choice(modes)},
+            migration={"strategy": chance.choice(("fluid", "batched", "budgeted", "all-at-once"))},
+        )
+
+
+def _break_spec(world: World, fault: Fault, chance: random.Random) -> None:
+    """A spec that is refused, until somebody reverts it."""
+    resource = world.resource()
+    if resource is None:
+        return
+    before = resource["spec"]["executors"]
+    if before["min"] > before["max"]:
+        return
+    _edit(world, executors={**before, "min": before["max"] + 1})
+    world.call_in(fault.length_s, lambda: _edit(world, executors=before))
+
+
+def _suspend(world: World, fault: Fault, chance: random.Random) -> None:
+    _edit(world, suspend=True)
+    if fault.size < 0.9:
+        world.call_in(fault.length_s, lambda: _edit(world, suspend=False))
+
+
+def _annotate(world: World, name: str, value: str | None) -> None:
+    resource = world.resource()
+    if resource is None:
+        return
+    annotations = dict(resource["metadata"].get("annotations") or {})
+    annotations.pop(name, None)
+    if value is not None:
+        annotations[name] = value
+    world.api.change(KIND, world.stream.name, metadata={"annotations": annotations})
+
+
+def _pause(world: World, fault: Fault, chance: random.Random) -> None:
+    _annotate(world, PAUSED_ANNOTATION, "maintenance")
+    world.call_in(fault.length_s, lambda: _annotate(world, PAUSED_ANNOTATION, None))
+
+
+def _ask_restart(world: World, fault: Fault, chance: random.Random) -> None:
+    _annotate(world, RESTART_ANNOTATION, str(chance.random()))
+
+
+def _approve(world: World, fault: Fault, chance: random.Random) -> None:
+    proposal = ((world.resource() or {}).get("status") or {}).get("proposal") or {}
+    _annotate(world, APPROVE_ANNOTATION, proposal.get("id") or "7-abcdef")
+
+
+def _recreate(world: World, fault: Fault, chance: random.Random) -> None:
+    """Deletes the stream, and makes one of the same name, soon or late."""
+    if world.resource() is None:
+        return
+    world.api.remove(KIND, world.stream.name)
+    world.call_in(fault.length_s * fault.size, world.create_stream)
+
+
+_ACTS: dict[str, Act] = {
+    "operator killed": _kill_operator,
+    "two operators": _add_operator,
+    "operator cut off": _cut_operator,
+    "clock off": _shift_clock,
+    "pass interrupted": _interrupt_pass,
+    "status lost": _wipe_status,
+    "plan lost": _lose_plan,
+    "answer lost": _lose_answer,
+    "child deleted": _delete_child,
+    "driver crashes": _crash_driver,
+    "driver evicted": _evict_driver,
+    "executors lost": _lose_executors,
+    "prometheus empty": _lose_samples,
+    "limits edited": _edit_limits,
+    "image edited": _edit_image,
+    "policy edited": _edit_policy,
+    "spec broken": _break_spec,
+    "suspended": _suspend,
+    "paused": _pause,
+    "restart asked": _ask_restart,
+    "approved": _approve,
+    "recreated": _recreate,
+}
+
+KINDS = (*_WEATHER, *_ACTS)
+"""All kinds of faults."""

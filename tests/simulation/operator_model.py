@@ -1,0 +1,163 @@
+"""An operator's process: what `main.Operator` does around the real passes, in virtual time."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from api_model import KilledError, ModelCluster
+
+from balancedstream_operator.asking import read_asked
+from balancedstream_operator.endpoints import Defaults
+from balancedstream_operator.errors import ClusterError, StreamGoneError
+from balancedstream_operator.main import WATCH_S, choose_pause_s
+from balancedstream_operator.pacing import choose_rest_s
+from balancedstream_operator.resource import KIND, Manifest, Stream
+from balancedstream_operator.supervising import Supervisor
+
+if TYPE_CHECKING:
+    from worlds import World
+
+PASS_S = 0.3
+"""How long a pass takes."""
+
+
+@dataclass
+class _Watched:
+    """A BalancedStream as `main._Watched` keeps it; a newer turn makes older ones void."""
+
+    resource: Manifest
+    supervisor: Supervisor
+    failures: int = 0
+    turn: int = 0
+
+
+class OperatorProcess:
+    """Watches BalancedStreams and makes passes, until it is killed.
+
+    Attributes:
+        cluster: the API server as this process reaches it.
+        alive: whether it was not killed.
+        clock_off_s: how far its clock is ahead of all others.
+    """
+
+    def __init__(self, world: World, chance: random.Random) -> None:
+        self._world = world
+        self._chance = chance
+        self.cluster = ModelCluster(world, chance)
+        self._watched: dict[str, _Watched] = {}
+        self._last_event_s = 0.0
+        self.alive = True
+        self.clock_off_s = 0.0
+        world.api.watch(self._note)
+        self._list()
+
+    def kill(self) -> None:
+        """It is gone, with all that it had in memory."""
+        if self.alive:
+            self.alive = False
+            self._world.api.unwatch(self._note)
+
+    def pass_now(self) -> None:
+        """Makes the passes that would come next, at this very moment."""
+        for uid, watched in list(self._watched.items()):
+            self._run_pass(uid, watched.turn)
+
+    def _list(self) -> None:
+        """What kopf does at first, and whenever a watch ends; it does not tell what is gone."""
+        if not self.alive:
+            return
+        weather = self._world.weather
+        if weather.api_down or self.cluster.cut:
+            self._world.call_in(5.0, self._list)
+            return
+        self._world.call_in(WATCH_S, self._list)
+        for kind, name in list(self._world.api.objects):
+            if kind == KIND:
+                found = self._world.api.get_old(kind, name, weather.api_stale_s)
+                if found is not None:
+                    self._take_in("MODIFIED", found)
+
+    def _note(self, what: str, manifest: Manifest) -> None:
+        weather = self._world.weather
+        if manifest["kind"] != KIND or weather.api_down or self.cluster.cut:
+            return
+        if weather.watch_loss and self._chance.random() < weather.watch_loss:
+            return
+        twice = weather.watch_repeats and self._chance.random() < weather.watch_repeats
+        for _ in range(2 if twice else 1):
+            lag_s = self._chance.uniform(0.01, 0.5) + weather.watch_lag_s * self._chance.random()
+            # A watch keeps the order.
+            self._last_event_s = max(self._last_event_s, self._world.now_s + lag_s)
+            self._world.call_at(self._last_event_s, lambda: self._take_in(what, manifest))
+
+    def _take_in(self, what: str, manifest: Manifest) -> None:
+        uid = manifest["metadata"]["uid"]
+        if not self.alive:
+            return
+        if what == "DELETED":
+            self._watched.pop(uid, None)
+            return
+        watched = self._watched.get(uid)
+        if watched is None:
+            metadata = manifest["metadata"]
+            stream = Stream(metadata["namespace"], metadata["name"], uid)
+            supervisor = Supervisor(
+                stream,
+                self.cluster,
+                lambda _: self._world.prometheus,
+                Defaults("http://prometheus"),
+                lambda: [known.resource for known in self._watched.values()],
+            )
+            self._watched[uid] = _Watched(manifest, supervisor)
+            self._call_in(self._chance.uniform(0.1, 1.0), uid)
+            return
+        changed = _asked(watched.resource) != _asked(manifest)
+        watched.resource = manifest
+        if changed:
+            self._call_in(0.0, uid)
+
+    def _call_in(self, delay_s: float, uid: str) -> None:
+        watched = self._watched[uid]
+        watched.turn += 1
+        turn = watched.turn
+        self._world.call_in(delay_s, lambda: self._run_pass(uid, turn))
+
+    def _run_pass(self, uid: str, turn: int) -> None:
+        watched = self._watched.get(uid)
+        if not self.alive or watched is None or turn != watched.turn:
+            return
+        failure: Exception | None = None
+        interval_s = 0.0
+        resource = watched.resource
+        oracles = self._world.oracles
+        oracles.begin_pass(resource)
+        calls = self.cluster.calls
+        try:
+            done = watched.supervisor.run_pass(resource, self._world.now_s + self.clock_off_s)
+        except KilledError:
+            self.kill()
+            self._world.restart_operator(self)
+            return
+        except StreamGoneError:
+            self._watched.pop(uid, None)
+            return
+        except ClusterError as error:
+            failure = error
+        except Exception as error:
+            failure = error
+        else:
+            failure, interval_s = done.failure, choose_rest_s(done.interval_s, PASS_S)
+            oracles.check_pass(resource, done)
+        oracles.check_calls(self.cluster.calls - calls, failure)
+        watched.failures = watched.failures + 1 if failure else 0
+        if failure is not None:
+            interval_s = max(interval_s, choose_pause_s(failure, watched.failures))
+        if uid in self._watched and self.alive:
+            self._call_in(PASS_S + interval_s, uid)
+
+
+def _asked(resource: Mapping[str, Any]) -> object:
+    return resource["metadata"].get("generation"), read_asked(resource)

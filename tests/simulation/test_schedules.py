@@ -1,0 +1,39 @@
+"""Schedules that nobody wrote by hand: what must hold, holds, whatever goes wrong.
+
+`python -m pytest tests/simulation --seed N` runs one, `python tests/simulation/replay.py N` tells
+what happens in it.
+"""
+
+from __future__ import annotations
+
+import pytest
+from faults import KINDS
+from replay import run_seed
+from schedules import make_schedule
+
+SCHEDULES = 300
+
+
+def test_what_must_hold_holds_in_schedules_that_nobody_has_seen(
+    first_seed: int, pytestconfig: pytest.Config
+) -> None:
+    given = pytestconfig.getoption("seed")
+    seeds = range(first_seed, first_seed + SCHEDULES) if given is None else [given]
+    found = {seed: world.oracles.found for seed in seeds if (world := run_seed(seed)).oracles.found}
+    assert not found, "\n".join(
+        f"python tests/simulation/replay.py {seed}: {what}" for seed, what in found.items()
+    )
+
+
+def test_a_seed_always_makes_the_same_schedule_and_the_same_happens() -> None:
+    first, second = run_seed(7), run_seed(7)
+    assert first.schedule == second.schedule
+    assert first.oracles.log == second.oracles.log
+
+
+def test_leaving_out_a_fault_changes_nothing_before_it() -> None:
+    whole = make_schedule(3, KINDS)
+    last = whole.faults[-1]
+    logs = [run_seed(3, without).oracles.log for without in ((), (last.number,))]
+    begin = next(n for n, line in enumerate(logs[0]) if str(last) in line)
+    assert logs[0][:begin] == logs[1][:begin]

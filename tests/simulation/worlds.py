@@ -1,0 +1,177 @@
+"""A world in virtual time: one stream, its operators and its driver, and all that they talk to.
+
+Nothing here waits. Everything that happens is a call at a time, and the same seed makes the same
+calls. While a driver runs, its virtual Spark moves the clock, from the driver's real loop.
+"""
+
+from __future__ import annotations
+
+import heapq
+import random
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from itertools import count
+
+from api_model import NAMESPACE, ApiServer
+from driver_model import Driver
+from faults import begin_fault
+from nodes_model import Nodes
+from operator_model import OperatorProcess
+from oracles import Oracles
+from prometheus_model import ModelPrometheus
+from schedules import Schedule
+from simulation.spark import BatchRun
+from spark_model import Application
+from weather import Weather
+
+from balancedstream_operator.resource import API_VERSION, KIND, Manifest, Stream
+from balancedstream_operator.spec import read_spec
+
+BEGIN_S = 1000.0
+"""The clock at the start: a time of 0 is like none."""
+
+LOOK_S = 30.0
+"""How often it is looked whether the desired state is reached."""
+
+HOLD_S = 120.0
+"""For how long it must stay."""
+
+
+@dataclass
+class Checkpoint:
+    """What survives a driver."""
+
+    read: float = 0.0
+    batches: list[BatchRun] = field(default_factory=list)
+
+
+class World:
+    """Runs one schedule.
+
+    Args:
+        schedule: what the stream is, and what happens to it.
+
+    Attributes:
+        oracles: what was found.
+    """
+
+    def __init__(self, schedule: Schedule) -> None:
+        self.schedule = schedule
+        self.job, self.trace = schedule.job, schedule.trace
+        self.calls: list[tuple[float, int, Callable[[], None]]] = []
+        self.numbers = count()
+        self._now_s = BEGIN_S
+        self._over = False
+        self.weather = Weather()
+        self.checkpoint = Checkpoint()
+        self.driver: Driver | None = None
+        self.stream = Stream(NAMESPACE, "clicks", "")
+        self.oracles = Oracles(self)
+        self.api = ApiServer(self)
+        self.nodes = Nodes(self, self.draw("nodes"))
+        self.prometheus = ModelPrometheus(
+            self, self.draw("prometheus"), schedule.scrape_s, schedule.replicas
+        )
+        self.create_stream()
+        self.operators = [OperatorProcess(self, self.draw("operator"))]
+        for number, fault in enumerate(schedule.faults):
+            chance = self.draw(f"fault {fault.number}")
+            self.call_at(BEGIN_S + fault.at_s, lambda f=fault, c=chance: begin_fault(self, f, c))
+        self.call_at(BEGIN_S + schedule.faults_s, self._look)
+        self._held_since_s = BEGIN_S
+        self._held: object = "nothing yet"
+
+    @property
+    def now_s(self) -> float:
+        """The clock."""
+        return self.driver.application.now_s if self.driver else self._now_s
+
+    def draw(self, name: str) -> random.Random:
+        """A source of chance of its own, so that leaving out a fault changes nothing else."""
+        return random.Random(f"{self.schedule.seed} {name}")
+
+    def call_at(self, time_s: float, act: Callable[[], None]) -> None:
+        """Has something done at a time."""
+        heapq.heappush(self.calls, (max(time_s, self.now_s), next(self.numbers), act))
+
+    def call_in(self, delay_s: float, act: Callable[[], None]) -> None:
+        """Has something done after a time."""
+        self.call_at(self.now_s + delay_s, act)
+
+    def run(self) -> None:
+        """Runs to the end."""
+        while not self._over:
+            driver = self.driver
+            if driver is None:
+                at_s, _, act = heapq.heappop(self.calls)
+                self._now_s = max(self._now_s, at_s)
+                act()
+                continue
+            driver.run()
+            self._now_s = driver.application.now_s
+            if self.driver is driver:
+                self.driver = None
+
+    def call_next(self, application: Application) -> None:
+        """Does what comes next; the clock is the application's."""
+        at_s, _, act = heapq.heappop(self.calls)
+        application.now_s = max(application.now_s, at_s)
+        act()
+
+    def create_stream(self) -> None:
+        """A user applies the BalancedStream."""
+        made = self.api.put(
+            {
+                "apiVersion": API_VERSION,
+                "kind": KIND,
+                "metadata": {"name": self.stream.name},
+                "spec": self.schedule.spec,
+            }
+        )
+        self.stream = Stream(NAMESPACE, self.stream.name, made["metadata"]["uid"])
+
+    def resource(self) -> Manifest | None:
+        """The BalancedStream as it is now."""
+        return self.api.get(KIND, self.stream.name)
+
+    def start_driver(self, pod: Manifest) -> None:
+        """A driver's process begins, with the executors of its Spark settings."""
+        resource = self.resource()
+        least = read_spec(resource["spec"]).executors.min if resource else 1
+        chance = self.draw(f"driver {self.nodes.restarts}")
+        self._now_s = self.now_s
+        self.driver = Driver(self, chance, pod, least)
+
+    def end_driver(self) -> None:
+        """A driver's process ends."""
+        if self.driver is not None:
+            self.driver.end()
+
+    def restart_operator(self, killed: OperatorProcess, pause_s: float = 0.0) -> None:
+        """A new process takes the place of one that was killed."""
+        self.operators.remove(killed)
+        chance = self.draw(f"operator {next(self.numbers)}")
+        pause_s = pause_s or chance.uniform(2.0, 30.0)
+        self.call_in(pause_s, lambda: self.operators.append(OperatorProcess(self, chance)))
+
+    def list_executor_pods(self) -> list[Manifest]:
+        """The pods of the driver's executors."""
+        return self.driver.application.list_pods() if self.driver else []
+
+    def _look(self) -> None:
+        """Ends the world once what the spec asks for is reached and kept, or time is up."""
+        missing, state = self.oracles.find_missing()
+        if missing or state != self._held:
+            self.oracles.note(f"look: {missing} {state}")
+            self._held_since_s, self._held = self.now_s, state
+        held_s = self.now_s - self._held_since_s
+        done = not missing and held_s >= HOLD_S
+        late = self.now_s >= BEGIN_S + self.schedule.length_s
+        if done or late:
+            if not done:
+                why = missing or [f"it changed {held_s:.0f} s ago"]
+                self.oracles.add("desired state not reached and kept", "; ".join(why))
+            self._over = True
+            self.end_driver()
+            return
+        self.call_in(LOOK_S, self._look)
