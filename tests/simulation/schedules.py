@@ -98,6 +98,8 @@ def make_schedule(seed: int, kinds: tuple[str, ...]) -> Schedule:
             zipf=chance.choice((0.0, 0.4, 0.8)),
             trigger_s=chance.choice((10.0, 20.0)),
             start_s=chance.choice((10.0, 30.0)),
+            # Without a limit, a batch after an outage takes longer than all that is judged here.
+            max_rows=chance.choice((20_000.0, 40_000.0)),
             noise=0.0,
         ),
         trace=_make_trace(chance, faults_s, length_s),

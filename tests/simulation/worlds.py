@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import heapq
 import random
+import re
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from itertools import count
@@ -24,8 +25,8 @@ from simulation.spark import BatchRun
 from spark_model import Application
 from weather import Weather
 
+from balancedstream_operator.pods import configuration_name
 from balancedstream_operator.resource import API_VERSION, KIND, Manifest, Stream
-from balancedstream_operator.spec import read_spec
 
 BEGIN_S = 1000.0
 """The clock at the start: a time of 0 is like none."""
@@ -136,8 +137,10 @@ class World:
 
     def start_driver(self, pod: Manifest) -> None:
         """A driver's process begins, with the executors of its Spark settings."""
-        resource = self.resource()
-        least = read_spec(resource["spec"]).executors.min if resource else 1
+        name = configuration_name(self.stream)
+        data = (self.api.get("ConfigMap", name) or {}).get("data") or {}
+        given = re.search(r"spark\.executor\.instances=(\d+)", data.get("spark-defaults.conf", ""))
+        least = int(given[1]) if given else 1
         chance = self.draw(f"driver {self.nodes.restarts}")
         self._now_s = self.now_s
         self.driver = Driver(self, chance, pod, least)
