@@ -100,6 +100,9 @@ ENV JAVA_HOME=/opt/java \
     PIP_NO_CACHE_DIR=1 \
     PYSPARK_PYTHON=/opt/balancedstream/bin/python3 \
     SPARK_HOME=/opt/balancedstream/lib/python3.11/site-packages/pyspark
+# An executor's JVM maps Spark's classes from this archive; see the entrypoint.
+COPY docker/archive_classes.py /opt/
+RUN SPARK_LOCAL_IP=127.0.0.1 "$PYSPARK_PYTHON" /opt/archive_classes.py /opt/spark.jsa && rm -rf /tmp/*
 # After the large layers, so that a new version does not rebuild them.
 ARG VERSION=0.1.0
 LABEL org.opencontainers.image.title="BalancedStream for Spark" \

@@ -13,6 +13,7 @@ pytestmark = [pytest.mark.e2e, pytest.mark.e2e_ci]
 
 ENTRYPOINT = Path(__file__).parents[2] / "docker" / "entrypoint.sh"
 TINI = "/usr/bin/tini -s --"
+ARCHIVE = "/opt/spark.jsa"
 
 EXECUTOR = {
     "SPARK_DRIVER_URL": "spark://driver:7078",
@@ -33,7 +34,8 @@ def start(
     script = tmp_path / "entrypoint.sh"
     text = ENTRYPOINT.read_text("utf-8")
     assert text.count(TINI) == 3
-    script.write_text(text.replace(TINI, r"printf '%s\0'"), "utf-8")
+    text = text.replace(TINI, r"printf '%s\0'").replace(ARCHIVE, str(tmp_path / "spark.jsa"))
+    script.write_text(text, "utf-8")
     environment = {"PATH": os.environ["PATH"], "SPARK_HOME": "/spark", "JAVA_HOME": "/java"}
     command = ["bash", str(script), *arguments]
     return subprocess.run(
@@ -104,6 +106,37 @@ def test_classpath(tmp_path: Path) -> None:
     }
     command = started(tmp_path, ["executor"], {**EXECUTOR, **variables})
     assert command[command.index("-cp") + 1] == "/conf:/hadoop:/user/*:/spark/jars/*:/dist"
+
+
+def archive_classes(tmp_path: Path) -> dict[str, str]:
+    """An archive of two jars, and a folder of Spark's with one more: the variables for it."""
+    jars = tmp_path / "jars"
+    jars.mkdir()
+    for name in ("a", "b", "kafka"):
+        (jars / f"{name}.jar").touch()
+    (tmp_path / "spark.jsa").touch()
+    (tmp_path / "spark.jsa.classpath").write_text(f"{jars}/b.jar:{jars}/a.jar")
+    return {**EXECUTOR, "SPARK_HOME": str(tmp_path), "SPARK_CONF_DIR": "/conf"}
+
+
+def test_archived_classes_are_used_and_their_jars_come_first_in_their_order(tmp_path: Path) -> None:
+    variables = archive_classes(tmp_path) | {"SPARK_JAVA_OPT_0": "-Xlog:cds=info"}
+    command = started(tmp_path, ["executor"], variables)
+    assert command[1:4] == [
+        f"-XX:SharedArchiveFile={tmp_path}/spark.jsa",
+        "-Xlog:cds=off",
+        "-Xlog:cds=info",
+    ]
+    jars = tmp_path / "jars"
+    classpath = command[command.index("-cp") + 1]
+    assert classpath == f"{jars}/b.jar:{jars}/a.jar:/conf:{jars}/kafka.jar"
+
+
+def test_no_archive_is_used_where_the_users_classes_come_before_sparks(tmp_path: Path) -> None:
+    variables = archive_classes(tmp_path) | {"SPARK_CLASSPATH": "/user/*"}
+    command = started(tmp_path, ["executor"], variables)
+    assert command[command.index("-cp") + 1] == f"/conf:/user/*:{tmp_path}/jars/*"
+    assert not any("Archive" in word for word in command)
 
 
 @pytest.mark.parametrize("missing", EXECUTOR)
