@@ -82,7 +82,7 @@ class Traits:
         if not self.has_commit_ids:
             can = f"(Spark {name_version(COMMIT_IDS_SINCE)} can)"
             found.append(
-                f"{here} cannot tell two attempts of one task apart in a checkpoint {can}: balanced "
+                f"{here} cannot tell two attempts of a task apart in a checkpoint {can}: balanced "
                 "or not, a task that was given up and still writes is not fenced off."
             )
         return tuple(found)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import tomllib
 from pathlib import Path
 from typing import Any
@@ -18,6 +19,7 @@ from balancedstream.engine.traits import (
     check_feature,
     find_traits,
     is_tested,
+    name_version,
     read_version,
     to_scala_list,
 )
@@ -124,6 +126,16 @@ def test_a_scala_list_has_the_values_in_their_order() -> None:
     convert = jvm.scala.collection.JavaConverters.asScalaBuffer
     convert.assert_called_once_with(jvm.java.util.ArrayList.return_value)
     assert made is convert.return_value.toList.return_value
+
+
+def test_the_tests_run_with_every_version_that_counts_as_tested() -> None:
+    makefile = (ROOT / "Makefile").read_text("utf-8")
+    older = re.search(r"^SPARKS := (.*)$", makefile, re.M)
+    newest = re.search(r"^pyspark==(.*)$", (ROOT / "constraints.txt").read_text("utf-8"), re.M)
+    assert older
+    assert newest
+    versions = [*older[1].split(), newest[1]]
+    assert tuple(name_version(read_version(each)) for each in versions) == TESTED_VERSIONS
 
 
 def test_the_package_takes_the_versions_that_are_tested() -> None:
