@@ -8,8 +8,9 @@ REPORT ?= demo-report
 # Each Spark that is supported, but the one in constraints.txt, and what it cannot do with others.
 SPARKS := 3.5.9 4.0.5 4.1.4 4.2.1
 PINS_3.5 := numpy==1.26.4 py4j==0.10.9.7 pyarrow==19.0.1
+constrain = sed $(foreach pin,pyspark==$(1) $(PINS_$(basename $(1))),-e 's/^$(firstword $(subst ==, ,$(pin)))==.*/$(pin)/') constraints.txt
 TOOLS := .venv-tools/bin
-LOCK := $(TOOLS)/uv pip compile --quiet --no-config --universal --python-version 3.11 --constraint constraints.txt \
+LOCK := $(TOOLS)/uv pip compile --quiet --no-config --universal --python-version 3.11 \
   --generate-hashes --no-header --no-annotate --no-emit-index-url
 
 demo: $(VENV)/.ready
@@ -55,22 +56,23 @@ spark-engine-%: .venv-spark-%/.ready
 
 .venv-spark-%/.ready: pyproject.toml constraints.txt $(VENV)/.ready
 	@$(BIN)/python -m venv .venv-spark-$*
-	@sed $(foreach pin,pyspark==$* $(PINS_$(basename $*)),-e 's/^$(firstword $(subst ==, ,$(pin)))==.*/$(pin)/') \
-	  constraints.txt > .venv-spark-$*/constraints.txt
+	@$(call constrain,$*) > .venv-spark-$*/constraints.txt
 	@.venv-spark-$*/bin/python -m pip install --quiet --disable-pip-version-check \
 	  -c .venv-spark-$*/constraints.txt -e '.[spark]' pytest pytest-xdist
 	@touch $@
 
 # What the images contain, with hashes; after a change of pyproject.toml or constraints.txt.
 lock: .venv-tools/.ready
-	@$(LOCK) --extra operator --output-file docker/locks/operator.txt pyproject.toml
-	@$(LOCK) --extra kubernetes --output-file docker/locks/spark.txt pyproject.toml
-	@$(LOCK) --output-file docker/locks/build.txt docker/locks/build.in
-	@$(LOCK) --output-file docker/locks/tools.txt docker/locks/tools.in
+	@$(LOCK) -c constraints.txt --extra operator --output-file docker/locks/operator.txt pyproject.toml
+	@$(LOCK) -c constraints.txt --extra kubernetes --output-file docker/locks/spark-4.3.txt pyproject.toml
+	@$(call constrain,$(filter 3.5.%,$(SPARKS))) > .venv-tools/constraints-3.5.txt
+	@$(LOCK) -c .venv-tools/constraints-3.5.txt --extra kubernetes --output-file docker/locks/spark-3.5.txt pyproject.toml
+	@$(LOCK) -c constraints.txt --output-file docker/locks/build.txt docker/locks/build.in
+	@$(LOCK) -c constraints.txt --output-file docker/locks/tools.txt docker/locks/tools.in
 
 # The Python packages of each image as CycloneDX, from the locks.
 sbom: .venv-tools/.ready
-	@for image in operator spark; do \
+	@for image in operator spark-4.3 spark-3.5; do \
 	  $(TOOLS)/cyclonedx-py requirements --output-reproducible --output-file sbom-$$image.cdx.json docker/locks/$$image.txt; \
 	done
 
