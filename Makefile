@@ -44,8 +44,9 @@ integration: $(VENV)/.ready
 # All that runs on each older Spark, in environments of their own: half an hour each.
 spark-versions: $(SPARKS:%=spark-%)
 
-# Of these, what CI has time for.
-spark-engines: $(SPARKS:%=spark-engine-%)
+# Of these, what CI has time for: two at a time, as `make test` has two sessions of Spark.
+spark-engines: $(VENV)/.ready
+	@$(MAKE) --no-print-directory -j 2 $(SPARKS:%=spark-engine-%)
 
 spark-%: .venv-spark-%/.ready
 	@.venv-spark-$*/bin/python -m pytest -n 2 --dist loadfile tests/integration
