@@ -104,15 +104,13 @@ def attach(
     engine = SparkEngine(spark)
     for problem in engine.capabilities.problems:
         view.note(problem)
-    metrics = metrics or Metrics()
-    metrics.on_attached(spark.version)
     if not engine.capabilities.placement:
         return Attachment(None, history, view, engine.capabilities.problems)
     recorder = Recorder(record_dir, policy) if record_dir else None
     controller = Controller(
         engine,
         policy,
-        Journal(history, view, metrics, time.time),
+        Journal(history, view, metrics or Metrics(), time.time),
         record=recorder.write if recorder else None,
         plans=plans,
         baseline_batches=baseline_batches,

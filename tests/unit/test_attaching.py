@@ -20,7 +20,6 @@ from balancedstream.core.policy import BalancePolicy, Policy, to_mapping
 from balancedstream.engine.capabilities import Capabilities
 from balancedstream.engine.events import BatchFinished, Event, StatefulOperator
 from balancedstream.record.records import RunInfo
-from balancedstream.record.spectators import Metrics
 
 OPERATOR = StatefulOperator((0,), "StateStoreSave", 2)
 PROBLEMS = ("Placement is not possible with Spark 9.9.", "A single executor.")
@@ -111,14 +110,6 @@ def test_the_run_says_what_it_runs_on_and_every_knob(monkeypatch: pytest.MonkeyP
     assert run.settings["balance.act_above"] == 1.5
     knobs = {f"{part}.{name}" for part, values in to_mapping(policy).items() for name in values}
     assert set(run.settings) == knobs
-
-
-def test_the_metrics_are_told_which_spark_the_driver_has(monkeypatch: pytest.MonkeyPatch) -> None:
-    told: list[str] = []
-    metrics = Metrics()
-    monkeypatch.setattr(metrics, "on_attached", told.append)
-    attach(run_engine(monkeypatch), metrics=metrics).detach()
-    assert told == ["4.3.0"]
 
 
 def test_the_cores_are_those_that_this_process_may_use(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -136,11 +136,6 @@ class Exporter(Metrics, Collector):
         """Stops serving and frees the port; does nothing if nothing is served."""
         self._server.close()
 
-    def on_attached(self, spark_version: str) -> None:
-        """Notes which Spark the driver has; until then it is taken to be PySpark's."""
-        with self._lock:
-            self._build = (__version__, spark_version, platform.python_version())
-
     def on_batch(
         self,
         sample: BatchSample,

@@ -58,9 +58,6 @@ class Metrics:
 
     key_naming: KeyNaming = "plain"
 
-    def on_attached(self, spark_version: str) -> None:
-        """An application is watched; its driver has this Spark, which need not be PySpark's."""
-
     def on_batch(
         self,
         sample: BatchSample,

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import random
 
-import pyspark
 import pytest
 from metric_samples import (
     batch_of,
@@ -38,15 +37,8 @@ def test_after_each_of_fifty_batches_with_moves_a_scrape_equals_a_recomputation(
 def test_what_runs_here_is_told() -> None:
     ((python_version, spark_version, version),) = select(collect(Exporter()), "build_info")
     assert python_version.startswith("3.")
-    assert spark_version == pyspark.__version__
+    assert spark_version.startswith("4.")
     assert version == "0.1.0"
-
-
-def test_the_drivers_spark_is_told_once_it_is_known() -> None:
-    exporter = Exporter()
-    exporter.on_attached("3.5.6")
-    ((_, spark_version, _),) = select(collect(exporter), "build_info")
-    assert spark_version == "3.5.6"
 
 
 def test_before_the_first_batch_only_the_application_has_series() -> None:
