@@ -13,6 +13,8 @@
 
 # A tag changes its meaning with each of Debian's updates; a release gives a digest instead.
 ARG BASE=debian:bookworm-slim
+# The Spark of the second image, one of those with a lock in docker/locks.
+ARG SPARK=4.3
 FROM ${BASE} AS base
 RUN apt-get update \
     && apt-get install -y --no-install-recommends ca-certificates python3 tini \
@@ -52,7 +54,8 @@ RUN /opt/pip/bin/pip wheel --require-hashes --no-build-isolation --wheel-dir whe
 
 # This one keeps pip, so that applications can add the packages that they need.
 FROM build AS spark-dependencies
-COPY docker/locks/spark.txt ./
+ARG SPARK
+COPY docker/locks/spark-${SPARK}.txt spark.txt
 RUN /opt/pip/bin/pip wheel --require-hashes --no-build-isolation --wheel-dir wheels --requirement spark.txt \
     && /opt/pip/bin/pip --python /opt/balancedstream/bin/python install --no-index wheels/*.whl \
     && /opt/balancedstream/bin/python -m ensurepip --default-pip \

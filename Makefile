@@ -1,12 +1,16 @@
 # Two commands matter: `make demo` and `make test`. Each sets up all that it needs.
-.PHONY: demo test e2e e2e-ci lint unit integration oldest-spark lock sbom clean
+.PRECIOUS: .venv-spark-%/.ready
+.PHONY: demo test e2e e2e-ci lint unit integration spark-versions spark-engines lock sbom clean
 
 VENV := .venv
 BIN := $(VENV)/bin
 REPORT ?= demo-report
-OLDEST_SPARK := 4.2.0
+# Each Spark that is supported, but the one in constraints.txt, and what it cannot do with others.
+SPARKS := 3.5.9 4.0.5 4.1.4 4.2.1
+PINS_3.5 := numpy==1.26.4 py4j==0.10.9.7 pyarrow==19.0.1
+constrain = sed $(foreach pin,pyspark==$(1) $(PINS_$(basename $(1))),-e 's/^$(firstword $(subst ==, ,$(pin)))==.*/$(pin)/') constraints.txt
 TOOLS := .venv-tools/bin
-LOCK := $(TOOLS)/uv pip compile --quiet --no-config --universal --python-version 3.11 --constraint constraints.txt \
+LOCK := $(TOOLS)/uv pip compile --quiet --no-config --universal --python-version 3.11 \
   --generate-hashes --no-header --no-annotate --no-emit-index-url
 
 demo: $(VENV)/.ready
@@ -37,28 +41,39 @@ unit: $(VENV)/.ready
 integration: $(VENV)/spark.jsa
 	@$(BIN)/python -m pytest tests/integration
 
-# The oldest Spark that is supported, in an environment of its own: the engine's tests, and one of each feature.
-oldest-spark: $(VENV)/.ready
-	@$(BIN)/python -m venv .venv-oldest
-	@sed 's/^pyspark==.*/pyspark==$(OLDEST_SPARK)/' constraints.txt > .venv-oldest/constraints.txt
-	@.venv-oldest/bin/python -m pip install --quiet --disable-pip-version-check -c .venv-oldest/constraints.txt -e '.[dev,e2e,examples,kubernetes,operator]'
-	@.venv-oldest/bin/python -m pytest -n 2 --dist loadfile tests/integration/test_engine.py \
-	  tests/integration/test_keyed_moves.py::test_a_key_moves_with_its_whole_state_and_no_other_key_changes_its_partition \
-	  tests/integration/test_keyed_refusals.py::test_a_checkpoint_that_is_not_mounted_is_refused_before_there_is_any_data \
-	  tests/integration/test_aggregate.py::test_every_batch_gives_what_a_recomputation_gives_also_moved_and_restarted \
-	  tests/integration/test_shuffle.py::test_rows_of_every_type_come_out_as_they_went_in \
-	  tests/integration/test_shuffle_streams.py::test_a_stream_is_learnt_from_batch_to_batch_and_a_failed_batch_is_routed_as_before
+# All that runs on each older Spark, in environments of their own: half an hour each.
+spark-versions: $(SPARKS:%=spark-%)
+
+# Of these, what CI has time for: two at a time, as `make test` has two sessions of Spark.
+spark-engines: $(VENV)/.ready
+	@$(MAKE) --no-print-directory -j 2 $(SPARKS:%=spark-engine-%)
+
+spark-%: .venv-spark-%/.ready
+	@.venv-spark-$*/bin/python -m pytest -n 2 --dist loadfile tests/integration
+	@.venv-spark-$*/bin/python benchmarks/exactness/run.py --seeds 0 --out .venv-spark-$*/exactness.jsonl
+
+spark-engine-%: .venv-spark-%/.ready
+	@.venv-spark-$*/bin/python -m pytest tests/integration/test_engine.py
+
+.venv-spark-%/.ready: pyproject.toml constraints.txt $(VENV)/.ready
+	@$(BIN)/python -m venv .venv-spark-$*
+	@$(call constrain,$*) > .venv-spark-$*/constraints.txt
+	@.venv-spark-$*/bin/python -m pip install --quiet --disable-pip-version-check \
+	  -c .venv-spark-$*/constraints.txt -e '.[spark]' pytest pytest-xdist
+	@touch $@
 
 # What the images contain, with hashes; after a change of pyproject.toml or constraints.txt.
 lock: .venv-tools/.ready
-	@$(LOCK) --extra operator --output-file docker/locks/operator.txt pyproject.toml
-	@$(LOCK) --extra kubernetes --output-file docker/locks/spark.txt pyproject.toml
-	@$(LOCK) --output-file docker/locks/build.txt docker/locks/build.in
-	@$(LOCK) --output-file docker/locks/tools.txt docker/locks/tools.in
+	@$(LOCK) -c constraints.txt --extra operator --output-file docker/locks/operator.txt pyproject.toml
+	@$(LOCK) -c constraints.txt --extra kubernetes --output-file docker/locks/spark-4.3.txt pyproject.toml
+	@$(call constrain,$(filter 3.5.%,$(SPARKS))) > .venv-tools/constraints-3.5.txt
+	@$(LOCK) -c .venv-tools/constraints-3.5.txt --extra kubernetes --output-file docker/locks/spark-3.5.txt pyproject.toml
+	@$(LOCK) -c constraints.txt --output-file docker/locks/build.txt docker/locks/build.in
+	@$(LOCK) -c constraints.txt --output-file docker/locks/tools.txt docker/locks/tools.in
 
 # The Python packages of each image as CycloneDX, from the locks.
 sbom: .venv-tools/.ready
-	@for image in operator spark; do \
+	@for image in operator spark-4.3 spark-3.5; do \
 	  $(TOOLS)/cyclonedx-py requirements --output-reproducible --output-file sbom-$$image.cdx.json docker/locks/$$image.txt; \
 	done
 
@@ -86,4 +101,4 @@ $(VENV)/spark.jsa: $(VENV)/.ready docker/archive_classes.py
 	@$(BIN)/python docker/archive_classes.py $@ >$@.log 2>&1 || { cat $@.log; exit 1; }
 
 clean:
-	rm -rf $(VENV) .venv-oldest .venv-tools sbom-*.cdx.json *-report .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
+	rm -rf $(VENV) .venv-spark-* .venv-tools sbom-*.cdx.json *-report .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache

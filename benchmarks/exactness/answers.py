@@ -10,8 +10,7 @@ import kinds
 import processors
 from comparison import check_timers, find_difference
 
-from balancedstream.keyed.frames import DEFAULT_NAME
-from balancedstream.keyed.storage import Home
+from balancedstream.keyed.storage import DEFAULT_NAME, Home
 
 Cuts = dict[str, dict[str, list[int]]]
 """Query and table to the number of the last input file of each batch."""

@@ -30,8 +30,7 @@ from balancedstream.core.epochs import Wish
 from balancedstream.engine.engine import SparkEngine
 from balancedstream.engine.events import BatchFinished, TaskFailed
 from balancedstream.keyed.control import KeyControl
-from balancedstream.keyed.frames import DEFAULT_NAME
-from balancedstream.keyed.storage import Home
+from balancedstream.keyed.storage import DEFAULT_NAME, Home
 
 POLL_S = 0.2
 STEP_POLL_S = 0.005

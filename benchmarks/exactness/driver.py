@@ -31,12 +31,14 @@ from pyspark.sql.streaming import StreamingQuery
 from schedules import Action, draw_schedule
 from sessions import open_disturbed, open_plain
 
-from balancedstream import balanced, read_state
+import balancedstream
 from balancedstream.engine.engine import SparkEngine
-from balancedstream.keyed.reading import END_FIELD
 
 PARTITIONS = 4
 QUERY_TIMEOUT_S = 240.0
+END_FIELD = "ttlExpirationMs"
+"""Spark's field with the end of a time to live."""
+
 IDLE_S = 4
 """A query that never ends by itself is stopped when it has had nothing to do for this long."""
 
@@ -149,7 +151,7 @@ def _group_by(query: kinds.Query, checkpoint: Path, keyed: list[Keyed] | None) -
     def group(rows: DataFrame, *columns: str) -> Any:
         if keyed is None or not query.reassigned:
             return rows.groupBy(*columns)
-        frame = balanced(rows, *columns)
+        frame = balancedstream.balanced(rows, *columns)
         control = frame.control
         # Initial state has none: it comes where Spark's hash says.
         if control is not None:
@@ -237,9 +239,12 @@ def _read_state(spark: SparkSession, run: Mapping[str, Any]) -> None:
         folder = Path(run["folder"]) / name
         lines = []
         for options in query.states:
-            rows = read_state(spark, str(folder / "checkpoint"), **options)
+            checkpoint = str(folder / "checkpoint")
             if query.reassigned:
-                rows = rows.drop("partition_id")
+                read = balancedstream.read_state(spark, checkpoint, **options)
+                rows = read.drop("partition_id")
+            else:
+                rows = spark.read.format("statestore").options(**options).load(checkpoint)
             rows = _drop_ends(rows)
             # Not as JSON: Spark's writer trips over the hidden column of a join's rows.
             columns = rows.select([rows[c].cast("string") for c in rows.columns])

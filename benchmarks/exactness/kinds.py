@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from datetime import timedelta
 from typing import Any, Literal
 
+import pyspark
 from processors import (
     FIRST,
     WIDE_KEY,
@@ -21,6 +22,8 @@ from processors import (
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F  # noqa: N812
 from pyspark.sql.streaming.state import GroupStateTimeout
+
+from balancedstream.engine.traits import FEATURES, Version, read_version
 
 Read = Callable[[str], DataFrame]
 """Gives the stream of a table, with `at` watermarked."""
@@ -224,7 +227,7 @@ ALARMS = Query(
     trigger="processing-time",
     name_key=lambda number: (number * TIMER_KEYS_EVERY,),
 )
-KINDS: dict[str, dict[str, Query]] = {
+_EVERY_KIND: dict[str, dict[str, Query]] = {
     "aggregation": {"aggregation": AGGREGATION},
     "drop-duplicates": {"duplicates": Query(drop_duplicates, ("orders",), "append", ({},))},
     "join": {"join": JOIN},
@@ -274,6 +277,31 @@ KINDS: dict[str, dict[str, Query]] = {
     "processing-time-timers": {"alarms": ALARMS},
     "reassigned-keys-timers": {"alarms": replace(ALARMS, reassigned=True)},
 }
+_FIRST_SPARK: dict[str, Version] = {
+    "transform-with-state-row": (4, 1),
+    "transform-with-state-pandas": (4, 0),
+    "processing-time-timers": (4, 1),
+}
+_STATE_READER_SINCE: Version = (4, 0)
+
+
+def _select(spark: Version) -> dict[str, dict[str, Query]]:
+    """The kinds that a version of Spark has; what it cannot read of a state is not compared."""
+    found = {}
+    for kind, queries in _EVERY_KIND.items():
+        reassigned = any(query.reassigned for query in queries.values())
+        first = FEATURES["balanced"][0] if reassigned else _FIRST_SPARK.get(kind, spark)
+        if spark < first:
+            continue
+        is_readable = spark >= _STATE_READER_SINCE
+        found[kind] = {
+            name: query if is_readable else replace(query, states=())
+            for name, query in queries.items()
+        }
+    return found
+
+
+KINDS = _select(read_version(pyspark.__version__))
 """The queries of each kind, by name."""
 
 TIMERS = frozenset({"processing-time-timers", "reassigned-keys-timers"})

@@ -14,10 +14,18 @@ from typing import Any
 
 import pandas as pd
 from pyspark.sql import Row
-from pyspark.sql.streaming import StatefulProcessor, StatefulProcessorHandle
 from pyspark.sql.streaming.state import GroupState
 
-from balancedstream import Aggregator
+from balancedstream.engine.traits import UnsupportedSparkError
+
+try:
+    from pyspark.sql.streaming import StatefulProcessor, StatefulProcessorHandle
+except ImportError:  # Spark 3.5; `kinds` leaves out what needs it
+    StatefulProcessor = StatefulProcessorHandle = object
+try:
+    from balancedstream import Aggregator
+except UnsupportedSparkError:
+    Aggregator = object
 
 IDLE_MS = 45_000
 """Event time without a row after which a key is closed."""

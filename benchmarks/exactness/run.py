@@ -30,6 +30,7 @@ from typing import Any
 import answers
 import inputs
 import kinds
+import pyspark
 from comparison import summarize, summarize_reassignments
 from outcomes import read_commit, read_lines, write_outcome
 
@@ -113,7 +114,9 @@ class Harness:
 
     def run(self, schedules: Sequence[Schedule]) -> bool:
         """Runs those that have no outcome yet; returns whether all of these were equal."""
-        done = {(line["kind"], line["seed"]) for line in read_lines(self._out)}
+        here = pyspark.__version__
+        lines = [line for line in read_lines(self._out) if line.get("spark", here) == here]
+        done = {(line["kind"], line["seed"]) for line in lines}
         waiting = deque(s for s in schedules if (s.kind, s.seed) not in done)
         print(f"{len(schedules)} schedules, {len(waiting)} of them still to run", flush=True)
         good = True
@@ -202,6 +205,7 @@ class Harness:
             **happened,
             "files_merged": merged,
             "seconds": round(time.monotonic() - self._began_s[schedule], 1),
+            "spark": pyspark.__version__,
             "commit": self._commit,
         }
         write_outcome(self._out, line)

@@ -37,10 +37,17 @@ _HOMES = {
     "shuffle": "shuffling.shuffles",
 }
 
+_FEATURES = {"keyed": "balanced", "shuffling": "shuffle"}
+
 
 def __getattr__(name: str) -> Any:
     # The core is imported where there is no Spark: what needs Spark is loaded when it is asked for.
     if name in _HOMES:
-        return getattr(import_module(f"balancedstream.{_HOMES[name]}"), name)
+        home = _HOMES[name]
+        feature = _FEATURES.get(home.partition(".")[0])
+        if feature:
+            # Their modules use classes that an older PySpark does not have.
+            import_module("balancedstream.engine.traits").check_feature(feature)
+        return getattr(import_module(f"balancedstream.{home}"), name)
     message = f"module {__name__!r} has no attribute {name!r}"
     raise AttributeError(message)

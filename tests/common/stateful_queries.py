@@ -12,7 +12,12 @@ from pyspark import cloudpickle
 from pyspark.sql import DataFrame, Row
 from pyspark.sql import functions as F  # noqa: N812
 from pyspark.sql.streaming.state import GroupState, GroupStateTimeout
-from pyspark.sql.streaming.stateful_processor import StatefulProcessor
+from spark_versions import needs_spark
+
+try:
+    from pyspark.sql.streaming.stateful_processor import StatefulProcessor
+except ModuleNotFoundError:  # Spark 3.5
+    StatefulProcessor = object
 
 # The executors cannot import modules of tests: functions travel with their code.
 cloudpickle.register_pickle_by_value(sys.modules[__name__])
@@ -113,8 +118,10 @@ KINDS = [
     pytest.param(aggregate, "update", 1, id="aggregation"),
     pytest.param(deduplicate, "append", 1, id="dropDuplicates"),
     pytest.param(join, "append", 1, id="stream-stream join"),
-    pytest.param(transform_rows, "update", 1, id="transformWithState"),
-    pytest.param(transform_pandas, "update", 1, id="transformWithStateInPandas"),
+    pytest.param(transform_rows, "update", 1, id="transformWithState", marks=needs_spark((4, 1))),
+    pytest.param(
+        transform_pandas, "update", 1, id="transformWithStateInPandas", marks=needs_spark((4, 0))
+    ),
     pytest.param(apply_in_pandas, "update", 1, id="applyInPandasWithState"),
     pytest.param(chain, "append", 2, id="two operators in a row"),
     pytest.param(union, "append", 2, id="two operators side by side"),

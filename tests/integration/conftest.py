@@ -7,23 +7,56 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
-from keyed_jobs import ROWS, Run, users
 from patience import PATIENCE_S
 from processes import SETTINGS
 from pyspark.sql import DataFrame, Row, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
+from spark_versions import SPARK
 
-from balancedstream import BalancedFrame, balanced
 from balancedstream.core.observations import ShuffleRecord
 from balancedstream.engine.engine import SparkEngine
 from balancedstream.engine.events import BatchFinished
 from balancedstream.engine.java import check_java
 from balancedstream.engine.session import LocalExecutors, remove_work_folder, tuned_sessions
+from balancedstream.engine.traits import FEATURES, LOADING_AHEAD_SINCE
 from balancedstream.shuffling.collecting import watch
 
+if TYPE_CHECKING:
+    from keyed_jobs import Run
+
+    from balancedstream import BalancedFrame
+
 PARTITIONS = 6
+
+collect_ignore_glob = [
+    files
+    for first, names in (
+        (FEATURES["balanced"][0], ("test_aggregate.py", "test_keyed_*.py", "test_routes.py")),
+        (FEATURES["balanced"][0], ("test_examples.py", "test_exactness.py")),  # use it, too
+        (FEATURES["shuffle"][0], ("test_shuffle*.py",)),
+        (LOADING_AHEAD_SINCE, ("test_prepared_moves.py",)),
+    )
+    for files in names
+    if first > SPARK
+]
+"""The tests of what the installed Spark does not have."""
+
+WARNINGS_OF_SPARK_3 = (
+    "ignore:distutils:DeprecationWarning",
+    # It reads results over sockets that it does not close.
+    "ignore:Exception ignored in. <socket:pytest.PytestUnraisableExceptionWarning",
+)
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    if SPARK >= (4, 0):
+        return
+    for item in items:
+        for warning in WARNINGS_OF_SPARK_3:
+            item.add_marker(pytest.mark.filterwarnings(warning))
 
 
 @pytest.fixture(scope="session")
@@ -116,6 +149,11 @@ def batches(engine: SparkEngine) -> Callable[[str], BatchFinished]:
 @pytest.fixture
 def begin_keyed(stream: Callable[[int], DataFrame], tmp_path: Path) -> Iterator[Callable[..., Run]]:
     """Starts a balanced query on the users, with their rows kept; stops it when the test ends."""
+    # Not every Spark has it.
+    from keyed_jobs import ROWS, Run, users  # noqa: PLC0415
+
+    from balancedstream import balanced  # noqa: PLC0415
+
     runs: list[Run] = []
 
     def start(

@@ -14,6 +14,9 @@ from pathlib import Path
 import pytest
 from patience import PATIENCE_S
 from processes import write_submit_arguments
+from spark_versions import SPARK
+
+from balancedstream.engine.traits import FEATURES, name_version
 
 pytestmark = pytest.mark.integration
 
@@ -99,4 +102,25 @@ def test_dynamic_allocation_is_refused_with_what_to_do(tmp_path: Path) -> None:
     _, said = running.communicate(timeout=PATIENCE_S)
     assert running.returncode == 2
     assert "Remove the setting" in said
+    assert "Traceback" not in said
+
+
+@pytest.mark.parametrize(
+    ("name", "version"),
+    [
+        pytest.param(
+            name, name_version(first), marks=pytest.mark.skipif(first <= SPARK, reason="it has it")
+        )
+        for name, (first, _) in FEATURES.items()
+    ],
+)
+def test_what_this_spark_lacks_is_refused_with_the_version_that_has_it(
+    name: str, version: str, tmp_path: Path
+) -> None:
+    job = write_job(tmp_path / "job.py", f"from balancedstream import {name}")
+    running = start_run("--local", "1:1", job)
+    _, said = running.communicate(timeout=PATIENCE_S)
+    assert running.returncode == 2
+    assert f"balancedstream.{name} needs" in said
+    assert f"Use PySpark {version} or newer" in said
     assert "Traceback" not in said

@@ -18,6 +18,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
 from pyspark.sql.streaming.query import StreamingQuery
 from pyspark.sql.streaming.state import GroupStateTimeout
+from spark_versions import needs_spark
 from stateful_queries import KINDS, Stream, aggregate, count_with_state, fused
 
 from balancedstream.engine.engine import SparkEngine
@@ -65,6 +66,7 @@ def test_every_partition_runs_where_it_was_placed_from_the_very_next_batch(
     }
 
 
+@needs_spark((4, 1))  # before, Spark unites no partitions
 def test_operators_in_the_same_tasks_count_as_one(
     stream: Stream, start: Start, batches: Batches
 ) -> None:

@@ -8,11 +8,8 @@ from pathlib import Path
 import pytest
 from pyspark.sql import DataFrame, SparkSession
 
-from balancedstream.engine.filemanagers import (
-    FILE_MANAGER,
-    RENAMING_FILE_MANAGER,
-    renaming_on_posix_only,
-)
+from balancedstream.engine.filemanagers import FILE_MANAGER, renaming_on_posix_only
+from balancedstream.engine.traits import find_traits
 
 pytestmark = pytest.mark.integration
 
@@ -21,8 +18,9 @@ pytestmark = pytest.mark.integration
 def renaming(spark: SparkSession) -> Iterator[SparkSession]:
     """A session that has the file manager that renames, and loses it where it must not be used."""
     before = spark.conf.get(FILE_MANAGER)
-    spark.conf.set(FILE_MANAGER, RENAMING_FILE_MANAGER)
-    with renaming_on_posix_only():
+    manager = find_traits(spark.version).renaming_file_manager
+    spark.conf.set(FILE_MANAGER, manager)
+    with renaming_on_posix_only(manager):
         yield spark
     spark.conf.set(FILE_MANAGER, str(before))
 
@@ -32,7 +30,8 @@ def test_a_query_on_this_machine_starts_with_it(
 ) -> None:
     writer = stream(10).writeStream.format("noop").option("checkpointLocation", str(tmp_path))
     writer.start().stop()
-    assert renaming.conf.get(FILE_MANAGER) == RENAMING_FILE_MANAGER
+    manager = find_traits(renaming.version).renaming_file_manager
+    assert renaming.conf.get(FILE_MANAGER) == manager
 
 
 def test_a_query_elsewhere_starts_without_it(

@@ -14,7 +14,7 @@ from packaging.utils import canonicalize_name
 ROOT = Path(__file__).parents[2]
 LOCKS = ROOT / "docker" / "locks"
 PYPROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))
-IMAGES = {"operator": "operator", "spark": "kubernetes"}
+IMAGES = {"operator": "operator", "spark-4.3": "kubernetes", "spark-3.5": "kubernetes"}
 """The lock of each image, and the extra that it installs."""
 OF_THE_IMAGES = {"python_version": "3.11", "python_full_version": "3.11.2", "extra": ""}
 """Debian 12's Python."""
@@ -38,6 +38,14 @@ def read_constraints() -> dict[str, str]:
     lines = (ROOT / "constraints.txt").read_text("utf-8").splitlines()
     pins = [line.split("==") for line in lines if not line.startswith("#")]
     return {canonicalize_name(name): version for name, version in pins}
+
+
+def read_pins_of_spark_3() -> dict[str, str]:
+    """What `make spark-versions` tests with the oldest Spark."""
+    makefile = (ROOT / "Makefile").read_text("utf-8")
+    (spark,) = re.findall(r"^SPARKS := (3\.5\.\d+)", makefile, re.M)
+    (pins,) = re.findall(r"^PINS_3\.5 := (.*)$", makefile, re.M)
+    return dict(pin.split("==") for pin in [f"pyspark=={spark}", *pins.split()])
 
 
 def find_needed(extra: str) -> set[str]:
@@ -68,6 +76,8 @@ def find_needed(extra: str) -> set[str]:
 @pytest.mark.parametrize("image", IMAGES)
 def test_an_image_has_the_versions_that_were_tested(image: str) -> None:
     constraints = read_constraints()
+    if image == "spark-3.5":
+        constraints |= read_pins_of_spark_3()
     lock = read_lock(image)
     assert lock.items() <= constraints.items()
     assert set(lock) == find_needed(IMAGES[image])

@@ -19,7 +19,7 @@ from balancedstream_operator.targets import TargetRef
 
 Level = Literal["ok", "problem", "unseen"]
 
-TESTED_SPARK = ("4.2", "4.3")
+TESTED_SPARK = ("3.5", "4.0", "4.1", "4.2", "4.3")
 """Versions of Spark that BalancedStream is tested with; a test compares them with the engine's."""
 
 SPARK_LABEL = "spark-version"
@@ -315,7 +315,7 @@ def check_spark(name: str, executors: Sequence[Manifest], *, ours: bool = True) 
             "has",
         )
     shown = " and ".join(versions)
-    tested = " and ".join(TESTED_SPARK)
+    tested = f"{', '.join(TESTED_SPARK[:-1])} and {TESTED_SPARK[-1]}"
     if any(".".join(v.split(".")[:2]) not in TESTED_SPARK for v in versions):
         return Finding(
             "problem",

@@ -28,7 +28,6 @@ import org.apache.spark.sql.execution.ui.SparkListenerSQLExecutionStart;
 import org.apache.spark.sql.streaming.StreamingQueryListener;
 import scala.Option;
 import scala.Tuple2;
-import scala.jdk.javaapi.CollectionConverters;
 
 /**
  * Collects what the tasks of each micro-batch cost, those of state partitions one by one, and keeps
@@ -193,7 +192,7 @@ public final class BatchListener extends SparkListener {
    */
   private String reconcileExecutors() {
     Set listed = new HashSet(
-        CollectionConverters.asJava(((ExecutorAllocationClient) backend).getExecutorIds()));
+        ScalaCollections.asJava(((ExecutorAllocationClient) backend).getExecutorIds()));
     Set gone = new HashSet(hosts.keySet());
     gone.removeAll(listed);
     Iterator it = gone.iterator();
@@ -224,7 +223,7 @@ public final class BatchListener extends SparkListener {
     // For a query that started before this listener, only the job group says; users may set it too.
     if (runId == null) runId = e.properties().getProperty("spark.jobGroup.id");
     if (batch == null || runId == null) return;
-    Iterator it = CollectionConverters.asJava(e.stageInfos()).iterator();
+    Iterator it = ScalaCollections.asJava(e.stageInfos()).iterator();
     while (it.hasNext()) {
       stages.add(runId, Long.parseLong(batch), (StageInfo) it.next());
     }

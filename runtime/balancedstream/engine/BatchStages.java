@@ -7,7 +7,6 @@ import org.apache.spark.executor.TaskMetrics;
 import org.apache.spark.scheduler.StageInfo;
 import org.apache.spark.scheduler.TaskInfo;
 import org.apache.spark.storage.RDDInfo;
-import scala.jdk.javaapi.CollectionConverters;
 
 /**
  * The stages of the batches that run, and what their tasks cost by executor. Not thread-safe:
@@ -42,7 +41,7 @@ public final class BatchStages {
     stage.tasks = info.numTasks();
     stage.readsShuffle = !info.parentIds().isEmpty();
     stage.partitions = ((RDDInfo) info.rddInfos().head()).numPartitions();
-    Iterator rdds = CollectionConverters.asJava(info.rddInfos()).iterator();
+    Iterator rdds = ScalaCollections.asJava(info.rddInfos()).iterator();
     while (rdds.hasNext()) {
       RDDInfo rdd = (RDDInfo) rdds.next();
       if (rdd.name().equals("CoalescedRDD")) {

@@ -8,7 +8,6 @@ import java.util.UUID;
 import org.apache.spark.sql.execution.streaming.state.StateStoreCoordinatorRef;
 import org.apache.spark.sql.execution.streaming.state.StateStoreId;
 import org.apache.spark.sql.execution.streaming.state.StateStoreProviderId;
-import scala.jdk.javaapi.CollectionConverters;
 
 /**
  * Where partitions are wanted, and where they last ran. Not thread-safe: `BatchListener` locks, and
@@ -110,7 +109,7 @@ public final class Placements {
           new StateStoreProviderId(
               new StateStoreId(wish.stateRoot, operator, partition, wish.stores[s]),
               UUID.fromString(runId)),
-          host, executor, CollectionConverters.asScala(new ArrayList()).toSeq());
+          host, executor, ScalaCollections.toSeq(new ArrayList()));
     }
   }
 

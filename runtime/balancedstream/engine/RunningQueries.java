@@ -5,7 +5,6 @@ import java.util.Iterator;
 import java.util.Map;
 import java.util.UUID;
 import scala.collection.Seq;
-import scala.jdk.javaapi.CollectionConverters;
 
 /**
  * What a query's progress does not say: its trigger interval, and the files that wait at its file
@@ -42,7 +41,7 @@ public final class RunningQueries {
   private static String files(Object execution) {
     StringBuilder json = new StringBuilder();
     try {
-      Iterator sources = CollectionConverters.asJava((Seq) call(execution, "sources")).iterator();
+      Iterator sources = ScalaCollections.asJava((Seq) call(execution, "sources")).iterator();
       while (sources.hasNext()) {
         if (json.length() > 0) json.append(',');
         json.append(filesOf(sources.next()));

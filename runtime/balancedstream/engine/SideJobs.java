@@ -16,7 +16,6 @@ import org.apache.spark.SparkContext;
 import org.apache.spark.rdd.RDD;
 import scala.Tuple2;
 import scala.collection.immutable.Seq;
-import scala.jdk.javaapi.CollectionConverters;
 import scala.reflect.ClassTag;
 import scala.reflect.ClassTag$;
 
@@ -173,6 +172,6 @@ public final class SideJobs {
   }
 
   private static Seq toSeq(List values) {
-    return CollectionConverters.asScala(values).toSeq();
+    return ScalaCollections.toSeq(values);
   }
 }

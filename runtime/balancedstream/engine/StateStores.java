@@ -26,7 +26,6 @@ import org.apache.spark.sql.execution.streaming.state.StateStoreConf;
 import org.apache.spark.sql.types.StructType;
 import scala.Option;
 import scala.Tuple2;
-import scala.jdk.javaapi.CollectionConverters;
 
 /**
  * What another executor needs to open the state stores of a running query, taken from the query's
@@ -66,7 +65,7 @@ public final class StateStores {
         found.put(Long.valueOf(((StatefulOperatorStateInfo) info.get()).operatorId()), plan);
       }
     }
-    Iterator it = CollectionConverters.asJava(plan.children()).iterator();
+    Iterator it = ScalaCollections.asJava(plan.children()).iterator();
     while (it.hasNext()) collect((SparkPlan) it.next(), found);
   }
 
@@ -140,7 +139,7 @@ public final class StateStores {
         && ((Long) read(rdd, "operatorId")).longValue() == operator) {
       return rdd;
     }
-    Iterator it = CollectionConverters.asJava(rdd.dependencies()).iterator();
+    Iterator it = ScalaCollections.asJava(rdd.dependencies()).iterator();
     while (it.hasNext()) {
       Dependency dependency = (Dependency) it.next();
       if (!(dependency instanceof NarrowDependency)) continue;
@@ -158,14 +157,14 @@ public final class StateStores {
     Map schemas = new HashMap(); // store name -> Tuple2 of key and value schema
     SymmetricHashJoinStateManager$ manager = SymmetricHashJoinStateManager$.MODULE$;
     int version = join.stateFormatVersion();
-    schemas.putAll(CollectionConverters.asJava(manager.getSchemaForStateStores(
+    schemas.putAll(ScalaCollections.asJava(manager.getSchemaForStateStores(
         StreamingSymmetricHashJoinHelper$LeftSide$.MODULE$, join.left().output(), join.leftKeys(),
         version)));
-    schemas.putAll(CollectionConverters.asJava(manager.getSchemaForStateStores(
+    schemas.putAll(ScalaCollections.asJava(manager.getSchemaForStateStores(
         StreamingSymmetricHashJoinHelper$RightSide$.MODULE$, join.right().output(),
         join.rightKeys(), version)));
     List stores = new ArrayList();
-    Iterator names = CollectionConverters.asJava(join.stateStoreNames()).iterator();
+    Iterator names = ScalaCollections.asJava(join.stateStoreNames()).iterator();
     while (names.hasNext()) {
       PreloadTask.Store store = begin(join);
       store.name = (String) names.next();

@@ -11,7 +11,6 @@ import org.apache.spark.scheduler.AccumulableInfo;
 import org.apache.spark.scheduler.TaskInfo;
 import org.apache.spark.sql.execution.SparkPlanInfo;
 import org.apache.spark.sql.execution.metric.SQLMetricInfo;
-import scala.jdk.javaapi.CollectionConverters;
 
 /**
  * The stateful operators in the plans of running queries, and what their tasks report about state.
@@ -80,7 +79,7 @@ public final class StatefulOperators {
   /** The `TaskState` of each operator that has a state store in a task. */
   public List readTask(TaskInfo info) {
     Map found = new HashMap(); // Operator -> TaskState
-    Iterator it = CollectionConverters.asJava(info.accumulables()).iterator();
+    Iterator it = ScalaCollections.asJava(info.accumulables()).iterator();
     while (it.hasNext()) {
       AccumulableInfo a = (AccumulableInfo) it.next();
       Metric metric = (Metric) metrics.get(Long.valueOf(a.id()));
@@ -136,7 +135,7 @@ public final class StatefulOperators {
       operator.id = Long.parseLong(info.group(3));
       operator.partitions = Integer.parseInt(info.group(4));
       operator.name = plan.nodeName();
-      Iterator it = CollectionConverters.asJava(plan.metrics()).iterator();
+      Iterator it = ScalaCollections.asJava(plan.metrics()).iterator();
       boolean writesState = false;
       while (it.hasNext()) {
         SQLMetricInfo m = (SQLMetricInfo) it.next();
@@ -157,7 +156,7 @@ public final class StatefulOperators {
         ofRun.put(Long.valueOf(operator.id), operator);
       }
     }
-    Iterator it = CollectionConverters.asJava(plan.children()).iterator();
+    Iterator it = ScalaCollections.asJava(plan.children()).iterator();
     while (it.hasNext()) findOperators((SparkPlanInfo) it.next(), ids);
   }
 

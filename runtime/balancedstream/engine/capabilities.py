@@ -9,8 +9,7 @@ from py4j.protocol import Py4JError
 from pyspark.sql import SparkSession
 
 from balancedstream.engine.listener import find_coordinator, start_listener
-
-TESTED_VERSIONS = ("4.2", "4.3")
+from balancedstream.engine.traits import TESTED_VERSIONS, find_traits, is_tested, to_scala_list
 
 
 @dataclass(frozen=True)
@@ -34,9 +33,9 @@ def check_capabilities(spark: SparkSession) -> Capabilities:
     """Tries each private API once, with a query that does not exist."""
     problems = []
     version = spark.version
-    if ".".join(version.split(".")[:2]) not in TESTED_VERSIONS:
-        tested = " and ".join(TESTED_VERSIONS)
-        problems.append(f"Spark {version} is not tested with balancedstream; {tested} are.")
+    traits = find_traits(version)
+    if not is_tested(version):
+        problems.append(f"Spark {version} is not tested with balancedstream; {_list_tested()} are.")
     backend = spark.sparkContext._jsc.sc().schedulerBackend().getClass().getName()
     if backend.endswith("LocalSchedulerBackend"):
         problems.append(
@@ -49,9 +48,10 @@ def check_capabilities(spark: SparkSession) -> Capabilities:
     try:
         placement = _try_placement(spark)
         if placement:
-            started = start_listener(spark)
+            started = start_listener(spark, loads_ahead=traits.loads_ahead)
             listener = started.java
-            preparing = not started.unprepared
+            preparing = traits.loads_ahead and not started.unprepared
+            problems.extend(traits.list_weaknesses())
             if started.unprepared:
                 problems.append(
                     f"State cannot be loaded ahead of moves with Spark {version} "
@@ -64,7 +64,7 @@ def check_capabilities(spark: SparkSession) -> Capabilities:
         problems.append(
             f"Placement does not work with Spark {version} ({first_line}). "
             "The job runs on without balancing; no data is at risk. "
-            f"Use PySpark {' or '.join(TESTED_VERSIONS)} to balance it."
+            f"Spark {_list_tested()} are tested."
         )
     return Capabilities(placement, tuple(problems), listener, preparing)
 
@@ -78,8 +78,11 @@ def _try_placement(spark: SparkSession) -> bool:
         state.StateStoreId("file:/balancedstream-self-test", 0, 0, "default"), run_id
     )
     coordinator = find_coordinator(spark)
-    none = jvm.scala.jdk.javaapi.CollectionConverters.asScala(jvm.java.util.ArrayList()).toSeq()
-    coordinator.reportActiveInstance(probe, "host", "executor", none)
+    coordinator.reportActiveInstance(probe, "host", "executor", to_scala_list(jvm))
     found = coordinator.getLocation(probe).toString()
     coordinator.deactivateInstances(run_id)
     return "executor_host_executor" in found
+
+
+def _list_tested() -> str:
+    return f"{', '.join(TESTED_VERSIONS[:-1])} and {TESTED_VERSIONS[-1]}"

@@ -22,9 +22,6 @@ from balancedstream.workers.names import CHECKPOINT_LOCATION
 log = logging.getLogger(__name__)
 
 FILE_MANAGER = "spark.sql.streaming.checkpointFileManagerClass"
-RENAMING_FILE_MANAGER = (
-    "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager"
-)
 
 _SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*):")
 
@@ -46,15 +43,18 @@ def is_posix(location: str, default_fs: str) -> bool:
 
 
 @contextmanager
-def renaming_on_posix_only() -> Iterator[None]:
+def renaming_on_posix_only(renaming: str) -> Iterator[None]:
     """While open, no query on other storage starts with the file manager that renames.
+
+    Args:
+        renaming: its class, as `FILE_MANAGER` names it.
 
     The first such query takes the setting out of its session for good: a query that starts at the
     same time must not bring it back. What starts later commits more slowly, and right.
     """
     usual = {name: getattr(DataStreamWriter, name) for name in ("start", "toTable")}
     for name, start in usual.items():
-        setattr(DataStreamWriter, name, _guard(start))
+        setattr(DataStreamWriter, name, _guard(start, renaming))
     try:
         yield
     finally:
@@ -62,11 +62,11 @@ def renaming_on_posix_only() -> Iterator[None]:
             setattr(DataStreamWriter, name, start)
 
 
-def _guard(start: Callable[..., Any]) -> Callable[..., Any]:
+def _guard(start: Callable[..., Any], renaming: str) -> Callable[..., Any]:
     @wraps(start)
     def guarded(writer: DataStreamWriter, *args: Any, **options: Any) -> Any:
         conf = writer._spark.conf
-        if conf.get(FILE_MANAGER, None) == RENAMING_FILE_MANAGER:
+        if conf.get(FILE_MANAGER, None) == renaming:
             given = _read_options(writer) | {name.lower(): value for name, value in options.items()}
             checkpoint = given.get("checkpointlocation") or conf.get(CHECKPOINT_LOCATION, "")
             # Spark keeps a log beside the files of a file sink, too.

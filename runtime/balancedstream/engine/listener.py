@@ -44,15 +44,19 @@ class Listener:
 
     Attributes:
         java: the `BatchListener`.
-        unprepared: why no executor can load state ahead of a move; "" if they can.
+        unprepared: what failed when executors were to load state ahead; "" if nothing did.
     """
 
     java: Any
     unprepared: str
 
 
-def start_listener(spark: SparkSession) -> Listener:
+def start_listener(spark: SparkSession, *, loads_ahead: bool) -> Listener:
     """Compiles `BatchListener.java`, creates an object and registers it.
+
+    Args:
+        spark: a running session.
+        loads_ahead: whether this version of Spark lets executors load state ahead of moves.
 
     Raises:
         py4j.protocol.Py4JError: this version of Spark has no such class or method.
@@ -63,10 +67,11 @@ def start_listener(spark: SparkSession) -> Listener:
     queries = session.sharedState().activeStreamingQueries()
     hosts = jvm.java.util.concurrent.ConcurrentHashMap()
     preparing, unprepared = None, ""
-    try:
-        preparing = _start_preparing(spark, queries, hosts)
-    except Py4JError as error:
-        unprepared = str(error).strip().splitlines()[0]
+    if loads_ahead:
+        try:
+            preparing = _start_preparing(spark, queries, hosts)
+        except Py4JError as error:
+            unprepared = str(error).strip().splitlines()[0]
     listener = compile_class(
         spark,
         "BatchListener",
@@ -76,6 +81,7 @@ def start_listener(spark: SparkSession) -> Listener:
         hosts,
         preparing,
         needs=(
+            "ScalaCollections",
             "EventQueue",
             "StatefulOperators",
             "BatchStages",
@@ -101,7 +107,15 @@ def introduce_executors(spark: SparkSession, listener: Any) -> None:
 
 def _start_preparing(spark: SparkSession, queries: Any, hosts: Any) -> Any:
     """Compiles what loads state ahead, and offers executors the class that they run."""
-    needs = ("StatefulOperators", "RunningQueries", "Preparing", SHIPPED, "StateStores", "SideJobs")
+    needs = (
+        "ScalaCollections",
+        "StatefulOperators",
+        "RunningQueries",
+        "Preparing",
+        SHIPPED,
+        "StateStores",
+        "SideJobs",
+    )
     bytecodes = _compile(spark, needs)[SHIPPED].bytecodes
     jvm: Any = spark._jvm
     jar = Path(jvm.org.apache.spark.SparkFiles.getRootDirectory()) / "balancedstream.jar"

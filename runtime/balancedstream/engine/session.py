@@ -18,6 +18,7 @@ from pyspark.sql import SparkSession
 from balancedstream.core.sizing import parse_mib
 from balancedstream.engine.filemanagers import FILE_MANAGER, renaming_on_posix_only
 from balancedstream.engine.settings import tune
+from balancedstream.engine.traits import find_traits, to_scala_list
 from balancedstream.errors import InvalidInputError
 
 EXECUTOR_MEMORY_MIB = 1024
@@ -84,7 +85,7 @@ def tuned_sessions(
             for key, value in conf.items():
                 self.config(key, value)
             if FILE_MANAGER in conf:
-                while_open.enter_context(renaming_on_posix_only())
+                while_open.enter_context(renaming_on_posix_only(conf[FILE_MANAGER]))
         session: SparkSession = get_or_create(self)
         context = id(session.sparkContext)
         if context not in known:
@@ -111,11 +112,8 @@ def _keep_executors(session: SparkSession, local: LocalExecutors) -> None:
         time.sleep(0.1)
         started = _list_executors(context)
     context.requestTotalExecutors(local.least, 0, session._jvm.scala.Predef.Map().empty())
-    surplus = session._jvm.java.util.ArrayList()
-    for executor in sorted(started, key=int)[local.least :]:
-        surplus.add(executor)
-    converters = session._jvm.scala.jdk.javaapi.CollectionConverters
-    context.killExecutors(converters.asScala(surplus).toSeq())
+    surplus = sorted(started, key=int)[local.least :]
+    context.killExecutors(to_scala_list(session._jvm, surplus))
     while len(_list_executors(context)) > local.least and time.monotonic() < deadline_s:
         time.sleep(0.1)
 
@@ -159,7 +157,9 @@ def _tuned_conf(
     # Not set by the user: every PySpark shell and script starts with it.
     user.pop("spark.ui.showConsoleProgress", None)
     user |= own
-    added, warnings = tune(user, local.most if local else None)
+    # The driver's version, which need not be PySpark's: SPARK_HOME may name another Spark.
+    version = SparkContext._jvm.org.apache.spark.package.SPARK_VERSION()
+    added, warnings = tune(user, local.most if local else None, find_traits(version))
     for warning in warnings:
         warn(warning)
     if local is None:

@@ -7,7 +7,16 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from balancedstream.core.sizing import PARTITIONS_PER_EXECUTOR
-from balancedstream.engine.filemanagers import FILE_MANAGER, RENAMING_FILE_MANAGER, is_posix
+from balancedstream.engine.filemanagers import FILE_MANAGER, is_posix
+from balancedstream.engine.traits import (
+    COMMIT_IDS_SINCE,
+    LOADING_AHEAD_SINCE,
+    NEWEST,
+    PACKAGES_MOVED_IN,
+    UNIX_SOCKETS_SINCE,
+    Traits,
+    name_version,
+)
 from balancedstream.errors import InvalidInputError
 from balancedstream.workers.names import CHECKPOINT_LOCATION
 
@@ -61,13 +70,15 @@ SETTINGS = (
     Setting(
         CHECKPOINT_FORMAT,
         "2",
-        "each commit has an id of its own, so a zombie task is never mistaken for its successor",
+        "each commit has an id of its own, so a zombie task is never mistaken for its successor; "
+        f"from Spark {name_version(COMMIT_IDS_SINCE)} on",
     ),
     Setting(
         FILE_MANAGER,
-        RENAMING_FILE_MANAGER,
+        NEWEST.renaming_file_manager,
         "on POSIX storage Spark's default forks a process for each file it commits; a query whose "
-        "checkpoint or output is elsewhere keeps Spark's",
+        "checkpoint or output is elsewhere keeps Spark's; before Spark "
+        f"{name_version(PACKAGES_MOVED_IN)}, its package is without `checkpointing`",
     ),
     Setting(
         LOCALITY_WAIT_PROCESS,
@@ -78,9 +89,15 @@ SETTINGS = (
         SCHEDULER_MODE,
         "FAIR",
         "the jobs that load state ahead of moves do not wait for a batch; yours share one pool, "
-        "in which the first comes first, as before",
+        "in which the first comes first, as before; from Spark "
+        f"{name_version(LOADING_AHEAD_SINCE)} on",
     ),
-    Setting(UNIX_SOCKETS, "true", "a Python function starts sooner in each task than over TCP"),
+    Setting(
+        UNIX_SOCKETS,
+        "true",
+        "a Python function starts sooner in each task than over TCP; from Spark "
+        f"{name_version(UNIX_SOCKETS_SINCE)} on",
+    ),
     Setting("spark.ui.showConsoleProgress", "false", "the live view shows the progress"),
     Setting(
         HEARTBEAT,
@@ -113,12 +130,15 @@ SETTINGS = (
 """The settings of every balanced job, of any size."""
 
 
-def tune(user: Mapping[str, str], executors: int | None) -> tuple[dict[str, str], list[str]]:
+def tune(
+    user: Mapping[str, str], executors: int | None, spark: Traits = NEWEST
+) -> tuple[dict[str, str], list[str]]:
     """The settings to add to the user's own, and a warning for each that works against balancing.
 
     Args:
         user: the user's settings, from any of Spark's sources.
         executors: maximum number of executors; None if it is not known.
+        spark: what the driver's version has.
 
     Returns:
         The settings to add, and the warnings.
@@ -139,7 +159,13 @@ def tune(user: Mapping[str, str], executors: int | None) -> tuple[dict[str, str]
             "balancedstream scales itself (scaling.min_executors, scaling.max_executors)."
         )
         raise DynamicAllocationError(message)
-    wanted = {s.key: s.value for s in SETTINGS}
+    wanted = {s.key: s.value for s in SETTINGS} | {FILE_MANAGER: spark.renaming_file_manager}
+    if not spark.has_commit_ids:
+        del wanted[CHECKPOINT_FORMAT]
+    if not spark.has_unix_sockets:
+        del wanted[UNIX_SOCKETS]
+    if not spark.loads_ahead:
+        del wanted[SCHEDULER_MODE]
     if executors:
         wanted[SHUFFLE_PARTITIONS] = str(PARTITIONS_PER_EXECUTOR * executors)
     wanted |= _pace_heartbeats(executors or _guess_executors(user))
@@ -149,10 +175,11 @@ def tune(user: Mapping[str, str], executors: int | None) -> tuple[dict[str, str]
         del wanted[LOCALITY_WAIT_PROCESS]
     if user.get(PIPELINED_UDFS, "false").lower() == "true":
         # Spark 4.3 fails every such task over Unix sockets (SPARK-57948).
-        del wanted[UNIX_SOCKETS]
+        wanted.pop(UNIX_SOCKETS, None)
     if user.get(PROVIDER, ROCKSDB) != ROCKSDB:
         # Both belong to the RocksDB provider; other providers refuse to start with them.
-        del wanted[CHANGELOG], wanted[CHECKPOINT_FORMAT]
+        del wanted[CHANGELOG]
+        wanted.pop(CHECKPOINT_FORMAT, None)
     added = {key: value for key, value in wanted.items() if key not in user}
     return added, _find_conflicts(user, executors)
 

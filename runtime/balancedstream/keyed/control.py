@@ -18,8 +18,8 @@ from balancedstream.core.hotkeys import parse_hot_keys
 from balancedstream.errors import InvalidInputError, PlanTooLargeError
 from balancedstream.keyed.encoding import KeyEncoding
 from balancedstream.keyed.mailbox import Mailbox
+from balancedstream.keyed.reports import KeyReport
 from balancedstream.keyed.storage import Home
-from balancedstream.keyed.tasks import KeyReport
 from balancedstream.workers.reports import ReportParam
 
 MAX_KEYS = 20_000

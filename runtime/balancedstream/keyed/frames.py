@@ -42,11 +42,10 @@ from balancedstream.keyed.processors import (
 )
 from balancedstream.keyed.routing import route_by
 from balancedstream.keyed.source import SOURCE, ControlSource
+from balancedstream.keyed.storage import DEFAULT_NAME
 from balancedstream.keyed.windows import check_window, has_watermark
 from balancedstream.workers.names import MAILBOX_OPTION
 from balancedstream.workers.schemas import quote
-
-DEFAULT_NAME = "keys"
 
 
 class BalancedFrame:

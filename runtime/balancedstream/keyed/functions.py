@@ -20,8 +20,9 @@ from pyspark.sql.types import TimestampType
 from balancedstream.core.epochs import Arrival
 from balancedstream.keyed.encoding import KeyEncoding
 from balancedstream.keyed.processors import Rows, StripFrames
+from balancedstream.keyed.reports import KeyReport
 from balancedstream.keyed.storage import BatchContext
-from balancedstream.keyed.tasks import KeyReport, KeyTask
+from balancedstream.keyed.tasks import KeyTask
 from balancedstream.workers.garbage import spare_loaded_modules
 
 Function = Callable[[Any, Iterator[Any], Any], Iterator[Any]]

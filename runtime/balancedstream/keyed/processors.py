@@ -20,8 +20,9 @@ from pyspark.sql.streaming.stateful_processor import ExpiredTimerInfo, TimerValu
 from pyspark.sql.types import BooleanType, DataType, IntegralType, StructType
 
 from balancedstream.keyed.encoding import KeyEncoding
+from balancedstream.keyed.reports import KeyReport
 from balancedstream.keyed.storage import BatchContext
-from balancedstream.keyed.tasks import KeyReport, KeyTask
+from balancedstream.keyed.tasks import KeyTask
 from balancedstream.keyed.variables import Clock, RecordingHandle
 from balancedstream.workers.decoding import decode_next_stream
 from balancedstream.workers.garbage import spare_loaded_modules

@@ -29,6 +29,9 @@ from balancedstream.workers.names import (
 MARK = "balancedstream"
 """Field of the control source's offset with the operator's name."""
 
+DEFAULT_NAME = "keys"
+"""Of an operator that is not given one."""
+
 KEPT_EPOCHS = 100
 """Spark itself keeps the offsets of this many batches."""
 

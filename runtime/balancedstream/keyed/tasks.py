@@ -13,12 +13,11 @@ from typing import Any, TypeVar
 from balancedstream.core.epochs import Piece
 from balancedstream.core.hotkeys import HotKeySketch
 from balancedstream.keyed.packing import pack_state, unpack_state
+from balancedstream.keyed.reports import KeyReport
 from balancedstream.keyed.storage import BatchContext, HandoffWriter
 
 EPSILON = 0.01
 """The sketch finds keys with more than this fraction of a task's time, in at most 100 counters."""
-
-KeyReport = dict[str, Any]
 
 _Taken = TypeVar("_Taken")
 

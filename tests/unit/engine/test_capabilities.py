@@ -11,6 +11,7 @@ from py4j.protocol import Py4JError
 from balancedstream.engine import capabilities
 from balancedstream.engine.capabilities import check_capabilities
 from balancedstream.engine.listener import Listener
+from balancedstream.engine.traits import find_traits
 
 CLUSTER = "org.apache.spark.scheduler.cluster.StandaloneSchedulerBackend"
 LOCAL = "org.apache.spark.scheduler.local.LocalSchedulerBackend"
@@ -31,12 +32,12 @@ def coordinator(monkeypatch: pytest.MonkeyPatch) -> mock.MagicMock:
     found = coordinator.getLocation.return_value
     found.toString.return_value = "Some(executor_host_executor)"
     started = Listener("the listener", "")
-    monkeypatch.setattr(capabilities, "start_listener", lambda spark: started)
+    monkeypatch.setattr(capabilities, "start_listener", lambda spark, loads_ahead: started)
     monkeypatch.setattr(capabilities, "find_coordinator", lambda spark: coordinator)
     return coordinator
 
 
-@pytest.mark.parametrize("version", ["4.2.0", "4.3.0", "4.3.1"])
+@pytest.mark.parametrize("version", ["4.1.4", "4.2.0", "4.3.0", "4.3.1"])
 def test_with_a_tested_spark_on_a_cluster_all_is_possible(
     version: str, coordinator: mock.MagicMock
 ) -> None:
@@ -58,7 +59,7 @@ def test_a_spark_that_was_never_tested_is_named_and_tried() -> None:
 def test_a_spark_without_the_private_api_is_refused_with_its_first_line(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    def fail(spark: Any) -> Any:
+    def fail(spark: Any, loads_ahead: bool) -> Any:
         message = "no method place\nat io.py4j"
         raise Py4JError(message)
 
@@ -68,19 +69,35 @@ def test_a_spark_without_the_private_api_is_refused_with_its_first_line(
     assert found.listener is None
     (problem,) = found.problems
     assert "(no method place)" in problem
-    assert "PySpark 4.2 or 4.3" in problem
+    assert "4.2 and 4.3 are tested" in problem
 
 
 def test_without_the_classes_that_load_state_ahead_partitions_move_as_before(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     started = Listener("the listener", "no method release")
-    monkeypatch.setattr(capabilities, "start_listener", lambda spark: started)
+    monkeypatch.setattr(capabilities, "start_listener", lambda spark, loads_ahead: started)
     found = check_capabilities(make_session())
     assert (found.placement, found.preparing) == (True, False)
     (problem,) = found.problems
     assert "(no method release)" in problem
     assert "Results are right" in problem
+
+
+@pytest.mark.parametrize("version", ["3.5.6", "4.0.2"])
+def test_an_older_spark_is_balanced_and_what_is_weaker_is_said_once(
+    version: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    loads: list[bool] = []
+
+    def start(spark: Any, loads_ahead: bool) -> Listener:
+        loads.append(loads_ahead)
+        return Listener("the listener", "")
+
+    monkeypatch.setattr(capabilities, "start_listener", start)
+    found = check_capabilities(make_session(version))
+    assert (found.placement, found.preparing, loads) == (True, False, [False])
+    assert found.problems == find_traits(version).list_weaknesses()
 
 
 def test_a_store_that_is_not_found_where_it_was_reported_cannot_be_placed(

@@ -8,12 +8,10 @@ from unittest import mock
 import pytest
 from pyspark.sql.streaming import DataStreamWriter
 
-from balancedstream.engine.filemanagers import (
-    FILE_MANAGER,
-    RENAMING_FILE_MANAGER,
-    renaming_on_posix_only,
-)
+from balancedstream.engine.filemanagers import FILE_MANAGER, renaming_on_posix_only
 from balancedstream.workers.names import CHECKPOINT_LOCATION
+
+RENAMING = "org.example.Renaming"
 
 
 class Conf(dict[str, str]):
@@ -40,7 +38,7 @@ def start(
     options: dict[str, str],
     *args: str,
     method: str = "start",
-    manager: str = RENAMING_FILE_MANAGER,
+    manager: str = RENAMING,
     checkpoints: str = "",
     default_fs: str = "file:///",
     **keywords: str,
@@ -51,7 +49,7 @@ def start(
     monkeypatch.setattr(
         DataStreamWriter, method, lambda *_, **__: at_start.append(conf.get(FILE_MANAGER))
     )
-    with renaming_on_posix_only():
+    with renaming_on_posix_only(RENAMING):
         writer = make_writer(options, conf, default_fs)
         getattr(DataStreamWriter, method)(writer, *args, **keywords)
     (manager_then,) = at_start
@@ -73,7 +71,7 @@ def test_a_query_renames_only_on_posix_storage(
     options: dict[str, str], renames: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     found = start(monkeypatch, options)
-    assert (found == RENAMING_FILE_MANAGER) is renames
+    assert (found == RENAMING) is renames
 
 
 def test_what_start_itself_is_given_counts_too(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -94,6 +92,6 @@ def test_another_file_manager_of_the_user_stays(monkeypatch: pytest.MonkeyPatch)
 
 def test_afterwards_queries_start_as_before() -> None:
     before = DataStreamWriter.start
-    with renaming_on_posix_only():
+    with renaming_on_posix_only(RENAMING):
         assert DataStreamWriter.start is not before
     assert DataStreamWriter.start is before

@@ -20,12 +20,14 @@ from balancedstream.engine.settings import (
     LOCALITY_WAIT_PROCESS,
     PIPELINED_UDFS,
     PROVIDER,
+    SCHEDULER_MODE,
     SHUFFLE_PARTITIONS,
     UNIX_SOCKETS,
     UNLOAD_ON_COMMIT,
     DynamicAllocationError,
     tune,
 )
+from balancedstream.engine.traits import TESTED_VERSIONS, find_traits
 from balancedstream.errors import InvalidInputError
 from balancedstream.workers.names import CHECKPOINT_LOCATION
 
@@ -100,6 +102,26 @@ def test_more_executors_send_heartbeats_less_often_and_may_be_silent_for_longer(
     added, _ = tune(user, executors)
     assert added[HEARTBEAT] == added[HEARTBEAT_CHECKS] == f"{interval_s}s"
     assert added[HEARTBEAT_TIMEOUT] == str(10_000 * interval_s)
+
+
+@pytest.mark.parametrize("version", TESTED_VERSIONS)
+def test_settings_that_came_later_are_left_out_and_classes_named_as_the_driver_has_them(
+    version: str,
+) -> None:
+    spark = find_traits(version)
+    added, warnings = tune({}, executors=4, spark=spark)
+    assert (CHECKPOINT_FORMAT in added) is spark.has_commit_ids
+    assert (UNIX_SOCKETS in added) is spark.has_unix_sockets
+    assert (SCHEDULER_MODE in added) is spark.loads_ahead
+    assert added[FILE_MANAGER] == spark.renaming_file_manager
+    assert not warnings
+
+
+@pytest.mark.parametrize("version", TESTED_VERSIONS)
+def test_any_version_gets_along_with_another_provider_and_pipelined_functions(version: str) -> None:
+    user = {PROVIDER: HDFS, PIPELINED_UDFS: "true"}
+    added, _ = tune(user, executors=4, spark=find_traits(version))
+    assert not {CHANGELOG, CHECKPOINT_FORMAT, UNIX_SOCKETS} & added.keys()
 
 
 def test_a_heartbeat_of_the_user_stays() -> None:

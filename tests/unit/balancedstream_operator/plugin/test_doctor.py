@@ -181,7 +181,7 @@ CASES: dict[str, tuple[Callable[[Any], object], str]] = {
         "claim checkpoints is Pending; kubectl describe pvc checkpoints",
     ),
     "no metrics": (lose_metrics, "cannot be queried: refused. Check the URL"),
-    "a Spark that is not tested": (lambda s: run_spark(s, "4.1.1"), "4.2 and 4.3 are tested"),
+    "a Spark that is not tested": (lambda s: run_spark(s, "3.4.4"), "4.2 and 4.3 are tested"),
 }
 
 
@@ -318,5 +318,5 @@ def test_the_rights_of_the_operator_are_those_that_the_chart_grants() -> None:
 
 
 def test_the_tested_versions_of_spark_are_those_of_the_engine() -> None:
-    capabilities = ROOT / "runtime" / "balancedstream" / "engine" / "capabilities.py"
-    assert f"TESTED_VERSIONS = {TESTED_SPARK!r}".replace("'", '"') in capabilities.read_text()
+    traits = ROOT / "runtime" / "balancedstream" / "engine" / "traits.py"
+    assert f"TESTED_VERSIONS = {TESTED_SPARK!r}".replace("'", '"') in traits.read_text()

@@ -1,0 +1,179 @@
+"""What differs between versions of Spark: the one place that knows.
+
+In the driver's JVM, `ScalaCollections.java` is its counterpart; all else there is compiled against
+the Spark that runs.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any
+
+import pyspark
+
+from balancedstream.errors import BalancedStreamError
+
+TESTED_VERSIONS = ("3.5", "4.0", "4.1", "4.2", "4.3")
+
+Version = tuple[int, int]
+"""Major and minor number."""
+
+COMMIT_IDS_SINCE: Version = (4, 0)
+UNIX_SOCKETS_SINCE: Version = (4, 1)
+RESTORE_TIMES_SINCE: Version = (4, 1)
+LOADING_AHEAD_SINCE: Version = (4, 1)
+PACKAGES_MOVED_IN: Version = (4, 1)
+
+FEATURES: dict[str, tuple[Version, str]] = {
+    "balanced": ((4, 2), "Python data sources that limit what a batch reads"),
+    "shuffle": ((4, 1), "`DataFrame.repartitionById`"),
+}
+"""What a script can call: the first version of Spark with it, and what it needs of it."""
+
+
+class UnsupportedSparkError(BalancedStreamError):
+    """This version of Spark lacks what a feature needs; nothing was started."""
+
+
+@dataclass(frozen=True, slots=True)
+class Traits:
+    """What a version of Spark has.
+
+    Attributes:
+        version: its major and minor number.
+        renaming_file_manager: its class of the file manager that commits a checkpoint's files by
+            renaming them.
+        has_commit_ids: a checkpoint can give each commit of a state store an id of its own
+            (format 2), so two attempts of a task are told apart.
+        has_unix_sockets: Python workers can be reached over Unix sockets.
+        reports_restores: tasks report how long their state store took to load.
+        loads_ahead: an executor can open a state store before its partition moves there.
+    """
+
+    version: Version
+    renaming_file_manager: str
+    has_commit_ids: bool
+    has_unix_sockets: bool
+    reports_restores: bool
+    loads_ahead: bool
+
+    def list_weaknesses(self) -> tuple[str, ...]:
+        """A sentence for each thing that is weaker than with a newer Spark.
+
+        >>> find_traits("4.3.0").list_weaknesses()
+        ()
+        """
+        here = f"Spark {name_version(self.version)}"
+        found = []
+        if not self.loads_ahead:
+            can = f"(Spark {name_version(LOADING_AHEAD_SINCE)} can)"
+            found.append(
+                f"{here} cannot load state ahead of moves {can}: a moved partition's first batch "
+                "waits for its state. Results are right."
+            )
+        if not self.reports_restores:
+            does = f"(Spark {name_version(RESTORE_TIMES_SINCE)} does)"
+            found.append(
+                f"{here} does not say how long state takes to load {does}: what moves cost is "
+                "assumed, and not learned."
+            )
+        if not self.has_commit_ids:
+            can = f"(Spark {name_version(COMMIT_IDS_SINCE)} can)"
+            found.append(
+                f"{here} cannot tell two attempts of a task apart in a checkpoint {can}: balanced "
+                "or not, a task that was given up and still writes is not fenced off."
+            )
+        return tuple(found)
+
+
+def find_traits(version: str) -> Traits:
+    """The traits of a version; of one newer than all that are known, those of the newest.
+
+    Args:
+        version: of the driver's Spark, such as "4.3.0".
+
+    >>> find_traits("3.5.6").has_commit_ids, find_traits("4.0.2").has_commit_ids
+    (False, True)
+    """
+    number = read_version(version)
+    streaming = "org.apache.spark.sql.execution.streaming"
+    package = f"{streaming}.checkpointing" if number >= PACKAGES_MOVED_IN else streaming
+    return Traits(
+        version=number,
+        renaming_file_manager=f"{package}.FileSystemBasedCheckpointFileManager",
+        has_commit_ids=number >= COMMIT_IDS_SINCE,
+        has_unix_sockets=number >= UNIX_SOCKETS_SINCE,
+        reports_restores=number >= RESTORE_TIMES_SINCE,
+        loads_ahead=number >= LOADING_AHEAD_SINCE,
+    )
+
+
+def read_version(text: str) -> Version:
+    """Major and minor number of a version.
+
+    >>> read_version("4.0.2.dev1"), read_version("3.5.6-amzn-1")
+    ((4, 0), (3, 5))
+    """
+    found = re.match(r"(\d+)\.(\d+)", text)
+    if found is None:
+        message = f"no version of Spark: {text!r:.80}"
+        raise ValueError(message)
+    return int(found[1]), int(found[2])
+
+
+def name_version(version: Version) -> str:
+    """A version as people write it.
+
+    >>> name_version((4, 2))
+    '4.2'
+    """
+    return ".".join(map(str, version))
+
+
+NEWEST = find_traits(TESTED_VERSIONS[-1])
+
+
+def is_tested(version: str) -> bool:
+    """Whether the tests run with this version.
+
+    >>> is_tested("4.3.1"), is_tested("3.4.0")
+    (True, False)
+    """
+    return name_version(read_version(version)) in TESTED_VERSIONS
+
+
+def check_feature(name: str, version: str = pyspark.__version__) -> None:
+    """Checks that a script's PySpark has the classes that a feature uses.
+
+    Args:
+        name: a key of `FEATURES`.
+        version: of the script's PySpark.
+
+    Raises:
+        UnsupportedSparkError: it lacks it; the message names the first version that has it.
+    """
+    first, what = FEATURES[name]
+    if read_version(version) >= first:
+        return
+    message = (
+        f"balancedstream.{name} needs {what}, which Spark has from {name_version(first)} on, and "
+        f"this is PySpark {version}. Nothing was started, no data was touched. Use PySpark "
+        f"{name_version(first)} or newer, or leave it out: state partitions are balanced without "
+        "it."
+    )
+    raise UnsupportedSparkError(message)
+
+
+def to_scala_list(jvm: Any, values: Iterable[Any] = ()) -> Any:
+    """A Scala `List`, made with what Scala 2.12 (Spark 3.5) and 2.13 both have.
+
+    Args:
+        jvm: py4j's view of the driver's JVM.
+        values: what py4j can convert.
+    """
+    items = jvm.java.util.ArrayList()
+    for value in values:
+        items.add(value)
+    return jvm.scala.collection.JavaConverters.asScalaBuffer(items).toList()
