@@ -96,7 +96,9 @@ def _cut_operator(world: World, fault: Fault, chance: random.Random) -> None:
             operator.cluster.cut = False  # noqa: B023 - one only
 
         world.call_in(fault.length_s, mend)
-        _add_operator(world, Fault(fault.number, fault.kind, 0.0, fault.length_s + 40.0, 0.0), chance)
+        _add_operator(
+            world, Fault(fault.number, fault.kind, 0.0, fault.length_s + 40.0, 0.0), chance
+        )
 
 
 def _shift_clock(world: World, fault: Fault, chance: random.Random) -> None:

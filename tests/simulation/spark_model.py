@@ -39,7 +39,12 @@ class Application(VirtualSpark):
     def __init__(self, world: World, chance: random.Random, executors: int) -> None:
         checkpoint = world.checkpoint
         super().__init__(
-            world.job, world.trace, chance.randrange(2**32), 0, world.now_s, list(checkpoint.batches)
+            world.job,
+            world.trace,
+            chance.randrange(2**32),
+            0,
+            world.now_s,
+            list(checkpoint.batches),
         )
         self._world = world
         self._calls, self._numbers = world.calls, world.numbers
