@@ -226,6 +226,8 @@ class Supervisor:
                 self._apply(children, partitions, now_s)
                 self._book.read(known_epoch, now_s)
             if found.unreadable or (found.overwritten and not found.adopted):
+                # It may have been deleted with the stream.
+                self._applier.require_stream()
                 self._book.restore()
         except ClusterError as error:
             if not error.refused:
@@ -256,7 +258,6 @@ class Supervisor:
             moved=record.moved,
             desired=desired,
             last_scaled_s=record.scaled_s or parse_time(recall(status, "lastScaleTime")),
-            at_start=spec.executors.min,
             last_scale_out=record.scale_out,
             refusals=_refuse(record.refusals, driver, control, self._book.plan),
             refused_s=now_s - record.planned_s if control.refusal else None,
