@@ -36,8 +36,8 @@ MAX_CALLS = 40
 MAX_CALLS_PER_MINUTE = 80
 """Over ten minutes."""
 
-BACKLOG_S = 120.0
-"""Rows of so many seconds that wait are a backlog."""
+BACKLOG_S = 400.0
+"""Rows that wait, and need so many seconds, are a backlog; by default 300 s hold a removal."""
 
 QUIET = {
     "Accepted": "True",
@@ -62,6 +62,7 @@ class Oracles:
     Attributes:
         found: what did not hold, each once, with the time at which it was seen first.
         log: what happened, for a person.
+        interrupted: whether something happened in the middle of this pass.
     """
 
     def __init__(self, world: World) -> None:
@@ -73,6 +74,7 @@ class Oracles:
         self._answered: dict[int, int] = {}
         self._calls: list[tuple[float, int]] = []
         self._resource: Manifest = {}
+        self.interrupted = False
         self._there = ""
         self._largest = 0
 
@@ -102,6 +104,7 @@ class Oracles:
     def begin_pass(self, resource: Manifest) -> None:
         """A pass looks at a stream as it was once."""
         self._resource = resource
+        self.interrupted = False
         now = self._world.resource()
         self._there = now["metadata"]["uid"] if now else ""
 
@@ -142,10 +145,9 @@ class Oracles:
             driver is not None
             and limits.min_executors != limits.max_executors
             and count < before <= limits.max_executors
-            and driver.application.known_backlog_s > BACKLOG_S
+            and (drain_s := driver.application.drain_s(count)) > BACKLOG_S
         ):
-            waits_s = driver.application.known_backlog_s
-            self.add("scale-in under backlog", f"{before} to {count}, {waits_s:.0f} s wait")
+            self.add("scale-in under backlog", f"{before} to {count} need {drain_s:.0f} s")
 
     def check_request(self, application: Application) -> None:
         """Spark is asked for no more than the largest plan, and those that leave."""
@@ -199,7 +201,7 @@ class Oracles:
         if done.interval_s <= 0:
             self.add("no pause between passes", str(done.interval_s))
         world = self._world
-        if done.failure is not None or world.weather.api_stale_s:
+        if done.failure is not None or self.interrupted or world.weather.api_stale_s:
             return
         pod = world.api.get("Pod", driver_pod_name(world.stream))
         running = _is_running(pod)
@@ -318,8 +320,8 @@ class Oracles:
         rate = world.trace.rates[-1]
         if not rate and limits.mode == "auto" and len(live) > limits.min_executors:
             wrong.append(f"{len(live)} executors have nothing to do")
-        if application.known_backlog_s > BACKLOG_S:
-            wrong.append(f"{application.known_backlog_s:.0f} s of rows wait")
+        if (drain_s := application.drain_s(len(live))) > BACKLOG_S:
+            wrong.append(f"rows wait that need {drain_s:.0f} s")
         return wrong, (epoch, sorted(live), desired)
 
 

@@ -33,7 +33,6 @@ class Application(VirtualSpark):
     Attributes:
         at_start: executors that it asks for until somebody wants another number.
         killed: whether the driver's process has ended.
-        known_backlog_s: seconds of arrivals that waited after the last batch.
     """
 
     def __init__(self, world: World, chance: random.Random, executors: int) -> None:
@@ -52,7 +51,7 @@ class Application(VirtualSpark):
         self.target = 0
         self.at_start = executors
         self.killed = False
-        self.known_backlog_s = 0.0
+        self._waiting_rows = 0.0
         self.set_executor_count(executors)
 
     def wait(self, timeout_s: float) -> Event | None:
@@ -200,6 +199,10 @@ class Application(VirtualSpark):
         checkpoint = self._world.checkpoint
         checkpoint.read = self._read
         checkpoint.batches = list(self.batches)
+        self._waiting_rows = event.sample.backlog_rows or 0.0
+
+    def drain_s(self, executors: int) -> float:
+        """How long so many executors work off the rows that waited after the last batch."""
         rate = self.trace.mean_rate(max(0.0, self.now_s - 60.0), 60.0)
-        waiting = event.sample.backlog_rows or 0.0
-        self.known_backlog_s = waiting / rate if rate else 0.0
+        spare = executors - rate * self.job.row_s
+        return self._waiting_rows * self.job.row_s / max(spare, 0.01)
