@@ -17,7 +17,7 @@ from balancedstream.core.objects import (
 )
 from balancedstream_operator.asking import APPROVE_ANNOTATION, PAUSED_ANNOTATION
 from balancedstream_operator.pods import RESTART_ANNOTATION
-from balancedstream_operator.resource import KIND, driver_name, driver_pod_name
+from balancedstream_operator.resource import KIND, driver_pod_name
 
 if TYPE_CHECKING:
     from worlds import World
@@ -96,7 +96,9 @@ def _cut_operator(world: World, fault: Fault, chance: random.Random) -> None:
             operator.cluster.cut = False  # noqa: B023 - one only
 
         world.call_in(fault.length_s, mend)
-        _add_operator(world, Fault(fault.number, fault.kind, 0.0, fault.length_s + 40.0, 0.0), chance)
+        _add_operator(
+            world, Fault(fault.number, fault.kind, 0.0, fault.length_s + 40.0, 0.0), chance
+        )
 
 
 def _shift_clock(world: World, fault: Fault, chance: random.Random) -> None:

@@ -146,7 +146,7 @@ class OperatorProcess:
             return
         except ClusterError as error:
             failure = error
-        except Exception as error:  # noqa: BLE001 - whatever it is, it is a finding
+        except Exception as error:
             failure = error
         else:
             failure, interval_s = done.failure, choose_rest_s(done.interval_s, PASS_S)

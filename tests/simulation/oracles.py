@@ -14,7 +14,6 @@ from balancedstream_operator.errors import ClusterError
 from balancedstream_operator.pods import SPEC_ANNOTATION
 from balancedstream_operator.resource import (
     CONDITIONS,
-    KIND,
     MAX_DECISIONS,
     Manifest,
     driver_name,

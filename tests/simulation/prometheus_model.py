@@ -40,9 +40,7 @@ class ModelPrometheus(Source):
         replicas: how many scrape the driver; without deduplication, each has series of its own.
     """
 
-    def __init__(
-        self, world: World, chance: random.Random, scrape_s: float, replicas: int
-    ) -> None:
+    def __init__(self, world: World, chance: random.Random, scrape_s: float, replicas: int) -> None:
         self._world = world
         self._chance = chance
         self._scrape_s = scrape_s

@@ -38,7 +38,12 @@ class Application(VirtualSpark):
     def __init__(self, world: World, chance: random.Random, executors: int) -> None:
         checkpoint = world.checkpoint
         super().__init__(
-            world.job, world.trace, chance.randrange(2**32), 0, world.now_s, list(checkpoint.batches)
+            world.job,
+            world.trace,
+            chance.randrange(2**32),
+            0,
+            world.now_s,
+            list(checkpoint.batches),
         )
         self._world = world
         self._calls, self._numbers = world.calls, world.numbers
@@ -188,12 +193,11 @@ class Application(VirtualSpark):
         failures = self._world.weather.preparation_failures
         for partition, load in list(self._loads.items()):
             if load.executor not in self._cores or self.chance.random() < failures:
-                load = replace(load, state="failed", failure="the load was interrupted")
+                self._loads[partition] = replace(load, state="failed", failure="interrupted")
             elif load.state == "loading":
-                load = replace(load, state="loaded", load_s=0.5)
+                self._loads[partition] = replace(load, state="loaded", load_s=0.5)
             elif load.state == "loaded":
-                load = replace(load, state="due", hand_over_s=0.1)
-            self._loads[partition] = load
+                self._loads[partition] = replace(load, state="due", hand_over_s=0.1)
 
     def _commit(self, event: BatchFinished) -> None:
         checkpoint = self._world.checkpoint

@@ -75,7 +75,7 @@ class World:
         )
         self.create_stream()
         self.operators = [OperatorProcess(self, self.draw("operator"))]
-        for number, fault in enumerate(schedule.faults):
+        for fault in schedule.faults:
             chance = self.draw(f"fault {fault.number}")
             self.call_at(BEGIN_S + fault.at_s, lambda f=fault, c=chance: begin_fault(self, f, c))
         self.call_at(BEGIN_S + schedule.faults_s, self._look)

@@ -32,7 +32,6 @@ from balancedstream.loop.query_keys import KeyState
 from balancedstream.loop.reassigning import KeyReassigner
 from balancedstream.record.journal import Journal
 
-
 IDLE_REPORTS = 6
 """A query that said so many times in a row that it waits for data, every 10 s, may do so for hours:
 its partitions keep no executor, because the first batch can load them elsewhere."""

@@ -7,7 +7,6 @@ from typing import Any
 import pytest
 from supervised import POD, Scene, conditions
 
-from balancedstream.core.observations import BatchSample
 from balancedstream_operator.measurements import Measurement
 from balancedstream_operator.supervising import Pass
 
