@@ -16,6 +16,7 @@ from itertools import count
 from api_model import NAMESPACE, ApiServer
 from driver_model import Driver
 from faults import begin_fault
+from goals import find_missing
 from nodes_model import Nodes
 from operator_model import OperatorProcess
 from oracles import Oracles
@@ -163,7 +164,7 @@ class World:
 
     def _look(self) -> None:
         """Ends the world once what the spec asks for is reached and kept, or time is up."""
-        missing, state = self.oracles.find_missing()
+        missing, state = find_missing(self)
         if missing or state != self._held:
             self.oracles.note(f"look: {missing} {state}")
             self._held_since_s, self._held = self.now_s, state
