@@ -33,7 +33,6 @@ class Given:
         moved: whether that plan moved anything, so that older batches show loads that are gone.
         desired: executors that the stream should have.
         last_scaled_s: when that number last changed, seconds since the epoch; None for never.
-        at_start: executors that a driver begins with, and keeps until a plan says otherwise.
         last_scale_out: what the last added executors should bring; None if none were added.
         refusals: what plans must not contain, because the driver refused it.
         refused_s: how long ago the plan was written, if the driver refused it; None if it did not.
@@ -46,7 +45,6 @@ class Given:
     moved: bool
     desired: int
     last_scaled_s: float | None
-    at_start: int | None = None
     last_scale_out: ScaleOut | None = None
     refusals: Refusals = Refusals()  # noqa: RUF009 - frozen
     refused_s: float | None = None
@@ -135,8 +133,9 @@ def choose_plan(
         settling |= {query for query, _ in decision.keys}
     if refusals.plain:
         policy = replace(policy, migration=MigrationPolicy())
-    # The least number may have changed since the stream began, and with it what a driver asks for.
-    unsaid = given.plan is None and given.at_start not in {None, given.desired}
+    # A driver asks for the least number by itself, and that may have been another one at its start.
+    unsaid = given.plan is None and len(measurement.executors) != given.desired
+    unsaid = unsaid and bool(measurement.finished_s)
     plan = propose(
         next_epoch,
         observation,

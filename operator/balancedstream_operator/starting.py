@@ -57,7 +57,6 @@ class Start:
             moved=record.moved,
             desired=self._recall_desired(spec, running) if sizes else running,
             last_scaled_s=scaled_s,
-            at_start=spec.executors.min if spec.target_ref is None else None,
             last_scale_out=record.scale_out,
             refusals=update_refusals(record.refusals, self.driver, self.control, self.plan),
             refused_s=now_s - record.planned_s if self.control.refusal else None,

@@ -256,6 +256,8 @@ class Supervisor:
             self._apply(children, outcome.partitions, now_s)
             self._book.read(known_epoch, now_s)
         if found.unreadable or (found.overwritten and not found.adopted):
+            # It may have been deleted with the stream.
+            self._applier.require_stream()
             self._book.restore()
         return driver
 

@@ -244,6 +244,7 @@ class ModelCluster(Cluster):
         self.calls += 1
         act = self.before_call.pop(self.calls, None)
         if act is not None:
+            self._world.oracles.interrupted = True
             act()
         weather = self._world.weather
         if weather.api_down or self.cut:

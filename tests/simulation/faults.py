@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from operator_model import OperatorProcess
@@ -96,9 +97,8 @@ def _cut_operator(world: World, fault: Fault, chance: random.Random) -> None:
             operator.cluster.cut = False  # noqa: B023 - one only
 
         world.call_in(fault.length_s, mend)
-        _add_operator(
-            world, Fault(fault.number, fault.kind, 0.0, fault.length_s + 40.0, 0.0), chance
-        )
+        later = replace(fault, length_s=fault.length_s + 40.0, size=0.0)
+        _add_operator(world, later, chance)
 
 
 def _shift_clock(world: World, fault: Fault, chance: random.Random) -> None:
@@ -116,7 +116,7 @@ def _interrupt_pass(world: World, fault: Fault, chance: random.Random) -> None:
     """Something happens between two calls of a pass."""
     acts: list[Callable[[], None]] = [
         lambda: _edit_limits(world, fault, chance),
-        lambda: world.nodes.crash(),
+        world.nodes.crash,
         lambda: _lose_plan(world, fault, chance),
         lambda: world.nodes.delete_pod(driver_pod_name(world.stream)),
         lambda: _wipe_status(world, fault, chance),

@@ -1,4 +1,4 @@
-"""What acts on the objects of the API server: StatefulSets, kubelets, and the collector of garbage."""
+"""What acts on objects: the controller of StatefulSets, kubelets, the collector of garbage."""
 
 from __future__ import annotations
 

@@ -6,12 +6,10 @@ import json
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from balancedstream.core.objects import ANSWER_KEY, PLAN_KEY, answer_name, plan_name
-from balancedstream.core.plan import Answer, Plan, parse_answer, parse_plan
+from balancedstream.core.objects import PLAN_KEY
+from balancedstream.core.plan import Answer, Plan, parse_plan
 from balancedstream.errors import BalancedStreamError
-from balancedstream_operator.asking import read_asked
 from balancedstream_operator.errors import ClusterError
-from balancedstream_operator.pods import SPEC_ANNOTATION
 from balancedstream_operator.resource import (
     CONDITIONS,
     MAX_DECISIONS,
@@ -19,8 +17,7 @@ from balancedstream_operator.resource import (
     driver_name,
     driver_pod_name,
 )
-from balancedstream_operator.restarts import fingerprint
-from balancedstream_operator.spec import StreamSpec, policy_of, read_spec
+from balancedstream_operator.spec import policy_of, read_spec
 from balancedstream_operator.supervising import Pass
 
 if TYPE_CHECKING:
@@ -35,24 +32,8 @@ MAX_CALLS = 40
 MAX_CALLS_PER_MINUTE = 80
 """Over ten minutes."""
 
-BACKLOG_S = 120.0
-"""Rows of so many seconds that wait are a backlog."""
-
-QUIET = {
-    "Accepted": "True",
-    "Ready": "True",
-    "Reconciling": "False",
-    "Stalled": "False",
-    "Running": "True",
-    "MetricsAvailable": "True",
-    "Migrating": "False",
-    "Fallback": "False",
-    "Suspended": "False",
-    "Paused": "False",
-    "PlanRefused": "False",
-    "PassFailed": "False",
-}
-"""Conditions of a stream that runs as its spec wants it; those that are missing count as False."""
+BACKLOG_S = 400.0
+"""Rows that wait, and need so many seconds, are a backlog; by default 300 s hold a removal."""
 
 
 class Oracles:
@@ -61,6 +42,7 @@ class Oracles:
     Attributes:
         found: what did not hold, each once, with the time at which it was seen first.
         log: what happened, for a person.
+        interrupted: whether something happened in the middle of this pass.
     """
 
     def __init__(self, world: World) -> None:
@@ -72,6 +54,7 @@ class Oracles:
         self._answered: dict[int, int] = {}
         self._calls: list[tuple[float, int]] = []
         self._resource: Manifest = {}
+        self.interrupted = False
         self._there = ""
         self._largest = 0
 
@@ -101,13 +84,14 @@ class Oracles:
     def begin_pass(self, resource: Manifest) -> None:
         """A pass looks at a stream as it was once."""
         self._resource = resource
+        self.interrupted = False
         now = self._world.resource()
         self._there = now["metadata"]["uid"] if now else ""
 
     def check_plan(self, manifest: Manifest, before: Manifest | None) -> None:
         """Epochs never fall, none has two plans, and executors stay within bounds."""
         text = manifest.get("data", {}).get(PLAN_KEY, "")
-        old = _read_plan((before or {}).get("data", {}).get(PLAN_KEY, ""))
+        old = read_plan((before or {}).get("data", {}).get(PLAN_KEY, ""))
         if not text:
             if old is not None:
                 self.add("a plan was replaced by none", f"epoch {old.epoch}")
@@ -141,10 +125,9 @@ class Oracles:
             driver is not None
             and limits.min_executors != limits.max_executors
             and count < before <= limits.max_executors
-            and driver.application.known_backlog_s > BACKLOG_S
+            and (drain_s := driver.application.drain_s(count)) > BACKLOG_S
         ):
-            waits_s = driver.application.known_backlog_s
-            self.add("scale-in under backlog", f"{before} to {count}, {waits_s:.0f} s wait")
+            self.add("scale-in under backlog", f"{before} to {count} need {drain_s:.0f} s")
 
     def check_request(self, application: Application) -> None:
         """Spark is asked for no more than the largest plan, and those that leave."""
@@ -198,10 +181,10 @@ class Oracles:
         if done.interval_s <= 0:
             self.add("no pause between passes", str(done.interval_s))
         world = self._world
-        if done.failure is not None or world.weather.api_stale_s:
+        if done.failure is not None or self.interrupted or world.weather.api_stale_s:
             return
         pod = world.api.get("Pod", driver_pod_name(world.stream))
-        running = _is_running(pod)
+        running = is_running(pod)
         current = resource["metadata"]["uid"] == world.stream.uid
         if not current:
             return
@@ -217,112 +200,9 @@ class Oracles:
         if sum(kstatus) > 1:
             self.add("Ready, Reconciling and Stalled contradict", str(kstatus))
 
-    def find_missing(self) -> tuple[list[str], object]:
-        """What the spec asks for and is not there; and what must not change any more."""
-        world = self._world
-        resource = world.resource()
-        if resource is None:
-            return ["the stream is deleted"], None
-        spec, asked = read_spec(resource["spec"]), read_asked(resource)
-        status = resource.get("status") or {}
-        said = {c["type"]: c["status"] for c in status.get("conditions", ())}
-        wrong = []
-        generation = resource["metadata"]["generation"]
-        if status.get("observedGeneration") != generation:
-            wrong.append(f"observedGeneration {status.get('observedGeneration')} != {generation}")
-        pod = world.api.get("Pod", driver_pod_name(world.stream))
-        found = world.api.get("StatefulSet", driver_name(world.stream))
-        state: list[object] = [generation, pod and pod["metadata"]["uid"], sorted(said.items())]
-        if found is None or found["metadata"]["ownerReferences"][0]["uid"] != world.stream.uid:
-            return [*wrong, "no StatefulSet of this stream"], state
-        if spec.suspend:
-            if pod is not None:
-                wrong.append("suspended, and there is a pod")
-            for kind, expected in (("Suspended", "True"), ("Ready", "False"), ("Stalled", "False")):
-                if said.get(kind) != expected:
-                    wrong.append(f"{kind} is {said.get(kind)}")
-            return wrong, state
-        rate = world.trace.rates[-1]
-        carries = self._carries(spec, status)
-        for kind, expected in QUIET.items():
-            # A move ends with a batch, and without data there is none; too much data make endless
-            # ones.
-            if kind in {"Migrating", "Ready", "Reconciling", "Stalled", "Running"} and (
-                not carries or (kind == "Migrating" and not rate)
-            ):
-                continue
-            if said.get(kind, "False") != expected:
-                wrong.append(f"{kind} is {said.get(kind)}")
-        driver = world.driver
-        if pod is None or driver is None or not _is_running(pod):
-            return [*wrong, "no driver runs"], state
-        made_for = (pod["metadata"].get("annotations") or {}).get(SPEC_ANNOTATION)
-        if made_for != fingerprint(spec, asked.restart):
-            wrong.append("the driver is of an older spec")
-        if not carries:
-            return wrong, None
-        more, plan_state = self._find_missing_of_plan(spec, status)
-        return wrong + more, [*state, plan_state]
 
-    def _carries(self, spec: StreamSpec, status: Mapping[str, Any]) -> bool:
-        """Whether as many executors as there may be have time for all rows."""
-        scaling, world = policy_of(spec).scaling, self._world
-        most = scaling.max_executors
-        if scaling.mode != "auto":
-            most = status.get("desiredExecutors", 0)
-        job = world.job
-        tasks_s = job.task_s * (job.splits + job.partitions) / job.trigger_s
-        return 0.6 * most > world.trace.rates[-1] * job.row_s + tasks_s
-
-    def _find_missing_of_plan(
-        self, spec: StreamSpec, status: Mapping[str, Any]
-    ) -> tuple[list[str], object]:
-        world = self._world
-        wrong: list[str] = []
-        driver = world.driver
-        assert driver is not None
-        application = driver.application
-        data = (world.api.get("ConfigMap", plan_name(world.stream.name)) or {}).get("data") or {}
-        plan = _read_plan(data.get(PLAN_KEY, ""))
-        answer = _read_answer(
-            (world.api.get("ConfigMap", answer_name(world.stream.name)) or {}).get("data") or {}
-        )
-        epoch = plan.epoch if plan else 0
-        if answer is None or answer.epoch != epoch:
-            wrong.append(f"plan {epoch} is answered with {answer}")
-        if status.get("planEpoch", 0) != epoch:
-            wrong.append(f"planEpoch {status.get('planEpoch')} != {epoch}")
-        live = application.executors()
-        desired = status.get("desiredExecutors")
-        if len(live) != desired or application.asked != desired:
-            wrong.append(f"{len(live)} executors of {desired}, {application.asked} asked for")
-        limits = policy_of(spec).scaling
-        if not limits.min_executors <= len(live) <= limits.max_executors:
-            bounds = f"{limits.min_executors} to {limits.max_executors}"
-            wrong.append(f"{len(live)} executors, not {bounds}")
-        if application.target != desired:
-            wrong.append(f"Spark keeps {application.target} executors, desired are {desired}")
-        said = {c["type"]: (c["status"], c["reason"]) for c in status.get("conditions", ())}
-        if said.get("ScalingLimited", ("", ""))[1] == "ExecutorsPending":
-            wrong.append("executors are said to be missing")
-        if world.trace.rates[-1] and policy_of(spec).balance.mode == "auto":
-            if said.get("Balanced", ("", ""))[0] != "True":
-                wrong.append(f"Balanced is {said.get('Balanced')}")
-            if status.get("executors") != len(live):
-                wrong.append(f"executors is {status.get('executors')}, and there are {len(live)}")
-        if plan and len(plan.executors) != desired:
-            wrong.append(f"the plan has {len(plan.executors)} executors, desired are {desired}")
-        if draining := application.draining:
-            wrong.append(f"{draining} are being drained")
-        rate = world.trace.rates[-1]
-        if not rate and limits.mode == "auto" and len(live) > limits.min_executors:
-            wrong.append(f"{len(live)} executors have nothing to do")
-        if application.known_backlog_s > BACKLOG_S:
-            wrong.append(f"{application.known_backlog_s:.0f} s of rows wait")
-        return wrong, (epoch, sorted(live), desired)
-
-
-def _is_running(pod: Manifest | None) -> bool:
+def is_running(pod: Manifest | None) -> bool:
+    """Whether a driver's container runs."""
     containers = ((pod or {}).get("status") or {}).get("containerStatuses") or []
     return any("running" in container["state"] for container in containers)
 
@@ -331,15 +211,9 @@ def _leaves(pod: Manifest | None) -> bool:
     return bool(pod and pod["metadata"].get("deletionTimestamp"))
 
 
-def _read_plan(text: str) -> Plan | None:
+def read_plan(text: str) -> Plan | None:
+    """A plan, unless there is none that can be read."""
     try:
         return parse_plan(text) if text else None
-    except BalancedStreamError:
-        return None
-
-
-def _read_answer(data: Mapping[str, str]) -> Answer | None:
-    try:
-        return parse_answer(data[ANSWER_KEY]) if ANSWER_KEY in data else None
     except BalancedStreamError:
         return None

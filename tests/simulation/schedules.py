@@ -89,6 +89,7 @@ def make_schedule(seed: int, kinds: tuple[str, ...]) -> Schedule:
     )
     faults_s = max(fault.at_s + fault.length_s for fault in faults) + 60.0
     length_s = faults_s + QUIET_S
+    trigger_s = chance.choice((10.0, 20.0))
     return Schedule(
         seed=seed,
         job=Job(
@@ -96,10 +97,10 @@ def make_schedule(seed: int, kinds: tuple[str, ...]) -> Schedule:
             partitions=chance.choice((6, 12)),
             keys=60,
             zipf=chance.choice((0.0, 0.4, 0.8)),
-            trigger_s=chance.choice((10.0, 20.0)),
+            trigger_s=trigger_s,
             start_s=chance.choice((10.0, 30.0)),
             # Without a limit, a batch after an outage takes longer than all that is judged here.
-            max_rows=chance.choice((20_000.0, 40_000.0)),
+            max_rows=chance.choice((3_000.0, 6_000.0)) * trigger_s,
             noise=0.0,
         ),
         trace=_make_trace(chance, faults_s, length_s),

@@ -33,7 +33,6 @@ class Application(VirtualSpark):
     Attributes:
         at_start: executors that it asks for until somebody wants another number.
         killed: whether the driver's process has ended.
-        known_backlog_s: seconds of arrivals that waited after the last batch.
     """
 
     def __init__(self, world: World, chance: random.Random, executors: int) -> None:
@@ -57,7 +56,7 @@ class Application(VirtualSpark):
         self.target = 0
         self.at_start = executors
         self.killed = False
-        self.known_backlog_s = 0.0
+        self._waiting_rows = 0.0
         self.set_executor_count(executors)
 
     def wait(self, timeout_s: float) -> Event | None:
@@ -194,17 +193,20 @@ class Application(VirtualSpark):
         failures = self._world.weather.preparation_failures
         for partition, load in list(self._loads.items()):
             if load.executor not in self._cores or self.chance.random() < failures:
-                load = replace(load, state="failed", failure="the load was interrupted")
+                self._loads[partition] = replace(load, state="failed", failure="interrupted")
             elif load.state == "loading":
-                load = replace(load, state="loaded", load_s=0.5)
+                self._loads[partition] = replace(load, state="loaded", load_s=0.5)
             elif load.state == "loaded":
-                load = replace(load, state="due", hand_over_s=0.1)
-            self._loads[partition] = load
+                self._loads[partition] = replace(load, state="due", hand_over_s=0.1)
 
     def _commit(self, event: BatchFinished) -> None:
         checkpoint = self._world.checkpoint
         checkpoint.read = self._read
         checkpoint.batches = list(self.batches)
+        self._waiting_rows = event.sample.backlog_rows or 0.0
+
+    def drain_s(self, executors: int) -> float:
+        """How long so many executors work off the rows that waited after the last batch."""
         rate = self.trace.mean_rate(max(0.0, self.now_s - 60.0), 60.0)
-        waiting = event.sample.backlog_rows or 0.0
-        self.known_backlog_s = waiting / rate if rate else 0.0
+        spare = executors - rate * self.job.row_s
+        return self._waiting_rows * self.job.row_s / max(spare, 0.01)

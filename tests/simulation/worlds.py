@@ -16,6 +16,7 @@ from itertools import count
 from api_model import NAMESPACE, ApiServer
 from driver_model import Driver
 from faults import begin_fault
+from goals import find_missing
 from nodes_model import Nodes
 from operator_model import OperatorProcess
 from oracles import Oracles
@@ -75,7 +76,7 @@ class World:
         )
         self.create_stream()
         self.operators = [OperatorProcess(self, self.draw("operator"))]
-        for number, fault in enumerate(schedule.faults):
+        for fault in schedule.faults:
             chance = self.draw(f"fault {fault.number}")
             self.call_at(BEGIN_S + fault.at_s, lambda f=fault, c=chance: begin_fault(self, f, c))
         self.call_at(BEGIN_S + schedule.faults_s, self._look)
@@ -163,7 +164,7 @@ class World:
 
     def _look(self) -> None:
         """Ends the world once what the spec asks for is reached and kept, or time is up."""
-        missing, state = self.oracles.find_missing()
+        missing, state = find_missing(self)
         if missing or state != self._held:
             self.oracles.note(f"look: {missing} {state}")
             self._held_since_s, self._held = self.now_s, state
