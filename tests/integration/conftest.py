@@ -44,18 +44,18 @@ collect_ignore_glob = [
 ]
 """The tests of what the installed Spark does not have."""
 
-WARNINGS_OF_SPARK_3 = (
+WARNINGS_OF_OLDER_SPARKS = (
     "ignore:distutils:DeprecationWarning",
-    # It reads results over sockets that it does not close.
+    # They read results over sockets that they do not close.
     "ignore:Exception ignored in. <socket:pytest.PytestUnraisableExceptionWarning",
 )
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    if SPARK >= (4, 0):
+    if SPARK >= (4, 1):
         return
     for item in items:
-        for warning in WARNINGS_OF_SPARK_3:
+        for warning in WARNINGS_OF_OLDER_SPARKS:
             item.add_marker(pytest.mark.filterwarnings(warning))
 
 
