@@ -10,35 +10,12 @@ import logging
 import sys
 import time
 from collections import Counter
-from collections.abc import Collection
-from dataclasses import replace
 from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
-sys.path += [str(ROOT / "benchmarks"), str(ROOT / "tests" / "simulation")]
+sys.path += [str(ROOT / "benchmarks"), str(ROOT / "tests" / "common")]
 
-from faults import KINDS  # noqa: E402 - found by the line above
-from schedules import make_schedule  # noqa: E402
-from worlds import World  # noqa: E402
-
-
-def run_seed(seed: int, without: Collection[int] = ()) -> World:
-    """Runs the schedule of a seed, and returns the world at its end."""
-    schedule = make_schedule(seed, KINDS)
-    kept = tuple(fault for fault in schedule.faults if fault.number not in without)
-    world = World(replace(schedule, faults=kept))
-    world.run()
-    return world
-
-
-def shrink(seed: int, without: set[int]) -> set[int]:
-    """Leaves out every fault that the first finding does not need."""
-    what = next(iter(run_seed(seed, without).oracles.found))
-    for fault in make_schedule(seed, KINDS).faults:
-        fewer = without | {fault.number}
-        if what in run_seed(seed, fewer).oracles.found:
-            without = fewer
-    return without
+from world.runs import run_seed, shrink  # noqa: E402 - found by the line above
 
 
 def main() -> None:

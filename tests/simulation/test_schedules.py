@@ -7,9 +7,9 @@ what happens in it.
 from __future__ import annotations
 
 import pytest
-from faults import KINDS
-from replay import run_seed
-from schedules import make_schedule
+from world.faults import KINDS
+from world.runs import run_seed
+from world.schedules import make_schedule
 
 SCHEDULES = 300
 

@@ -8,14 +8,13 @@ import random
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from api_model import NAMESPACE
-
 from balancedstream_operator.pods import DRIVER_GRACE_S
 from balancedstream_operator.resource import Manifest, driver_name, driver_pod_name
 from balancedstream_operator.status import format_time
+from world.api_model import NAMESPACE
 
 if TYPE_CHECKING:
-    from worlds import World
+    from world.worlds import World
 
 
 class Nodes:

@@ -7,8 +7,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from api_model import KilledError, ModelCluster
-
 from balancedstream_operator.asking import read_asked
 from balancedstream_operator.endpoints import Defaults
 from balancedstream_operator.errors import ClusterError, StreamGoneError
@@ -16,9 +14,10 @@ from balancedstream_operator.main import WATCH_S, choose_pause_s
 from balancedstream_operator.pacing import choose_rest_s
 from balancedstream_operator.resource import KIND, Manifest, Stream
 from balancedstream_operator.supervising import Supervisor
+from world.api_model import KilledError, ModelCluster
 
 if TYPE_CHECKING:
-    from worlds import World
+    from world.worlds import World
 
 PASS_S = 0.3
 """How long a pass takes."""

@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
-from oracles import BACKLOG_S, is_running, read_plan
-
 from balancedstream.core.objects import ANSWER_KEY, PLAN_KEY, answer_name, plan_name
 from balancedstream.core.plan import Answer, parse_answer
 from balancedstream.errors import BalancedStreamError
@@ -15,10 +13,11 @@ from balancedstream_operator.pods import SPEC_ANNOTATION
 from balancedstream_operator.resource import driver_name, driver_pod_name
 from balancedstream_operator.restarts import fingerprint
 from balancedstream_operator.spec import StreamSpec, policy_of, read_spec
+from world.oracles import BACKLOG_S, is_running, read_plan
 
 if TYPE_CHECKING:
-    from spark_model import Application
-    from worlds import World
+    from world.spark_model import Application
+    from world.worlds import World
 
 SUSPENDED = {"Suspended": "True", "Ready": "False", "Stalled": "False", "PassFailed": "False"}
 

@@ -11,23 +11,24 @@ import random
 import re
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import partial
 from itertools import count
 
-from api_model import NAMESPACE, ApiServer
-from driver_model import Driver
-from faults import begin_fault
-from goals import find_missing
-from nodes_model import Nodes
-from operator_model import OperatorProcess
-from oracles import Oracles
-from prometheus_model import ModelPrometheus
-from schedules import Schedule
 from simulation.spark import BatchRun
-from spark_model import Application
-from weather import Weather
 
 from balancedstream_operator.pods import configuration_name
 from balancedstream_operator.resource import API_VERSION, KIND, Manifest, Stream
+from world.api_model import NAMESPACE, ApiServer
+from world.driver_model import Driver
+from world.faults import begin_fault
+from world.goals import find_missing
+from world.nodes_model import Nodes
+from world.operator_model import OperatorProcess
+from world.oracles import Oracles
+from world.prometheus_model import ModelPrometheus
+from world.schedules import Schedule
+from world.spark_model import Application
+from world.weather import Weather
 
 BEGIN_S = 1000.0
 """The clock at the start: a time of 0 is like none."""
@@ -78,7 +79,7 @@ class World:
         self.operators = [OperatorProcess(self, self.draw("operator"))]
         for fault in schedule.faults:
             chance = self.draw(f"fault {fault.number}")
-            self.call_at(BEGIN_S + fault.at_s, lambda f=fault, c=chance: begin_fault(self, f, c))
+            self.call_at(BEGIN_S + fault.at_s, partial(begin_fault, self, fault, chance))
         self.call_at(BEGIN_S + schedule.faults_s, self._look)
         self._held_since_s = BEGIN_S
         self._held: object = "nothing yet"

@@ -21,9 +21,9 @@ from balancedstream_operator.spec import policy_of, read_spec
 from balancedstream_operator.supervising import Pass
 
 if TYPE_CHECKING:
-    from driver_model import WatchedPlans
-    from spark_model import Application
-    from worlds import World
+    from world.driver_model import WatchedPlans
+    from world.spark_model import Application
+    from world.worlds import World
 
 MAX_STATUS_BYTES = 32 * 1024
 MAX_CALLS = 40

@@ -7,7 +7,6 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from api_model import stream_pod
 from simulation.spark import VirtualSpark
 
 from balancedstream.engine.events import (
@@ -19,9 +18,10 @@ from balancedstream.engine.events import (
     Preparation,
 )
 from balancedstream_operator.resource import Manifest
+from world.api_model import stream_pod
 
 if TYPE_CHECKING:
-    from worlds import World
+    from world.worlds import World
 
 RETRY_S = 10.0
 """Between two attempts at pods that the quota refused."""

@@ -6,7 +6,6 @@ import random
 from typing import TYPE_CHECKING
 
 from simulation.running import RunFailedError, run_loop
-from spark_model import Application
 
 from balancedstream.core.objects import ANSWER_KEY, PLAN_KEY, answer_name, plan_name
 from balancedstream.core.plan import Answer
@@ -14,9 +13,10 @@ from balancedstream.core.policy import Policy
 from balancedstream.loop.ports import PlanChannel
 from balancedstream.metrics.exporter import Exporter
 from balancedstream_operator.resource import Manifest
+from world.spark_model import Application
 
 if TYPE_CHECKING:
-    from worlds import World
+    from world.worlds import World
 
 LIST_S = 60.0
 """A driver lists its plan again this often."""

@@ -7,9 +7,6 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from operator_model import OperatorProcess
-from schedules import Fault
-
 from balancedstream.core.objects import (
     ANSWER_KEY,
     PLAN_KEY,
@@ -19,9 +16,11 @@ from balancedstream.core.objects import (
 from balancedstream_operator.asking import APPROVE_ANNOTATION, PAUSED_ANNOTATION
 from balancedstream_operator.pods import RESTART_ANNOTATION
 from balancedstream_operator.resource import KIND, driver_pod_name
+from world.operator_model import OperatorProcess
+from world.schedules import Fault
 
 if TYPE_CHECKING:
-    from worlds import World
+    from world.worlds import World
 
 Act = Callable[["World", Fault, random.Random], None]
 

@@ -1,0 +1,1 @@
+"""A world that fails, in virtual time: what operator and driver are simulated in."""
