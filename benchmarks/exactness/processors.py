@@ -25,7 +25,7 @@ except ImportError:  # Spark 3.5; `kinds` leaves out what needs it
 try:
     from balancedstream import Aggregator
 except UnsupportedSparkError:
-    Aggregator = object  # type: ignore[misc,assignment]
+    Aggregator = object  # type: ignore[assignment, misc]
 
 IDLE_MS = 45_000
 """Event time without a row after which a key is closed."""
