@@ -13,6 +13,7 @@ from pyspark.sql import SparkSession
 
 from balancedstream.core.decisions import Observation
 from balancedstream.core.policy import Policy, to_mapping
+from balancedstream.engine.driver import stand_plugin_down
 from balancedstream.engine.engine import SparkEngine
 from balancedstream.errors import InvalidInputError
 from balancedstream.live.plain import PlainView
@@ -45,10 +46,19 @@ class Attachment:
         self.view = view
         self.problems = problems
 
-    def detach(self) -> None:
-        """Stops balancing once everything that Spark reported so far is handled."""
+    @property
+    def is_balancing(self) -> bool:
+        """Whether the loop runs; it ends by `detach`, with the application, or after failures."""
+        return self._controller is not None and self._controller.is_running
+
+    def detach(self, timeout_s: float = 10.0) -> None:
+        """Stops balancing once everything that Spark reported so far is handled.
+
+        Args:
+            timeout_s: when it ends in any case; batches may come without a pause.
+        """
         if self._controller:
-            self._controller.stop()
+            self._controller.stop(timeout_s)
         self.view.close()
         self.history.end(time.time())
 
@@ -65,7 +75,8 @@ def attach(
 ) -> Attachment:
     """Balances every streaming query of the session's application, from now on.
 
-    Where this Spark does not allow it, nothing is done and `problems` says why; the job runs.
+    Where this Spark does not allow it, nothing is done and `problems` says why; the job runs. An
+    agent that the plugin started in the driver ends.
 
     Args:
         spark: a running session with executors of its own (a cluster, or local-cluster).
@@ -87,6 +98,7 @@ def attach(
         message = "baseline_batches: plans that are made elsewhere cannot wait for it; leave it out"
         raise InvalidInputError(message)
     policy = policy or Policy()
+    stand_plugin_down(spark, "the application balances itself")
     run = RunInfo(
         app=spark.sparkContext.appName,
         started_s=time.time(),

@@ -48,6 +48,7 @@ def run_engine(
 ) -> Any:
     """The session of an application with these events; with a problem, nothing is possible."""
     engine = Engine([*events], Capabilities(not problems, problems))
+    monkeypatch.setattr(attaching, "stand_plugin_down", lambda spark, reason: None)
     monkeypatch.setattr(attaching, "SparkEngine", lambda spark: engine)
     return Session()
 
