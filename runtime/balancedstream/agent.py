@@ -180,7 +180,8 @@ def _serve(exporter: Exporter, options: AgentOptions) -> None:
     except InvalidInputError:
         problem = f"{name} on {options.metrics_address} cannot be listened on"
     else:
-        _say(f"metrics: http://{options.metrics_address}:{exporter.port}/metrics")
+        where = f"http://{options.metrics_address}:{exporter.port}"
+        _say(f"metrics: {where}/metrics, report: {where}/report")
         return
     _say(f"{problem}. /metrics is not served, and everything else goes on.")
 

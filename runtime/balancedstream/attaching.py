@@ -23,6 +23,7 @@ from balancedstream.record.history import History
 from balancedstream.record.journal import Journal
 from balancedstream.record.records import RunInfo
 from balancedstream.record.spectators import Metrics, Spectator
+from balancedstream.report import render_live_page
 
 
 class Attachment:
@@ -118,11 +119,13 @@ def attach(
         view.note(problem)
     if not engine.capabilities.placement:
         return Attachment(None, history, view, engine.capabilities.problems)
+    metrics = metrics or Metrics()
+    metrics.serve_report(lambda: render_live_page(history))
     recorder = Recorder(record_dir, policy) if record_dir else None
     controller = Controller(
         engine,
         policy,
-        Journal(history, view, metrics or Metrics(), time.time),
+        Journal(history, view, metrics, time.time),
         record=recorder.write if recorder else None,
         plans=plans,
         baseline_batches=baseline_batches,

@@ -43,7 +43,7 @@ def test_single_knobs_stand_in_for_those_of_the_file(file: Path) -> None:
 )
 def test_a_knob_that_is_wrong_is_named(knob: str, text: str, said: str, file: Path) -> None:
     for path in (None, file):
-        with pytest.raises(InvalidInputError, match="knob|must be") as refused:
+        with pytest.raises(InvalidInputError, match=r"knob|must be") as refused:
             read_policy(path, {knob: text})
         assert str(refused.value).startswith(said)
 

@@ -1,4 +1,4 @@
-"""What the plugin hands to whatever Python it finds: one line of what is wrong, and no other try."""
+"""What the plugin hands to any Python: where it is of no use, one line says what is wrong."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def test_a_python_that_is_too_old_is_named() -> None:
 
 
 def test_a_python_without_the_package_is_told_how_to_get_it() -> None:
-    line = start("-S")
+    line = start("-I", "-S")
     assert "has no balancedstream" in line
     assert f"pip install balancedstream=={__version__}" in line
 

@@ -13,7 +13,7 @@ from __future__ import annotations
 import platform
 import threading
 from bisect import bisect_left
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import groupby
 from operator import attrgetter
 
@@ -137,6 +137,14 @@ class Exporter(Metrics, Collector):
     def close(self) -> None:
         """Stops serving and frees the port; does nothing if nothing is served."""
         self._server.close()
+
+    def serve_report(self, render: Callable[[], str]) -> None:
+        """Serves the report of the run, as it is at each request, at `/report`.
+
+        Args:
+            render: draws it as an HTML page; called from threads of the server.
+        """
+        self._server.render_report = render
 
     def on_batch(
         self,
