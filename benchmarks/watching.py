@@ -1,8 +1,8 @@
 """An agent that only watches, beside the same query without the plugin, and what the agent takes.
 
 Uniform keys on four executors. The query runs in alternating blocks, each from its beginning, with
-the plugin's agent attached (`spark.balancedstream.mode=advise`) and without any listener; with short
-batches, where a fixed cost shows most, and with long ones.
+the plugin's agent, which only advises, and without any listener; with short batches, where a fixed
+cost shows most, and with long ones.
 """
 
 from __future__ import annotations

@@ -136,16 +136,16 @@ def main() -> int:
         if options.report_dir:
             prepare_directory(options.report_dir)
     except BalancedStreamError as error:
-        _say(f"{error}. The application runs on, not balanced; mend this and start it again.")
+        say(f"{error}. The application runs on, not balanced; mend this and start it again.")
         return EXIT_HOPELESS
     return _balance(spark, options)
 
 
 def _balance(spark: SparkSession, options: AgentOptions) -> int:
     exporter = Exporter(spark_version=spark.version)
-    _serve(exporter, options)
+    serve(exporter, options)
     try:
-        attachment = attach(spark, options.policy, open_view=_open_view, metrics=exporter)
+        attachment = attach(spark, options.policy, open_view=open_view, metrics=exporter)
         if not attachment.is_balancing:
             return EXIT_HOPELESS
         for note in (_introduce(options), *options.notes):
@@ -164,11 +164,12 @@ def _introduce(options: AgentOptions) -> str:
     return f"agent in process {os.getpid()}, {says}"
 
 
-def _open_view(run: RunInfo) -> PlainView:
+def open_view(run: RunInfo) -> PlainView:
+    """Lines among those of Spark's log."""
     return PlainView(run, prefix="balancedstream: ")
 
 
-def _serve(exporter: Exporter, options: AgentOptions) -> None:
+def serve(exporter: Exporter, options: AgentOptions) -> None:
     """Serves /metrics, if it is asked for; what prevents it is said, and prevents nothing else."""
     if options.metrics_port is None:
         return
@@ -181,9 +182,9 @@ def _serve(exporter: Exporter, options: AgentOptions) -> None:
         problem = f"{name} on {options.metrics_address} cannot be listened on"
     else:
         where = f"http://{options.metrics_address}:{exporter.port}"
-        _say(f"metrics: {where}/metrics, report: {where}/report")
+        say(f"metrics: {where}/metrics, report: {where}/report")
         return
-    _say(f"{problem}. /metrics is not served, and everything else goes on.")
+    say(f"{problem}. /metrics is not served, and everything else goes on.")
 
 
 def _wait(attachment: Attachment) -> int:
@@ -206,11 +207,12 @@ def _write_report(attachment: Attachment, directory: Path) -> None:
     try:
         summary = write_report(attachment.history, directory)
     except OSError as error:
-        _say(f"the report could not be written to {directory}: {error.strerror}")
+        say(f"the report could not be written to {directory}: {error.strerror}")
         return
-    _say(say_outcome(summary))
-    _say(f"report: {directory / 'report.html'}")
+    say(say_outcome(summary))
+    say(f"report: {directory / 'report.html'}")
 
 
-def _say(text: str) -> None:
+def say(text: str) -> None:
+    """Writes a line among those of Spark's log."""
     print(f"balancedstream: {text}", file=sys.stderr)

@@ -64,6 +64,10 @@ class Attachment:
         self.history.end(time.time())
 
 
+stand_ins: list[Attachment] = []
+"""Those of this process that the user did not ask for; an `attach` of the user's ends them."""
+
+
 def attach(
     spark: SparkSession,
     policy: Policy | None = None,
@@ -99,6 +103,8 @@ def attach(
         message = "baseline_batches: plans that are made elsewhere cannot wait for it; leave it out"
         raise InvalidInputError(message)
     policy = policy or Policy()
+    while stand_ins:
+        stand_ins.pop().detach()
     stand_plugin_down(spark, "the application balances itself")
     run = RunInfo(
         app=spark.sparkContext.appName,

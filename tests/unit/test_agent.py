@@ -113,7 +113,7 @@ def test_a_port_in_use_costs_the_metrics_alone(capsys: pytest.CaptureFixture[str
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
         exporter = agent.Exporter()
-        agent._serve(exporter, AgentOptions(metrics_port=port))
+        agent.serve(exporter, AgentOptions(metrics_port=port))
     assert exporter.port is None
     (line,) = capsys.readouterr().err.splitlines()
     assert f"{OWN}metrics.port={port} on 127.0.0.1 is in use; 0 picks a free one" in line

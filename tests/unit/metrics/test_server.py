@@ -38,12 +38,12 @@ def test_the_report_is_drawn_anew_for_each_request(exporter: Exporter) -> None:
     drawn: list[str] = []
 
     def draw() -> str:
-        drawn.append(f"<p>drawn {len(drawn) + 1} times – so far</p>")
+        drawn.append(f"<p>drawn {len(drawn) + 1} times → so far</p>")
         return drawn[-1]
 
     exporter.serve_report(draw)
     for times in (1, 2):
-        assert fetch(exporter, "/report") == f"<p>drawn {times} times – so far</p>"
+        assert fetch(exporter, "/report") == f"<p>drawn {times} times → so far</p>"
     assert select(scrape(exporter), "build_info")
 
 

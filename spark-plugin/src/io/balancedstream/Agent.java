@@ -47,12 +47,14 @@ final class Agent {
       Pattern.compile("(.*)/lib/python[0-9.]+/(?:site|dist)-packages/balancedstream/[^/]+");
 
   private final SparkContext context;
+  private final ClassLoader classes; // of the application, with the jars of its users
   private Thread keeper;   // null before the start
   private Process process; // null while none runs
   private boolean stopped;
 
   Agent(SparkContext context) {
     this.context = context;
+    this.classes = Thread.currentThread().getContextClassLoader();
   }
 
   /** Begins, if it did not begin before; returns at once. `trigger` is of no use any more. */
@@ -61,7 +63,7 @@ final class Agent {
     keeper = new Thread(() -> keep(trigger), "balancedstream-agent");
     // Py4J's threads inherit both. A thread that is no daemon would keep an application that ended.
     keeper.setDaemon(true);
-    keeper.setContextClassLoader(Agent.class.getClassLoader());
+    keeper.setContextClassLoader(classes);
     keeper.start();
   }
 

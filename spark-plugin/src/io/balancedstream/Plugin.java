@@ -28,6 +28,7 @@ public final class Plugin implements SparkPlugin, DriverPlugin {
 
   private static Plugin active; // of the running application
 
+  private SparkConf conf;
   private Agent agent; // null before the start, and where there is nothing to do
 
   @Override
@@ -51,7 +52,7 @@ public final class Plugin implements SparkPlugin, DriverPlugin {
   }
 
   private void begin(SparkContext context) {
-    SparkConf conf = context.conf();
+    conf = context.conf();
     leaveOut(conf);
     if ("off".equals(conf.get(MODE, ""))) return;
     synchronized (Plugin.class) {
@@ -60,10 +61,10 @@ public final class Plugin implements SparkPlugin, DriverPlugin {
             + " in spark.plugins");
         return;
       }
+      agent = new Agent(context);
       active = this;
     }
     conf.set(MARK, Agent.findVersion());
-    agent = new Agent(context);
     context.addSparkListener(new FirstQuery(agent));
   }
 
@@ -94,7 +95,9 @@ public final class Plugin implements SparkPlugin, DriverPlugin {
     synchronized (Plugin.class) {
       plugin = active;
     }
-    if (plugin != null && plugin.agent.stop()) say("the plugin stands down: " + reason);
+    if (plugin == null || !plugin.agent.stop()) return;
+    plugin.conf.remove(MARK);
+    say("the plugin stands down: " + reason);
   }
 
   @Override
