@@ -15,6 +15,7 @@ from balancedstream import agent
 from balancedstream.agent import AgentOptions, main, read_options
 from balancedstream.core.policy import BalancePolicy, Policy, ScalingPolicy
 from balancedstream.errors import InvalidInputError
+from balancedstream.metrics.exporter import Exporter
 
 OWN = "spark.balancedstream."
 
@@ -112,7 +113,7 @@ def test_it_ends_with_its_standard_input_or_with_its_loop(monkeypatch: pytest.Mo
 def test_a_port_in_use_costs_the_metrics_alone(capsys: pytest.CaptureFixture[str]) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
-        exporter = agent.Exporter()
+        exporter = Exporter()
         agent.serve(exporter, AgentOptions(metrics_port=port))
     assert exporter.port is None
     (line,) = capsys.readouterr().err.splitlines()

@@ -9,6 +9,7 @@ import pytest
 from balancedstream import attaching, taking_over
 from balancedstream.attaching import attach
 from balancedstream.core.policy import BalancePolicy, Policy
+from balancedstream.keyed import frames
 
 WITH_PLUGIN = {
     "spark.balancedstream.plugin": "0.1.0",
@@ -49,7 +50,7 @@ def attached(monkeypatch: pytest.MonkeyPatch) -> list[Attached]:
     monkeypatch.setattr(taking_over, "attach", note)
     monkeypatch.setattr(attaching, "stand_ins", [])
     monkeypatch.setattr(taking_over, "stand_ins", attaching.stand_ins)
-    monkeypatch.setattr(taking_over.frames, "balanced", lambda df, *keys, name: df)
+    monkeypatch.setattr(frames, "balanced", lambda df, *keys, name: df)
     return made
 
 
@@ -98,5 +99,5 @@ def test_a_user_who_attaches_takes_over_in_turn(
 
     monkeypatch.setattr(attaching, "stand_plugin_down", stop)
     with pytest.raises(StopHereError):
-        attach(Frame())  # type: ignore[arg-type]
+        attach(Frame())
     assert before.is_detached
