@@ -62,9 +62,15 @@ RUN /opt/pip/bin/pip wheel --require-hashes --no-build-isolation --wheel-dir whe
     && /opt/balancedstream/bin/pip uninstall --yes setuptools
 
 FROM build AS package
+# The wheel has a jar, which is compiled with it. The Java package is as in the stage `spark`.
+RUN mkdir -p /usr/share/man/man1 \
+    && apt-get update \
+    && apt-get install -y --no-install-recommends openjdk-17-jdk-headless \
+    && rm -rf /var/lib/apt/lists/*
 COPY pyproject.toml README.md LICENSE ./
 COPY operator operator
 COPY runtime runtime
+COPY spark-plugin spark-plugin
 RUN /opt/pip/bin/pip wheel --no-index --no-build-isolation --wheel-dir wheels . \
     && /opt/pip/bin/pip --python /opt/balancedstream/bin/python install --no-index --root /package wheels/*.whl
 
@@ -103,6 +109,8 @@ ENV JAVA_HOME=/opt/java \
     PIP_NO_CACHE_DIR=1 \
     PYSPARK_PYTHON=/opt/balancedstream/bin/python3 \
     SPARK_HOME=/opt/balancedstream/lib/python3.11/site-packages/pyspark
+# Any application has the plugin on its class path; spark.plugins turns it on.
+RUN ln -s ../../balancedstream/spark-plugin.jar "$SPARK_HOME/jars/"
 # An executor's JVM maps Spark's classes from this archive; see the entrypoint.
 COPY docker/archive_classes.py /opt/
 RUN SPARK_LOCAL_IP=127.0.0.1 "$PYSPARK_PYTHON" /opt/archive_classes.py /opt/spark.jsa && rm -rf /tmp/*

@@ -27,10 +27,12 @@ from tables.scaling_real import tabulate_scaling_real
 from tables.scaling_simulated import tabulate_scaling_simulated
 from tables.shuffle import tabulate_shuffle, tabulate_shuffle_overhead
 from tables.shuffle_simulated import tabulate_shuffle_simulated
+from tables.watching import tabulate_watching
 
 TABLES: dict[str, Callable[[Sequence[Result]], Iterator[str]]] = {
     "placement": tabulate_placement,
     "idle": tabulate_idle,
+    "watching": tabulate_watching,
     "computing": tabulate_computing,
     "migration": tabulate_migration,
     "scale": tabulate_scale,

@@ -10,9 +10,10 @@ from balancedstream.version import __version__
 if TYPE_CHECKING:
     from balancedstream.attaching import Attachment, attach
     from balancedstream.keyed.aggregates import Aggregator
-    from balancedstream.keyed.frames import BalancedFrame, balanced
+    from balancedstream.keyed.frames import BalancedFrame
     from balancedstream.keyed.reading import read_state
     from balancedstream.shuffling.shuffles import Shuffle, shuffle
+    from balancedstream.taking_over import balanced
 
 __all__ = [
     "Aggregator",
@@ -32,7 +33,7 @@ _HOMES = {
     "BalancedFrame": "keyed.frames",
     "Shuffle": "shuffling.shuffles",
     "attach": "attaching",
-    "balanced": "keyed.frames",
+    "balanced": "taking_over",
     "read_state": "keyed.reading",
     "shuffle": "shuffling.shuffles",
 }

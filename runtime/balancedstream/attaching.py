@@ -13,6 +13,7 @@ from pyspark.sql import SparkSession
 
 from balancedstream.core.decisions import Observation
 from balancedstream.core.policy import Policy, to_mapping
+from balancedstream.engine.driver import stand_plugin_down
 from balancedstream.engine.engine import SparkEngine
 from balancedstream.errors import InvalidInputError
 from balancedstream.live.plain import PlainView
@@ -22,6 +23,7 @@ from balancedstream.record.history import History
 from balancedstream.record.journal import Journal
 from balancedstream.record.records import RunInfo
 from balancedstream.record.spectators import Metrics, Spectator
+from balancedstream.report import render_live_page
 
 
 class Attachment:
@@ -45,12 +47,25 @@ class Attachment:
         self.view = view
         self.problems = problems
 
-    def detach(self) -> None:
-        """Stops balancing once everything that Spark reported so far is handled."""
+    @property
+    def is_balancing(self) -> bool:
+        """Whether the loop runs; it ends by `detach`, with the application, or after failures."""
+        return self._controller is not None and self._controller.is_running
+
+    def detach(self, timeout_s: float = 10.0) -> None:
+        """Stops balancing once everything that Spark reported so far is handled.
+
+        Args:
+            timeout_s: when it ends in any case; batches may come without a pause.
+        """
         if self._controller:
-            self._controller.stop()
+            self._controller.stop(timeout_s)
         self.view.close()
         self.history.end(time.time())
+
+
+stand_ins: list[Attachment] = []
+"""Those of this process that the user did not ask for; an `attach` of the user's ends them."""
 
 
 def attach(
@@ -65,7 +80,8 @@ def attach(
 ) -> Attachment:
     """Balances every streaming query of the session's application, from now on.
 
-    Where this Spark does not allow it, nothing is done and `problems` says why; the job runs.
+    Where this Spark does not allow it, nothing is done and `problems` says why; the job runs. An
+    agent that the plugin started in the driver ends.
 
     Args:
         spark: a running session with executors of its own (a cluster, or local-cluster).
@@ -87,6 +103,9 @@ def attach(
         message = "baseline_batches: plans that are made elsewhere cannot wait for it; leave it out"
         raise InvalidInputError(message)
     policy = policy or Policy()
+    while stand_ins:
+        stand_ins.pop().detach()
+    stand_plugin_down(spark, "the application balances itself")
     run = RunInfo(
         app=spark.sparkContext.appName,
         started_s=time.time(),
@@ -106,11 +125,13 @@ def attach(
         view.note(problem)
     if not engine.capabilities.placement:
         return Attachment(None, history, view, engine.capabilities.problems)
+    metrics = metrics or Metrics()
+    metrics.serve_report(lambda: render_live_page(history))
     recorder = Recorder(record_dir, policy) if record_dir else None
     controller = Controller(
         engine,
         policy,
-        Journal(history, view, metrics or Metrics(), time.time),
+        Journal(history, view, metrics, time.time),
         record=recorder.write if recorder else None,
         plans=plans,
         baseline_batches=baseline_batches,

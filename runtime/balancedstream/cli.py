@@ -1,4 +1,4 @@
-"""The command line: `balancedstream run | explain | policy`."""
+"""The command line: `balancedstream run | explain | policy | plugin`."""
 
 from __future__ import annotations
 
@@ -10,13 +10,16 @@ from dataclasses import fields
 from pathlib import Path
 from typing import Any, get_args
 
-import yaml
-
 from balancedstream.core.decisions import Observation, decide, parse_observation
 from balancedstream.core.keys import KeyNaming
 from balancedstream.core.policy import Policy, knobs, parse
 from balancedstream.errors import BalancedStreamError, InvalidInputError, MissingPackageError
+from balancedstream.policies import read_policy
 from balancedstream.version import __version__
+
+PLUGIN = "io.balancedstream.Plugin"
+PLUGIN_JAR = Path(__file__).with_name("spark-plugin.jar")
+"""`spark-plugin/` has its sources; the wheel's build makes it."""
 
 EXIT_ERROR = 2
 """The command could not do what it was asked for; standard error says why."""
@@ -96,6 +99,11 @@ def _build_parser() -> argparse.ArgumentParser:
 
     show = commands.add_parser("policy", help="print every knob with its default, as a policy file")
     show.set_defaults(command=_print_policy)
+
+    plugin = commands.add_parser(
+        "plugin", help="print the options of spark-submit that balance any application"
+    )
+    plugin.set_defaults(command=_print_plugin)
     return parser
 
 
@@ -115,7 +123,7 @@ def _run(arguments: argparse.Namespace) -> int:
         app=arguments.app,
         args=tuple(arguments.args),
         local=LocalExecutors.parse(arguments.local) if arguments.local else None,
-        policy=_read_policy(arguments.policy),
+        policy=read_policy(arguments.policy),
         report_dir=arguments.report,
         record_dir=arguments.record,
         metrics_port=arguments.metrics_port,
@@ -129,7 +137,7 @@ def _run(arguments: argparse.Namespace) -> int:
 
 def _explain(arguments: argparse.Namespace) -> int:
     recorded_policy, observation = _read_observation(arguments.observation)
-    policy = _read_policy(arguments.policy) if arguments.policy else recorded_policy
+    policy = read_policy(arguments.policy) if arguments.policy else recorded_policy
     decision = decide(observation, policy)
     executors = ", ".join(f"{e} ({c} cores)" for e, c in sorted(observation.executors.items()))
     print(f"executors: {executors}")
@@ -167,20 +175,27 @@ def _print_policy(arguments: argparse.Namespace) -> int:
     return 0
 
 
-def _read_policy(path: Path | None) -> Policy:
-    if path is None:
-        return Policy()
-    try:
-        content = yaml.safe_load(_read(path, "policy"))
-    except yaml.YAMLError as error:
-        message = f"policy: {path} is not YAML: {error}"
-        raise InvalidInputError(message) from error
-    return parse({} if content is None else content)
+def _print_plugin(arguments: argparse.Namespace) -> int:
+    if not PLUGIN_JAR.exists():
+        message = (
+            f"{PLUGIN_JAR} is missing: there was no Java compiler when this was installed from "
+            "its sources. Install a JDK, 17 or newer, and install again; or install a wheel."
+        )
+        raise MissingPackageError(message)
+    print(f"--conf spark.jars={PLUGIN_JAR}")
+    print(f"--conf spark.plugins={PLUGIN}")
+    # In an environment, the plugin finds the Python that its jar belongs to.
+    if not PLUGIN_JAR.is_relative_to(sys.prefix):
+        print(f"--conf spark.balancedstream.python={sys.executable}")
+    return 0
 
 
 def _read_observation(path: Path) -> tuple[Policy, Observation]:
     try:
-        content: Any = json.loads(_read(path, "observation"))
+        content: Any = json.loads(path.read_text("utf-8"))
+    except (OSError, UnicodeDecodeError) as error:
+        message = f"observation: {path} cannot be read ({error})"
+        raise InvalidInputError(message) from error
     except ValueError as error:
         message = f"observation: {path} is not JSON ({error})"
         raise InvalidInputError(message) from error
@@ -190,14 +205,6 @@ def _read_observation(path: Path) -> tuple[Policy, Observation]:
     wanted = ", ".join(f.name for f in fields(Observation))
     message = f"observation: {path} has no field `observation` (with {wanted})"
     raise InvalidInputError(message)
-
-
-def _read(path: Path, what: str) -> str:
-    try:
-        return path.read_text("utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        message = f"{what}: {path} cannot be read ({error})"
-        raise InvalidInputError(message) from error
 
 
 if __name__ == "__main__":

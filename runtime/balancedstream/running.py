@@ -24,7 +24,7 @@ from balancedstream.engine.engine import is_connection_lost
 from balancedstream.engine.java import check_java
 from balancedstream.engine.session import LocalExecutors, remove_work_folder, tuned_sessions
 from balancedstream.errors import BalancedStreamError, InvalidInputError
-from balancedstream.live import open_terminal, open_view
+from balancedstream.live.streams import open_terminal, open_view
 from balancedstream.loop.ports import PlanChannel
 from balancedstream.metrics.exporter import Exporter
 from balancedstream.record.history import History

@@ -6,6 +6,7 @@ import json
 import os
 import threading
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +21,7 @@ from balancedstream.core.policy import BalancePolicy, Policy, to_mapping
 from balancedstream.engine.capabilities import Capabilities
 from balancedstream.engine.events import BatchFinished, Event, StatefulOperator
 from balancedstream.record.records import RunInfo
+from balancedstream.record.spectators import Metrics
 
 OPERATOR = StatefulOperator((0,), "StateStoreSave", 2)
 PROBLEMS = ("Placement is not possible with Spark 9.9.", "A single executor.")
@@ -48,6 +50,7 @@ def run_engine(
 ) -> Any:
     """The session of an application with these events; with a problem, nothing is possible."""
     engine = Engine([*events], Capabilities(not problems, problems))
+    monkeypatch.setattr(attaching, "stand_plugin_down", lambda spark, reason: None)
     monkeypatch.setattr(attaching, "SparkEngine", lambda spark: engine)
     return Session()
 
@@ -94,6 +97,23 @@ def test_detaching_ends_after_what_was_reported_has_been_taken_in(
     # A plan was made, and what it was made of is kept.
     assert view.moves
     assert (tmp_path / "observation-00001.json").exists()
+
+
+def test_while_it_runs_the_report_is_beside_the_metrics(monkeypatch: pytest.MonkeyPatch) -> None:
+    served: list[Callable[[], str]] = []
+
+    class Page(Metrics):
+        def serve_report(self, render: Callable[[], str]) -> None:
+            served.append(render)
+
+    spark = run_engine(monkeypatch, *(finish(n, 1000.0 + 10 * n) for n in range(6)))
+    attachment = attach(spark, open_view=lambda run: RecordingSpectator(), metrics=Page())
+    attachment.detach()
+    (render,) = served
+    page = render()
+    assert '<meta http-equiv="refresh"' in page
+    assert "flights.py" in page
+    assert "the imbalance" in page, "it has the decisions so far"
 
 
 def test_the_run_says_what_it_runs_on_and_every_knob(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 import yaml
 
+from balancedstream import cli
 from balancedstream.cli import main
 from balancedstream.core.decisions import Observation
 from balancedstream.core.observations import KeySample, TaskSample
@@ -141,6 +142,24 @@ def test_a_java_home_without_java_is_refused(
 ) -> None:
     monkeypatch.setenv("JAVA_HOME", str(tmp_path))
     assert "has no bin/java" in fail(capsys, "run", script)
+
+
+def test_the_options_for_any_application_name_the_jar_and_the_plugin(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    jar = tmp_path / "spark-plugin.jar"
+    monkeypatch.setattr(cli, "PLUGIN_JAR", jar)
+    assert "Install a JDK" in fail(capsys, "plugin")
+    jar.touch()
+    assert main(["plugin"]) == 0
+    named = ["spark.jars", str(jar)], ["spark.plugins", "io.balancedstream.Plugin"]
+    lines = capsys.readouterr().out.splitlines()
+    assert [line.removeprefix("--conf ").split("=") for line in lines[:2]] == [*named]
+    # Where the jar lies in the environment of this Python, that needs no setting.
+    assert lines[2:] == [f"--conf spark.balancedstream.python={sys.executable}"]
+    monkeypatch.setattr(sys, "prefix", str(tmp_path))
+    assert main(["plugin"]) == 0
+    assert len(capsys.readouterr().out.splitlines()) == 2
 
 
 def test_the_printed_policy_is_a_policy_file_of_the_defaults(

@@ -10,17 +10,21 @@ import threading
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from pyspark import Accumulator, SparkContext
 
 from balancedstream.core.epochs import Epoch, Export, Wish
 from balancedstream.core.hotkeys import parse_hot_keys
 from balancedstream.errors import InvalidInputError, PlanTooLargeError
-from balancedstream.keyed.encoding import KeyEncoding
 from balancedstream.keyed.mailbox import Mailbox
 from balancedstream.keyed.reports import KeyReport
 from balancedstream.keyed.storage import Home
 from balancedstream.workers.reports import ReportParam
+
+if TYPE_CHECKING:
+    # Not more, because the loop imports this module where there may be neither numpy nor pyarrow.
+    from balancedstream.keyed.encoding import KeyEncoding
 
 MAX_KEYS = 20_000
 """The epoch is then about 1 MB, which each task reads; a plan in Kubernetes has fewer keys."""

@@ -65,7 +65,7 @@ class BalancedFrame:
         if not frame.isStreaming:
             return
         if self._encoding.problem:
-            warnings.warn(f"balanced: {self._encoding.problem}", stacklevel=3)
+            warnings.warn(f"balanced: {self._encoding.problem}", stacklevel=4)
         else:
             self.control = KeyControl(frame.sparkSession.sparkContext, name, self._encoding)
 

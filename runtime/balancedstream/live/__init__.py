@@ -3,9 +3,3 @@
 Both are fed with the records that also go into the history, from any thread. A view is a spectator:
 when its terminal or pipe is gone it falls silent, and the stream runs on.
 """
-
-from __future__ import annotations
-
-from balancedstream.live.streams import open_terminal, open_view
-
-__all__ = ["open_terminal", "open_view"]

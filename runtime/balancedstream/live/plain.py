@@ -45,6 +45,7 @@ class PlainView:
         run: where and with what the run takes place.
         file: where the lines go; standard error if not given.
         clock: seconds since the Unix epoch.
+        prefix: what each line begins with, where others write to the same file.
     """
 
     def __init__(
@@ -52,10 +53,12 @@ class PlainView:
         run: RunInfo,
         file: TextIO | None = None,
         clock: Callable[[], float] = time.time,
+        prefix: str = "",
     ) -> None:
         self._run = run
         self._file = sys.stderr if file is None else file
         self._clock = clock
+        self._prefix = prefix
         self._lock = threading.RLock()
         self._closed = False
         self._batches = self._rows = self._scale_actions = 0
@@ -148,7 +151,7 @@ class PlainView:
             if self._closed:
                 return
             try:
-                self._file.write(f"{format_clock(at_s)} {text}\n")
+                self._file.write(f"{self._prefix}{format_clock(at_s)} {text}\n")
                 self._file.flush()
             except (OSError, ValueError):  # the reader went away
                 self._closed = True

@@ -105,6 +105,8 @@ class Controller:
             if plans
             else Decider(self._realizer, policy, journal, record, baseline_batches)
         )
+        # Where nothing may be changed, the partitions of a lost executor are Spark's to place.
+        self._acts = "auto" in {policy.balance.mode, policy.scaling.mode}
         self._in_cluster = plans is not None
         self._clock = clock
         self._durations_s: dict[str, deque[float]] = {}
@@ -122,6 +124,11 @@ class Controller:
     def start(self) -> None:
         """Begins; returns at once."""
         self._thread.start()
+
+    @property
+    def is_running(self) -> bool:
+        """Whether it has begun and not ended."""
+        return self._thread.is_alive()
 
     def stop(self, timeout_s: float = 10.0) -> None:
         """Ends once everything that Spark reported so far is handled; the queries run on.
@@ -198,7 +205,8 @@ class Controller:
                 self._realizer.note_idle(query)
                 self._realizer.retire_drained()
             case ExecutorRemoved(executor=executor, reason=reason):
-                if self._realizer.lose_executor(executor) and self._policy.balance.mode == "auto":
+                loses = self._acts and self._realizer.lose_executor(executor)
+                if loses and self._policy.balance.mode == "auto":
                     # The rest of this batch must not wait for it.
                     self._engine.set_locality_wait_s(MIN_LOCALITY_WAIT_S)
                 self._journal.add_executors(self._engine.executors())

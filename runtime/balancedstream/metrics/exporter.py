@@ -13,7 +13,7 @@ from __future__ import annotations
 import platform
 import threading
 from bisect import bisect_left
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import groupby
 from operator import attrgetter
 
@@ -83,6 +83,7 @@ class Exporter(Metrics, Collector):
         stream: value of the label `stream` of every series, `namespace/name` of a BalancedStream;
             empty for no such label.
         hot_keys: whether hot keys are shown in plain text, hashed, or not at all.
+        spark_version: of the driver.
 
     Raises:
         InvalidInputError: `max_partition_series` is negative.
@@ -94,6 +95,7 @@ class Exporter(Metrics, Collector):
         *,
         stream: str = "",
         hot_keys: KeyNaming = "plain",
+        spark_version: str = pyspark.__version__,
     ) -> None:
         if max_partition_series < 0:
             message = (
@@ -104,7 +106,7 @@ class Exporter(Metrics, Collector):
         self._labels = {"stream": stream} if stream else {}
         self.key_naming: KeyNaming = hot_keys
         self._max_shown = max_partition_series // SERIES_PER_PARTITION
-        self._build = (__version__, pyspark.__version__, platform.python_version())
+        self._build = (__version__, spark_version, platform.python_version())
         self._lock = threading.Lock()
         self._queries: dict[str, Query] = {}
         self._shuffles: dict[str, Shuffle] = {}
@@ -135,6 +137,14 @@ class Exporter(Metrics, Collector):
     def close(self) -> None:
         """Stops serving and frees the port; does nothing if nothing is served."""
         self._server.close()
+
+    def serve_report(self, render: Callable[[], str]) -> None:
+        """Serves the report of the run, as it is at each request, at `/report`.
+
+        Args:
+            render: draws it as an HTML page; called from threads of the server.
+        """
+        self._server.render_report = render
 
     def on_batch(
         self,

@@ -1,8 +1,9 @@
-"""The HTTP server that Prometheus scrapes, and what it says when it cannot serve."""
+"""The HTTP server for Prometheus and for browsers, and what it says when it cannot serve."""
 
 from __future__ import annotations
 
 import errno
+from collections.abc import Callable, Iterable
 from typing import Any
 from wsgiref.simple_server import WSGIServer
 
@@ -17,11 +18,14 @@ _OTHER_ADDRESS = "Use one of this machine's: 127.0.0.1, or 0.0.0.0 for all of th
 
 
 class Server:
-    """Serves the metrics of one collector at `/metrics`, and probes, from a daemon thread.
+    """Serves one collector's metrics at `/metrics`, a report and probes, from a daemon thread.
 
     Args:
         collector: asked for its metrics at each scrape.
         health: answers `/readyz` and `/healthz`.
+
+    Attributes:
+        render_report: draws the page at `/report`; None while there is no report.
     """
 
     def __init__(self, collector: Collector, health: Health) -> None:
@@ -29,6 +33,7 @@ class Server:
         self._registry = CollectorRegistry()
         self._registry.register(collector)
         self._server: WSGIServer | None = None
+        self.render_report: Callable[[], str] | None = None
 
     def start(self, port: int, addr: str) -> None:
         """Starts to serve; a server that already runs is closed first.
@@ -58,7 +63,7 @@ class Server:
             message = _not_served(f"metrics address: {addr!r}: {error}", _OTHER_ADDRESS)
             raise InvalidInputError(message) from error
         metrics: Any = self._server.get_app()
-        self._server.set_app(self._health.serve_with(metrics))
+        self._server.set_app(self._health.serve_with(self._serve_report_beside(metrics)))
 
     @property
     def port(self) -> int | None:
@@ -71,6 +76,19 @@ class Server:
             self._server.shutdown()
             self._server.server_close()
             self._server = None
+
+    def _serve_report_beside(self, metrics: Any) -> Any:
+        """A WSGI application that answers `/report`, and all else by another one."""
+
+        def application(environ: dict[str, Any], start_response: Any) -> Iterable[bytes]:
+            if environ["PATH_INFO"] != "/report" or self.render_report is None:
+                answer: Iterable[bytes] = metrics(environ, start_response)
+                return answer
+            page = self.render_report().encode()
+            start_response("200 OK", [("Content-Type", "text/html; charset=utf-8")])
+            return [page]
+
+        return application
 
 
 def _not_served(problem: str, remedy: str) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Protocol
 
 from balancedstream.core.keys import KeyNaming
@@ -57,6 +57,9 @@ class Metrics:
     """
 
     key_naming: KeyNaming = "plain"
+
+    def serve_report(self, render: Callable[[], str]) -> None:
+        """Serves the report of the run as it is; `render` draws it as an HTML page."""
 
     def on_batch(
         self,

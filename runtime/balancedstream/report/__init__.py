@@ -22,10 +22,14 @@ __all__ = [
     "RunSummary",
     "prepare_directory",
     "render_json",
+    "render_live_page",
     "say_outcome",
     "summarize",
     "write_report",
 ]
+
+REFRESH_S = 5
+"""Some batches; to draw the page takes the driver a fraction of a second."""
 
 
 def prepare_directory(directory: str | Path) -> Path:
@@ -75,6 +79,11 @@ def write_report(history: History, directory: str | Path, notes: Sequence[str] =
     _write_whole(path / "report.html", [render_page(history, summary)])
     _write_whole(path / "history.jsonl", (f"{line}\n" for line in write_history(history)))
     return summary
+
+
+def render_live_page(history: History) -> str:
+    """The report of a run that goes on, as a page that a browser fetches again and again."""
+    return render_page(history, summarize(history), REFRESH_S)
 
 
 def render_json(summary: RunSummary) -> str:

@@ -43,12 +43,13 @@ from balancedstream.report.windows import MIN_AFTER_BATCHES, MIN_BEFORE_BATCHES
 DRAWN_OPERATORS = 3
 
 
-def render_page(history: History, summary: RunSummary) -> str:
+def render_page(history: History, summary: RunSummary, refresh_s: int | None = None) -> str:
     """Writes the page.
 
     Args:
         history: the record of the run.
         summary: its figures, from `summarize`.
+        refresh_s: how often a browser fetches the page again, for one of a run that goes on.
 
     Returns:
         A complete HTML document.
@@ -79,10 +80,15 @@ def render_page(history: History, summary: RunSummary) -> str:
         '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
         '<meta http-equiv="Content-Security-Policy" content="default-src \'none\'; '
         "style-src 'unsafe-inline'\">\n"
+        f"{_refresh(refresh_s)}"
         f"{element('title', clean(title))}\n<style>\n{style}</style>\n</head>\n<body>\n<main>\n"
         + "\n".join(section for section in sections if section)
         + "\n</main>\n</body>\n</html>\n"
     )
+
+
+def _refresh(refresh_s: int | None) -> str:
+    return "" if refresh_s is None else f'<meta http-equiv="refresh" content="{refresh_s}">\n'
 
 
 def _heading(summary: RunSummary) -> str:

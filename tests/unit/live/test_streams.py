@@ -13,9 +13,8 @@ import pytest
 from rich.console import Console
 from view_records import RUN
 
-from balancedstream.live import open_view
 from balancedstream.live.plain import PlainView
-from balancedstream.live.streams import LinesAbove
+from balancedstream.live.streams import LinesAbove, open_view
 
 
 def test_output_that_is_no_terminal_gets_plain_lines(capsys: pytest.CaptureFixture[str]) -> None:
@@ -30,7 +29,7 @@ def test_output_that_is_no_terminal_gets_plain_lines(capsys: pytest.CaptureFixtu
 PROGRAM = """
 import sys
 from balancedstream.record.records import BatchRecord, OperatorBatchLoad, RunInfo
-from balancedstream.live import open_view
+from balancedstream.live.streams import open_view
 
 view = open_view(RunInfo("flights.py", 0.0, 2, "4.3.0", "3.11.7"))
 for number in range(5):
@@ -118,7 +117,7 @@ def test_a_terminal_that_cannot_move_its_cursor_gets_plain_lines() -> None:
 JOB = """
 import logging, os, subprocess, sys
 from pathlib import Path
-from balancedstream.live import open_terminal
+from balancedstream.live.streams import open_terminal
 from balancedstream.record.records import BatchRecord, OperatorBatchLoad, RunInfo
 
 with open_terminal(Path(sys.argv[1])) as open_view:

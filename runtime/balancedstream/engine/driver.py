@@ -1,0 +1,95 @@
+"""Reaches a driver from another process than its own; and a plugin from the driver's own process.
+
+The plugin is the JVM's part (`spark-plugin/`). It starts a Py4J gateway, and the agent beside it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, cast
+
+from pyspark import SparkContext
+from pyspark.java_gateway import launch_gateway
+from pyspark.sql import SparkSession
+
+from balancedstream.errors import InvalidInputError
+
+PREFIX = "spark.balancedstream."
+PLUGIN = f"{PREFIX}plugin"
+"""The version of the plugin that the application runs with; the plugin sets it."""
+
+
+@dataclass(frozen=True)
+class _Context:
+    """As much of a `SparkContext` as the engine looks at."""
+
+    appName: str  # noqa: N815 - Spark's name
+    master: str
+    _gateway: Any
+    _jsc: Any
+
+
+@dataclass(frozen=True)
+class _Session:
+    """As much of a `SparkSession` as the engine looks at.
+
+    A real one would bind the agent to the driver's version of PySpark, and register an accumulator.
+    """
+
+    version: str
+    sparkContext: _Context  # noqa: N815 - Spark's name
+    _jvm: Any
+    _jsparkSession: Any  # noqa: N815 - Spark's name
+
+
+def connect_driver() -> SparkSession:
+    """The application of the driver whose plugin started this process.
+
+    Returns:
+        A stand-in, good for `SparkEngine` and `attach` only.
+
+    Raises:
+        InvalidInputError: the application has no default session.
+    """
+    gateway = launch_gateway()
+    # `is_connection_lost` asks PySpark's gateway whether the JVM lives.
+    SparkContext._gateway = gateway
+    jvm: Any = gateway.jvm
+    default = jvm.org.apache.spark.sql.SparkSession.getDefaultSession()
+    if default.isEmpty():
+        message = (
+            "the application has no default session (SparkSession.setDefaultSession), "
+            "which knows the running queries"
+        )
+        raise InvalidInputError(message)
+    session = default.get()
+    context = session.sparkContext()
+    java = jvm.org.apache.spark.api.java.JavaSparkContext.fromSparkContext(context)
+    stand_in = _Session(
+        context.version(),
+        _Context(context.appName(), context.master(), gateway, java),
+        jvm,
+        session,
+    )
+    return cast("SparkSession", stand_in)
+
+
+def read_settings(spark: SparkSession) -> Mapping[str, str]:
+    """The application's own Spark settings, as they are now."""
+    entries = spark.sparkContext._jsc.sc().conf().getAll()
+    return {entry._1(): entry._2() for entry in entries}
+
+
+def stand_plugin_down(spark: SparkSession, reason: str) -> None:
+    """Ends the plugin's agent for good, if there is one; when this returns, nothing of it is left.
+
+    Args:
+        spark: a session of the user's process; the agent's own is left alone.
+        reason: why, for a person.
+    """
+    if isinstance(spark, _Session):
+        return
+    if spark.sparkContext._jsc.sc().conf().contains(PLUGIN):
+        jvm: Any = spark._jvm
+        jvm.io.balancedstream.Plugin.standDown(reason)

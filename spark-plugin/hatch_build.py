@@ -1,0 +1,33 @@
+"""Builds the plugin's jar into the wheel."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Any
+
+from hatchling.builders.hooks.plugin.interface import BuildHookInterface
+
+sys.path.insert(0, str(Path(__file__).resolve().parent))
+
+from build_jar import NoCompilerError, build_jar
+
+
+class JarHook(BuildHookInterface):
+    """Called by hatchling before it collects the files of a wheel."""
+
+    def initialize(self, version: str, build_data: dict[str, Any]) -> None:
+        """Builds the jar; an editable install does without it where there is no compiler.
+
+        Args:
+            version: `editable`, or `standard` for a wheel to be shipped.
+            build_data: what the wheel consists of.
+        """
+        try:
+            jar = build_jar()
+        except NoCompilerError as error:
+            if version != "editable":
+                raise
+            self.app.display_warning(f"{error}; `balancedstream plugin` will say so")
+            return
+        build_data["artifacts"].append(str(jar.relative_to(self.root)))

@@ -1,0 +1,3 @@
+package org.apache.spark.api.plugin;
+
+public interface ExecutorPlugin {}

@@ -1,0 +1,5 @@
+package org.apache.spark.scheduler;
+
+public abstract class SparkListener implements SparkListenerInterface {
+  public void onOtherEvent(SparkListenerEvent event) {}
+}

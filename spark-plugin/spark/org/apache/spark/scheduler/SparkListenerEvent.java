@@ -1,0 +1,3 @@
+package org.apache.spark.scheduler;
+
+public interface SparkListenerEvent {}

@@ -1,0 +1,248 @@
+package io.balancedstream;
+
+import java.io.ByteArrayOutputStream;
+import java.io.IOException;
+import java.io.InputStream;
+import java.nio.charset.StandardCharsets;
+import java.nio.file.Files;
+import java.nio.file.Path;
+import java.nio.file.Paths;
+import java.util.Map;
+import java.util.regex.Matcher;
+import java.util.regex.Pattern;
+import org.apache.spark.SparkConf;
+import org.apache.spark.SparkContext;
+import org.apache.spark.api.python.Py4JServer;
+import org.apache.spark.scheduler.SparkListenerInterface;
+
+/**
+ * The agent: a child process of the driver that balances its application. It reaches the driver by
+ * a Py4J gateway on loopback, which asks for a secret. Whatever becomes of the process, the
+ * application goes on, and nothing of the agent stays in it.
+ *
+ * <p>It ends when its standard input does, so also when the driver is killed.
+ */
+final class Agent {
+  private static final String PYTHON = "spark.balancedstream.python";
+  private static final String LOCALITY_WAIT = "spark.locality.wait.process";
+
+  /** The listener that the agent compiles and registers; by name, for it is of another loader. */
+  private static final String LISTENER = "io.balancedstream.BatchListener";
+
+  /** The agent said why it is of no use, and another start would end the same way. */
+  private static final int HOPELESS = 78;
+
+  private static final int MAX_STARTS = 4;
+  private static final long FIRST_PAUSE_MS = 1_000;
+  private static final long PAUSE_FACTOR = 5;
+
+  /** After so long, a failure is no longer one of those before. */
+  private static final long FORGET_AFTER_MS = 600_000;
+
+  /** Time for the agent to end by itself, which includes its report. */
+  private static final long END_MS = 5_000;
+
+  /** Of an interpreter's environment: PREFIX/lib/python3.11/site-packages/balancedstream/NAME.jar. */
+  private static final Pattern IN_ENVIRONMENT =
+      Pattern.compile("(.*)/lib/python[0-9.]+/(?:site|dist)-packages/balancedstream/[^/]+");
+
+  private final SparkContext context;
+  private final ClassLoader classes; // of the application, with the jars of its users
+  private Thread keeper;   // null before the start
+  private Process process; // null while none runs
+  private boolean stopped;
+
+  Agent(SparkContext context) {
+    this.context = context;
+    this.classes = Thread.currentThread().getContextClassLoader();
+  }
+
+  /** Begins, if it did not begin before; returns at once. `trigger` is of no use any more. */
+  synchronized void start(SparkListenerInterface trigger) {
+    if (stopped || keeper != null) return;
+    keeper = new Thread(() -> keep(trigger), "balancedstream-agent");
+    // Py4J's threads inherit both. A thread that is no daemon would keep an application that ended.
+    keeper.setDaemon(true);
+    keeper.setContextClassLoader(classes);
+    keeper.start();
+  }
+
+  /** Ends for good; returns whether it was not stopped before. Nothing is left when it returns. */
+  boolean stop() {
+    Thread running;
+    synchronized (this) {
+      if (stopped) return false;
+      stopped = true;
+      running = keeper;
+      if (process != null) closeInput(process);
+      notifyAll();
+    }
+    try {
+      if (running != null && !isOver(running)) {
+        synchronized (this) {
+          if (process != null) process.destroyForcibly();
+        }
+        isOver(running);
+      }
+    } catch (InterruptedException e) {
+      Thread.currentThread().interrupt();
+    }
+    return true;
+  }
+
+  private static boolean isOver(Thread thread) throws InterruptedException {
+    thread.join(END_MS);
+    return !thread.isAlive();
+  }
+
+  private void keep(SparkListenerInterface trigger) {
+    try {
+      // Not in the listener's own thread: with its last listener Spark ends, and waits for, that.
+      context.removeSparkListener(trigger);
+      long pauseMs = FIRST_PAUSE_MS;
+      for (int starts = 1; !isStopped(); starts++) {
+        long startedMs = System.currentTimeMillis();
+        int status = run();
+        if (isStopped() || status == HOPELESS) return;
+        if (System.currentTimeMillis() - startedMs > FORGET_AFTER_MS) {
+          starts = 1;
+          pauseMs = FIRST_PAUSE_MS;
+        }
+        if (starts == MAX_STARTS) {
+          Plugin.say("the agent ended with status " + status + ", the last time of " + MAX_STARTS
+              + ": the application runs on, not balanced. Its log above says why");
+          return;
+        }
+        Plugin.say("the agent ended with status " + status + " and starts again in "
+            + pauseMs / 1000 + " s; the application runs on");
+        pause(pauseMs);
+        pauseMs *= PAUSE_FACTOR;
+      }
+    } catch (InterruptedException e) {
+      Thread.currentThread().interrupt();
+    } catch (Throwable problem) {
+      Plugin.say("the agent cannot be kept (" + problem
+          + "): the application runs on, not balanced");
+    }
+  }
+
+  private synchronized boolean isStopped() {
+    return stopped || context.isStopped();
+  }
+
+  private synchronized void pause(long pauseMs) throws InterruptedException {
+    long endMs = System.currentTimeMillis() + pauseMs;
+    long leftMs = pauseMs;
+    while (!stopped && leftMs > 0) {
+      wait(leftMs);
+      leftMs = endMs - System.currentTimeMillis();
+    }
+  }
+
+  /** One life of the agent; returns its exit status. */
+  private int run() throws IOException, InterruptedException {
+    SparkConf conf = context.conf();
+    String wait = conf.get(LOCALITY_WAIT, null);
+    Py4JServer gateway = new Py4JServer(conf);
+    try {
+      gateway.start();
+      String python = findPython(conf);
+      Process started = startProcess(python, gateway);
+      if (started == null) return HOPELESS;
+      int status = started.waitFor();
+      synchronized (this) {
+        process = null;
+      }
+      return status;
+    } finally {
+      gateway.shutdown();
+      removeListeners();
+      if (wait == null) {
+        conf.remove(LOCALITY_WAIT);
+      } else {
+        conf.set(LOCALITY_WAIT, wait);
+      }
+    }
+  }
+
+  /** The agent's process; null if there is no such interpreter, or the application ends. */
+  private synchronized Process startProcess(String python, Py4JServer gateway) throws IOException {
+    if (stopped) return null;
+    ProcessBuilder builder = new ProcessBuilder(python, "-c", readBootstrap());
+    builder.redirectOutput(ProcessBuilder.Redirect.INHERIT);
+    builder.redirectError(ProcessBuilder.Redirect.INHERIT);
+    Map<String, String> environment = builder.environment();
+    environment.put("PYSPARK_GATEWAY_PORT", Integer.toString(gateway.getListeningPort()));
+    environment.put("PYSPARK_GATEWAY_SECRET", gateway.secret());
+    environment.put("BALANCEDSTREAM_PLUGIN_VERSION", findVersion());
+    // Both are the application's, and for another Python than the agent's.
+    environment.remove("PYTHONPATH");
+    environment.remove("SPARK_REMOTE");
+    try {
+      process = builder.start();
+    } catch (IOException problem) {
+      Plugin.say("the agent's Python cannot be started (" + problem.getMessage()
+          + "): the application runs on, not balanced. Set " + PYTHON
+          + " to a Python 3.11 or newer with balancedstream in it");
+    }
+    return process;
+  }
+
+  /** The one in the settings, else that of the environment with this jar, else PySpark's. */
+  private static String findPython(SparkConf conf) {
+    String set = conf.get(PYTHON, "");
+    if (!set.isEmpty()) return set;
+    Matcher matcher = IN_ENVIRONMENT.matcher(findJar());
+    if (matcher.matches()) {
+      Path own = Paths.get(matcher.group(1), "bin", "python3");
+      if (Files.isExecutable(own)) return own.toString();
+    }
+    String pyspark = System.getenv("PYSPARK_PYTHON");
+    return pyspark == null || pyspark.isEmpty() ? "python3" : pyspark;
+  }
+
+  private static String findJar() {
+    try {
+      return Paths.get(Agent.class.getProtectionDomain().getCodeSource().getLocation().toURI())
+          .toRealPath().toString();
+    } catch (Exception e) {
+      return ""; // not a file of this machine
+    }
+  }
+
+  /** Of this jar; the agent is of the same one. */
+  static String findVersion() {
+    String version = Agent.class.getPackage().getImplementationVersion();
+    return version == null ? "" : version;
+  }
+
+  private static String readBootstrap() throws IOException {
+    try (InputStream file = Agent.class.getResourceAsStream("start_agent.py")) {
+      ByteArrayOutputStream text = new ByteArrayOutputStream();
+      byte[] part = new byte[4096];
+      for (int read = file.read(part); read >= 0; read = file.read(part)) text.write(part, 0, read);
+      return new String(text.toByteArray(), StandardCharsets.UTF_8);
+    }
+  }
+
+  private static void closeInput(Process process) {
+    try {
+      process.getOutputStream().close();
+    } catch (IOException e) {
+      // It has ended already.
+    }
+  }
+
+  /** What an agent that was killed left: a listener to which nobody listens. */
+  private void removeListeners() {
+    for (SparkListenerInterface listener : context.listenerBus().listeners()) {
+      if (!listener.getClass().getName().equals(LISTENER)) continue;
+      context.removeSparkListener(listener);
+      try {
+        listener.getClass().getMethod("close").invoke(listener);
+      } catch (ReflectiveOperationException e) {
+        Plugin.say("the agent's listener is removed, but could not be closed (" + e + ")");
+      }
+    }
+  }
+}

@@ -1,0 +1,120 @@
+package io.balancedstream;
+
+import java.util.ArrayList;
+import java.util.Collections;
+import java.util.List;
+import java.util.Map;
+import org.apache.spark.SparkConf;
+import org.apache.spark.SparkContext;
+import org.apache.spark.api.plugin.DriverPlugin;
+import org.apache.spark.api.plugin.ExecutorPlugin;
+import org.apache.spark.api.plugin.PluginContext;
+import org.apache.spark.api.plugin.SparkPlugin;
+
+/**
+ * Attaches an agent to a Spark application that is started with
+ * `spark.plugins=io.balancedstream.Plugin`. The agent starts with the first streaming query, so a
+ * batch application pays nothing, and the scheduler and a session exist by then.
+ *
+ * <p>An error that left this class would end the application. None does.
+ */
+public final class Plugin implements SparkPlugin, DriverPlugin {
+  private static final String PLUGINS = "spark.plugins";
+
+  /** With it, code in the user's own process knows that there is a plugin that can stand down. */
+  private static final String MARK = "spark.balancedstream.plugin";
+
+  private static final String MODE = "spark.balancedstream.mode";
+
+  private static Plugin active; // of the running application
+
+  private SparkConf conf;
+  private Agent agent; // null before the start, and where there is nothing to do
+
+  @Override
+  public DriverPlugin driverPlugin() {
+    return this;
+  }
+
+  @Override
+  public ExecutorPlugin executorPlugin() {
+    return null;
+  }
+
+  @Override
+  public Map<String, String> init(SparkContext context, PluginContext unused) {
+    try {
+      begin(context);
+    } catch (Throwable problem) {
+      say("the plugin could not begin (" + problem + "): the application runs on, not balanced");
+    }
+    return Collections.emptyMap();
+  }
+
+  private void begin(SparkContext context) {
+    conf = context.conf();
+    leaveOut(conf);
+    if ("off".equals(conf.get(MODE, ""))) return;
+    synchronized (Plugin.class) {
+      if (active != null) {
+        say("the plugin is loaded twice; this one does nothing. Name io.balancedstream.Plugin once"
+            + " in spark.plugins");
+        return;
+      }
+      agent = new Agent(context);
+      active = this;
+    }
+    conf.set(MARK, Agent.findVersion());
+    context.addSparkListener(new FirstQuery(agent));
+  }
+
+  /**
+   * Takes this plugin out of the list that executors get: they have no part of it, and one without
+   * the jar would fail to start, again and again. Spark's driver has read the list already.
+   */
+  private static void leaveOut(SparkConf conf) {
+    List<String> others = new ArrayList<>();
+    for (String name : conf.get(PLUGINS, "").split(",")) {
+      if (!name.trim().isEmpty() && !name.trim().equals(Plugin.class.getName())) {
+        others.add(name.trim());
+      }
+    }
+    if (others.isEmpty()) {
+      conf.remove(PLUGINS);
+    } else {
+      conf.set(PLUGINS, String.join(",", others));
+    }
+  }
+
+  /**
+   * Ends the agent for good, because the application balances itself. When this returns, nothing of
+   * the agent is left.
+   */
+  public static void standDown(String reason) {
+    Plugin plugin;
+    synchronized (Plugin.class) {
+      plugin = active;
+    }
+    if (plugin == null || !plugin.agent.stop()) return;
+    plugin.conf.remove(MARK);
+    say("the plugin stands down: " + reason);
+  }
+
+  @Override
+  public void shutdown() {
+    try {
+      if (agent != null) agent.stop();
+    } catch (Throwable problem) {
+      say("the plugin could not end (" + problem + ")");
+    } finally {
+      synchronized (Plugin.class) {
+        if (active == this) active = null;
+      }
+    }
+  }
+
+  /** Beside Spark's log, whatever the level of the log is. */
+  static void say(String text) {
+    System.err.println("balancedstream: " + text);
+  }
+}

@@ -1,0 +1,120 @@
+"""What the agent reads in an application's settings, and what it says of those that are wrong."""
+
+from __future__ import annotations
+
+import io
+import os
+import socket
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from balancedstream import agent
+from balancedstream.agent import AgentOptions, main, read_options
+from balancedstream.core.policy import BalancePolicy, Policy, ScalingPolicy
+from balancedstream.errors import InvalidInputError
+from balancedstream.metrics.exporter import Exporter
+
+OWN = "spark.balancedstream."
+
+
+def test_unless_it_is_told_to_act_it_only_advises() -> None:
+    for settings in ({"spark.app.name": "clicks"}, {f"{OWN}mode": "advise"}):
+        options = read_options(settings)
+        assert options.mode == "advise"
+        assert options.policy.balance.mode == options.policy.scaling.mode == "advise"
+    assert read_options({f"{OWN}mode": "auto"}) == AgentOptions("auto", Policy())
+
+
+def test_what_a_policy_turns_off_stays_off(tmp_path: Path) -> None:
+    file = tmp_path / "policy.yaml"
+    file.write_text("scaling: {max_executors: 6}\n")
+    settings = {f"{OWN}policy": str(file), f"{OWN}balance.mode": "off"}
+    for mode, scaling in (("advise", "advise"), ("auto", "auto")):
+        policy = read_options(settings | {f"{OWN}mode": mode}).policy
+        assert policy.balance == BalancePolicy(mode="off")
+        assert (policy.scaling.mode, policy.scaling.max_executors) == (scaling, 6)
+
+
+def test_where_spark_sets_the_number_of_executors_it_does_not_and_says_so() -> None:
+    settings = {
+        "spark.dynamicAllocation.enabled": "true",
+        f"{OWN}mode": "auto",
+        f"{OWN}scaling.max_executors": "8",
+    }
+    options = read_options(settings)
+    assert options.policy == Policy(scaling=ScalingPolicy(mode="off", max_executors=8))
+    (note,) = options.notes
+    assert note.startswith("spark.dynamicAllocation.enabled=true: Spark sets the number")
+    assert read_options(settings | {"spark.dynamicAllocation.enabled": "false"}).notes == ()
+
+
+def test_metrics_and_report_are_where_the_settings_say() -> None:
+    options = read_options(
+        {
+            f"{OWN}metrics.port": "9404",
+            f"{OWN}metrics.address": "0.0.0.0",  # noqa: S104 - as in a pod
+            f"{OWN}report": "/tmp/report",  # noqa: S108 - nothing is written
+            f"{OWN}python": "/opt/python3",
+            f"{OWN}plugin": "0.1.0",
+        }
+    )
+    assert (options.metrics_port, options.metrics_address) == (9404, "0.0.0.0")  # noqa: S104
+    assert options.report_dir == Path("/tmp/report")  # noqa: S108
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("mode", "on"),
+        ("modus", "auto"),
+        ("metrics.port", "http"),
+        ("metrics.ports", "9404"),
+        ("balance.act_abov", "1.5"),
+        ("balance.act_above", "high"),
+    ],
+)
+def test_a_setting_that_is_wrong_is_named_and_another_start_would_not_help(
+    name: str, value: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    settings = {f"{OWN}{name}": value}
+    with pytest.raises(InvalidInputError, match=name):
+        read_options(settings)
+    monkeypatch.setattr(agent, "connect_driver", lambda: None)
+    monkeypatch.setattr(agent, "read_settings", lambda spark: settings)
+    assert main() == agent.EXIT_HOPELESS
+    (line,) = capsys.readouterr().err.splitlines()
+    assert name in line
+    assert "The application runs on, not balanced" in line
+
+
+class Attached:
+    """An attachment whose loop ends when it is told to."""
+
+    is_balancing = True
+
+
+def test_it_ends_with_its_standard_input_or_with_its_loop(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(agent, "LOOK_S", 0.01)
+    monkeypatch.setattr(agent, "DETACH_S", 0.01)
+    attached: Any = Attached()
+    reading, writing = os.pipe()
+    with open(reading, "rb") as pipe, open(writing, "wb"):
+        monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(pipe))
+        attached.is_balancing = False
+        assert agent._wait(attached) == agent.EXIT_FAILED
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO()))
+    attached.is_balancing = True
+    assert agent._wait(attached) == 0
+
+
+def test_a_port_in_use_costs_the_metrics_alone(capsys: pytest.CaptureFixture[str]) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        exporter = Exporter()
+        agent.serve(exporter, AgentOptions(metrics_port=port))
+    assert exporter.port is None
+    (line,) = capsys.readouterr().err.splitlines()
+    assert f"{OWN}metrics.port={port} on 127.0.0.1 is in use; 0 picks a free one" in line
