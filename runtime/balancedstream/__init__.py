@@ -38,7 +38,7 @@ _HOMES = {
     "shuffle": "shuffling.shuffles",
 }
 
-_FEATURES = {"keyed": "balanced", "shuffling": "shuffle"}
+_FEATURES = {"keyed": "balanced", "taking_over": "balanced", "shuffling": "shuffle"}
 
 
 def __getattr__(name: str) -> Any:

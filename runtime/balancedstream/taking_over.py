@@ -10,10 +10,11 @@ from balancedstream.engine.driver import PLUGIN, read_settings
 from balancedstream.errors import InvalidInputError
 from balancedstream.keyed import frames
 from balancedstream.keyed.frames import BalancedFrame
+from balancedstream.keyed.storage import DEFAULT_NAME
 from balancedstream.metrics.exporter import Exporter
 
 
-def balanced(df: DataFrame, *keys: str, name: str = frames.DEFAULT_NAME) -> BalancedFrame:
+def balanced(df: DataFrame, *keys: str, name: str = DEFAULT_NAME) -> BalancedFrame:
     """Groups a stream by a key whose hot values can be reassigned while the query runs.
 
     Where Spark was started with the plugin, this process balances the application from now on, by
