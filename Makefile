@@ -1,6 +1,6 @@
 # Two commands matter: `make demo` and `make test`. Each sets up all that it needs.
 .PRECIOUS: .venv-spark-%/.ready
-.PHONY: demo test e2e e2e-ci lint unit integration spark-versions spark-engines lock sbom clean
+.PHONY: demo test e2e e2e-ci lint unit integration spark-versions spark-engines spark-engines-in-turn lock sbom clean
 
 VENV := .venv
 BIN := $(VENV)/bin
@@ -47,6 +47,11 @@ spark-versions: $(SPARKS:%=spark-%)
 # Of these, what CI has time for: two at a time, as `make test` has two sessions of Spark.
 spark-engines: $(VENV)/.ready
 	@$(MAKE) --no-print-directory -j 2 $(SPARKS:%=spark-engine-%)
+
+# The oldest one, and one of the others in turn.
+spark-engines-in-turn: $(VENV)/.ready
+	@$(MAKE) --no-print-directory -j 2 spark-engine-$(firstword $(SPARKS)) \
+	  spark-engine-$$(shuf -n 1 -e $(wordlist 2,$(words $(SPARKS)),$(SPARKS)))
 
 spark-%: .venv-spark-%/.ready
 	@.venv-spark-$*/bin/python -m pytest -n 2 --dist loadfile tests/integration
