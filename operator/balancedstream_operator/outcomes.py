@@ -97,7 +97,7 @@ class PassOutcome:
         unknown: fields of the spec that this release does not know.
         partitions: state partitions of the stream.
         refusal: why the API server refused a child; empty if it took them all.
-        driver: how the driver is; None if a child was refused.
+        driver: how the driver is, also of a spec that is not accepted; None if a child was refused.
         plan_found: what the plan's ConfigMap held.
         answer: what the driver says of the plans; None if it does not run.
         control: whether it follows the newest plan; None if it does not run.

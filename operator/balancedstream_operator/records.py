@@ -71,6 +71,13 @@ class Refusals:
         # An older epoch is no matter of what the plan says; all else may be one of keys.
         return replace(more, all_keys=self.all_keys or not reason.startswith("plan.epoch"))
 
+    def follow(self, driver: str, control: Control, plan: Plan | None) -> Refusals:
+        """What the next plan must avoid, given what a driver says of the newest."""
+        known = self if self.driver == driver else Refusals(driver)
+        if control.refusal and plan is not None:
+            return known.add(plan, control.refusal)
+        return replace(known, count=0) if control.follows else known
+
     @property
     def pause_s(self) -> float:
         """How long the next plan waits after the refused one; the first one does not."""

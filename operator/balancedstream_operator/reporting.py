@@ -80,6 +80,9 @@ def _report_pass(outcome: PassOutcome, draft: StatusDraft) -> None:
     if spec is None:
         draft.fields |= {"phase": "Invalid", "reason": outcome.invalid}
         draft.set_condition("Accepted", False, "InvalidSpec", outcome.invalid)
+        # A driver that was made before runs on, and may end.
+        if outcome.driver is not None and not outcome.driver.running:
+            _report_stopped(outcome.driver, draft)
         return
     message = "the spec is accepted"
     if outcome.unknown:
@@ -138,6 +141,10 @@ def _report_driver(driver: DriverState, draft: StatusDraft) -> None:
     if driver.running:
         return
     draft.fields["reason"] = summarize([driver.message])
+    _report_stopped(driver, draft)
+
+
+def _report_stopped(driver: DriverState, draft: StatusDraft) -> None:
     draft.set_condition("Running", False, driver.reason, driver.message)
     draft.fields |= {"executors": 0, "imbalance": None, "imbalanceText": None, "proposal": None}
     for kind in _MEASURED_CONDITIONS:

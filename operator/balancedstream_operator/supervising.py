@@ -36,9 +36,7 @@ from balancedstream_operator.planner import Given, choose_plan
 from balancedstream_operator.plans import PlanBook
 from balancedstream_operator.ports import Cluster, Source
 from balancedstream_operator.records import (
-    Control,
     Record,
-    Refusals,
     check_epoch,
     judge_control,
 )
@@ -200,7 +198,7 @@ class Supervisor:
         except InvalidInputError as error:
             # One that is gone would keep its checkpoint from others.
             self._applier.require_stream()
-            return replace(outcome, invalid=str(error))
+            return replace(outcome, invalid=str(error), driver=self._find_driver(now_s))
         wanted = fingerprint(spec, asked.restart)
         if self._first_spec is None:
             # A spec that changed while no operator ran is no reason to keep an old driver.
@@ -259,7 +257,7 @@ class Supervisor:
             desired=desired,
             last_scaled_s=record.scaled_s or parse_time(recall(status, "lastScaleTime")),
             last_scale_out=record.scale_out,
-            refusals=_refuse(record.refusals, driver, control, self._book.plan),
+            refusals=record.refusals.follow(driver.uid, control, self._book.plan),
             refused_s=now_s - record.planned_s if control.refusal else None,
         )
         answered = answer.answer or Answer(0)
@@ -286,18 +284,22 @@ class Supervisor:
         # A status that was lost is repaired, too.
         self._writer.forget()
 
+    def _find_driver(self, now_s: float) -> DriverState:
+        """The driver's state."""
+        namespace = self._stream.namespace
+        found = self._cluster.get("apps/v1", "StatefulSet", namespace, driver_name(self._stream))
+        pod = self._cluster.get("v1", "Pod", namespace, driver_pod_name(self._stream))
+        return describe_driver(pod, found, now_s)
+
     def _look_at_driver(self, wanted: str, now_s: float) -> DriverState:
         """The driver's state; a pod that was made for another spec is replaced.
 
         One that runs stays if only the release of the operator makes its template another one.
         """
-        namespace, pod_name = self._stream.namespace, driver_pod_name(self._stream)
-        name = driver_name(self._stream)
-        stateful_set = self._cluster.get("apps/v1", "StatefulSet", namespace, name)
-        pod = self._cluster.get("v1", "Pod", namespace, pod_name)
-        driver = describe_driver(pod, stateful_set, now_s)
+        driver = self._find_driver(now_s)
         if driver.outdated and not (driver.running and wanted == (driver.spec or self._first_spec)):
-            self._cluster.delete_pod(namespace, pod_name, driver.uid)
+            pod_name = driver_pod_name(self._stream)
+            self._cluster.delete_pod(self._stream.namespace, pod_name, driver.uid)
             message = "the spec changed: a new driver continues from the checkpoint"
             return DriverState("Pending", "Replacing", message)
         return driver
@@ -386,14 +388,3 @@ def _recall_desired(
     if record.desired is not None:
         return record.desired
     return len(plan.executors) if plan else int(recall(status, "desiredExecutors", least))
-
-
-def _refuse(
-    refusals: Refusals, driver: DriverState, control: Control, plan: Plan | None
-) -> Refusals:
-    """What the next plan must avoid, given what the driver says of the newest."""
-    if refusals.driver != driver.uid:
-        refusals = Refusals(driver.uid)
-    if control.refusal and plan is not None:
-        return refusals.add(plan, control.refusal)
-    return replace(refusals, count=0) if control.follows else refusals
