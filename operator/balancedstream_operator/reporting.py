@@ -81,8 +81,10 @@ def _report_pass(outcome: PassOutcome, draft: StatusDraft) -> None:
         draft.fields |= {"phase": "Invalid", "reason": outcome.invalid}
         draft.set_condition("Accepted", False, "InvalidSpec", outcome.invalid)
         # A driver that was made before runs on, and may end.
-        if outcome.driver is not None and not outcome.driver.running:
-            _report_stopped(outcome.driver, draft)
+        if outcome.driver is not None:
+            _report_suspended(outcome.driver, draft)
+            if not outcome.driver.running:
+                _report_stopped(outcome.driver, draft)
         return
     message = "the spec is accepted"
     if outcome.unknown:
@@ -119,15 +121,15 @@ def _describe_mode(spec: StreamSpec, policy: Policy) -> str:
     return scaling if scaling == balancing else f"{balancing}/{scaling}"
 
 
+def _report_suspended(driver: DriverState, draft: StatusDraft) -> None:
+    suspended = driver.phase == "Suspended"
+    message = driver.message if suspended else "spec.suspend is false"
+    draft.set_condition("Suspended", suspended, "Suspended" if suspended else "Active", message)
+
+
 def _report_driver(driver: DriverState, draft: StatusDraft) -> None:
     draft.fields["phase"] = driver.phase
-    suspended = driver.phase == "Suspended"
-    draft.set_condition(
-        "Suspended",
-        suspended,
-        "Suspended" if suspended else "Active",
-        driver.message if suspended else "spec.suspend is false",
-    )
+    _report_suspended(driver, draft)
     message = "a new driver would be made in the same way"
     if driver.outdated:
         message = (

@@ -6,6 +6,7 @@ import random
 from bisect import bisect_left, bisect_right
 from collections import defaultdict
 from collections.abc import Sequence
+from functools import partial
 from typing import TYPE_CHECKING
 
 from balancedstream.core.policy import Policy
@@ -48,7 +49,7 @@ class ModelPrometheus(Source):
         self.scrapes = 0
         for replica in range(replicas):
             name = f"prometheus-{replica}" if replicas > 1 else ""
-            world.call_in(chance.uniform(0.0, scrape_s), lambda name=name: self._scrape(name))
+            world.call_in(chance.uniform(0.0, scrape_s), partial(self._scrape, name))
 
     def lose_all(self) -> None:
         """It starts anew, with an empty disk."""

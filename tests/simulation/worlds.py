@@ -11,6 +11,7 @@ import random
 import re
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import partial
 from itertools import count
 
 from api_model import NAMESPACE, ApiServer
@@ -78,7 +79,7 @@ class World:
         self.operators = [OperatorProcess(self, self.draw("operator"))]
         for fault in schedule.faults:
             chance = self.draw(f"fault {fault.number}")
-            self.call_at(BEGIN_S + fault.at_s, lambda f=fault, c=chance: begin_fault(self, f, c))
+            self.call_at(BEGIN_S + fault.at_s, partial(begin_fault, self, fault, chance))
         self.call_at(BEGIN_S + schedule.faults_s, self._look)
         self._held_since_s = BEGIN_S
         self._held: object = "nothing yet"
