@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
-from oracles import BACKLOG_S, is_running, read_plan
+from oracles import is_running, read_plan
+from spark_model import BACKLOG_S, Application
 
 from balancedstream.core.objects import ANSWER_KEY, PLAN_KEY, answer_name, plan_name
 from balancedstream.core.plan import Answer, parse_answer
@@ -17,7 +18,6 @@ from balancedstream_operator.restarts import fingerprint
 from balancedstream_operator.spec import StreamSpec, policy_of, read_spec
 
 if TYPE_CHECKING:
-    from spark_model import Application
     from worlds import World
 
 SUSPENDED = {"Suspended": "True", "Ready": "False", "Stalled": "False", "PassFailed": "False"}
