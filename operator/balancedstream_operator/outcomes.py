@@ -99,7 +99,7 @@ class PassOutcome:
         unknown: fields of the spec that this release does not know.
         partitions: state partitions of the stream.
         refusal: why the API server refused a child; empty if it took them all.
-        driver: how the driver is; None if a child was refused.
+        driver: how the driver is, also of a spec that is not accepted; None if a child was refused.
         begun: whether the driver is of another application than the plans before, so that a new
             history of epochs begins.
         plan_found: what the plan's ConfigMap held.

@@ -59,6 +59,10 @@ class PlanBook:
         """
         name = plan_name(self._stream.name)
         found = self._cluster.get("v1", "ConfigMap", self._stream.namespace, name) or {}
+        owners = (found.get("metadata") or {}).get("ownerReferences") or []
+        if owners and all(owner["uid"] != self._stream.uid for owner in owners):
+            # It will go with a deleted stream of the same name.
+            return PlanFound()
         self._found = found.get("metadata") or {}
         data = _data_of(found)
         if data == self._seen:

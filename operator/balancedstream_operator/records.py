@@ -71,6 +71,13 @@ class Refusals:
         # An older epoch is no matter of what the plan says; all else may be one of keys.
         return replace(more, all_keys=self.all_keys or not reason.startswith("plan.epoch"))
 
+    def follow(self, driver: str, control: Control, plan: Plan | None) -> Refusals:
+        """What the next plan must avoid, given what a driver says of the newest."""
+        known = self if self.driver == driver else Refusals(driver)
+        if control.refusal and plan is not None:
+            return known.add(plan, control.refusal)
+        return replace(known, count=0) if control.follows else known
+
     @property
     def pause_s(self) -> float:
         """How long the next plan waits after the refused one; the first one does not."""
@@ -219,21 +226,3 @@ def judge_control(
     if answer is not None and answer.refused and (late or answer.refused != record.known_refusal):
         return Control(False, refusal=answer.refused)
     return Control(False, silent_s=waited_s) if late else Control(None)
-
-
-def update_refusals(
-    refusals: Refusals, driver: str, control: Control, plan: Plan | None
-) -> Refusals:
-    """What the next plan must avoid, given what the driver says of the newest.
-
-    Args:
-        refusals: that the newest plan avoids.
-        driver: uid of its pod.
-        control: whether it follows the newest plan.
-        plan: the newest one; None before the first.
-    """
-    if refusals.driver != driver:
-        refusals = Refusals(driver)
-    if control.refusal and plan is not None:
-        return refusals.add(plan, control.refusal)
-    return replace(refusals, count=0) if control.follows else refusals

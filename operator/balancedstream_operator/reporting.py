@@ -70,6 +70,11 @@ def _report_pass(outcome: PassOutcome, draft: StatusDraft) -> None:
     if spec is None:
         draft.fields |= {"phase": "Invalid", "reason": outcome.invalid}
         draft.set_condition("Accepted", False, "InvalidSpec", outcome.invalid)
+        # A driver that was made before runs on, and may end.
+        if outcome.driver is not None:
+            _report_suspended(outcome.driver, draft)
+            if not outcome.driver.running:
+                _report_stopped(outcome.driver, draft)
         return
     message = "the spec is accepted"
     if outcome.unknown:
@@ -123,15 +128,15 @@ def _report_begin(driver: DriverState, draft: StatusDraft) -> None:
     draft.events.append(StreamEvent("NewApplication", message))
 
 
+def _report_suspended(driver: DriverState, draft: StatusDraft) -> None:
+    suspended = driver.phase == "Suspended"
+    message = driver.message if suspended else "spec.suspend is false"
+    draft.set_condition("Suspended", suspended, "Suspended" if suspended else "Active", message)
+
+
 def _report_driver(driver: DriverState, draft: StatusDraft) -> None:
     draft.fields["phase"] = driver.phase
-    suspended = driver.phase == "Suspended"
-    draft.set_condition(
-        "Suspended",
-        suspended,
-        "Suspended" if suspended else "Active",
-        driver.message if suspended else "spec.suspend is false",
-    )
+    _report_suspended(driver, draft)
     message = "a new driver would be made in the same way"
     if driver.outdated:
         message = (
@@ -145,6 +150,10 @@ def _report_driver(driver: DriverState, draft: StatusDraft) -> None:
     if driver.running:
         return
     draft.fields["reason"] = summarize([driver.message])
+    _report_stopped(driver, draft)
+
+
+def _report_stopped(driver: DriverState, draft: StatusDraft) -> None:
     draft.set_condition("Running", False, driver.reason, driver.message)
     draft.fields |= {"executors": 0, "imbalance": None, "imbalanceText": None, "proposal": None}
     for kind in _MEASURED_CONDITIONS:

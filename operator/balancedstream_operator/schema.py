@@ -172,8 +172,8 @@ def read(kind: type[_Spec], manifest: object, path: str = "spec") -> _Spec:
     balancedstream.errors.InvalidInputError: spec.count: must be an integer from 1 to 9, not 12
     """
     given = _mapping(path, manifest)
-    # A class can be a key of the cache; to mypy only its instances are hashable.
-    known = {camel(e.name): (e, *rest) for e, *rest in _entries(cast("Any", kind))}
+    entries = _entries(cast("type", kind))
+    known = {camel(entry.name): (entry, *rest) for entry, *rest in entries}
     _refuse_unknown(path, given, known)
     values: dict[str, Any] = {}
     for name, (entry, value_kind, declared) in known.items():

@@ -9,7 +9,7 @@ from typing import Any
 from balancedstream.core.plan import Answer, Plan
 from balancedstream_operator.measurements import Measurement
 from balancedstream_operator.planner import Given
-from balancedstream_operator.records import Control, Record, update_refusals
+from balancedstream_operator.records import Control, Record
 from balancedstream_operator.spec import StreamSpec
 from balancedstream_operator.status import parse_time, recall
 
@@ -58,7 +58,7 @@ class Start:
             desired=self._recall_desired(spec, running) if sizes else running,
             last_scaled_s=scaled_s,
             last_scale_out=record.scale_out,
-            refusals=update_refusals(record.refusals, self.driver, self.control, self.plan),
+            refusals=record.refusals.follow(self.driver, self.control, self.plan),
             refused_s=now_s - record.planned_s if self.control.refusal else None,
             sizes=sizes,
         )

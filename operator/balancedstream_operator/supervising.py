@@ -192,7 +192,9 @@ class Supervisor:
         except InvalidInputError as error:
             # One that is gone would keep its checkpoint from others.
             self._applier.require_stream()
-            return replace(outcome, invalid=str(error))
+            ours = "targetRef" not in resource["spec"]
+            driver = self._watch.find_driver(now_s) if ours else None
+            return replace(outcome, invalid=str(error), driver=driver)
         wanted = fingerprint(spec, asked.restart)
         if self._first_spec is None:
             # A spec that changed while no operator ran is no reason to keep an old driver.

@@ -33,6 +33,17 @@ class DriverWatch:
         self._refused = ""
         self._short_since_s: float | None = None
 
+    def find_driver(self, now_s: float) -> DriverState:
+        """The state of our own driver.
+
+        Raises:
+            ClusterError: the API server cannot be reached.
+        """
+        namespace = self._stream.namespace
+        found = self._cluster.get("apps/v1", "StatefulSet", namespace, driver_name(self._stream))
+        pod = self._cluster.get("v1", "Pod", namespace, driver_pod_name(self._stream))
+        return describe_driver(pod, found, now_s)
+
     def look(self, wanted: str, first_spec: str, now_s: float) -> DriverState:
         """The state of our own driver; a pod that was made for another spec is replaced.
 
@@ -46,13 +57,10 @@ class DriverWatch:
         Raises:
             ClusterError: the API server cannot be reached.
         """
-        namespace, pod_name = self._stream.namespace, driver_pod_name(self._stream)
-        name = driver_name(self._stream)
-        stateful_set = self._cluster.get("apps/v1", "StatefulSet", namespace, name)
-        pod = self._cluster.get("v1", "Pod", namespace, pod_name)
-        driver = describe_driver(pod, stateful_set, now_s)
+        driver = self.find_driver(now_s)
         if driver.outdated and not (driver.running and wanted == (driver.spec or first_spec)):
-            self._cluster.delete_pod(namespace, pod_name, driver.uid)
+            pod_name = driver_pod_name(self._stream)
+            self._cluster.delete_pod(self._stream.namespace, pod_name, driver.uid)
             message = "the spec changed: a new driver continues from the checkpoint"
             return DriverState("Pending", "Replacing", message)
         return driver

@@ -46,6 +46,8 @@ def run_many(seeds: range) -> None:
     began_s = time.monotonic()
     counts: Counter[str] = Counter()
     for seed in seeds:
+        if seed % 100 == 0:
+            print(f"{seed}, after {time.monotonic() - began_s:.0f} s", flush=True)
         for what, why in run_seed(seed).oracles.found.items():
             counts[what] += 1
             print(f"{seed}: {what}: {why}"[:300], flush=True)

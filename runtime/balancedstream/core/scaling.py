@@ -356,8 +356,7 @@ class _Sizing:
         if (
             self.utilization <= self.full
             and self.hottest > self.full
-            and self.hottest > self.act_above * self.utilization
-            and self._is_state_uneven()
+            and self._is_skewed()
             and self._fits(self.count)
         ):
             return self.keep(
@@ -392,6 +391,10 @@ class _Sizing:
         if self.work.backlog:
             aim += f" once the backlog is worked off in {self.limits.catch_up_s:.0f} s"
         return self._add(max(self.asked, min(count, top)), aim, needed)
+
+    def _is_skewed(self) -> bool:
+        """Whether one executor has more work than the others, and it can move."""
+        return self.hottest > self.act_above * self.utilization and self._is_state_uneven()
 
     def _is_state_uneven(self) -> bool:
         """Whether state partitions, which can move, make an executor hot; splits cannot."""
@@ -474,8 +477,9 @@ class _Sizing:
         """The last scale-out by what its executors show now, if they are all there.
 
         The first batches on new executors are slow, so a failure stands only as long as it shows.
+        While one executor has most of the work, the others cannot show what they bring.
         """
-        if last is None or self.count < last.after:
+        if last is None or self.count < last.after or self._is_skewed():
             return last
         return replace(last, failed=self._gain_since(last) < LEAST_EFFECT * last.gain)
 

@@ -13,10 +13,10 @@ from balancedstream_operator.pods import SPEC_ANNOTATION
 from balancedstream_operator.resource import driver_name, driver_pod_name
 from balancedstream_operator.restarts import fingerprint
 from balancedstream_operator.spec import StreamSpec, policy_of, read_spec
-from world.oracles import BACKLOG_S, is_running, read_plan
+from world.oracles import is_running, read_plan
+from world.spark_model import BACKLOG_S, Application
 
 if TYPE_CHECKING:
-    from world.spark_model import Application
     from world.worlds import World
 
 SUSPENDED = {"Suspended": "True", "Ready": "False", "Stalled": "False", "PassFailed": "False"}
@@ -69,7 +69,7 @@ def find_missing(world: World) -> tuple[list[str], object]:
     wrong += _judge_plan(world, status)
     wrong += _judge_executors(world, spec, status, driver.application)
     if world.trace.rates[-1]:
-        wrong += _judge_balance(spec, status, driver.application)
+        wrong += _judge_balance(status, driver.application)
     return wrong, [*state, status.get("planEpoch"), sorted(driver.application.executors())]
 
 
@@ -82,9 +82,11 @@ def _compare(said: Mapping[str, str], expected: Mapping[str, str]) -> list[str]:
 
 
 def _carries(world: World, spec: StreamSpec, status: Mapping[str, Any]) -> bool:
-    """Whether as many executors as there may be have time for all rows."""
+    """Whether as many executors as there may be, with even loads, have time for all rows."""
     scaling, job = policy_of(spec).scaling, world.job
     most = scaling.max_executors
+    if policy_of(spec).balance.mode != "auto":
+        return False
     if scaling.mode != "auto":
         most = status.get("desiredExecutors", 0)
     tasks_s = job.task_s * (job.splits + job.partitions) / job.trigger_s
@@ -129,15 +131,13 @@ def _judge_executors(
         yield f"{len(live)} executors have nothing to do"
 
 
-def _judge_balance(
-    spec: StreamSpec, status: Mapping[str, Any], application: Application
-) -> Iterator[str]:
+def _judge_balance(status: Mapping[str, Any], application: Application) -> Iterator[str]:
     """Whether the load is even, nothing moves any more, and no rows wait."""
     said = {c["type"]: (c["status"], c["reason"]) for c in status.get("conditions", ())}
     live = application.executors()
     if said.get("Migrating", ("", ""))[0] != "False":
         yield "partitions move"
-    if policy_of(spec).balance.mode == "auto" and said.get("Balanced", ("", ""))[0] != "True":
+    if said.get("Balanced", ("", ""))[0] != "True":
         yield f"Balanced is {said.get('Balanced')}"
     if status.get("executors") != len(live):
         yield f"executors is {status.get('executors')}, and there are {len(live)}"

@@ -32,8 +32,8 @@ MAX_CALLS = 40
 MAX_CALLS_PER_MINUTE = 80
 """Over ten minutes."""
 
-BACKLOG_S = 400.0
-"""Rows that wait, and need so many seconds, are a backlog; by default 300 s hold a removal."""
+KNOWN_S = 120.0
+"""A backlog that has been there for so long was scraped, and seen by a pass."""
 
 
 class Oracles:
@@ -125,9 +125,9 @@ class Oracles:
             driver is not None
             and limits.min_executors != limits.max_executors
             and count < before <= limits.max_executors
-            and (drain_s := driver.application.drain_s(count)) > BACKLOG_S
+            and (behind_s := driver.application.behind_s) > KNOWN_S
         ):
-            self.add("scale-in under backlog", f"{before} to {count} need {drain_s:.0f} s")
+            self.add("scale-in under backlog", f"{before} to {count}, behind for {behind_s:.0f} s")
 
     def check_request(self, application: Application) -> None:
         """Spark is asked for no more than the largest plan, and those that leave."""

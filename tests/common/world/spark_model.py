@@ -23,6 +23,9 @@ from world.api_model import stream_pod
 if TYPE_CHECKING:
     from world.worlds import World
 
+BACKLOG_S = 400.0
+"""Rows that wait, and need so many seconds, are a backlog; by default 300 s hold a removal."""
+
 RETRY_S = 10.0
 """Between two attempts at pods that the quota refused."""
 
@@ -57,6 +60,7 @@ class Application(VirtualSpark):
         self.at_start = executors
         self.killed = False
         self._waiting_rows = 0.0
+        self._behind_since_s: float | None = None
         self.set_executor_count(executors)
 
     def wait(self, timeout_s: float) -> Event | None:
@@ -204,6 +208,15 @@ class Application(VirtualSpark):
         checkpoint.read = self._read
         checkpoint.batches = list(self.batches)
         self._waiting_rows = event.sample.backlog_rows or 0.0
+        if self.drain_s(len(self.executors())) <= BACKLOG_S:
+            self._behind_since_s = None
+        elif self._behind_since_s is None:
+            self._behind_since_s = self.now_s
+
+    @property
+    def behind_s(self) -> float:
+        """For how long more rows have waited than the executors work off in time."""
+        return 0.0 if self._behind_since_s is None else self.now_s - self._behind_since_s
 
     def drain_s(self, executors: int) -> float:
         """How long so many executors work off the rows that waited after the last batch."""

@@ -143,7 +143,7 @@ def test_what_a_stream_consists_of_is_written_when_the_spec_changes_and_each_fiv
     ("spec", "phase", "most"),
     [
         pytest.param({"suspend": True}, "Suspended", 3, id="suspended"),
-        pytest.param({"balancing": {"mode": "No"}}, "Invalid", 1, id="invalid"),
+        pytest.param({"balancing": {"mode": "No"}}, "Invalid", 3, id="invalid"),
     ],
 )
 def test_a_stream_that_rests_is_looked_at_once_a_minute_and_nothing_is_written(

@@ -268,29 +268,6 @@ def test_a_newer_plan_of_another_operator_is_adopted_with_its_record() -> None:
     assert (done.status["planEpoch"], done.status["desiredExecutors"]) == (5, 3)
 
 
-def test_an_operator_that_restores_a_deleted_plan_does_not_overwrite_a_newer_one() -> None:
-    scene = Scene()
-    scene.run_until_running()
-    del scene.cluster.objects[PLAN]
-    other = scene.make_supervisor()
-    works = scene.cluster.apply
-
-    def interrupt(manifest: Manifest) -> None:
-        scene.cluster.apply = works  # type: ignore[method-assign]
-        other.run_pass(scene.resource, scene.now_s)
-        works(manifest)
-
-    scene.cluster.apply = interrupt  # type: ignore[method-assign]
-    with pytest.raises(ClusterError, match="another operator has written"):
-        scene.run_pass()
-    newer = scene.cluster.plan()
-    assert newer is not None
-    assert newer.epoch > 1
-    scene.finish_batches()
-    scene.run_pass()
-    assert scene.cluster.plan() == newer
-
-
 def test_an_older_plan_of_another_operator_is_replaced_by_the_newer_one() -> None:
     scene = Scene()
     scene.run_until_running()

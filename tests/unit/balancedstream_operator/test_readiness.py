@@ -123,3 +123,17 @@ def test_a_suspended_stream_is_at_rest() -> None:
     assert summary(done) == AT_REST
     assert conditions(done)["Ready"] == ("False", "Suspended")
     assert done.interval_s == 60.0
+
+
+def test_a_driver_that_ends_while_the_spec_is_not_valid_is_not_said_to_run() -> None:
+    scene = Scene()
+    scene.run_until_running()
+    scene.resource["spec"]["balancing"] = {"mode": "Sometimes"}
+    done = scene.run_pass()
+    assert conditions(done)["Running"][0] == "True"
+    del scene.cluster.objects["Pod", POD]
+    done = scene.run_pass()
+    assert conditions(done)["Running"] == ("False", "NoDriver")
+    assert conditions(done)["Balanced"][0] == "Unknown"
+    assert done.status["phase"] == "Invalid"
+    assert "Sometimes" in done.status["reason"]
