@@ -11,7 +11,8 @@ from faults import KINDS
 from replay import run_seed
 from schedules import make_schedule
 
-SCHEDULES = 300
+SCHEDULES = 150
+"""At a third of a second each, they take about as long as the tests may."""
 
 
 def test_what_must_hold_holds_in_schedules_that_nobody_has_seen(
