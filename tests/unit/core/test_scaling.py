@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from balancedstream.core.loads import OperatorLoad
 from balancedstream.core.observations import BatchSample, StageSample
 from balancedstream.core.policy import Policy, ScalingPolicy
-from balancedstream.core.scaling import ScalingDecision, Verdict, decide
+from balancedstream.core.scaling import ScaleOut, ScalingDecision, Verdict, decide
 
 POLICY = Policy(
     scaling=ScalingPolicy(
@@ -31,6 +31,7 @@ def decide_on(
     now_s: float | None = None,
     requested: int | None = None,
     last_change_s: float | None = None,
+    last: ScaleOut | None = None,
     missing: int = 0,
     rows: int = 1000,
 ) -> ScalingDecision:
@@ -71,6 +72,7 @@ def decide_on(
         now_s=(batches - 1) * interval_s if now_s is None else now_s,
         requested=requested,
         last_change_s=last_change_s,
+        last_scale_out=last,
         missing=missing,
     )
 
@@ -95,6 +97,15 @@ def test_when_all_executors_are_hot_more_are_added() -> None:
         "4 executors have work for 90% of their time, the hottest for 90%; "
         "6 are needed to be 70% busy; from 4 to 6"
     )
+
+
+def test_a_scale_out_is_not_judged_while_one_executor_has_most_of_the_work() -> None:
+    last = ScaleOut(1500.0, before=2, after=4, rows_per_s=100.0, gain=0.9)
+    skewed = decide_on({"a": [3.0, 3.0, 3.0], "b": [1.0], "c": [1.0], "d": [1.0]}, last=last)
+    assert (skewed.verdict, skewed.scale_out) == (Verdict.SKEW, last)
+    level = decide_on(even(4, 0.9), last=last)
+    assert level.scale_out is not None
+    assert level.scale_out.failed, "no more rows than before"
 
 
 def test_when_one_executor_is_hot_it_is_skew_and_none_is_added() -> None:
