@@ -30,6 +30,9 @@ from balancedstream.errors import InvalidInputError
 # Loads become whole numbers, the heaviest 2**40, so that sums are exact in any order.
 _HEAVIEST = 1 << 40
 
+# Nothing is measured as less, and the smallest numbers that there are have no such fraction.
+_LIGHTEST_S = 1e-9
+
 ROUNDING = 1e-9
 """Rounding errors add up to at most this; no comparison with a threshold may depend on them."""
 
@@ -788,9 +791,9 @@ def _check_values(field: str, values: Mapping[int, float]) -> None:
 def _heaviest(
     loads: Mapping[int, float], base_s: Mapping[str, float], executors: Mapping[str, int]
 ) -> float:
-    """The highest of all loads, which sets the unit of whole numbers."""
+    """The highest of all loads, which sets the unit of whole numbers; at least a nanosecond."""
     stays_s = (base_s.get(executor, 0.0) for executor in executors)
-    return max((0.0, *loads.values(), *stays_s))
+    return max((_LIGHTEST_S, *loads.values(), *stays_s))
 
 
 def _weigh_base(
