@@ -100,7 +100,7 @@ def test_when_all_executors_are_hot_more_are_added() -> None:
 
 
 def test_a_scale_out_is_not_judged_while_one_executor_has_most_of_the_work() -> None:
-    last = ScaleOut(1500.0, before=2, after=4, rows_per_s=100.0, gain=0.9)
+    last = ScaleOut(1500.0, before=2, after=4, rows_per_s=110.0, gain=0.9)
     skewed = decide_on({"a": [3.0, 3.0, 3.0], "b": [1.0], "c": [1.0], "d": [1.0]}, last=last)
     assert (skewed.verdict, skewed.scale_out) == (Verdict.SKEW, last)
     level = decide_on(even(4, 0.9), last=last)
