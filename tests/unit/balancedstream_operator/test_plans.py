@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import replace
 from typing import Any
 
@@ -113,7 +114,9 @@ def test_a_restarted_operator_knows_the_last_scale_out_and_judges_it_by_what_sho
     scene.start_driver()
 
     def judge(busy_s: float, duration_s: float) -> bool | None:
-        scene.finish_batches(dict.fromkeys(range(8), busy_s))
+        share = Counter(scene.placement.values())
+        # As evenly on the executors as a scale-out has to be to show what it brings.
+        scene.finish_batches({p: busy_s / share[e] for p, e in scene.placement.items()})
         assert isinstance(scene.measured, Measurement)
         batches = tuple(replace(b, duration_s=duration_s) for b in scene.measured.batches)
         scene.measured = replace(scene.measured, batches=batches)
@@ -123,12 +126,13 @@ def test_a_restarted_operator_knows_the_last_scale_out_and_judges_it_by_what_sho
         assert record is not None
         return record.scale_out.failed if record.scale_out else None
 
-    assert judge(4.0, 5.0) is False, "nothing shows yet"
+    assert judge(16.0, 5.0) is False, "nothing shows yet"
     scene.executors = {str(number): 1 for number in range(1, 6)}
     scene.placement = {p: str(1 + p % 5) for p in range(8)}
-    judge(4.0, 5.0)
-    assert judge(7.0, 5.0) is True, "more executors, and batches as slow as before"
-    assert judge(7.0, 1.0) is False, "they were cold"
+    for _ in range(4):
+        judge(28.0, 5.0)
+    assert judge(28.0, 5.0) is True, "more executors, and batches as slow as before"
+    assert judge(28.0, 1.0) is False, "they were cold"
 
 
 # --- the driver refuses a plan
