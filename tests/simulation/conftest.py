@@ -19,11 +19,15 @@ _FIRST = pytest.StashKey[int]()
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--seed", type=int, help="run the schedule of this seed only")
+    parser.addoption(
+        "--first-seed", type=int, help="run those from this seed on; default: drawn anew each time"
+    )
 
 
 def pytest_configure(config: pytest.Config) -> None:
     given: dict[str, int] = getattr(config, "workerinput", {})
-    drawn = random.SystemRandom().randrange(10**9)
+    first = config.getoption("first_seed")
+    drawn = random.SystemRandom().randrange(10**9) if first is None else first
     config.stash[_FIRST] = given.get("first_seed", drawn)
 
 
