@@ -10,7 +10,8 @@ import os
 import signal
 import sys
 import threading
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -22,12 +23,14 @@ from balancedstream.engine.driver import PLUGIN, PREFIX, connect_driver, read_se
 from balancedstream.engine.settings import DYNAMIC_ALLOCATION
 from balancedstream.errors import BalancedStreamError, InvalidInputError, PortInUseError
 from balancedstream.live.plain import PlainView
+from balancedstream.loop.ports import PlanChannel
 from balancedstream.metrics.exporter import Exporter
 from balancedstream.policies import read_policy
 from balancedstream.record.records import RunInfo
 from balancedstream.report import prepare_directory, say_outcome, write_report
 
 MODES: tuple[Mode, ...] = ("advise", "auto", "off")
+STREAM = f"{PREFIX}stream"
 ADVICE = f"only says what it would do; with {PREFIX}mode=auto it acts"
 
 EXIT_FAILED = 1
@@ -48,6 +51,9 @@ class AgentOptions:
     Attributes:
         mode: whether it acts (auto) or only says what it would do (advise).
         policy: all knobs; nothing in it does more than `mode`.
+        stream: `NAMESPACE/NAME` of the BalancedStream whose plans to follow; empty to decide here.
+        application: Spark's id of the application.
+        scales: whether it may add and remove executors; with dynamic allocation Spark does.
         metrics_port: where /metrics is served; None for nowhere.
         metrics_address: address that /metrics is served on.
         report_dir: where the report goes; None for no report.
@@ -56,6 +62,9 @@ class AgentOptions:
 
     mode: Mode = "advise"
     policy: Policy = field(default_factory=Policy)
+    stream: str = ""
+    application: str = ""
+    scales: bool = True
     metrics_port: int | None = None
     metrics_address: str = "127.0.0.1"
     report_dir: Path | None = None
@@ -81,6 +90,7 @@ def read_options(settings: Mapping[str, str]) -> AgentOptions:
     own.pop("python", None)
     mode = _parse_mode(own.pop("mode", "advise"))
     file, port = own.pop("policy", ""), own.pop("metrics.port", "")
+    stream = own.pop("stream", "")
     address, report = own.pop("metrics.address", "127.0.0.1"), own.pop("report", "")
     if port and not port.isdecimal():
         message = f"{PREFIX}metrics.port: must be a port, 0 to 65535, not {port!r}"
@@ -90,9 +100,11 @@ def read_options(settings: Mapping[str, str]) -> AgentOptions:
             message = f"{PREFIX}{name}: there is no such setting"
             raise InvalidInputError(message)
     policy, notes = read_policy(Path(file) if file else None, own), []
-    if mode == "advise":
+    # What the operator may do, the BalancedStream says.
+    if mode == "advise" and not stream:
         policy = _only_advise(policy)
-    if settings.get(DYNAMIC_ALLOCATION, "").lower() == "true":
+    scales = settings.get(DYNAMIC_ALLOCATION, "").lower() != "true"
+    if not scales:
         policy = replace(policy, scaling=replace(policy.scaling, mode="off"))
         notes.append(
             f"{DYNAMIC_ALLOCATION}=true: Spark sets the number of executors, and partitions are "
@@ -101,6 +113,9 @@ def read_options(settings: Mapping[str, str]) -> AgentOptions:
     return AgentOptions(
         mode=mode,
         policy=policy,
+        stream=stream,
+        application=settings.get("spark.app.id", ""),
+        scales=scales,
         metrics_port=int(port) if port else None,
         metrics_address=address,
         report_dir=Path(report) if report else None,
@@ -138,14 +153,54 @@ def main() -> int:
     except BalancedStreamError as error:
         say(f"{error}. The application runs on, not balanced; mend this and start it again.")
         return EXIT_HOPELESS
-    return _balance(spark, options)
+    try:
+        with _open_plans(options) as plans:
+            return _balance(spark, options, plans)
+    except InvalidInputError as error:
+        say(f"{error} The application runs on, not balanced.")
+        return EXIT_HOPELESS
 
 
-def _balance(spark: SparkSession, options: AgentOptions) -> int:
-    exporter = Exporter(spark_version=spark.version)
+@contextmanager
+def _open_plans(options: AgentOptions) -> Iterator[PlanChannel | None]:
+    """The plans that the operator makes, if it makes them.
+
+    Raises:
+        InvalidInputError: there is no way to them.
+    """
+    if not options.stream:
+        yield None
+        return
+    try:
+        from balancedstream.incluster import (  # noqa: PLC0415
+            ClusterPlanChannel,
+            StreamName,
+            connect,
+        )
+    except ModuleNotFoundError as error:
+        message = (
+            f"{STREAM}: the package {error.name} is missing; install balancedstream[kubernetes] in "
+            f"{sys.executable}."
+        )
+        raise InvalidInputError(message) from error
+    name = StreamName.parse(options.stream, STREAM)
+    plans = ClusterPlanChannel(
+        connect(STREAM), name, application=options.application, scales=options.scales
+    )
+    plans.start()
+    try:
+        yield plans
+    finally:
+        plans.close()
+
+
+def _balance(spark: SparkSession, options: AgentOptions, plans: PlanChannel | None) -> int:
+    exporter = Exporter(stream=options.stream, spark_version=spark.version)
     serve(exporter, options)
     try:
-        attachment = attach(spark, options.policy, open_view=open_view, metrics=exporter)
+        attachment = attach(
+            spark, options.policy, open_view=open_view, metrics=exporter, plans=plans
+        )
         if not attachment.is_balancing:
             return EXIT_HOPELESS
         for note in (_introduce(options), *options.notes):
@@ -160,6 +215,8 @@ def _balance(spark: SparkSession, options: AgentOptions) -> int:
 
 
 def _introduce(options: AgentOptions) -> str:
+    if options.stream:
+        return f"agent in process {os.getpid()}, follows plans of BalancedStream {options.stream}"
     says = f"advise: {ADVICE}" if options.mode == "advise" else "auto: it moves and scales"
     return f"agent in process {os.getpid()}, {says}"
 

@@ -50,8 +50,8 @@ class StreamName:
     name: str
 
     @classmethod
-    def parse(cls, text: str) -> StreamName:
-        """Reads `NAMESPACE/NAME`.
+    def parse(cls, text: str, option: str = "--stream") -> StreamName:
+        """Reads `NAMESPACE/NAME`; errors name the option that it was given by.
 
         Raises:
             InvalidInputError: not two names with a slash between them.
@@ -61,7 +61,7 @@ class StreamName:
         """
         namespace, slash, name = text.partition("/")
         if not (namespace and slash and name) or "/" in name:
-            message = f"--stream: must be NAMESPACE/NAME, such as default/clicks, not {text!r}"
+            message = f"{option}: must be NAMESPACE/NAME, such as default/clicks, not {text!r}"
             raise InvalidInputError(message)
         return cls(namespace, name)
 
@@ -69,10 +69,13 @@ class StreamName:
         return f"{self.namespace}/{self.name}"
 
 
-def connect() -> client.CoreV1Api:
+def connect(option: str = "--stream") -> client.CoreV1Api:
     """The API server as the pod's service account (its token is read again each minute).
 
     Outside a pod the current context of KUBECONFIG is used.
+
+    Args:
+        option: that asks for it; errors name it.
 
     Raises:
         InvalidInputError: there is neither.
@@ -85,8 +88,8 @@ def connect() -> client.CoreV1Api:
             config.load_kube_config(client_configuration=configuration)
         except config.ConfigException as error:
             message = (
-                f"--stream: no Kubernetes API server is known here ({error}). Nothing was started. "
-                "This option is for the driver pod, which the operator starts."
+                f"{option}: no Kubernetes API server is known here ({error}). Nothing was started. "
+                "This option is for the driver's pod."
             )
             raise InvalidInputError(message) from error
     return client.CoreV1Api(client.ApiClient(configuration))

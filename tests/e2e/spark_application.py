@@ -99,6 +99,10 @@ class SparkApplication:
         settings = {
             **spark_conf(self._namespace, self._stream.name, 1),
             "spark.app.id": application,
+            "spark.plugins": "io.balancedstream.Plugin",
+            "spark.balancedstream.stream": f"{self._namespace}/{self._stream.name}",
+            "spark.balancedstream.metrics.port": str(METRICS_PORT),
+            "spark.balancedstream.metrics.address": "0.0.0.0",  # noqa: S104 - for Prometheus
             "spark.driver.host": service,
             "spark.kubernetes.driver.pod.name": f"{self.name}-driver",
             "spark.kubernetes.submitInDriver": "true",
@@ -138,7 +142,6 @@ class SparkApplication:
         }
 
     def _describe_driver(self, application: str, command: list[str]) -> Manifest:
-        stream = f"{self._namespace}/{self._stream.name}"
         pod_ip = {"fieldRef": {"apiVersion": "v1", "fieldPath": "status.podIP"}}
         container = {
             "name": "spark-kubernetes-driver",
@@ -150,9 +153,8 @@ class SparkApplication:
                 f"{_CONF}/spark.properties",
                 "--class",
                 "org.apache.spark.deploy.PythonRunner",
-                "local:///app/attached.py",
-                stream,
-                *command,
+                f"local://{command[0]}",
+                *command[1:],
             ],
             "env": [
                 {"name": "SPARK_USER", "value": "spark"},

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from kubernetes.config import kube_config
 
 from balancedstream import agent
 from balancedstream.agent import AgentOptions, main, read_options
@@ -63,6 +64,39 @@ def test_metrics_and_report_are_where_the_settings_say() -> None:
     )
     assert (options.metrics_port, options.metrics_address) == (9404, "0.0.0.0")  # noqa: S104
     assert options.report_dir == Path("/tmp/report")  # noqa: S108
+
+
+def test_where_the_operator_decides_its_modes_count_and_not_those_of_the_application() -> None:
+    settings = {f"{OWN}stream": "shop/clicks", "spark.app.id": "spark-1"}
+    options = read_options(settings)
+    assert (options.stream, options.application, options.scales) == ("shop/clicks", "spark-1", True)
+    assert options.policy == Policy()
+    assert not read_options(settings | {"spark.dynamicAllocation.enabled": "true"}).scales
+
+
+@pytest.mark.parametrize(
+    ("stream", "says"),
+    [
+        ("clicks", f"{OWN}stream: must be NAMESPACE/NAME, such as default/clicks, not 'clicks'"),
+        ("shop/clicks", f"{OWN}stream: no Kubernetes API server is known here"),
+    ],
+)
+def test_plans_that_it_cannot_get_at_are_said_and_another_start_would_not_help(
+    stream: str,
+    says: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.delenv("KUBERNETES_SERVICE_HOST", raising=False)
+    absent = str(tmp_path / "absent")
+    monkeypatch.setattr(kube_config, "KUBE_CONFIG_DEFAULT_LOCATION", absent)
+    monkeypatch.setattr(agent, "connect_driver", lambda: None)
+    monkeypatch.setattr(agent, "read_settings", lambda spark: {f"{OWN}stream": stream})
+    assert main() == agent.EXIT_HOPELESS
+    (line,) = capsys.readouterr().err.splitlines()
+    assert says in line
+    assert "The application runs on, not balanced" in line
 
 
 @pytest.mark.parametrize(
