@@ -89,7 +89,7 @@ def connect(option: str = "--stream") -> client.CoreV1Api:
         except config.ConfigException as error:
             message = (
                 f"{option}: no Kubernetes API server is known here ({error}). Nothing was started. "
-                "This option is for the driver's pod."
+                "This option is for a driver's pod, which the operator makes plans for."
             )
             raise InvalidInputError(message) from error
     return client.CoreV1Api(client.ApiClient(configuration))
