@@ -32,7 +32,6 @@ def describe_target(stream: Stream, target: dict[str, Any], **spec: Any) -> dict
     }
 
 
-@pytest.mark.e2e_ci_turn
 @pytest.mark.usefixtures("operator", "app_image")
 def test_a_spark_application_is_scaled_restarted_and_left_as_it_is(
     kube: Kube,
