@@ -52,7 +52,7 @@ WARNINGS_OF_OLDER_SPARKS = (
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    if SPARK >= (4, 1):
+    if SPARK >= (4, 2):
         return
     for item in items:
         for warning in WARNINGS_OF_OLDER_SPARKS:
