@@ -315,12 +315,10 @@ class Realizer:
         from_batch: int | None = None,
     ) -> None:
         """Begins moves in place of those that were under way: in steps, or at once if it pays."""
-        last_batch = self._last_batches[key[0]]
-        if from_batch is None and self._pays_at_once(key, moves, plan):
-            self._migrations.begin(key, [tuple(moves)], last_batch, at_once=True)
-        else:
-            steps = self._split(key, moves, plan)
-            self._migrations.begin(key, steps, last_batch, from_batch)
+        if from_batch is None and self._begin_at_once(key, moves, plan):
+            return
+        steps = self._split(key, moves, plan)
+        self._migrations.begin(key, steps, self._last_batches[key[0]], from_batch)
 
     def _hurry(self, key: OperatorKey) -> None:
         """Makes moves at once whose state is not there yet, if the next batch is shorter for it."""
@@ -333,12 +331,10 @@ class Realizer:
             Move(partition, placement.get(partition, ""), target)
             for partition, target in sorted(self._migrations.under_way()[key].items())
         ]
-        if self._pays_at_once(key, moves, self._plan):
-            last_batch = self._last_batches[key[0]]
-            self._migrations.begin(key, [tuple(moves)], last_batch, at_once=True)
+        self._begin_at_once(key, moves, self._plan)
 
-    def _pays_at_once(self, key: OperatorKey, moves: Sequence[Move], plan: Plan) -> bool:
-        """Whether moves that would be prepared should not wait for it."""
+    def _begin_at_once(self, key: OperatorKey, moves: Sequence[Move], plan: Plan) -> bool:
+        """Begins moves that would be prepared without that, if it pays; whether it did."""
         if plan.strategy != "budgeted" or not self._migrations.prepares(key):
             return False
         tasks = self._tasks[key]
@@ -349,7 +345,11 @@ class Realizer:
             self._engine.executors(),
             lambda move: self._estimate_restore_s(key, move),
         )
-        return pays and self._engine.is_between_batches(key[0])
+        if not pays or not self._engine.is_between_batches(key[0]):
+            return False
+        last_batch = self._last_batches[key[0]]
+        self._migrations.begin(key, [tuple(moves)], last_batch, at_once=True)
+        return True
 
     def _when(self, plan: Plan, last_batch: int) -> int | None:
         """The batch that a plan waits for; None if it is due at once."""
