@@ -150,14 +150,11 @@ def main() -> int:
         options = read_options(read_settings(spark))
         if options.report_dir:
             prepare_directory(options.report_dir)
-    except BalancedStreamError as error:
-        say(f"{error}. The application runs on, not balanced; mend this and start it again.")
-        return EXIT_HOPELESS
-    try:
         with _open_plans(options) as plans:
             return _balance(spark, options, plans)
-    except InvalidInputError as error:
-        say(f"{error} The application runs on, not balanced.")
+    except BalancedStreamError as error:
+        problem = str(error).rstrip(".")
+        say(f"{problem}. The application runs on, not balanced; mend this and start it again.")
         return EXIT_HOPELESS
 
 
@@ -172,26 +169,17 @@ def _open_plans(options: AgentOptions) -> Iterator[PlanChannel | None]:
         yield None
         return
     try:
-        from balancedstream.incluster import (  # noqa: PLC0415
-            ClusterPlanChannel,
-            StreamName,
-            connect,
-        )
+        from balancedstream.incluster import open_channel  # noqa: PLC0415
     except ModuleNotFoundError as error:
         message = (
             f"{STREAM}: the package {error.name} is missing; install balancedstream[kubernetes] in "
             f"{sys.executable}."
         )
         raise InvalidInputError(message) from error
-    name = StreamName.parse(options.stream, STREAM)
-    plans = ClusterPlanChannel(
-        connect(STREAM), name, application=options.application, scales=options.scales
-    )
-    plans.start()
-    try:
+    with open_channel(
+        options.stream, STREAM, application=options.application, scales=options.scales
+    ) as plans:
         yield plans
-    finally:
-        plans.close()
 
 
 def _balance(spark: SparkSession, options: AgentOptions, plans: PlanChannel | None) -> int:

@@ -10,7 +10,8 @@ from __future__ import annotations
 import logging
 import random
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -255,3 +256,36 @@ class ClusterPlanChannel:
             self._new_answer.set()
             raise
         self._closed.wait(ANSWER_PAUSE_S)
+
+
+@contextmanager
+def open_channel(
+    stream: str,
+    option: str = "--stream",
+    *,
+    application: str = "",
+    scales: bool = True,
+    removes_leftovers: bool = False,
+) -> Iterator[ClusterPlanChannel]:
+    """A channel that brings plans and sends answers for as long as it is open.
+
+    Args:
+        stream: `NAMESPACE/NAME` of the BalancedStream.
+        option: that asks for it; errors name it.
+        application: as for `ClusterPlanChannel`.
+        scales: as for `ClusterPlanChannel`.
+        removes_leftovers: whether executors of the driver's predecessor are removed first.
+
+    Raises:
+        InvalidInputError: the name is none, or no API server is known here.
+    """
+    name = StreamName.parse(stream, option)
+    api = connect(option)
+    if removes_leftovers:
+        remove_leftover_executors(api, name)
+    plans = ClusterPlanChannel(api, name, application=application, scales=scales)
+    plans.start()
+    try:
+        yield plans
+    finally:
+        plans.close()

@@ -127,12 +127,7 @@ def _open_plans(stream: str | None) -> Iterator[PlanChannel | None]:
         return
     # Only a driver pod has the Kubernetes client installed.
     try:
-        from balancedstream.incluster import (  # noqa: PLC0415
-            ClusterPlanChannel,
-            StreamName,
-            connect,
-            remove_leftover_executors,
-        )
+        from balancedstream.incluster import open_channel  # noqa: PLC0415
     except ModuleNotFoundError as error:
         message = (
             f"--stream: the package {error.name} is missing; install balancedstream[kubernetes], "
@@ -140,15 +135,8 @@ def _open_plans(stream: str | None) -> Iterator[PlanChannel | None]:
         )
         raise InvalidInputError(message) from error
 
-    name = StreamName.parse(stream)
-    api = connect()
-    remove_leftover_executors(api, name)
-    plans = ClusterPlanChannel(api, name)
-    plans.start()
-    try:
+    with open_channel(stream, removes_leftovers=True) as plans:
         yield plans
-    finally:
-        plans.close()
 
 
 class _Run:
