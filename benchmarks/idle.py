@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from dataclasses import asdict
 
-from harness.benchmark import prepare, run
+from harness.benchmark import Benchmark, prepare, run
 from harness.results import Case
 from harness.sessions import open_session
 from placement import EXECUTORS, SMOKE, WARM_UP_BATCHES, PlacementRunner, Workload
@@ -23,15 +23,26 @@ WORKLOADS = {
 """Batches of about 0.3 s and of about 2.5 s."""
 
 
-def main() -> None:
-    with prepare("idle", __doc__ or "") as benchmark:
-        workloads = {"short": SMOKE} if benchmark.smoke else WORKLOADS
-        cases: list[Case] = [
+def choose_workloads(benchmark: Benchmark) -> dict[str, Workload]:
+    """The workloads by the length of their batches."""
+    return {"short": SMOKE} if benchmark.smoke else WORKLOADS
+
+
+def find_missing(benchmark: Benchmark) -> list[Case]:
+    """The cases that have no result yet."""
+    return benchmark.find_missing(
+        [
             {"batches": batches, "repetition": repetition}
             for repetition in benchmark.repetitions
-            for batches in workloads
+            for batches in choose_workloads(benchmark)
         ]
-        missing = benchmark.find_missing(cases)
+    )
+
+
+def main() -> None:
+    with prepare("idle", __doc__ or "") as benchmark:
+        workloads = choose_workloads(benchmark)
+        missing = find_missing(benchmark)
         if not missing:
             return
         with open_session(benchmark, LocalExecutors(EXECUTORS, EXECUTORS)) as spark:

@@ -16,10 +16,9 @@ from pathlib import Path
 from typing import Any
 
 from harness.benchmark import MeasurementError, alternate, prepare, run
-from harness.results import Case
 from harness.sessions import open_session
-from idle import WORKLOADS
-from placement import EXECUTORS, SMOKE, WARM_UP_BATCHES, PlacementRunner, take_batches
+from idle import choose_workloads, find_missing
+from placement import EXECUTORS, WARM_UP_BATCHES, PlacementRunner, take_batches
 
 from balancedstream.cli import PLUGIN_JAR
 from balancedstream.engine.session import LocalExecutors
@@ -30,13 +29,8 @@ ATTACHING_BATCHES = 8
 
 def main() -> None:
     with prepare("watching", __doc__ or "") as benchmark:
-        workloads = {"short": SMOKE} if benchmark.smoke else WORKLOADS
-        cases: list[Case] = [
-            {"batches": batches, "repetition": repetition}
-            for repetition in benchmark.repetitions
-            for batches in workloads
-        ]
-        missing = benchmark.find_missing(cases)
+        workloads = choose_workloads(benchmark)
+        missing = find_missing(benchmark)
         if not missing:
             return
         executors = LocalExecutors(EXECUTORS, EXECUTORS)
