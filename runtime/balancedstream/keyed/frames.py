@@ -346,20 +346,9 @@ class BalancedFrame:
 
 
 def balanced(df: DataFrame, *keys: str, name: str = DEFAULT_NAME) -> BalancedFrame:
-    """Groups a stream by a key whose hot values can be reassigned while the query runs.
+    """The part of `taking_over.balanced`, which users call, that needs no plugin.
 
-    Args:
-        df: a streaming DataFrame; for initial state, a batch DataFrame.
-        keys: its key columns.
-        name: of the operator; each operator of a query needs its own, the same at every start.
-
-    Returns:
-        An object with `transformWithState` and similar methods of Spark's `GroupedData`, and with
-        `aggregate`.
-
-    Raises:
-        InvalidInputError: there is no key column, a column does not exist, or a column has a
-            reserved name.
+    Args, result and errors are those of `taking_over.balanced`.
     """
     if not keys:
         message = "keys: name the column, or columns, that the stream is grouped by"
