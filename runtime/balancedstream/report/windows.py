@@ -137,17 +137,18 @@ def _settled_stretches(
     batches: Sequence[BatchRecord], moves: Sequence[Move]
 ) -> Iterator[tuple[BatchRecord, ...]]:
     """Yields the runs of batches, after the first settlement, during which no move settled."""
-    settlements_s = sorted(move.settled_s for move in moves if move.settled_s is not None)
-    settled = 0
+    finished_s = [batch.finished_s for batch in batches]
+    # A move is seen to have settled a little after its batch has finished.
+    settling = {
+        bisect_right(finished_s, move.settled_s) - 1 for move in moves if move.settled_s is not None
+    }
     stretch: list[BatchRecord] = []
-    for batch in batches:
-        settled_before = settled
-        settled = bisect_right(settlements_s, batch.finished_s)
-        if settled > settled_before:
+    for index in range(min(settling, default=len(batches)) + 1, len(batches)):
+        if index in settling:
             if stretch:
                 yield tuple(stretch)
             stretch = []
-        elif settled and batch.input_rows > 0:
-            stretch.append(batch)
+        elif batches[index].input_rows > 0:
+            stretch.append(batches[index])
     if stretch:
         yield tuple(stretch)

@@ -62,6 +62,11 @@ def test_a_move_that_is_still_being_prepared_disturbs_no_batch() -> None:
     assert numbers(batches_after(batches(15), moves, 3)) == [10, 11, 12, 13, 14]
 
 
+def test_a_move_that_is_seen_to_have_settled_a_little_later_settled_in_the_same_batch() -> None:
+    late = replace(move(3, settled_in=6), settled_s=106.1)
+    assert numbers(batches_after(batches(12), [late], 3)) == [7, 8, 9, 10, 11]
+
+
 def test_four_batches_after_the_last_move_are_too_few_if_there_is_a_longer_stretch() -> None:
     moves = [move(3, settled_in=4), move(9, settled_in=10, partition=1)]
     assert numbers(batches_after(batches(15), moves, 3)) == [5, 6, 7, 8, 9]
