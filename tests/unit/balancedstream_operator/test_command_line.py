@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import logging
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +16,16 @@ import pytest
 from balancedstream_operator import main as process
 from balancedstream_operator.endpoints import Defaults
 from balancedstream_operator.main import main
+
+
+@pytest.fixture(autouse=True)
+def levels() -> Iterator[None]:
+    """Puts back what `main` sets for its whole process."""
+    loggers = [logging.getLogger(), logging.getLogger("kopf.objects")]
+    before = [logger.level for logger in loggers]
+    yield
+    for logger, level in zip(loggers, before, strict=True):
+        logger.setLevel(level)
 
 
 @pytest.mark.parametrize(
