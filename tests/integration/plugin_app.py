@@ -9,19 +9,19 @@ from __future__ import annotations
 import json
 import sys
 import time
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
 
-FOLDER = Path(sys.argv[1])
 KEYS = 40
 ROWS = 200
 WAIT_S = 0.03
 
 
-def work(partition: int, folder: str = str(FOLDER)) -> int:
+def work(partition: int, folder: str) -> int:
     """Waits where partition 0 was first; in `local-cluster` an executor has a folder of its own."""
     first = [Path(folder, f"first-{p}") for p in (partition, 0)]
     try:
@@ -46,13 +46,14 @@ def look(spark: SparkSession) -> tuple[int, bool]:
     return list_listeners(spark), not changed
 
 
-def main() -> None:
+def main(folder: Path) -> None:
     """Runs the query in a session of its own, as an application with several does."""
     spark = SparkSession.builder.getOrCreate().newSession()
     spark.conf.set("spark.sql.shuffle.partitions", "6")
     rows = spark.readStream.format("rate-micro-batch").option("rowsPerBatch", ROWS).load()
     counts = rows.groupBy((F.col("value") % KEYS).alias("k")).count()
-    worked = counts.withColumn("partition", F.udf(work, "int")(F.spark_partition_id()))
+    place = F.udf(partial(work, folder=str(folder)), "int")
+    worked = counts.withColumn("partition", place(F.spark_partition_id()))
     wrong: list[Any] = []
     batches: list[int] = []
 
@@ -66,11 +67,11 @@ def main() -> None:
     query = (
         worked.writeStream.queryName("counts")
         .outputMode("update")
-        .option("checkpointLocation", str(FOLDER / "checkpoint"))
+        .option("checkpointLocation", str(folder / "checkpoint"))
         .foreachBatch(check)
         .start()
     )
-    while not (FOLDER / "stop").exists():
+    while not (folder / "stop").exists():
         if query.awaitTermination(1):
             raise SystemExit(1)
     seen: dict[str, tuple[int, ...]] = {"agent": look(spark)}
@@ -78,7 +79,7 @@ def main() -> None:
         seen |= attach_itself(spark)
     query.stop()
     done = {"batches": batches, "wrong": [str(row) for row in wrong], "seen": seen}
-    (FOLDER / "result.json").write_text(json.dumps(done))
+    (folder / "result.json").write_text(json.dumps(done))
     spark.stop()
 
 
@@ -96,4 +97,4 @@ def attach_itself(spark: SparkSession) -> dict[str, tuple[int, ...]]:
 
 
 if __name__ == "__main__":
-    main()
+    main(Path(sys.argv[1]))
