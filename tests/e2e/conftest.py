@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import random
 import re
 import uuid
 from collections.abc import Callable, Generator, Iterator
@@ -35,34 +34,6 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         default=Path("e2e-diagnostics"),
         help="where objects, events and logs of a failed test go",
     )
-    parser.addoption(
-        "--turns",
-        type=int,
-        metavar="N",
-        help="run N of the tests marked e2e_ci_turn, drawn anew each time; default: all of them",
-    )
-    parser.addoption(
-        "--turns-seed", type=int, default=random.randrange(2**32), help="draws the same ones again"
-    )
-
-
-def pytest_report_header(config: pytest.Config) -> str | None:
-    turns, seed = config.getoption("--turns"), config.getoption("--turns-seed")
-    return None if turns is None else f"turns: --turns {turns} --turns-seed {seed}"
-
-
-def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Leaves out the tests whose turn it is not."""
-    turns = config.getoption("--turns")
-    if turns is None:
-        return
-    waiting = [item for item in items if item.get_closest_marker("e2e_ci_turn")]
-    drawn = random.Random(config.getoption("--turns-seed")).sample(
-        sorted(item.nodeid for item in waiting), min(turns, len(waiting))
-    )
-    left_out = [item for item in waiting if item.nodeid not in drawn]
-    config.hook.pytest_deselected(items=left_out)
-    items[:] = [item for item in items if item not in left_out]
 
 
 @pytest.hookimpl(wrapper=True)

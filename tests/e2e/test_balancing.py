@@ -19,7 +19,7 @@ pytestmark = [pytest.mark.e2e]
 
 @pytest.mark.parametrize(
     "open_stream",
-    [pytest.param("claim", marks=pytest.mark.e2e_ci_turn), "object store"],
+    [pytest.param("claim", marks=pytest.mark.turn), "object store"],
     indirect=True,
 )
 @pytest.mark.usefixtures("operator", "app_image")

@@ -14,7 +14,7 @@ from streaming import describe_counts, run_and_compare
 from streams import Stream
 from waiting import wait_until
 
-pytestmark = [pytest.mark.e2e, pytest.mark.e2e_ci_turn]
+pytestmark = [pytest.mark.e2e, pytest.mark.turn]
 
 KEYS = 20
 PARTITIONS = 12

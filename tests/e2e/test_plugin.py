@@ -18,7 +18,7 @@ from streaming import describe_counts, run_and_compare
 from streams import Stream
 from waiting import stays_true, wait_until
 
-pytestmark = [pytest.mark.e2e, pytest.mark.e2e_ci_turn]
+pytestmark = [pytest.mark.e2e, pytest.mark.turn]
 
 Type = Callable[..., str]
 

@@ -12,7 +12,7 @@ from producing import ZipfKeys
 from streaming import describe_counts, run_and_compare
 from streams import Stream
 
-pytestmark = [pytest.mark.e2e, pytest.mark.e2e_ci_turn]
+pytestmark = [pytest.mark.e2e, pytest.mark.turn]
 
 
 @pytest.mark.usefixtures("operator", "app_image")

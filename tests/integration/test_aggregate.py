@@ -22,7 +22,7 @@ from balancedstream import Aggregator, balanced, read_state
 from balancedstream.core.epochs import Wish
 from balancedstream.errors import InvalidInputError
 
-pytestmark = pytest.mark.integration
+pytestmark = [pytest.mark.integration, pytest.mark.turn]
 
 # The executors cannot import test modules: functions travel with their code.
 cloudpickle.register_pickle_by_value(sys.modules[__name__])

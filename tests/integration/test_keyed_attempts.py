@@ -20,7 +20,7 @@ from processes import find_own_executor
 from pyspark import TaskContext, cloudpickle
 from pyspark.sql import Row
 
-pytestmark = pytest.mark.integration
+pytestmark = [pytest.mark.integration, pytest.mark.turn]
 
 # The executors cannot import test modules: functions travel with their code.
 cloudpickle.register_pickle_by_value(sys.modules[__name__])

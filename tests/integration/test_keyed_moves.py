@@ -28,7 +28,7 @@ from pyspark.sql import functions as F  # noqa: N812
 from balancedstream import read_state
 from balancedstream.core.epochs import Wish
 
-pytestmark = pytest.mark.integration
+pytestmark = [pytest.mark.integration, pytest.mark.turn]
 
 # The executors cannot import test modules: functions travel with their code.
 cloudpickle.register_pickle_by_value(sys.modules[__name__])

@@ -26,7 +26,7 @@ APP = Path(__file__).with_name("plugin_app.py")
 AGENT = r"agent in process (\d+)"
 SPARK = Path(pyspark.__file__).parent
 
-pytestmark = pytest.mark.integration
+pytestmark = [pytest.mark.integration, pytest.mark.turn]
 
 
 @dataclass

@@ -25,7 +25,7 @@ import balancedstream
 from balancedstream.core.costs import LearntCosts
 from balancedstream.core.observations import ShuffleRecord
 
-pytestmark = pytest.mark.integration
+pytestmark = [pytest.mark.integration, pytest.mark.turn]
 
 # The executors cannot import test modules: functions travel with their code.
 cloudpickle.register_pickle_by_value(sys.modules[__name__])
