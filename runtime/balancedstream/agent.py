@@ -11,7 +11,7 @@ import signal
 import sys
 import threading
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -150,12 +150,39 @@ def main() -> int:
         options = read_options(read_settings(spark))
         if options.report_dir:
             prepare_directory(options.report_dir)
-        with _open_plans(options) as plans:
-            return _balance(spark, options, plans)
+        with balancing(spark, options) as attachment:
+            if not attachment.is_balancing:
+                return EXIT_HOPELESS
+            attachment.view.note(_introduce(options))
+            return _wait(attachment)
     except BalancedStreamError as error:
         problem = str(error).rstrip(".")
         say(f"{problem}. The application runs on, not balanced; mend this and start it again.")
         return EXIT_HOPELESS
+
+
+@contextmanager
+def balancing(spark: SparkSession, options: AgentOptions) -> Iterator[Attachment]:
+    """Balances the application as its settings say, with metrics and a report, until it is closed.
+
+    Raises:
+        InvalidInputError: the stream's plans cannot be had; nothing was attached.
+    """
+    with (
+        _open_plans(options) as plans,
+        closing(Exporter(stream=options.stream, spark_version=spark.version)) as exporter,
+    ):
+        attachment = attach(
+            spark, options.policy, open_view=open_view, metrics=exporter, plans=plans
+        )
+        # Not before: an agent that has to go first listens on the same port.
+        serve(exporter, options)
+        for note in options.notes:
+            attachment.view.note(note)
+        yield attachment
+        attachment.detach(DETACH_S)
+        if options.report_dir:
+            _write_report(attachment, options.report_dir)
 
 
 @contextmanager
@@ -180,26 +207,6 @@ def _open_plans(options: AgentOptions) -> Iterator[PlanChannel | None]:
         options.stream, STREAM, application=options.application, scales=options.scales
     ) as plans:
         yield plans
-
-
-def _balance(spark: SparkSession, options: AgentOptions, plans: PlanChannel | None) -> int:
-    exporter = Exporter(stream=options.stream, spark_version=spark.version)
-    serve(exporter, options)
-    try:
-        attachment = attach(
-            spark, options.policy, open_view=open_view, metrics=exporter, plans=plans
-        )
-        if not attachment.is_balancing:
-            return EXIT_HOPELESS
-        for note in (_introduce(options), *options.notes):
-            attachment.view.note(note)
-        status = _wait(attachment)
-        attachment.detach(DETACH_S)
-        if options.report_dir:
-            _write_report(attachment, options.report_dir)
-        return status
-    finally:
-        exporter.close()
 
 
 def _introduce(options: AgentOptions) -> str:

@@ -7,6 +7,7 @@ import os
 import platform
 import time
 from collections.abc import Callable
+from contextlib import ExitStack
 from pathlib import Path
 
 from pyspark.sql import SparkSession
@@ -64,8 +65,8 @@ class Attachment:
         self.history.end(time.time())
 
 
-stand_ins: list[Attachment] = []
-"""Those of this process that the user did not ask for; an `attach` of the user's ends them."""
+stand_ins: list[ExitStack] = []
+"""What balances in this process without `attach`; an `attach` of the user's ends it."""
 
 
 def attach(
@@ -104,7 +105,7 @@ def attach(
         raise InvalidInputError(message)
     policy = policy or Policy()
     while stand_ins:
-        stand_ins.pop().detach()
+        stand_ins.pop().close()
     stand_plugin_down(spark, "the application balances itself")
     run = RunInfo(
         app=spark.sparkContext.appName,

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import atexit
+from contextlib import ExitStack
+
 from pyspark.sql import DataFrame, SparkSession
 
-from balancedstream.agent import open_view, read_options, say, serve
-from balancedstream.attaching import attach, stand_ins
+from balancedstream.agent import balancing, read_options, say
+from balancedstream.attaching import stand_ins
 from balancedstream.engine.driver import PLUGIN, read_settings
-from balancedstream.errors import InvalidInputError
+from balancedstream.errors import BalancedStreamError
 from balancedstream.keyed import frames
 from balancedstream.keyed.frames import BalancedFrame
 from balancedstream.keyed.storage import DEFAULT_NAME
-from balancedstream.metrics.exporter import Exporter
 
 
 def balanced(df: DataFrame, *keys: str, name: str = DEFAULT_NAME) -> BalancedFrame:
@@ -44,11 +46,12 @@ def _take_over(spark: SparkSession) -> None:
     settings = read_settings(spark)
     if PLUGIN not in settings:
         return
+    stand_in = ExitStack()
     try:
-        options = read_options(settings)
-    except InvalidInputError as error:
-        say(f"{error}. Keys are not moved; mend this and start the application again.")
+        stand_in.enter_context(balancing(spark, read_options(settings)))
+    except BalancedStreamError as error:
+        problem = str(error).rstrip(".")
+        say(f"{problem}. Keys are not moved; mend this and start the application again.")
         return
-    exporter = Exporter(spark_version=spark.version)
-    serve(exporter, options)
-    stand_ins.append(attach(spark, options.policy, open_view=open_view, metrics=exporter))
+    stand_ins.append(stand_in)
+    atexit.register(stand_in.close)
