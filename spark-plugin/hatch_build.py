@@ -17,17 +17,15 @@ class JarHook(BuildHookInterface):
     """Called by hatchling before it collects the files of a wheel."""
 
     def initialize(self, version: str, build_data: dict[str, Any]) -> None:
-        """Builds the jar; an editable install does without it where there is no compiler.
+        """Builds the jar; where there is no compiler, the package does without it.
 
         Args:
-            version: `editable`, or `standard` for a wheel to be shipped.
+            version: `editable` or `standard`.
             build_data: what the wheel consists of.
         """
         try:
             jar = build_jar()
         except NoCompilerError as error:
-            if version != "editable":
-                raise
             self.app.display_warning(f"{error}; `balancedstream plugin` will say so")
             return
         build_data["artifacts"].append(str(jar.relative_to(self.root)))
