@@ -104,17 +104,17 @@ def describe_driver(
             "Starting",
             "DriverRunning",
             f"pod {name} is running",
-            outdated,
-            True,
-            uid,
-            settled,
-            _read_ips(status),
-            (metadata.get("annotations") or {}).get(SPEC_ANNOTATION, ""),
-            name,
+            outdated=outdated,
+            running=True,
+            uid=uid,
+            settled=settled,
+            ips=_read_ips(status),
+            spec=(metadata.get("annotations") or {}).get(SPEC_ANNOTATION, ""),
+            pod=name,
         )
     cure = "correct spec.image; a new pod then starts"
     phase, reason, message = _describe_waiting(name, status, container, cure)
-    return DriverState(phase, reason, message, outdated, uid=uid, settled=settled)
+    return DriverState(phase, reason, message, outdated=outdated, uid=uid, settled=settled)
 
 
 def describe_target(target: TargetRef, pods: Sequence[Mapping[str, Any]]) -> DriverState:

@@ -14,6 +14,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import get_args
 
 from pyspark.sql import SparkSession
 
@@ -29,7 +30,7 @@ from balancedstream.policies import read_policy
 from balancedstream.record.records import RunInfo
 from balancedstream.report import prepare_directory, say_outcome, write_report
 
-MODES: tuple[Mode, ...] = ("advise", "auto", "off")
+MODES: tuple[Mode, ...] = get_args(Mode)
 STREAM = f"{PREFIX}stream"
 ADVICE = f"only says what it would do; with {PREFIX}mode=auto it acts"
 

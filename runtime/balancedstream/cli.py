@@ -17,7 +17,7 @@ from balancedstream.errors import BalancedStreamError, InvalidInputError, Missin
 from balancedstream.policies import read_policy
 from balancedstream.version import __version__
 
-PLUGIN = "io.balancedstream.Plugin"
+PLUGIN_CLASS = "io.balancedstream.Plugin"
 PLUGIN_JAR = Path(__file__).with_name("spark-plugin.jar")
 """`spark-plugin/` has its sources; the wheel's build makes it."""
 
@@ -183,7 +183,7 @@ def _print_plugin(arguments: argparse.Namespace) -> int:
         )
         raise MissingPackageError(message)
     print(f"--conf spark.jars={PLUGIN_JAR}")
-    print(f"--conf spark.plugins={PLUGIN}")
+    print(f"--conf spark.plugins={PLUGIN_CLASS}")
     # In an environment, the plugin finds the Python that its jar belongs to.
     if not PLUGIN_JAR.is_relative_to(sys.prefix):
         print(f"--conf spark.balancedstream.python={sys.executable}")

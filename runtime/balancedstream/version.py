@@ -1,6 +1,10 @@
 """The one place of the version: wheel and package take it from here, and a test compares the rest.
 
-The rest is the chart, the images' labels and tags, the docs and the changelog.
+The rest is the chart, the images' labels and tags, the docs and the changelog. Beside it are the
+versions of Spark.
 """
 
 __version__ = "0.1.0"
+
+TESTED_SPARK = ("3.5", "4.0", "4.1", "4.2", "4.3")
+"""Versions of Spark that all is tested with, oldest first."""

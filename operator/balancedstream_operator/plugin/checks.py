@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from balancedstream.errors import InvalidInputError
-from balancedstream.version import __version__
+from balancedstream.version import TESTED_SPARK, __version__
 from balancedstream_operator.crd import build
 from balancedstream_operator.drivers import describe_target
 from balancedstream_operator.plugin.diagnosing import describe_age
@@ -18,9 +18,6 @@ from balancedstream_operator.status import parse_time, recall
 from balancedstream_operator.targets import TargetRef
 
 Level = Literal["ok", "problem", "unseen"]
-
-TESTED_SPARK = ("3.5", "4.0", "4.1", "4.2", "4.3")
-"""Versions of Spark that BalancedStream is tested with; a test compares them with the engine's."""
 
 SPARK_LABEL = "spark-version"
 """Spark's own label of executor pods."""

@@ -57,11 +57,11 @@ def learn_restore_cost(cost: RestoreCost, samples: Iterable[TaskSample]) -> Rest
     for sample in samples:
         if sample.restore_s <= 0:
             continue
-        cost = learn_load(cost, sample.state_bytes, sample.restore_s)
+        cost = learn_restore(cost, sample.state_bytes, sample.restore_s)
     return cost
 
 
-def learn_load(cost: RestoreCost, state_bytes: int, load_s: float) -> RestoreCost:
+def learn_restore(cost: RestoreCost, state_bytes: int, load_s: float) -> RestoreCost:
     """Learn from one load of a partition's state, in a task or ahead of a move.
 
     Spark's own measure is near zero for an aggregation, whose store is opened twice in a task, so
@@ -72,7 +72,7 @@ def learn_load(cost: RestoreCost, state_bytes: int, load_s: float) -> RestoreCos
         state_bytes: size of the state.
         load_s: seconds that the load took.
 
-    >>> round(learn_load(RestoreCost(fixed_s=0.1), 500_000, 0.2).fixed_s, 2)
+    >>> round(learn_restore(RestoreCost(fixed_s=0.1), 500_000, 0.2).fixed_s, 2)
     0.13
     """
     if state_bytes < _SMALL_BYTES:

@@ -187,10 +187,10 @@ public final class BatchListener extends SparkListener {
 
   /**
    * Spark drops events when its listeners lag. An executor that it does not list at two batch edges
-   * in a row is gone: its event does not come any more. Returns those that it lists and that no
-   * event named.
+   * in a row is gone: its event does not come any more. Returns whether an event named each that it
+   * lists.
    */
-  private String reconcileExecutors() {
+  private boolean reconcileExecutors() {
     Set listed = new HashSet(
         ScalaCollections.asJava(((ExecutorAllocationClient) backend).getExecutorIds()));
     Set gone = new HashSet(hosts.keySet());
@@ -201,15 +201,7 @@ public final class BatchListener extends SparkListener {
       if (missing.contains(id)) removeExecutor(id, "Spark does not list it any more");
     }
     missing = gone;
-    StringBuilder unknown = new StringBuilder();
-    Iterator each = listed.iterator();
-    while (each.hasNext()) {
-      String id = (String) each.next();
-      if (hosts.containsKey(id)) continue;
-      if (unknown.length() > 0) unknown.append(',');
-      unknown.append(quote(id));
-    }
-    return unknown.toString();
+    return hosts.keySet().containsAll(listed);
   }
 
   public void onApplicationEnd(SparkListenerApplicationEnd e) {
@@ -238,8 +230,8 @@ public final class BatchListener extends SparkListener {
     if (stage == null) return;
     TaskInfo info = e.taskInfo();
     if (!info.successful()) {
-      events.addMeasurement("{\"event\":\"task_failed\",\"run\":" + quote(stage.runId) + ",\"batch\":" + stage.batch
-          + ",\"executor\":" + quote(info.executorId()) + ",\"stage\":" + e.stageId() + "}");
+      events.addMeasurement("{\"event\":\"task_failed\",\"run\":" + quote(stage.runId)
+          + ",\"executor\":" + quote(info.executorId()) + "}");
       return;
     }
     if (e.taskMetrics() == null) return;
@@ -320,7 +312,7 @@ public final class BatchListener extends SparkListener {
     List rows = (List) batches.get(Long.valueOf(batch));
     String taskRows = rows == null ? "" : resolve(runId, batch, rows);
     String stageRows = stages.toJson(runId, batch);
-    String unknown = reconcileExecutors();
+    boolean knowsAll = reconcileExecutors();
     if (preparing != null) preparing.endBatch(runId);
     placements.assertWishes(runId, batch + 1);
     Iterator old = batches.keySet().iterator();
@@ -332,8 +324,8 @@ public final class BatchListener extends SparkListener {
     events.addMeasurement("{\"event\":\"batch_finished\",\"run\":" + quote(runId) + ",\"progress\":"
         + progress.json() + "," + queries.toJson(progress.id().toString()) + ",\"operators\":["
         + operators.toJson(runId) + "],\"tasks\":[" + taskRows + "],\"stages\":[" + stageRows
-        + "],\"unknown_executors\":[" + unknown
-        + "],\"preparations\":[" + (preparing == null ? "" : preparing.toJson(runId)) + "]}");
+        + "],\"knows_all_executors\":" + knowsAll
+        + ",\"preparations\":[" + (preparing == null ? "" : preparing.toJson(runId)) + "]}");
   }
 
   /** The batch's rows as JSON; remembers where each partition ran. */

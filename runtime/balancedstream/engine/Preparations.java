@@ -114,8 +114,22 @@ public final class Preparations implements Preparing, BiConsumer {
     jobs.ask(executor);
   }
 
+  /** What waits too long for an answer has failed; all executors are asked for theirs. */
   public synchronized void endBatch(String runId) {
-    find(runId).ended = true;
+    Run run = find(runId);
+    run.ended = true;
+    long nowMs = System.currentTimeMillis();
+    Iterator it = new HashSet(run.preparations.values()).iterator();
+    while (it.hasNext()) {
+      Preparation preparation = (Preparation) it.next();
+      boolean waits = preparation.order != 0L || preparation.state.equals("loading");
+      long longestMs =
+          preparation.state.equals("loading") ? LONGEST_LOAD_MS : LONGEST_HAND_OVER_MS;
+      if (waits && nowMs - preparation.sinceMs > longestMs) {
+        fail(preparation, "no answer in " + longestMs / 1000L + " s");
+      }
+    }
+    jobs.askAll();
   }
 
   /** Once the partition's task of this batch has ended, and its load. */
@@ -178,17 +192,10 @@ public final class Preparations implements Preparing, BiConsumer {
   }
 
   public synchronized String toJson(String runId) {
-    long nowMs = System.currentTimeMillis();
     StringBuilder json = new StringBuilder();
     Iterator it = new HashSet(find(runId).preparations.values()).iterator();
     while (it.hasNext()) {
       Preparation preparation = (Preparation) it.next();
-      boolean waits = preparation.order != 0L || preparation.state.equals("loading");
-      long longestMs =
-          preparation.state.equals("loading") ? LONGEST_LOAD_MS : LONGEST_HAND_OVER_MS;
-      if (waits && nowMs - preparation.sinceMs > longestMs) {
-        fail(preparation, "no answer in " + longestMs / 1000L + " s");
-      }
       if (json.length() > 0) json.append(',');
       json.append('[').append(preparation.operators[0]).append(',').append(preparation.partition)
           .append(',').append(StatefulOperators.quote(preparation.executor)).append(",\"")
@@ -196,7 +203,6 @@ public final class Preparations implements Preparing, BiConsumer {
           .append(preparation.handOverMs).append(',')
           .append(StatefulOperators.quote(preparation.failure)).append(']');
     }
-    jobs.askAll();
     return json.toString();
   }
 

@@ -9,7 +9,8 @@ from py4j.protocol import Py4JError
 from pyspark.sql import SparkSession
 
 from balancedstream.engine.listener import find_coordinator, start_listener
-from balancedstream.engine.traits import TESTED_VERSIONS, find_traits, is_tested, to_scala_list
+from balancedstream.engine.traits import find_traits, is_tested, to_scala_list
+from balancedstream.version import TESTED_SPARK
 
 
 @dataclass(frozen=True)
@@ -85,4 +86,4 @@ def _try_placement(spark: SparkSession) -> bool:
 
 
 def _list_tested() -> str:
-    return f"{', '.join(TESTED_VERSIONS[:-1])} and {TESTED_VERSIONS[-1]}"
+    return f"{', '.join(TESTED_SPARK[:-1])} and {TESTED_SPARK[-1]}"

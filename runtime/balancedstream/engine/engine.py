@@ -253,7 +253,7 @@ class SparkEngine:
             case "query_started":
                 label = event["name"] or event["id"]
                 self._queries[event["run"]] = _Query(label, event["run"])
-                return QueryStarted(label, event["run"], named=bool(event["name"]))
+                return QueryStarted(label, named=bool(event["name"]))
             case "query_terminated":
                 run = self._queries.pop(event["run"], None)
                 return QueryEnded(run.label if run else event["run"], event["error"])
@@ -270,14 +270,14 @@ class SparkEngine:
             case "task_failed":
                 run = self._queries.get(event["run"])
                 label = run.label if run else event["run"]
-                return TaskFailed(label, event["batch"], event["executor"])
+                return TaskFailed(label, event["executor"])
             case "events_dropped":
                 return EventsDropped(event["count"])
             case _:
                 return ApplicationEnded()
 
     def _finish_batch(self, event: dict[str, Any]) -> BatchFinished:
-        if event["unknown_executors"]:
+        if not event["knows_all_executors"]:
             introduce_executors(self._spark, self._listener)
         progress = event["progress"]
         label = progress["name"] or progress["id"]

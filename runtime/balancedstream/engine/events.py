@@ -36,12 +36,10 @@ class QueryStarted:
 
     Attributes:
         query: its name, or its id if it has no name.
-        run_id: id of this start.
         named: whether it has a name.
     """
 
     query: str
-    run_id: str
     named: bool = True
 
 
@@ -149,7 +147,6 @@ class TaskFailed:
     """An attempt of a task failed; Spark tries it again elsewhere."""
 
     query: str
-    batch: int
     executor: str
 
 

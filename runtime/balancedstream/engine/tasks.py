@@ -65,10 +65,10 @@ def sum_tasks(
     """
     leads = {i: o.id for o in operators for i in o.ids}
     last: dict[tuple[int, int], TaskSample] = {}
-    for operator, _, _, partition, executor, busy, records, size, load, finished in rows:
+    for operator, _, _, partition, executor, busy, records, size, restore, finished in rows:
         key = leads[operator], partition
         own = operator == key[0]
-        moved = load and ran_on.get(key) not in (None, executor)
+        moved = restore and ran_on.get(key) not in (None, executor)
         sample = TaskSample(
             query,
             key[0],
@@ -80,7 +80,7 @@ def sum_tasks(
             records if own else 0,
             size,
             finished / 1000,
-            load / 1000 if moved else 0.0,
+            restore / 1000 if moved else 0.0,
         )
         before = last.get(key)
         last[key] = _add_up(before, sample, own=own) if before else sample

@@ -14,8 +14,7 @@ from typing import Any
 import pyspark
 
 from balancedstream.errors import BalancedStreamError
-
-TESTED_VERSIONS = ("3.5", "4.0", "4.1", "4.2", "4.3")
+from balancedstream.version import TESTED_SPARK
 
 Version = tuple[int, int]
 """Major and minor number."""
@@ -132,7 +131,7 @@ def name_version(version: Version) -> str:
     return ".".join(map(str, version))
 
 
-NEWEST = find_traits(TESTED_VERSIONS[-1])
+NEWEST = find_traits(TESTED_SPARK[-1])
 
 
 def is_tested(version: str) -> bool:
@@ -141,7 +140,7 @@ def is_tested(version: str) -> bool:
     >>> is_tested("4.3.1"), is_tested("3.4.0")
     (True, False)
     """
-    return name_version(read_version(version)) in TESTED_VERSIONS
+    return name_version(read_version(version)) in TESTED_SPARK
 
 
 def check_feature(name: str, version: str = pyspark.__version__) -> None:

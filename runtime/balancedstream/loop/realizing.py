@@ -21,7 +21,7 @@ from balancedstream.core.restoring import (
     RestoreCost,
     fit_keys,
     learn_key_cost,
-    learn_load,
+    learn_restore,
     learn_restore_cost,
 )
 from balancedstream.engine.events import BatchFinished
@@ -160,7 +160,7 @@ class Realizer:
             for state_bytes, load_s in self._migrations.finish_batch(
                 key, batch, tasks, event.preparations
             ):
-                self._restore_cost = learn_load(self._restore_cost, state_bytes, load_s)
+                self._restore_cost = learn_restore(self._restore_cost, state_bytes, load_s)
         for operator in by_operator:
             self._hurry((event.query, operator))
             self._drain((event.query, operator))
@@ -317,8 +317,8 @@ class Realizer:
         """Begins moves in place of those that were under way: in steps, or at once if it pays."""
         if from_batch is None and self._begin_at_once(key, moves, plan):
             return
-        steps = self._split(key, moves, plan)
-        self._migrations.begin(key, steps, self._last_batches[key[0]], from_batch)
+        last_batch = self._last_batches[key[0]]
+        self._migrations.begin(key, self._split(key, moves, plan), last_batch, from_batch)
 
     def _hurry(self, key: OperatorKey) -> None:
         """Makes moves at once whose state is not there yet, if the next batch is shorter for it."""

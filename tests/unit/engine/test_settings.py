@@ -27,8 +27,9 @@ from balancedstream.engine.settings import (
     DynamicAllocationError,
     tune,
 )
-from balancedstream.engine.traits import TESTED_VERSIONS, find_traits
+from balancedstream.engine.traits import find_traits
 from balancedstream.errors import InvalidInputError
+from balancedstream.version import TESTED_SPARK
 from balancedstream.workers.names import CHECKPOINT_LOCATION
 
 HDFS = "org.apache.spark.sql.execution.streaming.state.HDFSBackedStateStoreProvider"
@@ -104,7 +105,7 @@ def test_more_executors_send_heartbeats_less_often_and_may_be_silent_for_longer(
     assert added[HEARTBEAT_TIMEOUT] == str(10_000 * interval_s)
 
 
-@pytest.mark.parametrize("version", TESTED_VERSIONS)
+@pytest.mark.parametrize("version", TESTED_SPARK)
 def test_settings_that_came_later_are_left_out_and_classes_named_as_the_driver_has_them(
     version: str,
 ) -> None:
@@ -117,7 +118,7 @@ def test_settings_that_came_later_are_left_out_and_classes_named_as_the_driver_h
     assert not warnings
 
 
-@pytest.mark.parametrize("version", TESTED_VERSIONS)
+@pytest.mark.parametrize("version", TESTED_SPARK)
 def test_any_version_gets_along_with_another_provider_and_pipelined_functions(version: str) -> None:
     user = {PROVIDER: HDFS, PIPELINED_UDFS: "true"}
     added, _ = tune(user, executors=4, spark=find_traits(version))

@@ -14,7 +14,6 @@ import balancedstream
 from balancedstream.engine import traits
 from balancedstream.engine.traits import (
     NEWEST,
-    TESTED_VERSIONS,
     UnsupportedSparkError,
     check_feature,
     find_traits,
@@ -23,6 +22,7 @@ from balancedstream.engine.traits import (
     read_version,
     to_scala_list,
 )
+from balancedstream.version import TESTED_SPARK
 
 ROOT = Path(__file__).parents[3]
 
@@ -135,7 +135,7 @@ def test_the_tests_run_with_every_version_that_counts_as_tested() -> None:
     assert older
     assert newest
     versions = [*older[1].split(), newest[1]]
-    assert tuple(name_version(read_version(each)) for each in versions) == TESTED_VERSIONS
+    assert tuple(name_version(read_version(each)) for each in versions) == TESTED_SPARK
 
 
 def test_the_package_takes_the_versions_that_are_tested() -> None:
@@ -145,5 +145,5 @@ def test_the_package_takes_the_versions_that_are_tested() -> None:
         for line in package["project"]["optional-dependencies"]["spark"]
         if line.startswith("pyspark")
     ]
-    major, minor = read_version(TESTED_VERSIONS[-1])
-    assert wanted == f"pyspark>={TESTED_VERSIONS[0]},<{major}.{minor + 1}"
+    major, minor = read_version(TESTED_SPARK[-1])
+    assert wanted == f"pyspark>={TESTED_SPARK[0]},<{major}.{minor + 1}"

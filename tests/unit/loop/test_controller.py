@@ -88,7 +88,7 @@ ALL_ON_A = {0: "a", 1: "a", 2: "a", 3: "a"}
 def test_a_hot_executor_is_relieved_and_the_move_is_ticked_off_when_the_task_is_there() -> None:
     engine, history, _ = run(
         [
-            QueryStarted("q", "run"),
+            QueryStarted("q"),
             batch(0, ALL_ON_A, SKEWED_S),
             batch(1, ALL_ON_A, SKEWED_S),
             batch(2, {**ALL_ON_A, 0: "b"}, SKEWED_S),
@@ -152,7 +152,7 @@ def test_moves_under_way_are_dropped_when_their_query_ends() -> None:
 
 
 def test_a_query_that_starts_again_counts_as_a_restart() -> None:
-    _, history, _ = run([QueryStarted("q", "1"), QueryEnded("q", None), QueryStarted("q", "2")])
+    _, history, _ = run([QueryStarted("q"), QueryEnded("q", None), QueryStarted("q")])
     assert history.totals.restarts == 1
 
 

@@ -125,9 +125,7 @@ def test_the_same_is_not_answered_twice() -> None:
 
 
 def test_a_query_without_a_name_is_warned_of_because_the_driver_may_be_replaced() -> None:
-    _, view, _ = follow(
-        ScriptedPlans(), QueryStarted("clicks", "run-1"), QueryStarted("4f1c", "run-2", named=False)
-    )
+    _, view, _ = follow(ScriptedPlans(), QueryStarted("clicks"), QueryStarted("4f1c", named=False))
     (note,) = view.notes
     assert "4f1c has no name" in note
     assert "queryName" in note

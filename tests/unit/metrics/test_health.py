@@ -133,14 +133,12 @@ def follow(exporter: Exporter, engine: ScriptedEngine) -> None:
 def test_the_loop_says_what_spark_does(
     exporter: Exporter, engine: type[ScriptedEngine], expected: tuple[bool, bool]
 ) -> None:
-    follow(exporter, engine([QueryStarted("q", "run")], {"a": 1}))
+    follow(exporter, engine([QueryStarted("q")], {"a": 1}))
     assert probe_both(exporter) == expected
 
 
 def test_a_query_that_ended_is_not_ready(exporter: Exporter) -> None:
-    follow(
-        exporter, BrokenEngine([QueryStarted("q", "run"), QueryEnded("q", "it failed")], {"a": 1})
-    )
+    follow(exporter, BrokenEngine([QueryStarted("q"), QueryEnded("q", "it failed")], {"a": 1}))
     assert probe_both(exporter) == (False, True)
 
 

@@ -17,7 +17,6 @@ from apiserver import path_of
 
 from balancedstream.version import __version__
 from balancedstream_operator.crd import build
-from balancedstream_operator.plugin.checks import TESTED_SPARK
 from balancedstream_operator.plugin.rights import OPERATOR, Right
 from balancedstream_operator.status import format_time
 
@@ -315,8 +314,3 @@ def test_the_rights_of_the_operator_are_those_that_the_chart_grants() -> None:
             for verb in rule["verbs"]:
                 granted.add(Right(verb, rule["apiGroups"][0], name, subresource))
     assert {*OPERATOR} == granted
-
-
-def test_the_tested_versions_of_spark_are_those_of_the_engine() -> None:
-    traits = ROOT / "runtime" / "balancedstream" / "engine" / "traits.py"
-    assert f"TESTED_VERSIONS = {TESTED_SPARK!r}".replace("'", '"') in traits.read_text()
