@@ -8,6 +8,7 @@ import sys
 import time
 from collections.abc import Callable
 from contextlib import suppress
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -192,6 +193,43 @@ def test_a_drained_executor_leaves_without_a_failed_task_and_only_those_lost_are
     collect_until(lambda: len(engine.executors()) == 2)
     engine.set_executor_count(3)
     collect_until(lambda: len(engine.executors()) == 3)
+
+
+def wait_where(path: Path, wait_s: float, value: int) -> int:
+    """Waits as long as there is a file; returns the value."""
+    if path.exists():
+        time.sleep(wait_s)
+    return value
+
+
+def test_executors_that_join_take_tasks_of_the_batch_that_runs_where_the_wait_is_short(
+    stream: Stream, start: Start, batches: Batches, engine: SparkEngine, tmp_path: Path
+) -> None:
+    slow = tmp_path / "slow"
+
+    linger = F.udf(lambda count: wait_where(slow, 0.4, count), "long")
+    start(aggregate(stream).withColumn("count", linger("count")), "joined", "update")
+    survivor, *others = sorted(engine.executors())
+    engine.set_locality_wait_s(60.0)
+    try:
+        seen = batches("joined")
+        engine.place("joined", 0, dict.fromkeys(range(6), survivor))
+        while {t.executor for t in seen.tasks} != {survivor}:
+            seen = batches("joined")
+        for other in others:
+            engine.remove_executor(other)
+        while len(engine.executors()) > 1:
+            batches("joined")
+        slow.touch()
+        batches("joined")  # it began before
+        engine.set_locality_wait_s(1.0)
+        engine.set_executor_count(3)
+        assert len({t.executor for t in batches("joined").tasks}) > 1
+    finally:
+        slow.unlink(missing_ok=True)
+        engine.set_locality_wait_s(10.0)
+        while len(engine.executors()) < 3:
+            batches("joined")
 
 
 @pytest.mark.parametrize(

@@ -108,7 +108,7 @@ def test_metrics_are_served_where_the_agent_served_them_until_a_user_attaches(
     assert stand_in.metrics.port
     monkeypatch.setattr(attaching, "stand_plugin_down", stop_here)
     with pytest.raises(StopHereError):
-        attach(Frame())  # type: ignore[arg-type]
+        attach(Frame())
     assert stand_in.is_detached
     assert stand_in.metrics.port is None
 

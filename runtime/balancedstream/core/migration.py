@@ -2,7 +2,7 @@
 
 All-at-once, fluid, batched and optimized come from latency-conscious reconfiguration (Megaphone;
 the matching follows its authors' code). The latency budget is our own design, and so is the choice
-between a move that is prepared and one that is made at once.
+between a move that is prepared, one that is made at once, and one in the middle of a batch.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from balancedstream.core.hotspots import Move
 from balancedstream.errors import InvalidInputError
 
 AT_ONCE_BELOW = 0.9
-"""Moves are made without their preparation if the next batch then takes less than this part."""
+"""Moves are made without their preparation if a batch then takes less than this part."""
 
 RESTORE_CAUTION = 2.0
 """What a restore takes is known from few moves, and a batch that waits for one costs all rows."""
@@ -151,6 +151,31 @@ def pays_at_once(
         for each in (before_s, after_s)
     )
     return longest_after_s < AT_ONCE_BELOW * longest_before_s
+
+
+def pays_to_share(busy_s: float, restore_s: float, cores: int, more_cores: int) -> bool:
+    """Whether a batch that runs ends sooner if executors that join take tasks of it.
+
+    They then restore the state of what they take. Our own design.
+
+    Args:
+        busy_s: busy seconds of all partitions in a batch.
+        restore_s: seconds to restore the state of all partitions, as estimated; it counts
+            `RESTORE_CAUTION` times.
+        cores: of the executors that run the batch.
+        more_cores: of those that join.
+
+    Returns:
+        Whether an even share of a batch then takes at most `AT_ONCE_BELOW` of the time.
+
+    >>> pays_to_share(30.0, 2.0, cores=1, more_cores=3)
+    True
+    >>> pays_to_share(30.0, 60.0, cores=1, more_cores=3)
+    False
+    """
+    taken = more_cores / (cores + more_cores)
+    shared_s = (busy_s + taken * RESTORE_CAUTION * restore_s) / (cores + more_cores)
+    return shared_s < AT_ONCE_BELOW * busy_s / cores
 
 
 def _matchings(moves: Sequence[Move]) -> list[tuple[Move, ...]]:

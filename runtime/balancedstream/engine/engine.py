@@ -206,7 +206,8 @@ class SparkEngine:
     def set_locality_wait_s(self, wait_s: float) -> None:
         """Sets how long a task waits for the executor with its state, from the next stage on.
 
-        Spark reads `spark.locality.wait.process` for each stage (`TaskSetManager`).
+        Spark reads `spark.locality.wait.process` for each stage, and again for running ones when an
+        executor joins (`TaskSetManager.recomputeLocality`).
         """
         conf = self._context.conf()
         if not self._is_wait_changed:

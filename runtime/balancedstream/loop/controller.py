@@ -115,6 +115,7 @@ class Controller:
         self._merged: set[tuple[str, str]] = set()
         # Filled by Spark's own thread, which must not wait for this one.
         self._shuffled: SimpleQueue[ShuffleRecord] = SimpleQueue()
+        self._is_shared = False
         self._has_dropped = False
         self._failures = 0
         self._stopping = threading.Event()
@@ -183,6 +184,7 @@ class Controller:
         if self._stopping.is_set() and (event is None or time.monotonic() >= self._stop_by_s):
             return True
         self._planner.look_for_plans()
+        self._share_batch()
         return False
 
     def _handle(self, event: Event) -> None:
@@ -228,6 +230,7 @@ class Controller:
         self._warn_of_merged(event)
         recent = self._durations_s.setdefault(event.query, deque(maxlen=RECENT_BATCHES))
         recent.append(event.sample.duration_s)
+        self._is_shared = False
         if self._policy.balance.mode == "auto":
             self._follow_batch_time()
         self._realizer.finish_batch(event)
@@ -272,6 +275,16 @@ class Controller:
                 "measured. Results are right; decisions follow the batches that are measured. "
                 "Longer batches or fewer partitions would let it keep up"
             )
+
+    def _share_batch(self) -> None:
+        """Lets executors that are about to join take tasks of the batch that runs.
+
+        Spark looks at the wait again when one joins (`TaskSetManager.executorAdded`), not later.
+        """
+        acts = self._policy.balance.mode == "auto"
+        if acts and not self._is_shared and self._realizer.should_share():
+            self._is_shared = True
+            self._engine.set_locality_wait_s(MIN_LOCALITY_WAIT_S)
 
     def _follow_batch_time(self) -> None:
         # Spark has one wait for all queries: too long for a short one costs it only where an

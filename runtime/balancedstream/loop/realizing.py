@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from balancedstream.core.hotspots import Move, place_orphans
-from balancedstream.core.migration import pays_at_once, steps, steps_within
+from balancedstream.core.migration import pays_at_once, pays_to_share, steps, steps_within
 from balancedstream.core.observations import TaskSample
 from balancedstream.core.plan import Answer, Plan, check_order
 from balancedstream.core.planning import OperatorKey
@@ -35,6 +35,10 @@ from balancedstream.record.journal import Journal
 IDLE_REPORTS = 6
 """A query that said so many times in a row that it waits for data, every 10 s, may do so for hours:
 its partitions keep no executor, because the first batch can load them elsewhere."""
+
+SHARED_BATCHES = 2
+"""The batch in which executors were asked for, and one more, are shared with them. Those that take
+longer may never come."""
 
 
 @dataclass(frozen=True)
@@ -94,6 +98,7 @@ class Realizer:
         self._last_batches: dict[str, int] = {}
         self._migrations = Migrations(engine, journal)
         self._count: int | None = None
+        self._batches_since_asked = 0
         self._retiring: set[str] = set()
         self._idle_reports: Counter[str] = Counter()
         self._reassigner = KeyReassigner(journal)
@@ -150,6 +155,7 @@ class Realizer:
         """Notes where a batch's tasks ran: settles moves, and gives up those that are overdue."""
         batch = event.sample.batch
         self._last_batches[event.query] = batch
+        self._batches_since_asked += 1
         del self._idle_reports[event.query]
         by_operator = event.by_operator()
         for operator, tasks in by_operator.items():
@@ -205,6 +211,20 @@ class Realizer:
             self._migrations.adopt(key, urgent, moves, last_batch)
         return lost
 
+    def should_share(self) -> bool:
+        """Whether executors that are about to join should take tasks of the batch that runs."""
+        live = self._engine.executors()
+        missing = (self._count or 0) - len(live)
+        if missing <= 0 or not live or self._batches_since_asked >= SHARED_BATCHES:
+            return False
+        tasks = [task for of_operator in self._tasks.values() for task in of_operator.values()]
+        return pays_to_share(
+            sum(task.work_s for task in tasks),
+            sum(self._restore_cost.estimate_s(task.state_bytes) for task in tasks),
+            sum(live.values()),
+            missing * max(live.values()),
+        )
+
     def end_query(self, query: str) -> None:
         """Ends a query's moves with the query."""
         self._migrations.end_query(query)
@@ -245,6 +265,7 @@ class Realizer:
             return
         if max(count, asked) > len(live):
             self._engine.set_executor_count(count + len(self._retiring))
+            self._batches_since_asked = 0
         self._count = count
         self._journal.add_scale(asked, len(live), count, why.verdict, why.scaling)
 

@@ -234,6 +234,21 @@ def test_a_drained_executor_that_leaves_cuts_no_wait() -> None:
     assert engine.wait_s == 30.0
 
 
+def test_executors_that_are_to_join_take_tasks_of_the_batch_that_runs() -> None:
+    evenly = {0: "a", 1: "a", 2: "b", 3: "b"}
+
+    def run_batches(count: int) -> ScriptedEngine:
+        full_s = (4.5, 4.5, 4.5, 4.5)
+        events: list[Event] = [batch(n, evenly, full_s, duration_s=9.5) for n in range(count)]
+        return run(events, Policy(scaling=ScalingPolicy(max_executors=4)))[0]
+
+    asked = next(n for n in range(20) if run_batches(n).counts)
+    assert run_batches(asked - 1).wait_s == 28.5
+    assert run_batches(asked).wait_s == 3.0
+    assert run_batches(asked + 1).wait_s == 3.0
+    assert run_batches(asked + 2).wait_s == 28.5, "they may never come"
+
+
 class FailingEngine(ScriptedEngine):
     """Cannot list a checkpoint's folder while it places; `failures` times."""
 

@@ -433,3 +433,19 @@ def test_a_batch_that_ends_before_the_state_is_there_is_the_last_one_that_waits_
     scene.finish(3, SPREAD)
     assert scene.realizer.state().moving == {}
     assert scene.dropped() == []
+
+
+def test_a_batch_is_shared_with_executors_that_are_asked_for_until_they_are_there() -> None:
+    scene = Scene("a", "b")
+    assert not scene.realizer.should_share()
+    scene.apply(make_plan(1, (0, 0, 1, 1), executors=("a", "b", "c", "d")))
+    assert scene.realizer.should_share()
+    scene.engine.cores |= {"c": 1, "d": 1}
+    assert not scene.realizer.should_share()
+
+
+def test_a_batch_is_not_shared_where_the_state_takes_longer_to_load_than_the_batch() -> None:
+    scene = Scene("a", "b")
+    scene.finish(1, SPREAD, state_bytes=10**9)
+    scene.apply(make_plan(1, (0, 0, 1, 1), executors=("a", "b", "c", "d")))
+    assert not scene.realizer.should_share()
