@@ -42,7 +42,7 @@ from pyspark.sql.streaming import StreamingQuery
 from simulation.calibration import fit_job, predict_s
 from simulation.model import CALIBRATION, Costs, Job
 
-from balancedstream.core.observations import TaskSample
+from balancedstream.core.samples import TaskSample
 from balancedstream.engine.events import BatchFinished
 from balancedstream.engine.session import LocalExecutors
 from balancedstream.engine.settings import SHUFFLE_PARTITIONS

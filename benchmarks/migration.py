@@ -28,9 +28,9 @@ from pyspark.sql.streaming import StreamingQuery
 
 from balancedstream.core.hotspots import Move
 from balancedstream.core.migration import steps, steps_within
-from balancedstream.core.observations import TaskSample
 from balancedstream.core.policy import MigrationPolicy
 from balancedstream.core.restoring import RestoreCost, learn_restore_cost
+from balancedstream.core.samples import TaskSample
 from balancedstream.engine.engine import SparkEngine
 from balancedstream.engine.events import BatchFinished
 from balancedstream.engine.session import LocalExecutors

@@ -51,7 +51,7 @@ from shuffle_simulation.rows import EXECUTORS, ITEMS
 
 import balancedstream
 from balancedstream.core.costs import LearntCosts
-from balancedstream.core.observations import ShuffleRecord
+from balancedstream.core.samples import ShuffleRecord
 from balancedstream.core.sketches import CostSketch
 from balancedstream.engine.session import LocalExecutors
 from balancedstream.shuffling.collecting import watch

@@ -29,7 +29,7 @@ from sites import Site
 from streams import API_VERSION, KIND
 from waiting import wait_until
 
-from balancedstream.core.observations import BatchSample, TaskSample
+from balancedstream.core.samples import BatchSample, TaskSample
 from balancedstream.metrics.exporter import Exporter
 
 COUNTS = (1, 50, 200)

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 
-from balancedstream.core.observations import StageSample, TaskSample
+from balancedstream.core.samples import StageSample, TaskSample
 
 CALIBRATION = Path(__file__).with_name("calibration.json")
 """What `benchmarks/calibrate.py` found: costs, and how far the model is from a real run."""

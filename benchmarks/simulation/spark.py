@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from itertools import count
 
-from balancedstream.core.observations import BatchSample
+from balancedstream.core.samples import BatchSample
 from balancedstream.engine.events import (
     ApplicationEnded,
     BatchFinished,

@@ -7,8 +7,8 @@ from collections.abc import Collection
 from dataclasses import dataclass, replace
 
 from balancedstream.core.decisions import Decision
-from balancedstream.core.planning import OperatorKey
 from balancedstream.core.policy import Policy
+from balancedstream.core.samples import OperatorId
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,7 +31,7 @@ def advise(
     policy: Policy,
     desired: int,
     next_epoch: int,
-    moving: Collection[OperatorKey] = (),
+    moving: Collection[OperatorId] = (),
 ) -> Advice:
     """What a decision would change, where the mode is Advise.
 

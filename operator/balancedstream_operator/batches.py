@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 
-from balancedstream.core.observations import BatchSample
+from balancedstream.core.samples import BatchSample
 from balancedstream_operator.scrapes import Interval, Series
 
 BATCH_METRICS = (

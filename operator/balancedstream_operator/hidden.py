@@ -11,8 +11,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 
 from balancedstream.core.loads import share_out
-from balancedstream.core.observations import HiddenSample, TaskSample
-from balancedstream.core.planning import OperatorKey
+from balancedstream.core.samples import HiddenSample, OperatorId, TaskSample
 from balancedstream_operator.scrapes import Interval, Series
 
 _Values = Mapping[float, float]
@@ -34,10 +33,10 @@ def sample_hidden(
         intervals_of: query to its intervals.
         tasks: the samples of the same intervals that shown partitions have.
     """
-    shown_s: dict[tuple[OperatorKey, float], dict[str, float]] = defaultdict(
+    shown_s: dict[tuple[OperatorId, float], dict[str, float]] = defaultdict(
         lambda: defaultdict(float)
     )
-    shown_bytes: dict[tuple[OperatorKey, float], dict[str, int]] = defaultdict(
+    shown_bytes: dict[tuple[OperatorId, float], dict[str, int]] = defaultdict(
         lambda: defaultdict(int)
     )
     for task in tasks:
@@ -78,7 +77,7 @@ def sample_hidden(
 
 def _read_work(
     found: Mapping[str, Sequence[Series]], of: str
-) -> dict[tuple[OperatorKey, str], _Values]:
+) -> dict[tuple[OperatorId, str], _Values]:
     """Busy seconds without the restore of state, from a driver's start to each scrape."""
     restore_s = _read(found, f"{of}_state_restore_seconds_total")
     return {
@@ -92,7 +91,7 @@ def _read_work(
 
 def _read(
     found: Mapping[str, Sequence[Series]], name: str
-) -> dict[tuple[OperatorKey, str], _Values]:
+) -> dict[tuple[OperatorId, str], _Values]:
     """A metric's values by time, for each operator and, if it has that label, executor."""
     return {
         (

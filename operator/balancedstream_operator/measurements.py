@@ -15,15 +15,15 @@ from itertools import pairwise
 from statistics import median
 from typing import TypeVar
 
-from balancedstream.core.observations import (
+from balancedstream.core.restoring import RestoreCost
+from balancedstream.core.samples import (
     BatchSample,
     HiddenSample,
     KeySample,
+    OperatorId,
     StageSample,
     TaskSample,
 )
-from balancedstream.core.planning import OperatorKey
-from balancedstream.core.restoring import RestoreCost
 from balancedstream.core.workload import waits_for_data
 from balancedstream_operator.batches import BATCH_METRICS, sample_batches, sample_last
 from balancedstream_operator.hidden import sample_hidden
@@ -148,8 +148,8 @@ class Measurement:
     last_batches: Mapping[str, int] = field(default_factory=dict)
     finished_s: Mapping[str, float] = field(default_factory=dict)
     backlog_rows: Mapping[str, float] = field(default_factory=dict)
-    under_way: Mapping[OperatorKey, int] = field(default_factory=dict)
-    prepared: tuple[OperatorKey, ...] = ()
+    under_way: Mapping[OperatorId, int] = field(default_factory=dict)
+    prepared: tuple[OperatorId, ...] = ()
     preparing: int = 0
     restore_cost: RestoreCost = RestoreCost()  # noqa: RUF009 - frozen
     keys: tuple[KeySample, ...] = ()

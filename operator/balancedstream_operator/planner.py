@@ -6,11 +6,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from balancedstream.core.decisions import Decision, Observation, decide
-from balancedstream.core.observations import StageSample
+from balancedstream.core.decisions import Decision, decide
+from balancedstream.core.observations import Observation
 from balancedstream.core.plan import KeyPlacement, Plan
-from balancedstream.core.planning import OperatorKey, propose
+from balancedstream.core.planning import propose
 from balancedstream.core.policy import MigrationPolicy, Policy
+from balancedstream.core.samples import OperatorId, StageSample
 from balancedstream.core.scaling import ScaleOut, Verdict
 from balancedstream.core.strict_json import MAX_BYTES
 from balancedstream.core.workload import waits_for_data
@@ -199,7 +200,7 @@ def _why_wait(measurement: Measurement, given: Given) -> str:
     return ""
 
 
-def _wanted(measurement: Measurement, plan: Plan | None) -> dict[OperatorKey, dict[int, str]]:
+def _wanted(measurement: Measurement, plan: Plan | None) -> dict[OperatorId, dict[int, str]]:
     """Operators with unfinished moves, and the executor of each partition in the last plan."""
     if plan is None:
         return {}

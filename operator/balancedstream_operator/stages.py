@@ -6,7 +6,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from typing import get_args
 
-from balancedstream.core.observations import StageKind, StageSample
+from balancedstream.core.samples import StageKind, StageSample
 from balancedstream_operator.scrapes import Interval, Series
 
 STAGE_METRICS = (

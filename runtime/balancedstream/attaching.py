@@ -12,7 +12,7 @@ from pathlib import Path
 
 from pyspark.sql import SparkSession
 
-from balancedstream.core.decisions import Observation
+from balancedstream.core.observations import Observation
 from balancedstream.core.policy import Policy, to_mapping
 from balancedstream.engine.driver import stand_plugin_down
 from balancedstream.engine.engine import SparkEngine

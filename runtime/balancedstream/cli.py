@@ -10,8 +10,9 @@ from dataclasses import fields
 from pathlib import Path
 from typing import Any, get_args
 
-from balancedstream.core.decisions import Observation, decide, parse_observation
+from balancedstream.core.decisions import decide
 from balancedstream.core.keys import KeyNaming
+from balancedstream.core.observations import Observation, parse_observation
 from balancedstream.core.policy import Policy, knobs, parse
 from balancedstream.errors import BalancedStreamError, InvalidInputError, MissingPackageError
 from balancedstream.policies import read_policy

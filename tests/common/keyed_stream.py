@@ -13,8 +13,8 @@ from scripted import RecordingSpectator
 
 from balancedstream.core.epochs import Epoch, Wish
 from balancedstream.core.hotkeys import HotKeySketch
-from balancedstream.core.observations import BatchSample
 from balancedstream.core.plan import KeyPlacement, Plan
+from balancedstream.core.samples import BatchSample
 from balancedstream.engine.events import BatchFinished, StatefulOperator
 from balancedstream.keyed.control import KeyControl
 from balancedstream.keyed.encoding import KeyEncoding

@@ -8,7 +8,7 @@ from typing import Any
 
 from prometheus_client.parser import text_string_to_metric_families as parse_text
 
-from balancedstream.core.observations import (
+from balancedstream.core.samples import (
     BatchSample,
     ShuffleRecord,
     StageKind,

@@ -9,8 +9,8 @@ from dataclasses import dataclass, field, replace
 
 from metric_samples import Samples, batch_of, series, stage_of, task_of
 
-from balancedstream.core.observations import BatchSample, StageKind, StageSample, TaskSample
 from balancedstream.core.restoring import RestoreCost
+from balancedstream.core.samples import BatchSample, StageKind, StageSample, TaskSample
 from balancedstream.metrics.catalogue import BATCH_DURATION_BUCKETS_S
 from balancedstream.metrics.exporter import Exporter
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from html.parser import HTMLParser
 
-from balancedstream.core.observations import KeySample
+from balancedstream.core.samples import KeySample
 from balancedstream.record.history import History
 from balancedstream.record.records import BatchRecord, KeyMoveRecord, OperatorBatchLoad
 from balancedstream.report.page import render_page

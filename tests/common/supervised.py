@@ -7,9 +7,9 @@ import dataclasses
 from collections.abc import Mapping
 from typing import Any
 
-from balancedstream.core.observations import BatchSample, StageSample, TaskSample
 from balancedstream.core.plan import Answer, Plan, parse_plan
 from balancedstream.core.policy import Policy
+from balancedstream.core.samples import BatchSample, StageSample, TaskSample
 from balancedstream_operator.endpoints import Defaults, Subject
 from balancedstream_operator.errors import ClusterError
 from balancedstream_operator.measurements import (

@@ -16,7 +16,7 @@ from pyspark.sql import DataFrame, Row, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 from spark_versions import SPARK
 
-from balancedstream.core.observations import ShuffleRecord
+from balancedstream.core.samples import ShuffleRecord
 from balancedstream.engine.engine import SparkEngine
 from balancedstream.engine.events import BatchFinished
 from balancedstream.engine.java import check_java

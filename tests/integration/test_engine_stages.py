@@ -16,7 +16,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
 from pyspark.sql.streaming.query import StreamingQuery
 
-from balancedstream.core.observations import StageSample
+from balancedstream.core.samples import StageSample
 from balancedstream.engine.engine import SparkEngine
 from balancedstream.engine.events import BatchFinished, QueryIdle
 

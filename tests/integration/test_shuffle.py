@@ -28,7 +28,7 @@ from shuffled_jobs import (
 )
 
 import balancedstream
-from balancedstream.core.observations import ShuffleRecord
+from balancedstream.core.samples import ShuffleRecord
 from balancedstream.shuffling.folders import CostFolder
 from balancedstream.shuffling.marking import mark_rows
 

@@ -23,7 +23,7 @@ from pyspark.sql import functions as F  # noqa: N812
 from shuffled_jobs import EXPENSIVE_S, ROWS, await_that, echo_arrow, texts
 
 import balancedstream
-from balancedstream.core.observations import ShuffleRecord
+from balancedstream.core.samples import ShuffleRecord
 from balancedstream.workers.names import BATCH_PROPERTY
 
 pytestmark = [pytest.mark.integration, pytest.mark.turn]

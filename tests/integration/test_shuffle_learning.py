@@ -16,7 +16,7 @@ from pyspark.sql import functions as F  # noqa: N812
 from shuffled_jobs import EXPENSIVE_S, ROWS, collected, echo_arrow, take_time, texts
 
 import balancedstream
-from balancedstream.core.observations import ShuffleRecord
+from balancedstream.core.samples import ShuffleRecord
 from balancedstream.shuffling.folders import CostFolder
 
 pytestmark = pytest.mark.integration

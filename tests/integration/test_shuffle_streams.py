@@ -23,7 +23,7 @@ from shuffled_jobs import ROWS, await_that, echo_arrow, echo_row, take_time
 
 import balancedstream
 from balancedstream.core.costs import LearntCosts
-from balancedstream.core.observations import ShuffleRecord
+from balancedstream.core.samples import ShuffleRecord
 
 pytestmark = [pytest.mark.integration, pytest.mark.turn]
 

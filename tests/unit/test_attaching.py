@@ -15,9 +15,9 @@ from scripted import RecordingSpectator, ScriptedEngine
 
 from balancedstream import attaching
 from balancedstream.attaching import Recorder, attach, count_cores
-from balancedstream.core.decisions import Observation, parse_observation
-from balancedstream.core.observations import BatchSample, TaskSample
+from balancedstream.core.observations import Observation, parse_observation
 from balancedstream.core.policy import BalancePolicy, Policy, to_mapping
+from balancedstream.core.samples import BatchSample, TaskSample
 from balancedstream.engine.capabilities import Capabilities
 from balancedstream.engine.events import BatchFinished, Event, StatefulOperator
 from balancedstream.record.records import RunInfo

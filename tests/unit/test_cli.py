@@ -12,9 +12,9 @@ import yaml
 
 from balancedstream import cli
 from balancedstream.cli import main
-from balancedstream.core.decisions import Observation
-from balancedstream.core.observations import KeySample, TaskSample
+from balancedstream.core.observations import Observation
 from balancedstream.core.policy import Policy, parse, to_mapping
+from balancedstream.core.samples import KeySample, TaskSample
 
 
 @pytest.fixture

@@ -29,8 +29,8 @@ from balancedstream.core.hotspots import (
     place_orphans,
     say_count,
 )
-from balancedstream.core.observations import KeySample
 from balancedstream.core.policy import BalancePolicy
+from balancedstream.core.samples import KeySample
 from balancedstream.errors import InvalidInputError
 
 

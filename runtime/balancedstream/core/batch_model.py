@@ -11,7 +11,7 @@ from __future__ import annotations
 import heapq
 from dataclasses import dataclass
 
-from balancedstream.core.observations import StageKind
+from balancedstream.core.samples import StageKind
 from balancedstream.core.workload import QueryWork, Work
 
 

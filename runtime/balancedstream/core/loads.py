@@ -19,8 +19,8 @@ from itertools import groupby, pairwise
 from operator import attrgetter
 from typing import Any, TypeVar
 
-from balancedstream.core.observations import HiddenSample, StageSample, TaskSample
 from balancedstream.core.policy import WindowPolicy
+from balancedstream.core.samples import HiddenSample, OperatorId, StageSample, TaskSample
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +62,7 @@ def measure(
     policy: WindowPolicy,
     now_s: float,
     hidden: Iterable[HiddenSample] = (),
-) -> dict[tuple[str, int], OperatorLoad]:
+) -> dict[OperatorId, OperatorLoad]:
     """Measure the load of every partition over the window.
 
     The mean of a partition is over the batches that reported it: Spark runs every partition in
@@ -109,7 +109,7 @@ def measure(
     tasks, rests = list(samples), list(hidden)
     window = _find_window([*tasks, *rests], policy, now_s)
     by_partition = _group_by_partition(_in_window(tasks, window))
-    by_executor: dict[tuple[str, int], dict[tuple[str, int], HiddenSample]] = defaultdict(dict)
+    by_executor: dict[OperatorId, dict[OperatorId, HiddenSample]] = defaultdict(dict)
     for rest in sorted(_in_window(rests, window), key=lambda rest: (rest.finished_s, rest.work_s)):
         by_executor[rest.query, rest.operator][rest.executor, rest.batch] = rest
     return {
@@ -148,7 +148,7 @@ def prune(samples: Iterable[_Sample], policy: WindowPolicy, now_s: float) -> lis
 
 
 _batch_of: Callable[[Any], tuple[str, int]] = attrgetter("query", "batch")
-_operator_of: Callable[[Any], tuple[str, int]] = attrgetter("query", "operator")
+_operator_of: Callable[[Any], OperatorId] = attrgetter("query", "operator")
 _finished_s: Callable[[Any], float] = attrgetter("finished_s")
 
 
@@ -160,7 +160,7 @@ def _find_window(
     A batch is as old as its last task: of a batch that takes longer than the window, no task is
     missing.
     """
-    finished_s: dict[tuple[str, int], float] = {}
+    finished_s: dict[OperatorId, float] = {}
     # The samples of a batch mostly follow one another.
     for place, neighbours in groupby(samples, _batch_of):
         last_s = max(map(_finished_s, neighbours))
@@ -194,9 +194,9 @@ _recency: Callable[[TaskSample], Any] = attrgetter(
 
 def _group_by_partition(
     samples: Iterable[TaskSample],
-) -> dict[tuple[str, int], dict[int, list[TaskSample]]]:
+) -> dict[OperatorId, dict[int, list[TaskSample]]]:
     """One sample per partition and batch, independent of their order, oldest first."""
-    grouped: dict[tuple[str, int], dict[int, list[TaskSample]]] = defaultdict(dict)
+    grouped: dict[OperatorId, dict[int, list[TaskSample]]] = defaultdict(dict)
     for operator, neighbours in groupby(samples, _operator_of):
         found = grouped[operator]
         for sample in neighbours:

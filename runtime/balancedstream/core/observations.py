@@ -1,206 +1,177 @@
-"""Observations: the input of every decision.
-
-A task of a stateful operator runs one state partition for one micro-batch. Operators that share
-their tasks (because Spark put them in one stage) count as one, with the lowest operator id.
-"""
+"""Observations: the input of every decision, and how they are written down."""
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Literal
+from dataclasses import asdict, dataclass, field, fields
+from typing import Any, TypeVar
 
-StageKind = Literal["source", "stateful", "sink"]
-"""What the tasks of a stage do.
-
-`source`: read the input, and map it up to the first shuffle. `stateful`: run state partitions.
-`sink`: what follows a shuffle without state, such as mapping and writing.
-"""
+from balancedstream.core.restoring import RestoreCost
+from balancedstream.core.samples import (
+    BatchSample,
+    HiddenSample,
+    KeySample,
+    OperatorId,
+    StageSample,
+    TaskSample,
+)
+from balancedstream.core.scaling import ScaleOut
+from balancedstream.errors import InvalidInputError
 
 
 @dataclass(frozen=True, slots=True)
-class TaskSample:
-    """One state partition in one micro-batch, as its successful task attempt reported it.
+class Observation:
+    """The input of one decision.
 
     Attributes:
-        query: the query's stable name or id.
-        operator: Spark's operator id within the query.
-        partition: state partition, 0-based.
-        batch: micro-batch number.
-        executor: id of the executor that ran the task.
-        busy_s: run time of the task in seconds, including the restore of state.
-        records: rows the task read from the shuffle.
-        state_bytes: size of the partition's state after the batch.
-        finished_s: driver's clock, seconds since the Unix epoch.
-        restore_s: the part of `busy_s` that the restore of state from the checkpoint took.
+        now_s: the decision's clock, seconds since the Unix epoch.
+        executors: live executors that take work, id to cores.
+        tasks: samples of the measuring window, any order.
+        batches: batches of the scaling window, any order.
+        restore_cost: what the restore of moved state costs.
+        requested: executors requested, while not all of them are live; None when they are.
+        last_scaled_s: time of the last change of the number of executors; None for never.
+        last_scale_out: what the last added executors should bring; None if none were added.
+        missing: number of measurements in a row that failed.
+        keys: samples of hot keys in the measuring window, any order; none for operators whose keys
+            cannot move.
+        stages: all tasks of the batches in the measuring window, by kind of stage, any order.
+        idle_s: query to the time at which Spark last said that it waits for data.
+        hidden: samples of the partitions that have none in `tasks`, any order; none if all have.
+        prepared: (query, operator) of those whose moves cost a batch nothing, because the target
+            loads the state beforehand.
     """
 
-    query: str
-    operator: int
-    partition: int
-    batch: int
-    executor: str
-    busy_s: float
-    records: int
-    state_bytes: int
-    finished_s: float
-    restore_s: float = 0.0
+    now_s: float
+    executors: Mapping[str, int]
+    tasks: tuple[TaskSample, ...] = ()
+    batches: tuple[BatchSample, ...] = ()
+    restore_cost: RestoreCost = RestoreCost()  # noqa: RUF009 - frozen
+    requested: int | None = None
+    last_scaled_s: float | None = None
+    missing: int = 0
+    keys: tuple[KeySample, ...] = ()
+    stages: tuple[StageSample, ...] = ()
+    last_scale_out: ScaleOut | None = None
+    idle_s: Mapping[str, float] = field(default_factory=dict)
+    hidden: tuple[HiddenSample, ...] = ()
+    prepared: tuple[OperatorId, ...] = ()
 
     @property
-    def work_s(self) -> float:
-        """`busy_s` without the restore of state, which only a move causes.
+    def asked(self) -> int:
+        """Number of executors, counting the requested ones that are not live yet."""
+        return len(self.executors) if self.requested is None else self.requested
 
-        >>> TaskSample("q", 0, 0, 1, "a", 2.0, 9, 0, 0.0, restore_s=0.5).work_s
-        1.5
+    def to_json(self) -> str:
+        """One line of JSON that `parse_observation` reads.
+
+        >>> observation = Observation(5.0, {"0": 1})
+        >>> parse_observation(observation.to_json()) == observation
+        True
         """
-        work_s = self.busy_s - self.restore_s
-        return work_s if work_s > 0.0 else 0.0
+        return json.dumps(asdict(self), separators=(",", ":"))
 
 
-@dataclass(frozen=True, slots=True)
-class HiddenSample:
-    """The partitions of one operator on one executor that a micro-batch has no `TaskSample` of.
+_Record = TypeVar(
+    "_Record",
+    TaskSample,
+    HiddenSample,
+    BatchSample,
+    KeySample,
+    StageSample,
+    RestoreCost,
+    ScaleOut,
+)
 
-    Together with the task samples it covers all work of the operator in the batch.
 
-    Attributes:
-        query: the query's stable name or id.
-        operator: Spark's operator id within the query.
-        batch: micro-batch number.
-        executor: id of the executor.
-        work_s: run time of all their tasks in seconds, without the restore of state.
-        state_bytes: size of their state after the batch.
-        finished_s: driver's clock, seconds since the Unix epoch.
+def parse_observation(text: str) -> Observation:
+    """Reads what `Observation.to_json` wrote.
+
+    Raises:
+        InvalidInputError: this is no JSON, or a field is missing, unknown or of the wrong type; the
+            message names it.
     """
-
-    query: str
-    operator: int
-    batch: int
-    executor: str
-    work_s: float
-    state_bytes: int
-    finished_s: float
-
-
-@dataclass(frozen=True, slots=True)
-class BatchSample:
-    """One finished micro-batch of one query.
-
-    Attributes:
-        query: the query's stable name or id.
-        batch: micro-batch number.
-        finished_s: driver's clock, seconds since the Unix epoch.
-        duration_s: trigger execution, planning and commit included.
-        input_rows: rows read from the sources.
-        interval_s: seconds between this batch's start and the previous one's; None for the first.
-        backlog_rows: rows that wait at the sources; None if no source reports it.
-        trigger_s: the query's trigger interval in seconds; None if it has none, or it is unknown.
-        offsets_s: seconds of `duration_s` in which the driver asked the sources what is new.
-        planning_s: the same for planning the batch.
-        commits_s: the same for writing the offset and commit logs.
-        gaps_s: the same for all else in which no task ran: the start of jobs and stages, and the
-            user's own code on the driver.
-    """
-
-    query: str
-    batch: int
-    finished_s: float
-    duration_s: float
-    input_rows: int
-    interval_s: float | None = None
-    backlog_rows: float | None = None
-    trigger_s: float | None = None
-    offsets_s: float = 0.0
-    planning_s: float = 0.0
-    commits_s: float = 0.0
-    gaps_s: float = 0.0
-
-    @property
-    def driver_s(self) -> float:
-        """Seconds of the batch in which no task ran.
-
-        >>> BatchSample("q", 1, 9.0, 2.0, 50, planning_s=0.5, gaps_s=0.25).driver_s
-        0.75
-        """
-        return self.offsets_s + self.planning_s + self.commits_s + self.gaps_s
+    try:
+        content = json.loads(text)
+    except ValueError as error:
+        message = f"observation: not JSON ({error})"
+        raise InvalidInputError(message) from error
+    if not isinstance(content, dict):
+        message = f"observation: must be a JSON object, not {type(content).__name__}"
+        raise InvalidInputError(message)
+    known = {f.name for f in fields(Observation)}
+    for name in content:
+        if name not in known:
+            message = f"observation.{name}: unknown; known are {', '.join(sorted(known))}"
+            raise InvalidInputError(message)
+    for name in ("now_s", "executors"):
+        if name not in content:
+            message = f"observation.{name}: missing"
+            raise InvalidInputError(message)
+    content["tasks"] = _parse_each(TaskSample, content.get("tasks", []), "tasks")
+    content["batches"] = _parse_each(BatchSample, content.get("batches", []), "batches")
+    content["keys"] = _parse_each(KeySample, content.get("keys", []), "keys")
+    content["stages"] = _parse_each(StageSample, content.get("stages", []), "stages")
+    if content.get("last_scale_out") is not None:
+        content["last_scale_out"] = _parse(ScaleOut, content["last_scale_out"], "last_scale_out")
+    content["hidden"] = _parse_each(HiddenSample, content.get("hidden", []), "hidden")
+    content["prepared"] = _parse_operators(content.get("prepared", []))
+    if "restore_cost" in content:
+        content["restore_cost"] = _parse(RestoreCost, content["restore_cost"], "restore_cost")
+    executors = content["executors"]
+    if not isinstance(executors, dict) or not all(type(c) is int for c in executors.values()):
+        message = "observation.executors: must map executor ids to whole numbers of cores"
+        raise InvalidInputError(message)
+    if not isinstance(content["now_s"], int | float):
+        message = f"observation.now_s: must be a number, not {content['now_s']!r}"
+        raise InvalidInputError(message)
+    return Observation(**content)
 
 
-@dataclass(frozen=True, slots=True)
-class StageSample:
-    """All tasks of one kind of stage in one micro-batch; failed attempts do not count.
-
-    Attributes:
-        query: the query's stable name or id.
-        batch: micro-batch number.
-        kind: what the tasks do.
-        finished_s: end of the last of them, driver's clock, seconds since the Unix epoch.
-        tasks: the most tasks that can run at the same time: those of stages that overlap add up.
-        longest_s: busy seconds of the longest task.
-        executor_busy_s: executor id to the busy seconds of all its tasks. Like `longest_s`, it
-            leaves out the restore of state, which only a move causes.
-    """
-
-    query: str
-    batch: int
-    kind: StageKind
-    finished_s: float
-    tasks: int
-    longest_s: float
-    executor_busy_s: Mapping[str, float]
+def _parse_operators(items: Any) -> tuple[OperatorId, ...]:
+    if not isinstance(items, list):
+        message = "observation.prepared: must be a list"
+        raise InvalidInputError(message)
+    for item in items:
+        if not (isinstance(item, list) and [type(part) for part in item] == [str, int]):
+            message = f"observation.prepared: must be pairs of query and operator, not {item!r:.80}"
+            raise InvalidInputError(message)
+    return tuple((query, operator) for query, operator in items)
 
 
-@dataclass(frozen=True, slots=True)
-class KeySample:
-    """One hot key in one micro-batch.
-
-    Attributes:
-        query: the query's stable name or id.
-        operator: Spark's operator id within the query.
-        key: the key as text; see `keys.write_key`.
-        partition: its state partition, 0-based.
-        batch: micro-batch number.
-        busy_s: lower bound on the seconds that the partition's task spent on the key.
-    """
-
-    query: str
-    operator: int
-    key: str
-    partition: int
-    batch: int
-    busy_s: float
+def _parse_each(kind: type[_Record], items: Any, name: str) -> tuple[_Record, ...]:
+    if not isinstance(items, list):
+        message = f"observation.{name}: must be a list"
+        raise InvalidInputError(message)
+    return tuple(_parse(kind, item, f"{name}[{i}]") for i, item in enumerate(items))
 
 
-@dataclass(frozen=True, slots=True)
-class ShuffleRecord:
-    """A micro-batch that went through a cost-aware shuffle.
-
-    Attributes:
-        at_s: end of its last task, seconds since the Unix epoch.
-        shuffle: the function's name and the cost key, with a number if several queries share them.
-        batch: micro-batch number.
-        records: number of rows whose costs were learned.
-        by_estimates: whether it was routed by estimated costs; otherwise round robin.
-        estimated_s: load of each partition by the estimates; 0 before there are any.
-        real_s: time that the function took for the rows of each partition.
-        error: of the estimates in this batch, as a fraction of all cost; None if not judged.
-        equal_error: the same under the assumption that all rows cost the same.
-        trusted: whether the next batch is routed by estimated costs.
-        reason: why.
-    """
-
-    at_s: float
-    shuffle: str
-    batch: int
-    records: int
-    by_estimates: bool
-    estimated_s: tuple[float, ...]
-    real_s: tuple[float, ...]
-    error: float | None
-    equal_error: float | None
-    trusted: bool
-    reason: str
-
-    def imbalance(self) -> float:
-        """The real load of the most expensive partition over the mean; 1 is perfect balance."""
-        total_s = sum(self.real_s)
-        return max(self.real_s) * len(self.real_s) / total_s if total_s else 1.0
+def _parse(kind: type[_Record], item: Any, path: str) -> _Record:
+    """One record; a JSON integer may stand for a float, nothing else is converted."""
+    if not isinstance(item, dict):
+        message = f"observation.{path}: must be an object"
+        raise InvalidInputError(message)
+    accepted: dict[str, tuple[type, ...]] = {
+        "str": (str,),
+        "int": (int,),
+        "float": (int, float),
+        "float | None": (int, float, type(None)),
+        "bool": (bool,),
+        "StageKind": (str,),
+        "Mapping[str, float]": (dict,),
+    }
+    types = {f.name: accepted[str(f.type)] for f in fields(kind)}
+    for name, value in item.items():
+        if name not in types:
+            message = f"observation.{path}.{name}: unknown; known are {', '.join(types)}"
+            raise InvalidInputError(message)
+        is_bool = isinstance(value, bool)
+        if not isinstance(value, types[name]) or is_bool is not (types[name] == (bool,)):
+            message = f"observation.{path}.{name}: {value!r} is of the wrong type"
+            raise InvalidInputError(message)
+    try:
+        return kind(**item)
+    except TypeError as error:
+        message = f"observation.{path}: {error}"
+        raise InvalidInputError(message) from error

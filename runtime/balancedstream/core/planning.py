@@ -10,8 +10,9 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import replace
 
-from balancedstream.core.decisions import Decision, Observation, decide
+from balancedstream.core.decisions import Decision, decide
 from balancedstream.core.loads import OperatorLoad
+from balancedstream.core.observations import Observation
 from balancedstream.core.plan import (
     MAX_KEY_PLACEMENTS,
     NEW_EXECUTOR,
@@ -20,9 +21,8 @@ from balancedstream.core.plan import (
     Plan,
 )
 from balancedstream.core.policy import Policy
+from balancedstream.core.samples import OperatorId
 from balancedstream.core.strict_json import MAX_BYTES
-
-OperatorKey = tuple[str, int]
 
 
 def propose(
@@ -31,7 +31,7 @@ def propose(
     decision: Decision,
     policy: Policy,
     *,
-    wanted: Mapping[OperatorKey, Mapping[int, str]] | None = None,
+    wanted: Mapping[OperatorId, Mapping[int, str]] | None = None,
     key_placements: Iterable[KeyPlacement] = (),
     settling: Collection[str] = (),
     refused: Collection[tuple[str, str]] = (),
@@ -56,7 +56,7 @@ def propose(
         again: whether to make a plan even if nothing changes: the last one was refused, or the
             driver does not know how many executors there should be.
 
-    >>> from balancedstream.core.observations import TaskSample
+    >>> from balancedstream.core.samples import TaskSample
     >>> tasks = tuple(TaskSample("q", 0, p, 1, "a", 1.0, 5, 0, 9.0) for p in range(4))
     >>> observation = Observation(10.0, {"a": 1, "b": 1}, tasks)
     >>> plan = propose(1, observation, decide(observation, Policy()), Policy())
@@ -78,24 +78,30 @@ def propose(
     executors = (*live, *new)
     index = {executor: i for i, executor in enumerate(executors)}
     # These were decided on the loads after key moves that are not made.
-    void = {key for key, found in decision.keys.items() if found.moves and key[0] in settling}
+    void = {
+        operator
+        for operator, found in decision.keys.items()
+        if found.moves and operator[0] in settling
+    }
     partition_of = {(placed.query, placed.key): placed.partition for placed in key_placements}
-    for key, assignment in decision.keys.items():
-        if policy.balance.mode == "auto" and key[0] not in settling and key not in wanted:
-            moves = [move for move in assignment.moves if (key[0], move.key) not in refused]
+    for operator, assignment in decision.keys.items():
+        if policy.balance.mode == "auto" and operator[0] not in settling and operator not in wanted:
+            moves = [move for move in assignment.moves if (operator[0], move.key) not in refused]
             acts = acts or bool(moves)
-            partition_of |= {(key[0], move.key): move.target for move in moves}
+            partition_of |= {(operator[0], move.key): move.target for move in moves}
     placement = {}
-    for key, load in decision.loads.items():
+    for operator, load in decision.loads.items():
         owners = dict(load.placement)
-        owners.update(wanted.get(key, {}))
-        for move in decision.balance[key].moves:
-            balances = policy.balance.mode == "auto" and key not in wanted and key not in void
+        owners.update(wanted.get(operator, {}))
+        for move in decision.balance[operator].moves:
+            balances = (
+                policy.balance.mode == "auto" and operator not in wanted and operator not in void
+            )
             # The partitions of a removed executor must go, even without balancing.
             if balances or owners[move.partition] in victims:
                 acts = True
                 owners[move.partition] = move.target
-        placement[key] = tuple(
+        placement[operator] = tuple(
             index.get(owners.get(partition, ""), UNPLACED)
             for partition in range(max(owners, default=-1) + 1)
         )
@@ -111,15 +117,17 @@ def propose(
         budget_s=spread.budget_s,
     )
     # Keys of unknown load, which are no longer hot, are dropped first.
-    hot = {(key[0], load.key) for key, loads in decision.key_loads.items() for load in loads}
+    hot = {
+        (operator[0], load.key) for operator, loads in decision.key_loads.items() for load in loads
+    }
     latest = [place for place in reversed(partition_of) if place not in refused]
     places = sorted(latest, key=lambda place: place not in hot)
-    busy_s = {key: sum(load.busy_s.values()) for key, load in decision.loads.items()}
+    busy_s = {operator: sum(load.busy_s.values()) for operator, load in decision.loads.items()}
     return fit_plan(plan, [KeyPlacement(*place, partition_of[place]) for place in places], busy_s)
 
 
 def fit_plan(
-    plan: Plan, places: Iterable[KeyPlacement], busy_s: Mapping[OperatorKey, float]
+    plan: Plan, places: Iterable[KeyPlacement], busy_s: Mapping[OperatorId, float]
 ) -> Plan:
     """The plan with as many key placements as it has room for.
 
@@ -137,7 +145,7 @@ def fit_plan(
     """
     placement = dict(plan.placement)
     while len(plan.write()) > MAX_BYTES and placement:
-        del placement[min(placement, key=lambda key: busy_s.get(key, 0.0))]
+        del placement[min(placement, key=lambda operator: busy_s.get(operator, 0.0))]
         plan = replace(plan, placement=placement)
     room = MAX_BYTES - len(plan.write())
     kept: list[KeyPlacement] = []
@@ -151,7 +159,7 @@ def fit_plan(
 
 
 def choose_victims(
-    loads: Mapping[OperatorKey, OperatorLoad], executors: Collection[str], count: int
+    loads: Mapping[OperatorId, OperatorLoad], executors: Collection[str], count: int
 ) -> list[str]:
     """The `count` executors with the least state, hidden or not; none if `count` is below 1.
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
-from balancedstream.core.observations import TaskSample
+from balancedstream.core.samples import TaskSample
 
 _WEIGHT_OF_NEWEST = 0.3
 

@@ -24,8 +24,8 @@ from numbers import Real
 
 from balancedstream.core.batch_model import BatchModel
 from balancedstream.core.loads import OperatorLoad
-from balancedstream.core.observations import BatchSample, StageSample
 from balancedstream.core.policy import Policy, ScalingPolicy
+from balancedstream.core.samples import BatchSample, OperatorId, StageSample
 from balancedstream.core.workload import (
     QueryWork,
     Runs,
@@ -192,7 +192,7 @@ def _check(name: str, value: float, allowed: str, fits: Callable[[float], bool])
 
 def decide(
     batches: Iterable[BatchSample],
-    loads: Mapping[tuple[str, int], OperatorLoad],
+    loads: Mapping[OperatorId, OperatorLoad],
     executors: Mapping[str, int],
     policy: Policy,
     *,

@@ -17,8 +17,8 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from balancedstream.core.loads import OperatorLoad
-from balancedstream.core.observations import BatchSample, StageKind, StageSample
 from balancedstream.core.policy import ScalingPolicy
+from balancedstream.core.samples import BatchSample, OperatorId, StageKind, StageSample
 
 Runs = Mapping[str, Sequence[BatchSample]]
 """The batches of each query, oldest first."""
@@ -207,7 +207,7 @@ def waits_for_data(query: str, idle_s: Mapping[str, float], now_s: float) -> boo
 
 def measure_work(
     runs: Runs,
-    loads: Mapping[tuple[str, int], OperatorLoad],
+    loads: Mapping[OperatorId, OperatorLoad],
     stages: Iterable[StageSample],
     limits: ScalingPolicy,
     now_s: float,
@@ -301,7 +301,7 @@ class _Measured:
         self,
         query: str,
         run: Sequence[BatchSample],
-        operators: Mapping[tuple[str, int], OperatorLoad],
+        operators: Mapping[OperatorId, OperatorLoad],
         stages: Collection[StageSample],
     ) -> None:
         self.query = query

@@ -13,7 +13,7 @@ from py4j.protocol import Py4JError, Py4JNetworkError
 from pyspark import SparkContext
 from pyspark.sql import SparkSession
 
-from balancedstream.core.observations import BatchSample
+from balancedstream.core.samples import BatchSample
 from balancedstream.engine.backlog import FileBacklog, add_known, count_backlog
 from balancedstream.engine.capabilities import Capabilities, check_capabilities
 from balancedstream.engine.events import (

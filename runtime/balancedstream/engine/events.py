@@ -7,7 +7,7 @@ from itertools import groupby
 from operator import attrgetter
 from typing import Literal
 
-from balancedstream.core.observations import BatchSample, StageSample, TaskSample
+from balancedstream.core.samples import BatchSample, StageSample, TaskSample
 
 
 @dataclass(frozen=True, slots=True)

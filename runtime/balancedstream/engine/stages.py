@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from itertools import accumulate
 from typing import Any, NamedTuple
 
-from balancedstream.core.observations import StageKind, StageSample, TaskSample
+from balancedstream.core.samples import StageKind, StageSample, TaskSample
 
 OFFSETS_MS = ("latestOffset", "getBatch")
 PLANNING_MS = ("queryPlanning",)

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from balancedstream.core.observations import TaskSample
+from balancedstream.core.samples import TaskSample
 from balancedstream.engine.events import Preparation, StatefulOperator
 
 

@@ -16,10 +16,10 @@ from collections import deque
 from collections.abc import Callable
 from queue import SimpleQueue
 
-from balancedstream.core.decisions import Observation
 from balancedstream.core.hotspots import measure_imbalance
-from balancedstream.core.observations import ShuffleRecord
+from balancedstream.core.observations import Observation
 from balancedstream.core.policy import Policy
+from balancedstream.core.samples import ShuffleRecord
 from balancedstream.engine.events import (
     ApplicationEnded,
     BatchFinished,

@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections import Counter, deque
 from collections.abc import Callable, Collection, Mapping
 
-from balancedstream.core.decisions import Decision, DecisionKind, Observation, decide
+from balancedstream.core.decisions import Decision, DecisionKind, decide
 from balancedstream.core.loads import prune
-from balancedstream.core.observations import BatchSample, KeySample, StageSample, TaskSample
-from balancedstream.core.planning import OperatorKey, propose
+from balancedstream.core.observations import Observation
+from balancedstream.core.planning import propose
 from balancedstream.core.policy import Policy
+from balancedstream.core.samples import BatchSample, KeySample, OperatorId, StageSample, TaskSample
 from balancedstream.core.scaling import LIMITS, ScaleOut, ScalingDecision
 from balancedstream.loop.baseline import Baseline
 from balancedstream.loop.ports import FinishedBatch
@@ -112,7 +113,7 @@ class Decider:
         state: RealizerState,
         executors: Mapping[str, int],
         now_s: float,
-        ran: Collection[OperatorKey],
+        ran: Collection[OperatorId],
     ) -> None:
         """Decides on the present measurements; realizes a plan that changes something.
 
@@ -141,8 +142,8 @@ class Decider:
         if scale_out is not None and scale_out.at_s < now_s:
             self._last_scale_out = scale_out
         moving, settling = state.moving, state.keys.settling
-        for key in sorted(set(ran) & decision.balance.keys() - moving.keys()):
-            self._report_balance(key, decision)
+        for operator in sorted(set(ran) & decision.balance.keys() - moving.keys()):
+            self._report_balance(operator, decision)
         self._report_scaling(decision.scaling, observation.asked)
         if self._baseline.say_what_is_missing():
             return
@@ -159,12 +160,12 @@ class Decider:
             return
         scaling = decision.scaling
         why = Why(
-            {key: b.reason for key, b in decision.balance.items() if b.moves},
+            {operator: b.reason for operator, b in decision.balance.items() if b.moves},
             str(scaling.verdict),
             scaling.reason,
             {
-                key[0]: a.say_why(self._journal.name_key)
-                for key, a in decision.keys.items()
+                query: a.say_why(self._journal.name_key)
+                for (query, _), a in decision.keys.items()
                 if a.moves
             },
         )
@@ -200,21 +201,21 @@ class Decider:
                 kept.appendleft(batch)
         self._batches = kept
 
-    def _report_balance(self, key: OperatorKey, decision: Decision) -> None:
-        balance, keys = decision.balance[key], decision.keys.get(key)
+    def _report_balance(self, operator: OperatorId, decision: Decision) -> None:
+        balance, keys = decision.balance[operator], decision.keys.get(operator)
         mode = self._policy.balance.mode
         missing = self._baseline.say_what_is_missing()
         kind: DecisionKind = "none"
-        if decision.moves_any(key):
+        if decision.moves_any(operator):
             kind = "move" if mode == "auto" and not missing else "hold"
         elif balance.unsplittable is not None or (keys and keys.unsplittable):
             kind = "limited"
-        reason = decision.say_why(key, self._journal.name_key)
+        reason = decision.say_why(operator, self._journal.name_key)
         if mode != "auto":
             reason = f"{mode}: {reason}"
         elif missing:
             reason = f"{missing}; moves begin after that ({reason})"
-        self._journal.add_balance(key, kind, reason, balance)
+        self._journal.add_balance(operator, kind, reason, balance)
 
     def _report_scaling(self, scaling: ScalingDecision, asked: int) -> None:
         policy = self._policy.scaling

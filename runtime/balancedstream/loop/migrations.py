@@ -16,8 +16,7 @@ from collections.abc import Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, field, replace
 
 from balancedstream.core.hotspots import Move
-from balancedstream.core.observations import TaskSample
-from balancedstream.core.planning import OperatorKey
+from balancedstream.core.samples import OperatorId, TaskSample
 from balancedstream.engine.events import Preparation
 from balancedstream.loop.ports import Engine
 from balancedstream.record.journal import Journal
@@ -99,30 +98,32 @@ class Migrations:
     def __init__(self, engine: Engine, journal: Journal) -> None:
         self._engine = engine
         self._journal = journal
-        self._migrations: dict[OperatorKey, _Migration] = {}
-        self._unprepared: set[OperatorKey] = set()
+        self._migrations: dict[OperatorId, _Migration] = {}
+        self._unprepared: set[OperatorId] = set()
 
-    def under_way(self) -> dict[OperatorKey, dict[int, str]]:
+    def under_way(self) -> dict[OperatorId, dict[int, str]]:
         """The target of each partition whose move has not ended, by (query, operator)."""
-        targets = {key: migration.targets() for key, migration in self._migrations.items()}
-        return {key: left for key, left in targets.items() if left}
+        targets = {
+            operator: migration.targets() for operator, migration in self._migrations.items()
+        }
+        return {operator: left for operator, left in targets.items() if left}
 
-    def prepares(self, key: OperatorKey) -> bool:
+    def prepares(self, operator: OperatorId) -> bool:
         """Whether an operator's moves are prepared, as far as it is known."""
-        return self._engine.can_prepare() and key not in self._unprepared
+        return self._engine.can_prepare() and operator not in self._unprepared
 
-    def count_preparing(self, key: OperatorKey) -> int:
+    def count_preparing(self, operator: OperatorId) -> int:
         """How many of an operator's partitions are being loaded ahead of their moves."""
-        migration = self._migrations.get(key, _Migration())
+        migration = self._migrations.get(operator, _Migration())
         return sum(way.due_after is None for way in migration.in_work().values())
 
-    def is_waiting_for_batch(self, key: OperatorKey) -> bool:
+    def is_waiting_for_batch(self, operator: OperatorId) -> bool:
         """Whether an operator's moves are to happen in a certain batch."""
-        return self._migrations.get(key, _Migration()).from_batch is not None
+        return self._migrations.get(operator, _Migration()).from_batch is not None
 
     def begin(
         self,
-        key: OperatorKey,
+        operator: OperatorId,
         steps: Sequence[tuple[Move, ...]],
         last_batch: int,
         from_batch: int | None = None,
@@ -132,13 +133,13 @@ class Migrations:
         """Begins moves in steps, in place of those that were under way.
 
         Args:
-            key: the operator.
+            operator: (query, operator).
             steps: the moves. What a target loads already does not wait for its step.
             last_batch: the last finished batch.
             from_batch: the first batch with the new placement; None for any.
             at_once: whether the moves do not wait for state that is not there yet.
         """
-        before = self._migrations.get(key, _Migration())
+        before = self._migrations.get(operator, _Migration())
         wanted = {move.partition: move for step in steps for move in step}
         kept = {
             p: way
@@ -149,28 +150,28 @@ class Migrations:
         }
         for partition, way in before.ways.items():
             if partition not in kept:
-                self._end_preparation(key, way, "wasted" if way.settled_in is None else "used")
+                self._end_preparation(operator, way, "wasted" if way.settled_in is None else "used")
                 if at_once and way.due_after is None:
-                    self._journal.make_move_due(key, partition, None)
+                    self._journal.make_move_due(operator, partition, None)
         rest = (tuple(m for m in step if m.partition not in kept) for step in steps)
         migration = _Migration(deque(step for step in rest if step), kept, from_batch, at_once)
-        self._migrations[key] = migration
-        self._begin_step(key, migration, last_batch)
-        self._ask(key, migration)
-        self._forget_if_ended(key, migration)
+        self._migrations[operator] = migration
+        self._begin_step(operator, migration, last_batch)
+        self._ask(operator, migration)
+        self._forget_if_ended(operator, migration)
 
     def adopt(
-        self, key: OperatorKey, urgent: Set[int], moves: Sequence[Move], last_batch: int
+        self, operator: OperatorId, urgent: Set[int], moves: Sequence[Move], last_batch: int
     ) -> None:
         """Begins moves at once and unprepared, because the old owner is gone.
 
         Args:
-            key: the operator.
+            operator: (query, operator).
             urgent: partitions whose moves are under way and come first now.
             moves: new moves.
             last_batch: the last finished batch.
         """
-        migration = self._migrations.setdefault(key, _Migration())
+        migration = self._migrations.setdefault(operator, _Migration())
         coming = {move.partition: move for step in migration.coming for move in step}
         known = coming | {p: way.move for p, way in migration.in_work().items()}
         now = {p: known[p] for p in urgent} | {move.partition: move for move in moves}
@@ -182,13 +183,13 @@ class Migrations:
             if before is not None and _is_same(before, move) and before.due_after is not None:
                 continue
             if before is not None:
-                self._end_preparation(key, before, "wasted")
+                self._end_preparation(operator, before, "wasted")
             migration.ways[partition] = _Way(move, prepares=False, due_after=last_batch)
-        self._ask(key, migration)
+        self._ask(operator, migration)
 
     def finish_batch(
         self,
-        key: OperatorKey,
+        operator: OperatorId,
         batch: int,
         tasks: Mapping[int, TaskSample],
         preparations: Iterable[Preparation],
@@ -196,7 +197,7 @@ class Migrations:
         """Notes where an operator's tasks ran: settles moves, gives up those that are overdue.
 
         Args:
-            key: the operator.
+            operator: (query, operator).
             batch: its number.
             tasks: by partition.
             preparations: of the whole query.
@@ -204,10 +205,10 @@ class Migrations:
         Returns:
             The loads that ended since the last batch: bytes and seconds.
         """
-        migration = self._migrations.get(key)
+        migration = self._migrations.get(operator)
         if migration is None:
             return []
-        reports = {(r.partition, r.executor): r for r in preparations if r.operator == key[1]}
+        reports = {(r.partition, r.executor): r for r in preparations if r.operator == operator[1]}
         loads = []
         asked = self._list_asked(migration)
         for partition, way in list(migration.ways.items()):
@@ -219,45 +220,45 @@ class Migrations:
                 if report.load_s is not None and known is None:
                     loads.append((way.state_bytes, report.load_s))
                 way.report = report
-                self._follow(key, way, self._judge(migration, way, report, batch), batch)
+                self._follow(operator, way, self._judge(migration, way, report, batch), batch)
             if way.settled_in is None:
-                ended = self._settle(key, way, ran, batch)
+                ended = self._settle(operator, way, ran, batch)
             else:
-                ended = self._end_answered(key, way, batch)
+                ended = self._end_answered(operator, way, batch)
             if ended:
                 del migration.ways[partition]
         if not migration.is_busy():
-            self._begin_step(key, migration, batch)
+            self._begin_step(operator, migration, batch)
         if self._list_asked(migration) != asked:
-            self._ask(key, migration)
-        self._forget_if_ended(key, migration)
+            self._ask(operator, migration)
+        self._forget_if_ended(operator, migration)
         return loads
 
     def end_query(self, query: str) -> None:
         """Ends a query's moves with the query."""
-        for key in [key for key in self._migrations if key[0] == query]:
-            migration = self._migrations.pop(key)
+        for operator in [operator for operator in self._migrations if operator[0] == query]:
+            migration = self._migrations.pop(operator)
             for partition in migration.targets():
-                self._journal.drop_move(key, partition, "the query ended")
+                self._journal.drop_move(operator, partition, "the query ended")
             for way in migration.ways.values():
-                self._end_preparation(key, way, "wasted")
-        self._unprepared = {key for key in self._unprepared if key[0] != query}
+                self._end_preparation(operator, way, "wasted")
+        self._unprepared = {operator for operator in self._unprepared if operator[0] != query}
 
-    def _forget_if_ended(self, key: OperatorKey, migration: _Migration) -> None:
+    def _forget_if_ended(self, operator: OperatorId, migration: _Migration) -> None:
         if not migration.ways and not migration.coming:
-            del self._migrations[key]
+            del self._migrations[operator]
 
-    def _begin_step(self, key: OperatorKey, migration: _Migration, last_batch: int) -> None:
+    def _begin_step(self, operator: OperatorId, migration: _Migration, last_batch: int) -> None:
         if not migration.coming:
             return
-        prepares = self.prepares(key) and not migration.at_once
+        prepares = self.prepares(operator) and not migration.at_once
         from_batch = migration.from_batch
         due_after = last_batch if from_batch is None else max(last_batch, from_batch - 1)
         for move in migration.coming.popleft():
             way = _Way(move, prepares, None if prepares else due_after)
             migration.ways[move.partition] = way
             if prepares:
-                self._journal.prepare_move(key, move.partition)
+                self._journal.prepare_move(operator, move.partition)
 
     def _judge(
         self, migration: _Migration, way: _Way, report: Preparation, batch: int
@@ -269,48 +270,49 @@ class Migrations:
                 return replace(report, state="failed", failure="no batch was seen to its end")
         return report
 
-    def _follow(self, key: OperatorKey, way: _Way, report: Preparation, batch: int) -> None:
+    def _follow(self, operator: OperatorId, way: _Way, report: Preparation, batch: int) -> None:
         """Takes in what a target says of its preparation."""
         if way.due_after is not None:
             return
         match report.state:
             case "due":
                 way.due_after = batch
-                self._journal.make_move_due(key, way.move.partition, report.load_s)
+                self._journal.make_move_due(operator, way.move.partition, report.load_s)
             case "failed" | "impossible":
                 way.due_after = batch
                 way.prepares = False
-                self._journal.make_move_due(key, way.move.partition, None)
+                self._journal.make_move_due(operator, way.move.partition, None)
                 if report.state == "failed":
-                    self._end_preparation(key, way, "failed")
-                elif key not in self._unprepared:
-                    self._unprepared.add(key)
+                    self._end_preparation(operator, way, "failed")
+                elif operator not in self._unprepared:
+                    self._unprepared.add(operator)
                     self._journal.note(
-                        f"{key[0]}: state is not loaded ahead of moves: {report.failure}. Results "
-                        "are right, and a moved partition's first batch waits for its state."
+                        f"{operator[0]}: state is not loaded ahead of moves: {report.failure}. "
+                        "Results are right, and a moved partition's first batch waits for its "
+                        "state."
                     )
 
-    def _settle(self, key: OperatorKey, way: _Way, ran: TaskSample | None, batch: int) -> bool:
+    def _settle(self, operator: OperatorId, way: _Way, ran: TaskSample | None, batch: int) -> bool:
         """Settles a move that is made, and gives up one that is overdue; whether all has ended."""
         if ran is not None and ran.executor == way.move.target:
-            self._journal.settle_move(key, ran)
+            self._journal.settle_move(operator, ran)
             way.settled_in = batch
             if way.prepares and way.report is not None and way.report.state == "due":
-                return self._end_answered(key, way, batch)
+                return self._end_answered(operator, way, batch)
         else:
             reason = self._why_given_up(way, batch)
             if not reason:
                 return False
-            self._journal.drop_move(key, way.move.partition, reason)
-        self._end_preparation(key, way, "wasted")
+            self._journal.drop_move(operator, way.move.partition, reason)
+        self._end_preparation(operator, way, "wasted")
         return True
 
-    def _end_answered(self, key: OperatorKey, way: _Way, batch: int) -> bool:
+    def _end_answered(self, operator: OperatorId, way: _Way, batch: int) -> bool:
         """Ends the preparation of a settled move, once it is known how; whether it is."""
         if not way.is_answered(batch):
             return False
         brought = way.report is not None and way.report.hand_over_s is not None
-        self._end_preparation(key, way, "used" if brought else "failed")
+        self._end_preparation(operator, way, "used" if brought else "failed")
         return True
 
     def _why_given_up(self, way: _Way, batch: int) -> str:
@@ -324,12 +326,14 @@ class Migrations:
             )
         return ""
 
-    def _end_preparation(self, key: OperatorKey, way: _Way, outcome: PreparationOutcome) -> None:
+    def _end_preparation(
+        self, operator: OperatorId, way: _Way, outcome: PreparationOutcome
+    ) -> None:
         if way.report is None or (outcome == "wasted" and not way.prepares):
             return
         spent_s = (way.report.load_s or 0.0) + (way.report.hand_over_s or 0.0)
         self._journal.end_preparation(
-            key,
+            operator,
             way.move,
             outcome,
             state_bytes=way.state_bytes,
@@ -343,14 +347,14 @@ class Migrations:
             for p, way in migration.ways.items()
         ]
 
-    def _ask(self, key: OperatorKey, migration: _Migration) -> None:
+    def _ask(self, operator: OperatorId, migration: _Migration) -> None:
         """Tells the engine what to prepare, and then what to place, which waits for it."""
-        query, operator = key
+        query, number = operator
         if self._engine.can_prepare():
             prepared = {p: w.move.target for p, w in migration.ways.items() if w.prepares}
-            self._engine.prepare(query, operator, prepared, from_batch=migration.from_batch)
+            self._engine.prepare(query, number, prepared, from_batch=migration.from_batch)
         placed = {p: way.move.target for p, way in migration.in_work().items()}
-        self._engine.place(query, operator, placed, from_batch=migration.from_batch)
+        self._engine.place(query, number, placed, from_batch=migration.from_batch)
 
 
 def _is_same(way: _Way, move: Move | None) -> bool:

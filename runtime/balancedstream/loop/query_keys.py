@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 
 from balancedstream.core.epochs import Epoch
 from balancedstream.core.keys import name_key
-from balancedstream.core.observations import KeySample
 from balancedstream.core.plan import KeyPlacement
+from balancedstream.core.samples import KeySample
 
 NO_ARRIVAL = -1
 """Stands for "no key ever changed its partition" where a batch number is asked for."""

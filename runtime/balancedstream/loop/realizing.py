@@ -14,9 +14,7 @@ from dataclasses import dataclass, field
 
 from balancedstream.core.hotspots import Move, place_orphans
 from balancedstream.core.migration import pays_at_once, pays_to_share, steps, steps_within
-from balancedstream.core.observations import TaskSample
 from balancedstream.core.plan import Answer, Plan, check_order
-from balancedstream.core.planning import OperatorKey
 from balancedstream.core.restoring import (
     RestoreCost,
     fit_keys,
@@ -24,6 +22,7 @@ from balancedstream.core.restoring import (
     learn_restore,
     learn_restore_cost,
 )
+from balancedstream.core.samples import OperatorId, TaskSample
 from balancedstream.engine.events import BatchFinished
 from balancedstream.errors import BalancedStreamError
 from balancedstream.loop.migrations import Migrations
@@ -52,7 +51,7 @@ class Why:
         keys: for the keys of each query that go to another state partition.
     """
 
-    moves: Mapping[OperatorKey, str]
+    moves: Mapping[OperatorId, str]
     verdict: str = "plan"
     scaling: str = ""
     keys: Mapping[str, str] = field(default_factory=dict)
@@ -75,9 +74,9 @@ class RealizerState:
     epoch: int
     requested: int | None
     restore_cost: RestoreCost
-    moving: Mapping[OperatorKey, Mapping[int, str]]
+    moving: Mapping[OperatorId, Mapping[int, str]]
     keys: KeyState
-    prepared: Mapping[OperatorKey, int] = field(default_factory=dict)
+    prepared: Mapping[OperatorId, int] = field(default_factory=dict)
 
 
 class Realizer:
@@ -94,7 +93,7 @@ class Realizer:
         self._plan: Plan | None = None
         self._refused = ""
         self._restore_cost = RestoreCost()
-        self._tasks: dict[OperatorKey, dict[int, TaskSample]] = {}
+        self._tasks: dict[OperatorId, dict[int, TaskSample]] = {}
         self._last_batches: dict[str, int] = {}
         self._migrations = Migrations(engine, journal)
         self._count: int | None = None
@@ -113,9 +112,9 @@ class Realizer:
             moving=self._migrations.under_way(),
             keys=self._reassigner.state(),
             prepared={
-                key: self._migrations.count_preparing(key)
-                for key in self._tasks
-                if self._migrations.prepares(key)
+                operator: self._migrations.count_preparing(operator)
+                for operator in self._tasks
+                if self._migrations.prepares(operator)
             },
         )
 
@@ -148,8 +147,8 @@ class Realizer:
         self._size(plan, why)
         share = fit_keys(self._restore_cost, plan.budget_s)
         self._reassigner.apply(plan, share, why.keys)
-        for key in self._tasks:
-            self._migrate(key, plan, why)
+        for operator in self._tasks:
+            self._migrate(operator, plan, why)
 
     def finish_batch(self, event: BatchFinished) -> None:
         """Notes where a batch's tasks ran: settles moves, and gives up those that are overdue."""
@@ -157,19 +156,18 @@ class Realizer:
         self._last_batches[event.query] = batch
         self._batches_since_asked += 1
         del self._idle_reports[event.query]
-        by_operator = event.by_operator()
+        by_operator = {(event.query, n): tasks for n, tasks in event.by_operator().items()}
         for operator, tasks in by_operator.items():
-            key = event.query, operator
-            self._tasks[key] = tasks
-            if not self._migrations.prepares(key):
+            self._tasks[operator] = tasks
+            if not self._migrations.prepares(operator):
                 self._restore_cost = learn_restore_cost(self._restore_cost, tasks.values())
             for state_bytes, load_s in self._migrations.finish_batch(
-                key, batch, tasks, event.preparations
+                operator, batch, tasks, event.preparations
             ):
                 self._restore_cost = learn_restore(self._restore_cost, state_bytes, load_s)
         for operator in by_operator:
-            self._hurry((event.query, operator))
-            self._drain((event.query, operator))
+            self._hurry(operator)
+            self._drain(operator)
         self._reassigner.finish_batch(event)
         self._restore_cost = learn_key_cost(
             self._restore_cost, *self._reassigner.handed_over(event.query)
@@ -191,24 +189,24 @@ class Realizer:
         live = self._engine.executors()
         reason = f"executor {executor} is gone"
         lost = False
-        for key, tasks in self._tasks.items():
+        for operator, tasks in self._tasks.items():
             orphans = {p for p, task in tasks.items() if task.executor == executor}
             lost = lost or bool(orphans)
             if not live:
                 continue
-            targets = self._migrations.under_way().get(key, {})
+            targets = self._migrations.under_way().get(operator, {})
             under_way = {p: target for p, target in targets.items() if target in live}
-            moves = self._place_orphans(key, under_way)
+            moves = self._place_orphans(operator, under_way)
             urgent = orphans & under_way.keys()
             if not urgent and not moves:
                 continue
-            last_batch = self._last_batches[key[0]]
+            last_batch = self._last_batches[operator[0]]
             for move in moves:
                 if move.partition in targets:
-                    self._journal.drop_move(key, move.partition, reason)
-                self._journal.add_move(key, move, reason, last_batch)
+                    self._journal.drop_move(operator, move.partition, reason)
+                self._journal.add_move(operator, move, reason, last_batch)
             # At once, without waiting for their step, for the plan's batch, or for state.
-            self._migrations.adopt(key, urgent, moves, last_batch)
+            self._migrations.adopt(operator, urgent, moves, last_batch)
         return lost
 
     def should_share(self) -> bool:
@@ -228,8 +226,8 @@ class Realizer:
     def end_query(self, query: str) -> None:
         """Ends a query's moves with the query."""
         self._migrations.end_query(query)
-        for key in [key for key in self._tasks if key[0] == query]:
-            del self._tasks[key]
+        for operator in [operator for operator in self._tasks if operator[0] == query]:
+            del self._tasks[operator]
         self._reassigner.end_query(query)
         self._last_batches.pop(query, None)
         del self._idle_reports[query]
@@ -269,17 +267,17 @@ class Realizer:
         self._count = count
         self._journal.add_scale(asked, len(live), count, why.verdict, why.scaling)
 
-    def _migrate(self, key: OperatorKey, plan: Plan, why: Why) -> None:
+    def _migrate(self, operator: OperatorId, plan: Plan, why: Why) -> None:
         """Begins an operator's moves; moves under way that the plan still wants continue."""
-        last_batch = self._last_batches[key[0]]
+        last_batch = self._last_batches[operator[0]]
         live = self._engine.executors()
-        placement = {partition: task.executor for partition, task in self._tasks[key].items()}
-        left = self._migrations.under_way().get(key, {})
-        named = {p: owner for p, owner in plan.owners(*key).items() if owner in live}
+        placement = {partition: task.executor for partition, task in self._tasks[operator].items()}
+        left = self._migrations.under_way().get(operator, {})
+        named = {p: owner for p, owner in plan.owners(*operator).items() if owner in live}
         # From an executor that leaves, a partition goes on to its target if the plan has no other.
         owners = {p: t for p, t in left.items() if t in live and placement.get(p) not in live}
         owners |= named
-        owners |= {move.partition: move.target for move in self._place_orphans(key, owners)}
+        owners |= {move.partition: move.target for move in self._place_orphans(operator, owners)}
         moves = [
             Move(partition, placement.get(partition, ""), owner)
             for partition, owner in sorted(owners.items())
@@ -288,40 +286,42 @@ class Realizer:
         from_batch = self._when(plan, last_batch)
         if from_batch is None and left == {move.partition: move.target for move in moves}:
             return
-        coming_batches = self._reassigner.coming_batches(key[0])
+        coming_batches = self._reassigner.coming_batches(operator[0])
         if from_batch is None and coming_batches:
             # The placement fits the load after the keys have moved, so keys go first.
             from_batch = last_batch + coming_batches
         for partition, target in left.items():
             if owners.get(partition) != target:
-                self._journal.drop_move(key, partition, f"withdrawn by plan {plan.epoch}")
+                self._journal.drop_move(operator, partition, f"withdrawn by plan {plan.epoch}")
         if not moves and not left:
             return
         for move in moves:
             if left.get(move.partition) != move.target:
-                reason = why.moves.get(key, why.scaling)
+                reason = why.moves.get(operator, why.scaling)
                 if move.partition not in named:
                     reason = _say_that_it_leaves(move)
-                self._journal.add_move(key, move, reason, last_batch)
-        self._begin(key, moves, plan, from_batch)
+                self._journal.add_move(operator, move, reason, last_batch)
+        self._begin(operator, moves, plan, from_batch)
 
-    def _drain(self, key: OperatorKey) -> None:
+    def _drain(self, operator: OperatorId) -> None:
         """Begins moves from executors that leave, if no move of the operator is under way.
 
         A plan names only what its maker knows, and a move may have been given up.
         """
-        if self._plan is None or not self._retiring or key in self._migrations.under_way():
+        if self._plan is None or not self._retiring or operator in self._migrations.under_way():
             return
-        moves = self._place_orphans(key, {})
+        moves = self._place_orphans(operator, {})
         for move in moves:
-            self._journal.add_move(key, move, _say_that_it_leaves(move), self._last_batches[key[0]])
+            self._journal.add_move(
+                operator, move, _say_that_it_leaves(move), self._last_batches[operator[0]]
+            )
         if moves:
-            self._begin(key, moves, self._plan)
+            self._begin(operator, moves, self._plan)
 
-    def _place_orphans(self, key: OperatorKey, owners: Mapping[int, str]) -> tuple[Move, ...]:
+    def _place_orphans(self, operator: OperatorId, owners: Mapping[int, str]) -> tuple[Move, ...]:
         """Places the partitions that run on no live executor and have no new one in `owners`."""
         live = self._engine.executors()
-        tasks = self._tasks[key]
+        tasks = self._tasks[operator]
         placement = {partition: task.executor for partition, task in tasks.items()} | dict(owners)
         if not live or live.keys() >= set(placement.values()):
             return ()
@@ -330,46 +330,46 @@ class Realizer:
 
     def _begin(
         self,
-        key: OperatorKey,
+        operator: OperatorId,
         moves: Sequence[Move],
         plan: Plan,
         from_batch: int | None = None,
     ) -> None:
         """Begins moves in place of those that were under way: in steps, or at once if it pays."""
-        if from_batch is None and self._begin_at_once(key, moves, plan):
+        if from_batch is None and self._begin_at_once(operator, moves, plan):
             return
-        last_batch = self._last_batches[key[0]]
-        self._migrations.begin(key, self._split(key, moves, plan), last_batch, from_batch)
+        last_batch = self._last_batches[operator[0]]
+        self._migrations.begin(operator, self._split(operator, moves, plan), last_batch, from_batch)
 
-    def _hurry(self, key: OperatorKey) -> None:
+    def _hurry(self, operator: OperatorId) -> None:
         """Makes moves at once whose state is not there yet, if the next batch is shorter for it."""
-        if self._plan is None or not self._migrations.count_preparing(key):
+        if self._plan is None or not self._migrations.count_preparing(operator):
             return
-        if self._migrations.is_waiting_for_batch(key):
+        if self._migrations.is_waiting_for_batch(operator):
             return
-        placement = {partition: task.executor for partition, task in self._tasks[key].items()}
+        placement = {partition: task.executor for partition, task in self._tasks[operator].items()}
         moves = [
             Move(partition, placement.get(partition, ""), target)
-            for partition, target in sorted(self._migrations.under_way()[key].items())
+            for partition, target in sorted(self._migrations.under_way()[operator].items())
         ]
-        self._begin_at_once(key, moves, self._plan)
+        self._begin_at_once(operator, moves, self._plan)
 
-    def _begin_at_once(self, key: OperatorKey, moves: Sequence[Move], plan: Plan) -> bool:
+    def _begin_at_once(self, operator: OperatorId, moves: Sequence[Move], plan: Plan) -> bool:
         """Begins moves that would be prepared without that, if it pays; whether it did."""
-        if plan.strategy != "budgeted" or not self._migrations.prepares(key):
+        if plan.strategy != "budgeted" or not self._migrations.prepares(operator):
             return False
-        tasks = self._tasks[key]
+        tasks = self._tasks[operator]
         pays = pays_at_once(
             moves,
             {partition: task.work_s for partition, task in tasks.items()},
             {partition: task.executor for partition, task in tasks.items()},
             self._engine.executors(),
-            lambda move: self._estimate_restore_s(key, move),
+            lambda move: self._estimate_restore_s(operator, move),
         )
-        if not pays or not self._engine.is_between_batches(key[0]):
+        if not pays or not self._engine.is_between_batches(operator[0]):
             return False
-        last_batch = self._last_batches[key[0]]
-        self._migrations.begin(key, [tuple(moves)], last_batch, at_once=True)
+        last_batch = self._last_batches[operator[0]]
+        self._migrations.begin(operator, [tuple(moves)], last_batch, at_once=True)
         return True
 
     def _when(self, plan: Plan, last_batch: int) -> int | None:
@@ -377,13 +377,17 @@ class Realizer:
         effective = plan.effective_batch
         return effective if effective is not None and effective > last_batch + 1 else None
 
-    def _split(self, key: OperatorKey, moves: Sequence[Move], plan: Plan) -> list[tuple[Move, ...]]:
+    def _split(
+        self, operator: OperatorId, moves: Sequence[Move], plan: Plan
+    ) -> list[tuple[Move, ...]]:
         if plan.strategy != "budgeted":
             return steps(moves, plan.strategy, batch_size=plan.batch_size)
-        return steps_within(moves, plan.budget_s, lambda move: self._estimate_restore_s(key, move))
+        return steps_within(
+            moves, plan.budget_s, lambda move: self._estimate_restore_s(operator, move)
+        )
 
-    def _estimate_restore_s(self, key: OperatorKey, move: Move) -> float:
-        task = self._tasks[key].get(move.partition)
+    def _estimate_restore_s(self, operator: OperatorId, move: Move) -> float:
+        task = self._tasks[operator].get(move.partition)
         return self._restore_cost.estimate_s(task.state_bytes if task else 0)
 
 

@@ -7,8 +7,8 @@ from collections.abc import Mapping
 
 from balancedstream.core.epochs import Epoch, Wish
 from balancedstream.core.keys import HASHED
-from balancedstream.core.observations import KeySample
 from balancedstream.core.plan import MAX_KEY_PLACEMENTS, KeyPlacement, Plan
+from balancedstream.core.samples import KeySample
 from balancedstream.engine.events import BatchFinished, StatefulOperator
 from balancedstream.errors import BalancedStreamError, InvalidInputError, RefusedKeyError
 from balancedstream.keyed.control import KeyControl, find_controls, forget_controls

@@ -9,7 +9,8 @@ from dataclasses import dataclass, field
 from typing import get_args
 
 from balancedstream.core.decisions import DecisionKind
-from balancedstream.core.observations import (
+from balancedstream.core.restoring import RestoreCost
+from balancedstream.core.samples import (
     BatchSample,
     KeySample,
     ShuffleRecord,
@@ -17,7 +18,6 @@ from balancedstream.core.observations import (
     StageSample,
     TaskSample,
 )
-from balancedstream.core.restoring import RestoreCost
 from balancedstream.metrics.catalogue import BATCH_DURATION_BUCKETS_S
 from balancedstream.record.records import PreparationOutcome
 

@@ -22,14 +22,14 @@ from prometheus_client.metrics_core import Metric
 from prometheus_client.registry import Collector
 
 from balancedstream.core.keys import KeyNaming
-from balancedstream.core.observations import (
+from balancedstream.core.restoring import RestoreCost
+from balancedstream.core.samples import (
     BatchSample,
     KeySample,
     ShuffleRecord,
     StageSample,
     TaskSample,
 )
-from balancedstream.core.restoring import RestoreCost
 from balancedstream.errors import InvalidInputError
 from balancedstream.metrics.catalogue import BATCH_DURATION_BUCKETS_S, SERIES_PER_PARTITION
 from balancedstream.metrics.counters import (

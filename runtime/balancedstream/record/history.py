@@ -12,7 +12,7 @@ from collections import deque
 from collections.abc import Iterable
 from dataclasses import replace
 
-from balancedstream.core.observations import KeySample, ShuffleRecord
+from balancedstream.core.samples import KeySample, ShuffleRecord
 from balancedstream.record.records import (
     BatchRecord,
     DecisionRecord,

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import fields
 from typing import Any
 
-from balancedstream.core.observations import KeySample, ShuffleRecord
+from balancedstream.core.samples import KeySample, ShuffleRecord
 from balancedstream.errors import InvalidInputError
 from balancedstream.record.history import History
 from balancedstream.record.records import (

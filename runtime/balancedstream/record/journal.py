@@ -8,9 +8,8 @@ from dataclasses import replace
 from balancedstream.core.decisions import DecisionKind
 from balancedstream.core.hotspots import BalanceDecision, Move
 from balancedstream.core.keys import name_key
-from balancedstream.core.observations import KeySample, ShuffleRecord, TaskSample
-from balancedstream.core.planning import OperatorKey
 from balancedstream.core.restoring import RestoreCost
+from balancedstream.core.samples import KeySample, OperatorId, ShuffleRecord, TaskSample
 from balancedstream.engine.events import BatchFinished
 from balancedstream.record.history import History
 from balancedstream.record.records import (
@@ -102,11 +101,13 @@ class Journal:
             self._metrics.on_imbalance(record.query, load.operator, load.imbalance, load.bound)
         self._metrics.on_restore_cost(restore_cost)
 
-    def add_moves_under_way(self, wanted: Mapping[OperatorKey, Sized]) -> None:
+    def add_moves_under_way(self, wanted: Mapping[OperatorId, Sized]) -> None:
         """Partitions of each operator that are not on their target yet."""
-        self._metrics.on_moves_under_way({key: len(moves) for key, moves in wanted.items()})
+        self._metrics.on_moves_under_way(
+            {operator: len(moves) for operator, moves in wanted.items()}
+        )
 
-    def add_prepared(self, counts: Mapping[OperatorKey, int]) -> None:
+    def add_prepared(self, counts: Mapping[OperatorId, int]) -> None:
         """State is loaded ahead of these operators' moves, just now of so many partitions."""
         self._metrics.on_moves_prepared(counts)
 
@@ -115,14 +116,14 @@ class Journal:
         self._metrics.on_epoch(epoch)
 
     def add_balance(
-        self, key: OperatorKey, kind: DecisionKind, reason: str, balance: BalanceDecision
+        self, operator: OperatorId, kind: DecisionKind, reason: str, balance: BalanceDecision
     ) -> None:
         """A decision on the placement of one operator, "no change" included."""
         self._add_decision(
             DecisionRecord(
                 at_s=self._clock(),
-                query=key[0],
-                operator=key[1],
+                query=operator[0],
+                operator=operator[1],
                 kind=kind,
                 reason=reason,
                 imbalance=balance.imbalance_before,
@@ -130,8 +131,8 @@ class Journal:
                 moves=len(balance.moves),
             )
         )
-        self._metrics.on_imbalance(*key, balance.imbalance_before, balance.bound)
-        self._metrics.on_decision(*key, kind)
+        self._metrics.on_imbalance(*operator, balance.imbalance_before, balance.bound)
+        self._metrics.on_decision(*operator, kind)
 
     def add_scaling(self, kind: DecisionKind, reason: str) -> None:
         """A decision on the number of executors."""
@@ -148,11 +149,11 @@ class Journal:
         self._spectator.on_scale(record)
         self._metrics.on_scale(before, live, wanted)
 
-    def add_move(self, key: OperatorKey, move: Move, reason: str, after_batch: int) -> None:
+    def add_move(self, operator: OperatorId, move: Move, reason: str, after_batch: int) -> None:
         """A move is decided; it can show in the batch after `after_batch`."""
         record = MoveRecord(
-            query=key[0],
-            operator=key[1],
+            query=operator[0],
+            operator=operator[1],
             partition=move.partition,
             source=move.source,
             target=move.target,
@@ -179,23 +180,21 @@ class Journal:
 
     def begin_key_moves(
         self,
-        key: OperatorKey,
+        operator: OperatorId,
         ways: Mapping[str, tuple[int, int]],
         reason: str,
         after_batch: int,
     ) -> None:
         """Keys begin to move from one state partition to another."""
-        query, operator = key
-        names = ", ".join(
-            f"{self.name_key(name)} to {target}" for name, (_, target) in ways.items()
-        )
+        query, number = operator
+        names = ", ".join(f"{self.name_key(key)} to {target}" for key, (_, target) in ways.items())
         self._spectator.note(f"{query}: keys move to another state partition: {names}")
-        for name, (source, target) in ways.items():
+        for key, (source, target) in ways.items():
             self._history.add_key_move(
                 KeyMoveRecord(
                     query=query,
-                    operator=operator,
-                    key=self.name_key(name),
+                    operator=number,
+                    key=self.name_key(key),
                     source=source,
                     target=target,
                     decided_s=self._clock(),
@@ -225,31 +224,31 @@ class Journal:
         plain = self._metrics.key_naming == "plain"
         return key if plain else str(name_key(key, "hashed"))
 
-    def prepare_move(self, key: OperatorKey, partition: int) -> None:
+    def prepare_move(self, operator: OperatorId, partition: int) -> None:
         """The target of a move begins to load the partition's state, beside the batches."""
-        self._change_move(key, partition, preparing=True)
+        self._change_move(operator, partition, preparing=True)
 
-    def make_move_due(self, key: OperatorKey, partition: int, prepared_s: float | None) -> None:
+    def make_move_due(self, operator: OperatorId, partition: int, prepared_s: float | None) -> None:
         """The next task may run on the target, which took so long to load the state; None: not."""
-        self._change_move(key, partition, preparing=False, prepared_s=prepared_s)
+        self._change_move(operator, partition, preparing=False, prepared_s=prepared_s)
 
     def _change_move(
         self,
-        key: OperatorKey,
+        operator: OperatorId,
         partition: int,
         *,
         preparing: bool,
         prepared_s: float | None = None,
     ) -> None:
         record = self._history.change_move(
-            *key, partition, preparing=preparing, prepared_s=prepared_s
+            *operator, partition, preparing=preparing, prepared_s=prepared_s
         )
         if record:
             self._spectator.on_move(record)
 
     def end_preparation(
         self,
-        key: OperatorKey,
+        operator: OperatorId,
         move: Move,
         outcome: PreparationOutcome,
         *,
@@ -261,22 +260,24 @@ class Journal:
         self._metrics.on_preparation(outcome, state_bytes, spent_s)
         if outcome == "failed":
             self._spectator.note(
-                f"{key[0]}: executor {move.target} did not get the state of partition "
+                f"{operator[0]}: executor {move.target} did not get the state of partition "
                 f"{move.partition} ahead of its move ({failure or 'it did not say that it did'}); "
                 "the moved task loads it. Nothing is lost."
             )
 
-    def settle_move(self, key: OperatorKey, task: TaskSample) -> None:
+    def settle_move(self, operator: OperatorId, task: TaskSample) -> None:
         """A partition ran on its new executor."""
         record = self._history.settle_move(
-            *key, task.partition, settled_s=self._clock(), restore_s=task.restore_s
+            *operator, task.partition, settled_s=self._clock(), restore_s=task.restore_s
         )
         if record:
             self._spectator.on_move(record)
         self._metrics.on_move_settled()
 
-    def drop_move(self, key: OperatorKey, partition: int, reason: str) -> None:
+    def drop_move(self, operator: OperatorId, partition: int, reason: str) -> None:
         """A move is given up."""
-        record = self._history.drop_move(*key, partition, dropped_s=self._clock(), reason=reason)
+        record = self._history.drop_move(
+            *operator, partition, dropped_s=self._clock(), reason=reason
+        )
         if record:
             self._spectator.on_move(record)

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from typing import Literal
 
 from balancedstream.core.decisions import DecisionKind
-from balancedstream.core.observations import KeySample, ShuffleRecord
+from balancedstream.core.samples import KeySample, ShuffleRecord
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,15 +6,15 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Protocol
 
 from balancedstream.core.keys import KeyNaming
-from balancedstream.core.observations import (
+from balancedstream.core.restoring import RestoreCost
+from balancedstream.core.samples import (
     BatchSample,
     KeySample,
+    OperatorId,
     ShuffleRecord,
     StageSample,
     TaskSample,
 )
-from balancedstream.core.planning import OperatorKey
-from balancedstream.core.restoring import RestoreCost
 from balancedstream.record.records import (
     BatchRecord,
     DecisionRecord,
@@ -82,10 +82,10 @@ class Metrics:
     def on_decision(self, query: str, operator: int, kind: str) -> None:
         """A decision on an operator's placement, "no change" included."""
 
-    def on_moves_under_way(self, counts: Mapping[OperatorKey, int]) -> None:
+    def on_moves_under_way(self, counts: Mapping[OperatorId, int]) -> None:
         """Partitions that are not on their target yet, by operator; 0 for those left out."""
 
-    def on_moves_prepared(self, counts: Mapping[OperatorKey, int]) -> None:
+    def on_moves_prepared(self, counts: Mapping[OperatorId, int]) -> None:
         """State is loaded ahead of these operators' moves, just now of so many partitions."""
 
     def on_restore_cost(self, cost: RestoreCost) -> None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from balancedstream.core.observations import ShuffleRecord
+from balancedstream.core.samples import ShuffleRecord
 from balancedstream.record.records import (
     DecisionRecord,
     KeyMoveRecord,

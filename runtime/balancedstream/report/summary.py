@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from statistics import median
 from typing import TypeVar
 
-from balancedstream.core.observations import KeySample
+from balancedstream.core.samples import KeySample
 from balancedstream.record.history import History
 from balancedstream.record.records import (
     BatchRecord,

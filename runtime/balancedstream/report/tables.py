@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from statistics import median
 
-from balancedstream.core.observations import ShuffleRecord
+from balancedstream.core.samples import ShuffleRecord
 from balancedstream.record.records import DecisionRecord, KeyMoveRecord, MoveRecord
 from balancedstream.record.wording import (
     DECISION_LABELS,

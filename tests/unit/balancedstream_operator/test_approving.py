@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from supervised import Scene, conditions
 
-from balancedstream.core.observations import BatchSample, StageSample
+from balancedstream.core.samples import BatchSample, StageSample
 from balancedstream_operator.asking import APPROVE_ANNOTATION, PAUSED_ANNOTATION
 from balancedstream_operator.errors import ClusterError
 from balancedstream_operator.resource import Stream

@@ -10,8 +10,8 @@ from manifests import make_spec
 from scraped import Scrapes
 from supervised import DEFAULTS, POD, STREAM, Scene, conditions
 
-from balancedstream.core.observations import BatchSample
 from balancedstream.core.policy import Policy
+from balancedstream.core.samples import BatchSample
 from balancedstream.errors import InvalidInputError
 from balancedstream.metrics.exporter import Exporter
 from balancedstream_operator.endpoints import Defaults, Endpoint, Subject, choose_endpoint

@@ -16,9 +16,9 @@ from scraped import Scrapes
 from scripted import RecordingSpectator, ScriptedEngine
 
 from balancedstream.core.loads import OperatorLoad
-from balancedstream.core.observations import BatchSample, StageSample, TaskSample
 from balancedstream.core.plan import Plan
 from balancedstream.core.policy import MigrationPolicy, Policy, ScalingPolicy
+from balancedstream.core.samples import BatchSample, StageSample, TaskSample
 from balancedstream.core.scaling import Verdict
 from balancedstream.engine.events import BatchFinished, StatefulOperator
 from balancedstream.loop.realizing import Realizer, Why

@@ -13,9 +13,9 @@ from scraped import Scrapes
 
 from balancedstream.core.loads import measure as measure_loads
 from balancedstream.core.loads import prune
-from balancedstream.core.observations import BatchSample, ShuffleRecord, TaskSample
 from balancedstream.core.policy import WindowPolicy
 from balancedstream.core.restoring import RestoreCost
+from balancedstream.core.samples import BatchSample, ShuffleRecord, TaskSample
 from balancedstream.metrics.catalogue import SERIES_PER_PARTITION
 from balancedstream.metrics.exporter import Exporter
 from balancedstream_operator.measurements import (

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from balancedstream.core.observations import TaskSample
 from balancedstream.core.plan import KeyPlacement, Plan
 from balancedstream.core.policy import Policy
+from balancedstream.core.samples import TaskSample
 from balancedstream_operator.measurements import Measurement
 from balancedstream_operator.planner import Given, choose_plan
 from balancedstream_operator.records import Refusals

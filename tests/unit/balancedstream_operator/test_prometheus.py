@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 from loopback import Request, Response, serve
 
-from balancedstream.core.observations import BatchSample, TaskSample
 from balancedstream.core.policy import Policy, ScalingPolicy, WindowPolicy
+from balancedstream.core.samples import BatchSample, TaskSample
 from balancedstream.metrics.exporter import Exporter
 from balancedstream_operator.batches import BATCH_METRICS
 from balancedstream_operator.endpoints import Endpoint, Subject

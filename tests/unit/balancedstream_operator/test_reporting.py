@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 from manifests import STREAM, make_spec
 
-from balancedstream.core.observations import BatchSample
 from balancedstream.core.plan import Answer, Plan
 from balancedstream.core.policy import Policy
+from balancedstream.core.samples import BatchSample
 from balancedstream_operator.drivers import DriverState
 from balancedstream_operator.measurements import Measurement
 from balancedstream_operator.outcomes import (

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from supervised import Scene, conditions
 
-from balancedstream.core.observations import BatchSample, StageSample
+from balancedstream.core.samples import BatchSample, StageSample
 from balancedstream_operator.supervising import Pass
 
 BATCH = BatchSample("q", 0, 0.0, 9.8, 400, interval_s=10.0, backlog_rows=50.0)

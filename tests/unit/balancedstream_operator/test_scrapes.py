@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from scraped import Scrapes
 
-from balancedstream.core.observations import BatchSample, TaskSample
+from balancedstream.core.samples import BatchSample, TaskSample
 from balancedstream.metrics.exporter import Exporter
 from balancedstream_operator.measurements import (
     PARTITION_METRICS,

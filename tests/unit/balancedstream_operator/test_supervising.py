@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 from supervised import ALL_ON_1, POD, Scene, conditions
 
-from balancedstream.core.observations import TaskSample
 from balancedstream.core.plan import Answer
+from balancedstream.core.samples import TaskSample
 from balancedstream_operator.errors import ClusterError, StreamGoneError
 from balancedstream_operator.measurements import Measurement
 

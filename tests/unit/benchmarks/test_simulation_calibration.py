@@ -14,7 +14,7 @@ sys.path.append(str(Path(__file__).parents[3] / "benchmarks"))
 from simulation.calibration import fit_job, predict_s
 from simulation.model import Batch, Job, run_batch, weigh_partitions
 
-from balancedstream.core.observations import BatchSample
+from balancedstream.core.samples import BatchSample
 from balancedstream.engine.events import BatchFinished
 
 MADE = Job(splits=4, partitions=24, task_s=0.2, driver_s=0.5, noise=0.0)

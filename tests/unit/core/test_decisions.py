@@ -7,15 +7,16 @@ from dataclasses import replace
 
 import pytest
 
-from balancedstream.core.decisions import Observation, decide, parse_observation
-from balancedstream.core.observations import (
+from balancedstream.core.decisions import decide
+from balancedstream.core.observations import Observation, parse_observation
+from balancedstream.core.policy import Policy
+from balancedstream.core.samples import (
     BatchSample,
     HiddenSample,
     KeySample,
     StageSample,
     TaskSample,
 )
-from balancedstream.core.policy import Policy
 from balancedstream.core.scaling import ScaleOut
 from balancedstream.errors import InvalidInputError
 

@@ -11,8 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from balancedstream.core.loads import OperatorLoad, measure, prune
-from balancedstream.core.observations import HiddenSample, TaskSample
 from balancedstream.core.policy import WindowPolicy
+from balancedstream.core.samples import HiddenSample, TaskSample
 
 BATCH_S = 10.0
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from balancedstream.core.decisions import Decision, Observation, decide
-from balancedstream.core.observations import HiddenSample, KeySample, TaskSample
+from balancedstream.core.decisions import Decision, decide
+from balancedstream.core.observations import Observation
 from balancedstream.core.plan import (
     MAX_KEY_PLACEMENTS,
     UNPLACED,
@@ -14,6 +14,7 @@ from balancedstream.core.plan import (
 )
 from balancedstream.core.planning import fit_plan, propose
 from balancedstream.core.policy import BalancePolicy, Policy, ScalingPolicy
+from balancedstream.core.samples import HiddenSample, KeySample, TaskSample
 from balancedstream.core.scaling import ScalingDecision, Verdict
 from balancedstream.core.strict_json import MAX_BYTES
 

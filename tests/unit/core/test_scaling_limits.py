@@ -9,8 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from balancedstream.core.loads import OperatorLoad
-from balancedstream.core.observations import BatchSample, StageKind, StageSample
 from balancedstream.core.policy import Policy, ScalingPolicy
+from balancedstream.core.samples import BatchSample, StageKind, StageSample
 from balancedstream.core.scaling import ScaleOut, ScalingDecision, Verdict, decide
 
 POLICY = Policy(

@@ -11,8 +11,8 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from balancedstream.core.loads import measure, prune
-from balancedstream.core.observations import BatchSample, StageSample, TaskSample
 from balancedstream.core.policy import Policy, ScalingPolicy
+from balancedstream.core.samples import BatchSample, StageSample, TaskSample
 from balancedstream.core.scaling import ScalingDecision, decide, required_executors
 
 ROW_S = 0.001

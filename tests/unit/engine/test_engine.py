@@ -10,7 +10,7 @@ import pytest
 from py4j.protocol import Py4JError, Py4JJavaError, Py4JNetworkError
 from pyspark import SparkContext
 
-from balancedstream.core.observations import BatchSample, TaskSample
+from balancedstream.core.samples import BatchSample, TaskSample
 from balancedstream.engine.engine import is_connection_lost
 from balancedstream.engine.events import BatchFinished, StatefulOperator
 from balancedstream.engine.tasks import group_operators, is_in_rocksdb, sum_tasks

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from balancedstream.core.observations import TaskSample
+from balancedstream.core.samples import TaskSample
 from balancedstream.engine.stages import StageRow, sum_driver_times, sum_stages
 
 SOURCE = StageRow("source", 2, 900, 1000, 2000, {"a": 900, "b": 700})

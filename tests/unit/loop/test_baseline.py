@@ -9,8 +9,8 @@ import pytest
 from scripted import RecordingSpectator, ScriptedEngine
 
 from balancedstream.attaching import attach
-from balancedstream.core.observations import BatchSample, TaskSample
 from balancedstream.core.policy import BalancePolicy, Policy, ScalingPolicy
+from balancedstream.core.samples import BatchSample, TaskSample
 from balancedstream.engine.events import BatchFinished, Event, QueryEnded, StatefulOperator
 from balancedstream.errors import InvalidInputError
 from balancedstream.loop.controller import Controller

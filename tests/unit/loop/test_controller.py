@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 from scripted import RecordingSpectator, ScriptedEngine
 
-from balancedstream.core.observations import BatchSample, ShuffleRecord, StageSample, TaskSample
 from balancedstream.core.policy import BalancePolicy, Policy, ScalingPolicy
+from balancedstream.core.samples import BatchSample, ShuffleRecord, StageSample, TaskSample
 from balancedstream.engine.events import (
     ApplicationEnded,
     BatchFinished,

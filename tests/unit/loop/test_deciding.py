@@ -8,10 +8,10 @@ from typing import Any
 from scripted import RecordingSpectator
 
 from balancedstream.core.keys import name_key
-from balancedstream.core.observations import BatchSample, KeySample, TaskSample
 from balancedstream.core.plan import Plan
 from balancedstream.core.policy import Policy
 from balancedstream.core.restoring import RestoreCost
+from balancedstream.core.samples import BatchSample, KeySample, TaskSample
 from balancedstream.engine.events import BatchFinished, StatefulOperator
 from balancedstream.loop.deciding import Decider
 from balancedstream.loop.ports import FinishedBatch

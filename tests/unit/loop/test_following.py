@@ -5,9 +5,9 @@ from __future__ import annotations
 from prometheus_client.core import Metric
 from scripted import RecordingSpectator, ScriptedEngine
 
-from balancedstream.core.observations import BatchSample, TaskSample
 from balancedstream.core.plan import Answer, Plan
 from balancedstream.core.policy import Policy
+from balancedstream.core.samples import BatchSample, TaskSample
 from balancedstream.engine.events import (
     BatchFinished,
     Event,

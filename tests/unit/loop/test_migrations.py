@@ -8,7 +8,7 @@ import pytest
 from scripted import RecordingSpectator, ScriptedEngine
 
 from balancedstream.core.hotspots import Move
-from balancedstream.core.observations import TaskSample
+from balancedstream.core.samples import TaskSample
 from balancedstream.engine.events import Preparation, PreparationState
 from balancedstream.loop.migrations import ANSWER_BATCHES, SETTLE_BATCHES, Migrations
 from balancedstream.record.history import History

@@ -11,8 +11,8 @@ from scripted import RecordingSpectator
 from balancedstream.core.epochs import Arrival, Epoch, Piece, Wish
 from balancedstream.core.hotkeys import HotKeySketch
 from balancedstream.core.keys import name_key
-from balancedstream.core.observations import KeySample
 from balancedstream.core.plan import KeyPlacement, Plan
+from balancedstream.core.samples import KeySample
 from balancedstream.keyed.mailbox import Mailbox
 from balancedstream.loop.reassigning import PATIENCE_BATCHES, SWITCH_BATCHES
 from balancedstream.metrics.exporter import Exporter

@@ -10,7 +10,7 @@ from keyed_stream import DE, FR, OPERATOR, PARTITIONS, SHARE, Stream
 from pyspark.sql.types import DoubleType, StringType
 
 from balancedstream.core.epochs import Arrival, Epoch, Piece, Wish
-from balancedstream.core.observations import BatchSample
+from balancedstream.core.samples import BatchSample
 from balancedstream.engine.events import BatchFinished
 from balancedstream.errors import InvalidInputError, RefusedKeyError
 from balancedstream.loop.reassigning import PATIENCE_BATCHES

@@ -20,7 +20,7 @@ from metric_samples import (
 )
 from metric_stories import Story, tell_batches
 
-from balancedstream.core.observations import KeySample
+from balancedstream.core.samples import KeySample
 from balancedstream.metrics.catalogue import BATCH_DURATION_BUCKETS_S, SERIES_PER_PARTITION
 from balancedstream.metrics.exporter import MAX_PARTITION_SERIES, Exporter
 

@@ -17,7 +17,7 @@ from metric_samples import (
     task_of,
 )
 
-from balancedstream.core.observations import BatchSample, TaskSample
+from balancedstream.core.samples import BatchSample, TaskSample
 from balancedstream.errors import InvalidInputError
 from balancedstream.metrics.catalogue import SERIES_PER_PARTITION
 from balancedstream.metrics.exporter import Exporter

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from simulated_runs import Scenario
 
-from balancedstream.core.observations import KeySample, ShuffleRecord
+from balancedstream.core.samples import KeySample, ShuffleRecord
 from balancedstream.errors import InvalidInputError
 from balancedstream.record import history as history_module
 from balancedstream.record import stores

@@ -10,7 +10,7 @@ from scripted import RecordingSpectator
 
 from balancedstream.core.hotspots import BalanceDecision, Move
 from balancedstream.core.keys import KeyNaming, name_key
-from balancedstream.core.observations import (
+from balancedstream.core.samples import (
     BatchSample,
     KeySample,
     ShuffleRecord,

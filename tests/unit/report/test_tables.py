@@ -6,7 +6,7 @@ from collections.abc import Callable
 from report_pages import check_drawings, outline, page_of, run_with_a_hot_key
 from simulated_runs import Scenario
 
-from balancedstream.core.observations import ShuffleRecord
+from balancedstream.core.samples import ShuffleRecord
 from balancedstream.record.history import History
 from balancedstream.report.summary import records_by_query
 

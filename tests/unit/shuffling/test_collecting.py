@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from balancedstream.core.costs import LearntCosts, MeasuredCosts
-from balancedstream.core.observations import ShuffleRecord
+from balancedstream.core.samples import ShuffleRecord
 from balancedstream.core.sketches import CostSketch
 from balancedstream.shuffling.collecting import (
     MAX_COLLECTORS,
