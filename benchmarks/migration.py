@@ -1,9 +1,12 @@
-"""Moving a quarter of a gigabyte of state and back: what each strategy costs the stream.
+"""Moving a quarter of the state and back: what each strategy costs the stream.
 
-A query with 64 state partitions and 1 GiB of state is started from a copy of a checkpoint that is
-built once. Two of its four executors exchange eight partitions each, then take them back; the other
-two look on. The exchange is the benchmark's own; its steps are realized as the controller does it:
-the next one when the partitions of the one before run where they should.
+A query is started from a copy of a checkpoint that is built once. Two of its four executors
+exchange partitions, a quarter of all, then take them back; the other two look on. The exchange is
+the benchmark's own; its steps are realized as the controller does it: the next one when the
+partitions of the one before run where they should.
+
+The state is 1 GiB in 64 partitions, on the disk of this machine and on storage that is slowed to
+20 ms an open and 50 MB/s an executor; on that also 2 GiB in 8 partitions.
 """
 
 from __future__ import annotations
@@ -22,6 +25,7 @@ from harness.measuring import PATIENCE_S, await_that, check_alive
 from harness.results import Case
 from harness.rows import read_rows, start_query, wait_per_row
 from harness.sessions import open_session
+from harness.storage import SCHEME, build_slow_storage
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
 from pyspark.sql.streaming import StreamingQuery
@@ -39,6 +43,8 @@ from balancedstream.engine.settings import SHUFFLE_PARTITIONS
 EXECUTORS = 4
 PREPARED = "prepared"
 """All at once, but with the state loaded ahead, as the product does it; the others do not."""
+
+DISK, SLOW = "disk", "slow"
 
 REPEATED = ("all-at-once", "budgeted", PREPARED)
 ONCE = ("fluid", "batched", "optimized")
@@ -76,30 +82,48 @@ class Workload:
     pause_batches: int = 3
 
 
+FEW_LARGE = Workload(partitions=8, keys=2**19)
+"""Partitions of 256 MiB: what a batch waits for if a single one is loaded in it."""
+
+
 def main() -> None:
     with prepare("migration", __doc__ or "") as benchmark:
-        workload = Workload(keys=2**13, steady_batches=2) if benchmark.smoke else Workload()
-        queries: list[list[Case]] = [list_cases(n, REPEATED) for n in benchmark.repetitions]
-        if not benchmark.smoke:
-            queries.append(list_cases(1, ONCE))
-        missing = [found for cases in queries if (found := benchmark.find_missing(cases))]
-        if not missing:
+        if benchmark.smoke:
+            measure_workload(benchmark, Workload(keys=2**13, steady_batches=2), (SLOW,))
             return
-        built = build_state(benchmark, workload)
-        wanted = {SHUFFLE_PARTITIONS: str(workload.partitions)}
-        with open_session(benchmark, LocalExecutors(EXECUTORS, EXECUTORS), wanted) as spark:
-            engine = SparkEngine(spark)
-            for cases in missing:
-                checkpoint = copy_checkpoint(built, benchmark.work / "copy")
-                for case, measured in measure(spark, engine, checkpoint, cases, workload):
-                    benchmark.record(spark, case, asdict(workload), measured)
-                remove_folder(checkpoint)
+        measure_workload(benchmark, Workload(), (DISK, SLOW))
+        measure_workload(benchmark, FEW_LARGE, (SLOW,))
 
 
-def list_cases(repetition: int, strategies: Sequence[str]) -> list[Case]:
+def measure_workload(benchmark: Benchmark, workload: Workload, storages: Sequence[str]) -> None:
+    """Measures all cases of one workload that have no result yet."""
+    queries = [
+        list_cases(storage, workload, n, REPEATED)
+        for n in benchmark.repetitions
+        for storage in storages
+    ]
+    if DISK in storages:
+        queries.append(list_cases(DISK, workload, 1, ONCE))
+    missing = [found for cases in queries if (found := benchmark.find_missing(cases))]
+    if not missing:
+        return
+    built = build_state(benchmark, workload)
+    settings = {SHUFFLE_PARTITIONS: str(workload.partitions)} | build_slow_storage(benchmark.work)
+    with open_session(benchmark, LocalExecutors(EXECUTORS, EXECUTORS), settings) as spark:
+        engine = SparkEngine(spark)
+        for cases in missing:
+            checkpoint = copy_checkpoint(built, benchmark.work / "copy")
+            for case, measured in measure(spark, engine, checkpoint, cases, workload):
+                benchmark.record(spark, case, asdict(workload), measured)
+            remove_folder(checkpoint)
+
+
+def list_cases(
+    storage: str, workload: Workload, repetition: int, strategies: Sequence[str]
+) -> list[Case]:
     """The cases that share a query, in the order of this repetition."""
-    order = alternate(repetition, *strategies)
-    return [{"strategy": strategy, "repetition": repetition} for strategy in order]
+    shared: Case = {"storage": storage, "partitions": workload.partitions, "repetition": repetition}
+    return [{**shared, "strategy": strategy} for strategy in alternate(repetition, *strategies)]
 
 
 def copy_checkpoint(source: Path, target: Path) -> Path:
@@ -120,7 +144,8 @@ def measure(
     rows = build_rows(spark, workload, workload.rows_per_batch)
     name = "-".join(str(value) for value in cases[0].values())
     waiting = wait_per_row(rows, workload.partitions, workload.wait_ms)
-    query = start_query(keep_payloads(waiting), name, checkpoint)
+    place = f"{SCHEME}:{checkpoint}" if cases[0]["storage"] == SLOW else str(checkpoint)
+    query = start_query(keep_payloads(waiting), name, place)
     try:
         runner = ExchangeRunner(engine, query)
         for _ in range(workload.warm_up_batches):

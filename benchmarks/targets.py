@@ -23,6 +23,10 @@ MAX_ADDED_OVER_BUDGET = 1.3
 MAX_SLOWEST_UNMOVED = 1.5
 """The slowest unmoved task of a migration over that of a steady batch."""
 
+MAX_PREPARED = 1.10
+"""The longest batch, and the slowest unmoved task, of moves whose state is loaded ahead, over those
+of a steady batch."""
+
 MIN_SHARE = 0.8
 """A new executor that is busy for this part of the mean carries its share."""
 

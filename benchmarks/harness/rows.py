@@ -71,8 +71,8 @@ def count_keys(rows: DataFrame) -> DataFrame:
     return rows.groupBy("key").agg(F.count("*").alias("rows"))
 
 
-def start_query(states: DataFrame, name: str, checkpoint: Path) -> StreamingQuery:
-    """Starts a query that discards its output."""
+def start_query(states: DataFrame, name: str, checkpoint: Path | str) -> StreamingQuery:
+    """Starts a query that discards its output; a checkpoint that is no path is a URI."""
     return (
         states.writeStream.queryName(name)
         .outputMode("update")

@@ -1,0 +1,31 @@
+"""Storage that is as slow as an object store far away: 20 ms an open, 50 MB/s an executor."""
+
+from __future__ import annotations
+
+import subprocess
+import zipfile
+from pathlib import Path
+
+import pyspark
+
+SOURCE = Path(__file__).with_name("SlowFileSystem.java")
+SCHEME = "slow"
+
+
+def build_slow_storage(folder: Path) -> dict[str, str]:
+    """Compiles the file system into a jar in `folder`; the settings of a session that uses it.
+
+    Paths under `slow:` are then those of this machine. It needs a JDK.
+    """
+    classes, jar = folder / "slow-storage", folder / "slow-storage.jar"
+    spark = Path(pyspark.__file__).parent / "jars" / "*"
+    options = ["--release", "17", "-cp", str(spark), "-d", str(classes)]
+    subprocess.run(["javac", *options, str(SOURCE)], check=True)  # noqa: S607 - of the PATH
+    with zipfile.ZipFile(jar, "w") as archive:
+        for path in classes.rglob("*.class"):
+            archive.write(path, path.relative_to(classes))
+    return {
+        "spark.driver.extraClassPath": str(jar),
+        "spark.executor.extraClassPath": str(jar),
+        f"spark.hadoop.fs.{SCHEME}.impl": "io.balancedstream.benchmarks.SlowFileSystem",
+    }
