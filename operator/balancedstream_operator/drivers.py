@@ -19,6 +19,9 @@ from balancedstream_operator.targets import TargetRef, driver_selector
 STUCK_AFTER_S = 60.0
 """A pod that still exists this long after its grace period is on a node that does not respond."""
 
+SHOWN_CHARACTERS = 700
+"""Of a container's last output: a status has to stay small."""
+
 SPARK_CONTAINER = "spark-kubernetes-driver"
 """Spark's name of a driver's container, where a pod template has no other one."""
 
@@ -188,8 +191,12 @@ def _describe_absence(target: TargetRef, pods: Sequence[Mapping[str, Any]]) -> D
 
 
 def _describe_end(terminated: Mapping[str, Any]) -> str:
+    return f"exit code {terminated.get('exitCode')}: {_read_output(terminated)}"
+
+
+def _read_output(terminated: Mapping[str, Any]) -> str:
     said = (terminated.get("message") or terminated.get("reason") or "").strip()
-    return f"exit code {terminated.get('exitCode')}: {said[-700:]}"
+    return str(said[-SHOWN_CHARACTERS:])
 
 
 def _find_container(status: Mapping[str, Any], name: str) -> Mapping[str, Any] | None:
@@ -240,12 +247,11 @@ def _describe_waiting(
             f"the image cannot be pulled ({said}): {cure}",
         )
     if ended and (reason == "CrashLoopBackOff" or state.get("terminated")):
-        said = (ended.get("message") or ended.get("reason") or "").strip()
         return (
             "Failing",
             "ApplicationFailed",
             f"the script ended with exit code {ended.get('exitCode')}; it restarts after a pause. "
-            f"Its last output: {said[-700:]}",
+            f"Its last output: {_read_output(ended)}",
         )
     if reason and reason != "ContainerCreating":
         said = waiting.get("message", "")
