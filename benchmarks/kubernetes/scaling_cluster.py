@@ -120,8 +120,9 @@ def measure(site: Site, way: str, trace: Trace) -> dict[str, Any]:
         PacedProducer(site.broker, topic, skewed(seed=1), partitions=SPLITS) as producer,
         running(site, stream, topic, way, trace),
     ):
-        producer.send(LEAD_ROWS)
-        lead = stream.wait_for_batches(LEAD_BATCHES, timeout_s=START_S)
+        for _ in range(LEAD_BATCHES):
+            producer.send(LEAD_ROWS)
+            lead = stream.wait_for_batches(1, timeout_s=START_S)
         lead_rows = read_all(stream, topic, producer)
         with counting(lambda: count_pods(site.kube, stream)) as samples:
             begin_s = samples[0][0]
