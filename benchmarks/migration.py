@@ -88,14 +88,19 @@ FEW_LARGE = Workload(partitions=8, keys=2**19)
 
 def main() -> None:
     with prepare("migration", __doc__ or "") as benchmark:
+        # All sessions are in one JVM, which takes its class path from the first.
+        slow_storage = build_slow_storage(benchmark.work)
         if benchmark.smoke:
-            measure_workload(benchmark, Workload(keys=2**13, steady_batches=2), (SLOW,))
+            small = Workload(keys=2**13, steady_batches=2)
+            measure_workload(benchmark, small, (SLOW,), slow_storage)
             return
-        measure_workload(benchmark, Workload(), (DISK, SLOW))
-        measure_workload(benchmark, FEW_LARGE, (SLOW,))
+        measure_workload(benchmark, Workload(), (DISK, SLOW), slow_storage)
+        measure_workload(benchmark, FEW_LARGE, (SLOW,), slow_storage)
 
 
-def measure_workload(benchmark: Benchmark, workload: Workload, storages: Sequence[str]) -> None:
+def measure_workload(
+    benchmark: Benchmark, workload: Workload, storages: Sequence[str], settings: Mapping[str, str]
+) -> None:
     """Measures all cases of one workload that have no result yet."""
     queries = [
         list_cases(storage, workload, n, REPEATED)
@@ -107,9 +112,9 @@ def measure_workload(benchmark: Benchmark, workload: Workload, storages: Sequenc
     missing = [found for cases in queries if (found := benchmark.find_missing(cases))]
     if not missing:
         return
-    built = build_state(benchmark, workload)
-    settings = {SHUFFLE_PARTITIONS: str(workload.partitions)} | build_slow_storage(benchmark.work)
-    with open_session(benchmark, LocalExecutors(EXECUTORS, EXECUTORS), settings) as spark:
+    built = build_state(benchmark, workload, settings)
+    wanted = {SHUFFLE_PARTITIONS: str(workload.partitions), **settings}
+    with open_session(benchmark, LocalExecutors(EXECUTORS, EXECUTORS), wanted) as spark:
         engine = SparkEngine(spark)
         for cases in missing:
             checkpoint = copy_checkpoint(built, benchmark.work / "copy")
@@ -287,7 +292,7 @@ def by_figure(batches: Sequence[Mapping[str, float]]) -> dict[str, list[float]]:
     return {figure: [batch[figure] for batch in batches] for figure in batches[0]}
 
 
-def build_state(benchmark: Benchmark, workload: Workload) -> Path:
+def build_state(benchmark: Benchmark, workload: Workload, settings: Mapping[str, str]) -> Path:
     """A checkpoint with the state, every partition of it in a snapshot; built where there is none.
 
     Spark's maintenance, here every two seconds, writes the snapshots that a job of some age has.
@@ -298,11 +303,12 @@ def build_state(benchmark: Benchmark, workload: Workload) -> Path:
     benchmark.tell(f"building {workload.keys * workload.value_bytes / 2**30:.2f} GiB of state")
     unfinished = benchmark.work / "unfinished"
     remove_folder(unfinished)
-    settings = {
+    wanted = {
         SHUFFLE_PARTITIONS: str(workload.partitions),
         "spark.sql.streaming.stateStore.maintenanceInterval": "2s",
+        **settings,
     }
-    with open_session(benchmark, LocalExecutors(2, 2), settings) as spark:
+    with open_session(benchmark, LocalExecutors(2, 2), wanted) as spark:
         rows = build_rows(spark, workload, workload.keys // BUILDING_BATCHES)
         kept = keep_payloads(rows.repartition(workload.partitions, "key"))
         query = start_query(kept, "build", unfinished)
