@@ -18,7 +18,7 @@ from spark_versions import SPARK
 
 from balancedstream.core.samples import ShuffleRecord
 from balancedstream.engine.engine import SparkEngine
-from balancedstream.engine.events import BatchFinished
+from balancedstream.engine.events import BatchFinished, QueryEnded
 from balancedstream.engine.java import check_java
 from balancedstream.engine.session import LocalExecutors, remove_work_folder, tuned_sessions
 from balancedstream.engine.traits import FEATURES, LOADING_AHEAD_SINCE
@@ -136,6 +136,8 @@ def next_batch(engine: SparkEngine, query: str) -> BatchFinished:
         event = engine.wait(1.0)
         if isinstance(event, BatchFinished) and event.query == query:
             return event
+        if isinstance(event, QueryEnded) and event.query == query and event.error:
+            raise AssertionError(event.error)
     message = f"no batch of {query} within {PATIENCE_S:.0f} s"
     raise AssertionError(message)
 
