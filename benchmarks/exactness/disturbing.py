@@ -165,8 +165,9 @@ class Disturber:
             targets = {p: live[rank % len(live)] for p, rank in action.moves}
             from_batch = self._last_batch[query] + 1 + action.ahead if action.ahead else None
             prepared = {p: live[rank % len(live)] for p, rank in action.prepared}
-            # What the move before prepared, and was not due yet, is withdrawn.
-            self._engine.prepare(query, operator, prepared, from_batch=from_batch)
+            if self._engine.can_prepare():
+                # What the move before prepared, and was not due yet, is withdrawn.
+                self._engine.prepare(query, operator, prepared, from_batch=from_batch)
             self._place(query, operator, targets, from_batch)
 
     def _reassign(self, action: Action) -> None:

@@ -282,7 +282,8 @@ _FIRST_SPARK: dict[str, Version] = {
     "transform-with-state-pandas": (4, 0),
     "processing-time-timers": (4, 1),
 }
-_STATE_READER_SINCE: Version = (4, 0)
+_STATE_READABLE_SINCE: Version = (4, 1)
+"""Spark 4.0 has a reader that does not read checkpoints of format 2, which disturbed runs write."""
 
 
 def _select(spark: Version) -> dict[str, dict[str, Query]]:
@@ -293,7 +294,7 @@ def _select(spark: Version) -> dict[str, dict[str, Query]]:
         first = FEATURES["balanced"][0] if reassigned else _FIRST_SPARK.get(kind, spark)
         if spark < first:
             continue
-        is_readable = spark >= _STATE_READER_SINCE
+        is_readable = spark >= _STATE_READABLE_SINCE
         found[kind] = {
             name: query if is_readable else replace(query, states=())
             for name, query in queries.items()
