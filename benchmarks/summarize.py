@@ -1,4 +1,4 @@
-"""Writes the tables of the pages on performance and scaling from the results of the benchmarks.
+"""Writes the tables of the pages from the results of the benchmarks.
 
 Each figure is the median over the repetitions with the least and greatest value in brackets. What
 stands between the markers of a benchmark is replaced, the rest of the pages stays.
@@ -13,6 +13,7 @@ from pathlib import Path
 
 from harness.results import REPOSITORY, RESULTS, read_results
 from tables.commit import tabulate_commit
+from tables.compatibility import tabulate_compatibility
 from tables.computing import tabulate_computing
 from tables.handoff import tabulate_handoff
 from tables.hot_keys import tabulate_hot_keys, tabulate_split_key
@@ -48,10 +49,13 @@ TABLES: dict[str, Callable[[Sequence[Result]], Iterator[str]]] = {
     "handoff": tabulate_handoff,
     "hot_keys": tabulate_hot_keys,
     "split_key": tabulate_split_key,
+    "compatibility": tabulate_compatibility,
 }
 
 
-PAGES = [REPOSITORY / "docs" / name for name in ("performance.md", "scaling.md")]
+PAGES = [
+    REPOSITORY / "docs" / f"{name}.md" for name in ("performance", "scaling", "spark-versions")
+]
 
 
 def main() -> None:

@@ -9,6 +9,7 @@ import pytest
 
 sys.path.append(str(Path(__file__).parents[3] / "benchmarks"))
 
+import compatibility
 import scaling_real
 import summarize
 from harness import counting, results
@@ -31,6 +32,7 @@ from tables import markdown
         markdown,
         counting,
         scaling_real,
+        compatibility,
     ],
     ids=lambda module: module.__name__,
 )

@@ -13,7 +13,9 @@ sys.path.append(str(Path(__file__).parents[3] / "benchmarks"))
 import summarize
 from harness.results import REPOSITORY, RESULTS, read_results
 
-PAGES = [REPOSITORY / "docs" / name for name in ("performance.md", "scaling.md")]
+PAGES = [
+    REPOSITORY / "docs" / f"{name}.md" for name in ("performance", "scaling", "spark-versions")
+]
 
 
 def test_a_file_that_is_not_there_has_no_results(tmp_path: Path) -> None:
