@@ -6,7 +6,7 @@ import os
 import signal
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -38,6 +38,18 @@ Start = Callable[..., StreamingQuery]
 Batches = Callable[[str], BatchFinished]
 
 
+@pytest.fixture
+def patient_tasks(engine: SparkEngine) -> Iterator[None]:
+    """Tasks wait for their executor as long as the loop lets them where batches are long.
+
+    On a busy machine a batch takes longer than the wait with which the session begins.
+    """
+    engine.set_locality_wait_s(60.0)
+    yield
+    engine.set_locality_wait_s(10.0)
+
+
+@pytest.mark.usefixtures("patient_tasks")
 @pytest.mark.parametrize(("build", "mode", "operators"), KINDS)
 def test_every_partition_runs_where_it_was_placed_from_the_very_next_batch(
     build: Callable[[Stream], DataFrame],
