@@ -71,7 +71,8 @@ SETTINGS = (
         CHECKPOINT_FORMAT,
         "2",
         "each commit has an id of its own, so a zombie task is never mistaken for its successor; "
-        f"from Spark {name_version(COMMIT_IDS_SINCE)} on",
+        f"from Spark {name_version(COMMIT_IDS_SINCE)} on, where Spark's state reader cannot read "
+        "it; that of 4.1 can",
     ),
     Setting(
         FILE_MANAGER,
