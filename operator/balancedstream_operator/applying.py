@@ -40,10 +40,6 @@ class Applier:
         self._applied = ""
         self._applied_s = 0.0
 
-    def forget(self) -> None:
-        """Lets the next call look at the stream and apply everything, whatever was applied."""
-        self._applied = ""
-
     def is_due(self, children: Sequence[Manifest], now_s: float) -> bool:
         """Whether children have changed, or were not applied for some time."""
         return _fingerprint(children) != self._applied or now_s >= self._applied_s + REPAIR_S

@@ -111,6 +111,7 @@ class Supervisor:
         self._status: Mapping[str, Any] | None = None
         self._writer = StatusWriter(stream, cluster)
         self._events: list[StreamEvent] = []
+        self._unsure = False
         self._outages = 0
         self._missing = 0
 
@@ -164,8 +165,8 @@ class Supervisor:
         try:
             self._writer.write(self._status, draft.now_s)
         except ClusterError:
-            # The stream may have been deleted, or made again, meanwhile.
-            self._applier.forget()
+            # The stream may have been deleted, or made again, meanwhile: the next pass looks first.
+            self._unsure = True
             raise
 
     @staticmethod
@@ -186,6 +187,9 @@ class Supervisor:
         self, resource: Mapping[str, Any], asked: Asked, status: Mapping[str, Any], now_s: float
     ) -> PassOutcome:
         """Everything that a pass does, except for what it writes into the BalancedStream."""
+        if self._unsure:
+            self._applier.require_stream()
+            self._unsure = False
         outcome = PassOutcome(self._stream, paused=asked.paused)
         try:
             spec = read_spec(resource["spec"])
