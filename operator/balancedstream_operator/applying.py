@@ -7,6 +7,7 @@ import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
+from balancedstream.core.objects import plan_name
 from balancedstream_operator.checkpoints import find_conflict
 from balancedstream_operator.errors import ClusterError, StreamGoneError
 from balancedstream_operator.ports import Cluster
@@ -44,8 +45,11 @@ class Applier:
         """Whether children have changed, or were not applied for some time."""
         return _fingerprint(children) != self._applied or now_s >= self._applied_s + REPAIR_S
 
-    def check(self, children: Sequence[Manifest]) -> None:
+    def check(self, children: Sequence[Manifest]) -> bool:
         """Makes sure that the stream exists, and that its checkpoint and children are its own.
+
+        Returns:
+            Whether some of its children are there: they come after the plan's ConfigMap.
 
         Raises:
             StreamGoneError: the stream was deleted.
@@ -54,8 +58,7 @@ class Applier:
         """
         self.require_stream()
         self._refuse_shared_checkpoint()
-        if not self._applied:
-            self._refuse_foreign(children)
+        return bool(self._applied) or self._find(children)
 
     def apply(self, children: Sequence[Manifest], now_s: float) -> None:
         """Applies all children, in their order.
@@ -90,12 +93,17 @@ class Applier:
             )
             raise ClusterError(message, refused=True)
 
-    def _refuse_foreign(self, children: Sequence[Manifest]) -> None:
-        """Another owner's object with the name of a child is never taken over.
+    def _find(self, children: Sequence[Manifest]) -> bool:
+        """Whether there are children besides the plan's ConfigMap.
 
-        One without any owner is, if it is labelled as this stream's: `kubectl delete` with
-        `--cascade=orphan` leaves such ones behind.
+        Another owner's object with the name of a child is never taken over. One without any owner
+        is, if it is labelled as this stream's: `kubectl delete` with `--cascade=orphan` leaves such
+        ones behind.
+
+        Raises:
+            ClusterError: there is one of another owner, or the API server cannot be reached.
         """
+        old = False
         for child in children:
             kind, metadata = child["kind"], child["metadata"]
             found = self._cluster.get(
@@ -110,6 +118,8 @@ class Applier:
                     "it, or give the stream another name"
                 )
                 raise ClusterError(message, refused=True)
+            old = old or bool(found and metadata["name"] != plan_name(self._stream.name))
+        return old
 
 
 def _fingerprint(children: Sequence[Manifest]) -> str:

@@ -50,7 +50,6 @@ class Decided:
         measurement: of the stream.
         given: what was in force.
         choice: the decision, and the plan that it asks for.
-        newest_epoch: the highest epoch known before that plan.
         new_plan: that plan, if it is written; a driver that is silent gets none.
         silent_s: for how long the driver has left the plan in force unanswered; None if it answered
             or still has time.
@@ -61,7 +60,6 @@ class Decided:
     measurement: Measurement
     given: Given
     choice: PlanChoice
-    newest_epoch: int
     new_plan: Plan | None
     silent_s: float | None
     shortage: str

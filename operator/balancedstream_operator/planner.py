@@ -135,8 +135,9 @@ def choose_plan(
     if refusals.plain:
         policy = replace(policy, migration=MigrationPolicy())
     # A driver asks for the least number by itself, and that may have been another one at its start.
-    unsaid = given.plan is None and len(measurement.executors) != given.desired
-    unsaid = unsaid and bool(measurement.finished_s)
+    # Or it has a plan in force that was lost since.
+    unsaid = len(measurement.executors) != given.desired or measurement.epoch > 0
+    unsaid = unsaid and given.plan is None and bool(measurement.finished_s)
     plan = propose(
         next_epoch,
         observation,

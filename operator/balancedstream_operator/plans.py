@@ -47,11 +47,11 @@ class PlanBook:
         """The newest epoch that is written down; 0 for none."""
         return max(self.plan.epoch if self.plan else 0, self.record.epoch if self.record else 0)
 
-    def read(self, known_epoch: int, now_s: float) -> PlanFound:
+    def read(self, bound: int, now_s: float) -> PlanFound:
         """Reads the ConfigMap; a plan that is not newer than the last one is not taken over.
 
         Args:
-            known_epoch: the newest epoch that is known from elsewhere.
+            bound: an epoch that no plan of the stream has passed.
             now_s: seconds since the Unix epoch.
 
         Raises:
@@ -72,7 +72,7 @@ class PlanBook:
         try:
             if data.get(PLAN_KEY):
                 plan = parse_plan(data[PLAN_KEY])
-                newest = max(known_epoch, self.epoch, record.epoch if record else 0)
+                newest = max(bound, self.epoch, record.epoch if record else 0)
                 check_epoch("plan", plan.epoch, newest)
                 _check_record(plan, record)
         except BalancedStreamError as error:

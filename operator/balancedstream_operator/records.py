@@ -95,7 +95,8 @@ class Record:
 
     Attributes:
         partitions: state partitions of the stream.
-        epoch: of the plan that it belongs to; 0 before the first.
+        epoch: of the plan that it belongs to, or, if plans were lost, one that none has passed; 0
+            before the first.
         desired: executors that the stream should have; None before the first plan.
         scaled_s: when that number last changed, seconds since the Unix epoch; None for never.
         scale_out: what the last added executors should bring; None if none were added.
@@ -208,7 +209,8 @@ def judge_control(
     """Whether the driver follows the newest plan, by its answer.
 
     An answer does not say which plan it refuses. So a refusal that was there before the plan was
-    written is one of the plan only if nothing else is said in time.
+    written is one of the plan only if nothing else is said in time. A driver with a newer plan in
+    force has one that was lost since, or replaced by an older one; it takes none but a newer one.
 
     Args:
         plan: the newest one; None before the first.
@@ -219,8 +221,11 @@ def judge_control(
     >>> judge_control(Plan(2, ("a",), {}, "fluid"), Record(8), Answer(2), 9.0).follows
     True
     """
-    if plan is None or (answer is not None and answer.epoch >= plan.epoch):
+    if plan is None or (answer is not None and answer.epoch == plan.epoch):
         return Control(True)
+    if answer is not None and answer.epoch > plan.epoch:
+        reason = f"plan.epoch: {plan.epoch} is older than {answer.epoch}, which is in force"
+        return Control(False, refusal=reason)
     waited_s = now_s - record.planned_s
     late = waited_s > SILENT_AFTER_S
     if answer is not None and answer.refused and (late or answer.refused != record.known_refusal):

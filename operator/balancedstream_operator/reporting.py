@@ -236,7 +236,8 @@ def _report_decided(spec: StreamSpec, policy: Policy, decided: Decided, draft: S
     balance = judge_balance(decided.choice.decision, policy, stateless=stateless)
     _report_balance(measurement, decided.choice, balance, draft)
     report_limits(spec, decided, draft)
-    draft.fields["planEpoch"] = decided.newest_epoch
+    plan = decided.given.plan
+    draft.fields["planEpoch"] = plan.epoch if plan else 0
     _report_effect(measurement, decided.given, balance, draft)
     _report_control(decided, draft)
     _report_new_plan(decided, draft)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -12,6 +13,23 @@ from balancedstream_operator.planner import Given
 from balancedstream_operator.records import Control, Record
 from balancedstream_operator.spec import StreamSpec
 from balancedstream_operator.status import parse_time, recall
+
+
+def bound_epoch(metadata: Mapping[str, Any], now_s: float) -> int:
+    """An epoch that no plan of a stream has passed: its age in seconds.
+
+    Plans come with passes and batches, and by far not each second. So even if plan, record, answer
+    and status are lost at once, a next plan beyond it is new to the driver.
+
+    Args:
+        metadata: of the BalancedStream.
+        now_s: seconds since the Unix epoch.
+
+    >>> bound_epoch({"creationTimestamp": "1970-01-01T00:01:00Z"}, 75.5)
+    16
+    """
+    created_s = parse_time(metadata.get("creationTimestamp"))
+    return 0 if created_s is None else max(0, math.ceil(now_s - created_s))
 
 
 @dataclass(frozen=True, slots=True)

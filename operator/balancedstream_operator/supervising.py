@@ -42,7 +42,7 @@ from balancedstream_operator.reporting import report, report_failure
 from balancedstream_operator.resource import Manifest, Stream
 from balancedstream_operator.restarts import fingerprint
 from balancedstream_operator.spec import StreamSpec, find_unknown, policy_of, read_spec
-from balancedstream_operator.starting import Start
+from balancedstream_operator.starting import Start, bound_epoch
 from balancedstream_operator.status import StatusDraft, StreamEvent, recall, waited_s
 from balancedstream_operator.watching import DriverWatch
 from balancedstream_operator.writing import StatusWriter
@@ -204,12 +204,9 @@ class Supervisor:
             # A spec that changed while no operator ran is no reason to keep an old driver.
             acted = status.get("observedGeneration") == resource["metadata"].get("generation")
             self._first_spec = wanted if acted else ""
-        known_epoch = int(recall(status, "planEpoch", 0))
-        found = self._book.read(known_epoch, now_s)
+        bound = bound_epoch(resource["metadata"], now_s)
+        found = self._book.read(bound, now_s)
         record = self._book.record
-        # The status counts only where nothing was written with a plan.
-        if self._book.epoch or (record and record.application):
-            known_epoch = self._book.epoch
         partitions = int(recall(status, "partitions", choose_partitions(spec)))
         partitions = record.partitions if record else partitions
         outcome = replace(
@@ -220,7 +217,7 @@ class Supervisor:
             plan_found=found,
         )
         try:
-            driver = self._keep(outcome, spec, asked.restart, known_epoch, now_s)
+            driver = self._keep(outcome, spec, asked.restart, bound, now_s)
         except ClusterError as error:
             if not error.refused:
                 raise
@@ -233,17 +230,14 @@ class Supervisor:
         if not driver.running:
             self._missing = 0
             return outcome
-        known_epoch = max(0 if begun else known_epoch, self._book.epoch)
-        return self._lead(
-            outcome, spec, driver, asked=asked, status=status, known_epoch=known_epoch, now_s=now_s
-        )
+        return self._lead(outcome, spec, driver, asked=asked, status=status, now_s=now_s)
 
     def _keep(
         self,
         outcome: PassOutcome,
         spec: StreamSpec,
         restart: str,
-        known_epoch: int,
+        bound: int,
         now_s: float,
     ) -> DriverState | None:
         """Keeps the objects of the stream as its spec wants them.
@@ -259,8 +253,8 @@ class Supervisor:
             needs_role = self._granter.needs_role(driver.account, now_s)
             children = build_target_children(self._stream, driver.account if needs_role else "")
         if self._applier.is_due(children, now_s):
-            self._apply(children, outcome.partitions, now_s)
-            self._book.read(known_epoch, now_s)
+            self._apply(children, outcome.partitions, bound, now_s)
+            self._book.read(bound, now_s)
         if found.unreadable or (found.overwritten and not found.adopted):
             # It may have been deleted with the stream.
             self._applier.require_stream()
@@ -275,11 +269,10 @@ class Supervisor:
         *,
         asked: Asked,
         status: Mapping[str, Any],
-        known_epoch: int,
         now_s: float,
     ) -> PassOutcome:
         """Measures a stream whose driver runs, decides, and writes what was decided."""
-        answer = self._watch.read_answer(known_epoch, driver.application)
+        answer = self._watch.read_answer(self._book.epoch, driver.application)
         record = self._book.record or Record(outcome.partitions)
         control = judge_control(self._book.plan, record, answer.answer, now_s)
         if spec.target_ref and answer.answer is None:
@@ -311,7 +304,7 @@ class Supervisor:
             asked,
             silent_s=control.silent_s,
             shortage=self._watch.find_shortage(pending, pods, now_s),
-            newest_epoch=max(known_epoch, answered.epoch),
+            next_epoch=max(self._book.epoch, answered.epoch) + 1,
             now_s=now_s,
         )
         return replace(outcome, decided=replace(decided, scales=answered.scales))
@@ -325,16 +318,21 @@ class Supervisor:
         record = self._book.record or Record(0)
         if not driver.application or record.application == driver.application:
             return False
-        begun = Record(record.partitions, planned_s=now_s, application=driver.application)
+        known = bool(record.application)
+        epoch = 0 if known else record.epoch
+        begun = Record(record.partitions, epoch, planned_s=now_s, application=driver.application)
         self._book.write(None, begun)
-        return bool(record.application)
+        return known
 
-    def _apply(self, children: Sequence[Manifest], partitions: int, now_s: float) -> None:
-        self._applier.check(children)
+    def _apply(
+        self, children: Sequence[Manifest], partitions: int, bound: int, now_s: float
+    ) -> None:
+        old = self._applier.check(children)
         if self._book.record is None:
-            # A later limit of executors would lead to another number of partitions.
-            first = Record(partitions, epoch=self._book.epoch, planned_s=now_s)
-            self._book.write(self._book.plan, first)
+            # A later limit of executors would lead to another number of partitions. An old stream
+            # has lost its record, and its driver may know of plans that nobody else does.
+            epoch = bound if old and self._book.plan is None else self._book.epoch
+            self._book.write(self._book.plan, Record(partitions, epoch, planned_s=now_s))
         self._applier.apply(children, now_s)
         # A status that was lost is repaired, too.
         self._writer.forget()
@@ -349,14 +347,13 @@ class Supervisor:
         *,
         silent_s: float | None,
         shortage: str,
-        newest_epoch: int,
+        next_epoch: int,
         now_s: float,
     ) -> Decided:
         """Decides on a measurement, and writes the plan that the decision asks for."""
         held = silent_s is not None or bool(asked.paused)
         approve = "" if held else asked.approve
-        epoch = newest_epoch + 1
-        choice = choose_plan(measurement, policy, given, epoch, now_s, approve=approve)
+        choice = choose_plan(measurement, policy, given, next_epoch, now_s, approve=approve)
         new_plan = None if held else choice.plan
         scale_out = choice.decision.scaling.scale_out
         judged = scale_out if scale_out and scale_out.at_s < now_s else record.scale_out
@@ -382,7 +379,6 @@ class Supervisor:
             measurement=measurement,
             given=given,
             choice=choice,
-            newest_epoch=newest_epoch,
             new_plan=new_plan,
             silent_s=silent_s,
             shortage=shortage,

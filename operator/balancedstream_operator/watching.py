@@ -78,7 +78,7 @@ class DriverWatch:
         """What the driver says of the plans; an answer of another application is none.
 
         Args:
-            known_epoch: the newest epoch that is known.
+            known_epoch: the newest epoch that is written down.
             application: of the driver; empty if it has none to tell.
 
         Raises:

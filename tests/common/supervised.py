@@ -18,10 +18,13 @@ from balancedstream_operator.measurements import (
     ShuffleSample,
 )
 from balancedstream_operator.resource import Manifest, Stream
+from balancedstream_operator.status import format_time
 from balancedstream_operator.supervising import Pass, Supervisor
 
 STREAM = Stream("shop", "clicks", "uid-1")
 POD = "clicks-driver-0"
+TARGET = "clicks-driver"
+"""The driver's pod of an application that kubeflow's operator runs."""
 DEFAULTS = Defaults("http://prometheus")
 DRIVER_LABELS = {
     "app.kubernetes.io/name": "balancedstream-driver",
@@ -130,7 +133,13 @@ class Scene:
         self.cluster = KeepingCluster()
         self.measured: Measurement | str = "nothing yet"
         self.resource: dict[str, Any] = {
-            "metadata": {"name": "clicks", "namespace": "shop", "uid": "uid-1", "generation": 1},
+            "metadata": {
+                "name": "clicks",
+                "namespace": "shop",
+                "uid": "uid-1",
+                "generation": 1,
+                "creationTimestamp": format_time(self.now_s),
+            },
             "spec": {
                 "image": "clicks:1",
                 "application": {"file": "/app/clicks.py"},
@@ -243,6 +252,83 @@ class Scene:
         self.start_driver()
         self.finish_batches()
         return self.run_pass()
+
+
+class TargetScene(Scene):
+    """A stream whose driver kubeflow's operator made, with the plugin in it."""
+
+    def __init__(self, **spec: Any) -> None:
+        super().__init__(**spec)
+        given = self.resource["spec"]
+        for name in ("image", "application", "checkpoints"):
+            del given[name]
+        given["targetRef"] = {
+            "apiVersion": "sparkoperator.k8s.io/v1beta2",
+            "kind": "SparkApplication",
+            "name": "clicks",
+        }
+        given.update(spec)
+        self.application = "spark-1"
+        self.scales = True
+        self.subject = Subject("")
+        self.cluster.trusted.add("spark")
+
+    def observe(self, subject: Subject, *arguments: Any) -> Measurement:
+        self.subject = subject
+        return super().observe(subject, *arguments)
+
+    def start_driver(self, application: str = "spark-1", name: str = TARGET) -> None:
+        """A driver's pod as spark-submit makes it for kubeflow's operator; it runs."""
+        self.application, self.epoch = application, 0
+        self.cluster.objects["Pod", name] = {
+            "metadata": {
+                "name": name,
+                "namespace": "shop",
+                "uid": f"uid-{application}",
+                "labels": {
+                    "spark-role": "driver",
+                    "spark-app-selector": application,
+                    "sparkoperator.k8s.io/app-name": "clicks",
+                    "sparkoperator.k8s.io/launched-by-spark-operator": "true",
+                },
+            },
+            "spec": {
+                "serviceAccountName": "spark",
+                "containers": [{"name": "istio-proxy"}, {"name": "spark-kubernetes-driver"}],
+            },
+            "status": {
+                "phase": "Running",
+                "podIPs": [{"ip": "10.0.0.7"}],
+                "containerStatuses": [
+                    {"name": "istio-proxy", "state": {"waiting": {"reason": "Creating"}}},
+                    {"name": "spark-kubernetes-driver", "state": {"running": {}}},
+                ],
+            },
+        }
+
+    def pod(self, name: str = TARGET) -> dict[str, Any]:
+        """The driver's pod, to be changed."""
+        return self.cluster.objects["Pod", name]
+
+    def finish_batches(self, *arguments: Any, **more: Any) -> None:
+        super().finish_batches(*arguments, **more)
+        self.answer(Answer(self.epoch, scales=self.scales), self.application)
+
+    def answer(self, answer: Answer, application: str) -> None:
+        """The driver of an application answers."""
+        data = {"answer.json": answer.to_json(), "application": application}
+        self.cluster.objects["ConfigMap", "clicks-answer"]["data"] = data
+
+    def data(self, key: tuple[str, str]) -> dict[str, str]:
+        """What a ConfigMap holds."""
+        found: dict[str, str] = self.cluster.objects.get(key, {}).get("data", {})
+        return found
+
+    def needed_plan(self) -> Plan:
+        """The plan; there is one."""
+        plan = self.cluster.plan()
+        assert plan is not None
+        return plan
 
 
 def conditions(done: Pass) -> dict[str, tuple[str, str]]:

@@ -2,97 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import pytest
-from supervised import SKEWED, Scene, conditions
+from supervised import SKEWED, TARGET, TargetScene, conditions
 
-from balancedstream.core.plan import Answer, Plan
-from balancedstream_operator.endpoints import Subject
-from balancedstream_operator.measurements import Measurement
+from balancedstream.core.plan import Answer
 from balancedstream_operator.supervising import Pass
 
-DRIVER = "clicks-driver"
 PLAN = ("ConfigMap", "clicks-plan")
 ANSWER = ("ConfigMap", "clicks-answer")
 ROLE = ("Role", "clicks-driver")
-
-
-class TargetScene(Scene):
-    """A stream whose driver kubeflow's operator made, with the plugin in it."""
-
-    def __init__(self, **spec: Any) -> None:
-        super().__init__(**spec)
-        given = self.resource["spec"]
-        for name in ("image", "application", "checkpoints"):
-            del given[name]
-        given["targetRef"] = {
-            "apiVersion": "sparkoperator.k8s.io/v1beta2",
-            "kind": "SparkApplication",
-            "name": "clicks",
-        }
-        given.update(spec)
-        self.application = "spark-1"
-        self.scales = True
-        self.subject = Subject("")
-        self.cluster.trusted.add("spark")
-
-    def observe(self, subject: Subject, *arguments: Any) -> Measurement:
-        self.subject = subject
-        return super().observe(subject, *arguments)
-
-    def start_driver(self, application: str = "spark-1", name: str = DRIVER) -> None:
-        """A driver's pod as spark-submit makes it for kubeflow's operator; it runs."""
-        self.application, self.epoch = application, 0
-        self.cluster.objects["Pod", name] = {
-            "metadata": {
-                "name": name,
-                "namespace": "shop",
-                "uid": f"uid-{application}",
-                "labels": {
-                    "spark-role": "driver",
-                    "spark-app-selector": application,
-                    "sparkoperator.k8s.io/app-name": "clicks",
-                    "sparkoperator.k8s.io/launched-by-spark-operator": "true",
-                },
-            },
-            "spec": {
-                "serviceAccountName": "spark",
-                "containers": [{"name": "istio-proxy"}, {"name": "spark-kubernetes-driver"}],
-            },
-            "status": {
-                "phase": "Running",
-                "podIPs": [{"ip": "10.0.0.7"}],
-                "containerStatuses": [
-                    {"name": "istio-proxy", "state": {"waiting": {"reason": "Creating"}}},
-                    {"name": "spark-kubernetes-driver", "state": {"running": {}}},
-                ],
-            },
-        }
-
-    def pod(self, name: str = DRIVER) -> dict[str, Any]:
-        """The driver's pod, to be changed."""
-        return self.cluster.objects["Pod", name]
-
-    def finish_batches(self, *arguments: Any, **more: Any) -> None:
-        super().finish_batches(*arguments, **more)
-        self.answer(Answer(self.epoch, scales=self.scales), self.application)
-
-    def answer(self, answer: Answer, application: str) -> None:
-        """The driver of an application answers."""
-        data = {"answer.json": answer.to_json(), "application": application}
-        self.cluster.objects[ANSWER]["data"] = data
-
-    def data(self, key: tuple[str, str]) -> dict[str, str]:
-        """What a ConfigMap holds."""
-        found: dict[str, str] = self.cluster.objects.get(key, {}).get("data", {})
-        return found
-
-    def needed_plan(self) -> Plan:
-        """The plan; there is one."""
-        plan = self.cluster.plan()
-        assert plan is not None
-        return plan
 
 
 def message_of(done: Pass, kind: str) -> str:
@@ -128,7 +46,7 @@ def test_an_application_is_balanced_and_reported_as_any_other_stream_is() -> Non
 def test_only_series_of_the_drivers_own_pod_count() -> None:
     scene = TargetScene()
     scene.run_until_running()
-    assert (scene.subject.stream, scene.subject.pod) == ("shop/clicks", DRIVER)
+    assert (scene.subject.stream, scene.subject.pod) == ("shop/clicks", TARGET)
     assert scene.subject.ips == ("10.0.0.7",)
 
 
@@ -239,7 +157,7 @@ def test_a_driver_whose_account_lacks_rights_gets_a_role_for_the_two_config_maps
     scene = TargetScene()
     scene.cluster.trusted.clear()
     scene.run_until_running()
-    role, binding = scene.cluster.objects[ROLE], scene.cluster.objects["RoleBinding", DRIVER]
+    role, binding = scene.cluster.objects[ROLE], scene.cluster.objects["RoleBinding", TARGET]
     assert {r for rule in role["rules"] for r in rule["resources"]} == {"configmaps"}
     assert {n for rule in role["rules"] for n in rule["resourceNames"]} == {
         "clicks-plan",

@@ -47,7 +47,7 @@ def decide(
         **changes,
     }
     choice = choose_plan(measurement, Policy(), given, 4, NOW_S)
-    return Decided(measurement, given, choice, newest_epoch=3, **made)
+    return Decided(measurement, given, choice, **made)
 
 
 def measured(*batches: BatchSample, **changes: Any) -> Measurement:
