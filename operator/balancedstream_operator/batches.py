@@ -89,6 +89,24 @@ def sample_last(
         )
 
 
+def find_longest(
+    current: Mapping[str, Sequence[Series]], batches: Iterable[BatchSample]
+) -> dict[str, float]:
+    """How long batches of each query take at most, in seconds.
+
+    Args:
+        current: series of one target by name, with the samples of the newest scrape only. Its last
+            batch may be older than all that was fetched, and so may be all but one of the triggers.
+        batches: of the target.
+    """
+    names = ("trigger_interval_seconds", "last_batch_duration_seconds")
+    known = [(s.labels["query"], s.samples[-1][1]) for name in names for s in current.get(name, ())]
+    longest_s: dict[str, float] = {}
+    for query, seconds in [*known, *((batch.query, batch.duration_s) for batch in batches)]:
+        longest_s[query] = max(seconds, longest_s.get(query, 0.0))
+    return longest_s
+
+
 def _split(
     interval: Interval, before: Mapping[str, float | None], after: Mapping[str, float | None]
 ) -> Iterable[BatchSample]:

@@ -25,7 +25,12 @@ from balancedstream.core.samples import (
     TaskSample,
 )
 from balancedstream.core.workload import waits_for_data
-from balancedstream_operator.batches import BATCH_METRICS, sample_batches, sample_last
+from balancedstream_operator.batches import (
+    BATCH_METRICS,
+    find_longest,
+    sample_batches,
+    sample_last,
+)
 from balancedstream_operator.hidden import sample_hidden
 from balancedstream_operator.scrapes import (
     Interval,
@@ -123,6 +128,8 @@ class Measurement:
             for data for longer than what was fetched, its last batch, without rows.
         last_batches: query to its last finished batch.
         finished_s: query to the time at which that batch finished, however long ago.
+        longest_s: query to the seconds of the longest of its batches, or from one trigger to the
+            next if that is longer.
         backlog_rows: query to the rows that waited for it then; without those that do not know.
         under_way: (query, operator) to the number of partitions that have not reached their
             executors.
@@ -147,6 +154,7 @@ class Measurement:
     batches: tuple[BatchSample, ...] = ()
     last_batches: Mapping[str, int] = field(default_factory=dict)
     finished_s: Mapping[str, float] = field(default_factory=dict)
+    longest_s: Mapping[str, float] = field(default_factory=dict)
     backlog_rows: Mapping[str, float] = field(default_factory=dict)
     under_way: Mapping[OperatorId, int] = field(default_factory=dict)
     prepared: tuple[OperatorId, ...] = ()
@@ -245,6 +253,7 @@ def measure(
         batches=(*batches, *resting),
         last_batches=_newest_by("query", current["last_batch_id"], int),
         finished_s=_newest_by("query", current["last_batch_timestamp_seconds"], float),
+        longest_s=find_longest(current, batches),
         backlog_rows=_newest_by("query", current["backlog_rows"], float),
         under_way={
             (s.labels["query"], int(s.labels["operator"])): int(s.samples[-1][1])

@@ -44,6 +44,17 @@ def tell(exporter: Exporter, sample: BatchSample, *tasks: TaskSample) -> None:
     exporter.on_batch(sample, tasks, {"1": 1, "2": 1})
 
 
+def test_the_longest_batch_is_known_whether_or_not_it_was_the_last() -> None:
+    exporter, scrapes = Exporter(stream=STREAM), Scrapes()
+    for number, duration_s in enumerate((2.0, 700.0, 3.0)):
+        tell(exporter, batch(number, 1_000.0 * number, duration_s=duration_s))
+        scrapes.scrape(exporter, 1_000.0 * number + 900.0)
+    assert scrapes.measure(2_905.0).longest_s == {"q": 700.0}
+    tell(exporter, batch(3, 3_000.0, duration_s=800.0))
+    scrapes.scrape(exporter, 3_900.0)
+    assert scrapes.measure(3_905.0).longest_s == {"q": 800.0}
+
+
 def test_one_batch_between_two_scrapes_is_that_batch() -> None:
     exporter, scrapes = Exporter(stream=STREAM), Scrapes()
     tell(exporter, batch(6, 100.0), task(0, "1", 9.0), task(1, "2", 9.0))

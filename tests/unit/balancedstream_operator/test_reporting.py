@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -103,6 +104,28 @@ def test_running_follows_from_the_last_batch_and_the_backlog(
     draft = report_on(driver=RUNNING, decided=decide(measured(*batches)))
     assert outline(draft, "Running") == outlined
     assert says in condition(draft, "Running")["message"]
+
+
+@pytest.mark.parametrize(
+    ("longest_s", "age_s", "outlined"),
+    [
+        pytest.param(700.0, 2000.0, ("True", "BatchesProgress"), id="as long as before"),
+        pytest.param(700.0, 2101.0, ("False", "NoProgress"), id="three times as long"),
+        pytest.param(30.0, 601.0, ("False", "NoProgress"), id="ten minutes in any case"),
+    ],
+)
+def test_a_query_hangs_by_what_its_batches_take(
+    longest_s: float, age_s: float, outlined: tuple[str, str]
+) -> None:
+    found = measured(batch(age_s, backlog=70.0), longest_s={"q": longest_s})
+    assert outline(report_on(driver=RUNNING, decided=decide(found)), "Running") == outlined
+
+
+def test_a_query_that_hangs_is_seen_beside_one_that_does_not() -> None:
+    other = replace(batch(5.0, backlog=3.0), query="r")
+    draft = report_on(driver=RUNNING, decided=decide(measured(batch(700.0, backlog=70.0), other)))
+    assert outline(draft, "Running") == ("False", "NoProgress")
+    assert "of query q finished 700 s ago" in condition(draft, "Running")["message"]
 
 
 def test_a_stream_whose_batches_outlast_the_window_runs() -> None:
