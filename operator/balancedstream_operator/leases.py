@@ -10,8 +10,9 @@ import asyncio
 import logging
 import time
 from collections.abc import Callable
+from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import Any
+from typing import Any, Literal
 
 from kubernetes.dynamic import DynamicClient
 from kubernetes.dynamic.exceptions import ConflictError, NotFoundError
@@ -124,6 +125,39 @@ class Lease:
         return self._client.resources.get(api_version="coordination.k8s.io/v1", kind="Lease")
 
 
+@dataclass
+class Tenure:
+    """Whether a candidate may act, by what it is told of a Lease; pure.
+
+    Attributes:
+        held_s: when it last asked and was told that it holds the Lease, by its own clock; None
+            before the first time.
+    """
+
+    held_s: float | None = None
+
+    def left_s(self, monotonic_s: float) -> float | None:
+        """Seconds until it must stop if it is not told so again; None if it does not act."""
+        return None if self.held_s is None else self.held_s + DEADLINE_S - monotonic_s
+
+    def turn(self, held: bool | None, asked_s: float) -> Literal["begins", "goes on", "ends"]:
+        """What it does next.
+
+        Args:
+            held: whether it holds the Lease; None if nobody said.
+            asked_s: when it asked, by its own clock.
+
+        >>> tenure = Tenure()
+        >>> [tenure.turn(held, 2.0) for held in (False, None, True, True, None, False)]
+        ['goes on', 'goes on', 'begins', 'goes on', 'goes on', 'ends']
+        """
+        acts = self.held_s is not None
+        if held:
+            self.held_s = asked_s
+            return "goes on" if acts else "begins"
+        return "ends" if acts and held is False else "goes on"
+
+
 async def hold(lease: Lease, activate: Callable[[], object], stop: Callable[[], object]) -> None:
     """Activates an operator when it holds the Lease, and stops the process if it loses it.
 
@@ -132,26 +166,25 @@ async def hold(lease: Lease, activate: Callable[[], object], stop: Callable[[], 
         activate: lets the operator act.
         stop: ends the process at once: a pass that still runs must not write any more.
     """
-    held_s: float | None = None
+    tenure = Tenure()
     while True:
         now_s = time.monotonic()
-        left_s = None if held_s is None else held_s + DEADLINE_S - now_s
         held: bool | None = None
         try:
             # Python 3.11's `wait_for` drops a cancellation that comes together with the answer.
-            async with asyncio.timeout(left_s):
+            async with asyncio.timeout(tenure.left_s(now_s)):
                 held = await asyncio.to_thread(lease.try_to_hold, now_s)
         except TimeoutError:
             held = False
         # Whatever it is: a task that ended would leave an operator that acts without a Lease.
         except Exception as error:
             log.warning("Lease not renewed: %s: %s", type(error).__name__, error)
-        if held_s is not None and held is False:
+        turn = tenure.turn(held, now_s)
+        if turn == "ends":
             log.error("another operator may hold the Lease soon, or does: this one stops")
             stop()
             return
-        if held and held_s is None:
+        if turn == "begins":
             log.info("this operator holds the Lease, and acts")
             activate()
-        held_s = now_s if held else held_s
         await asyncio.sleep(RENEW_S)

@@ -207,6 +207,17 @@ class ModelCluster(Cluster):
         self._finish_write()
         return applied
 
+    def write(self, manifest: Manifest, version: str | None) -> bool:
+        """Makes an object, or replaces that version of it; whether it was so."""
+        kind, name = manifest["kind"], manifest["metadata"]["name"]
+        self._call(f"write {kind} {name}")
+        there = (self._api.get(kind, name) or {}).get("metadata") or {}
+        if there.get("resourceVersion") != version:
+            return False
+        self._api.put({**manifest, "metadata": {**there, **manifest["metadata"]}})
+        self._finish_write()
+        return True
+
     def delete_pod(self, namespace: str, name: str, uid: str) -> None:
         """Deletes a pod with its grace period, unless it is another one by now."""
         self._call(f"delete pod {name}")

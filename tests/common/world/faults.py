@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from balancedstream.core.objects import (
@@ -66,22 +67,26 @@ def _change_weather(world: World, fault: Fault) -> None:
 
 def _kill_operator(world: World, fault: Fault, chance: random.Random) -> None:
     """At once, or with one of its next writes."""
-    for operator in world.operators[:1]:
-        if fault.size < 0.2:
-            operator.kill()
-            world.restart_operator(operator)
-        else:
-            operator.cluster.kill_after = operator.cluster.writes + 1 + round(12 * fault.size**2)
+    operator = world.find_operator()
+    if operator is None:
+        return
+    if fault.size < 0.2:
+        operator.kill()
+        world.restart_operator(operator)
+    else:
+        operator.cluster.kill_after = operator.cluster.writes + 1 + round(12 * fault.size**2)
 
 
 def _add_operator(world: World, fault: Fault, chance: random.Random) -> None:
-    """A second one for a while; then one of the two is gone."""
-    world.operators.append(OperatorProcess(world, chance))
+    """One more for a while, as in an update; then one of them is gone, at once or in peace."""
+    world.add_operator(chance)
     first = fault.size < 0.5
 
     def end() -> None:
         if len(world.operators) > 1:
             operator = world.operators.pop(0 if first else -1)
+            if chance.random() < 0.5:
+                operator.release()
             operator.kill()
 
     world.call_in(fault.length_s, end)
@@ -89,26 +94,27 @@ def _add_operator(world: World, fault: Fault, chance: random.Random) -> None:
 
 def _cut_operator(world: World, fault: Fault, chance: random.Random) -> None:
     """It reaches nothing for a while, and another one takes over; then both are there, and one."""
-    for operator in world.operators[:1]:
-        operator.cluster.cut = True
-
-        def mend() -> None:
-            operator.cluster.cut = False  # noqa: B023 - one only
-
-        world.call_in(fault.length_s, mend)
+    operator = world.find_operator()
+    if operator is None:
+        return
+    operator.cut(True)
+    world.call_in(fault.length_s, partial(operator.cut, False))
+    if world.schedule.operators == 1:
         later = replace(fault, length_s=fault.length_s + 40.0, size=0.0)
         _add_operator(world, later, chance)
 
 
 def _shift_clock(world: World, fault: Fault, chance: random.Random) -> None:
     """The operator's clock is ahead or behind, until somebody sets it."""
-    for operator in world.operators[:1]:
-        operator.clock_off_s = 120.0 * (fault.size - 0.5)
+    operator = world.find_operator()
+    if operator is None:
+        return
+    operator.clock_off_s = 120.0 * (fault.size - 0.5)
 
-        def mend() -> None:
-            operator.clock_off_s = 0.0  # noqa: B023 - one only
+    def mend() -> None:
+        operator.clock_off_s = 0.0
 
-        world.call_in(fault.length_s, mend)
+    world.call_in(fault.length_s, mend)
 
 
 def _interrupt_pass(world: World, fault: Fault, chance: random.Random) -> None:
@@ -122,7 +128,8 @@ def _interrupt_pass(world: World, fault: Fault, chance: random.Random) -> None:
         lambda: _pass_of_another(world, chance),
         lambda: _pass_of_another(world, chance),
     ]
-    for operator in world.operators[:1]:
+    operator = world.find_operator()
+    if operator is not None:
         number = operator.cluster.calls + chance.randrange(1, 30)
         operator.cluster.before_call[number] = chance.choice(acts)
 

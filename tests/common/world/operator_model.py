@@ -4,17 +4,20 @@ from __future__ import annotations
 
 import random
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from balancedstream_operator.asking import read_asked
 from balancedstream_operator.endpoints import Defaults
 from balancedstream_operator.errors import ClusterError, StreamGoneError
+from balancedstream_operator.leases import RENEW_S, Lease, Tenure
 from balancedstream_operator.main import WATCH_S, choose_pause_s
 from balancedstream_operator.pacing import choose_rest_s
 from balancedstream_operator.resource import KIND, Manifest, Stream
 from balancedstream_operator.supervising import Supervisor
-from world.api_model import KilledError, ModelCluster
+from world.api_model import NAMESPACE, KilledError, ModelCluster
+from world.lease_model import NAME, open_client
 
 if TYPE_CHECKING:
     from world.worlds import World
@@ -36,28 +39,75 @@ class _Watched:
 class OperatorProcess:
     """Watches BalancedStreams and makes passes, until it is killed.
 
+    Args:
+        world: whose streams.
+        chance: of all that it is lucky or unlucky with.
+        leased: whether it must hold the Lease to act.
+
     Attributes:
         cluster: the API server as this process reaches it.
         alive: whether it was not killed.
+        acts: whether it makes passes.
         clock_off_s: how far its clock is ahead of all others.
     """
 
-    def __init__(self, world: World, chance: random.Random) -> None:
+    def __init__(self, world: World, chance: random.Random, *, leased: bool = False) -> None:
         self._world = world
         self._chance = chance
         self.cluster = ModelCluster(world, chance)
         self._watched: dict[str, _Watched] = {}
         self._last_event_s = 0.0
         self.alive = True
+        self.acts = not leased
         self.clock_off_s = 0.0
+        self._tenure = Tenure()
+        # As the operator does, by a connection of its own.
+        self._leases = ModelCluster(world, chance)
+        self._lease = Lease(open_client(self._leases), NAMESPACE, NAME, f"{chance.random()}")
         world.api.watch(self._note)
         self._list()
+        if leased:
+            world.call_in(chance.uniform(0.0, RENEW_S), self._hold)
+
+    def cut(self, is_cut: bool) -> None:
+        """It reaches nothing, or all again."""
+        self.cluster.cut = self._leases.cut = is_cut
 
     def kill(self) -> None:
         """It is gone, with all that it had in memory."""
         if self.alive:
             self.alive = False
             self._world.api.unwatch(self._note)
+
+    def release(self) -> None:
+        """It gives the Lease back if it can: it was told to end."""
+        with suppress(ClusterError):
+            self._lease.release()
+
+    def _hold(self) -> None:
+        """What `leases.hold` does, each time."""
+        if not self.alive:
+            return
+        now_s = self._world.now_s
+        left_s = self._tenure.left_s(now_s)
+        held: bool | None = False
+        if left_s is None or left_s > 0.0:
+            try:
+                held = self._lease.try_to_hold(now_s)
+            except ClusterError:
+                held = None
+        turn = self._tenure.turn(held, now_s)
+        if turn == "ends":
+            self._world.oracles.note("an operator stops, because it may have lost the Lease")
+            self.kill()
+            self._world.restart_operator(self)
+            return
+        if turn == "begins":
+            self.acts = True
+            self._world.oracles.check_alone(self)
+            for uid in self._watched:
+                self._call_in(self._chance.uniform(0.1, 1.0), uid)
+        self._world.call_in(RENEW_S, self._hold)
 
     def pass_now(self) -> None:
         """Makes the passes that would come next, at this very moment."""
@@ -111,11 +161,12 @@ class OperatorProcess:
                 lambda: [known.resource for known in self._watched.values()],
             )
             self._watched[uid] = _Watched(manifest, supervisor)
-            self._call_in(self._chance.uniform(0.1, 1.0), uid)
+            if self.acts:
+                self._call_in(self._chance.uniform(0.1, 1.0), uid)
             return
         changed = _asked(watched.resource) != _asked(manifest)
         watched.resource = manifest
-        if changed:
+        if changed and self.acts:
             self._call_in(0.0, uid)
 
     def _call_in(self, delay_s: float, uid: str) -> None:

@@ -22,6 +22,7 @@ from balancedstream_operator.supervising import Pass
 
 if TYPE_CHECKING:
     from world.driver_model import WatchedPlans
+    from world.operator_model import OperatorProcess
     from world.spark_model import Application
     from world.worlds import World
 
@@ -50,7 +51,6 @@ class Oracles:
         self.found: dict[str, str] = {}
         self.log: list[str] = []
         self._epoch = 0
-        self._plans: dict[int, str] = {}
         self._answered: dict[int, int] = {}
         self._calls: list[tuple[float, int]] = []
         self._resource: Manifest = {}
@@ -100,9 +100,6 @@ class Oracles:
         self.note(f"plan {plan.epoch}: {len(plan.executors)} executors {plan.executors}")
         if old is not None and plan.epoch < old.epoch:
             self.add("an epoch fell", f"from {old.epoch} to {plan.epoch}")
-        known = self._plans.setdefault(plan.epoch, text)
-        if known != text:
-            self.note(f"epoch {plan.epoch} has another plan now")
         self._largest = max(self._largest, len(plan.executors))
         self._check_bounds(plan, old)
         self._epoch = max(self._epoch, plan.epoch)
@@ -142,6 +139,8 @@ class Oracles:
             self.add("a driver went back", f"from {before} to {answer.epoch}")
         if answer.refused:
             self.note(f"refused: {answer.refused}")
+        if "accepted before with another content" in answer.refused:
+            self.add("an epoch has two plans", answer.refused)
         self._answered[id(plans)] = answer.epoch
 
     def check_status(self, status: Mapping[str, Any]) -> None:
@@ -155,13 +154,20 @@ class Oracles:
         if len(set(conditions)) < len(conditions):
             self.add("a condition twice", str(conditions))
 
+    def check_alone(self, operator: OperatorProcess) -> None:
+        """Of several operators with a Lease, one acts."""
+        others = sum(o.alive and o.acts for o in self._world.operators if o is not operator)
+        if others:
+            self.add("two operators act", f"{others} act, and another one begins")
+
     def check_calls(self, count: int, failure: Exception | None) -> None:
         """A pass makes few calls, and fails only with what the API server did."""
         now_s = self._world.now_s
         if count > MAX_CALLS:
             self.add("too many calls in a pass", str(count))
         self._calls = [(at, n) for at, n in self._calls if at > now_s - 600.0] + [(now_s, count)]
-        total = sum(n for _, n in self._calls) / max(1, len(self._world.operators))
+        acting = sum(operator.acts for operator in self._world.operators)
+        total = sum(n for _, n in self._calls) / max(1, acting)
         if total > 10 * MAX_CALLS_PER_MINUTE:
             self.add("too many calls", f"{total:.0f} in ten minutes")
         if failure is not None:

@@ -53,6 +53,7 @@ class Schedule:
         scrape_s: seconds between two scrapes.
         replicas: of Prometheus.
         prepares: whether moves load state ahead.
+        operators: that run; of several, one acts, by a Lease.
         faults: in the order of their beginning.
         faults_s: when the last one is over.
         length_s: when the world ends at the latest.
@@ -65,6 +66,7 @@ class Schedule:
     scrape_s: float
     replicas: int
     prepares: bool
+    operators: int
     faults: tuple[Fault, ...]
     faults_s: float
     length_s: float
@@ -108,6 +110,7 @@ def make_schedule(seed: int, kinds: tuple[str, ...]) -> Schedule:
         scrape_s=chance.choice((15.0, 30.0, 30.0)),
         replicas=chance.choice((1, 1, 1, 1, 2)),
         prepares=chance.random() < 0.4,
+        operators=chance.choice((1, 1, 2)),
         faults=faults,
         faults_s=faults_s,
         length_s=length_s,

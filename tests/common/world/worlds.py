@@ -76,7 +76,9 @@ class World:
             self, self.draw("prometheus"), schedule.scrape_s, schedule.replicas
         )
         self.create_stream()
-        self.operators = [OperatorProcess(self, self.draw("operator"))]
+        self.operators: list[OperatorProcess] = []
+        for number in range(schedule.operators):
+            self.add_operator(self.draw(f"operator {number}"))
         for fault in schedule.faults:
             chance = self.draw(f"fault {fault.number}")
             self.call_at(BEGIN_S + fault.at_s, partial(begin_fault, self, fault, chance))
@@ -152,12 +154,21 @@ class World:
         if self.driver is not None:
             self.driver.end()
 
+    def add_operator(self, chance: random.Random) -> None:
+        """Another process begins; where there are to be several, one acts, by a Lease."""
+        leased = self.schedule.operators > 1
+        self.operators.append(OperatorProcess(self, chance, leased=leased))
+
+    def find_operator(self) -> OperatorProcess | None:
+        """The operator that acts, or another one if none does."""
+        return max(self.operators, key=lambda operator: operator.acts, default=None)
+
     def restart_operator(self, killed: OperatorProcess, pause_s: float = 0.0) -> None:
         """A new process takes the place of one that was killed."""
         self.operators.remove(killed)
         chance = self.draw(f"operator {next(self.numbers)}")
         pause_s = pause_s or chance.uniform(2.0, 30.0)
-        self.call_in(pause_s, lambda: self.operators.append(OperatorProcess(self, chance)))
+        self.call_in(pause_s, lambda: self.add_operator(chance))
 
     def list_executor_pods(self) -> list[Manifest]:
         """The pods of the driver's executors."""
