@@ -90,7 +90,8 @@ def _carries(world: World, spec: StreamSpec, status: Mapping[str, Any]) -> bool:
     if scaling.mode != "auto":
         most = status.get("desiredExecutors", 0)
     tasks_s = job.task_s * (job.splits + job.partitions) / job.trigger_s
-    return 0.6 * most > world.trace.rates[-1] * job.row_s + tasks_s
+    of_query = world.trace.rates[-1] * job.row_s + tasks_s
+    return 0.6 * most > of_query * len(world.schedule.queries)
 
 
 def _judge_plan(world: World, status: Mapping[str, Any]) -> Iterator[str]:

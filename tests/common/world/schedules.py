@@ -54,6 +54,7 @@ class Schedule:
         replicas: of Prometheus.
         prepares: whether moves load state ahead.
         operators: that run; of several, one acts, by a Lease.
+        queries: names of the job's queries; each has its part of the rows.
         faults: in the order of their beginning.
         faults_s: when the last one is over.
         length_s: when the world ends at the latest.
@@ -67,6 +68,7 @@ class Schedule:
     replicas: int
     prepares: bool
     operators: int
+    queries: tuple[str, ...]
     faults: tuple[Fault, ...]
     faults_s: float
     length_s: float
@@ -92,6 +94,7 @@ def make_schedule(seed: int, kinds: tuple[str, ...]) -> Schedule:
     faults_s = max(fault.at_s + fault.length_s for fault in faults) + 60.0
     length_s = faults_s + QUIET_S
     trigger_s = chance.choice((10.0, 20.0))
+    queries = chance.choice((("q",), ("q",), ("q",), ("q", "r")))
     return Schedule(
         seed=seed,
         job=Job(
@@ -102,27 +105,28 @@ def make_schedule(seed: int, kinds: tuple[str, ...]) -> Schedule:
             trigger_s=trigger_s,
             start_s=chance.choice((10.0, 30.0)),
             # Without a limit, a batch after an outage takes longer than all that is judged here.
-            max_rows=chance.choice((3_000.0, 6_000.0)) * trigger_s,
+            max_rows=chance.choice((3_000.0, 6_000.0)) * trigger_s / len(queries),
             noise=0.0,
         ),
-        trace=_make_trace(chance, faults_s, length_s),
+        trace=_make_trace(chance, faults_s, length_s, len(queries)),
         spec=_make_spec(chance),
         scrape_s=chance.choice((15.0, 30.0, 30.0)),
         replicas=chance.choice((1, 1, 1, 1, 2)),
         prepares=chance.random() < 0.4,
         operators=chance.choice((1, 1, 2)),
+        queries=queries,
         faults=faults,
         faults_s=faults_s,
         length_s=length_s,
     )
 
 
-def _make_trace(chance: random.Random, faults_s: float, length_s: float) -> Trace:
-    """Levels that change while there are faults, and one that stays after them."""
+def _make_trace(chance: random.Random, faults_s: float, length_s: float, queries: int) -> Trace:
+    """Levels that change while there are faults, and one that stays after them; of each query."""
     rates = [0.0] * int(BEFORE_S / BIN_S)
     end_s = BEFORE_S + length_s + 600.0
     while len(rates) * BIN_S < BEFORE_S + faults_s:
-        rate = chance.choice((0.0, 200.0, 500.0, 900.0, 1400.0))
+        rate = chance.choice((0.0, 200.0, 500.0, 900.0, 1400.0)) / queries
         rates += [rate] * chance.randrange(6, 30)
     rates += [rates[-1]] * int((end_s - len(rates) * BIN_S) / BIN_S)
     shifts_s = (BEFORE_S + chance.uniform(0.0, faults_s),) if chance.random() < 0.5 else ()

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import random
 from collections.abc import Mapping
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
-from simulation.spark import VirtualSpark
+from simulation.spark import BatchRun, VirtualSpark
 
 from balancedstream.engine.events import (
     ApplicationEnded,
@@ -16,6 +16,7 @@ from balancedstream.engine.events import (
     ExecutorAdded,
     ExecutorRemoved,
     Preparation,
+    QueryIdle,
 )
 from balancedstream_operator.resource import Manifest
 from world.api_model import stream_pod
@@ -30,8 +31,38 @@ RETRY_S = 10.0
 """Between two attempts at pods that the quota refused."""
 
 
+@dataclass
+class _Query:
+    """A query in one life of the job.
+
+    Attributes:
+        read: rows that it has read.
+        batches: that it has finished, or that runs.
+        placement: state partition to the executor that ran it last.
+        last_start_s: when its last batch started.
+        idle_s: until when it has said that it waits for data.
+        before: the placement before the batch that runs.
+        wanted: state partition to the executor that is to run it.
+        loads: of the state of partitions that are to move.
+        waiting_rows: after the last batch.
+    """
+
+    read: float
+    batches: list[BatchRun]
+    placement: dict[int, str] = field(default_factory=dict)
+    last_start_s: float | None = None
+    idle_s: float = 0.0
+    before: dict[int, str] = field(default_factory=dict)
+    wanted: dict[int, str] = field(default_factory=dict)
+    loads: dict[int, Preparation] = field(default_factory=dict)
+    waiting_rows: float = 0.0
+
+
 class Application(VirtualSpark):
     """One life of the job: a driver's process starts it from the checkpoint, and it ends with it.
+
+    Batches of several queries run one after the other, as Spark's FIFO scheduler has it where all
+    tasks find work; what the base class knows is of the query whose turn it is.
 
     Attributes:
         at_start: executors that it asks for until somebody wants another number.
@@ -39,27 +70,20 @@ class Application(VirtualSpark):
     """
 
     def __init__(self, world: World, chance: random.Random, executors: int) -> None:
-        checkpoint = world.checkpoint
-        super().__init__(
-            world.job,
-            world.trace,
-            chance.randrange(2**32),
-            0,
-            world.now_s,
-            list(checkpoint.batches),
-        )
+        super().__init__(world.job, world.trace, chance.randrange(2**32), 0, world.now_s)
         self._world = world
         self._calls, self._numbers = world.calls, world.numbers
-        self._read = checkpoint.read
+        self._queries = {
+            name: _Query(progress.read, list(progress.batches))
+            for name, progress in world.checkpoints.items()
+        }
+        self._turn = next(iter(self._queries))
+        self._read, self.batches = self._query.read, self._query.batches
         self._lost: list[tuple[str, str]] = []
-        self._before: dict[int, str] = {}
-        self._wanted: dict[int, str] = {}
-        self._loads: dict[int, Preparation] = {}
         self._is_waiting = False
         self.target = 0
         self.at_start = executors
         self.killed = False
-        self._waiting_rows = 0.0
         self._behind_since_s: float | None = None
         self.set_executor_count(executors)
 
@@ -97,9 +121,10 @@ class Application(VirtualSpark):
         from_batch: int | None = None,
     ) -> None:
         """Loads begin; those that are not asked for any more end."""
-        self._loads = {
+        known = self._queries[query].loads
+        self._queries[query].loads = {
             partition: before
-            if (before := self._loads.get(partition)) and before.executor == target
+            if (before := known.get(partition)) and before.executor == target
             else Preparation(operator, partition, target, "loading")
             for partition, target in targets.items()
         }
@@ -113,7 +138,7 @@ class Application(VirtualSpark):
         from_batch: int | None = None,
     ) -> None:
         """Partitions run there once their state is loaded, or need not be."""
-        self._wanted = dict(targets)
+        self._queries[query].wanted = dict(targets)
 
     def set_executor_count(self, count: int) -> bool:
         """Executors that are missing come later, as far as the quota allows."""
@@ -139,8 +164,8 @@ class Application(VirtualSpark):
             self._leaving.remove(executor)
         if self._pending is not None and isinstance(self._pending[1], BatchFinished):
             self.batches.pop()
-            self._read = self._world.checkpoint.read
-            self._placement = dict(self._before)
+            self._read = self._world.checkpoints[self._turn].read
+            self._placement = dict(self._query.before)
         self._pending = None
         self._lost.append((executor, reason))
         self._request()
@@ -179,35 +204,86 @@ class Application(VirtualSpark):
         self._is_waiting = False
         self._request()
 
+    @property
+    def _query(self) -> _Query:
+        return self._queries[self._turn]
+
+    def _find_start_s(self) -> float:
+        """When the next batch of any query starts, if there are rows; it is that query's turn."""
+        if self._pending is None and len(self._queries) > 1:
+            self._keep()
+            self._turn = min(self._queries, key=self._rank)
+            query = self._query
+            self._read, self.batches = query.read, query.batches
+            self._placement, self._last_start_s = query.placement, query.last_start_s
+        return super()._find_start_s()
+
+    def _keep(self) -> None:
+        """Notes how far the query is whose turn it was."""
+        query = self._query
+        query.read, query.batches = self._read, self.batches
+        query.placement, query.last_start_s = self._placement, self._last_start_s
+
+    def _rank(self, name: str) -> tuple[bool, float]:
+        """Of the queries that have rows, the one that has waited longest comes first."""
+        query = self._queries[name]
+        due_s = self._find_due_s(query)
+        waiting = self.trace.count_until(max(self.now_s, due_s)) - query.read
+        return waiting < 1, max(due_s, query.idle_s)
+
+    def _find_due_s(self, query: _Query) -> float:
+        """When a query's next batch would start if it had the executors to itself."""
+        if not query.batches or query.last_start_s is None:
+            return 0.0
+        return max(query.batches[-1].end_s, query.last_start_s + self.job.trigger_s)
+
+    def _plan_next(self) -> tuple[float, Event]:
+        at_s, event = super()._plan_next()
+        if isinstance(event, QueryIdle):
+            self._query.idle_s = at_s
+            event = QueryIdle(self._turn)
+        return at_s, event
+
     def _run_batch(self, start_s: float, rows: float) -> tuple[float, Event]:
-        self._before = dict(self._placement)
-        self._follow_loads()
-        waits = {p for p, load in self._loads.items() if load.state in {"loading", "loaded"}}
-        self._targets = {p: e for p, e in self._wanted.items() if p not in waits}
+        query = self._query
+        query.before = dict(self._placement)
+        self._follow_loads(query)
+        waits = {p for p, load in query.loads.items() if load.state in {"loading", "loaded"}}
+        self._targets = {p: e for p, e in query.wanted.items() if p not in waits}
         end_s, event = super()._run_batch(start_s, rows)
         if isinstance(event, BatchFinished):
-            # Rows of a trace are no whole numbers; those of a source are.
-            backlog = max(0.0, round(event.sample.backlog_rows or 0.0))
-            sample = replace(event.sample, backlog_rows=backlog)
-            event = replace(event, sample=sample, preparations=tuple(self._loads.values()))
+            event = self._name(event, tuple(query.loads.values()))
         return end_s, event
 
-    def _follow_loads(self) -> None:
+    def _name(self, event: BatchFinished, loads: tuple[Preparation, ...]) -> BatchFinished:
+        """A batch of the query whose turn it is."""
+        name, sample = self._turn, event.sample
+        # Rows of a trace are no whole numbers; those of a source are.
+        backlog = max(0.0, round(sample.backlog_rows or 0.0))
+        return replace(
+            event,
+            query=name,
+            sample=replace(sample, query=name, backlog_rows=backlog),
+            tasks=tuple(replace(task, query=name) for task in event.tasks),
+            stages=tuple(replace(stage, query=name) for stage in event.stages),
+            preparations=loads,
+        )
+
+    def _follow_loads(self, query: _Query) -> None:
         """Each load gets one step further with a batch, or fails."""
         failures = self._world.weather.preparation_failures
-        for partition, load in list(self._loads.items()):
+        for partition, load in list(query.loads.items()):
             if load.executor not in self._cores or self.chance.random() < failures:
-                self._loads[partition] = replace(load, state="failed", failure="interrupted")
+                query.loads[partition] = replace(load, state="failed", failure="interrupted")
             elif load.state == "loading":
-                self._loads[partition] = replace(load, state="loaded", load_s=0.5)
+                query.loads[partition] = replace(load, state="loaded", load_s=0.5)
             elif load.state == "loaded":
-                self._loads[partition] = replace(load, state="due", hand_over_s=0.1)
+                query.loads[partition] = replace(load, state="due", hand_over_s=0.1)
 
     def _commit(self, event: BatchFinished) -> None:
-        checkpoint = self._world.checkpoint
-        checkpoint.read = self._read
-        checkpoint.batches = list(self.batches)
-        self._waiting_rows = event.sample.backlog_rows or 0.0
+        progress = self._world.checkpoints[event.query]
+        progress.read, progress.batches = self._read, list(self.batches)
+        self._query.waiting_rows = event.sample.backlog_rows or 0.0
         if self.drain_s(len(self.executors())) <= BACKLOG_S:
             self._behind_since_s = None
         elif self._behind_since_s is None:
@@ -219,7 +295,8 @@ class Application(VirtualSpark):
         return 0.0 if self._behind_since_s is None else self.now_s - self._behind_since_s
 
     def drain_s(self, executors: int) -> float:
-        """How long so many executors work off the rows that waited after the last batch."""
-        rate = self.trace.mean_rate(max(0.0, self.now_s - 60.0), 60.0)
+        """How long so many executors work off the rows that waited after the last batches."""
+        rate = self.trace.mean_rate(max(0.0, self.now_s - 60.0), 60.0) * len(self._queries)
         spare = executors - rate * self.job.row_s
-        return self._waiting_rows * self.job.row_s / max(spare, 0.01)
+        rows = sum(query.waiting_rows for query in self._queries.values())
+        return rows * self.job.row_s / max(spare, 0.01)

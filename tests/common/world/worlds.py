@@ -41,8 +41,8 @@ HOLD_S = 120.0
 
 
 @dataclass
-class Checkpoint:
-    """What survives a driver."""
+class Progress:
+    """What of a query survives a driver."""
 
     read: float = 0.0
     batches: list[BatchRun] = field(default_factory=list)
@@ -66,7 +66,7 @@ class World:
         self._now_s = BEGIN_S
         self._over = False
         self.weather = Weather()
-        self.checkpoint = Checkpoint()
+        self.checkpoints = {query: Progress() for query in schedule.queries}
         self.driver: Driver | None = None
         self.stream = Stream(NAMESPACE, "clicks", "")
         self.oracles = Oracles(self)
