@@ -12,6 +12,7 @@ from balancedstream_operator.children import build_plan
 from balancedstream_operator.errors import ClusterError
 from balancedstream_operator.ports import Cluster
 from balancedstream_operator.records import (
+    MAX_AHEAD,
     RECORD_KEY,
     PlanFound,
     Record,
@@ -69,17 +70,22 @@ class PlanBook:
             return PlanFound()
         record = read_record(data.get(RECORD_KEY, ""))
         plan, unreadable = None, ""
+        newest = max(bound, self.epoch)
+        if record is not None and record.epoch > newest + MAX_AHEAD:
+            # It is forged.
+            record = None
         try:
             if data.get(PLAN_KEY):
                 plan = parse_plan(data[PLAN_KEY])
-                newest = max(bound, self.epoch, record.epoch if record else 0)
                 check_epoch("plan", plan.epoch, newest)
                 _check_record(plan, record)
         except BalancedStreamError as error:
             plan, unreadable = None, str(error)
             data.pop(PLAN_KEY)
         overwritten = self._seen is not None
-        if overwritten and (plan is None or plan.epoch <= self.epoch):
+        # A newer record without a plan is of an operator that found all plans lost.
+        epoch = max(plan.epoch if plan else 0, record.epoch if record else 0)
+        if overwritten and epoch <= self.epoch:
             return PlanFound(overwritten=True, unreadable=unreadable)
         record = record or self.record
         if record is not None and plan is not None and record.epoch != plan.epoch:

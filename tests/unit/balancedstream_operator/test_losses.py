@@ -6,6 +6,7 @@ import pytest
 from supervised import Scene, TargetScene, conditions
 
 from balancedstream_operator.errors import ClusterError, StreamGoneError
+from balancedstream_operator.records import Record
 from balancedstream_operator.status import format_time
 
 PLAN = ("ConfigMap", "clicks-plan")
@@ -67,6 +68,38 @@ def test_an_epoch_is_not_used_again_although_nothing_is_left_that_knows_it() -> 
     assert lost is not None
     assert plan.epoch > lost.epoch
     assert done.status["planEpoch"] == plan.epoch
+
+
+def test_of_two_operators_the_one_that_knew_of_no_plan_goes_on_from_what_the_other_wrote() -> None:
+    scene = Scene()
+    scene.run_pass()
+    del scene.cluster.objects[PLAN]
+    other = scene.make_supervisor()
+    other.run_pass(scene.resource, scene.now_s)
+    scene.start_driver()
+    scene.finish_batches()
+    scene.run_pass()
+    plan = scene.cluster.plan()
+    assert plan is not None
+    other.run_pass(scene.resource, scene.now_s)
+    assert scene.cluster.plan() == plan
+
+
+def test_a_forged_record_counts_for_nothing() -> None:
+    scene = Scene()
+    scene.run_until_running()
+    plan = scene.cluster.plan()
+    forged = Record(48, epoch=2**53 - 1)
+    scene.cluster.objects[PLAN]["data"] = {"record.json": forged.write()}
+    scene.run_pass()
+    assert scene.cluster.plan() == plan, "whoever knows better restores it"
+    scene.cluster.objects[PLAN]["data"] = {"record.json": forged.write()}
+    scene.supervisor = scene.make_supervisor()
+    scene.finish_batches()
+    scene.run_pass()
+    new = scene.cluster.plan()
+    assert new is not None
+    assert 1 < new.epoch < 1_000
 
 
 def test_an_application_that_runs_on_gets_no_epoch_again_either() -> None:
