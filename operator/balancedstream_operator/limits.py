@@ -49,5 +49,15 @@ def report_limits(spec: StreamSpec, decided: Decided, draft: StatusDraft) -> Non
         draft.set_condition("ScalingLimited", True, _LIMITS[scaling.verdict], scaling.reason)
     elif scaling.limited:
         draft.set_condition("ScalingLimited", True, "AtLimit", scaling.reason)
+    elif scaling.utilization is None and _says_what_load_needs(draft):
+        # That is not known just now, as in the middle of a long batch: nothing has changed.
+        return
     else:
         draft.set_condition("ScalingLimited", False, "WithinLimits", scaling.reason)
+
+
+def _says_what_load_needs(draft: StatusDraft) -> bool:
+    """Whether the condition tells of load under this very spec."""
+    known = draft.condition("ScalingLimited")
+    measured = known["reason"] in {"AtLimit", *_LIMITS.values()}
+    return measured and known.get("observedGeneration") == draft.generation

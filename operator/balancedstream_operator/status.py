@@ -112,7 +112,7 @@ class StatusDraft:
             "observedGeneration": self.generation,
         }
 
-    def condition(self, kind: str) -> Mapping[str, str]:
+    def condition(self, kind: str) -> Mapping[str, Any]:
         """A condition; Unknown until it is set."""
         return self._conditions.get(kind, {"status": "Unknown", "reason": "", "message": ""})
 

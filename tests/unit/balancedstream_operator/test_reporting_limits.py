@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from supervised import Scene, conditions
 
 from balancedstream.core.samples import BatchSample, StageSample
+from balancedstream_operator.measurements import Measurement
 from balancedstream_operator.supervising import Pass
 
 BATCH = BatchSample("q", 0, 0.0, 9.8, 400, interval_s=10.0, backlog_rows=50.0)
@@ -35,6 +38,19 @@ def test_a_stateless_stream_whose_executors_are_busy_gets_more_and_has_nothing_t
     assert done.status["utilization"] == 0.95
     # 400 rows in 19 busy seconds, on two cores.
     assert done.status["trueProcessingRate"] == round(400 / 19 * 2, 3)
+
+
+def test_a_stream_at_its_limit_stays_there_while_a_long_batch_shows_nothing() -> None:
+    scene = Scene(executors={"min": 2, "max": 2})
+    done = run_stateless(scene, tasks=16, busy_s={"1": 9.5, "2": 9.5})
+    assert conditions(done)["ScalingLimited"] == ("True", "AtLimit")
+    assert isinstance(scene.measured, Measurement)
+    scene.measured = replace(scene.measured, batches=(), stages=())
+    assert conditions(scene.run_pass())["ScalingLimited"] == ("True", "AtLimit")
+    scene.resource["spec"]["executors"]["max"] = 4
+    scene.resource["metadata"]["generation"] = 2
+    done = scene.run_pass()
+    assert conditions(done)["ScalingLimited"] == ("False", "WithinLimits"), "of the new spec"
 
 
 def test_a_source_with_too_few_splits_is_a_condition_that_names_both_numbers() -> None:
