@@ -24,10 +24,14 @@ def read_policy(path: Path | None, knob_texts: Mapping[str, str] | None = None) 
             field.
     """
     content = _read_yaml(path) if path else {}
-    if not knob_texts:
-        return parse(content)
     # Checked first, so that what is wrong in the file is said of the file.
-    parse(content)
+    try:
+        policy = parse(content)
+    except InvalidInputError as error:
+        message = f"{error} (in {path})"
+        raise InvalidInputError(message) from error
+    if not knob_texts:
+        return policy
     sections = {name: dict(given or {}) for name, given in content.items()}
     known = {knob.path for knob in knobs()}
     for knob, text in knob_texts.items():
@@ -43,7 +47,8 @@ def _read_yaml(path: Path) -> dict[str, Any]:
     try:
         content = yaml.safe_load(path.read_text("utf-8"))
     except yaml.YAMLError as error:
-        message = f"policy: {path} is not YAML: {error}"
+        # PyYAML's message has several lines.
+        message = f"policy: {path} is not YAML: {' '.join(str(error).split())}"
         raise InvalidInputError(message) from error
     except (OSError, UnicodeDecodeError) as error:
         message = f"policy: {path} cannot be read ({error})"

@@ -124,6 +124,34 @@ def test_a_setting_that_is_wrong_is_named_and_another_start_would_not_help(
     assert "The application runs on, not balanced" in line
 
 
+@pytest.mark.parametrize(
+    ("content", "says"),
+    [
+        ("balance: {act_abov: 1.5}", "balance.act_abov: unknown field, allowed are mode, act_ab"),
+        ("balancing: {mode: auto}", "policy.balancing: unknown field, allowed are balance, sca"),
+        ("balance: {act_above: high}", "balance.act_above: must be a number from 0 to 1000"),
+        ("balance: [mode: auto", "is not YAML"),
+    ],
+)
+def test_a_policy_file_that_is_wrong_is_named_with_its_field_in_one_line(
+    content: str,
+    says: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    file = tmp_path / "policy.yaml"
+    file.write_text(content)
+    settings = {f"{OWN}policy": str(file), f"{OWN}window.batches": "5"}
+    monkeypatch.setattr(agent, "connect_driver", lambda: None)
+    monkeypatch.setattr(agent, "read_settings", lambda spark: settings)
+    assert main() == agent.EXIT_HOPELESS
+    (line,) = capsys.readouterr().err.splitlines()
+    assert says in line
+    assert str(file) in line
+    assert "The application runs on, not balanced; mend this" in line
+
+
 class Attached:
     """An attachment whose loop ends when it is told to."""
 

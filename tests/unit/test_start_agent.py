@@ -7,6 +7,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 from balancedstream.version import __version__
 
 START = Path(__file__).parents[2] / "spark-plugin/src/io/balancedstream/start_agent.py"
@@ -47,7 +49,9 @@ def test_a_package_of_another_version_than_the_plugin_is_refused() -> None:
     assert "pip install balancedstream==9.9.9" in line
 
 
-def test_a_package_that_is_missing_is_named() -> None:
-    line = start(before="import sys; sys.modules['prometheus_client'] = None\n")
+@pytest.mark.parametrize("package", ["prometheus_client", "py4j", "pyspark"])
+def test_a_package_that_is_missing_is_named(package: str) -> None:
+    line = start(before=f"import sys; sys.modules[{package!r}] = None\n")
     assert "lacks a package (" in line
-    assert "prometheus_client" in line
+    assert package in line
+    assert f"pip install 'balancedstream[spark]=={__version__}'" in line

@@ -9,6 +9,7 @@ import sys
 
 VERSION = os.environ["BALANCEDSTREAM_PLUGIN_VERSION"]
 INSTALL = "There, pip install balancedstream==%s." % VERSION
+INSTALL_ALL = "There, pip install 'balancedstream[spark]==%s'." % VERSION
 ELSEWHERE = "Set spark.balancedstream.python to a Python 3.11 or newer with balancedstream in it."
 
 
@@ -40,7 +41,7 @@ def start():
     try:
         from balancedstream.agent import main
     except ImportError as error:
-        give_up("lacks a package (%s)" % error, INSTALL)
+        give_up("lacks a package (%s)" % error, INSTALL_ALL)
     return main()
 
 
