@@ -121,7 +121,8 @@ def attach(
     )
     history = History(run)
     view = open_view(run)
-    engine = SparkEngine(spark)
+    acts = plans is not None or "auto" in {policy.balance.mode, policy.scaling.mode}
+    engine = SparkEngine(spark, acts=acts)
     for problem in engine.capabilities.problems:
         view.note(problem)
     if not engine.capabilities.placement:

@@ -51,7 +51,7 @@ def run_engine(
     """The session of an application with these events; with a problem, nothing is possible."""
     engine = Engine([*events], Capabilities(not problems, problems))
     monkeypatch.setattr(attaching, "stand_plugin_down", lambda spark, reason: None)
-    monkeypatch.setattr(attaching, "SparkEngine", lambda spark: engine)
+    monkeypatch.setattr(attaching, "SparkEngine", lambda spark, acts: engine)
     return Session()
 
 

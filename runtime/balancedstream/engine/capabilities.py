@@ -30,8 +30,13 @@ class Capabilities:
     preparing: bool = False
 
 
-def check_capabilities(spark: SparkSession) -> Capabilities:
-    """Tries each private API once, with a query that does not exist."""
+def check_capabilities(spark: SparkSession, *, acts: bool = True) -> Capabilities:
+    """Tries each private API once, with a query that does not exist.
+
+    Args:
+        spark: a running session.
+        acts: whether partitions will move; who only watches gives executors nothing to load.
+    """
     problems = []
     version = spark.version
     traits = find_traits(version)
@@ -41,7 +46,7 @@ def check_capabilities(spark: SparkSession) -> Capabilities:
     if backend.endswith("LocalSchedulerBackend"):
         problems.append(
             f"The master {spark.sparkContext.master} has a single executor inside the driver: "
-            "there is nothing to balance. Use `--local MIN:MAX`, or a cluster."
+            "there is nothing to balance. Use `balancedstream run --local MIN:MAX`, or a cluster."
         )
         return Capabilities(placement=False, problems=tuple(problems))
     listener = None
@@ -49,9 +54,10 @@ def check_capabilities(spark: SparkSession) -> Capabilities:
     try:
         placement = _try_placement(spark)
         if placement:
-            started = start_listener(spark, loads_ahead=traits.loads_ahead)
+            loads_ahead = acts and traits.loads_ahead
+            started = start_listener(spark, loads_ahead=loads_ahead)
             listener = started.java
-            preparing = traits.loads_ahead and not started.unprepared
+            preparing = loads_ahead and not started.unprepared
             problems.extend(traits.list_weaknesses())
             if started.unprepared:
                 problems.append(

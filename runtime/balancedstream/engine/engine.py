@@ -69,9 +69,10 @@ class SparkEngine:
 
     Args:
         spark: a running session; all sessions of its application are included.
+        acts: whether it will do more than measure; if not, executors get nothing from it.
     """
 
-    def __init__(self, spark: SparkSession) -> None:
+    def __init__(self, spark: SparkSession, *, acts: bool = True) -> None:
         self._spark = spark
         self._jvm: Any = spark._jvm
         self._context: Any = spark.sparkContext._jsc.sc()
@@ -81,7 +82,7 @@ class SparkEngine:
         self._asked = False
         self._locality_wait_before: str | None = None
         self._is_wait_changed = False
-        self.capabilities: Capabilities = check_capabilities(spark)
+        self.capabilities: Capabilities = check_capabilities(spark, acts=acts)
         self._listener: Any = self.capabilities.listener
 
     def executors(self) -> dict[str, int]:

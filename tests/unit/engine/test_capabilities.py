@@ -100,6 +100,20 @@ def test_an_older_spark_is_balanced_and_what_is_weaker_is_said_once(
     assert found.problems == find_traits(version).list_weaknesses()
 
 
+def test_who_only_watches_gives_executors_nothing_to_load(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    loads: list[bool] = []
+
+    def start(spark: Any, loads_ahead: bool) -> Listener:
+        loads.append(loads_ahead)
+        return Listener("the listener", "")
+
+    monkeypatch.setattr(capabilities, "start_listener", start)
+    found = check_capabilities(make_session(), acts=False)
+    assert (found.placement, found.preparing, found.problems, loads) == (True, False, (), [False])
+
+
 def test_a_store_that_is_not_found_where_it_was_reported_cannot_be_placed(
     coordinator: mock.MagicMock,
 ) -> None:
