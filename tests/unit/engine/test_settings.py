@@ -1,6 +1,8 @@
 from __future__ import annotations
 
 import os
+import re
+from pathlib import Path
 
 import pytest
 
@@ -21,6 +23,7 @@ from balancedstream.engine.settings import (
     PIPELINED_UDFS,
     PROVIDER,
     SCHEDULER_MODE,
+    SETTINGS,
     SHUFFLE_PARTITIONS,
     UNIX_SOCKETS,
     UNLOAD_ON_COMMIT,
@@ -32,12 +35,19 @@ from balancedstream.errors import InvalidInputError
 from balancedstream.version import TESTED_SPARK
 from balancedstream.workers.names import CHECKPOINT_LOCATION
 
+PLUGIN = Path(__file__).parents[3] / "spark-plugin/src/io/balancedstream/Plugin.java"
 HDFS = "org.apache.spark.sql.execution.streaming.state.HDFSBackedStateStoreProvider"
 
 
 def test_dynamic_allocation_is_refused_with_what_to_do() -> None:
     with pytest.raises(DynamicAllocationError, match=r"Remove the setting.*scaling.max_executors"):
         tune({DYNAMIC_ALLOCATION: "true"}, executors=4)
+
+
+def test_the_plugin_sets_of_them_what_an_executor_needs_to_leave_when_it_is_told_to() -> None:
+    set_there = dict(re.findall(r'\{"(spark\.[\w.]+)", "(\w+)"\}', PLUGIN.read_text("utf-8")))
+    leaving = {s.key: s.value for s in SETTINGS if "decommission" in s.key}
+    assert set_there == leaving != {}
 
 
 def test_dynamic_allocation_set_to_false_is_fine() -> None:

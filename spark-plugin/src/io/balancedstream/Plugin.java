@@ -25,6 +25,17 @@ public final class Plugin implements SparkPlugin, DriverPlugin {
   private static final String MARK = "spark.balancedstream.plugin";
 
   private static final String MODE = "spark.balancedstream.mode";
+  private static final String STREAM = "spark.balancedstream.stream";
+  private static final String DYNAMIC_ALLOCATION = "spark.dynamicAllocation.enabled";
+
+  /** Without the first, an executor that is told to leave stays, idle. The others make it quick. */
+  private static final String[][] LEAVING = {
+    {"spark.decommission.enabled", "true"},
+    {"spark.storage.decommission.enabled", "true"},
+    {"spark.storage.decommission.shuffleBlocks.enabled", "true"},
+    {"spark.storage.decommission.rddBlocks.enabled", "true"},
+    {"spark.storage.decommission.replicationReattemptInterval", "1s"},
+  };
 
   private static Plugin active; // of the running application
 
@@ -65,7 +76,16 @@ public final class Plugin implements SparkPlugin, DriverPlugin {
       active = this;
     }
     conf.set(MARK, Agent.findVersion());
+    if (mayScale(conf)) {
+      for (String[] setting : LEAVING) conf.setIfMissing(setting[0], setting[1]);
+    }
     context.addSparkListener(new FirstQuery(agent));
+  }
+
+  /** Whether it may take executors away; where the operator decides, the BalancedStream says so. */
+  private static boolean mayScale(SparkConf conf) {
+    boolean acts = "auto".equals(conf.get(MODE, "")) || !conf.get(STREAM, "").isEmpty();
+    return acts && !"true".equalsIgnoreCase(conf.get(DYNAMIC_ALLOCATION, ""));
   }
 
   /**

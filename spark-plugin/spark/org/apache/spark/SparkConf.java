@@ -5,5 +5,7 @@ public class SparkConf {
 
   public native SparkConf set(String key, String value);
 
+  public native SparkConf setIfMissing(String key, String value);
+
   public native SparkConf remove(String key);
 }
