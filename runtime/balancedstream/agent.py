@@ -44,6 +44,9 @@ LOOK_S = 1.0
 DETACH_S = 2.0
 """The plugin waits 5 s for the agent, which also writes a report."""
 
+READ_BYTES = 1024
+"""Nothing is ever written to the agent."""
+
 
 @dataclass(frozen=True)
 class AgentOptions:
@@ -245,7 +248,9 @@ def _wait(attachment: Attachment) -> int:
     ended = threading.Event()
 
     def read() -> None:
-        sys.stdin.buffer.read()
+        # Python aborts at its exit if another thread still reads from `sys.stdin`.
+        while os.read(sys.stdin.fileno(), READ_BYTES):
+            pass
         ended.set()
 
     threading.Thread(target=read, name="balancedstream-input", daemon=True).start()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import os
 import socket
+import subprocess
 import sys
 from pathlib import Path
 from typing import Any
@@ -163,13 +164,27 @@ def test_it_ends_with_its_standard_input_or_with_its_loop(monkeypatch: pytest.Mo
     monkeypatch.setattr(agent, "DETACH_S", 0.01)
     attached: Any = Attached()
     reading, writing = os.pipe()
-    with open(reading, "rb") as pipe, open(writing, "wb"):
+    with open(reading, "rb") as pipe:
         monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(pipe))
         attached.is_balancing = False
         assert agent._wait(attached) == agent.EXIT_FAILED
-    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO()))
-    attached.is_balancing = True
-    assert agent._wait(attached) == 0
+        attached.is_balancing = True
+        os.close(writing)
+        assert agent._wait(attached) == 0
+
+
+def test_an_agent_whose_loop_ended_leaves_with_its_own_status() -> None:
+    """Python aborts (status 134) if another thread holds the standard input's buffer then."""
+    code = (
+        "import sys; from balancedstream import agent\n"
+        "class Ended: is_balancing = False\n"
+        "agent.LOOK_S = agent.DETACH_S = 0.01\n"
+        "sys.exit(agent._wait(Ended()))"
+    )
+    command = [sys.executable, "-c", code]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stderr=subprocess.PIPE) as process:
+        assert process.stderr
+        assert (process.wait(), process.stderr.read()) == (agent.EXIT_FAILED, b"")
 
 
 def test_a_port_in_use_costs_the_metrics_alone(capsys: pytest.CaptureFixture[str]) -> None:

@@ -3,17 +3,22 @@ package io.balancedstream;
 import java.io.ByteArrayOutputStream;
 import java.io.IOException;
 import java.io.InputStream;
+import java.math.BigInteger;
+import java.net.InetAddress;
 import java.nio.charset.StandardCharsets;
 import java.nio.file.Files;
 import java.nio.file.Path;
 import java.nio.file.Paths;
+import java.security.SecureRandom;
+import java.util.ArrayList;
+import java.util.List;
 import java.util.Map;
 import java.util.regex.Matcher;
 import java.util.regex.Pattern;
 import org.apache.spark.SparkConf;
 import org.apache.spark.SparkContext;
-import org.apache.spark.api.python.Py4JServer;
 import org.apache.spark.scheduler.SparkListenerInterface;
+import py4j.ClientServer;
 
 /**
  * The agent: a child process of the driver that balances its application. It reaches the driver by
@@ -41,6 +46,8 @@ final class Agent {
 
   /** Time for the agent to end by itself, which includes its report. */
   private static final long END_MS = 5_000;
+
+  private static final int SECRET_BITS = 256;
 
   /** Of an interpreter's environment: PREFIX/lib/python3.11/site-packages/balancedstream/NAME.jar. */
   private static final Pattern IN_ENVIRONMENT =
@@ -74,7 +81,7 @@ final class Agent {
       if (stopped) return false;
       stopped = true;
       running = keeper;
-      if (process != null) closeInput(process);
+      if (process != null) end(process);
       notifyAll();
     }
     try {
@@ -143,11 +150,14 @@ final class Agent {
   private int run() throws IOException, InterruptedException {
     SparkConf conf = context.conf();
     String wait = conf.get(LOCALITY_WAIT, null);
-    Py4JServer gateway = new Py4JServer(conf);
+    String secret = new BigInteger(SECRET_BITS, new SecureRandom()).toString(16);
+    // With PYSPARK_PIN_THREAD=false, Spark's own has a thread that keeps a driver from ending.
+    ClientServer gateway = new ClientServer.ClientServerBuilder()
+        .authToken(secret).javaPort(0).javaAddress(InetAddress.getLoopbackAddress()).build();
     try {
-      gateway.start();
+      gateway.startServer();
       String python = findPython(conf);
-      Process started = startProcess(python, gateway);
+      Process started = startProcess(python, gateway.getJavaServer().getListeningPort(), secret);
       if (started == null) return HOPELESS;
       int status = started.waitFor();
       synchronized (this) {
@@ -166,17 +176,20 @@ final class Agent {
   }
 
   /** The agent's process; null if there is no such interpreter, or the application ends. */
-  private synchronized Process startProcess(String python, Py4JServer gateway) throws IOException {
+  private synchronized Process startProcess(String python, int port, String secret)
+      throws IOException {
     if (stopped) return null;
     ProcessBuilder builder = new ProcessBuilder(python, "-c", readBootstrap());
     builder.redirectOutput(ProcessBuilder.Redirect.INHERIT);
     builder.redirectError(ProcessBuilder.Redirect.INHERIT);
     Map<String, String> environment = builder.environment();
-    environment.put("PYSPARK_GATEWAY_PORT", Integer.toString(gateway.getListeningPort()));
-    environment.put("PYSPARK_GATEWAY_SECRET", gateway.secret());
+    environment.put("PYSPARK_GATEWAY_PORT", Integer.toString(port));
+    environment.put("PYSPARK_GATEWAY_SECRET", secret);
+    environment.put("PYSPARK_PIN_THREAD", "true"); // the gateway is a ClientServer
     environment.put("BALANCEDSTREAM_PLUGIN_VERSION", findVersion());
-    // Both are the application's, and for another Python than the agent's.
+    // These are the application's, and for another Python than the agent's.
     environment.remove("PYTHONPATH");
+    environment.remove("PYTHONHOME");
     environment.remove("SPARK_REMOTE");
     try {
       process = builder.start();
@@ -225,7 +238,12 @@ final class Agent {
     }
   }
 
-  private static void closeInput(Process process) {
+  /** Lets the agent end by itself; one that is still starting has nothing to bring to an end. */
+  private void end(Process process) {
+    if (findListeners().isEmpty()) {
+      process.destroyForcibly();
+      return;
+    }
     try {
       process.getOutputStream().close();
     } catch (IOException e) {
@@ -233,10 +251,17 @@ final class Agent {
     }
   }
 
+  private List<SparkListenerInterface> findListeners() {
+    List<SparkListenerInterface> found = new ArrayList<>();
+    for (SparkListenerInterface listener : context.listenerBus().listeners()) {
+      if (listener.getClass().getName().equals(LISTENER)) found.add(listener);
+    }
+    return found;
+  }
+
   /** What an agent that was killed left: a listener to which nobody listens. */
   private void removeListeners() {
-    for (SparkListenerInterface listener : context.listenerBus().listeners()) {
-      if (!listener.getClass().getName().equals(LISTENER)) continue;
+    for (SparkListenerInterface listener : findListeners()) {
       context.removeSparkListener(listener);
       try {
         listener.getClass().getMethod("close").invoke(listener);

@@ -1,0 +1,5 @@
+package py4j;
+
+public interface Py4JJavaServer {
+  int getListeningPort();
+}
