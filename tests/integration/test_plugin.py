@@ -1,4 +1,4 @@
-"""Two applications that know nothing of balancing, started by spark-submit with the plugin."""
+"""Applications that know nothing of balancing, started by spark-submit with the plugin."""
 
 from __future__ import annotations
 
@@ -98,7 +98,7 @@ def taken_port() -> Iterator[int]:
 
 @pytest.fixture(scope="module")
 def apps(tmp_path_factory: pytest.TempPathFactory, taken_port: int) -> Iterator[dict[str, App]]:
-    """One that is balanced and one that is watched; side by side, because both wait a lot."""
+    """Balanced, watched, and without a Python; side by side, because all wait a lot."""
     jar = str(build_jar())
     # The executors of the first get no jar: they need none.
     balanced = {
@@ -107,9 +107,16 @@ def apps(tmp_path_factory: pytest.TempPathFactory, taken_port: int) -> Iterator[
         "spark.balancedstream.metrics.port": "0",
     }
     watched = {"spark.jars": jar, "spark.balancedstream.metrics.port": str(taken_port)}
+    alone = {
+        "spark.jars": jar,
+        "spark.master": "local[1]",
+        "spark.plugins": "io.balancedstream.Plugin,io.balancedstream.Plugin",
+        "spark.balancedstream.python": "/no/python3",
+    }
     started = {
         "balanced": submit(tmp_path_factory.mktemp("balanced"), balanced, "attach"),
         "watched": submit(tmp_path_factory.mktemp("watched"), watched),
+        "alone": submit(tmp_path_factory.mktemp("alone"), alone),
     }
     yield started
     for app in started.values():
@@ -153,6 +160,20 @@ def test_an_application_is_balanced_whatever_becomes_of_the_agent(apps: dict[str
     app.find("the plugin stands down: a test says so")
     assert not is_alive(int(second))
     assert len(app.find("ended after")) >= 1
+
+
+def test_without_a_python_the_application_runs_and_one_line_says_what_to_do(
+    apps: dict[str, App],
+) -> None:
+    app = apps["alone"]
+    app.find("the agent's Python cannot be started")
+    (app.folder / "stop").touch()
+    assert app.driver.wait(PATIENCE_S) == 0, app.read_log()
+    assert json.loads((app.folder / "result.json").read_text())["wrong"] == []
+    # One, though the plugin is named twice.
+    (line,) = re.findall(r"^balancedstream: .*", app.read_log(), re.M)
+    assert "/no/python3" in line
+    assert "Set spark.balancedstream.python to a Python 3.11 or newer" in line
 
 
 def test_by_default_it_only_says_what_it_would_do(apps: dict[str, App]) -> None:
