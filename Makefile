@@ -1,12 +1,13 @@
 # Two commands matter: `make demo` and `make test`. Each sets up all that it needs.
 .PRECIOUS: .venv-spark-%/.ready
-.PHONY: demo test campaign e2e e2e-ci lint unit integration spark-versions spark-engines lock sbom clean
+.PHONY: demo test campaign e2e e2e-ci lint unit integration spark-versions spark-engines plugin-apps lock sbom clean
 
 VENV := .venv
 BIN := $(VENV)/bin
 REPORT ?= demo-report
 # Each Spark that is supported, but the one in constraints.txt, and what it cannot do with others.
 SPARKS := 3.5.9 4.0.5 4.1.4 4.2.1
+CONNECT := grpcio==1.85.3 grpcio-status==1.85.3 googleapis-common-protos==1.76.0 zstandard==0.25.0
 PINS_3.5 := numpy==1.26.4 py4j==0.10.9.7 pyarrow==19.0.1
 constrain = sed $(foreach pin,pyspark==$(1) $(PINS_$(basename $(1))),-e 's/^$(firstword $(subst ==, ,$(pin)))==.*/$(pin)/') constraints.txt
 TOOLS := .venv-tools/bin
@@ -59,6 +60,18 @@ spark-%: .venv-spark-%/.ready
 
 spark-engine-%: .venv-spark-%/.ready
 	@.venv-spark-$*/bin/python -m pytest tests/integration/test_engine.py
+
+# The plugin under each kind of application on each Spark, for the table of docs/attach-by-settings.md;
+# a run that has a line in the results is not made again.
+plugin-apps: $(VENV)/.connect $(SPARKS:%=.venv-spark-%/.connect)
+	@$(BIN)/python spark-plugin/build_jar.py
+	@$(BIN)/python benchmarks/plugin_apps.py
+	@$(BIN)/python benchmarks/summarize.py >/dev/null
+
+# What a client of Spark Connect needs.
+%/.connect: %/.ready
+	@$*/bin/python -m pip install --quiet --disable-pip-version-check -c constraints.txt $(CONNECT)
+	@touch $@
 
 .venv-spark-%/.ready: pyproject.toml constraints.txt $(VENV)/.ready
 	@$(BIN)/python -m venv .venv-spark-$*

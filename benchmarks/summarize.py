@@ -22,6 +22,7 @@ from tables.markdown import Result
 from tables.migration import tabulate_migration
 from tables.operator_load import tabulate_operator_load
 from tables.placement import tabulate_placement
+from tables.plugin_apps import tabulate_plugin_apps
 from tables.reaction import tabulate_reaction
 from tables.scale import tabulate_scale
 from tables.scaling_real import tabulate_scaling_real
@@ -50,11 +51,13 @@ TABLES: dict[str, Callable[[Sequence[Result]], Iterator[str]]] = {
     "hot_keys": tabulate_hot_keys,
     "split_key": tabulate_split_key,
     "compatibility": tabulate_compatibility,
+    "plugin_apps": tabulate_plugin_apps,
 }
 
 
 PAGES = [
-    REPOSITORY / "docs" / f"{name}.md" for name in ("performance", "scaling", "spark-versions")
+    REPOSITORY / "docs" / f"{name}.md"
+    for name in ("performance", "scaling", "spark-versions", "attach-by-settings")
 ]
 
 

@@ -10,6 +10,7 @@ import pytest
 sys.path.append(str(Path(__file__).parents[3] / "benchmarks"))
 
 import compatibility
+import plugin_apps
 import scaling_real
 import summarize
 from harness import counting, results
@@ -33,6 +34,7 @@ from tables import markdown
         counting,
         scaling_real,
         compatibility,
+        plugin_apps,
     ],
     ids=lambda module: module.__name__,
 )

@@ -14,7 +14,8 @@ import summarize
 from harness.results import REPOSITORY, RESULTS, read_results
 
 PAGES = [
-    REPOSITORY / "docs" / f"{name}.md" for name in ("performance", "scaling", "spark-versions")
+    REPOSITORY / "docs" / f"{name}.md"
+    for name in ("performance", "scaling", "spark-versions", "attach-by-settings")
 ]
 
 

@@ -1,0 +1,36 @@
+"""An application that knows nothing of balancing; with SPARK_REMOTE, a client of Spark Connect.
+
+counts.py FOLDER ROWS QUERY counts numbers, ROWS a batch, until FOLDER has a file `stop`. It then
+writes the first four columns of what it counted to FOLDER/result. `Counts.java` does the same.
+"""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+from pyspark.sql import SparkSession
+
+
+def main(folder: Path, rows: str, query: str) -> None:
+    spark = SparkSession.builder.getOrCreate()
+    numbers = spark.readStream.format("rate-micro-batch").option("rowsPerBatch", rows).load()
+    numbers.createOrReplaceTempView("numbers")
+    running = (
+        spark.sql(query)
+        .writeStream.queryName("counts")
+        .format("memory")
+        .outputMode("complete")
+        .option("checkpointLocation", str(folder / "checkpoint"))
+        .start()
+    )
+    while not (folder / "stop").exists():
+        if running.awaitTermination(1):
+            sys.exit("the query ended")
+    running.stop()
+    lines = [" ".join(str(row[i]) for i in range(4)) for row in spark.table("counts").collect()]
+    (folder / "result").write_text("\n".join(lines))
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]), *sys.argv[2:])
