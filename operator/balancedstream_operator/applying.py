@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from typing import Any
 
 from balancedstream.core.objects import plan_name
@@ -40,6 +41,29 @@ class Applier:
         self._find_streams = find_streams
         self._applied = ""
         self._applied_s = 0.0
+        self._newest: Mapping[str, Any] | None = None
+
+    def choose_newest(self, resource: Mapping[str, Any]) -> Mapping[str, Any]:
+        """The stream as it was last seen, or what is newer and was read at the first call.
+
+        A server that is behind lists old streams, and an operator that starts would go back to
+        them: it would stop a driver that was resumed, or replace one twice.
+
+        Args:
+            resource: the BalancedStream as it was last seen.
+
+        Raises:
+            StreamGoneError: the stream was deleted.
+        """
+        if self._newest is None:
+            # The pass fails by itself if it needs the server, and the next one asks again.
+            with suppress(ClusterError):
+                self._newest = self.require_stream()
+        if self._newest is None:
+            return resource
+        if _generation(resource) >= _generation(self._newest):
+            self._newest = resource
+        return self._newest
 
     def is_due(self, children: Sequence[Manifest], now_s: float) -> bool:
         """Whether children have changed, or were not applied for some time."""
@@ -70,8 +94,8 @@ class Applier:
             self._cluster.apply(child)
         self._applied, self._applied_s = _fingerprint(children), now_s
 
-    def require_stream(self) -> None:
-        """Makes sure that the stream exists: a broken watch may have missed its deletion.
+    def require_stream(self) -> Mapping[str, Any]:
+        """The stream as it is now: a broken watch may have missed its deletion.
 
         Raises:
             StreamGoneError: the stream was deleted.
@@ -82,6 +106,7 @@ class Applier:
         if found is None or found["metadata"]["uid"] != self._stream.uid:
             message = f"{self._stream} was deleted; its pods stop, and its checkpoint stays"
             raise StreamGoneError(message)
+        return found
 
     def _refuse_shared_checkpoint(self) -> None:
         pods = self._cluster.list_pods(self._stream.namespace, DRIVERS)
@@ -120,6 +145,10 @@ class Applier:
                 raise ClusterError(message, refused=True)
             old = old or bool(found and metadata["name"] != plan_name(self._stream.name))
         return old
+
+
+def _generation(resource: Mapping[str, Any]) -> int:
+    return int(resource["metadata"].get("generation", 0))
 
 
 def _fingerprint(children: Sequence[Manifest]) -> str:
