@@ -32,8 +32,11 @@ def find_conflict(
     if mine is None or not place:
         return ""
     for other in known.values():
+        metadata = other["metadata"]
+        # Of two with one name the other was deleted, and the watch has not told it.
+        if _name(other) == _name(mine):
+            continue
         if _place_of_stream(other) == place and _age(other) < _age(mine):
-            metadata = other["metadata"]
             return f"{KIND} {metadata['namespace']}/{metadata['name']} has the checkpoint {place}"
     for pod in driver_pods:
         metadata = pod["metadata"]
@@ -77,6 +80,10 @@ def _place_of_pod(pod: Mapping[str, Any]) -> str:
     if not claim:
         return folder.rstrip("/")
     return f"{pod['metadata']['namespace']}/{claim}:{posixpath.normpath(folder)}"
+
+
+def _name(resource: Mapping[str, Any]) -> tuple[str, str]:
+    return resource["metadata"]["namespace"], resource["metadata"]["name"]
 
 
 def _age(resource: Mapping[str, Any]) -> tuple[str, str]:

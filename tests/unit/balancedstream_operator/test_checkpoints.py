@@ -90,3 +90,12 @@ def test_a_renamed_stream_waits_until_the_old_driver_is_gone() -> None:
     del scene.cluster.objects["Pod", "visits-driver-0"]
     scene.run_pass()
     assert "StatefulSet/clicks-driver" in scene.cluster.applied
+
+
+def test_a_deleted_stream_of_the_same_name_that_no_watch_has_told_of_keeps_nothing() -> None:
+    scene = make_scene(CLAIM)
+    gone = copy.deepcopy(scene.resource)
+    gone["metadata"] |= {"uid": "uid-0", "creationTimestamp": "2026-11-23T10:00:00Z"}
+    scene.cluster.objects["BalancedStream", "gone"] = gone
+    scene.run_pass()
+    assert "StatefulSet/clicks-driver" in scene.cluster.applied
