@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from typing import Any
@@ -26,6 +27,13 @@ CONNECTIONS = 32
 # Timeout, conflict and too many requests: a retry may succeed.
 _LATER = {408, 409, 429}
 
+_NO_OBJECT_OF_ITS_KIND = "failed to create typed patch object"
+"""How the API server says, with status 500, that what is applied has a field that its kind has not,
+or one of another type."""
+
+_ONLY_ESCAPED = re.compile("[\x7f-\x9f\u2028\u2029\ufeff\ufffe\uffff]")
+"""Characters that YAML takes for ends of lines, or not at all."""
+
 _UNPROCESSABLE = 422
 """How the API server says that a test of a JSON patch failed."""
 
@@ -36,8 +44,10 @@ def translate_errors(what: str) -> Iterator[None]:
     try:
         yield
     except ApiException as error:
+        reason = _reason_of(error)
         refused = 400 <= (error.status or 0) < 500 and error.status not in _LATER
-        message = f"the API server did not {what}: {_reason_of(error)}"
+        refused = refused or reason.startswith(_NO_OBJECT_OF_ITS_KIND)
+        message = f"the API server did not {what}: {reason}"
         raise ClusterError(message, refused=refused, retry_after_s=_wait_of(error)) from error
     except HTTPError as error:
         message = f"the API server cannot be reached to {what}: {error}"
@@ -57,6 +67,21 @@ def _reason_of(error: ApiException) -> str:
         return str(json.loads(error.body)["message"])
     except (ValueError, KeyError, TypeError):
         return str(error.reason)
+
+
+def render(manifest: Manifest) -> bytes:
+    r"""A manifest as JSON that is YAML, too, which server-side apply reads it as.
+
+    YAML has no pairs of escapes for characters beyond U+FFFF, and takes some others, such as DEL,
+    only with escapes.
+
+    >>> render({"a": chr(0x1F600)}).decode() == '{"a": "' + chr(0x1F600) + '"}'
+    True
+    >>> render({"a": chr(0x7F)})
+    b'{"a": "\\u007f"}'
+    """
+    text = json.dumps(manifest, ensure_ascii=False)
+    return _ONLY_ESCAPED.sub(lambda found: f"\\u{ord(found[0]):04x}", text).encode()
 
 
 def connect() -> DynamicClient:
@@ -115,7 +140,9 @@ class KubernetesCluster:
         kind, name = manifest["kind"], manifest["metadata"]["name"]
         with translate_errors(f"apply {kind} {name}"):
             applied = self._resource(manifest["apiVersion"], kind).server_side_apply(
-                body=manifest,
+                body=render(manifest),
+                name=name,
+                namespace=manifest["metadata"].get("namespace"),
                 field_manager=manager,
                 force_conflicts=True,
                 _request_timeout=TIMEOUT_S,

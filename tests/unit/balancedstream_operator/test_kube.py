@@ -99,6 +99,14 @@ def test_a_manifest_is_applied_by_the_server_and_conflicts_are_won(
     assert server.objects[PLAN] == config_map(a="1")
 
 
+def test_any_character_reaches_the_server_which_reads_yaml(
+    server: ApiServer, cluster: KubernetesCluster
+) -> None:
+    cluster.apply(config_map(mood="\U0001f600 \x7f\x85\x9e\u2028\ufeff"))
+    assert "\\ud83d" not in server.requests[-1].body
+    assert server.objects[PLAN]["data"]["mood"] == "\U0001f600 \x7f\x85\x9e\u2028\ufeff"
+
+
 def test_the_text_of_a_plan_belongs_to_a_field_manager_of_its_own(
     server: ApiServer, cluster: KubernetesCluster
 ) -> None:
@@ -222,6 +230,19 @@ def test_what_is_refused_for_good_is_told_from_what_may_be_tried_again(
     assert str(raised.value) == (
         "the API server did not apply ConfigMap clicks-plan: spec.x: must be greater than 0"
     )
+
+
+def test_a_field_that_a_kind_has_not_is_refused_for_good_although_the_server_calls_it_its_own_error(
+    server: ApiServer, cluster: KubernetesCluster
+) -> None:
+    said = (
+        "failed to create typed patch object (shop/clicks-plan; /v1, Kind=ConfigMap): .mood: field "
+        "not declared in schema"
+    )
+    server.refusals[PLAN] = 500, said
+    with pytest.raises(ClusterError, match="mood: field not declared") as raised:
+        cluster.apply(config_map())
+    assert raised.value.refused
 
 
 def test_the_server_says_how_long_to_wait(server: ApiServer, cluster: KubernetesCluster) -> None:
