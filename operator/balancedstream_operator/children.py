@@ -121,6 +121,9 @@ def build_spark_conf(stream: Stream, spec: StreamSpec, partitions: int) -> dict[
     return {**defaults, **spec.spark_conf, **owned}
 
 
+_ESCAPES = (("\\", "\\\\"), ("\n", "\\n"), ("\r", "\\r"), ("\t", "\\t"), ("\f", "\\f"))
+
+
 def render_properties(conf: Mapping[str, str]) -> str:
     r"""Settings as a Java properties file, which is what spark-defaults.conf is.
 
@@ -130,7 +133,7 @@ def render_properties(conf: Mapping[str, str]) -> str:
     """
 
     def escape(text: str) -> str:
-        for raw, safe in (("\\", "\\\\"), ("\n", "\\n"), ("\r", "\\r"), ("\t", "\\t")):
+        for raw, safe in _ESCAPES:
             text = text.replace(raw, safe)
         return text
 
@@ -140,7 +143,11 @@ def render_properties(conf: Mapping[str, str]) -> str:
             text = text.replace(character, f"\\{character}")
         return text
 
-    return "".join(f"{escape_key(key)}={escape(conf[key])}\n" for key in sorted(conf))
+    def escape_value(text: str) -> str:
+        # Spaces before a value are skipped.
+        return f"\\{escape(text)}" if text.startswith(" ") else escape(text)
+
+    return "".join(f"{escape_key(key)}={escape_value(conf[key])}\n" for key in sorted(conf))
 
 
 def _object(stream: Stream, version: str, kind: str, name: str) -> Manifest:

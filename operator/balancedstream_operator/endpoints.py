@@ -156,8 +156,6 @@ def hide_userinfo(url: str) -> str:
 
 def _is_below(url: str, allowed: str) -> bool:
     """Whether a URL is an allowed one, or below it on the same server."""
-    if allowed == ANY_URL:
-        return True
     # Of other characters, such as a backslash, the HTTP client makes another host.
     if not _URL.fullmatch(url):
         return False
@@ -166,6 +164,8 @@ def _is_below(url: str, allowed: str) -> bool:
         same = (asked.scheme, asked.hostname, asked.port) == (root.scheme, root.hostname, root.port)
     except ValueError:
         return False
+    if allowed == ANY_URL:
+        return True
     path, folder = unquote(asked.path), root.path.rstrip("/")
     return same and ".." not in path and (path + "/").startswith(folder + "/")
 

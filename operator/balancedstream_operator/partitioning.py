@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from balancedstream.core.sizing import PARTITIONS_PER_EXECUTOR
-from balancedstream_operator.spec import StreamSpec
+from balancedstream_operator.spec import MAX_PARTITIONS, StreamSpec
 
 PARTITION_CHOICES = (24, 48, 96, 120, 240, 480, 960)
 """Numbers with many divisors, so that many numbers of executors share the partitions evenly."""
@@ -22,4 +22,4 @@ def choose_partitions(spec: StreamSpec) -> int:
     if spec.partitions is not None:
         return spec.partitions
     least = PARTITIONS_PER_EXECUTOR * spec.executors.max * spec.executors.cores
-    return next((n for n in PARTITION_CHOICES if n >= least), least)
+    return next((n for n in PARTITION_CHOICES if n >= least), min(least, MAX_PARTITIONS))

@@ -9,6 +9,7 @@ from typing import Any
 
 from balancedstream.core.objects import STREAM_LABEL
 from balancedstream.core.sizing import parse_mib
+from balancedstream.errors import InvalidInputError
 from balancedstream_operator.resource import GROUP, Manifest, Stream, driver_name
 from balancedstream_operator.restarts import fingerprint
 from balancedstream_operator.spec import StreamSpec
@@ -94,7 +95,7 @@ _PROBE_ASKS = {"exec", "grpc", "httpGet", "tcpSocket"}
 """A probe asks in one of these ways, so a user's other way takes the place of ours."""
 
 
-def merge(base: Any, over: Any, name: str = "") -> Any:
+def merge(base: Any, over: Any, path: str = "") -> Any:
     """Merges a user's pod template over ours: maps by key, lists as Kubernetes merges them.
 
     Null is what an empty value of a Helm chart renders to, and counts as not given.
@@ -102,30 +103,41 @@ def merge(base: Any, over: Any, name: str = "") -> Any:
     Args:
         base: ours.
         over: the user's.
-        name: of the field that both are.
+        path: of the field that both are.
+
+    Raises:
+        InvalidInputError: ours is an object or a list that is merged, and the user's is not; the
+            message names the field.
 
     >>> merge({"env": [{"name": "x", "v": 1}]}, {"env": [{"name": "x", "w": 2}, {"name": "y"}]})
     {'env': [{'name': 'x', 'v': 1, 'w': 2}, {'name': 'y'}]}
     """
     if over is None:
         return base
-    if isinstance(base, Mapping) and isinstance(over, Mapping):
+    name = path.rpartition(".")[2]
+    if isinstance(base, Mapping):
+        if not isinstance(over, Mapping):
+            message = f"{path}: must be an object, not {over!r}"
+            raise InvalidInputError(message)
         merged = dict(base)
         if name.endswith("Probe") and _PROBE_ASKS & over.keys():
             others = _PROBE_ASKS - over.keys()
             merged = {key: value for key, value in base.items() if key not in others}
         for key, value in over.items():
-            merged[key] = merge(base.get(key), value, key)
+            merged[key] = merge(base.get(key), value, f"{path}.{key}")
         return merged
     keys = _MERGE_KEYS.get(name)
-    if keys is None or not isinstance(base, list) or not isinstance(over, list):
+    if keys is None or not isinstance(base, list):
         return over
+    if not isinstance(over, list):
+        message = f"{path}: must be a list, not {over!r}"
+        raise InvalidInputError(message)
     entries = {_identify(entry, keys): entry for entry in base}
     for entry in over:
         identity = _identify(entry, keys)
         # A volume has one source, so the user's takes the place of ours.
         known = entries.get(identity) if name != "volumes" else None
-        entries[identity] = merge(known, entry)
+        entries[identity] = merge(known, entry, f"{path}[{identity[0]}]")
     return list(entries.values())
 
 
@@ -155,6 +167,9 @@ def build_driver_pod(
         spec: of the stream.
         conf: the job's Spark settings; if they change, an annotation of the pod changes.
         restart: value of the annotation that asks for a new driver; empty for none.
+
+    Raises:
+        InvalidInputError: a pod template cannot be merged; the message names the field.
     """
     application = spec.application
     script = application.file or f"{SCRIPT_DIR}/script.py"
@@ -259,11 +274,20 @@ def build_driver_pod(
             "volumes": volumes,
         },
     }
-    merged: Manifest = merge(pod, dict(spec.driver.pod_template))
+    merged: Manifest = merge(pod, spec.driver.pod_template, "spec.driver.podTemplate")
     annotations = merged["metadata"]["annotations"]
     annotations[CONFIGURATION_ANNOTATION] = _summarize(build_executor_pod(stream, spec), conf)
     annotations[SPEC_ANNOTATION] = fingerprint(spec, restart)
     return merged
+
+
+def check_templates(stream: Stream, spec: StreamSpec) -> None:
+    """Refuses pod templates that cannot be merged over ours.
+
+    Raises:
+        InvalidInputError: the message names the field.
+    """
+    build_driver_pod(stream, spec, {})
 
 
 def _summarize(executor_pod: Manifest, conf: Mapping[str, str]) -> str:
@@ -293,7 +317,7 @@ def build_executor_pod(stream: Stream, spec: StreamSpec) -> Manifest:
             "volumes": _storage_volumes(spec),
         },
     }
-    merged: Manifest = merge(pod, dict(spec.executors.pod_template))
+    merged: Manifest = merge(pod, spec.executors.pod_template, "spec.executors.podTemplate")
     return merged
 
 

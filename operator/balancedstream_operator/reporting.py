@@ -71,7 +71,7 @@ def _report_pass(outcome: PassOutcome, draft: StatusDraft) -> None:
     draft.set_condition("PassFailed", False, "Completed", "the last pass came to its end")
     spec = outcome.spec
     if spec is None:
-        draft.fields |= {"phase": "Invalid", "reason": outcome.invalid}
+        draft.fields |= {"phase": "Invalid", "reason": summarize([outcome.invalid])}
         draft.set_condition("Accepted", False, "InvalidSpec", outcome.invalid)
         # A driver that was made before runs on, and may end.
         if outcome.driver is not None:

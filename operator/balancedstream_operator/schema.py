@@ -8,6 +8,7 @@ server estimates the cost of validation rules from it.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import MISSING, Field, dataclass, fields, replace
 from functools import cache
@@ -305,8 +306,8 @@ def _word(value: Any) -> Any:
 
 def _read_value(kind: Any, declared: _Declared, value: object, path: str) -> Any:
     match declared:
-        case Text(max_length=max_length):
-            return _text(path, value, max_length)
+        case Text(max_length=max_length, pattern=pattern):
+            return _text(path, value, max_length, pattern)
         case Number(minimum=minimum, maximum=maximum, sentence=sentence):
             of = int if _is_whole(kind) else float
             Knob(path, of, "", minimum, (minimum, maximum), (), sentence).check(value)
@@ -390,8 +391,10 @@ def _mapping(path: str, value: object) -> dict[str, Any]:
     return dict(value)
 
 
-def _text(path: str, value: object, max_length: int) -> str:
-    if not isinstance(value, str) or len(value) > max_length:
-        message = f"{path}: must be text of at most {max_length} characters, not {value!r}"
+def _text(path: str, value: object, max_length: int, pattern: str = "") -> str:
+    fits = isinstance(value, str) and len(value) <= max_length
+    if not fits or (pattern and not re.fullmatch(pattern, cast("str", value))):
+        like = f", like {pattern}" if pattern else ""
+        message = f"{path}: must be text of at most {max_length} characters{like}, not {value!r}"
         raise InvalidInputError(message)
-    return value
+    return cast("str", value)

@@ -8,7 +8,8 @@ from dataclasses import dataclass, field, replace
 from typing import Annotated, Any, ClassVar, get_args
 
 from balancedstream.core.keys import KeyNaming
-from balancedstream.core.policy import Policy, parse
+from balancedstream.core.objects import STREAM_LABEL
+from balancedstream.core.policy import Policy, ScalingPolicy, parse
 from balancedstream.errors import InvalidInputError
 from balancedstream_operator.resource import NAME
 from balancedstream_operator.schema import (
@@ -42,9 +43,14 @@ OWNED_CONF = (
     "spark.sql.shuffle.partitions",
     "spark.sql.streaming.checkpointLocation",
     "spark.kubernetes.namespace",
+    "spark.kubernetes.container.image",
     "spark.kubernetes.driver.pod.name",
+    "spark.kubernetes.driver.ownPersistentVolumeClaim",
+    "spark.kubernetes.driver.service.deleteOnTermination",
     "spark.kubernetes.executor.podTemplateFile",
+    "spark.kubernetes.executor.podTemplateContainerName",
     "spark.kubernetes.executor.disableConfigMap",
+    f"spark.kubernetes.executor.label.{STREAM_LABEL}",
     "spark.driver.host",
     "spark.driver.bindAddress",
     "spark.driver.port",
@@ -54,10 +60,14 @@ OWNED_CONF = (
 
 _OWNED = ", ".join(f"'{key}'" for key in OWNED_CONF)
 _PROVIDER = "spark.sql.streaming.stateStore.providerClass"
+_ROCKSDB = ".RocksDBStateStoreProvider"
 _DYNAMIC = "spark.dynamicAllocation.enabled"
 
 _REQUIRED = ("image", "application", "checkpoints")
 """What a job needs that the operator runs."""
+
+MAX_PARTITIONS = 10_000
+"""State partitions of a stream."""
 
 
 @dataclass(frozen=True)
@@ -169,7 +179,7 @@ class StreamSpec:
         ),
         rule(
             f"!('{_PROVIDER}' in self.sparkConf) || "
-            f"self.sparkConf['{_PROVIDER}'].endsWith('.RocksDBStateStoreProvider')",
+            f"self.sparkConf['{_PROVIDER}'].endsWith('{_ROCKSDB}')",
             f"{_PROVIDER} in sparkConf must be RocksDB: the in-memory store "
             "(HDFS-backed) reloads a partition's whole state with each move",
         ),
@@ -190,6 +200,7 @@ class StreamSpec:
             "Image with the script and its packages, built on balancedstream-spark. Required "
             "without targetRef.",
             512,
+            r"\S+",
         ),
     ] = ""
     application: Annotated[
@@ -212,7 +223,7 @@ class StreamSpec:
             "Number of state partitions; defaults to at least eight for each core of "
             "executors.max. Cannot change later.",
             1,
-            10_000,
+            MAX_PARTITIONS,
         ),
     ] = None
     balancing: Annotated[Mapping[str, Any], Knobs("balance", "When state partitions move.")] = (
@@ -272,7 +283,7 @@ def read_spec(manifest: object) -> StreamSpec:
         if not re.fullmatch(_LABEL, label) or label in {"stream", "__name__"}:
             message = f"spec.metrics.labels: {label!r} is no name of a label to match"
             raise InvalidInputError(message)
-    policy_of(spec)
+    _check_band(spec)
     return spec
 
 
@@ -288,6 +299,34 @@ def _check_workload(spec: StreamSpec, manifest: object) -> None:
         raise InvalidInputError(message)
     if (spec.checkpoints.claim is None) == (spec.checkpoints.uri is None):
         message = "spec.checkpoints: set exactly one of claim and uri"
+        raise InvalidInputError(message)
+    if ".." in (spec.checkpoints.path or ""):
+        message = "spec.checkpoints.path: must not contain .."
+        raise InvalidInputError(message)
+    _check_conf(spec.spark_conf)
+
+
+def _check_conf(conf: Mapping[str, str]) -> None:
+    for name in OWNED_CONF:
+        if name in conf:
+            message = f"spec.sparkConf.{name}: the operator sets it"
+            raise InvalidInputError(message)
+    if conf.get(_DYNAMIC, "").lower() == "true":
+        message = f"spec.sparkConf.{_DYNAMIC}: set executors.min and executors.max instead"
+        raise InvalidInputError(message)
+    if not conf.get(_PROVIDER, _ROCKSDB).endswith(_ROCKSDB):
+        message = f"spec.sparkConf.{_PROVIDER}: must be RocksDB"
+        raise InvalidInputError(message)
+
+
+def _check_band(spec: StreamSpec) -> None:
+    names = ("low_utilization", "target_utilization", "high_utilization")
+    low, target, high = (spec.scaling.get(name, getattr(ScalingPolicy, name)) for name in names)
+    if not low < target < high:
+        message = (
+            f"spec.scaling.targetUtilization: must lie between lowUtilization ({low}) and "
+            f"highUtilization ({high}), not {target}"
+        )
         raise InvalidInputError(message)
 
 

@@ -32,6 +32,7 @@ from balancedstream_operator.outcomes import (
 from balancedstream_operator.partitioning import choose_partitions
 from balancedstream_operator.planner import Given, choose_plan
 from balancedstream_operator.plans import PlanBook
+from balancedstream_operator.pods import check_templates
 from balancedstream_operator.ports import Cluster, Source
 from balancedstream_operator.records import (
     Control,
@@ -194,6 +195,7 @@ class Supervisor:
         outcome = PassOutcome(self._stream, paused=asked.paused)
         try:
             spec = read_spec(resource["spec"])
+            check_templates(self._stream, spec)
         except InvalidInputError as error:
             # One that is gone would keep its checkpoint from others.
             self._applier.require_stream()

@@ -85,13 +85,6 @@ def check_target(target: TargetRef) -> None:
     if (target.name is None) != (target.api_version is None):
         message = "spec.targetRef: apiVersion and name belong together"
         raise InvalidInputError(message)
-    if target.api_version and not re.fullmatch(rf"({_GROUPS})/v[a-z0-9]+", target.api_version):
-        groups = " or ".join(_NAME_LABELS)
-        message = (
-            f"spec.targetRef.apiVersion: must be of {groups}, not {target.api_version!r}; "
-            "use selector for other drivers"
-        )
-        raise InvalidInputError(message)
     for key, value in target.selector.items():
         if not re.fullmatch(_LABEL, f"{key}={value}"):
             message = f"spec.targetRef.selector: {key}={value} is no label"

@@ -148,5 +148,6 @@ class Checkpoints:
         Text("Folder in the claim; defaults to the stream's name.", 512, "[-._a-zA-Z0-9/]+"),
     ] = None
     uri: Annotated[
-        str | None, Text("A folder in an object store, such as s3a://bucket/clicks.", 1024)
+        str | None,
+        Text("A folder in an object store, such as s3a://bucket/clicks.", 1024, r"\S+"),
     ] = None

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from manifests import STREAM, child, make_spec, template
 
 from balancedstream_operator.children import build_children, build_plan, build_spark_conf
@@ -66,7 +68,7 @@ def test_settings_of_the_user_win_over_defaults_and_never_over_what_the_pods_dep
     conf = build_spark_conf(STREAM, make_spec(sparkConf={"spark.authenticate": "false"}), 24)
     assert conf["spark.authenticate"] == "false"
     forced = dict.fromkeys(OWNED_CONF, "mine")
-    conf = build_spark_conf(STREAM, make_spec(sparkConf=forced), 24)
+    conf = build_spark_conf(STREAM, replace(make_spec(), spark_conf=forced), 24)
     set_here = conf.keys() & forced.keys()
     left_to_the_pod = {
         "spark.kubernetes.driver.pod.name",

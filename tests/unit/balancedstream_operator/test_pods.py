@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import pytest
 from manifests import STREAM, child, executor_pod, make_spec, template
 
+from balancedstream.errors import InvalidInputError
 from balancedstream_operator.children import build_children, build_spark_conf
-from balancedstream_operator.pods import CONFIGURATION_ANNOTATION, merge
+from balancedstream_operator.pods import CONFIGURATION_ANNOTATION, check_templates, merge
 
 
 def test_all_pods_keep_to_the_restricted_pod_security_standard() -> None:
@@ -161,8 +163,27 @@ def test_a_probe_of_the_user_asks_in_one_way_only() -> None:
 
 
 def test_a_list_without_its_key_reaches_the_api_server_as_it_is() -> None:
-    for over in ({"env": "none"}, {"env": ["A"]}, {"env": [{"value": "x"}]}):
+    for over in ({"env": ["A"]}, {"env": [{"value": "x"}]}):
         assert str(over["env"]).strip("[]") in str(merge({"env": [{"name": "B"}]}, over))
+
+
+@pytest.mark.parametrize(
+    ("over", "says"),
+    [
+        ({"metadata": 5}, "metadata: must be an object, not 5"),
+        ({"metadata": {"annotations": "a"}}, "metadata.annotations: must be an object, not 'a'"),
+        ({"spec": {"containers": {}}}, "spec.containers: must be a list, not {}"),
+        (
+            {"spec": {"containers": [{"name": "driver", "env": "none"}]}},
+            "spec.containers[driver].env: must be a list, not 'none'",
+        ),
+    ],
+)
+def test_what_cannot_be_merged_is_refused_with_the_name_of_the_field(
+    over: dict[str, Any], says: str
+) -> None:
+    with pytest.raises(InvalidInputError, match=re.escape(f"spec.driver.podTemplate.{says}")):
+        check_templates(STREAM, make_spec(driver={"podTemplate": over}))
 
 
 def test_an_option_that_an_older_image_may_not_know_is_given_only_if_it_is_asked_for() -> None:

@@ -83,7 +83,7 @@ def test_a_fixed_number_of_executors_holds_in_every_mode_but_within_the_limits()
         ({"migration": {"strategy": "slow"}}, "spec.migration.strategy: must be one of"),
         ({"migration": {"budgetSeconds": 0}}, "spec.migration.budgetSeconds: must be a number"),
         ({"scaling": {"targetUtilization": 2}}, "spec.scaling.targetUtilization: must be a number"),
-        ({"scaling": {"targetUtilization": 0.4}}, "target_utilization: must lie between"),
+        ({"scaling": {"targetUtilization": 0.4}}, "spec.scaling.targetUtilization: must lie"),
         ({"metrics": {"intervalSeconds": 0}}, "spec.metrics.intervalSeconds: must be a number"),
         ({"metrics": []}, "spec.metrics: must be an object"),
         ({"suspend": "yes"}, "spec.suspend: must be true or false"),

@@ -205,7 +205,7 @@ def test_a_driver_on_a_lost_node_is_left_alone_and_the_command_is_named() -> Non
 
 
 def test_what_the_api_server_refuses_is_a_condition() -> None:
-    scene = Scene(driver={"podTemplate": {"spec": {"containers": "none"}}})
+    scene = Scene(driver={"podTemplate": {"spec": {"nodeSelektor": {}}}})
     scene.cluster.refuses = "StatefulSet"
     done = scene.run_pass()
     assert conditions(done)["Running"] == ("False", "Refused")
