@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import random
 import re
 import uuid
 from collections.abc import Callable, Generator, Iterator
@@ -33,6 +34,12 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         type=Path,
         default=Path("e2e-diagnostics"),
         help="where objects, events and logs of a failed test go",
+    )
+    parser.addoption(
+        "--manifests", type=int, default=1_000, metavar="N", help="generate so many manifests"
+    )
+    parser.addoption(
+        "--manifests-seed", type=int, default=random.randrange(2**32), help="the same ones again"
     )
 
 

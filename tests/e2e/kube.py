@@ -16,6 +16,8 @@ from kubernetes.dynamic import DynamicClient
 from kubernetes.dynamic.exceptions import NotFoundError
 from waiting import wait_until
 
+from balancedstream_operator.kube import render
+
 Manifest = dict[str, Any]
 
 FIELD_MANAGER = "e2e"
@@ -59,13 +61,27 @@ class Kube:
             resource = self._resource(manifest["apiVersion"], manifest["kind"])
             answer = self._dynamic.server_side_apply(
                 resource,
-                body=manifest,
+                body=render(manifest),
                 name=manifest["metadata"]["name"],
                 namespace=manifest["metadata"].get("namespace"),
                 field_manager=FIELD_MANAGER,
                 force_conflicts=True,
             ).to_dict()
         return answer
+
+    def try_to_apply(self, manifest: Manifest, field_manager: str) -> Manifest:
+        """What server-side apply would make of an object; nothing is written."""
+        resource = self._resource(manifest["apiVersion"], manifest["kind"])
+        answer = self._dynamic.server_side_apply(
+            resource,
+            body=render(manifest),
+            name=manifest["metadata"]["name"],
+            namespace=manifest["metadata"].get("namespace"),
+            field_manager=field_manager,
+            force_conflicts=True,
+            dry_run="All",
+        )
+        return _plain(answer)
 
     def merge(
         self, api_version: str, kind: str, name: str, change: Manifest, *, namespace: str = ""
