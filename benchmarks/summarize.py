@@ -29,6 +29,7 @@ from tables.scaling_real import tabulate_scaling_real
 from tables.scaling_simulated import tabulate_scaling_simulated
 from tables.shuffle import tabulate_shuffle, tabulate_shuffle_overhead
 from tables.shuffle_simulated import tabulate_shuffle_simulated
+from tables.soak import tabulate_soak
 from tables.watching import tabulate_watching
 
 TABLES: dict[str, Callable[[Sequence[Result]], Iterator[str]]] = {
@@ -52,6 +53,7 @@ TABLES: dict[str, Callable[[Sequence[Result]], Iterator[str]]] = {
     "split_key": tabulate_split_key,
     "compatibility": tabulate_compatibility,
     "plugin_apps": tabulate_plugin_apps,
+    "soak": tabulate_soak,
 }
 
 
