@@ -16,6 +16,7 @@ import time
 import uuid
 from collections.abc import Sequence
 from contextlib import suppress
+from contextvars import Context, copy_context
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
@@ -57,11 +58,13 @@ class _Watched:
     Attributes:
         resource: as it was last seen.
         changed: set when its spec changes, or when somebody asks for something by an annotation.
+        context: of the handler that saw it first; kopf posts events of no other.
         task: makes the passes over it.
     """
 
     resource: dict[str, Any]
     changed: asyncio.Event
+    context: Context
     task: asyncio.Task[None] | None = None
 
 
@@ -102,7 +105,7 @@ class Operator:
         uid = resource["metadata"]["uid"]
         watched = self._watched.get(uid)
         if watched is None:
-            watched = self._watched[uid] = _Watched(resource, asyncio.Event())
+            watched = self._watched[uid] = _Watched(resource, asyncio.Event(), copy_context())
             if self._active:
                 self._start(watched)
             return
@@ -113,7 +116,7 @@ class Operator:
     def _start(self, watched: _Watched) -> None:
         metadata = watched.resource["metadata"]
         self._metrics.add_stream(f"{metadata['namespace']}/{metadata['name']}")
-        watched.task = asyncio.create_task(self._look_after(watched))
+        watched.task = asyncio.create_task(self._look_after(watched), context=watched.context)
 
     def remove(self, resource: dict[str, Any]) -> None:
         """Handles a deleted BalancedStream; Kubernetes deletes the objects that it owned."""
