@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import random
-from typing import Any
 
 import pytest
+from seeds import RunSeed
 
-_SEED = pytest.StashKey[int]()
+_SEED = pytest.StashKey[RunSeed]()
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -21,21 +21,12 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Draws the seed once for all workers."""
-    given: dict[str, int] = getattr(config, "workerinput", {})
-    wanted = config.getoption("--turns-seed")
-    drawn = random.randrange(2**32) if wanted is None else wanted
-    config.stash[_SEED] = given.get("turns_seed", drawn)
-
-
-@pytest.hookimpl(optionalhook=True)
-def pytest_configure_node(node: Any) -> None:
-    node.workerinput["turns_seed"] = node.config.stash[_SEED]
+    config.stash[_SEED] = RunSeed(config, "turns_seed", config.getoption("--turns-seed"))
 
 
 def pytest_report_header(config: pytest.Config) -> str | None:
-    turns = config.getoption("--turns")
-    return None if turns is None else f"turns: --turns {turns} --turns-seed {config.stash[_SEED]}"
+    turns, seed = config.getoption("--turns"), config.stash[_SEED].value
+    return None if turns is None else f"turns: --turns {turns} --turns-seed {seed}"
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
@@ -45,7 +36,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         return
     waiting = [item for item in items if item.get_closest_marker("turn")]
     files = sorted({item.path for item in waiting})
-    drawn = random.Random(config.stash[_SEED]).sample(files, min(turns, len(files)))
+    drawn = random.Random(config.stash[_SEED].value).sample(files, min(turns, len(files)))
     left_out = [item for item in waiting if item.path not in drawn]
     config.hook.pytest_deselected(items=left_out)
     items[:] = [item for item in items if item not in left_out]

@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 import logging
-import random
 import sys
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
+from seeds import RunSeed
 
 # Benchmarks are no package that is installed.
 sys.path.append(str(Path(__file__).parents[2] / "benchmarks"))
 
-_FIRST = pytest.StashKey[int]()
+_FIRST = pytest.StashKey[RunSeed]()
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -25,26 +24,18 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    given: dict[str, int] = getattr(config, "workerinput", {})
-    first = config.getoption("first_seed")
-    drawn = random.SystemRandom().randrange(10**9) if first is None else first
-    config.stash[_FIRST] = given.get("first_seed", drawn)
-
-
-@pytest.hookimpl(optionalhook=True)
-def pytest_configure_node(node: Any) -> None:
-    node.workerinput["first_seed"] = node.config.stash[_FIRST]
+    config.stash[_FIRST] = RunSeed(config, "first_seed", config.getoption("first_seed"))
 
 
 def pytest_report_header(config: pytest.Config) -> str:
     seed = config.getoption("seed")
-    return f"simulation: seed {config.stash[_FIRST] if seed is None else seed}"
+    return f"simulation: seed {config.stash[_FIRST].value if seed is None else seed}"
 
 
 @pytest.fixture
 def first_seed(pytestconfig: pytest.Config) -> int:
     """The first of the seeds of this run."""
-    return pytestconfig.stash[_FIRST]
+    return pytestconfig.stash[_FIRST].value
 
 
 @pytest.fixture(autouse=True)
