@@ -58,28 +58,22 @@ class Kube:
         """Server-side apply; returns the last object as the API server answered it."""
         answer: Manifest = {}
         for manifest in manifests:
-            resource = self._resource(manifest["apiVersion"], manifest["kind"])
-            answer = self._dynamic.server_side_apply(
-                resource,
-                body=render(manifest),
-                name=manifest["metadata"]["name"],
-                namespace=manifest["metadata"].get("namespace"),
-                field_manager=FIELD_MANAGER,
-                force_conflicts=True,
-            ).to_dict()
+            answer = self._apply(manifest, FIELD_MANAGER)
         return answer
 
     def try_to_apply(self, manifest: Manifest, field_manager: str) -> Manifest:
         """What server-side apply would make of an object; nothing is written."""
-        resource = self._resource(manifest["apiVersion"], manifest["kind"])
+        return self._apply(manifest, field_manager, dry_run="All")
+
+    def _apply(self, manifest: Manifest, field_manager: str, **options: str) -> Manifest:
         answer = self._dynamic.server_side_apply(
-            resource,
+            self._resource(manifest["apiVersion"], manifest["kind"]),
             body=render(manifest),
             name=manifest["metadata"]["name"],
             namespace=manifest["metadata"].get("namespace"),
             field_manager=field_manager,
             force_conflicts=True,
-            dry_run="All",
+            **options,
         )
         return _plain(answer)
 

@@ -84,32 +84,29 @@ def test_without_the_classes_that_load_state_ahead_partitions_move_as_before(
     assert "Results are right" in problem
 
 
-@pytest.mark.parametrize("version", ["3.5.6", "4.0.2"])
-def test_an_older_spark_is_balanced_and_what_is_weaker_is_said_once(
-    version: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    loads: list[bool] = []
+@pytest.fixture
+def loads(monkeypatch: pytest.MonkeyPatch) -> list[bool]:
+    """Whether each listener that is started is to have executors load state ahead."""
+    asked: list[bool] = []
 
     def start(spark: Any, loads_ahead: bool) -> Listener:
-        loads.append(loads_ahead)
+        asked.append(loads_ahead)
         return Listener("the listener", "")
 
     monkeypatch.setattr(capabilities, "start_listener", start)
+    return asked
+
+
+@pytest.mark.parametrize("version", ["3.5.6", "4.0.2"])
+def test_an_older_spark_is_balanced_and_what_is_weaker_is_said_once(
+    version: str, loads: list[bool]
+) -> None:
     found = check_capabilities(make_session(version))
     assert (found.placement, found.preparing, loads) == (True, False, [False])
     assert found.problems == find_traits(version).list_weaknesses()
 
 
-def test_who_only_watches_gives_executors_nothing_to_load(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    loads: list[bool] = []
-
-    def start(spark: Any, loads_ahead: bool) -> Listener:
-        loads.append(loads_ahead)
-        return Listener("the listener", "")
-
-    monkeypatch.setattr(capabilities, "start_listener", start)
+def test_who_only_watches_gives_executors_nothing_to_load(loads: list[bool]) -> None:
     found = check_capabilities(make_session(), acts=False)
     assert (found.placement, found.preparing, found.problems, loads) == (True, False, (), [False])
 
