@@ -9,7 +9,7 @@ from typing import Annotated, Any, ClassVar, get_args
 
 from balancedstream.core.keys import KeyNaming
 from balancedstream.core.objects import STREAM_LABEL
-from balancedstream.core.policy import Policy, ScalingPolicy, parse
+from balancedstream.core.policy import Policy, parse
 from balancedstream.errors import InvalidInputError
 from balancedstream_operator.resource import NAME
 from balancedstream_operator.schema import (
@@ -21,6 +21,7 @@ from balancedstream_operator.schema import (
     Text,
     Texts,
     Words,
+    camel,
     drop_unknown,
     read,
     rule,
@@ -283,7 +284,7 @@ def read_spec(manifest: object) -> StreamSpec:
         if not re.fullmatch(_LABEL, label) or label in {"stream", "__name__"}:
             message = f"spec.metrics.labels: {label!r} is no name of a label to match"
             raise InvalidInputError(message)
-    _check_band(spec)
+    _check_policy(spec)
     return spec
 
 
@@ -319,15 +320,15 @@ def _check_conf(conf: Mapping[str, str]) -> None:
         raise InvalidInputError(message)
 
 
-def _check_band(spec: StreamSpec) -> None:
-    names = ("low_utilization", "target_utilization", "high_utilization")
-    low, target, high = (spec.scaling.get(name, getattr(ScalingPolicy, name)) for name in names)
-    if not low < target < high:
-        message = (
-            f"spec.scaling.targetUtilization: must lie between lowUtilization ({low}) and "
-            f"highUtilization ({high}), not {target}"
+def _check_policy(spec: StreamSpec) -> None:
+    """Refuses knobs that contradict each other, by their names in a spec."""
+    try:
+        policy_of(spec)
+    except InvalidInputError as error:
+        message = re.sub(
+            r"\bscaling\.(\w+)", lambda found: f"spec.scaling.{camel(found[1])}", str(error)
         )
-        raise InvalidInputError(message)
+        raise InvalidInputError(message) from error
 
 
 def find_unknown(manifest: object) -> list[str]:
