@@ -28,11 +28,13 @@ class Text:
         sentence: what it is.
         max_length: in characters.
         pattern: regular expression that the whole string must match; empty for any.
+        allowed: what it must be, for a person; empty to show length and pattern.
     """
 
     sentence: str
     max_length: int = 253
     pattern: str = ""
+    allowed: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -306,8 +308,8 @@ def _word(value: Any) -> Any:
 
 def _read_value(kind: Any, declared: _Declared, value: object, path: str) -> Any:
     match declared:
-        case Text(max_length=max_length, pattern=pattern):
-            return _text(path, value, max_length, pattern)
+        case Text(max_length=max_length, pattern=pattern, allowed=allowed):
+            return _text(path, value, max_length, pattern, allowed)
         case Number(minimum=minimum, maximum=maximum, sentence=sentence):
             of = int if _is_whole(kind) else float
             Knob(path, of, "", minimum, (minimum, maximum), (), sentence).check(value)
@@ -391,10 +393,14 @@ def _mapping(path: str, value: object) -> dict[str, Any]:
     return dict(value)
 
 
-def _text(path: str, value: object, max_length: int, pattern: str = "") -> str:
-    fits = isinstance(value, str) and len(value) <= max_length
-    if not fits or (pattern and not re.fullmatch(pattern, cast("str", value))):
+def _text(path: str, value: object, max_length: int, pattern: str = "", allowed: str = "") -> str:
+    if (
+        not isinstance(value, str)
+        or len(value) > max_length
+        or (pattern and not re.fullmatch(pattern, value))
+    ):
         like = f", like {pattern}" if pattern else ""
-        message = f"{path}: must be text of at most {max_length} characters{like}, not {value!r}"
+        allowed = allowed or f"text of at most {max_length} characters{like}"
+        message = f"{path}: must be {allowed}, not {value!r}"
         raise InvalidInputError(message)
-    return cast("str", value)
+    return value

@@ -52,6 +52,7 @@ class TargetRef:
             "spark.apache.org/v1 (Apache).",
             64,
             rf"({_GROUPS})/v[a-z0-9]+",
+            f"of {' or '.join(_NAME_LABELS)} (use selector for other drivers)",
         ),
     ] = None
     kind: Annotated[str, Words("Kind of the application.", ("SparkApplication",))] = (

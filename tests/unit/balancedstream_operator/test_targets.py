@@ -50,7 +50,7 @@ def test_a_drivers_pod_is_found_by_the_labels_that_its_operator_gives_it(
         (KUBEFLOW | SELECTOR, "exactly one of name and selector"),
         ({"name": "a"}, "apiVersion and name belong together"),
         (SELECTOR | {"apiVersion": "spark.apache.org/v1"}, "apiVersion and name belong together"),
-        (KUBEFLOW | {"apiVersion": "apps/v1"}, "spec.targetRef.apiVersion: must be"),
+        (KUBEFLOW | {"apiVersion": "apps/v1"}, "spec.targetRef.apiVersion: must be of"),
         (KUBEFLOW | {"kind": "ScheduledSparkApplication"}, "spec.targetRef.kind: must be one of"),
         ({"selector": {"app": "a,b=c"}}, "app=a,b=c is no label"),
         ({"selector": {"!app": "a"}}, "!app=a is no label"),
