@@ -82,7 +82,7 @@ class Applier:
         """
         self.require_stream()
         self._refuse_shared_checkpoint()
-        return bool(self._applied) or self._find(children)
+        return bool(self._applied) or self._has_children(children)
 
     def apply(self, children: Sequence[Manifest], now_s: float) -> None:
         """Applies all children, in their order.
@@ -118,7 +118,7 @@ class Applier:
             )
             raise ClusterError(message, refused=True)
 
-    def _find(self, children: Sequence[Manifest]) -> bool:
+    def _has_children(self, children: Sequence[Manifest]) -> bool:
         """Whether there are children besides the plan's ConfigMap.
 
         Another owner's object with the name of a child is never taken over. One without any owner
@@ -128,7 +128,7 @@ class Applier:
         Raises:
             ClusterError: there is one of another owner, or the API server cannot be reached.
         """
-        old = False
+        has_some = False
         for child in children:
             kind, metadata = child["kind"], child["metadata"]
             found = self._cluster.get(
@@ -143,8 +143,8 @@ class Applier:
                     "it, or give the stream another name"
                 )
                 raise ClusterError(message, refused=True)
-            old = old or bool(found and metadata["name"] != plan_name(self._stream.name))
-        return old
+            has_some |= bool(found and metadata["name"] != plan_name(self._stream.name))
+        return has_some
 
 
 def _generation(resource: Mapping[str, Any]) -> int:
