@@ -84,11 +84,15 @@ def test_the_keys_are_the_same_for_the_same_seed_and_others_after_a_shift() -> N
 
 
 def test_an_executor_counts_from_the_start_of_its_process_to_its_end() -> None:
-    command = [sys.executable, "-c", "input()", BACKEND.decode(), "--app-id", "app-of-this-test"]
-    with subprocess.Popen(command, stdin=subprocess.PIPE) as process:
+    live = "print('started', flush=True); input()"
+    command = [sys.executable, "-c", live, BACKEND.decode(), "--app-id", "app-of-this-test"]
+    pipe = subprocess.PIPE
+    with subprocess.Popen(command, stdin=pipe, stdout=pipe, text=True) as process:
+        assert process.stdout
+        assert process.stdout.readline() == "started\n"  # before, /proc may not know its arguments
         assert count_executors("app-of-this-test") == 1
         assert count_executors("another-app") == 0
-        process.communicate(b"\n")
+        process.communicate("\n")
     assert count_executors("app-of-this-test") == 0
 
 
