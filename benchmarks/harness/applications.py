@@ -19,6 +19,7 @@ import pyspark
 
 from balancedstream.cli import PLUGIN_CLASS, PLUGIN_JAR
 from harness.benchmark import MeasurementError
+from harness.waiting import wait_until
 
 APPLICATIONS = Path(__file__).parents[1] / "applications"
 KINDS = ("PySpark", "Java", "Connect")
@@ -46,7 +47,6 @@ TERMINATED = 143
 
 PATIENCE_S = 180.0
 END_PATIENCE_S = 60.0
-POLL_S = 0.2
 TAIL_CHARS = 4000
 
 
@@ -295,11 +295,9 @@ def await_that(holds: Callable[[], bool], what: str, of: Application | None = No
     Raises:
         MeasurementError: it ended, or it takes too long.
     """
-    deadline_s = time.monotonic() + PATIENCE_S
-    while not holds():
-        if of:
-            of.check_alive()
-        if time.monotonic() > deadline_s:
-            message = f"not within {PATIENCE_S:.0f} s: {what}\n{of.read_tail() if of else ''}"
-            raise MeasurementError(message)
-        time.sleep(POLL_S)
+    wait_until(
+        holds,
+        check=lambda: of.check_alive() if of else None,
+        patience_s=PATIENCE_S,
+        complain=lambda: f"not within {PATIENCE_S:.0f} s: {what}\n{of.read_tail() if of else ''}",
+    )

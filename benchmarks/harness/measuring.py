@@ -18,19 +18,16 @@ from balancedstream.engine.events import BatchFinished, Event
 from balancedstream.loop.controller import Controller
 from balancedstream.record.history import History
 from balancedstream.record.journal import Journal
-from balancedstream.record.records import (
-    RunInfo,
-)
+from balancedstream.record.records import RunInfo
 from balancedstream.record.spectators import Metrics
 from harness.benchmark import MeasurementError
 from harness.silent import SilentView
+from harness.waiting import wait_until
 
 DEFAULT_POLICY = Policy()
 
 VANILLA_LOCALITY_WAIT_S = 3.0
 """Spark's default of `spark.locality.wait`."""
-
-POLL_S = 0.2
 
 PATIENCE_S = 300.0
 """A query that does not finish the batches asked for in this time has failed."""
@@ -76,14 +73,12 @@ def await_that(holds: Callable[[], bool], query: StreamingQuery | None = None) -
     Raises:
         MeasurementError: the query failed, or it takes too long.
     """
-    deadline_s = time.monotonic() + PATIENCE_S
-    while not holds():
-        if query:
-            check_alive(query)
-        if time.monotonic() > deadline_s:
-            message = f"what was waited for did not happen within {PATIENCE_S:.0f} s"
-            raise MeasurementError(message)
-        time.sleep(POLL_S)
+    wait_until(
+        holds,
+        check=lambda: check_alive(query) if query else None,
+        patience_s=PATIENCE_S,
+        complain=lambda: f"what was waited for did not happen within {PATIENCE_S:.0f} s",
+    )
 
 
 def check_alive(query: StreamingQuery) -> None:
