@@ -191,17 +191,13 @@ class Stream:
     def wait_for_batches(self, count: int, *, query: str = "counts", timeout_s: float = 180) -> int:
         """Until so many more batches are committed; returns the last one's number."""
         wanted = self.last_batch(query) + count
-
-        def look() -> int | None:
-            last = self.last_batch(query)
-            return last if last >= wanted else None
-
-        return wait_until(
+        wait_until(
             f"batch {wanted} of {self.name}",
-            look,
+            lambda: self.last_batch(query) >= wanted,
             timeout_s=timeout_s,
             last_seen=lambda: f"batch {self.last_batch(query)}",
         )
+        return self.last_batch(query)
 
     def event_reasons(self) -> list[str]:
         """Reasons of the events on this object, oldest first."""
