@@ -33,9 +33,9 @@ from harness.applications import (
 from harness.benchmark import Benchmark, MeasurementError, make_folder, prepare, run
 from harness.results import REPOSITORY
 
-KEYS = 40
-ROWS_PER_BATCH = 200
-SLEEP_MS = 200
+KEYS = 120
+ROWS_PER_BATCH = 2 * KEYS
+SLEEP_MS = 50
 """For each key, on the slow executor."""
 
 FEWER = EXECUTORS - 1
@@ -143,9 +143,9 @@ def check_result(text: str) -> int:
     Raises:
         MeasurementError: a key or a number is missing, or was counted twice.
 
-    >>> lines = [f"{k} 5 {k + 4 * KEYS} {5 * (k + 2 * KEYS)}" for k in range(KEYS)]
+    >>> lines = [f"{k} 4 {k + 3 * KEYS} {2 * (2 * k + 3 * KEYS)}" for k in range(KEYS)]
     >>> check_result("\n".join(lines))
-    1
+    2
     """
     rows = sorted([int(word) for word in line.split()] for line in text.splitlines())
     counts = {n for _, n, _, _ in rows}

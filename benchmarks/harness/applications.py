@@ -35,7 +35,7 @@ SETTINGS = {
     "spark.log.level": "WARN",
     "spark.ui.enabled": "false",
     "spark.ui.showConsoleProgress": "false",
-    "spark.sql.shuffle.partitions": "6",
+    "spark.sql.shuffle.partitions": "12",
     "spark.plugins": PLUGIN_CLASS,
     "spark.balancedstream.mode": "auto",
     "spark.balancedstream.python": sys.executable,
