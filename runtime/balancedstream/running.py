@@ -30,7 +30,7 @@ from balancedstream.metrics.exporter import Exporter
 from balancedstream.record.history import History
 from balancedstream.record.records import RunInfo
 from balancedstream.record.spectators import Spectator
-from balancedstream.report import prepare_directory, say_outcome, write_report
+from balancedstream.report import prepare_directory, publish_report
 
 TERMINATION_LOG = Path("/dev/termination-log")
 """Kubernetes' `terminationMessagePath`; there is no such file anywhere else."""
@@ -241,7 +241,9 @@ class _Run:
             self._attachment.detach()
             self._ended = True
             if self._options.report_dir:
-                self._write_report(self._attachment.history, self._options.report_dir)
+                history = self._attachment.history
+                directory = self._options.report_dir
+                publish_report(history, directory, self._note, explain_cores(history))
         if session is not None:
             self._while_alive(lambda: self._stop_spark(session))
 
@@ -268,16 +270,6 @@ class _Run:
         session.stop()
         if self._options.local:
             remove_work_folder(application_id)
-
-    def _write_report(self, history: History, directory: Path) -> None:
-        """Writes the report; a full disk is said, and does not end the run."""
-        try:
-            summary = write_report(history, directory, explain_cores(history))
-        except OSError as error:
-            self._note(f"the report could not be written to {directory}: {error.strerror}")
-            return
-        self._note(say_outcome(summary))
-        self._note(f"report: {directory / 'report.html'}")
 
 
 def explain_cores(history: History) -> list[str]:

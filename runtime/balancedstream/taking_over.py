@@ -7,7 +7,8 @@ from contextlib import ExitStack
 
 from pyspark.sql import DataFrame, SparkSession
 
-from balancedstream.agent import balancing, read_options, say
+from balancedstream.agent import balancing, say
+from balancedstream.agent_options import read_options
 from balancedstream.attaching import stand_ins
 from balancedstream.engine.driver import PLUGIN, read_settings
 from balancedstream.errors import BalancedStreamError

@@ -97,7 +97,17 @@ def taken_port() -> Iterator[int]:
 
 
 @pytest.fixture(scope="module")
-def apps(tmp_path_factory: pytest.TempPathFactory, taken_port: int) -> Iterator[dict[str, App]]:
+def ui_port() -> int:
+    """A port that nobody listens on."""
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port: int = free.getsockname()[1]
+    return port
+
+
+@pytest.fixture(scope="module")
+def apps(
+    tmp_path_factory: pytest.TempPathFactory, taken_port: int, ui_port: int
+) -> Iterator[dict[str, App]]:
     """Balanced, watched, and without a Python; side by side, because all wait a lot."""
     jar = str(build_jar())
     # The executors of the first get no jar: they need none.
@@ -106,7 +116,12 @@ def apps(tmp_path_factory: pytest.TempPathFactory, taken_port: int) -> Iterator[
         "spark.balancedstream.mode": "auto",
         "spark.balancedstream.metrics.port": "0",
     }
-    watched = {"spark.jars": jar, "spark.balancedstream.metrics.port": str(taken_port)}
+    watched = {
+        "spark.jars": jar,
+        "spark.balancedstream.metrics.port": str(taken_port),
+        "spark.ui.enabled": "true",
+        "spark.ui.port": str(ui_port),
+    }
     alone = {
         "spark.jars": jar,
         "spark.master": "local[1]",
@@ -174,6 +189,19 @@ def test_without_a_python_the_application_runs_and_one_line_says_what_to_do(
     (line,) = re.findall(r"^balancedstream: .*", app.read_log(), re.M)
     assert "/no/python3" in line
     assert "Set spark.balancedstream.python to a Python 3.11 or newer" in line
+
+
+def test_sparks_own_page_of_settings_says_where_the_live_report_is(
+    apps: dict[str, App], taken_port: int, ui_port: int
+) -> None:
+    apps["watched"].find(AGENT)
+    url = f"http://127.0.0.1:{ui_port}/api/v1/applications"
+    with urlopen(url) as answer:
+        (application,) = json.load(answer)
+    with urlopen(f"{url}/{application['id']}/environment") as answer:  # noqa: S310 - as above
+        settings = dict(json.load(answer)["sparkProperties"])
+    page = settings["spark.balancedstream.page"]
+    assert page == f"http://127.0.0.1:{taken_port}/report"
 
 
 def test_by_default_it_only_says_what_it_would_do(apps: dict[str, App]) -> None:

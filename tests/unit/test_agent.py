@@ -14,7 +14,8 @@ import pytest
 from kubernetes.config import kube_config
 
 from balancedstream import agent
-from balancedstream.agent import AgentOptions, main, read_options
+from balancedstream.agent import main
+from balancedstream.agent_options import AgentOptions, read_options
 from balancedstream.core.policy import BalancePolicy, Policy, ScalingPolicy
 from balancedstream.errors import InvalidInputError
 from balancedstream.metrics.exporter import Exporter

@@ -11,7 +11,7 @@ import pytest
 from simulated_runs import new_history
 
 from balancedstream import agent, attaching, taking_over
-from balancedstream.agent import AgentOptions
+from balancedstream.agent_options import AgentOptions
 from balancedstream.attaching import attach
 from balancedstream.core.policy import BalancePolicy, Policy
 from balancedstream.keyed import frames

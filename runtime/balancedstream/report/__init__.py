@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import fields, is_dataclass
 from math import isfinite
 from pathlib import Path
@@ -21,6 +21,7 @@ from balancedstream.report.summary import summarize
 __all__ = [
     "RunSummary",
     "prepare_directory",
+    "publish_report",
     "render_json",
     "render_live_page",
     "say_outcome",
@@ -57,6 +58,26 @@ def prepare_directory(directory: str | Path) -> Path:
         )
         raise InvalidInputError(msg) from error
     return path
+
+
+def publish_report(
+    history: History, directory: Path, say: Callable[[str], None], notes: Sequence[str] = ()
+) -> None:
+    """Writes the report and says its outcome; a full disk is said, and ends nothing.
+
+    Args:
+        history: the record of the run.
+        directory: an existing one.
+        say: shows a person a line.
+        notes: as of `write_report`.
+    """
+    try:
+        summary = write_report(history, directory, notes)
+    except OSError as error:
+        say(f"the report could not be written to {directory}: {error.strerror}")
+        return
+    say(say_outcome(summary))
+    say(f"report: {directory / 'report.html'}")
 
 
 def write_report(history: History, directory: str | Path, notes: Sequence[str] = ()) -> RunSummary:

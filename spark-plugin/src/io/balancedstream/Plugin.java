@@ -24,6 +24,12 @@ public final class Plugin implements SparkPlugin, DriverPlugin {
   /** With it, code in the user's own process knows that there is a plugin that can stand down. */
   private static final String MARK = "spark.balancedstream.plugin";
 
+  /** For people: Spark has no public way to add a tab to its UI, but shows settings there. */
+  private static final String PAGE = "spark.balancedstream.page";
+
+  private static final String METRICS = "spark.balancedstream.metrics.";
+  private static final String EVERY_ADDRESS = "0.0.0.0";
+
   private static final String MODE = "spark.balancedstream.mode";
   private static final String STREAM = "spark.balancedstream.stream";
   private static final String DYNAMIC_ALLOCATION = "spark.dynamicAllocation.enabled";
@@ -76,10 +82,21 @@ public final class Plugin implements SparkPlugin, DriverPlugin {
       active = this;
     }
     conf.set(MARK, Agent.findVersion());
+    String page = nameLivePage(conf);
+    if (!page.isEmpty()) conf.set(PAGE, page);
     if (mayScale(conf)) {
       for (String[] setting : LEAVING) conf.setIfMissing(setting[0], setting[1]);
     }
     context.addSparkListener(new FirstQuery(agent));
+  }
+
+  /** Where a browser finds the live report; empty if it is not served, or on any free port. */
+  private static String nameLivePage(SparkConf conf) {
+    String port = conf.get(METRICS + "port", "0");
+    if ("0".equals(port)) return "";
+    String address = conf.get(METRICS + "address", "127.0.0.1");
+    String host = EVERY_ADDRESS.equals(address) ? conf.get("spark.driver.host", "127.0.0.1") : address;
+    return "http://" + host + ":" + port + "/report";
   }
 
   /** Whether it may take executors away; where the operator decides, the BalancedStream says so. */
@@ -117,6 +134,7 @@ public final class Plugin implements SparkPlugin, DriverPlugin {
     }
     if (plugin == null || !plugin.agent.stop()) return;
     plugin.conf.remove(MARK);
+    plugin.conf.remove(PAGE);
     say("the plugin stands down: " + reason);
   }
 
