@@ -8,7 +8,7 @@ from typing import Any
 
 from balancedstream.core.decisions import Decision, decide
 from balancedstream.core.observations import Observation
-from balancedstream.core.plan import KeyPlacement, Plan
+from balancedstream.core.plan import NEW_EXECUTOR, KeyPlacement, Plan
 from balancedstream.core.planning import propose
 from balancedstream.core.policy import MigrationPolicy, Policy
 from balancedstream.core.samples import OperatorId, StageSample
@@ -202,10 +202,18 @@ def _why_wait(measurement: Measurement, given: Given) -> str:
 
 
 def _wanted(measurement: Measurement, plan: Plan | None) -> dict[OperatorId, dict[int, str]]:
-    """Operators with unfinished moves, and the executor of each partition in the last plan."""
+    """Operators with unfinished moves, and the executor of each partition in the last plan.
+
+    An executor that was to be started has an id by now that only the driver knows: those of its
+    partitions have no place in the next plan, and go on to where they move.
+    """
     if plan is None:
         return {}
-    return {key: plan.owners(*key) for key, count in measurement.under_way.items() if count}
+    return {
+        key: {p: "" if o.startswith(NEW_EXECUTOR) else o for p, o in plan.owners(*key).items()}
+        for key, count in measurement.under_way.items()
+        if count
+    }
 
 
 @dataclass(frozen=True, slots=True)

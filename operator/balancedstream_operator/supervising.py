@@ -371,7 +371,7 @@ class Supervisor:
                 planned_s=now_s,
                 planned_after=dict(measurement.last_batches),
                 # An executor that leaves hands over its partitions, whatever balancing decided.
-                moved=bool(choice.moves) or count < given.desired,
+                moved=bool(choice.moves) or count != given.desired,
                 refusals=given.refusals,
                 approved=choice.advice.id if choice.approved else record.approved,
             )

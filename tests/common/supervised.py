@@ -7,7 +7,7 @@ import dataclasses
 from collections.abc import Mapping
 from typing import Any
 
-from balancedstream.core.plan import Answer, Plan, parse_plan
+from balancedstream.core.plan import NEW_EXECUTOR, Answer, Plan, parse_plan
 from balancedstream.core.policy import Policy
 from balancedstream.core.samples import BatchSample, StageSample, TaskSample
 from balancedstream_operator.endpoints import Defaults, Subject
@@ -189,7 +189,10 @@ class Scene:
         plan = self.cluster.plan()
         if plan:
             self.epoch = plan.epoch
-            self.placement |= {p: e for p, e in plan.owners("q", 0).items() if e in self.executors}
+            started = [e for e in plan.executors if e.startswith(NEW_EXECUTOR)]
+            joined = dict(zip(started, sorted({*self.executors} - {*plan.executors}), strict=False))
+            owners = {p: joined.get(e, e) for p, e in plan.owners("q", 0).items()}
+            self.placement |= {p: e for p, e in owners.items() if e in self.executors}
         self.batch += count
         seen = range(self.batch - 2, self.batch + 1)
         tasks = tuple(

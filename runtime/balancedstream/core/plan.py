@@ -69,9 +69,11 @@ class Plan:
     Attributes:
         epoch: from 1; a newer plan has a higher one.
         executors: ids, each once; `placement` refers to their positions. Their number is the number
-            of executors to run; an id that starts with `+` stands for one to start.
+            of executors to run; an id that starts with `+` stands for one to start, which takes
+            that place when it joins.
         placement: (query, operator) to a position in `executors` for each partition; one with -1,
-            or beyond the last, stays where it is, or the driver places it if its executor leaves.
+            or beyond the last, stays where it is or goes on to where it moves, or the driver places
+            it if its executor leaves.
         strategy: how moves are split over batches, one of `policy.STRATEGIES`.
         batch_size: moves in each batch under the strategy `batched`.
         budget_s: seconds that the restore of moved state may add to one batch under `budgeted`.

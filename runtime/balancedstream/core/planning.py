@@ -40,7 +40,8 @@ def propose(
     """The plan that realizes a decision; None if nothing changes.
 
     The executors with the least state are removed; the same plan places their partitions on the
-    others, as far as it knows them.
+    others, as far as it knows them. A plan that asks for executors says what they get. If they do
+    not come, later plans share the load among those that there are.
 
     Args:
         epoch: of the new plan.
@@ -75,6 +76,11 @@ def propose(
         staying = {executor: observation.executors[executor] for executor in live}
         decision = decide(replace(observation, executors=staying), policy)
     new = [f"{NEW_EXECUTOR}{n}" for n in range(1, count - len(live) + 1)]
+    if live and count > observation.asked:
+        # What they get is decided now: it can move as soon as they join.
+        coming = dict.fromkeys(new, max(observation.executors.values()))
+        executors_then = {**observation.executors, **coming}
+        decision = decide(replace(observation, executors=executors_then), policy)
     executors = (*live, *new)
     index = {executor: i for i, executor in enumerate(executors)}
     # These were decided on the loads after key moves that are not made.

@@ -213,8 +213,9 @@ class Controller:
                     self._engine.set_locality_wait_s(MIN_LOCALITY_WAIT_S)
                 self._journal.add_executors(self._engine.executors())
                 self._journal.note(f"executor {executor} left: {reason}")
-            case ExecutorAdded():
+            case ExecutorAdded(executor=executor):
                 # A plan can give it state from the next batch on.
+                self._realizer.add_executor(executor)
                 executors = self._engine.executors()
                 self._journal.add_executors(executors)
                 self._planner.note_executors(executors, self._clock())

@@ -49,7 +49,8 @@ class Follower:
         """Does nothing: the operator reads it from the metrics."""
 
     def note_executors(self, executors: Mapping[str, int], now_s: float) -> None:
-        """Does nothing: the operator reads them from the metrics."""
+        """Shows what moves to an executor that joined."""
+        self._journal.add_moves_under_way(self._realizer.state().moving)
 
     def end_query(self, query: str) -> None:
         """Nothing is remembered of queries."""

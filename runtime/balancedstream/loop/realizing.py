@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 
 from balancedstream.core.hotspots import Move, place_orphans
 from balancedstream.core.migration import pays_at_once, pays_to_share, steps, steps_within
-from balancedstream.core.plan import Answer, Plan, check_order
+from balancedstream.core.plan import NEW_EXECUTOR, Answer, Plan, check_order
 from balancedstream.core.restoring import (
     RestoreCost,
     fit_keys,
@@ -91,6 +91,8 @@ class Realizer:
         self._engine = engine
         self._journal = journal
         self._plan: Plan | None = None
+        self._why = Why({})
+        self._joined: dict[str, str] = {}
         self._refused = ""
         self._restore_cost = RestoreCost()
         self._tasks: dict[OperatorId, dict[int, TaskSample]] = {}
@@ -141,7 +143,8 @@ class Realizer:
         except BalancedStreamError as error:
             self._refused = str(error)
             raise
-        self._plan = plan
+        self._plan, self._why = plan, why
+        self._joined = {}
         self._refused = ""
         self._journal.add_epoch(plan.epoch)
         self._size(plan, why)
@@ -149,6 +152,17 @@ class Realizer:
         self._reassigner.apply(plan, share, why.keys)
         for operator in self._tasks:
             self._migrate(operator, plan, why)
+
+    def add_executor(self, executor: str) -> None:
+        """Gives an executor that joined what the plan has for one to start."""
+        if self._plan is None or executor in {*self._plan.executors, *self._joined.values()}:
+            return
+        for name in self._plan.executors:
+            if name.startswith(NEW_EXECUTOR) and name not in self._joined:
+                self._joined[name] = executor
+                for operator in self._tasks:
+                    self._migrate(operator, self._plan, self._why)
+                return
 
     def finish_batch(self, event: BatchFinished) -> None:
         """Notes where a batch's tasks ran: settles moves, and gives up those that are overdue."""
@@ -273,9 +287,14 @@ class Realizer:
         live = self._engine.executors()
         placement = {partition: task.executor for partition, task in self._tasks[operator].items()}
         left = self._migrations.under_way().get(operator, {})
-        named = {p: owner for p, owner in plan.owners(*operator).items() if owner in live}
-        # From an executor that leaves, a partition goes on to its target if the plan has no other.
-        owners = {p: t for p, t in left.items() if t in live and placement.get(p) not in live}
+        wanted = {p: self._joined.get(o, o) for p, o in plan.owners(*operator).items()}
+        named = {p: owner for p, owner in wanted.items() if owner in live}
+        # A partition goes on to its target if the plan has no place for it, or if it has to leave.
+        owners = {
+            p: t
+            for p, t in left.items()
+            if t in live and (p not in wanted or placement.get(p) not in live)
+        }
         owners |= named
         owners |= {move.partition: move.target for move in self._place_orphans(operator, owners)}
         moves = [

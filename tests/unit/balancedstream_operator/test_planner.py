@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from balancedstream.core.plan import KeyPlacement, Plan
-from balancedstream.core.policy import Policy
+from balancedstream.core.policy import Policy, ScalingPolicy
 from balancedstream.core.samples import TaskSample
 from balancedstream_operator.measurements import Measurement
 from balancedstream_operator.planner import Given, choose_plan
@@ -50,6 +50,17 @@ def test_a_key_that_the_driver_refused_is_not_said_to_have_no_room() -> None:
     choice = choose_plan(SKEWED, Policy(), start, 5, NOW_S)
     assert choice.plan is not None
     assert (choice.plan.key_placements, choice.left_out) == ((placed,), "")
+
+
+def test_what_moves_to_an_executor_that_was_to_be_started_goes_on_there() -> None:
+    plan = Plan(4, ("1", "2", "+1"), {("q", 0): (0, 2, 1, 0)}, "budgeted")
+    start = Given(plan, {"q": 1}, True, desired=3, last_scaled_s=None)
+    under_way = replace(SKEWED, executors={"1": 1, "2": 1, "3": 1}, under_way={("q", 0): 1})
+    policy = Policy(scaling=ScalingPolicy(min_executors=4, max_executors=4))
+    more = choose_plan(under_way, policy, start, 5, NOW_S)
+    assert more.plan is not None
+    assert more.plan.executors == ("1", "2", "3", "+1")
+    assert more.plan.owners("q", 0) == {0: "1", 2: "2", 3: "1"}
 
 
 def test_a_stream_that_waits_for_data_does_not_wait_for_batches_that_show_a_plan() -> None:

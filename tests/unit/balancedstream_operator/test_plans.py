@@ -128,7 +128,6 @@ def test_a_restarted_operator_knows_the_last_scale_out_and_judges_it_by_what_sho
 
     assert judge(16.0, 5.0) is False, "nothing shows yet"
     scene.executors = {str(number): 1 for number in range(1, 6)}
-    scene.placement = {p: str(1 + p % 5) for p in range(8)}
     for _ in range(4):
         judge(28.0, 5.0)
     assert judge(28.0, 5.0) is True, "more executors, and batches as slow as before"

@@ -79,6 +79,22 @@ def test_executors_still_to_be_started_have_no_id_yet() -> None:
     assert plan.executors == ("a", "b", "c", "+1", "+2")
 
 
+def test_a_plan_that_asks_for_executors_says_what_they_get() -> None:
+    plan = plan_for(observe(EVEN, "a", "b", "c"), SCALED, count=6)
+    assert plan is not None
+    assert sorted(plan.owners(*KEY).values()) == ["+1", "+2", "+3", "a", "b", "c"]
+    advised = Policy(BalancePolicy(mode="advise"), scaling=SCALED.scaling)
+    plan = plan_for(observe(EVEN, "a", "b", "c"), advised, count=6)
+    assert plan is not None
+    assert set(plan.owners(*KEY).values()) == {"a", "b", "c"}
+
+
+def test_while_executors_are_awaited_the_load_is_shared_among_those_that_there_are() -> None:
+    plan = plan_for(observe(SKEWED, "a", "b", requested=4), SCALED, count=4)
+    assert plan is not None
+    assert set(plan.owners(*KEY).values()) == {"a", "b"}
+
+
 def test_executors_that_were_asked_for_are_not_asked_for_again() -> None:
     assert plan_for(observe(EVEN, "a", "b", "c", requested=5), SCALED, count=5) is None
 

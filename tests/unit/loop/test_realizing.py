@@ -243,6 +243,28 @@ def test_executors_that_the_plan_has_too_many_of_are_asked_for() -> None:
     assert scene.history.totals.scale_actions == 1
 
 
+def test_an_executor_that_joins_takes_what_the_plan_has_for_one_to_start() -> None:
+    scene = Scene("a", "b")
+    scene.apply(make_plan(1, (0, 2, 3, 1), ("a", "b", "+1", "+2")))
+    assert scene.engine.placed == [], "they stay where they are as long as nobody has joined"
+    for executor, placed in (("c", {1: "c"}), ("d", {1: "c", 2: "d"}), ("e", {1: "c", 2: "d"})):
+        scene.engine.cores[executor] = 1
+        scene.realizer.add_executor(executor)
+        assert scene.engine.placed[-1] == placed
+    assert [(m.partition, m.target, m.dropped_s) for m in scene.history.moves] == [
+        (1, "c", None),
+        (2, "d", None),
+    ]
+
+
+def test_a_move_goes_on_under_a_plan_that_has_no_place_for_its_partition() -> None:
+    scene = Scene("a", "b")
+    scene.apply(make_plan(1, (1, 0, 0, 1)))
+    scene.apply(make_plan(2, (-1, 1, 0, 1)))
+    assert scene.engine.placed[-1] == {0: "b", 1: "b", 2: "a"}
+    assert scene.dropped() == []
+
+
 def test_an_executor_that_the_plan_leaves_out_goes_once_nothing_runs_there() -> None:
     scene = Scene("a", "b")
     scene.apply(make_plan(1, (0, 0, 0, 0), ("a",)))
