@@ -109,6 +109,7 @@ def await_progress(query: StreamingQuery, skip: int, count: int) -> list[dict[st
 def watching(engine: MeasuringEngine) -> Iterator[None]:
     """Vanilla Spark: events are taken and nothing is done; Spark's own locality wait."""
     engine.set_locality_wait_s(VANILLA_LOCALITY_WAIT_S)
+    engine.set_warm_up(wanted=False)
     stopping = threading.Event()
 
     def take_events() -> None:

@@ -139,6 +139,9 @@ class VirtualSpark(Engine):
         """Partitions run there from the next batch on."""
         self._targets = dict(targets)
 
+    def set_warm_up(self, *, wanted: bool) -> None:
+        """Executors start warm here."""
+
     def can_prepare(self) -> bool:
         """No: what this simulates was calibrated with moves that load in the batch."""
         return False

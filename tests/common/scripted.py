@@ -26,6 +26,7 @@ class ScriptedEngine(Engine):
         self.draining: set[str] = set()
         self.counts: list[int] = []
         self.is_closed = False
+        self.warms_up = False
 
     def wait(self, timeout_s: float) -> Event | None:
         event = next(self._events, ApplicationEnded())
@@ -48,6 +49,9 @@ class ScriptedEngine(Engine):
     ) -> None:
         self.placed.append(dict(targets))
         self.from_batches.append(from_batch)
+
+    def set_warm_up(self, *, wanted: bool) -> None:
+        self.warms_up = wanted
 
     def can_prepare(self) -> bool:
         return self.preparing

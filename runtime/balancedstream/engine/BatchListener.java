@@ -170,6 +170,17 @@ public final class BatchListener extends SparkListener {
     }
   }
 
+  /** An executor that was warmed up, or not in time. */
+  public synchronized void tellWarm(String id) {
+    if (!hosts.containsKey(id)) return;
+    events.addChange("{\"event\":\"executor_warm\",\"executor\":" + quote(id) + "}");
+  }
+
+  /** Whether a query that was seen runs Python on executors. */
+  public synchronized boolean usesPython() {
+    return operators.usePython();
+  }
+
   public void onExecutorAdded(SparkListenerExecutorAdded e) {
     addExecutor(e.executorId(), e.executorInfo().executorHost(), e.executorInfo().totalCores());
   }

@@ -14,10 +14,6 @@ import java.util.concurrent.ThreadFactory;
 import java.util.function.BiConsumer;
 import org.apache.spark.SparkContext;
 import org.apache.spark.rdd.RDD;
-import scala.Tuple2;
-import scala.collection.immutable.Seq;
-import scala.reflect.ClassTag;
-import scala.reflect.ClassTag$;
 
 /**
  * Takes orders to executors by jobs of one task each, one at a time for an executor, and brings
@@ -158,20 +154,13 @@ public final class SideJobs {
     own.setProperty("spark.scheduler.pool", POOL);
     own.setProperty("spark.job.description", "balancedstream: state is loaded ahead of moves");
     context.setLocalProperties(own);
-    List places = new ArrayList();
-    places.add("executor_" + host + "_" + executor);
     List elements = new ArrayList();
-    elements.add(new Tuple2("", toSeq(places)));
-    ClassTag tag = ClassTag$.MODULE$.apply(Object.class);
-    RDD rdd = context.makeRDD(toSeq(elements), tag);
+    elements.add("");
+    RDD rdd = PinnedRows.pin(context, executor, host, elements);
     List partitions = new ArrayList();
     partitions.add(Integer.valueOf(0));
-    Object[] results =
-        (Object[]) context.runJob(rdd, new PreloadTask(executor, orders), toSeq(partitions), tag);
+    Object[] results = (Object[]) context.runJob(
+        rdd, new PreloadTask(executor, orders), ScalaCollections.toSeq(partitions), PinnedRows.ANY);
     return (String) results[0];
-  }
-
-  private static Seq toSeq(List values) {
-    return ScalaCollections.toSeq(values);
   }
 }

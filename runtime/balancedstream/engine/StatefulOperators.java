@@ -57,6 +57,7 @@ public final class StatefulOperators {
   private final Map metrics = new HashMap();            // accumulator id -> Metric
   private final Map metricsOfExecution = new HashMap(); // SQL execution id -> List of accumulator ids
   private final Map operators = new HashMap();          // run id -> Map(operator id -> Operator)
+  private boolean usePython;
 
   /** Takes in the plan of a SQL execution. */
   public void addExecution(long execution, SparkPlanInfo plan) {
@@ -125,16 +126,25 @@ public final class StatefulOperators {
     return json.toString();
   }
 
+  /** Whether any plan so far runs Python on executors: Spark names those operators so. */
+  public boolean usePython() {
+    return usePython;
+  }
+
   private void findOperators(SparkPlanInfo plan, List ids) {
     String text = plan.simpleString();
+    String name = plan.nodeName();
+    if (name.contains("Python") || name.contains("Pandas") || name.contains("Arrow")) {
+      usePython = true;
+    }
     Matcher info = STATE_INFO.matcher(text);
-    if (info.find() && !plan.nodeName().equals("StateStoreRestore")) {
+    if (info.find() && !name.equals("StateStoreRestore")) {
       Operator operator = new Operator();
       operator.stateRoot = info.group(1);
       operator.runId = info.group(2);
       operator.id = Long.parseLong(info.group(3));
       operator.partitions = Integer.parseInt(info.group(4));
-      operator.name = plan.nodeName();
+      operator.name = name;
       Iterator it = ScalaCollections.asJava(plan.metrics()).iterator();
       boolean writesState = false;
       while (it.hasNext()) {

@@ -21,12 +21,14 @@ class Capabilities:
         placement: tasks can be measured and partitions placed.
         problems: sentences for the user; empty if everything works.
         listener: in the driver's JVM; None without `placement`, because nobody would read it.
+        rows: makes data for a chosen executor, in the driver's JVM; None without `placement`.
         preparing: executors can load the state of a partition before it moves to them.
     """
 
     placement: bool
     problems: tuple[str, ...]
     listener: Any = None
+    rows: Any = None
     preparing: bool = False
 
 
@@ -49,14 +51,14 @@ def check_capabilities(spark: SparkSession, *, acts: bool = True) -> Capabilitie
             "there is nothing to balance. Use `balancedstream run --local MIN:MAX`, or a cluster."
         )
         return Capabilities(placement=False, problems=tuple(problems))
-    listener = None
+    listener = rows = None
     placement = preparing = False
     try:
         placement = _try_placement(spark)
         if placement:
             loads_ahead = acts and traits.loads_ahead
             started = start_listener(spark, loads_ahead=loads_ahead)
-            listener = started.java
+            listener, rows = started.java, started.rows
             preparing = loads_ahead and not started.unprepared
             problems.extend(traits.list_weaknesses())
             if started.unprepared:
@@ -73,7 +75,7 @@ def check_capabilities(spark: SparkSession, *, acts: bool = True) -> Capabilitie
             "The job runs on without balancing; no data is at risk. "
             f"Spark {_list_tested()} are tested."
         )
-    return Capabilities(placement, tuple(problems), listener, preparing)
+    return Capabilities(placement, tuple(problems), listener, rows, preparing)
 
 
 def _try_placement(spark: SparkSession) -> bool:

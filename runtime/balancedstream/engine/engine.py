@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
+import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
@@ -38,6 +39,7 @@ from balancedstream.engine.tasks import (
     read_preparation,
     sum_tasks,
 )
+from balancedstream.engine.warming import WarmUp
 
 log = logging.getLogger(__name__)
 
@@ -79,20 +81,28 @@ class SparkEngine:
         self._queries: dict[str, _Query] = {}
         self._cores: dict[str, int] = {}
         self._draining: set[str] = set()
+        self._cold: set[str] = set()
+        self._warms_up = False
         self._asked = False
         self._locality_wait_before: str | None = None
         self._is_wait_changed = False
         self.capabilities: Capabilities = check_capabilities(spark, acts=acts)
         self._listener: Any = self.capabilities.listener
+        self._warm_up = WarmUp(spark, self.capabilities.rows, self._tell_warm)
 
     def executors(self) -> dict[str, int]:
-        """Live executors that take work, id to cores; without those that drain."""
-        return {e: c for e, c in self._cores.items() if e not in self._draining}
+        """Live executors that take work, id to cores; without those that drain or are cold."""
+        out = self._draining | self._cold
+        return {e: c for e, c in self._cores.items() if e not in out}
 
     def wait(self, timeout_s: float) -> Event | None:
         """The next event; None if none came in time."""
-        text = self._listener.next(int(timeout_s * 1000))
-        return self._parse(json.loads(text)) if text else None
+        deadline_s = time.monotonic() + timeout_s
+        while text := self._listener.next(max(0, int((deadline_s - time.monotonic()) * 1000))):
+            event = self._parse(json.loads(text))
+            if event is not None:
+                return event
+        return None
 
     def place(
         self,
@@ -132,6 +142,13 @@ class SparkEngine:
                 from_batch or 0,
                 next_batch,
             )
+
+    def set_warm_up(self, *, wanted: bool) -> None:
+        """Sets whether executors that join a running query are warmed up first, from now on.
+
+        Such a one is in `executors()`, and `ExecutorAdded` tells of it, when it is warm.
+        """
+        self._warms_up = wanted
 
     def can_prepare(self) -> bool:
         """Whether executors can load the state of partitions before these move to them."""
@@ -264,10 +281,18 @@ class SparkEngine:
                 return QueryIdle(run.label if run else event["run"])
             case "executor_added":
                 self._cores[event["executor"]] = event["cores"]
+                if self._begin_warm_up(event["executor"]):
+                    return None
                 return ExecutorAdded(event["executor"], event["cores"])
+            case "executor_warm":
+                if event["executor"] not in self._cold:
+                    return None
+                self._cold.discard(event["executor"])
+                return ExecutorAdded(event["executor"], self._cores[event["executor"]])
             case "executor_removed":
                 self._cores.pop(event["executor"], None)
                 self._draining.discard(event["executor"])
+                self._cold.discard(event["executor"])
                 return ExecutorRemoved(event["executor"], event["reason"])
             case "task_failed":
                 run = self._queries.get(event["run"])
@@ -277,6 +302,18 @@ class SparkEngine:
                 return EventsDropped(event["count"])
             case _:
                 return ApplicationEnded()
+
+    def _begin_warm_up(self, executor: str) -> bool:
+        """Begins to warm up an executor, if a query runs that its first tasks would delay."""
+        if not self._warms_up or all(q.last_batch < 0 for q in self._queries.values()):
+            return False
+        self._cold.add(executor)
+        in_python = self._listener.usesPython()
+        self._warm_up.begin(executor, self._cores[executor], in_python=in_python)
+        return True
+
+    def _tell_warm(self, executor: str) -> None:
+        self._listener.tellWarm(executor)
 
     def _finish_batch(self, event: dict[str, Any]) -> BatchFinished:
         if not event["knows_all_executors"]:

@@ -44,10 +44,12 @@ class Listener:
 
     Attributes:
         java: the `BatchListener`.
+        rows: the `PinnedRows`.
         unprepared: what failed when executors were to load state ahead; "" if nothing did.
     """
 
     java: Any
+    rows: Any
     unprepared: str
 
 
@@ -90,9 +92,10 @@ def start_listener(spark: SparkSession, *, loads_ahead: bool) -> Listener:
             "Placements",
         ),
     )
+    rows = compile_class(spark, "PinnedRows", context, hosts, needs=("ScalaCollections",))
     context.addSparkListener(listener)
     introduce_executors(spark, listener)
-    return Listener(listener, unprepared)
+    return Listener(listener, rows, unprepared)
 
 
 def introduce_executors(spark: SparkSession, listener: Any) -> None:
@@ -114,6 +117,7 @@ def _start_preparing(spark: SparkSession, queries: Any, hosts: Any) -> Any:
         "Preparing",
         SHIPPED,
         "StateStores",
+        "PinnedRows",
         "SideJobs",
     )
     bytecodes = _compile(spark, needs)[SHIPPED].bytecodes

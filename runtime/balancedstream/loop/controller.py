@@ -143,6 +143,7 @@ class Controller:
 
     def _run(self) -> None:
         unwatch = watch(self._shuffled.put)
+        self._engine.set_warm_up(wanted=self._acts)
         try:
             while self._failures < MAX_FAILURES:
                 try:

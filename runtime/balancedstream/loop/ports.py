@@ -18,7 +18,7 @@ class Engine(Protocol):
         """The next event, or None when none came in time."""
 
     def executors(self) -> dict[str, int]:
-        """Live executors that take work, id to cores; draining ones are left out."""
+        """Live executors that take work, id to cores; draining and cold ones are left out."""
 
     def place(
         self,
@@ -29,6 +29,9 @@ class Engine(Protocol):
         from_batch: int | None = None,
     ) -> None:
         """Asks for partitions of an operator to run on these executors, from a batch on."""
+
+    def set_warm_up(self, *, wanted: bool) -> None:
+        """Sets whether an executor that joins a running query counts only when it is warm."""
 
     def can_prepare(self) -> bool:
         """Whether executors can load the state of partitions before these move to them."""

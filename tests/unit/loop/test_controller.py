@@ -114,13 +114,15 @@ def test_nothing_moves_when_balancing_only_advises_but_the_advice_is_kept() -> N
     assert history.decisions[-1].reason.startswith("advise: 1 move")
 
 
-def test_where_everything_only_advises_a_lost_executor_changes_nothing_either() -> None:
+def test_where_everything_only_advises_a_lost_executor_or_a_new_one_changes_nothing() -> None:
     balance, scaling = BalancePolicy(mode="advise"), ScalingPolicy(mode="advise")
     events = [batch(0, ALL_ON_A, SKEWED_S), batch(1, ALL_ON_A, SKEWED_S)]
     advised, _, _ = run([*events, ExecutorRemoved("a", "killed")], Policy(balance, scaling))
     assert advised.placed == []
+    assert not advised.warms_up
     balanced, _, _ = run([*events, ExecutorRemoved("a", "killed")])
     assert balanced.placed != []
+    assert balanced.warms_up
 
 
 def test_a_move_whose_target_is_lost_is_given_up_with_the_reason() -> None:

@@ -1,0 +1,66 @@
+package io.balancedstream;
+
+import java.util.ArrayList;
+import java.util.List;
+import java.util.Map;
+import org.apache.spark.SparkContext;
+import org.apache.spark.rdd.RDD;
+import org.apache.spark.sql.Column;
+import org.apache.spark.sql.Dataset;
+import org.apache.spark.sql.RowFactory;
+import org.apache.spark.sql.SparkSession;
+import org.apache.spark.sql.types.StructType;
+import scala.Tuple2;
+import scala.reflect.ClassTag;
+import scala.reflect.ClassTag$;
+
+/**
+ * Data whose tasks prefer one executor, as those of a stateful operator do.
+ *
+ * <p>Janino knows neither lambdas nor type inference; hence the casts.
+ */
+public final class PinnedRows {
+  /** So many that what reads, hashes and writes rows is compiled. */
+  private static final int ROWS_PER_TASK = 2000;
+
+  public static final ClassTag ANY = ClassTag$.MODULE$.apply(Object.class);
+
+  private final SparkContext context;
+  private final Map hosts; // live executor id -> host
+
+  public PinnedRows(SparkContext context, Map hosts) {
+    this.context = context;
+    this.hosts = hosts;
+  }
+
+  /** Generated rows with a key `k`, in so many tasks; null if the executor is gone. */
+  public Dataset generate(SparkSession session, String executor, int tasks) {
+    String host = (String) hosts.get(executor);
+    if (host == null) return null;
+    List rows = new ArrayList();
+    for (int i = 0; i < tasks; i++) {
+      rows.add(RowFactory.create(new Object[] {Long.valueOf(i)}));
+    }
+    RDD pinned = pin(context, executor, host, rows);
+    return session.createDataFrame(pinned.toJavaRDD(), new StructType().add("n", "long"))
+        .selectExpr(new String[] {"explode(sequence(n, n + " + ROWS_PER_TASK + ")) AS n"})
+        .selectExpr(new String[] {"n % 10 AS k"});
+  }
+
+  /** Shuffles rows by their key and counts them. */
+  public static void count(Dataset rows, int tasks) {
+    Column[] key = new Column[] {new Column("k")};
+    rows.repartition(tasks, key).groupBy(key).count().collectAsList();
+  }
+
+  /** Elements of a task each. */
+  public static RDD pin(SparkContext context, String executor, String host, List elements) {
+    List places = new ArrayList();
+    places.add("executor_" + host + "_" + executor);
+    List placed = new ArrayList();
+    for (int i = 0; i < elements.size(); i++) {
+      placed.add(new Tuple2(elements.get(i), ScalaCollections.toSeq(places)));
+    }
+    return context.makeRDD(ScalaCollections.toSeq(placed), ANY);
+  }
+}

@@ -1,0 +1,85 @@
+"""Warms up executors that join a running query, before state is placed on them.
+
+An executor's first tasks load classes, compile what they run, and start Python workers, which takes
+seconds and once made whole batches long. A small job with one task a core does that instead, beside
+the batches. As long as it runs, it holds the slots of that executor, so no task of a query comes in
+between.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable
+from typing import Any
+
+from pyspark.sql import DataFrame, SparkSession
+
+log = logging.getLogger(__name__)
+
+WARM_UP_S = 20.0
+"""After this time an executor counts as it is: it may be busy with tasks of a batch."""
+
+POOL = "balancedstream"
+"""Under Spark's FAIR scheduler a job of this pool gets the next free slot."""
+
+
+class WarmUp:
+    """Runs warm-ups, each from a thread of its own.
+
+    Args:
+        spark: a running session.
+        rows: a `PinnedRows`.
+        tell: called with each executor that is warm, or as warm as it gets; maybe twice.
+    """
+
+    def __init__(self, spark: SparkSession, rows: Any, tell: Callable[[str], None]) -> None:
+        self._spark = spark
+        self._context: Any = spark.sparkContext._jsc.sc()
+        self._rows = rows
+        self._tell = tell
+
+    def begin(self, executor: str, cores: int, *, in_python: bool) -> None:
+        """Begins to warm up an executor.
+
+        Args:
+            executor: id of one that has just joined.
+            cores: how many tasks it runs at a time.
+            in_python: whether queries run Python there. Only a user's own process starts it: an
+                agent may have another Python than executors.
+        """
+        name = f"balancedstream-warm-up-{executor}"
+        arguments = (executor, cores, in_python and isinstance(self._spark, SparkSession))
+        threading.Thread(target=self._run, args=arguments, name=name, daemon=True).start()
+
+    def _run(self, executor: str, cores: int, in_python: bool) -> None:
+        group = f"balancedstream-warm-up-{executor}"
+        limit = threading.Timer(WARM_UP_S, self._give_up, [executor, group])
+        limit.daemon = True
+        limit.start()
+        try:
+            what = f"balancedstream: warms up executor {executor}"
+            self._context.setJobGroup(group, what, True)
+            self._context.setLocalProperty("spark.scheduler.pool", POOL)
+            self._run_job(executor, cores, in_python)
+        except Exception as error:
+            # It left, or Spark ends, or it was too busy: nothing is lost but the time.
+            log.info("executor %s was not warmed up: %s", executor, str(error).partition("\n")[0])
+        finally:
+            limit.cancel()
+            self._tell(executor)
+
+    def _give_up(self, executor: str, group: str) -> None:
+        # The job may not have begun yet, and is not waited for.
+        self._tell(executor)
+        self._context.cancelJobGroup(group)
+
+    def _run_job(self, executor: str, cores: int, in_python: bool) -> None:
+        rows = self._rows.generate(self._spark._jsparkSession, executor, cores)
+        if rows is None:
+            return
+        if in_python:
+            # Not a function of this package, which executors need not have.
+            frame = DataFrame(rows, self._spark).mapInPandas(lambda frames: frames, "k long")
+            rows = frame._jdf
+        self._rows.count(rows, cores)
