@@ -36,6 +36,12 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         help="where objects, events and logs of a failed test go",
     )
     parser.addoption(
+        "--kubeflow",
+        type=Path,
+        metavar="DIRECTORY",
+        help="a clone of github.com/kubeflow/spark-operator, to test with that operator itself",
+    )
+    parser.addoption(
         "--manifests", type=int, default=1_000, metavar="N", help="generate so many manifests"
     )
     parser.addoption(

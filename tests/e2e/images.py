@@ -17,9 +17,13 @@ OPERATOR = "localhost/balancedstream-operator:e2e"
 SPARK = "localhost/balancedstream-spark:e2e"
 APP = "localhost/balancedstream-app:e2e"
 """SPARK with the applications of this folder in /app, Spark's Kafka connector and Hadoop's S3A."""
+OLDEST_SPARK = "3.5"
+OLDEST = "localhost/balancedstream-oldest:e2e"
+"""`apps/rate.py` on that Spark."""
 KAFKA = "localhost/balancedstream-kafka:e2e"
 PROMETHEUS = "localhost/balancedstream-prometheus:e2e"
 OBJECT_STORE = "localhost/balancedstream-objectstore:e2e"
+KUBEFLOW = "localhost/balancedstream-kubeflow:e2e"
 
 
 def build_project_images(node: Node) -> None:
@@ -31,6 +35,16 @@ def build_project_images(node: Node) -> None:
 def build_app_image(node: Node) -> None:
     """What a user does: one image on top of the project's, with an application in it."""
     _build(node, APP, HERE / "apps")
+
+
+def build_oldest_image(node: Node) -> None:
+    """The project's image with the oldest Spark, and one with an application on top of it."""
+    options = ["--target", "spark", "--build-arg", f"SPARK={OLDEST_SPARK}"]
+    node.build(f"{_tag(SPARK)}-{OLDEST_SPARK}", REPOSITORY, options)
+    with tempfile.TemporaryDirectory() as scratch:
+        for file in (HERE / "oldest" / "Dockerfile", HERE / "apps" / "rate.py"):
+            shutil.copy(file, scratch)
+        node.build(_tag(OLDEST), Path(scratch), [])
 
 
 def build_kafka_image(node: Node) -> None:
@@ -48,6 +62,14 @@ def build_object_store_image(node: Node) -> None:
     _build(node, OBJECT_STORE, HERE / "objectstore")
 
 
+def build_kubeflow_image(node: Node, source: Path) -> None:
+    """Spark's operator of kubeflow, from a clone of its sources, on top of the project's Spark."""
+    with tempfile.TemporaryDirectory() as scratch:
+        shutil.copy(HERE / "kubeflow" / "Dockerfile", scratch)
+        _compile(source, f"{scratch}/bin/spark-operator", "./cmd/operator")
+        node.build(_tag(KUBEFLOW), Path(scratch), [])
+
+
 def _build(node: Node, image: str, folder: Path) -> None:
     """Builds a folder's Dockerfile.
 
@@ -60,11 +82,15 @@ def _build(node: Node, image: str, folder: Path) -> None:
         if pom.exists():
             shutil.copytree(_fetch_jars(pom), context / "jars")
         if (folder / "go.mod").exists():
-            # Go's own cache makes a second build a matter of seconds.
-            command = ["go", "build", "-trimpath", "-o", f"{context}/bin/", "tool"]
-            environment = {**os.environ, "CGO_ENABLED": "0"}
-            subprocess.run(command, cwd=folder, env=environment, check=True)
+            _compile(folder, f"{context}/bin/", "tool")
         node.build(_tag(image), context, [])
+
+
+def _compile(folder: Path, output: str, packages: str) -> None:
+    """Builds what a folder has in Go; Go's own cache makes a second time a matter of seconds."""
+    command = ["go", "build", "-trimpath", "-o", output, packages]
+    environment = {**os.environ, "CGO_ENABLED": "0"}
+    subprocess.run(command, cwd=folder, env=environment, check=True)
 
 
 def _fetch_jars(pom: Path) -> Path:

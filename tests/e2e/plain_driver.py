@@ -21,6 +21,19 @@ _TMP = {"name": "tmp", "mountPath": "/tmp"}  # noqa: S108
 _MOUNT = "/checkpoints"
 _CHECKPOINTS = {"name": "checkpoints", "mountPath": _MOUNT}
 
+STATE_CONF = {
+    "spark.sql.streaming.checkpointFileManagerClass": (
+        "org.apache.spark.sql.execution.streaming.checkpointing."
+        "FileSystemBasedCheckpointFileManager"
+    ),
+    "spark.sql.streaming.stateStore.providerClass": (
+        "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
+    ),
+    "spark.sql.streaming.stateStore.rocksdb.changelogCheckpointing.enabled": "true",
+    "spark.sql.streaming.stateStore.checkpointFormatVersion": "2",
+}
+"""How a balanced job keeps its state, where checkpoints are on a claim."""
+
 
 def run_plain_driver(
     kube: Kube,
@@ -92,15 +105,7 @@ def spark_conf(namespace: str, name: str, executors: int) -> dict[str, str]:
         "spark.ui.showConsoleProgress": "false",
         "spark.sql.shuffle.partitions": "8",
         "spark.sql.streaming.checkpointLocation": f"{_MOUNT}/{name}",
-        "spark.sql.streaming.checkpointFileManagerClass": (
-            "org.apache.spark.sql.execution.streaming.checkpointing."
-            "FileSystemBasedCheckpointFileManager"
-        ),
-        "spark.sql.streaming.stateStore.providerClass": (
-            "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
-        ),
-        "spark.sql.streaming.stateStore.rocksdb.changelogCheckpointing.enabled": "true",
-        "spark.sql.streaming.stateStore.checkpointFormatVersion": "2",
+        **STATE_CONF,
     }
 
 

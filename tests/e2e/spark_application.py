@@ -1,4 +1,4 @@
-"""A streaming job as kubeflow's Spark operator runs it, made by hand: that operator is not there.
+"""A streaming job as kubeflow's Spark operator runs it, made by hand where that operator is not.
 
 For a SparkApplication it calls `spark-submit` in cluster mode, which makes what is made here: the
 driver's pod, its Service and its settings. The labels are those of `driverConfOption` in
@@ -32,10 +32,14 @@ class SparkApplication:
         name: of the SparkApplication.
     """
 
+    writers = frozenset({"e2e", "kubelet"})
+    """Who writes its driver's pod."""
+
     def __init__(self, kube: Kube, stream: Stream, name: str) -> None:
         self._kube = kube
         self._stream = stream
         self._namespace = stream.namespace
+        self._command: list[str] = []
         self.name = name
 
     def create_account(self) -> None:
@@ -69,24 +73,28 @@ class SparkApplication:
             script: of `apps`, such as `counts.py`.
             arguments: of the script.
         """
+        self._command = [f"/app/{script}", *arguments]
+        return self._submit()
+
+    def restart(self) -> str:
+        """Loses the driver and submits again, as its operator does; returns Spark's id of it."""
+        pod = f"{self.name}-driver"
+        self._kube.delete("v1", "Pod", pod, namespace=self._namespace)
+        self._kube.wait_for_absence("v1", "Pod", pod, namespace=self._namespace)
+        return self._submit()
+
+    def _submit(self) -> str:
         application = f"spark-{uuid.uuid4().hex}"
-        command = [f"/app/{script}", *arguments]
         self._kube.apply(
             self._describe_settings(application),
             self._describe_service(application),
-            self._describe_driver(application, command),
+            self._describe_driver(application),
         )
         return application
 
     def driver(self) -> Manifest | None:
         """The driver's pod."""
         return self._kube.find("v1", "Pod", f"{self.name}-driver", namespace=self._namespace)
-
-    def stop(self) -> None:
-        """Deletes the driver, as its operator does before it submits again."""
-        pod = f"{self.name}-driver"
-        self._kube.delete("v1", "Pod", pod, namespace=self._namespace)
-        self._kube.wait_for_absence("v1", "Pod", pod, namespace=self._namespace)
 
     def executors(self, application: str) -> list[str]:
         """The names of the executors' pods that run."""
@@ -141,7 +149,8 @@ class SparkApplication:
             },
         }
 
-    def _describe_driver(self, application: str, command: list[str]) -> Manifest:
+    def _describe_driver(self, application: str) -> Manifest:
+        script, *arguments = self._command
         pod_ip = {"fieldRef": {"apiVersion": "v1", "fieldPath": "status.podIP"}}
         container = {
             "name": "spark-kubernetes-driver",
@@ -153,8 +162,8 @@ class SparkApplication:
                 f"{_CONF}/spark.properties",
                 "--class",
                 "org.apache.spark.deploy.PythonRunner",
-                f"local://{command[0]}",
-                *command[1:],
+                f"local://{script}",
+                *arguments,
             ],
             "env": [
                 {"name": "SPARK_USER", "value": "spark"},

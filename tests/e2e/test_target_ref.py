@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
 from broker import Broker
-from images import SPARK
+from clusters import Cluster
+from images import SPARK, build_kubeflow_image
 from kube import NO_RIGHTS_TO_GAIN, UNPRIVILEGED_POD, Kube
+from kubeflow_operator import API_VERSION as KUBEFLOW_VERSION
+from kubeflow_operator import KIND as KUBEFLOW_KIND
+from kubeflow_operator import KubeflowApplication, KubeflowOperator
 from monitoring import Prometheus
 from producing import PacedProducer
 from spark_application import SparkApplication
@@ -32,20 +36,49 @@ def describe_target(stream: Stream, target: dict[str, Any], **spec: Any) -> dict
     }
 
 
-@pytest.mark.usefixtures("operator", "app_image")
+@pytest.fixture
+def stream(open_stream: Callable[[str], Stream]) -> Stream:
+    return open_stream("clicks")
+
+
+@pytest.fixture(params=["by hand", "kubeflow"])
+def application(
+    request: pytest.FixtureRequest, cluster: Cluster, kube: Kube, app_image: str, stream: Stream
+) -> Iterator[SparkApplication | KubeflowApplication]:
+    """One that is not submitted yet, with the account of its driver."""
+    assert app_image
+    if request.param == "by hand":
+        by_hand = SparkApplication(kube, stream, "shop-clicks")
+        by_hand.create_account()
+        yield by_hand
+        return
+    source = request.config.getoption("--kubeflow")
+    if not source:
+        pytest.skip("no sources of kubeflow's operator: see --kubeflow")
+    build_kubeflow_image(cluster.node, source)
+    operator = KubeflowOperator(kube, source)
+    operator.install(stream.namespace)
+    try:
+        yield KubeflowApplication(kube, stream, "shop-clicks")
+    finally:
+        place = (KUBEFLOW_VERSION, KUBEFLOW_KIND, "shop-clicks")
+        kube.delete(*place, namespace=stream.namespace)
+        kube.wait_for_absence(*place, namespace=stream.namespace)
+        operator.uninstall()
+
+
+@pytest.mark.usefixtures("operator")
 def test_a_spark_application_is_scaled_restarted_and_left_as_it_is(
     kube: Kube,
     prometheus: Prometheus,
     broker: Broker,
     topic: str,
-    open_stream: Callable[[str], Stream],
+    stream: Stream,
+    application: SparkApplication | KubeflowApplication,
 ) -> None:
-    stream = open_stream("clicks")
-    application = SparkApplication(kube, stream, "shop-clicks")
-    application.create_account()
     target = {
-        "apiVersion": "sparkoperator.k8s.io/v1beta2",
-        "kind": "SparkApplication",
+        "apiVersion": KUBEFLOW_VERSION,
+        "kind": KUBEFLOW_KIND,
         "name": application.name,
     }
     counts = (
@@ -74,10 +107,9 @@ def test_a_spark_application_is_scaled_restarted_and_left_as_it_is(
         assert stream.wait_for_condition("Ready").status == "True"
         epoch = stream.status()["appliedEpoch"]
         assert epoch >= 1
-        assert touched_by(application.driver()) == {"e2e", "kubelet"}
+        assert touched_by(application.driver()) == application.writers
 
-        application.stop()
-        second = application.submit(*counts)
+        second = application.restart()
         wait_until(
             "a plan for the new application",
             lambda: (
