@@ -17,6 +17,7 @@ import signal
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from subprocess import CalledProcessError
 from typing import Any
 
 from harness.applications import (
@@ -65,7 +66,7 @@ def main() -> None:
             kind, spark = str(case["application"]), sparks[str(case["spark"])]
             try:
                 measured = show(benchmark, kind, spark)
-            except MeasurementError as error:
+            except (MeasurementError, CalledProcessError) as error:
                 failures += 1
                 benchmark.tell(f"{kind}, Spark {spark.version}: {error}")
                 continue

@@ -45,6 +45,9 @@ SETTINGS = {
 TERMINATED = 143
 """Of a JVM, after its hooks."""
 
+CONNECT_3_5 = "3.5.7"
+"""Spark 3.5 brings no server of Connect, and not every one of its releases is in each mirror."""
+
 PATIENCE_S = 180.0
 END_PATIENCE_S = 60.0
 TAIL_CHARS = 4000
@@ -234,7 +237,7 @@ def find_connect_jars(spark: Spark, folder: Path) -> list[Path]:
         return []
     jars = folder / "connect"
     if not jars.exists():
-        artifact = f"org.apache.spark:spark-connect_2.12:{spark.version}"
+        artifact = f"org.apache.spark:spark-connect_2.12:{CONNECT_3_5}"
         command = ["mvn", "--quiet", "--batch-mode", "dependency:copy"]
         arguments = [f"-Dartifact={artifact}", f"-DoutputDirectory={jars}"]
         subprocess.run([*command, *arguments], cwd=folder, check=True)

@@ -20,6 +20,7 @@ KIND = "SparkApplication"
 _RELEASE = "spark-operator"
 _NAMESPACE = "spark-operator"
 _START_S = 240.0
+_NETWORK_POLICY = "org.apache.spark.deploy.k8s.features.NetworkPolicyFeatureStep"
 
 
 @dataclass(frozen=True)
@@ -160,6 +161,8 @@ class KubeflowApplication:
                 "sparkConf": {
                     **STATE_CONF,
                     "spark.sql.streaming.checkpointLocation": checkpoint,
+                    # Its chart is for the spark-submit of Spark 4.0, which makes none.
+                    "spark.kubernetes.driver.pod.excludedFeatureSteps": _NETWORK_POLICY,
                     "spark.plugins": "io.balancedstream.Plugin",
                     "spark.balancedstream.stream": f"{self._namespace}/{self._stream.name}",
                     "spark.balancedstream.metrics.port": str(METRICS_PORT),
