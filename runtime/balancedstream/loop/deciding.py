@@ -14,8 +14,9 @@ from balancedstream.core.samples import BatchSample, KeySample, OperatorId, Stag
 from balancedstream.core.scaling import LIMITS, ScaleOut, ScalingDecision
 from balancedstream.loop.baseline import Baseline
 from balancedstream.loop.ports import FinishedBatch
+from balancedstream.loop.progress import RealizerState
 from balancedstream.loop.query_keys import NO_ARRIVAL
-from balancedstream.loop.realizing import Realizer, RealizerState, Why
+from balancedstream.loop.realizing import Realizer, Why
 from balancedstream.record.journal import Journal
 from balancedstream.record.wording import plural
 

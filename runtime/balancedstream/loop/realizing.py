@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 
 from balancedstream.core.hotspots import Move, place_orphans
 from balancedstream.core.migration import pays_at_once, pays_to_share, steps, steps_within
-from balancedstream.core.plan import NEW_EXECUTOR, Answer, Plan, check_order
+from balancedstream.core.plan import Answer, Plan, check_order
 from balancedstream.core.restoring import (
     RestoreCost,
     fit_keys,
@@ -26,8 +26,9 @@ from balancedstream.core.samples import OperatorId, TaskSample
 from balancedstream.engine.events import BatchFinished
 from balancedstream.errors import BalancedStreamError
 from balancedstream.loop.migrations import Migrations
+from balancedstream.loop.places import Places
 from balancedstream.loop.ports import Engine
-from balancedstream.loop.query_keys import KeyState
+from balancedstream.loop.progress import RealizerState
 from balancedstream.loop.reassigning import KeyReassigner
 from balancedstream.record.journal import Journal
 
@@ -57,28 +58,6 @@ class Why:
     keys: Mapping[str, str] = field(default_factory=dict)
 
 
-@dataclass(frozen=True, slots=True)
-class RealizerState:
-    """How far an application is on its way to the plan in force.
-
-    Attributes:
-        epoch: of the newest accepted plan; 0 before the first.
-        requested: executors asked for until all of them run; None when they do.
-        restore_cost: what restoring moved state costs.
-        moving: target of each partition whose move is under way, by (query, operator).
-        keys: the same for keys.
-        prepared: operators whose moves cost a batch nothing, because targets load state beforehand,
-            with the number of partitions whose target does so now.
-    """
-
-    epoch: int
-    requested: int | None
-    restore_cost: RestoreCost
-    moving: Mapping[OperatorId, Mapping[int, str]]
-    keys: KeyState
-    prepared: Mapping[OperatorId, int] = field(default_factory=dict)
-
-
 class Realizer:
     """Realizes one plan after the other on one application.
 
@@ -91,8 +70,8 @@ class Realizer:
         self._engine = engine
         self._journal = journal
         self._plan: Plan | None = None
+        self._places: Places | None = None
         self._why = Why({})
-        self._joined: dict[str, str] = {}
         self._refused = ""
         self._restore_cost = RestoreCost()
         self._tasks: dict[OperatorId, dict[int, TaskSample]] = {}
@@ -144,25 +123,20 @@ class Realizer:
             self._refused = str(error)
             raise
         self._plan, self._why = plan, why
-        self._joined = {}
         self._refused = ""
         self._journal.add_epoch(plan.epoch)
         self._size(plan, why)
+        self._places = Places(plan, self._engine.executors())
         share = fit_keys(self._restore_cost, plan.budget_s)
         self._reassigner.apply(plan, share, why.keys)
         for operator in self._tasks:
-            self._migrate(operator, plan, why)
+            self._migrate(operator, plan, self._places, why)
 
     def add_executor(self, executor: str) -> None:
         """Gives an executor that joined what the plan has for one to start."""
-        if self._plan is None or executor in {*self._plan.executors, *self._joined.values()}:
-            return
-        for name in self._plan.executors:
-            if name.startswith(NEW_EXECUTOR) and name not in self._joined:
-                self._joined[name] = executor
-                for operator in self._tasks:
-                    self._migrate(operator, self._plan, self._why)
-                return
+        if self._plan and self._places and self._places.give(executor):
+            for operator in self._tasks:
+                self._migrate(operator, self._plan, self._places, self._why)
 
     def finish_batch(self, event: BatchFinished) -> None:
         """Notes where a batch's tasks ran: settles moves, and gives up those that are overdue."""
@@ -281,13 +255,13 @@ class Realizer:
         self._count = count
         self._journal.add_scale(asked, len(live), count, why.verdict, why.scaling)
 
-    def _migrate(self, operator: OperatorId, plan: Plan, why: Why) -> None:
+    def _migrate(self, operator: OperatorId, plan: Plan, places: Places, why: Why) -> None:
         """Begins an operator's moves; moves under way that the plan still wants continue."""
         last_batch = self._last_batches[operator[0]]
         live = self._engine.executors()
         placement = {partition: task.executor for partition, task in self._tasks[operator].items()}
         left = self._migrations.under_way().get(operator, {})
-        wanted = {p: self._joined.get(o, o) for p, o in plan.owners(*operator).items()}
+        wanted = places.owners(operator)
         named = {p: owner for p, owner in wanted.items() if owner in live}
         # A partition goes on to its target if the plan has no place for it, or if it has to leave.
         owners = {

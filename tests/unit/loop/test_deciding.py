@@ -15,8 +15,8 @@ from balancedstream.core.samples import BatchSample, KeySample, TaskSample
 from balancedstream.engine.events import BatchFinished, StatefulOperator
 from balancedstream.loop.deciding import Decider
 from balancedstream.loop.ports import FinishedBatch
+from balancedstream.loop.progress import RealizerState
 from balancedstream.loop.query_keys import KeyState
-from balancedstream.loop.realizing import RealizerState
 from balancedstream.metrics.exporter import Exporter
 from balancedstream.record.history import History
 from balancedstream.record.journal import Journal

@@ -257,6 +257,13 @@ def test_an_executor_that_joins_takes_what_the_plan_has_for_one_to_start() -> No
     ]
 
 
+def test_one_that_joined_before_the_plan_came_has_its_place_at_once() -> None:
+    scene = Scene("a", "b")
+    scene.engine.cores["c"] = 1
+    scene.apply(make_plan(1, (0, 2, 1, 1), ("a", "b", "+1")))
+    assert scene.engine.placed == [{1: "c"}]
+
+
 def test_a_move_goes_on_under_a_plan_that_has_no_place_for_its_partition() -> None:
     scene = Scene("a", "b")
     scene.apply(make_plan(1, (1, 0, 0, 1)))

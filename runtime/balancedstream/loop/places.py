@@ -1,0 +1,42 @@
+"""Who takes the places that a plan has for executors that are still to be started."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from balancedstream.core.plan import NEW_EXECUTOR, Plan
+from balancedstream.core.samples import OperatorId
+
+
+class Places:
+    """The places of one plan, and the executors that took those without a name.
+
+    Args:
+        plan: in force.
+        live: executors that there are.
+
+    >>> places = Places(Plan(1, ("a", "+1"), {("q", 0): (0, 1)}, "fluid"), ["a"])
+    >>> places.owners(("q", 0)), places.give("b"), places.owners(("q", 0))
+    ({0: 'a', 1: '+1'}, True, {0: 'a', 1: 'b'})
+    """
+
+    def __init__(self, plan: Plan, live: Iterable[str]) -> None:
+        self._plan = plan
+        self._taken: dict[str, str] = {}
+        for executor in sorted(live):
+            self.give(executor)
+
+    def give(self, executor: str) -> bool:
+        """Whether there was a place for an executor that the plan does not name."""
+        if executor in {*self._plan.executors, *self._taken.values()}:
+            return False
+        names = [name for name in self._plan.executors if name.startswith(NEW_EXECUTOR)]
+        free = [name for name in names if name not in self._taken]
+        if free:
+            self._taken[free[0]] = executor
+        return bool(free)
+
+    def owners(self, operator: OperatorId) -> dict[int, str]:
+        """Executor of each placed partition of an operator; one that is not there has a `+`."""
+        owners = self._plan.owners(*operator).items()
+        return {partition: self._taken.get(owner, owner) for partition, owner in owners}
