@@ -25,7 +25,7 @@ from clusters import Cluster, ClusterUnavailableError, open_cluster
 from hotkeys import find_keys_of_one_executor
 from installing import NAMESPACE as OPERATOR_NAMESPACE
 from installing import RELEASE
-from kube import Kube
+from kube import Kube, create_namespace
 from monitoring import Prometheus
 from producing import PacedProducer, ZipfKeys
 from sites import INFRASTRUCTURE, Site
@@ -95,16 +95,25 @@ class Watched:
 
     Attributes:
         stream: which.
+        prometheus: has its metrics.
         status: when it was last looked at.
     """
 
-    def __init__(self, stream: Stream, kube: Kube, screen: Screen, images_s: float) -> None:
+    def __init__(
+        self, stream: Stream, prometheus: Prometheus, kube: Kube, screen: Screen, images_s: float
+    ) -> None:
         self.stream = stream
+        self.prometheus = prometheus
         self.status: Status = {}
         self._kube = kube
         self._screen = screen
         self._images_s = images_s
         self._news = News()
+
+    @property
+    def label(self) -> str:
+        """Selects its series."""
+        return f'{{stream="{self.stream.namespace}/{self.stream.name}"}}'
 
     @property
     def epoch(self) -> int:
@@ -239,6 +248,8 @@ def build_images(cluster: Cluster, screen: Screen) -> None:
 def run_stream(site: Site, screen: Screen, images_s: float) -> None:
     """Puts up all that the stream needs, and shows it."""
     screen.begin(2, "Prometheus, Kafka and the operator")
+    # First of all, because a later demo knows by it that what is there is a demo's.
+    create_namespace(site.kube, NAMESPACE)
     prometheus = site.prometheus
     screen.say("Prometheus answers")
     broker = site.broker
@@ -264,10 +275,10 @@ def run_stream(site: Site, screen: Screen, images_s: float) -> None:
                 )
             )
             screen.begin(3, f"the stream {NAME} is applied; Spark starts, about a minute")
-            watched = Watched(stream, site.kube, screen, images_s)
+            watched = Watched(stream, prometheus, site.kube, screen, images_s)
             watched.wait_for("Ready", lambda status: holds(status, "Ready"), READY_BY_S)
             screen.begin(4, f"users whose state is on one executor get {HOT} times as many clicks")
-            show_balancing(watched, screen, clicks, users, prometheus)
+            show_balancing(watched, screen, clicks, users)
             screen.begin(5, f"the load rises from {CALM} to {BUSY} clicks a second")
             show_step(watched, clicks, BUSY, MANY, LARGER_BY_S)
             screen.begin(6, f"the load falls to {CALM} clicks a second")
@@ -275,22 +286,16 @@ def run_stream(site: Site, screen: Screen, images_s: float) -> None:
 
 
 def show_balancing(
-    watched: Watched,
-    screen: Screen,
-    clicks: PacedProducer,
-    users: ZipfKeys,
-    prometheus: Prometheus,
+    watched: Watched, screen: Screen, clicks: PacedProducer, users: ZipfKeys
 ) -> None:
     """Users of one executor get hot, and state partitions move until the load is even."""
     clicks.set_rate(CALM)
-    stream = watched.stream
     watched.wait_for(
         "three batches and an even load",
-        lambda status: is_settled(status) and stream.last_batch() >= 3,
+        lambda status: is_settled(status) and watched.stream.last_batch() >= 3,
         BALANCED_BY_S,
     )
-    label = f'{{stream="{stream.namespace}/{stream.name}"}}'
-    hot = find_keys_of_one_executor(prometheus, label, stream)
+    hot = find_keys_of_one_executor(watched.prometheus, watched.label, watched.stream)
     epoch = watched.epoch
     users.favor(hot, HOT)
     screen.say(f"{len(hot)} of {USERS} users are hot from now on")
@@ -305,7 +310,8 @@ def show_balancing(
 def show_step(
     watched: Watched, clicks: PacedProducer, rate: float, executors: int, by_s: float
 ) -> None:
-    """The load changes, and the number of executors follows."""
+    """The load changes, the number of executors follows, and state follows the executors."""
+    holding = f"balancedstream_executor_partitions{watched.label} > 0"
     epoch = watched.epoch
     clicks.set_rate(rate)
     watched.wait_for(
@@ -314,8 +320,10 @@ def show_step(
         by_s,
     )
     watched.wait_for(
-        f"an even load on {executors} executors",
-        lambda status: has_executors(status, executors) and is_settled(status),
+        f"state on {executors} executors",
+        lambda status: (
+            has_executors(status, executors) and len(watched.prometheus.query(holding)) >= executors
+        ),
         by_s,
     )
 

@@ -173,7 +173,7 @@ class Showing:
 
 def watch(status: telling.Status) -> demo.Watched:
     cluster: Any = Showing(status)
-    return demo.Watched(cluster, cluster, demo.Screen(), images_s=time.monotonic())
+    return demo.Watched(cluster, cluster, cluster, demo.Screen(), images_s=time.monotonic())
 
 
 def test_what_is_waited_for_is_shown_and_found(capsys: pytest.CaptureFixture[str]) -> None:
