@@ -1,6 +1,6 @@
 # Two commands matter: `make demo` and `make test`. Each sets up all that it needs.
 .PRECIOUS: .venv-spark-%/.ready
-.PHONY: demo test campaign e2e e2e-ci lint unit integration spark-versions spark-engines plugin-apps lock sbom clean
+.PHONY: demo demo-kubernetes test campaign e2e e2e-ci lint unit integration spark-versions spark-engines plugin-apps lock sbom clean
 
 VENV := .venv
 BIN := $(VENV)/bin
@@ -16,6 +16,10 @@ LOCK := $(TOOLS)/uv pip compile --quiet --no-config --universal --python-version
 
 demo: $(VENV)/.ready
 	@$(BIN)/python examples/01-flights/demo.py --report $(REPORT)
+
+# On the same clusters as `make e2e`. KEEP=1 leaves the stream, and a cluster that was started for it.
+demo-kubernetes: $(VENV)/.ready
+	@$(BIN)/python examples/05-kubernetes/demo.py $(if $(filter 1,$(KEEP)),--keep)
 
 # Files side by side, the long ones first: on two cores Spark's tests wait for much else than these.
 # Of the longest files, three take their turn; `make integration` runs them all.

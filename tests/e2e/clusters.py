@@ -41,6 +41,7 @@ class Cluster:
         kubectl: the binary.
         helm: the binary.
         node: where images are loaded.
+        stop: the command that stops it; empty for somebody else's.
         shared_folder: the same on the node and on this machine.
     """
 
@@ -48,6 +49,7 @@ class Cluster:
     kubectl: Path
     helm: Path
     node: Node
+    stop: str = ""
     shared_folder: Path = SHARED_FOLDER
 
 
@@ -113,18 +115,26 @@ def _join(kubeconfig: Path) -> Cluster:
 @contextmanager
 def _bare(*, keep: bool) -> Iterator[Cluster]:
     kubeconfig = _bare_path("kubeconfig")
-    found_running = kubeconfig.exists()
-    _run([str(BARE_SCRIPT), "up"])
+    stops = not keep and not kubeconfig.exists()
+    down = [str(BARE_SCRIPT), "down"]
+    try:
+        _run([str(BARE_SCRIPT), "up"])
+    except KeyboardInterrupt:
+        # One that fails by itself stays, with its logs.
+        if stops:
+            _run(down)
+        raise
     try:
         yield _bare_cluster(kubeconfig)
     finally:
-        if not keep and not found_running:
-            _run([str(BARE_SCRIPT), "down"])
+        if stops:
+            _run(down)
 
 
 def _bare_cluster(kubeconfig: Path) -> Cluster:
     binaries = _bare_path("bin")
-    return Cluster(kubeconfig, binaries / "kubectl", binaries / "helm", _BareNode())
+    stop = f"{BARE_SCRIPT} down"
+    return Cluster(kubeconfig, binaries / "kubectl", binaries / "helm", _BareNode(), stop)
 
 
 def _bare_path(command: str) -> Path:
@@ -145,14 +155,17 @@ def _kind(*, keep: bool) -> Iterator[Cluster]:
         "{kind: Cluster, apiVersion: kind.x-k8s.io/v1alpha4, nodes: [{role: control-plane, "
         f"extraMounts: [{{hostPath: {SHARED_FOLDER}, containerPath: {SHARED_FOLDER}}}]}}]}}\n"
     )
-    kind.create(configuration)
-    kind.ensure_kubectl()
+    kind.ensure_kind()
+    binary = kind.kind_path.resolve()
     try:
+        kind.create(configuration)
+        kind.ensure_kubectl()
         yield Cluster(
             kind.kubeconfig_path.resolve(),
             kind.kubectl_path.resolve(),
             _on_path("helm"),
-            _KindNode(kind.kind_path.resolve()),
+            _KindNode(binary),
+            f"{binary} delete cluster --name {KIND_NAME}",
         )
     finally:
         if not keep:

@@ -197,6 +197,8 @@ def _manifests(namespace: str) -> list[Manifest]:
             pod={
                 "serviceAccountName": NAME,
                 "automountServiceAccountToken": True,
+                # Discovery does not hear that it should end, and nothing here needs time for that.
+                "terminationGracePeriodSeconds": 2,
                 "containers": [
                     {
                         "name": NAME,

@@ -92,6 +92,8 @@ class PacedProducer:
         self._closing.set()
         self._thread.join()
         self.flush()
+        # One that lives on, as in the traceback of a failure, complains when the broker goes.
+        del self._producer
 
     @property
     def sent(self) -> int:
