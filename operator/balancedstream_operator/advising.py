@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Collection
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from balancedstream.core.decisions import Decision
 from balancedstream.core.policy import Policy
@@ -58,17 +58,3 @@ def advise(
         return Advice()
     digest = hashlib.sha256("\n".join(sorted(actions)).encode()).hexdigest()[:6]
     return Advice(f"{next_epoch}-{digest}", "; ".join(reasons))
-
-
-def put_in_force(policy: Policy) -> Policy:
-    """The policy under which advice is carried out; what is off stays off.
-
-    >>> put_in_force(Policy()) == Policy()
-    True
-    """
-    balance, scaling = policy.balance, policy.scaling
-    if balance.mode == "advise":
-        balance = replace(balance, mode="auto")
-    if scaling.mode == "advise":
-        scaling = replace(scaling, mode="auto")
-    return replace(policy, balance=balance, scaling=scaling)

@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from balancedstream.core.decisions import Decision, decide
+from balancedstream.core.modes import switch_modes
 from balancedstream.core.observations import Observation
 from balancedstream.core.plan import NEW_EXECUTOR, KeyPlacement, Plan
 from balancedstream.core.planning import propose
@@ -15,7 +16,7 @@ from balancedstream.core.samples import OperatorId, StageSample
 from balancedstream.core.scaling import ScaleOut, Verdict
 from balancedstream.core.strict_json import MAX_BYTES
 from balancedstream.core.workload import waits_for_data
-from balancedstream_operator.advising import Advice, advise, put_in_force
+from balancedstream_operator.advising import Advice, advise
 from balancedstream_operator.measurements import Measurement
 from balancedstream_operator.records import Refusals
 from balancedstream_operator.resource import MAX_HOTTEST, MAX_KEY
@@ -126,7 +127,7 @@ def choose_plan(
     advice = advise(decision, policy, given.desired, next_epoch, moving)
     approved = bool(advice.id) and advice.id == approve
     if approved:
-        policy = put_in_force(policy)
+        policy = switch_modes(policy, "advise", "auto")
     placed = given.plan.key_placements if given.plan and not refusals.all_keys else ()
     placed = tuple(p for p in placed if (p.query, p.key) not in refusals.keys)
     settling = {query for query, count in measurement.keys_under_way.items() if count}

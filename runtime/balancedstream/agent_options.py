@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import get_args
 
+from balancedstream.core.modes import switch_modes
 from balancedstream.core.policy import Mode, Policy
 from balancedstream.engine.driver import PLUGIN, PREFIX
 from balancedstream.engine.settings import DYNAMIC_ALLOCATION
@@ -74,7 +75,7 @@ def read_options(settings: Mapping[str, str]) -> AgentOptions:
     policy, notes = read_policy(Path(file) if file else None, own), []
     # What the operator may do, the BalancedStream says.
     if mode == "advise" and not stream:
-        policy = _only_advise(policy)
+        policy = switch_modes(policy, "auto", "advise")
     scales = settings.get(DYNAMIC_ALLOCATION, "").lower() != "true"
     if not scales:
         policy = replace(policy, scaling=replace(policy.scaling, mode="off"))
@@ -101,13 +102,3 @@ def _parse_mode(text: str) -> Mode:
             return mode
     message = f"{PREFIX}mode: must be one of {', '.join(MODES)}, not {text!r}"
     raise InvalidInputError(message)
-
-
-def _only_advise(policy: Policy) -> Policy:
-    """The policy without its acts; what is off stays off."""
-    balance, scaling = policy.balance, policy.scaling
-    if balance.mode == "auto":
-        balance = replace(balance, mode="advise")
-    if scaling.mode == "auto":
-        scaling = replace(scaling, mode="advise")
-    return replace(policy, balance=balance, scaling=scaling)
