@@ -130,13 +130,13 @@ class Realizer:
         share = fit_keys(self._restore_cost, plan.budget_s)
         self._reassigner.apply(plan, share, why.keys)
         for operator in self._tasks:
-            self._migrate(operator, plan, self._places, why)
+            self._migrate(operator, self._places, why)
 
     def add_executor(self, executor: str) -> None:
         """Gives an executor that joined what the plan has for one to start."""
-        if self._plan and self._places and self._places.give(executor):
+        if self._places and self._places.give(executor):
             for operator in self._tasks:
-                self._migrate(operator, self._plan, self._places, self._why)
+                self._migrate(operator, self._places, self._why)
 
     def finish_batch(self, event: BatchFinished) -> None:
         """Notes where a batch's tasks ran: settles moves, and gives up those that are overdue."""
@@ -255,8 +255,9 @@ class Realizer:
         self._count = count
         self._journal.add_scale(asked, len(live), count, why.verdict, why.scaling)
 
-    def _migrate(self, operator: OperatorId, plan: Plan, places: Places, why: Why) -> None:
+    def _migrate(self, operator: OperatorId, places: Places, why: Why) -> None:
         """Begins an operator's moves; moves under way that the plan still wants continue."""
+        plan = places.plan
         last_batch = self._last_batches[operator[0]]
         live = self._engine.executors()
         placement = {partition: task.executor for partition, task in self._tasks[operator].items()}
