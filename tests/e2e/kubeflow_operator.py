@@ -9,7 +9,7 @@ from typing import Any
 from images import APP, KUBEFLOW
 from kube import NO_RIGHTS_TO_GAIN, UNPRIVILEGED_POD, Kube, Manifest, create_namespace
 from plain_driver import STATE_CONF
-from spark_application import ACCOUNT, METRICS_PORT
+from spark_application import ACCOUNT, METRICS_PORT, RunningApplication
 from storage import CLAIM
 from streams import Stream
 from waiting import wait_until
@@ -61,7 +61,7 @@ class KubeflowOperator:
         self.kube.helm("uninstall", _RELEASE, f"--namespace={_NAMESPACE}", "--wait")
 
 
-class KubeflowApplication:
+class KubeflowApplication(RunningApplication):
     """One SparkApplication, for which kubeflow's operator starts the driver.
 
     Args:
@@ -74,11 +74,8 @@ class KubeflowApplication:
     """Who writes its driver's pod: spark-submit, which that operator calls."""
 
     def __init__(self, kube: Kube, stream: Stream, name: str) -> None:
-        self._kube = kube
-        self._stream = stream
-        self._namespace = stream.namespace
+        super().__init__(kube, stream, name)
         self._seen: set[str] = set()
-        self.name = name
 
     def submit(self, script: str, *arguments: str) -> str:
         """Starts the application with one executor; returns Spark's id of it.
@@ -92,19 +89,8 @@ class KubeflowApplication:
 
     def restart(self) -> str:
         """Loses the driver, as with a node; returns the new application's id."""
-        pod = f"{self.name}-driver"
-        self._kube.delete("v1", "Pod", pod, namespace=self._namespace)
+        self._kube.delete("v1", "Pod", self._pod, namespace=self._namespace)
         return self._await_start()
-
-    def driver(self) -> Manifest | None:
-        """The driver's pod."""
-        return self._kube.find("v1", "Pod", f"{self.name}-driver", namespace=self._namespace)
-
-    def executors(self, application: str) -> list[str]:
-        """The names of the executors' pods that run."""
-        labels = {"spark-role": "executor", "spark-app-selector": application}
-        pods = self._kube.pods(self._namespace, labels)
-        return [pod["metadata"]["name"] for pod in pods if pod["status"]["phase"] == "Running"]
 
     def _status(self) -> dict[str, Any]:
         found = self._kube.find(API_VERSION, KIND, self.name, namespace=self._namespace)

@@ -23,7 +23,34 @@ _CONF = "/opt/spark/conf"
 _LOCAL = "/var/data/spark-local"
 
 
-class SparkApplication:
+class RunningApplication:
+    """An application that another operator runs, by its pods.
+
+    Args:
+        kube: the cluster.
+        stream: whose plans its driver follows.
+        name: of the SparkApplication.
+    """
+
+    def __init__(self, kube: Kube, stream: Stream, name: str) -> None:
+        self._kube = kube
+        self._stream = stream
+        self._namespace = stream.namespace
+        self._pod = f"{name}-driver"
+        self.name = name
+
+    def driver(self) -> Manifest | None:
+        """The driver's pod."""
+        return self._kube.find("v1", "Pod", self._pod, namespace=self._namespace)
+
+    def executors(self, application: str) -> list[str]:
+        """The names of the executors' pods that run."""
+        labels = {"spark-role": "executor", "spark-app-selector": application}
+        pods = self._kube.pods(self._namespace, labels)
+        return [pod["metadata"]["name"] for pod in pods if pod["status"]["phase"] == "Running"]
+
+
+class SparkApplication(RunningApplication):
     """One SparkApplication, by the pods that there would be of it.
 
     Args:
@@ -36,11 +63,8 @@ class SparkApplication:
     """Who writes its driver's pod."""
 
     def __init__(self, kube: Kube, stream: Stream, name: str) -> None:
-        self._kube = kube
-        self._stream = stream
-        self._namespace = stream.namespace
+        super().__init__(kube, stream, name)
         self._command: list[str] = []
-        self.name = name
 
     def create_account(self) -> None:
         """The account of drivers that the chart of kubeflow's operator makes."""
@@ -78,9 +102,8 @@ class SparkApplication:
 
     def restart(self) -> str:
         """Loses the driver and submits again, as its operator does; returns Spark's id of it."""
-        pod = f"{self.name}-driver"
-        self._kube.delete("v1", "Pod", pod, namespace=self._namespace)
-        self._kube.wait_for_absence("v1", "Pod", pod, namespace=self._namespace)
+        self._kube.delete("v1", "Pod", self._pod, namespace=self._namespace)
+        self._kube.wait_for_absence("v1", "Pod", self._pod, namespace=self._namespace)
         return self._submit()
 
     def _submit(self) -> str:
@@ -92,16 +115,6 @@ class SparkApplication:
         )
         return application
 
-    def driver(self) -> Manifest | None:
-        """The driver's pod."""
-        return self._kube.find("v1", "Pod", f"{self.name}-driver", namespace=self._namespace)
-
-    def executors(self, application: str) -> list[str]:
-        """The names of the executors' pods that run."""
-        labels = {"spark-role": "executor", "spark-app-selector": application}
-        pods = self._kube.pods(self._namespace, labels)
-        return [pod["metadata"]["name"] for pod in pods if pod["status"]["phase"] == "Running"]
-
     def _describe_settings(self, application: str) -> Manifest:
         service = f"{application}-svc.{self._namespace}.svc"
         settings = {
@@ -112,7 +125,7 @@ class SparkApplication:
             "spark.balancedstream.metrics.port": str(METRICS_PORT),
             "spark.balancedstream.metrics.address": "0.0.0.0",  # noqa: S104 - for Prometheus
             "spark.driver.host": service,
-            "spark.kubernetes.driver.pod.name": f"{self.name}-driver",
+            "spark.kubernetes.driver.pod.name": self._pod,
             "spark.kubernetes.submitInDriver": "true",
             "spark.submit.deployMode": "cluster",
             "spark.kubernetes.executor.podTemplateFile": f"{_CONF}/executor.yaml",
@@ -190,7 +203,7 @@ class SparkApplication:
             "apiVersion": "v1",
             "kind": "Pod",
             "metadata": {
-                "name": f"{self.name}-driver",
+                "name": self._pod,
                 "namespace": self._namespace,
                 "labels": {
                     "spark-app-name": self.name,
