@@ -29,7 +29,7 @@ from kube import Kube, create_namespace
 from monitoring import Prometheus
 from producing import PacedProducer, ZipfKeys
 from sites import INFRASTRUCTURE, Site
-from streaming import FAST, describe_counts
+from streaming import FAST, count_state_holders, describe_counts
 from streams import Stream
 from telling import (
     News,
@@ -110,11 +110,6 @@ class Watched:
         self._screen = screen
         self._images_s = images_s
         self._news = News()
-
-    @property
-    def label(self) -> str:
-        """Selects its series."""
-        return f'{{stream="{self.stream.namespace}/{self.stream.name}"}}'
 
     @property
     def epoch(self) -> int:
@@ -296,7 +291,7 @@ def show_balancing(
         lambda status: is_settled(status) and watched.stream.last_batch() >= 3,
         BALANCED_BY_S,
     )
-    hot = find_keys_of_one_executor(watched.prometheus, watched.label, watched.stream)
+    hot = find_keys_of_one_executor(watched.prometheus, watched.stream.label, watched.stream)
     epoch = watched.epoch
     users.favor(hot, HOT)
     screen.say(f"{len(hot)} of {USERS} users are hot from now on")
@@ -312,7 +307,6 @@ def show_step(
     watched: Watched, clicks: PacedProducer, rate: float, executors: int, by_s: float
 ) -> None:
     """The load changes, the number of executors follows, and state follows the executors."""
-    holding = f"balancedstream_executor_partitions{watched.label} > 0"
     epoch = watched.epoch
     clicks.set_rate(rate)
     watched.wait_for(
@@ -323,7 +317,8 @@ def show_step(
     watched.wait_for(
         f"state on {executors} executors",
         lambda status: (
-            has_executors(status, executors) and len(watched.prometheus.query(holding)) >= executors
+            has_executors(status, executors)
+            and count_state_holders(watched.prometheus, watched.stream) >= executors
         ),
         by_s,
     )

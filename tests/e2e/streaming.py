@@ -7,6 +7,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from broker import Broker
+from monitoring import Prometheus
 from producing import PacedProducer, ZipfKeys
 from recomputation import Recompute, compare, recompute_counts
 from streams import Stream
@@ -27,6 +28,11 @@ FAST: dict[str, Any] = {
     },
 }
 """The product's policy on a shorter clock: tests cannot wait for a quarter of an hour."""
+
+
+def count_state_holders(prometheus: Prometheus, stream: Stream) -> int:
+    """The executors that run state partitions of a stream."""
+    return len(prometheus.query(f"balancedstream_executor_partitions{stream.label} > 0"))
 
 
 def describe_counts(stream: Stream, broker: Broker, topic: str, **more: Any) -> dict[str, Any]:

@@ -58,6 +58,11 @@ class Stream:
         )
         self._kube = kube
 
+    @property
+    def label(self) -> str:
+        """Selects its series."""
+        return f'{{stream="{self.namespace}/{self.name}"}}'
+
     def describe(
         self, file: str, *arguments: str, executors: tuple[int, int] = (1, 2), **more: Any
     ) -> Manifest:

@@ -35,7 +35,7 @@ def test_skewed_keys_are_spread_without_a_restart(
         stream, broker, topic, executors=(2, 2), balancing={"mode": "Advise"}
     )
     keys = ZipfKeys(count=100, exponent=0.5, seed=1)
-    label = f'{{stream="{stream.namespace}/{stream.name}"}}'
+    label = stream.label
 
     def imbalance() -> float | None:
         return prometheus.value(f"max(balancedstream_imbalance_ratio{label})")

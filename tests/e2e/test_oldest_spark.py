@@ -12,6 +12,7 @@ import pytest
 from clusters import Cluster
 from kube import Kube
 from monitoring import Prometheus
+from streaming import count_state_holders
 from streams import Stream
 from waiting import wait_until
 
@@ -42,17 +43,21 @@ def test_a_stream_on_the_oldest_spark_is_scaled_and_counts_right(
     stream.apply(stream.describe("rate.py", *arguments, image=oldest_image, partitions=6))
     stream.wait_for_condition("Ready", timeout_s=240)
 
-    def carry_state() -> int:
-        label = f'{{stream="{stream.namespace}/{stream.name}"}}'
-        return len(prometheus.query(f"balancedstream_executor_partitions{label} > 0"))
-
     stream.scale(2)
-    wait_until("state on two executors", lambda: carry_state() == 2, timeout_s=180)
+    wait_until(
+        "state on two executors",
+        lambda: count_state_holders(prometheus, stream) == 2,
+        timeout_s=180,
+    )
     lost = stream.executors()[0]["metadata"]["name"]
     kube.delete("v1", "Pod", lost, namespace=stream.namespace, grace_s=0)
     kube.wait_for_absence("v1", "Pod", lost, namespace=stream.namespace)
     stream.wait_for_executors(2)
-    wait_until("state on two executors again", lambda: carry_state() == 2, timeout_s=180)
+    wait_until(
+        "state on two executors again",
+        lambda: count_state_holders(prometheus, stream) == 2,
+        timeout_s=180,
+    )
     stream.scale(1)
     stream.wait_for_executors(1, timeout_s=180)
     stream.wait_for_batches(2, query="rate")

@@ -55,7 +55,7 @@ def test_a_person_sees_approves_pauses_and_resumes_a_skewed_stream(
     )
     keys = ZipfKeys(count=100, exponent=0.5, seed=3)
     here = ("-n", stream.namespace)
-    label = f'{{stream="{stream.namespace}/{stream.name}"}}'
+    label = stream.label
 
     def kinds() -> list[str]:
         return [decision["kind"] for decision in stream.status().get("decisions", [])]

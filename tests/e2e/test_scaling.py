@@ -10,7 +10,7 @@ from broker import Broker
 from monitoring import SCRAPE_INTERVAL_S, Prometheus
 from recomputation import recompute_rows
 from sites import Site
-from streaming import FAST, describe_counts, run_and_compare, skewed
+from streaming import FAST, count_state_holders, describe_counts, run_and_compare, skewed
 from streams import Stream
 from waiting import stays_true, wait_until
 
@@ -47,7 +47,7 @@ def test_a_load_step_is_followed_up_and_down(
         trigger_s=TRIGGER_S,
         scaling=AUTO,
     )
-    label = f'{{stream="{stream.namespace}/{stream.name}"}}'
+    label = stream.label
 
     def actions(direction: str) -> float:
         counted = prometheus.value(
@@ -68,7 +68,7 @@ def test_a_load_step_is_followed_up_and_down(
         producer.set_rate(HIGH)
         wait_until(
             "state on more executors",
-            lambda: len(prometheus.query(f"balancedstream_executor_partitions{label} > 0")) >= 2,
+            lambda: count_state_holders(prometheus, stream) >= 2,
             timeout_s=240,
             last_seen=lambda: stream.status().get("reason"),
         )

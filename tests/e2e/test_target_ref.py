@@ -17,7 +17,7 @@ from monitoring import Prometheus
 from producing import PacedProducer
 from spark_application import SparkApplication
 from storage import Storage
-from streaming import FAST, assert_exact, skewed
+from streaming import FAST, assert_exact, count_state_holders, skewed
 from streams import API_VERSION, KIND, Stream
 from waiting import wait_until
 
@@ -86,10 +86,6 @@ def test_a_spark_application_is_scaled_restarted_and_left_as_it_is(
         "--trigger=2 seconds",
     )  # fmt: skip
 
-    def carry_state() -> int:
-        label = f'{{stream="{stream.namespace}/{stream.name}"}}'
-        return len(prometheus.query(f"balancedstream_executor_partitions{label} > 0"))
-
     with PacedProducer(broker, topic, skewed(seed=28), partitions=6) as producer:
         producer.set_rate(80)
         stream.apply(describe_target(stream, target))
@@ -102,7 +98,11 @@ def test_a_spark_application_is_scaled_restarted_and_left_as_it_is(
             found = kube.find(RBAC, kind, "clicks-driver", namespace=stream.namespace)
             assert found is None, "the account may do all that it needs"
         stream.scale(2)
-        wait_until("state on two executors", lambda: carry_state() == 2, timeout_s=120)
+        wait_until(
+            "state on two executors",
+            lambda: count_state_holders(prometheus, stream) == 2,
+            timeout_s=120,
+        )
         assert len(application.executors(first)) == 2
         assert stream.wait_for_condition("Ready").status == "True"
         epoch = stream.status()["appliedEpoch"]
