@@ -198,7 +198,7 @@ def test_sparks_own_page_of_settings_says_where_the_live_report_is(
     url = f"http://127.0.0.1:{ui_port}/api/v1/applications"
     with urlopen(url) as answer:
         (application,) = json.load(answer)
-    with urlopen(f"{url}/{application['id']}/environment") as answer:  # noqa: S310 - as above
+    with urlopen(f"{url}/{application['id']}/environment") as answer:  # noqa: S310 - the test's own
         settings = dict(json.load(answer)["sparkProperties"])
     page = settings["spark.balancedstream.page"]
     assert page == f"http://127.0.0.1:{taken_port}/report"
