@@ -94,6 +94,25 @@ def test_a_pod_that_outlives_its_grace_period_by_a_minute_is_stuck(
     assert (driver.phase, driver.reason, driver.running) == (phase, reason, False)
 
 
+@pytest.mark.parametrize(
+    ("owners", "uid", "runs"),
+    [
+        ([{"uid": "new"}], "new", True),
+        ([{"uid": "old"}], "new", False),
+        ([{"uid": "old"}], None, False),
+        ([], "new", True),
+    ],
+)
+def test_the_pod_of_a_deleted_stream_of_the_same_name_is_not_its_driver(
+    owners: list[dict[str, str]], uid: str | None, runs: bool
+) -> None:
+    found = pod({"state": {"running": {}}}, ownerReferences=owners)
+    owner = {**stateful_set(), "metadata": {"uid": uid}} if uid else None
+    driver = describe_driver(found, owner, NOW_S)
+    assert driver.running is runs
+    assert driver.reason == ("DriverRunning" if runs else "DriverLeaving")
+
+
 def test_for_a_stuck_pod_the_message_has_the_command_and_what_is_safe() -> None:
     found = pod({"state": {"running": {}}}, deletionTimestamp=ENDS_NOW)
     message = describe_driver(found, stateful_set(), NOW_S + 90.0).message
