@@ -65,7 +65,7 @@ class Nodes:
         kind = manifest["kind"]
         if kind in {"StatefulSet", "Pod"}:
             self._world.call_in(self._chance.uniform(0.1, 3.0), self._reconcile)
-        elif what == "DELETED":
+        if what == "DELETED":
             self.collect()
 
     def collect(self) -> None:
