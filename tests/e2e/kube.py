@@ -146,10 +146,37 @@ class Kube:
 
     def wait_for_rollout(self, namespace: str, deployment: str, *, timeout_s: float = 120) -> None:
         """Until every pod of a Deployment is of its present form, and ready."""
-        self.kubectl(
-            "rollout", "status", f"deployment/{deployment}", f"--timeout={timeout_s:.0f}s",
-            namespace=namespace,
-        )  # fmt: skip
+        try:
+            self.kubectl(
+                "rollout", "status", f"deployment/{deployment}", f"--timeout={timeout_s:.0f}s",
+                namespace=namespace,
+            )  # fmt: skip
+        except AssertionError as error:
+            log = self.kubectl(
+                "logs", f"deployment/{deployment}", "--tail=5", namespace=namespace, check=False
+            )
+            message = f"{error}; {self._explain_waiting(namespace)}; its log ends: {log.strip()}"
+            raise AssertionError(message) from error
+
+    def _explain_waiting(self, namespace: str) -> str:
+        """What the pods of a namespace wait for, what was warned of last, and how the node is."""
+        states = [
+            f"pod {pod['metadata']['name']}: {entry.get('state')}, last {entry.get('lastState')}"
+            for pod in self.find_all("v1", "Pod", namespace=namespace)
+            for entry in pod["status"].get("containerStatuses") or [{"state": pod["status"]}]
+        ]
+        warnings = [
+            f"{event['reason']}: {event['message']}"
+            for event in self.find_all("v1", "Event", namespace=namespace)
+            if event["type"] == "Warning"
+        ]
+        conditions = [
+            f"node {condition['type']} {condition['status']}: {condition['message']}"
+            for node in self.find_all("v1", "Node")
+            for condition in node["status"]["conditions"]
+            if (condition["status"] == "True") != (condition["type"] == "Ready")
+        ]
+        return "; ".join([*states, *warnings[-3:], *conditions])
 
     def wait_for_absence(
         self, api_version: str, kind: str, name: str, *, namespace: str = "", timeout_s: float = 90
