@@ -54,5 +54,8 @@ MAX_HOURS_OVER_ORACLE = 1.15
 MAX_LATE_OVER_ORACLE = 1.5
 """Rows later than the objective over those of the oracle."""
 
+MAX_ACTIONS_A_STEP = 3
+"""Changes of the number of executors from one step of the load to the next."""
+
 MAX_SHARE_WHEN_SLOWED = 0.60
 """The share of an executor slowed twofold over what it was."""

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from itertools import pairwise
+from statistics import fmean
 from typing import Any
 
 from simulation.spark import BatchRun
@@ -25,6 +27,10 @@ class Figures:
         worst_backlog_rows: the most rows that waited when a batch started.
         actions: changes of the number of executors.
         reversals: changes against the direction of the one before, within the stabilization time.
+        batches_to_absorb: from a step up of the load to the first batch after it that has no late
+            rows again: the mean of all steps up; 0 for one that made none late, None without any.
+        most_actions_a_step: the most actions between two steps, or before the first; None without
+            steps.
     """
 
     executor_hours: float
@@ -33,10 +39,14 @@ class Figures:
     worst_backlog_rows: float
     actions: int
     reversals: int
+    batches_to_absorb: float | None
+    most_actions_a_step: int | None
 
     def to_json(self) -> dict[str, Any]:
         """For a file of results."""
-        return {name: round(value, 5) for name, value in asdict(self).items()}
+        return {
+            name: None if value is None else round(value, 5) for name, value in asdict(self).items()
+        }
 
 
 def compute_figures(
@@ -81,6 +91,14 @@ def compute_figures(
         (a[2] > a[1]) != (b[2] > b[1]) and b[0] - a[0] < stabilization_s
         for a, b in pairwise(changes)
     )
+    steps = trace.find_steps()
+    absorbed = [
+        _count_until_absorbed(trace, batches, from_s, until_s, objective_s)
+        for (from_s, up), (until_s, _) in pairwise([*steps, (math.inf, False)])
+        if up
+    ]
+    bounds_s = [0.0, *(at_s for at_s, _ in steps), math.inf]
+    actions = [sum(a <= at_s < b for at_s, _, _ in changes) for a, b in pairwise(bounds_s)]
     return Figures(
         executor_s / 3600,
         late / total if total else 0.0,
@@ -88,4 +106,18 @@ def compute_figures(
         worst,
         len(changes),
         reversals,
+        fmean(absorbed) if absorbed else None,
+        max(actions) if steps else None,
     )
+
+
+def _count_until_absorbed(
+    trace: Trace, batches: Sequence[BatchRun], from_s: float, until_s: float, objective_s: float
+) -> int:
+    """Batches from a step until none of their rows is late again; all, if that does not come."""
+    after = [batch for batch in batches if from_s <= batch.start_s < until_s]
+    late = [b.end_s - trace.find_arrival(b.first_row) > objective_s for b in after]
+    if True not in late:
+        return 0
+    first = late.index(True)
+    return late.index(False, first) if False in late[first:] else len(late)

@@ -8,13 +8,16 @@ from bisect import bisect_right
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from itertools import accumulate
+from itertools import accumulate, pairwise
 
 BIN_S = 10.0
 """Within a bin rows arrive evenly."""
 
 PEAK_BINS = 6
 """A peak lasts a minute, or what is left of one in a trace that was sped up."""
+
+STEP = 0.2
+"""A load that changes by this part of its mean from one bin to the next has made a step."""
 
 
 @dataclass(frozen=True)
@@ -76,6 +79,19 @@ class Trace:
         bin_ = min(bisect_right(self._sums, row) - 1, len(self.rates) - 1)
         rate = self.rates[bin_]
         return bin_ * self.bin_s + ((row - self._sums[bin_]) / rate if rate else 0.0)
+
+    def find_steps(self) -> list[tuple[float, bool]]:
+        """When the load made a step, and whether it was up.
+
+        >>> Trace("step", (2.0, 2.0, 4.0, 1.0)).find_steps()
+        [(20.0, True), (30.0, False)]
+        """
+        least = STEP * self.mean_rate(0.0, self.length_s)
+        return [
+            (number * self.bin_s, after > before)
+            for number, (before, after) in enumerate(pairwise(self.rates), start=1)
+            if abs(after - before) > least
+        ]
 
     def speed_up(self, factor: float) -> Trace:
         """The same rates in a shorter time.

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from statistics import fmean, median
 
-from targets import MAX_HOURS_OVER_ORACLE, MAX_LATE_OVER_ORACLE
+from targets import MAX_ACTIONS_A_STEP, MAX_HOURS_OVER_ORACLE, MAX_LATE_OVER_ORACLE
 
 from tables.markdown import Result, say_whether, table
 
@@ -36,6 +36,19 @@ def tabulate_scaling_simulated(results: Sequence[Result]) -> Iterator[str]:
         ],
     )
     yield ""
+    if stepped := list_stepped(results):
+        yield from table(
+            ["way", "batches until a step up is absorbed", "most actions a step"],
+            [
+                [
+                    way,
+                    f"{mean_of(stepped, way, 'batches_to_absorb'):.1f}",
+                    f"{max(r['measured'][way]['most_actions_a_step'] for r in stepped)}",
+                ]
+                for way in list_measured(results)
+            ],
+        )
+        yield ""
     traces = dict.fromkeys(str(r["case"]["trace"]) for r in results)
     yield from table(
         ["trace", "runs", "executor-hours ÷ oracle", "rows too late", "of a lag threshold"],
@@ -55,6 +68,11 @@ def tabulate_scaling_simulated(results: Sequence[Result]) -> Iterator[str]:
     yield from tabulate_homes([r for r in results if all(home in r["measured"] for home in HOMES)])
     yield ""
     yield from table(["target", "result", "met"], judge_targets(results))
+
+
+def list_stepped(results: Sequence[Result]) -> list[Result]:
+    """The runs whose load makes steps up."""
+    return [r for r in results if r["measured"]["ours"].get("batches_to_absorb") is not None]
 
 
 def list_measured(results: Sequence[Result]) -> list[str]:
@@ -105,6 +123,11 @@ def judge_targets(results: Sequence[Result]) -> Iterator[list[str]]:
     ]
     text = "fewer executor-hours than each that is late as seldom"
     yield [text, ", ".join(best) or "all of them", say_whether(not best)]
+    if stepped := list_stepped(results):
+        most = [r["measured"]["ours"]["most_actions_a_step"] for r in stepped]
+        few = sum(actions <= MAX_ACTIONS_A_STEP for actions in most)
+        text = f"at most {MAX_ACTIONS_A_STEP} actions a step of the load"
+        yield [text, f"{few} of {len(stepped)} runs", say_whether(few == len(stepped))]
     reversals = sum(r["measured"]["ours"]["reversals"] for r in results)
     text = "no reversal within the stabilization time"
     yield [text, f"{reversals:.0f} in {len(results)} runs", say_whether(reversals == 0)]

@@ -16,7 +16,7 @@ from simulation.figures import compute_figures
 from simulation.model import Batch, Job, run_batch, weigh_partitions
 from simulation.running import run_ours, run_scaler
 from simulation.scalers import DynamicAllocation, Fixed, LagThreshold, count_for
-from simulation.spark import VirtualSpark
+from simulation.spark import BatchRun, VirtualSpark
 from simulation.traces import MAKERS, Trace
 
 QUIET = Job(
@@ -129,6 +129,30 @@ def test_latency_is_from_the_arrival_of_a_row_to_the_end_of_its_batch() -> None:
     # A batch takes only the driver's half second: rows wait for up to 10 s.
     assert figures.p95_latency_s == pytest.approx(10.0, abs=0.3)
     assert figures.late_share == 0.0
+
+
+def test_a_step_is_absorbed_by_the_first_batch_that_is_not_late_any_more() -> None:
+    trace = Trace("steps", (10.0,) * 2 + (40.0,) * 10 + (10.0,) * 3)
+    batches = [
+        # Nobody is late before the step, nor in the first batch after it.
+        BatchRun(10.0, 15.0, 0.0, 100.0),
+        BatchRun(20.0, 25.0, 100.0, 200.0),
+        BatchRun(30.0, 60.0, 200.0, 600.0),
+        BatchRun(60.0, 90.0, 600.0, 1800.0),
+        BatchRun(90.0, 95.0, 1800.0, 3000.0),
+        BatchRun(130.0, 180.0, 3000.0, 4300.0),
+    ]
+    figures = compute_figures(
+        trace,
+        batches,
+        [(25.0, 1, 2), (50.0, 2, 3), (130.0, 3, 2)],
+        executor_s=1.0,
+        left_rows=0.0,
+        objective_s=36.0,
+        stabilization_s=10.0,
+    )
+    assert figures.batches_to_absorb == 3
+    assert figures.most_actions_a_step == 2
 
 
 def test_dynamic_allocation_adds_while_tasks_wait_and_keeps_what_works() -> None:
