@@ -138,7 +138,8 @@ def choose_plan(
     # A driver asks for the least number by itself, and that may have been another one at its start.
     # Or it has a plan in force that was lost since.
     unsaid = len(measurement.executors) != given.desired or measurement.epoch > 0
-    unsaid = unsaid and given.plan is None and bool(measurement.finished_s)
+    started = bool(measurement.finished_s or measurement.idle_s)
+    unsaid = unsaid and given.plan is None and started
     plan = propose(
         next_epoch,
         observation,

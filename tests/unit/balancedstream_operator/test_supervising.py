@@ -103,6 +103,22 @@ def test_a_driver_that_begins_with_fewer_executors_than_there_were_is_told_their
     assert len(plan.executors) == done.status["desiredExecutors"] == 2
 
 
+def test_a_driver_that_waits_for_its_first_rows_is_told_the_number_too() -> None:
+    scene = Scene()
+    scene.run_pass()
+    scene.start_driver()
+    scene.measured = Measurement(scene.now_s, 0, {"1": 1, "2": 1}, idle_s={"q": scene.now_s})
+    assert scene.run_pass().status["desiredExecutors"] == 2
+    assert scene.cluster.plan() is None
+    # Its successor was started for a lower limit.
+    scene.resource["spec"]["executors"]["min"] = 1
+    scene.measured = Measurement(scene.now_s, 0, {"1": 1}, idle_s={"q": scene.now_s})
+    done = scene.run_pass()
+    plan = scene.cluster.plan()
+    assert plan is not None
+    assert len(plan.executors) == done.status["desiredExecutors"] == 2
+
+
 def test_a_restarted_operator_continues_with_the_next_epoch() -> None:
     scene = Scene()
     scene.run_until_running()
