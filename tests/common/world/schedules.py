@@ -16,7 +16,10 @@ FAULTS_S = 360.0
 """Faults begin within this time."""
 
 QUIET_S = 1800.0
-"""After the last fault, the desired state must be reached and kept within this time."""
+"""After the last fault, the desired state must be reached and kept within this time..."""
+
+QUIET_BATCHES = 6
+"""... and so many batches of the most rows that are read at once, on one executor."""
 
 
 @dataclass(frozen=True)
@@ -92,22 +95,24 @@ def make_schedule(seed: int, kinds: tuple[str, ...]) -> Schedule:
         for number, (at_s, kind, length, size) in enumerate(drawn)
     )
     faults_s = max(fault.at_s + fault.length_s for fault in faults) + 60.0
-    length_s = faults_s + QUIET_S
     trigger_s = chance.choice((10.0, 20.0))
     queries = chance.choice((("q",), ("q",), ("q",), ("q", "r")))
+    job = Job(
+        splits=8,
+        partitions=chance.choice((6, 12)),
+        keys=60,
+        zipf=chance.choice((0.0, 0.4, 0.8)),
+        trigger_s=trigger_s,
+        start_s=chance.choice((10.0, 30.0)),
+        # Without a limit, a batch after an outage takes longer than all that is judged here.
+        max_rows=chance.choice((3_000.0, 6_000.0)) * trigger_s / len(queries),
+        noise=0.0,
+    )
+    longest_s = len(queries) * job.max_rows * (job.map_row_s + job.state_row_s)
+    length_s = faults_s + QUIET_S + QUIET_BATCHES * longest_s
     return Schedule(
         seed=seed,
-        job=Job(
-            splits=8,
-            partitions=chance.choice((6, 12)),
-            keys=60,
-            zipf=chance.choice((0.0, 0.4, 0.8)),
-            trigger_s=trigger_s,
-            start_s=chance.choice((10.0, 30.0)),
-            # Without a limit, a batch after an outage takes longer than all that is judged here.
-            max_rows=chance.choice((3_000.0, 6_000.0)) * trigger_s / len(queries),
-            noise=0.0,
-        ),
+        job=job,
         trace=_make_trace(chance, faults_s, length_s, len(queries)),
         spec=_make_spec(chance),
         scrape_s=chance.choice((15.0, 30.0, 30.0)),
