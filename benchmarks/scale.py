@@ -1,28 +1,30 @@
-"""From one executor to three under load, and back: what it does to a stream.
+"""More executors under load, and back: what it does to a stream.
 
 Both arms run the same uniform load and are given two more executors after the same number of
-batches. Then the balanced arm, and only that, is brought back to one executor: two are drained of
+batches. Then the balanced arm, and only that, is brought back to those it had: two are drained of
 their state partitions and retired while the stream runs on. The executors are asked for by the
 benchmark, not by the scaling policy, so that both arms get them alike.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from statistics import fmean
 from typing import Any
 
-from harness.benchmark import alternate, make_folder, prepare, run
+import pandas as pd
+from harness.benchmark import Benchmark, alternate, make_folder, prepare, run
 from harness.measuring import MeasuringEngine, await_that, balancing, watching
 from harness.results import Case
 from harness.rows import count_keys, draw_uniform, read_rows, start_query, wait_per_row
-from harness.sessions import open_session
+from harness.sessions import open_session, use_own_workers
 from pyspark import SparkStageInfo
-from pyspark.sql import SparkSession
+from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
-from pyspark.sql.streaming import StreamingQuery
+from pyspark.sql.streaming import StatefulProcessor, StatefulProcessorHandle, StreamingQuery
 
 from balancedstream.engine.events import (
     BatchFinished,
@@ -33,7 +35,9 @@ from balancedstream.engine.events import (
 )
 from balancedstream.engine.session import LocalExecutors
 
-EXECUTORS = 3
+ADDED = 2
+"""Executors that join."""
+
 KEEP_STAGES = {"spark.ui.retainedStages": "100000"}
 """Spark is asked at the end of a run which of its stages were computed again."""
 
@@ -43,16 +47,20 @@ class Workload:
     """What both arms get.
 
     Attributes:
-        partitions: eight state partitions an executor of the largest size.
+        before: executors that there are before two more join.
+        query: `count` for an aggregation, `pandas` for `transformWithStateInPandas`.
+        partitions: state partitions.
         keys: distinct keys, all of the same weight.
         rows_per_batch: rows in every batch; one executor waits that many milliseconds for them.
         wait_ms: how long the stateful task waits for each row.
         warm_up_batches: batches that are not measured.
-        steady_batches: batches on one executor, before and, balanced, after.
+        steady_batches: batches before, and, balanced, after.
         watched_batches: batches that run once all executors are there.
     """
 
-    partitions: int = 8 * EXECUTORS
+    before: int = 1
+    query: str = "count"
+    partitions: int = 24
     keys: int = 2400
     rows_per_batch: int = 2000
     wait_ms: int = 1
@@ -61,31 +69,73 @@ class Workload:
     watched_batches: int = 10
 
 
+USUAL = (Workload(), Workload(before=2, rows_per_batch=4000), Workload(query="pandas", keys=240))
+
 LONG_BATCHES = Workload(rows_per_batch=5000, watched_batches=6)
 """Batches that outlast Spark's locality wait of 3 s: then even Spark alone uses idle executors."""
 
 
+class Counter(StatefulProcessor):  # type: ignore[misc]
+    """Counts the rows of a key."""
+
+    def init(self, handle: StatefulProcessorHandle) -> None:
+        """Declares the count."""
+        self._count = handle.getValueState("count", "rows long")
+
+    def handleInputRows(  # noqa: N802
+        self,
+        key: tuple[Any, ...],
+        rows: Iterator[pd.DataFrame],
+        timerValues: Any,  # noqa: N803
+    ) -> Iterator[pd.DataFrame]:
+        """Adds rows, and gives the count so far."""
+        count = int(self._count.get()[0]) if self._count.exists() else 0
+        count += sum(len(frame) for frame in rows)
+        self._count.update((count,))
+        yield pd.DataFrame({"key": [key[0]], "rows": [count]})
+
+    def close(self) -> None:
+        """Nothing is held."""
+
+
 def main() -> None:
     with prepare("scale", __doc__ or "") as benchmark:
-        usual = Workload(steady_batches=2, watched_batches=4) if benchmark.smoke else Workload()
-        runs = [(usual, repetition) for repetition in benchmark.repetitions]
-        if not benchmark.smoke:
-            runs.append((LONG_BATCHES, 1))
-        cases: list[Case] = [
-            {"rows": workload.rows_per_batch, "repetition": n} for workload, n in runs
-        ]
-        missing = benchmark.find_missing(cases)
-        if not missing:
-            return
-        with open_session(benchmark, LocalExecutors(1, EXECUTORS), KEEP_STAGES) as spark:
-            engine = MeasuringEngine(spark)
-            for case, (workload, repetition) in zip(cases, runs, strict=True):
-                if case not in missing:
-                    continue
-                runner = ArmRunner(benchmark.work, spark, engine, workload)
-                order = alternate(repetition, "vanilla", "balanced")
-                arms = {arm: runner.measure(arm) for arm in order}
-                benchmark.record(spark, case, asdict(workload), {"order": order, **arms})
+        if benchmark.smoke:
+            runs = [(replace(w, steady_batches=2, watched_batches=4), 1) for w in USUAL]
+        else:
+            runs = [(w, n) for n in benchmark.repetitions for w in USUAL] + [(LONG_BATCHES, 1)]
+        missing = benchmark.find_missing([describe(*of) for of in runs])
+        for before in sorted({workload.before for workload in USUAL}):
+            measure_from(
+                before,
+                benchmark,
+                [r for r in runs if r[0].before == before and describe(*r) in missing],
+            )
+
+
+def describe(workload: Workload, repetition: int) -> Case:
+    """The case of a run."""
+    return {
+        "executors": f"{workload.before} → {workload.before + ADDED}",
+        "query": workload.query,
+        "rows": workload.rows_per_batch,
+        "repetition": repetition,
+    }
+
+
+def measure_from(before: int, benchmark: Benchmark, runs: Sequence[tuple[Workload, int]]) -> None:
+    """Makes the runs that begin with so many executors, in a session of their own."""
+    if not runs:
+        return
+    executors = LocalExecutors(before, before + ADDED)
+    with open_session(benchmark, executors, KEEP_STAGES) as spark:
+        engine = MeasuringEngine(spark)
+        for workload, repetition in runs:
+            runner = ArmRunner(benchmark.work, spark, engine, workload)
+            order = alternate(repetition, "vanilla", "balanced")
+            arms = {arm: runner.measure(arm) for arm in order}
+            case = describe(workload, repetition)
+            benchmark.record(spark, case, asdict(workload), {"order": order, **arms})
 
 
 class ArmRunner:
@@ -106,7 +156,7 @@ class ArmRunner:
         self._engine.forget_events()
         attach = watching if arm == "vanilla" else balancing
         with attach(self._engine):
-            await_that(lambda: len(self._engine.executors()) == 1)
+            await_that(lambda: len(self._engine.executors()) == self._workload.before)
             survivors = set(self._engine.executors())
             query = self._start(arm)
             try:
@@ -130,17 +180,22 @@ class ArmRunner:
         key = F.floor(draw_uniform(0) * workload.keys).alias("key")
         rows = read_rows(self._spark, workload.rows_per_batch).select(key)
         waiting = wait_per_row(rows, workload.partitions, workload.wait_ms)
-        return start_query(count_keys(waiting), arm, make_folder(self._work, arm))
+        use_own_workers(self._spark, arm)
+        counts = COUNTERS[workload.query](waiting)
+        return start_query(counts, arm, make_folder(self._work, arm))
 
-    def _grow(self, query: StreamingQuery) -> dict[str, int]:
+    def _grow(self, query: StreamingQuery) -> dict[str, Any]:
         workload = self._workload
         asked = workload.warm_up_batches + workload.steady_batches
         self._engine.await_batches(query, asked)
-        self._engine.set_executor_count(EXECUTORS)
-        await_that(lambda: len(self._engine.executors()) == EXECUTORS, query)
+        executors = workload.before + ADDED
+        asked_s = time.monotonic()
+        self._engine.set_executor_count(executors)
+        await_that(lambda: len(self._engine.executors()) == executors, query)
+        joining_s = time.monotonic() - asked_s
         joined = len(self._engine.batches(query.name))
         self._engine.await_batches(query, joined + workload.watched_batches)
-        return {"asked": asked, "joined": joined}
+        return {"asked": asked, "joined": joined, "joining_s": round(joining_s, 2)}
 
     def _shrink(self, query: StreamingQuery, survivors: set[str]) -> dict[str, int]:
         """Takes all state partitions off the later executors, then retires those."""
@@ -178,6 +233,17 @@ class ArmRunner:
             stages.append(stage)
             self._next_stage += 1
         return stages
+
+
+def count_in_pandas(rows: DataFrame) -> DataFrame:
+    """A running count per key, by Python."""
+    counts: DataFrame = rows.groupBy("key").transformWithStateInPandas(
+        Counter(), "key long, rows long", "Update", "None"
+    )
+    return counts
+
+
+COUNTERS = {"count": count_keys, "pandas": count_in_pandas}
 
 
 def list_batches(events: Sequence[Event], executors: set[str]) -> dict[str, Any]:

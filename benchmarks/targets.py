@@ -30,6 +30,12 @@ of a steady batch."""
 MIN_SHARE = 0.8
 """A new executor that is busy for this part of the mean carries its share."""
 
+SHARING_BATCHES = 3
+"""Batches from the moment that new executors count until each carries its share."""
+
+MAX_GROWING = 1.25
+"""The longest batch while executors join over the median one before."""
+
 MAX_HYBRID_OVER_EAGER = 0.5
 """The longest batch of a hybrid handoff over that of an eager one."""
 
