@@ -155,6 +155,26 @@ def test_a_step_is_absorbed_by_the_first_batch_that_is_not_late_any_more() -> No
     assert figures.most_actions_a_step == 2
 
 
+def test_a_batch_that_is_late_long_after_a_step_is_not_the_steps() -> None:
+    trace = Trace("step", (10.0,) * 2 + (40.0,) * 100)
+    starts_s = [20.0 + 10.0 * n for n in range(30)]
+    batches = [
+        BatchRun(at_s, at_s + 5.0, trace.count_until(at_s - 10.0), trace.count_until(at_s))
+        for at_s in starts_s
+    ]
+    batches[20] = replace(batches[20], end_s=starts_s[20] + 60.0)
+    figures = compute_figures(
+        trace,
+        batches,
+        [],
+        executor_s=1.0,
+        left_rows=0.0,
+        objective_s=25.0,
+        stabilization_s=10.0,
+    )
+    assert figures.batches_to_absorb == 0
+
+
 def test_dynamic_allocation_adds_while_tasks_wait_and_keeps_what_works() -> None:
     job = replace(QUIET, splits=8, partitions=8, map_row_s=0.01)
     spark = VirtualSpark(job, FLAT, 1, 1)
