@@ -34,6 +34,9 @@ pytestmark = [pytest.mark.e2e]
 STREAMS = 6
 """Changed side by side; the last of them follows an application that there is not."""
 
+MAX_YAML_KEY = 1024
+"""Characters of a key before its colon, by YAML 1.2, section 7.4.3."""
+
 A_FIELD = re.compile(r"\b(spec|metadata)\.\w+|\.(spec|metadata)\b")
 
 
@@ -102,7 +105,8 @@ class Campaign:
                 self._wait_until_acted()
                 assert read_children(self.kube, self.stream) == children, "not as it was before"
             except Exception as error:
-                self.found.append(f"{change}: {type(error).__name__}: {error}"[:4000])
+                said = f"{type(error).__name__}: {error}"[:2000]
+                self.found.append(f"{said}, after {change}"[:4000])
 
     def _try(self, change: tuple[Mutation, ...]) -> str:
         """Applies a change, and returns how that ended.
@@ -182,6 +186,11 @@ def name_refusal(change: tuple[Mutation, ...], error: ApiException) -> str:
     said = json.loads(error.body)["message"]
     # A value of a wrong type is an error of its own to the server.
     assert error.status in {400, 422} or "typed patch object" in said, f"{error.status}: {said}"
+    if "error decoding YAML" in said:
+        # What is applied is read as YAML, which has no longer keys in braces.
+        keys = [key for m in change if isinstance(m.value, dict) for key in m.value]
+        assert any(len(json.dumps(key)) > MAX_YAML_KEY for key in keys), said
+        return "refused as no YAML"
     # A target that comes or goes makes other fields required, or forbidden.
     assert any(name in said for m in change for name in (*m.path, "targetRef")), said
     return "refused by the API server"
