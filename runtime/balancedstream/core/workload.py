@@ -271,6 +271,11 @@ def measure_work(
             unmeasured.append(
                 f"query {query}: its driver does not report the work outside stateful tasks"
             )
+        # The cost of a row is that of the last batches. If the load fell, a few rows bear the fixed
+        # cost of a batch, and batches from before the last change would count by it for too much.
+        steady = _settled(window, last_change_s)
+        if len(steady) >= limits.min_batches:
+            window = steady
         span_s = sum(interval.length_s for interval in window)
         processed = sum(interval.batch.input_rows for interval in window) / span_s
         # The whole window decides whether to act; how far to go follows the latest rate if it rose.
@@ -286,8 +291,9 @@ def measure_work(
             work.back_to_back = True
             work.blind = work.blind or backlog_rows is None
         highest_row_s = row_s * max(1.0, drift)
-        peaks[0] += arriving * highest_row_s
-        for age, rate in _find_peaks(intervals, limits, now_s).items():
+        rates = _find_peaks(intervals[: -len(window)], limits, now_s)
+        rates[0] = max(rates[0], arriving)
+        for age, rate in rates.items():
             peaks[age] += rate * highest_row_s
     work.arriving.sort(reverse=True)
     work.peak = max(peaks.values(), default=0.0)
@@ -467,7 +473,9 @@ def _is_enough(window: Sequence[_Interval], limits: ScalingPolicy) -> bool:
 def _find_peaks(
     intervals: Sequence[_Interval], limits: ScalingPolicy, now_s: float
 ) -> dict[int, float]:
-    """The highest rates before the window, within the scale-in delay, in steps of the window.
+    """The highest rates of the batches before the window, as far as the scale-in delay reaches.
+
+    They are in steps of `window_s`.
 
     A rate is that of a few batches in a row, as it is for adding executors: what was added for it
     is not given back at once.
@@ -475,7 +483,7 @@ def _find_peaks(
     peaks: dict[int, float] = defaultdict(float)
     for end, interval in enumerate(intervals, start=1):
         age_s = now_s - interval.batch.finished_s
-        if limits.window_s < age_s <= limits.scale_in_delay_s:
+        if age_s <= limits.scale_in_delay_s:
             age = int(age_s / limits.window_s)
             few = intervals[max(0, end - limits.min_batches) : end]
             peaks[age] = max(peaks[age], _arrival_rate(few))

@@ -397,3 +397,23 @@ def test_batches_that_get_shorter_after_a_slow_start_add_no_executor() -> None:
 def test_batches_that_stay_too_long_or_grow_add_executors() -> None:
     assert decide_after([9.0, 9.1, 9.0, 8.9, 9.0, 9.0]).verdict is Verdict.CAPACITY
     assert decide_after([8.0, 9.1, 11.0, 13.0, 16.0, 18.0]).verdict is Verdict.CAPACITY
+
+
+def test_a_load_that_fell_is_not_multiplied_by_what_small_batches_cost_a_row() -> None:
+    # Most of a batch's work are its tasks, however few rows they have: 9 s of 30 s.
+    executors = {"a": 1, "b": 1, "c": 1}
+    samples = [
+        BatchSample("q", number, 10.0 * number, duration_s, rows, 10.0, 0.0, 10.0)
+        for number, (rows, duration_s) in enumerate([(3900, 5.0)] * 13 + [(300, 3.7)] * 13)
+    ]
+    stages = [
+        StageSample("q", number, "source", 10.0 * number, 32, 0.3, dict.fromkeys(executors, 3.0))
+        for number in range(21, 26)
+    ]
+    # An executor was given back when the load had fallen.
+    decision = decide(
+        samples, {}, executors, POLICY, now_s=250.0, stages=stages, last_change_s=121.0
+    )
+    assert decision.utilization is not None
+    assert round(decision.utilization, 2) == 0.3
+    assert decision.executors == 3
