@@ -72,7 +72,7 @@ def tabulate_scaling_simulated(results: Sequence[Result]) -> Iterator[str]:
 
 def list_stepped(results: Sequence[Result]) -> list[Result]:
     """The runs whose load makes steps up."""
-    return [r for r in results if r["measured"]["ours"].get("batches_to_absorb") is not None]
+    return [r for r in results if r["measured"]["ours"]["batches_to_absorb"] is not None]
 
 
 def list_measured(results: Sequence[Result]) -> list[str]:
