@@ -12,7 +12,13 @@ from balancedstream.core.objects import plan_name
 from balancedstream_operator.checkpoints import find_conflict
 from balancedstream_operator.errors import ClusterError, StreamGoneError
 from balancedstream_operator.ports import Cluster
-from balancedstream_operator.resource import API_VERSION, KIND, Manifest, Stream
+from balancedstream_operator.resource import (
+    API_VERSION,
+    KIND,
+    Manifest,
+    Stream,
+    is_owned_by_another,
+)
 
 REPAIR_S = 300.0
 """Children are applied when the spec changes, and this often to undo changes by others."""
@@ -135,9 +141,9 @@ class Applier:
                 child["apiVersion"], kind, metadata["namespace"], metadata["name"]
             )
             there = (found or {}).get("metadata") or {}
-            owners = there.get("ownerReferences") or []
-            left = not owners and metadata["labels"].items() <= (there.get("labels") or {}).items()
-            if found and not (left or any(o["uid"] == self._stream.uid for o in owners)):
+            labelled = metadata["labels"].items() <= (there.get("labels") or {}).items()
+            strange = not (there.get("ownerReferences") or labelled)
+            if found and (strange or is_owned_by_another(there, self._stream.uid)):
                 message = (
                     f"{kind} {metadata['name']} exists and does not belong to this stream; delete "
                     "it, or give the stream another name"

@@ -13,7 +13,7 @@ from balancedstream.core.objects import (
     executor_selector,
 )
 from balancedstream_operator.pods import DRIVER_GRACE_S, SPEC_ANNOTATION
-from balancedstream_operator.resource import Stream
+from balancedstream_operator.resource import Stream, is_owned_by_another
 from balancedstream_operator.targets import TargetRef, driver_selector
 
 STUCK_AFTER_S = 60.0
@@ -92,7 +92,8 @@ def describe_driver(
     deleted = metadata.get("deletionTimestamp")
     if deleted:
         return _describe_leaving(name, metadata["namespace"], now_s - _seconds(deleted))
-    if not _belongs(metadata, stateful_set):
+    owner = ((stateful_set or {}).get("metadata") or {}).get("uid", "")
+    if is_owned_by_another(metadata, owner):
         message = (
             f"pod {name} is left from a StatefulSet that was deleted; Kubernetes stops it, and the "
             "next one continues from the checkpoint"
@@ -218,18 +219,6 @@ def _runs(container: Mapping[str, Any] | None) -> bool:
 
 def _read_ips(status: Mapping[str, Any]) -> tuple[str, ...]:
     return tuple(entry["ip"] for entry in status.get("podIPs") or [])
-
-
-def _belongs(pod: Mapping[str, Any], stateful_set: Mapping[str, Any] | None) -> bool:
-    """Whether a pod is the StatefulSet's; one without any owner soon will be.
-
-    Args:
-        pod: its metadata.
-        stateful_set: with the name of the one that the pod would be of; None if there is none.
-    """
-    owners = pod.get("ownerReferences") or []
-    uid = ((stateful_set or {}).get("metadata") or {}).get("uid")
-    return not owners or any(owner["uid"] == uid for owner in owners)
 
 
 def _describe_leaving(name: str, namespace: str, since_s: float) -> DriverState:

@@ -19,7 +19,7 @@ from balancedstream_operator.records import (
     check_epoch,
     read_record,
 )
-from balancedstream_operator.resource import Stream
+from balancedstream_operator.resource import Stream, is_owned_by_another
 
 
 class PlanBook:
@@ -60,8 +60,7 @@ class PlanBook:
         """
         name = plan_name(self._stream.name)
         found = self._cluster.get("v1", "ConfigMap", self._stream.namespace, name) or {}
-        owners = (found.get("metadata") or {}).get("ownerReferences") or []
-        if owners and all(owner["uid"] != self._stream.uid for owner in owners):
+        if is_owned_by_another(found.get("metadata") or {}, self._stream.uid):
             # It will go with a deleted stream of the same name.
             return PlanFound()
         self._found = found.get("metadata") or {}

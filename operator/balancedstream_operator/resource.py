@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -70,6 +71,16 @@ class Stream:
 
     def __str__(self) -> str:
         return f"{self.namespace}/{self.name}"
+
+
+def is_owned_by_another(metadata: Mapping[str, Any], uid: str) -> bool:
+    """Whether an object has owners, and the object with that uid is none of them.
+
+    >>> is_owned_by_another({"ownerReferences": [{"uid": "1"}]}, "2")
+    True
+    """
+    owners = metadata.get("ownerReferences") or []
+    return bool(owners) and all(owner["uid"] != uid for owner in owners)
 
 
 def driver_name(stream: Stream) -> str:
