@@ -218,7 +218,8 @@ def measure_work(
     """Adds up the work of all queries.
 
     The work is the cost of a row, from the batches behind the loads, times the rates of the scaling
-    window. These few batches are noisy, so the durations of the whole window give a second cost.
+    window, or of its part since the last change of the number. These few batches are noisy, so the
+    durations of that part give a second cost.
     The lower cost decides about more executors, the higher about fewer.
 
     Args:
@@ -280,9 +281,9 @@ def measure_work(
         processed = sum(interval.batch.input_rows for interval in window) / span_s
         # The whole window decides whether to act; how far to go follows the latest rate if it rose.
         arriving = max(_arrival_rate(window), _latest_rate(window, limits))
-        drift = _drift(measured.loaded, window, last_change_s)
+        drift = _drift(measured.loaded, steady)
         measured.add_to(work, min(1.0, drift) * processed, min(1.0, drift) * arriving)
-        recent = _settled(window[-limits.min_batches :], last_change_s)
+        recent = steady[-limits.min_batches :]
         work.queries.append(measured.describe(recent or window, min(1.0, drift) * arriving))
         work.grows = work.grows or _is_growing(recent)
         backlog_rows = window[-1].batch.backlog_rows
@@ -396,11 +397,9 @@ class _Measured:
         )
 
 
-def _drift(
-    loaded: Sequence[BatchSample], window: Sequence[_Interval], last_change_s: float | None
-) -> float:
-    """Cost of a row in the window over its cost in the loaded batches, by their durations."""
-    settled = [interval.batch for interval in _settled(window, last_change_s)]
+def _drift(loaded: Sequence[BatchSample], steady: Sequence[_Interval]) -> float:
+    """Cost of a row in steady batches over its cost in the loaded ones, by their durations."""
+    settled = [interval.batch for interval in steady]
     rows = sum(batch.input_rows for batch in settled)
     recent_s = sum(batch.duration_s for batch in loaded)
     if not rows or recent_s <= 0:
@@ -475,10 +474,8 @@ def _find_peaks(
 ) -> dict[int, float]:
     """The highest rates of the batches before the window, as far as the scale-in delay reaches.
 
-    They are in steps of `window_s`.
-
-    A rate is that of a few batches in a row, as it is for adding executors: what was added for it
-    is not given back at once.
+    They are kept by their age, in steps of `window_s`. A rate is that of a few batches in a row, as
+    it is for adding executors: what was added for it is not given back at once.
     """
     peaks: dict[int, float] = defaultdict(float)
     for end, interval in enumerate(intervals, start=1):
