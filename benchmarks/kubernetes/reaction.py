@@ -41,17 +41,15 @@ class Watched:
     stream: Stream
     prometheus: Prometheus
 
-    @property
-    def label(self) -> str:
-        return f'{{stream="{self.stream.namespace}/{self.stream.name}"}}'
-
     def value(self, metric: str, function: str = "sum") -> float:
         """Now, over all of the stream's series; 0 where there is none."""
-        return self.prometheus.value(f"{function}(balancedstream_{metric}{self.label})") or 0.0
+        return (
+            self.prometheus.value(f"{function}(balancedstream_{metric}{self.stream.label})") or 0.0
+        )
 
     def find_value(self, metric: str, at_s: float) -> float:
         """The latest value that had been scraped at that time."""
-        seen = self.prometheus.series(f"balancedstream_{metric}{self.label}", at_s, at_s)
+        seen = self.prometheus.series(f"balancedstream_{metric}{self.stream.label}", at_s, at_s)
         return seen[-1][1] if seen else 0.0
 
     def wait_for_sample(self, expression: str, since_s: float) -> float:
@@ -127,10 +125,10 @@ def measure_scaling(watched: Watched) -> dict[str, float]:
     started_s = time.time()
     stream.scale(2)
     registered_s = watched.wait_for_sample(
-        f"count(balancedstream_executor_cores{watched.label}) > 1", started_s
+        f"count(balancedstream_executor_cores{watched.stream.label}) > 1", started_s
     )
     state_s = watched.wait_for_sample(
-        f"count(balancedstream_executor_partitions{watched.label} > 0) > 1", started_s
+        f"count(balancedstream_executor_partitions{watched.stream.label} > 0) > 1", started_s
     )
     decided = datetime.fromisoformat(stream.status()["lastScaleTime"]).timestamp()
     settle(watched)
@@ -147,21 +145,21 @@ def measure_balancing(
     watched: Watched, keys: ZipfKeys, producer: PacedProducer
 ) -> dict[str, float]:
     """From the scrape that shows an imbalance to the scrape that shows the plan, and its moves."""
-    hot = find_keys_of_one_executor(watched.prometheus, watched.label, watched.stream)
+    hot = find_keys_of_one_executor(watched.prometheus, watched.stream.label, watched.stream)
     epoch = watched.value("plan_epoch")
     started_s = time.time()
     keys.favor(hot, HOT)
     producer.set_rate(HOT_RATE)
     shown_s = watched.wait_for_sample(
-        f"max(balancedstream_imbalance_ratio{watched.label}) > 1.2", started_s
+        f"max(balancedstream_imbalance_ratio{watched.stream.label}) > 1.2", started_s
     )
     applied_s = watched.wait_for_sample(
-        f"balancedstream_plan_epoch{watched.label} > {epoch:.0f}", shown_s
+        f"balancedstream_plan_epoch{watched.stream.label} > {epoch:.0f}", shown_s
     )
     # Moves of an earlier plan may still arrive: only later ones count.
     moves = watched.find_value("moves_settled_total", applied_s)
     moved_s = watched.wait_for_sample(
-        f"balancedstream_moves_settled_total{watched.label} > {moves:.0f}", applied_s
+        f"balancedstream_moves_settled_total{watched.stream.label} > {moves:.0f}", applied_s
     )
     batches = watched.find_value("last_batch_id", moved_s) - watched.find_value(
         "last_batch_id", applied_s

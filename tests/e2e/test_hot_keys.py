@@ -42,7 +42,7 @@ def test_two_hot_keys_of_one_partition_are_parted_without_a_restart(
     keys = ZipfKeys(count=KEYS, exponent=0.0, seed=5)
     # Together they have four fifths of the rows: more than one executor's share.
     keys.favor(pair, 36)
-    settled = f'balancedstream_key_moves_settled_total{{stream="{stream.namespace}/{stream.name}"}}'
+    settled = f"balancedstream_key_moves_settled_total{stream.label}"
     with run_and_compare(stream, manifest, broker, topic, keys, rate=100):
         stream.wait_for_executors(2)
         pods = stream.identities()
