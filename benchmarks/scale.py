@@ -69,7 +69,11 @@ class Workload:
     watched_batches: int = 10
 
 
-USUAL = (Workload(), Workload(before=2, rows_per_batch=4000), Workload(query="pandas", keys=240))
+USUAL = (
+    Workload(),
+    Workload(before=2, rows_per_batch=4000),
+    Workload(query="pandas", partitions=6, keys=60),
+)
 
 LONG_BATCHES = Workload(rows_per_batch=5000, watched_batches=6)
 """Batches that outlast Spark's locality wait of 3 s: then even Spark alone uses idle executors."""

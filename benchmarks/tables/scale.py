@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from statistics import median
 
@@ -13,9 +14,10 @@ ARMS = ("vanilla", "balanced")
 
 
 def tabulate_scale(results: Sequence[Result]) -> Iterator[str]:
-    kinds = dict.fromkeys(name_kind(r) for r in results)
-    for kind in kinds:
-        runs = [r for r in results if name_kind(r) == kind]
+    kinds: dict[str, list[Result]] = defaultdict(list)
+    for result in results:
+        kinds[name_kind(result)].append(result)
+    for kind, runs in kinds.items():
         rows_per_batch = runs[0]["settings"]["rows_per_batch"]
         yield f"{kind}, repetitions: {len(runs)}."
         yield ""
@@ -41,7 +43,7 @@ def tabulate_scale(results: Sequence[Result]) -> Iterator[str]:
         yield ""
     yield from table(
         ["target", "result", "met"],
-        [line for kind in kinds for line in judge_kind(kind, results)],
+        [line for kind, runs in kinds.items() for line in judge_kind(kind, runs)],
     )
 
 
@@ -76,9 +78,8 @@ def describe_arms(runs: Sequence[Result]) -> list[list[str]]:
     ]
 
 
-def judge_kind(kind: str, results: Sequence[Result]) -> Iterator[list[str]]:
+def judge_kind(kind: str, runs: Sequence[Result]) -> Iterator[list[str]]:
     """The targets of one kind of growth."""
-    runs = [r for r in results if name_kind(r) == kind]
     longest = [over_steady(r, "balanced") for r in runs]
     text = f"{kind}: longest batch ≤ {MAX_GROWING} x steady"
     yield [text, spread(longest), say_whether(median(longest) <= MAX_GROWING)]
