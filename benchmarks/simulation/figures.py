@@ -15,7 +15,7 @@ from simulation.traces import Trace
 POINTS = 20
 """Rows of a batch at which latency is taken, evenly spread."""
 
-STEP_SHOWS = 12
+STEP_SHOWS_BATCHES = 12
 """Batches after a step within which its rows are late, if they are; later it is something else."""
 
 
@@ -120,7 +120,7 @@ def _count_until_absorbed(
     """Batches from a step until none of their rows is late again; all, if that does not come."""
     after = [batch for batch in batches if from_s <= batch.start_s < until_s]
     late = [b.end_s - trace.find_arrival(b.first_row) > objective_s for b in after]
-    if True not in late[:STEP_SHOWS]:
+    if True not in late[:STEP_SHOWS_BATCHES]:
         return 0
     first = late.index(True)
     return late.index(False, first) if False in late[first:] else len(late)

@@ -16,8 +16,8 @@ BIN_S = 10.0
 PEAK_BINS = 6
 """A peak lasts a minute, or what is left of one in a trace that was sped up."""
 
-STEP = 0.2
-"""A load that changes by this part of its mean from one bin to the next has made a step."""
+STEP_SHARE = 0.2
+"""A load that changes by more than this part of its mean, bin to bin, has made a step."""
 
 
 @dataclass(frozen=True)
@@ -86,7 +86,7 @@ class Trace:
         >>> Trace("step", (2.0, 2.0, 4.0, 1.0)).find_steps()
         [(20.0, True), (30.0, False)]
         """
-        least = STEP * self.mean_rate(0.0, self.length_s)
+        least = STEP_SHARE * self.mean_rate(0.0, self.length_s)
         return [
             (number * self.bin_s, after > before)
             for number, (before, after) in enumerate(pairwise(self.rates), start=1)

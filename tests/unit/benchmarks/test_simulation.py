@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 import sys
+from collections.abc import Sequence
 from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
@@ -12,9 +13,9 @@ import pytest
 
 sys.path.append(str(Path(__file__).parents[3] / "benchmarks"))
 
-from simulation.figures import compute_figures
+from simulation.figures import Figures, compute_figures
 from simulation.model import Batch, Job, run_batch, weigh_partitions
-from simulation.running import run_ours, run_scaler
+from simulation.running import Change, run_ours, run_scaler
 from simulation.scalers import DynamicAllocation, Fixed, LagThreshold, count_for
 from simulation.spark import BatchRun, VirtualSpark
 from simulation.traces import MAKERS, Trace
@@ -112,20 +113,27 @@ def test_executors_cost_from_the_moment_they_are_asked_for() -> None:
     assert spark.executor_s == pytest.approx(2 * spark.now_s)
 
 
+def judge(
+    trace: Trace, batches: Sequence[BatchRun], changes: Sequence[Change], *, objective_s: float
+) -> Figures:
+    """The figures of a run that read all its rows."""
+    return compute_figures(
+        trace,
+        batches,
+        changes,
+        executor_s=1.0,
+        left_rows=0.0,
+        objective_s=objective_s,
+        stabilization_s=120.0,
+    )
+
+
 def test_latency_is_from_the_arrival_of_a_row_to_the_end_of_its_batch() -> None:
     # A trigger every 10 s and batches of 500 rows a second on enough executors.
     job = replace(QUIET, splits=16, partitions=16, map_row_s=0.0, state_row_s=0.0, task_s=0.0)
     spark = VirtualSpark(job, FLAT, 1, 4)
     run_scaler(spark, Fixed(4), most=8)
-    figures = compute_figures(
-        FLAT,
-        spark.batches,
-        [],
-        executor_s=spark.executor_s,
-        left_rows=spark.backlog_rows,
-        objective_s=10.5,
-        stabilization_s=120.0,
-    )
+    figures = judge(FLAT, spark.batches, [], objective_s=10.5)
     # A batch takes only the driver's half second: rows wait for up to 10 s.
     assert figures.p95_latency_s == pytest.approx(10.0, abs=0.3)
     assert figures.late_share == 0.0
@@ -142,15 +150,8 @@ def test_a_step_is_absorbed_by_the_first_batch_that_is_not_late_any_more() -> No
         BatchRun(90.0, 95.0, 1800.0, 3000.0),
         BatchRun(130.0, 180.0, 3000.0, 4300.0),
     ]
-    figures = compute_figures(
-        trace,
-        batches,
-        [(25.0, 1, 2), (50.0, 2, 3), (130.0, 3, 2)],
-        executor_s=1.0,
-        left_rows=0.0,
-        objective_s=36.0,
-        stabilization_s=10.0,
-    )
+    changes = [(25.0, 1, 2), (50.0, 2, 3), (130.0, 3, 2)]
+    figures = judge(trace, batches, changes, objective_s=36.0)
     assert figures.batches_to_absorb == 3
     assert figures.most_actions_a_step == 2
 
@@ -163,16 +164,7 @@ def test_a_batch_that_is_late_long_after_a_step_is_not_the_steps() -> None:
         for at_s in starts_s
     ]
     batches[20] = replace(batches[20], end_s=starts_s[20] + 60.0)
-    figures = compute_figures(
-        trace,
-        batches,
-        [],
-        executor_s=1.0,
-        left_rows=0.0,
-        objective_s=25.0,
-        stabilization_s=10.0,
-    )
-    assert figures.batches_to_absorb == 0
+    assert judge(trace, batches, [], objective_s=25.0).batches_to_absorb == 0
 
 
 def test_dynamic_allocation_adds_while_tasks_wait_and_keeps_what_works() -> None:
