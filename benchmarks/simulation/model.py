@@ -182,6 +182,7 @@ def _run_stateful(
                 STATE_BYTES,
                 at_s,
                 restore_s,
+                moved=batch.ran_on.get(partition, executor) != executor,
             )
         )
     return stateful, tuple(tasks)

@@ -347,6 +347,7 @@ def _sample_tasks(
                 state_bytes=int(state_bytes.get(after, 0.0)),
                 finished_s=after,
                 restore_s=(restore_s[after] - restore_s[before]) / interval.batches,
+                moved=executor_at.get((*key, before)) not in (None, executor),
             )
 
 

@@ -2,8 +2,8 @@
 
 The paper states that load is measured over time windows without the user's help. The method is our
 own design: the mean busy time of a partition over the last few micro-batches that are recent
-enough. A window of several batches also dilutes the first batch of a new executor, which includes a
-cold JVM and the start of its Python workers.
+enough. A partition's first batch on another executor counts only if there is no other: its task may
+be the first of a cold JVM, which takes many times as long.
 
 Of an application with very many partitions, only some are measured one by one. The work of the
 others is known as a sum for each executor, and counts as a load that stays where it is.
@@ -187,7 +187,7 @@ def _in_window(samples: Iterable[_Sample], window: Set[tuple[str, int]]) -> list
 
 
 _recency: Callable[[TaskSample], Any] = attrgetter(
-    "finished_s", "batch", "executor", "busy_s", "records", "state_bytes", "restore_s"
+    "finished_s", "batch", "executor", "busy_s", "records", "state_bytes", "restore_s", "moved"
 )
 """Orders the samples of a partition, the same however they came."""
 
@@ -225,10 +225,7 @@ def _operator_load(
     shown = by_partition
     if hidden:
         shown = {p: tasks for p, tasks in by_partition.items() if tasks[-1].batch == batches[-1]}
-    busy_s = {
-        partition: sum([task.work_s for task in tasks]) / len(tasks)
-        for partition, tasks in shown.items()
-    }
+    busy_s = {partition: _mean_work_s(tasks) for partition, tasks in shown.items()}
     placement = {partition: tasks[-1].executor for partition, tasks in shown.items()}
     hidden_busy_s: dict[str, float] = {}
     if hidden and executors:
@@ -256,6 +253,12 @@ def _operator_load(
             if rest.batch == batches[-1] and rest.executor in executors
         },
     )
+
+
+def _mean_work_s(tasks: Sequence[TaskSample]) -> float:
+    """Of a partition in a batch; right after a move only if there is no other batch."""
+    work_s = [task.work_s for task in tasks if not task.moved] or [t.work_s for t in tasks]
+    return sum(work_s) / len(work_s)
 
 
 def _order_batches(samples: Sequence[TaskSample | HiddenSample]) -> tuple[int, ...]:

@@ -153,7 +153,13 @@ class WindowPolicy(_Section):
 
     batches: Annotated[
         int,
-        Range("batches", 1, 1000, "A load is the mean of this many of the query's last batches."),
+        Range(
+            "batches",
+            1,
+            1000,
+            "A load is the mean of this many of the query's last batches, without those right after "
+            "a move.",
+        ),
     ] = 3
     window_s: Annotated[
         float,

@@ -36,6 +36,8 @@ class TaskSample:
         state_bytes: size of the partition's state after the batch.
         finished_s: driver's clock, seconds since the Unix epoch.
         restore_s: the part of `busy_s` that the restore of state from the checkpoint took.
+        moved: whether the partition ran on another executor before. Such a task may be the first
+            of a cold JVM, which takes many times as long.
     """
 
     query: str
@@ -48,6 +50,7 @@ class TaskSample:
     state_bytes: int
     finished_s: float
     restore_s: float = 0.0
+    moved: bool = False
 
     @property
     def work_s(self) -> float:

@@ -68,7 +68,7 @@ def sum_tasks(
     for operator, _, _, partition, executor, busy, records, size, restore, finished in rows:
         key = leads[operator], partition
         own = operator == key[0]
-        moved = restore and ran_on.get(key) not in (None, executor)
+        moved = ran_on.get(key) not in (None, executor)
         sample = TaskSample(
             query,
             key[0],
@@ -81,6 +81,7 @@ def sum_tasks(
             size,
             finished / 1000,
             restore / 1000 if moved else 0.0,
+            moved,
         )
         before = last.get(key)
         last[key] = _add_up(before, sample, own=own) if before else sample
@@ -95,4 +96,5 @@ def _add_up(before: TaskSample, task: TaskSample, *, own: bool) -> TaskSample:
         records=before.records + task.records,
         state_bytes=task.state_bytes + (0 if own else before.state_bytes),
         restore_s=before.restore_s + task.restore_s,
+        moved=before.moved or task.moved,
     )

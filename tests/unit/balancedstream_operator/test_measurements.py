@@ -78,6 +78,7 @@ def test_one_batch_between_two_scrapes_is_that_batch() -> None:
     assert [(t.partition, t.executor, t.batch) for t in found.tasks] == [(0, "1", 7), (1, "1", 7)]
     assert [t.busy_s for t in found.tasks] == pytest.approx([1.5, 0.5])
     assert [t.restore_s for t in found.tasks] == pytest.approx([0.0, 0.25])
+    assert [t.moved for t in found.tasks] == [False, True]
     assert [t.state_bytes for t in found.tasks] == [1000, 1000]
 
 

@@ -27,6 +27,7 @@ def task(
     query: str = "q",
     records: int = 10,
     state_bytes: int = 100,
+    moved: bool = False,
 ) -> TaskSample:
     """A task of a query whose batches end every 10 s."""
     return TaskSample(
@@ -40,6 +41,7 @@ def task(
         state_bytes,
         batch * BATCH_S,
         restore_s,
+        moved,
     )
 
 
@@ -130,6 +132,15 @@ def test_a_query_begun_anew_is_measured_by_its_new_batches() -> None:
 def test_loading_state_is_no_load_even_where_it_took_longer_than_the_task_says() -> None:
     samples = [task(0, 1, busy_s=5.0, restore_s=4.0), task(1, 1, busy_s=1.0, restore_s=1.5)]
     assert measure_one(samples, now_s=11.0).busy_s == {0: 1.0, 1: 0.0}
+
+
+def test_the_first_task_on_another_executor_is_no_load_because_its_jvm_may_be_cold() -> None:
+    samples = [task(0, 1, "a"), task(0, 2, "b", busy_s=9.0, moved=True), task(0, 3, "b")]
+    for batches in (2, 3):
+        load = measure_one(samples, batches=batches, now_s=31.0)
+        assert load.busy_s == {0: 1.0}
+        assert load.placement == {0: "b"}
+    assert measure_one(samples[:2], batches=1, now_s=21.0).busy_s == {0: 9.0}, "all there is"
 
 
 def test_a_partition_that_was_not_reported_in_a_batch_is_not_taken_for_idle() -> None:
