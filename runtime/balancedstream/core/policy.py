@@ -157,8 +157,8 @@ class WindowPolicy(_Section):
             "batches",
             1,
             1000,
-            "A load is the mean of this many of the query's last batches, without those right after "
-            "a move.",
+            "A load is the mean of this many of the query's last batches, but for those right "
+            "after a move.",
         ),
     ] = 3
     window_s: Annotated[

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from balancedstream.core.restoring import RestoreCost, fit_keys, learn_key_cost
+from balancedstream.core.restoring import RestoreCost, fit_keys, learn_key_cost, learn_restore
 
 
 def test_a_cost_that_stays_is_learnt() -> None:
@@ -13,6 +13,14 @@ def test_a_cost_that_stays_is_learnt() -> None:
     for _ in range(30):
         cost = learn_key_cost(cost, keys=200, spent_s=0.4)
     assert abs(cost.key_s - 0.002) < 0.0001
+
+
+def test_what_a_store_of_a_few_rows_takes_says_nothing_of_the_rate() -> None:
+    cost = RestoreCost()
+    for _ in range(30):
+        cost = learn_restore(cost, state_bytes=1_050_720, load_s=0.4)
+    assert cost.bytes_per_s == RestoreCost().bytes_per_s
+    assert abs(cost.estimate_s(0) - 0.4) < 0.01
 
 
 def test_a_batch_without_handoffs_teaches_nothing() -> None:
