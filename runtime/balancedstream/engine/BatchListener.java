@@ -278,7 +278,7 @@ public final class BatchListener extends SparkListener {
       rows.add(row);
       // In a union, only the whole batch tells which partition it is.
       if (preparing != null && row.stagePartitions == row.operator.partitions) {
-        preparing.endTask(stage.runId, stage.batch, row.operator.id, row.index, row.executor);
+        preparing.endTask(stage.runId, stage.batch, row.operator.id, row.index);
       }
     }
   }
@@ -356,7 +356,7 @@ public final class BatchListener extends SparkListener {
       int partition = row.index - (shift == null ? 0 : shift.intValue());
       placements.note(runId, row.operator.id, partition, row.executor);
       if (preparing != null && row.stagePartitions != row.operator.partitions) {
-        preparing.endTask(runId, batch, row.operator.id, partition, row.executor);
+        preparing.endTask(runId, batch, row.operator.id, partition);
       }
       if (json.length() > 0) json.append(',');
       json.append('[').append(row.operator.id).append(',').append(row.stage).append(',')

@@ -10,6 +10,9 @@ import java.util.Timer;
 import java.util.TimerTask;
 import java.util.UUID;
 import java.util.concurrent.ConcurrentLinkedQueue;
+import java.util.concurrent.ExecutorService;
+import java.util.concurrent.Executors;
+import java.util.concurrent.ThreadFactory;
 import org.apache.hadoop.conf.Configuration;
 import org.apache.spark.broadcast.Broadcast;
 import org.apache.spark.sql.execution.streaming.runtime.StreamExecution$;
@@ -28,8 +31,8 @@ import scala.runtime.AbstractFunction2;
 
 /**
  * Runs on the executor that is to take over partitions: starts what it is told in threads of its
- * own and returns at once, with what earlier threads came to. It must not hold a task's slot while
- * state is loaded.
+ * own, one load at a time, and returns at once, with what earlier threads came to. It must not hold a
+ * task's slot while state is loaded.
  *
  * <p>A partition is loaded twice. First into a store that Spark does not know of yet, which may take
  * batches: if Spark knew, it would send the partition's task here at once, or close the store as
@@ -89,6 +92,9 @@ public final class PreloadTask extends AbstractFunction2 implements Serializable
   /** The last order of each store, by its StateStoreProviderId: threads may run in any order. */
   private static final Map NEWEST = new HashMap();
 
+  /** One load at a time: each takes its own time, and little from the tasks beside it. */
+  private static final ExecutorService LOADS = Executors.newSingleThreadExecutor(new Daemons());
+
   private static final ConcurrentLinkedQueue ANSWERS = new ConcurrentLinkedQueue();
   private static final Timer LIMIT = new Timer("balancedstream-preload-limit", true);
 
@@ -117,9 +123,9 @@ public final class PreloadTask extends AbstractFunction2 implements Serializable
     for (int i = 0; i < orders.length; i++) {
       Work work = new Work(orders[i]);
       work.announce();
-      Thread thread = new Thread(work, "balancedstream-preload-" + orders[i].partition);
-      thread.setDaemon(true);
-      thread.start();
+      // A hand-over does not wait for loads: the batch is about to end.
+      if (orders[i].step == LOAD) LOADS.execute(work);
+      else new Daemons().newThread(work).start();
     }
     String answer = (String) ANSWERS.poll();
     while (answer != null) {
@@ -140,6 +146,14 @@ public final class PreloadTask extends AbstractFunction2 implements Serializable
           .invokeWithArguments(new Object[] {env});
     } catch (Throwable e) {
       throw new IllegalStateException(e);
+    }
+  }
+
+  private static final class Daemons implements ThreadFactory {
+    public Thread newThread(Runnable work) {
+      Thread thread = new Thread(work, "balancedstream-preload");
+      thread.setDaemon(true);
+      return thread;
     }
   }
 
@@ -202,6 +216,7 @@ public final class PreloadTask extends AbstractFunction2 implements Serializable
     private void load(Store store, long version, Option checkpointId) throws Exception {
       StateStoreProviderId id = identify(store);
       close(take(id));
+      if (!isNewest(id)) return;
       Held held = new Held();
       held.order = order.number;
       held.wasKnown = isKnown(id);
@@ -210,7 +225,7 @@ public final class PreloadTask extends AbstractFunction2 implements Serializable
           store.conf, copyConf(store), store.multipleValues, store.schemas);
       boolean isWanted;
       synchronized (HELD) {
-        isWanted = Long.valueOf(order.number).equals(NEWEST.get(id));
+        isWanted = isNewest(id);
         if (isWanted) HELD.put(id, held);
       }
       try {
@@ -250,7 +265,14 @@ public final class PreloadTask extends AbstractFunction2 implements Serializable
 
     private void forget(StateStoreProviderId id) {
       synchronized (HELD) {
-        if (Long.valueOf(order.number).equals(NEWEST.get(id))) NEWEST.remove(id);
+        if (isNewest(id)) NEWEST.remove(id);
+      }
+    }
+
+    /** Whether no later order for the store has come, as while this one waited for its turn. */
+    private boolean isNewest(StateStoreProviderId id) {
+      synchronized (HELD) {
+        return Long.valueOf(order.number).equals(NEWEST.get(id));
       }
     }
 

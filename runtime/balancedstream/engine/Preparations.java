@@ -6,6 +6,7 @@ import java.util.HashSet;
 import java.util.Iterator;
 import java.util.List;
 import java.util.Map;
+import java.util.Set;
 import java.util.UUID;
 import java.util.function.BiConsumer;
 import org.apache.spark.sql.execution.streaming.state.StateStoreCoordinatorRef;
@@ -27,7 +28,10 @@ public final class Preparations implements Preparing, BiConsumer {
   /** A hand-over without an answer after this time has failed; the target gives up earlier. */
   private static final long LONGEST_HAND_OVER_MS = 90000L;
 
-  /** A load may take batches; after this time its move is made without it. */
+  /**
+   * A load may take batches, and wait for others. If an executor ends none for this time, the moves
+   * that wait for it are made without their loads.
+   */
   private static final long LONGEST_LOAD_MS = 600000L;
 
   private static final class Preparation {
@@ -41,6 +45,7 @@ public final class Preparations implements Preparing, BiConsumer {
     long sinceMs = System.currentTimeMillis(); // of the last order, or of the wish for one
     boolean loads;    // the target has, or may have, a store that Spark does not know of
     long loadMs = -1L;
+    boolean first;    // the executor had loaded none before, so classes were loaded too
     long handOverMs = -1L;
     String failure = "";
 
@@ -67,6 +72,7 @@ public final class Preparations implements Preparing, BiConsumer {
   private final StateStoreCoordinatorRef coordinator;
   private final Map runs = new HashMap();   // run id -> Run
   private final Map orders = new HashMap(); // number -> Preparation that waits for the answer
+  private final Set loaders = new HashSet(); // executors that have ended a load
   private long lastOrder;
 
   public Preparations(
@@ -105,13 +111,13 @@ public final class Preparations implements Preparing, BiConsumer {
     }
   }
 
-  public synchronized void endTask(
-      String runId, long batch, long operator, int partition, String executor) {
+  public synchronized void endTask(String runId, long batch, long operator, int partition) {
     Run run = find(runId);
     if (run.batch != batch) observe(runId, run, batch);
     Preparation preparation = (Preparation) run.preparations.get(operator + "/" + partition);
     if (preparation != null && run.batch == batch) handOver(run, preparation);
-    jobs.ask(executor);
+    // Also of executors that run no task now, such as new ones.
+    jobs.ask();
   }
 
   /** What waits too long for an answer has failed; all executors are asked for theirs. */
@@ -129,7 +135,7 @@ public final class Preparations implements Preparing, BiConsumer {
         fail(preparation, "no answer in " + longestMs / 1000L + " s");
       }
     }
-    jobs.askAll();
+    jobs.ask();
   }
 
   /** Once the partition's task of this batch has ended, and its load. */
@@ -163,6 +169,7 @@ public final class Preparations implements Preparing, BiConsumer {
 
   public synchronized void removeExecutor(String executor) {
     jobs.forget(executor);
+    loaders.remove(executor);
     Iterator it = new HashSet(orders.values()).iterator();
     while (it.hasNext()) {
       Preparation preparation = (Preparation) it.next();
@@ -200,7 +207,7 @@ public final class Preparations implements Preparing, BiConsumer {
       json.append('[').append(preparation.operators[0]).append(',').append(preparation.partition)
           .append(',').append(StatefulOperators.quote(preparation.executor)).append(",\"")
           .append(preparation.state).append("\",").append(preparation.loadMs).append(',')
-          .append(preparation.handOverMs).append(',')
+          .append(preparation.handOverMs).append(',').append(preparation.first).append(',')
           .append(StatefulOperators.quote(preparation.failure)).append(']');
     }
     return json.toString();
@@ -223,9 +230,22 @@ public final class Preparations implements Preparing, BiConsumer {
       preparation.loads = false;
     } else {
       preparation.loadMs = tookMs.longValue();
+      preparation.first = loaders.add(preparation.executor);
       preparation.state = "loaded";
+      extendLoads(preparation.executor);
       Run run = (Run) runs.get(preparation.runId);
       if (run != null) handOver(run, preparation);
+    }
+  }
+
+  /** An executor ended a load, so others that wait for it may take as long again. */
+  private void extendLoads(String executor) {
+    long nowMs = System.currentTimeMillis();
+    Iterator it = orders.values().iterator();
+    while (it.hasNext()) {
+      Preparation waiting = (Preparation) it.next();
+      boolean isLoad = waiting.executor.equals(executor) && waiting.state.equals("loading");
+      if (isLoad) waiting.sinceMs = nowMs;
     }
   }
 

@@ -13,8 +13,8 @@ public interface Preparing {
    */
   void prepare(String runId, long[] operators, String[] executors, long fromBatch);
 
-  /** A partition's task has ended on an executor, and its state will not change in this batch. */
-  void endTask(String runId, long batch, long operator, int partition, String executor);
+  /** A partition's task has ended, and its state will not change in this batch. */
+  void endTask(String runId, long batch, long operator, int partition);
 
   /** All tasks of the query's batch have ended, and placements are set now. */
   void endBatch(String runId);

@@ -102,17 +102,16 @@ public final class SideJobs {
     begin(executor, target);
   }
 
-  /** Asks an executor for answers, if any are missing, and not more often than once a second. */
-  public synchronized void ask(String executor) {
-    Target target = (Target) targets.get(executor);
-    if (target == null || target.unanswered.isEmpty()) return;
-    if (System.currentTimeMillis() - target.askedMs >= LEAST_PAUSE_MS) begin(executor, target);
-  }
-
-  /** Asks all of them. */
-  public synchronized void askAll() {
-    List executors = new ArrayList(targets.keySet());
-    for (int i = 0; i < executors.size(); i++) ask((String) executors.get(i));
+  /** Asks for the answers that are missing, an executor at most once a second. */
+  public synchronized void ask() {
+    long nowMs = System.currentTimeMillis();
+    Iterator it = targets.entrySet().iterator();
+    while (it.hasNext()) {
+      Map.Entry entry = (Map.Entry) it.next();
+      Target target = (Target) entry.getValue();
+      if (target.unanswered.isEmpty() || nowMs - target.askedMs < LEAST_PAUSE_MS) continue;
+      begin((String) entry.getKey(), target);
+    }
   }
 
   /** A query ended: what was not sent of it is not sent any more. */

@@ -64,6 +64,7 @@ class Preparation:
         load_s: seconds that the load took there, beside the batch; None until it is done.
         hand_over_s: the same for bringing it up to date.
         failure: what went wrong; "" if nothing did.
+        first: whether the executor had loaded no state before, so that it loaded classes, too.
     """
 
     operator: int
@@ -73,6 +74,7 @@ class Preparation:
     load_s: float | None = None
     hand_over_s: float | None = None
     failure: str = ""
+    first: bool = False
 
 
 @dataclass(frozen=True, slots=True)

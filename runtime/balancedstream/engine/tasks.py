@@ -13,9 +13,9 @@ from balancedstream.engine.events import Preparation, StatefulOperator
 
 def read_preparation(row: Sequence[Any]) -> Preparation:
     """How far an executor is with the state of one partition."""
-    operator, partition, executor, state, load_ms, hand_over_ms, failure = row
+    operator, partition, executor, state, load_ms, hand_over_ms, first, failure = row
     load_s, hand_over_s = (None if ms < 0 else ms / 1000 for ms in (load_ms, hand_over_ms))
-    return Preparation(operator, partition, executor, state, load_s, hand_over_s, failure)
+    return Preparation(operator, partition, executor, state, load_s, hand_over_s, failure, first)
 
 
 def is_in_rocksdb(operators: Sequence[Mapping[str, Any]]) -> bool:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter, deque
 from collections.abc import Callable, Collection, Mapping
+from dataclasses import replace
 
 from balancedstream.core.decisions import Decision, DecisionKind, decide
 from balancedstream.core.loads import prune
@@ -93,11 +94,13 @@ class Decider:
     def note_executors(self, executors: Mapping[str, int], now_s: float) -> None:
         """When all executors that were asked for are there, decides what each one gets.
 
-        At the end of the batch that runs it can hold; a long one leaves time to prepare it.
+        At the end of the batch that runs it can hold; a long one leaves time to prepare it. Moves
+        that are still being prepared were decided for fewer executors, and are decided anew.
         """
         state = self._realizer.state()
         if state.requested is None and self._tasks:
-            self._decide(state, executors, now_s, ran=set())
+            moving = {o: moves for o, moves in state.moving.items() if o not in state.undecided}
+            self._decide(replace(state, moving=moving), executors, now_s, ran=set())
 
     def end_query(self, query: str) -> None:
         """Forgets a query that is over."""

@@ -11,8 +11,7 @@ stores cannot be opened ahead, where a load failed, and where the old owner is g
 
 from __future__ import annotations
 
-from collections import deque
-from collections.abc import Iterable, Mapping, Sequence, Set
+from collections.abc import Callable, Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, field, replace
 
 from balancedstream.core.hotspots import Move
@@ -27,6 +26,10 @@ SETTLE_BATCHES = 5
 
 ANSWER_BATCHES = 3
 """A settled move waits so long for its target to say that it brought the state up to date."""
+
+
+Split = Callable[[Sequence[Move]], Sequence[tuple[Move, ...]]]
+"""Splits moves, the most important first, into steps."""
 
 
 @dataclass
@@ -68,14 +71,15 @@ class _Way:
 class _Migration:
     """The moves of one operator that are under way: some in work, the rest waiting."""
 
-    coming: deque[tuple[Move, ...]] = field(default_factory=deque)
+    coming: tuple[Move, ...] = ()
+    split: Split = lambda moves: [tuple(moves)]
     ways: dict[int, _Way] = field(default_factory=dict)
     from_batch: int | None = None
     at_once: bool = False
 
     def targets(self) -> dict[int, str]:
         """The target of each partition whose move has not ended."""
-        left = {move.partition: move.target for step in self.coming for move in step}
+        left = {move.partition: move.target for move in self.coming}
         return left | {p: way.move.target for p, way in self.in_work().items()}
 
     def in_work(self) -> dict[int, _Way]:
@@ -117,6 +121,11 @@ class Migrations:
         migration = self._migrations.get(operator, _Migration())
         return sum(way.due_after is None for way in migration.in_work().values())
 
+    def has_due(self, operator: OperatorId) -> bool:
+        """Whether the next task of a moving partition may run on its target."""
+        migration = self._migrations.get(operator, _Migration())
+        return any(way.due_after is not None for way in migration.in_work().values())
+
     def is_waiting_for_batch(self, operator: OperatorId) -> bool:
         """Whether an operator's moves are to happen in a certain batch."""
         return self._migrations.get(operator, _Migration()).from_batch is not None
@@ -124,7 +133,8 @@ class Migrations:
     def begin(
         self,
         operator: OperatorId,
-        steps: Sequence[tuple[Move, ...]],
+        moves: Sequence[Move],
+        split: Split,
         last_batch: int,
         from_batch: int | None = None,
         *,
@@ -134,13 +144,15 @@ class Migrations:
 
         Args:
             operator: (query, operator).
-            steps: the moves. What a target loads already does not wait for its step.
+            moves: most important first. What a target loads already does not wait for its step.
+            split: splits the moves that are left into steps, whenever one begins: by then it is
+                better known what a load takes.
             last_batch: the last finished batch.
             from_batch: the first batch with the new placement; None for any.
             at_once: whether the moves do not wait for state that is not there yet.
         """
         before = self._migrations.get(operator, _Migration())
-        wanted = {move.partition: move for step in steps for move in step}
+        wanted = {move.partition: move for move in moves}
         kept = {
             p: way
             for p, way in before.ways.items()
@@ -153,8 +165,8 @@ class Migrations:
                 self._end_preparation(operator, way, "wasted" if way.settled_in is None else "used")
                 if at_once and way.due_after is None:
                     self._journal.make_move_due(operator, partition, None)
-        rest = (tuple(m for m in step if m.partition not in kept) for step in steps)
-        migration = _Migration(deque(step for step in rest if step), kept, from_batch, at_once)
+        rest = tuple(move for move in moves if move.partition not in kept)
+        migration = _Migration(rest, split, kept, from_batch, at_once)
         self._migrations[operator] = migration
         self._begin_step(operator, migration, last_batch)
         self._ask(operator, migration)
@@ -172,11 +184,10 @@ class Migrations:
             last_batch: the last finished batch.
         """
         migration = self._migrations.setdefault(operator, _Migration())
-        coming = {move.partition: move for step in migration.coming for move in step}
+        coming = {move.partition: move for move in migration.coming}
         known = coming | {p: way.move for p, way in migration.in_work().items()}
         now = {p: known[p] for p in urgent} | {move.partition: move for move in moves}
-        later = (tuple(m for m in step if m.partition not in now) for step in migration.coming)
-        migration.coming = deque(step for step in later if step)
+        migration.coming = tuple(m for m in migration.coming if m.partition not in now)
         migration.from_batch = None
         for partition, move in now.items():
             before = migration.ways.get(partition)
@@ -203,7 +214,8 @@ class Migrations:
             preparations: of the whole query.
 
         Returns:
-            The loads that ended since the last batch: bytes and seconds.
+            The loads that ended since the last batch: bytes and seconds. The first one of an
+            executor is left out: it loads classes, too.
         """
         migration = self._migrations.get(operator)
         if migration is None:
@@ -217,7 +229,7 @@ class Migrations:
             way.state_bytes = ran.state_bytes if ran else way.state_bytes
             if report is not None:
                 known = way.report.load_s if way.report else None
-                if report.load_s is not None and known is None:
+                if report.load_s is not None and known is None and not report.first:
                     loads.append((way.state_bytes, report.load_s))
                 way.report = report
                 self._follow(operator, way, self._judge(migration, way, report, batch), batch)
@@ -254,7 +266,9 @@ class Migrations:
         prepares = self.prepares(operator) and not migration.at_once
         from_batch = migration.from_batch
         due_after = last_batch if from_batch is None else max(last_batch, from_batch - 1)
-        for move in migration.coming.popleft():
+        step = migration.split(migration.coming)[0]
+        migration.coming = tuple(move for move in migration.coming if move not in step)
+        for move in step:
             way = _Way(move, prepares, None if prepares else due_after)
             migration.ways[move.partition] = way
             if prepares:

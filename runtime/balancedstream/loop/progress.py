@@ -20,6 +20,7 @@ class RealizerState:
         restore_cost: what restoring moved state costs.
         moving: target of each partition whose move is under way, by (query, operator).
         keys: the same for keys.
+        undecided: operators all of whose moves can still be withdrawn, because none is due.
         prepared: operators whose moves cost a batch nothing, because targets load state beforehand,
             with the number of partitions whose target does so now.
     """
@@ -29,4 +30,5 @@ class RealizerState:
     restore_cost: RestoreCost
     moving: Mapping[OperatorId, Mapping[int, str]]
     keys: KeyState
+    undecided: frozenset[OperatorId] = frozenset()
     prepared: Mapping[OperatorId, int] = field(default_factory=dict)

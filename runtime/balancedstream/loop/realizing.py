@@ -92,6 +92,7 @@ class Realizer:
             restore_cost=self._restore_cost,
             moving=self._migrations.under_way(),
             keys=self._reassigner.state(),
+            undecided=frozenset(o for o in self._tasks if not self._migrations.has_due(o)),
             prepared={
                 operator: self._migrations.count_preparing(operator)
                 for operator in self._tasks
@@ -333,7 +334,11 @@ class Realizer:
         if from_batch is None and self._begin_at_once(operator, moves, plan):
             return
         last_batch = self._last_batches[operator[0]]
-        self._migrations.begin(operator, self._split(operator, moves, plan), last_batch, from_batch)
+
+        def split(left: Sequence[Move]) -> list[tuple[Move, ...]]:
+            return self._split(operator, left, plan)
+
+        self._migrations.begin(operator, moves, split, last_batch, from_batch)
 
     def _hurry(self, operator: OperatorId) -> None:
         """Makes moves at once whose state is not there yet, if the next batch is shorter for it."""
@@ -363,7 +368,7 @@ class Realizer:
         if not pays or not self._engine.is_between_batches(operator[0]):
             return False
         last_batch = self._last_batches[operator[0]]
-        self._migrations.begin(operator, [tuple(moves)], last_batch, at_once=True)
+        self._migrations.begin(operator, moves, lambda m: [tuple(m)], last_batch, at_once=True)
         return True
 
     def _when(self, plan: Plan, last_batch: int) -> int | None:
@@ -376,9 +381,15 @@ class Realizer:
     ) -> list[tuple[Move, ...]]:
         if plan.strategy != "budgeted":
             return steps(moves, plan.strategy, batch_size=plan.batch_size)
-        return steps_within(
-            moves, plan.budget_s, lambda move: self._estimate_restore_s(operator, move)
-        )
+        prepares = self._migrations.prepares(operator)
+        busy = {task.executor for task in self._tasks[operator].values()}
+
+        def cost_s(move: Move) -> float:
+            # Loads slow down tasks beside them, and an executor without tasks has nothing to slow.
+            idle = prepares and move.target not in busy
+            return 0.0 if idle else self._estimate_restore_s(operator, move)
+
+        return steps_within(moves, plan.budget_s, cost_s)
 
     def _estimate_restore_s(self, operator: OperatorId, move: Move) -> float:
         task = self._tasks[operator].get(move.partition)

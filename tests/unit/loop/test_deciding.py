@@ -47,11 +47,15 @@ class Scene:
     def __init__(self, keys: Keys) -> None:
         self.keys = keys
         self.requested: int | None = None
+        self.moving: dict[tuple[str, int], dict[int, str]] = {}
+        self.undecided: frozenset[tuple[str, int]] = frozenset()
         self.plans: list[Plan] = []
         self.history = History(RunInfo("test", 0.0, 2, "4.3.0", "3.11"))
         view = RecordingSpectator()
         realizer: Any = SimpleNamespace(
-            state=lambda: RealizerState(0, self.requested, RestoreCost(), {}, keys.state()),
+            state=lambda: RealizerState(
+                0, self.requested, RestoreCost(), self.moving, keys.state(), self.undecided
+            ),
             apply=lambda plan, why: self.plans.append(plan),
         )
         journal = Journal(self.history, view, Exporter(hot_keys="hashed"), lambda: 7.0)
@@ -102,6 +106,20 @@ def test_executors_get_their_share_in_mid_batch_once_the_last_one_is_there() -> 
     (plan,) = scene.plans
     placed = {plan.executors[index] for index in plan.placement[("q", 0)]}
     assert len(placed) == 3, "two partitions that shared an executor do no more"
+
+
+def test_one_that_joins_after_others_gets_of_what_they_have_not_got_yet() -> None:
+    scene = Scene(Keys({}))
+    for _ in range(3):
+        scene.run_batch(1.0, 1.0, 1.0)
+    scene.plans.clear()
+    scene.moving = {("q", 0): {1: "c"}}
+    scene.decider.note_executors({"a": 1, "b": 1, "c": 1, "d": 1}, 51.0)
+    assert scene.plans == [], "a move that is due cannot be taken back"
+    scene.undecided = frozenset({("q", 0)})
+    scene.decider.note_executors({"a": 1, "c": 1, "d": 1}, 52.0)
+    (plan,) = scene.plans
+    assert {"c", "d"} <= {plan.executors[index] for index in plan.placement[("q", 0)]}
 
 
 def test_executors_that_join_before_anything_was_measured_get_no_plan() -> None:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
 import pytest
 from scripted import RecordingSpectator, ScriptedEngine
@@ -47,10 +48,15 @@ class Scene:
         self.begin(*steps, target=target)
 
     def begin(self, *steps: tuple[int, ...], target: str = "b") -> None:
-        moves = [tuple(Move(p, "a", target) for p in step) for step in steps]
-        for move in (move for step in moves for move in step):
+        moves = [Move(p, "a", target) for step in steps for p in step]
+        for move in moves:
             self.journal.add_move(KEY, move, "a is hot", self.batch)
-        self.migrations.begin(KEY, moves, self.batch)
+
+        def split(left: Sequence[Move]) -> list[tuple[Move, ...]]:
+            of_step = [tuple(m for m in left if m.partition in step) for step in steps]
+            return [step for step in of_step if step]
+
+        self.migrations.begin(KEY, moves, split, self.batch)
 
     def finish(self, moved: Mapping[int, str], *reports: Preparation) -> None:
         """The next batch ran with these partitions elsewhere than before."""
@@ -96,6 +102,12 @@ def test_a_move_is_prepared_before_it_is_due_and_settles_with_what_was_loaded() 
     assert scene.loads == [(STATE_BYTES, 2.0)], "what a restore costs is learnt once"
     assert scene.migrations.under_way() == {}
     assert (scene.engine.prepared[-1], scene.engine.placed[-1]) == ({}, {})
+
+
+def test_the_first_load_of_an_executor_teaches_nothing_because_it_loads_classes() -> None:
+    scene = Scene((0, 1))
+    scene.finish({}, replace(report(0, "loaded"), first=True), report(1, "loaded"))
+    assert scene.loads == [(STATE_BYTES, 2.0)]
 
 
 def test_an_answer_that_comes_after_the_move_has_settled_is_waited_for() -> None:

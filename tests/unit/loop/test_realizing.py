@@ -12,7 +12,7 @@ from scripted import RecordingSpectator, ScriptedEngine
 
 from balancedstream.core.plan import Answer, Plan
 from balancedstream.core.samples import BatchSample, TaskSample
-from balancedstream.engine.events import BatchFinished, StatefulOperator
+from balancedstream.engine.events import BatchFinished, Preparation, StatefulOperator
 from balancedstream.errors import PlanConflictError, StalePlanError
 from balancedstream.loop.migrations import SETTLE_BATCHES
 from balancedstream.loop.realizing import IDLE_REPORTS, Realizer, Why
@@ -39,14 +39,21 @@ class Scene:
         self.realizer = Realizer(self.engine, journal)
         self.finish(0, SPREAD)
 
-    def finish(self, number: int, placement: Mapping[int, str], state_bytes: int = 1000) -> None:
+    def finish(
+        self,
+        number: int,
+        placement: Mapping[int, str],
+        state_bytes: int = 1000,
+        preparations: tuple[Preparation, ...] = (),
+    ) -> None:
         """A batch ran with this placement."""
         tasks = tuple(
             TaskSample("q", 0, partition, number, executor, 1.0, 10, state_bytes, 50.0)
             for partition, executor in placement.items()
         )
         sample = BatchSample("q", number, 50.0, 5.0, 40)
-        self.realizer.finish_batch(BatchFinished("q", sample, tasks, (OPERATOR,), 0))
+        event = BatchFinished("q", sample, tasks, (OPERATOR,), 0)
+        self.realizer.finish_batch(replace(event, preparations=preparations))
 
     def apply(self, plan: Plan) -> None:
         self.realizer.apply(plan, WHY)
@@ -447,6 +454,25 @@ def test_other_moves_are_prepared(state_bytes: int, strategy: str, between_batch
     scene.finish(1, dict.fromkeys(range(4), "a"), state_bytes)
     scene.apply(make_plan(1, (0, 0, 0, 1), strategy=strategy))
     assert scene.engine.prepared[-1] == {3: "b"}
+
+
+def test_steps_follow_what_loads_take_and_an_executor_without_tasks_gets_all_at_once() -> None:
+    scene = Scene("a", "b", "c")
+    scene.engine.preparing = True
+    scene.apply(make_plan(1, (2, 2, 2, 2), executors=("a", "b", "c"), strategy="budgeted"))
+    assert scene.engine.prepared[-1] == dict.fromkeys(range(4), "c"), (
+        "there is nothing to slow down"
+    )
+
+    scene = Scene("a", "b")
+    scene.engine.preparing = True
+    scene.finish(1, dict.fromkeys(range(4), "a") | {4: "b"}, state_bytes=60_000_000)
+    scene.apply(make_plan(1, (1, 1, 1, 1, 1), strategy="budgeted"))
+    assert scene.engine.prepared[-1] == {0: "b"}, "a load is taken for one of more than a second"
+    preparations = (Preparation(0, 0, "b", "due", load_s=0.01),)
+    for number in range(2, 9):
+        scene.finish(number, dict.fromkeys(range(4), "a") | {4: "b"}, 60_000, preparations)
+    assert len(scene.engine.prepared[-1]) > 2, "it takes less"
 
 
 def test_a_batch_that_ends_before_the_state_is_there_is_the_last_one_that_waits_for_it() -> None:
