@@ -14,7 +14,7 @@ from __future__ import annotations
 from dataclasses import asdict, replace
 
 from harness.benchmark import prepare, run
-from harness.quotas import limiting_executors
+from harness.quotas import QUICK_JVM, limiting_executors
 from harness.results import Case
 from harness.rows import count_keys
 from harness.sessions import open_session
@@ -31,8 +31,6 @@ ROUNDS = 3000
 
 WARM_UP_BATCHES = 5
 
-SETTINGS = {"spark.executor.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"}
-
 WORKLOAD = Workload(rows_per_batch=4000, wait_ms=0)
 SMOKE = replace(WORKLOAD, rows_per_batch=800, first_batches=2, second_batches=2)
 
@@ -46,7 +44,7 @@ def main() -> None:
             "executors": EXECUTORS,
             "cores": CORES,
             "rounds": ROUNDS,
-            "spark": SETTINGS,
+            "spark": QUICK_JVM,
         }
         cases: list[Case] = [
             {"s": s, "repetition": repetition}
@@ -56,7 +54,7 @@ def main() -> None:
         missing = benchmark.find_missing(cases)
         if not missing:
             return
-        with open_session(benchmark, LocalExecutors(EXECUTORS, EXECUTORS), SETTINGS) as spark:
+        with open_session(benchmark, LocalExecutors(EXECUTORS, EXECUTORS), QUICK_JVM) as spark:
             runner = ComputingRunner(benchmark.work, spark, workload)
             with limiting_executors(spark.sparkContext.applicationId, CORES):
                 runner.warm_up(runner.count_rows(0.0, 0), WARM_UP_BATCHES)

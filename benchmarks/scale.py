@@ -1,9 +1,11 @@
 """More executors under load, and back: what it does to a stream.
 
-Both arms run the same uniform load and are given two more executors after the same number of
-batches. Then the balanced arm, and only that, is brought back to those it had: two are drained of
-their state partitions and retired while the stream runs on. The executors are asked for by the
-benchmark, not by the scaling policy, so that both arms get them alike.
+Executors have half a core each, by a quota of the operating system, so that those that start take
+nothing from those that run, as on a cluster. Both arms run the same uniform load and are given two
+more executors after the same number of batches. Then the balanced arm, and only that, is brought
+back to those it had: two are drained of their state partitions and retired while the stream runs
+on. The executors are asked for by the benchmark, not by the scaling policy, so that both arms get
+them alike.
 """
 
 from __future__ import annotations
@@ -18,6 +20,7 @@ from typing import Any
 import pandas as pd
 from harness.benchmark import Benchmark, alternate, make_folder, prepare, run
 from harness.measuring import MeasuringEngine, await_that, balancing, watching
+from harness.quotas import QUICK_JVM, limiting_executors
 from harness.results import Case
 from harness.rows import count_keys, draw_uniform, read_rows, start_query, wait_per_row
 from harness.sessions import open_session, use_own_workers
@@ -37,6 +40,9 @@ from balancedstream.engine.session import LocalExecutors
 
 ADDED = 2
 """Executors that join."""
+
+CORES = 0.5
+"""That an executor may use."""
 
 KEEP_STAGES = {"spark.ui.retainedStages": "100000"}
 """Spark is asked at the end of a run which of its stages were computed again."""
@@ -60,19 +66,19 @@ class Workload:
 
     before: int = 1
     query: str = "count"
-    partitions: int = 24
-    keys: int = 2400
+    partitions: int = 12
+    keys: int = 1200
     rows_per_batch: int = 2000
     wait_ms: int = 1
-    warm_up_batches: int = 2
+    warm_up_batches: int = 4
     steady_batches: int = 4
-    watched_batches: int = 10
+    watched_batches: int = 8
 
 
 USUAL = (
     Workload(),
-    Workload(before=2, rows_per_batch=4000),
-    Workload(query="pandas", partitions=6, keys=60),
+    Workload(before=2, partitions=16, keys=1600, rows_per_batch=4000),
+    Workload(query="pandas", partitions=6, keys=30, rows_per_batch=1000),
 )
 
 LONG_BATCHES = Workload(rows_per_batch=5000, watched_batches=6)
@@ -132,14 +138,18 @@ def measure_from(before: int, benchmark: Benchmark, runs: Sequence[tuple[Workloa
     if not runs:
         return
     executors = LocalExecutors(before, before + ADDED)
-    with open_session(benchmark, executors, KEEP_STAGES) as spark:
+    with (
+        open_session(benchmark, executors, KEEP_STAGES | QUICK_JVM) as spark,
+        limiting_executors(spark.sparkContext.applicationId, CORES),
+    ):
         engine = MeasuringEngine(spark)
         for workload, repetition in runs:
             runner = ArmRunner(benchmark.work, spark, engine, workload)
             order = alternate(repetition, "vanilla", "balanced")
             arms = {arm: runner.measure(arm) for arm in order}
             case = describe(workload, repetition)
-            benchmark.record(spark, case, asdict(workload), {"order": order, **arms})
+            settings = {**asdict(workload), "cores": CORES}
+            benchmark.record(spark, case, settings, {"order": order, **arms})
 
 
 class ArmRunner:
@@ -181,6 +191,8 @@ class ArmRunner:
 
     def _start(self, arm: str) -> StreamingQuery:
         workload = self._workload
+        # Otherwise the rows would be shuffled again on their way from waiting to the state.
+        self._spark.conf.set("spark.sql.shuffle.partitions", workload.partitions)
         key = F.floor(draw_uniform(0) * workload.keys).alias("key")
         rows = read_rows(self._spark, workload.rows_per_batch).select(key)
         waiting = wait_per_row(rows, workload.partitions, workload.wait_ms)

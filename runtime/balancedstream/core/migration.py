@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict, deque
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 
 from balancedstream.core.hotspots import Move
 from balancedstream.errors import InvalidInputError
@@ -19,6 +19,10 @@ AT_ONCE_BELOW = 0.9
 
 RESTORE_CAUTION = 2.0
 """What a restore takes is known from few moves, and a batch that waits for one costs all rows."""
+
+FIRST_TASK_S = 5.0
+"""The first task of an executor takes so much longer: its JVM runs the query's code for the first
+time. Measured: 1.2 seconds of CPU more, which small executors need several times as long for."""
 
 COUNTING_STRATEGIES = ("all-at-once", "fluid", "batched", "optimized")
 """Strategies that count moves; `budgeted` counts seconds, see `steps_within`."""
@@ -106,7 +110,7 @@ def steps_within(
 
 
 def pays_at_once(
-    moves: Iterable[Move],
+    moves: Collection[Move],
     busy_s: Mapping[int, float],
     placement: Mapping[int, str],
     executors: Mapping[str, int],
@@ -124,15 +128,18 @@ def pays_at_once(
         placement: the executor of each partition now.
         executors: live executors, id to cores.
         restore_cost_s: gives the seconds to restore the move's state, as estimated; it counts
-            `RESTORE_CAUTION` times.
+            `RESTORE_CAUTION` times. An executor without partitions takes `FIRST_TASK_S` longer.
 
     Returns:
         Whether the hottest executor is then busy for at most `AT_ONCE_BELOW` of the time.
 
-    >>> moves, placement = [Move(1, "a", "b")], {0: "a", 1: "a"}
-    >>> pays_at_once(moves, {0: 3.0, 1: 3.0}, placement, {"a": 1, "b": 1}, lambda move: 0.5)
+    >>> moves, placement = [Move(1, "a", "b")], {0: "a", 1: "a", 2: "b"}
+    >>> busy_s = {0: 3.0, 1: 3.0, 2: 0.5}
+    >>> pays_at_once(moves, busy_s, placement, {"a": 1, "b": 1}, lambda move: 0.5)
     True
-    >>> pays_at_once(moves, {0: 3.0, 1: 3.0}, placement, {"a": 1, "b": 1}, lambda move: 2.0)
+    >>> pays_at_once(moves, busy_s, placement, {"a": 1, "b": 1}, lambda move: 2.0)
+    False
+    >>> pays_at_once([Move(1, "a", "c")], busy_s, placement, {"a": 1, "c": 1}, lambda move: 0.5)
     False
     """
     before_s = dict.fromkeys(executors, 0.0)
@@ -140,6 +147,8 @@ def pays_at_once(
         if executor in before_s:
             before_s[executor] += busy_s.get(partition, 0.0)
     after_s = dict(before_s)
+    for target in {move.target for move in moves} & executors.keys() - set(placement.values()):
+        after_s[target] += FIRST_TASK_S * executors[target]
     for move in moves:
         moved_s = busy_s.get(move.partition, 0.0)
         if move.source in after_s:

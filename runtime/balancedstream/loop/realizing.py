@@ -381,13 +381,16 @@ class Realizer:
     ) -> list[tuple[Move, ...]]:
         if plan.strategy != "budgeted":
             return steps(moves, plan.strategy, batch_size=plan.batch_size)
-        prepares = self._migrations.prepares(operator)
-        busy = {task.executor for task in self._tasks[operator].values()}
+        used = {task.executor for task in self._tasks[operator].values()}
+        live = self._engine.executors()
 
         def cost_s(move: Move) -> float:
-            # Loads slow down tasks beside them, and an executor without tasks has nothing to slow.
-            idle = prepares and move.target not in busy
-            return 0.0 if idle else self._estimate_restore_s(operator, move)
+            executor = move.target
+            is_new = executor not in used and not self._migrations.has_begun(operator, executor)
+            if is_new and self._migrations.prepares(operator):
+                # The first task of each core is slow, and others there would wait for it.
+                return plan.budget_s / (live.get(executor, 1) + 0.5)
+            return self._estimate_restore_s(operator, move)
 
         return steps_within(moves, plan.budget_s, cost_s)
 

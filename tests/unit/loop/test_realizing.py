@@ -45,10 +45,11 @@ class Scene:
         placement: Mapping[int, str],
         state_bytes: int = 1000,
         preparations: tuple[Preparation, ...] = (),
+        work_s: float = 1.0,
     ) -> None:
         """A batch ran with this placement."""
         tasks = tuple(
-            TaskSample("q", 0, partition, number, executor, 1.0, 10, state_bytes, 50.0)
+            TaskSample("q", 0, partition, number, executor, work_s, 10, state_bytes, 50.0)
             for partition, executor in placement.items()
         )
         sample = BatchSample("q", number, 50.0, 5.0, 40)
@@ -431,7 +432,7 @@ def test_an_executor_that_was_lost_is_still_asked_for() -> None:
 def test_moves_that_shorten_the_next_batch_do_not_wait_for_their_state() -> None:
     scene = Scene("a", "b")
     scene.engine.preparing = scene.engine.between_batches = True
-    scene.finish(1, dict.fromkeys(range(4), "a"))
+    scene.finish(1, dict.fromkeys(range(4), "a"), work_s=5.0)
     scene.apply(make_plan(1, (0, 0, 1, 1), strategy="budgeted"))
     assert scene.engine.prepared[-1] == {}
     assert scene.engine.placed[-1] == {2: "b", 3: "b"}
@@ -446,6 +447,7 @@ def test_moves_that_shorten_the_next_batch_do_not_wait_for_their_state() -> None
         pytest.param(200_000_000, "budgeted", True, id="much state"),
         pytest.param(1000, "fluid", True, id="one at a time, as the user says"),
         pytest.param(1000, "budgeted", False, id="in the middle of a batch"),
+        pytest.param(1000, "budgeted", True, id="a first task takes longer than the whole batch"),
     ],
 )
 def test_other_moves_are_prepared(state_bytes: int, strategy: str, between_batches: bool) -> None:
@@ -456,14 +458,19 @@ def test_other_moves_are_prepared(state_bytes: int, strategy: str, between_batch
     assert scene.engine.prepared[-1] == {3: "b"}
 
 
-def test_steps_follow_what_loads_take_and_an_executor_without_tasks_gets_all_at_once() -> None:
+def test_an_executor_without_tasks_begins_with_one_a_core_and_gets_the_rest_meanwhile() -> None:
     scene = Scene("a", "b", "c")
     scene.engine.preparing = True
+    scene.engine.cores["c"] = 2
     scene.apply(make_plan(1, (2, 2, 2, 2), executors=("a", "b", "c"), strategy="budgeted"))
-    assert scene.engine.prepared[-1] == dict.fromkeys(range(4), "c"), (
-        "there is nothing to slow down"
-    )
+    first = scene.engine.prepared[-1]
+    assert len(first) == 2
+    due = tuple(Preparation(0, partition, "c", "due", load_s=0.1) for partition in first)
+    scene.finish(1, SPREAD, preparations=due)
+    assert scene.engine.prepared[-1] == dict.fromkeys(range(4), "c")
 
+
+def test_steps_follow_what_loads_take() -> None:
     scene = Scene("a", "b")
     scene.engine.preparing = True
     scene.finish(1, dict.fromkeys(range(4), "a") | {4: "b"}, state_bytes=60_000_000)
@@ -480,9 +487,9 @@ def test_a_batch_that_ends_before_the_state_is_there_is_the_last_one_that_waits_
     scene.engine.preparing = True
     scene.finish(1, dict.fromkeys(range(4), "a"))
     scene.apply(make_plan(1, (0, 0, 1, 1), strategy="budgeted"))
-    assert all(move.preparing for move in scene.history.moves)
+    assert scene.engine.prepared[-1] == {2: "b"}
     scene.engine.between_batches = True
-    scene.finish(2, dict.fromkeys(range(4), "a"))
+    scene.finish(2, dict.fromkeys(range(4), "a"), work_s=5.0)
     assert (scene.engine.prepared[-1], scene.engine.placed[-1]) == ({}, {2: "b", 3: "b"})
     assert not any(move.preparing for move in scene.history.moves)
     scene.finish(3, SPREAD)
