@@ -34,7 +34,7 @@ PATIENCE_S = 300.0
 
 
 class MeasuringEngine(SparkEngine):
-    """An engine that remembers the events taken from it."""
+    """An engine that remembers the events taken from it, in one arm after the other."""
 
     def __init__(self, spark: SparkSession) -> None:
         super().__init__(spark)
@@ -52,6 +52,10 @@ class MeasuringEngine(SparkEngine):
     def batches(self, query: str) -> list[BatchFinished]:
         """The finished batches of a query, oldest first."""
         return [e for e in self.events() if isinstance(e, BatchFinished) and e.query == query]
+
+    def close(self) -> None:
+        """Ends balancing only: the arms that follow are measured, too."""
+        self.give_locality_wait_back()
 
     def forget_events(self) -> None:
         self._taken.clear()

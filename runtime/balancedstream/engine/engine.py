@@ -241,6 +241,10 @@ class SparkEngine:
         """
         self._context.removeSparkListener(self._listener)
         self._listener.close()
+        self.give_locality_wait_back()
+
+    def give_locality_wait_back(self) -> None:
+        """Tasks wait for their executor as they did before `set_locality_wait_s`."""
         if not self._is_wait_changed:
             return
         if self._locality_wait_before is None:

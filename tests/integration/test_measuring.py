@@ -1,0 +1,39 @@
+"""The harness of the benchmarks measures one arm after the other in one session."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.streaming import StreamingQuery
+from stateful_queries import aggregate
+
+from balancedstream.engine.engine import SparkEngine
+
+sys.path.append(str(Path(__file__).parents[2] / "benchmarks"))
+
+from harness.measuring import MeasuringEngine, balancing, watching
+
+pytestmark = pytest.mark.integration
+
+
+@pytest.fixture
+def measuring(spark: SparkSession) -> Iterator[MeasuringEngine]:
+    engine = MeasuringEngine(spark)
+    yield engine
+    SparkEngine.close(engine)
+
+
+def test_an_arm_after_a_balanced_one_is_measured_too(
+    measuring: MeasuringEngine,
+    stream: Callable[[int], DataFrame],
+    start: Callable[[DataFrame, str, str], StreamingQuery],
+) -> None:
+    for name, attach in (("balanced", balancing), ("vanilla", watching)):
+        with attach(measuring):
+            query = start(aggregate(stream), name, "update")
+            assert len(measuring.await_batches(query, 2)) >= 2
+            query.stop()
