@@ -121,10 +121,10 @@ class Migrations:
         migration = self._migrations.get(operator, _Migration())
         return sum(way.due_after is None for way in migration.in_work().values())
 
-    def has_begun(self, operator: OperatorId, executor: str) -> bool:
-        """Whether an executor is the target of a move that does not wait for its step."""
+    def list_begun(self, operator: OperatorId) -> set[str]:
+        """The targets of moves that do not wait for their step any more."""
         migration = self._migrations.get(operator, _Migration())
-        return any(way.move.target == executor for way in migration.ways.values())
+        return {way.move.target for way in migration.ways.values()}
 
     def has_due(self, operator: OperatorId) -> bool:
         """Whether the next task of a moving partition may run on its target."""

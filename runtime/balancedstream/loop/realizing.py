@@ -13,7 +13,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from balancedstream.core.hotspots import Move, place_orphans
-from balancedstream.core.migration import pays_at_once, pays_to_share, steps, steps_within
+from balancedstream.core.migration import (
+    pays_at_once,
+    pays_to_share,
+    steps,
+    steps_ahead,
+    steps_within,
+)
 from balancedstream.core.plan import Answer, Plan, check_order
 from balancedstream.core.restoring import (
     RestoreCost,
@@ -261,7 +267,7 @@ class Realizer:
         plan = places.plan
         last_batch = self._last_batches[operator[0]]
         live = self._engine.executors()
-        placement = {partition: task.executor for partition, task in self._tasks[operator].items()}
+        placement = self._list_places(operator)
         left = self._migrations.under_way().get(operator, {})
         wanted = places.owners(operator)
         named = {p: owner for p, owner in wanted.items() if owner in live}
@@ -316,12 +322,10 @@ class Realizer:
     def _place_orphans(self, operator: OperatorId, owners: Mapping[int, str]) -> tuple[Move, ...]:
         """Places the partitions that run on no live executor and have no new one in `owners`."""
         live = self._engine.executors()
-        tasks = self._tasks[operator]
-        placement = {partition: task.executor for partition, task in tasks.items()} | dict(owners)
+        placement = self._list_places(operator) | dict(owners)
         if not live or live.keys() >= set(placement.values()):
             return ()
-        busy_s = {partition: task.work_s for partition, task in tasks.items()}
-        return place_orphans(busy_s, placement, live)
+        return place_orphans(self._list_work_s(operator), placement, live)
 
     def _begin(
         self,
@@ -346,7 +350,7 @@ class Realizer:
             return
         if self._migrations.is_waiting_for_batch(operator):
             return
-        placement = {partition: task.executor for partition, task in self._tasks[operator].items()}
+        placement = self._list_places(operator)
         moves = [
             Move(partition, placement.get(partition, ""), target)
             for partition, target in sorted(self._migrations.under_way()[operator].items())
@@ -357,11 +361,10 @@ class Realizer:
         """Begins moves that would be prepared without that, if it pays; whether it did."""
         if plan.strategy != "budgeted" or not self._migrations.prepares(operator):
             return False
-        tasks = self._tasks[operator]
         pays = pays_at_once(
             moves,
-            {partition: task.work_s for partition, task in tasks.items()},
-            {partition: task.executor for partition, task in tasks.items()},
+            self._list_work_s(operator),
+            self._list_places(operator),
             self._engine.executors(),
             lambda move: self._estimate_restore_s(operator, move),
         )
@@ -381,18 +384,27 @@ class Realizer:
     ) -> list[tuple[Move, ...]]:
         if plan.strategy != "budgeted":
             return steps(moves, plan.strategy, batch_size=plan.batch_size)
-        used = {task.executor for task in self._tasks[operator].values()}
-        live = self._engine.executors()
 
-        def cost_s(move: Move) -> float:
-            executor = move.target
-            is_new = executor not in used and not self._migrations.has_begun(operator, executor)
-            if is_new and self._migrations.prepares(operator):
-                # The first task of each core is slow, and others there would wait for it.
-                return plan.budget_s / (live.get(executor, 1) + 0.5)
+        def load_s(move: Move) -> float:
             return self._estimate_restore_s(operator, move)
 
-        return steps_within(moves, plan.budget_s, cost_s)
+        if not self._migrations.prepares(operator):
+            return steps_within(moves, plan.budget_s, load_s)
+        return steps_ahead(
+            moves,
+            plan.budget_s,
+            load_s,
+            busy_s=self._list_work_s(operator),
+            placement=self._list_places(operator),
+            executors=self._engine.executors(),
+            begun=self._migrations.list_begun(operator),
+        )
+
+    def _list_work_s(self, operator: OperatorId) -> dict[int, float]:
+        return {partition: task.work_s for partition, task in self._tasks[operator].items()}
+
+    def _list_places(self, operator: OperatorId) -> dict[int, str]:
+        return {partition: task.executor for partition, task in self._tasks[operator].items()}
 
     def _estimate_restore_s(self, operator: OperatorId, move: Move) -> float:
         task = self._tasks[operator].get(move.partition)

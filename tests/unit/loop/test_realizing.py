@@ -470,15 +470,24 @@ def test_an_executor_without_tasks_begins_with_one_a_core_and_gets_the_rest_mean
     assert scene.engine.prepared[-1] == dict.fromkeys(range(4), "c")
 
 
+def test_an_executor_that_waits_for_the_others_loads_meanwhile() -> None:
+    scene = Scene("a", "b")
+    scene.engine.preparing = True
+    scene.finish(1, dict.fromkeys(range(9), "a") | {9: "b"}, state_bytes=60_000_000)
+    scene.apply(make_plan(1, (1,) * 10, strategy="budgeted"))
+    assert len(scene.engine.prepared[-1]) == 6, "of 1.3 seconds each, in the 8 that it has"
+
+
 def test_steps_follow_what_loads_take() -> None:
     scene = Scene("a", "b")
     scene.engine.preparing = True
-    scene.finish(1, dict.fromkeys(range(4), "a") | {4: "b"}, state_bytes=60_000_000)
-    scene.apply(make_plan(1, (1, 1, 1, 1, 1), strategy="budgeted"))
+    level = dict.fromkeys(range(4), "a") | dict.fromkeys(range(4, 8), "b")
+    scene.finish(1, level, state_bytes=60_000_000)
+    scene.apply(make_plan(1, (1,) * 8, strategy="budgeted"))
     assert scene.engine.prepared[-1] == {0: "b"}, "a load is taken for one of more than a second"
     preparations = (Preparation(0, 0, "b", "due", load_s=0.01),)
     for number in range(2, 9):
-        scene.finish(number, dict.fromkeys(range(4), "a") | {4: "b"}, 60_000, preparations)
+        scene.finish(number, level, 60_000, preparations)
     assert len(scene.engine.prepared[-1]) > 2, "it takes less"
 
 
