@@ -249,12 +249,14 @@ class ExchangeRunner:
         if strategy == PREPARED:
             return [tuple(moves)]
         if strategy != "budgeted":
-            return steps(moves, strategy, batch_size=policy.batch_size)
+            return list(steps(moves, strategy, batch_size=policy.batch_size))
         state_bytes = {task.partition: task.state_bytes for task in self._tasks()}
-        return steps_within(
-            moves,
-            policy.budget_s,
-            lambda move: self._restore_cost.estimate_s(state_bytes[move.partition]),
+        return list(
+            steps_within(
+                moves,
+                policy.budget_s,
+                lambda move: self._restore_cost.estimate_s(state_bytes[move.partition]),
+            )
         )
 
     def _tasks(self) -> tuple[TaskSample, ...]:

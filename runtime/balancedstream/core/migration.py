@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict, deque
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 
 from balancedstream.core.hotspots import Move
 from balancedstream.errors import InvalidInputError
@@ -28,7 +28,9 @@ COUNTING_STRATEGIES = ("all-at-once", "fluid", "batched", "optimized")
 """Strategies that count moves; `budgeted` counts seconds, see `steps_within`."""
 
 
-def steps(moves: Sequence[Move], strategy: str, *, batch_size: int = 8) -> list[tuple[Move, ...]]:
+def steps(
+    moves: Sequence[Move], strategy: str, *, batch_size: int = 8
+) -> Iterator[tuple[Move, ...]]:
     """Splits moves into steps; every move is in exactly one.
 
     Args:
@@ -39,7 +41,7 @@ def steps(moves: Sequence[Move], strategy: str, *, batch_size: int = 8) -> list[
         batch_size: moves a step under `batched`.
 
     Returns:
-        The steps, in order; empty if there is nothing to move.
+        The steps, in order, each found when it is asked for; none if there is nothing to move.
 
     Raises:
         InvalidInputError: an unknown strategy, or a batch size below 1.
@@ -54,17 +56,15 @@ def steps(moves: Sequence[Move], strategy: str, *, batch_size: int = 8) -> list[
     if batch_size < 1:
         message = f"batch_size: must be at least 1, not {batch_size}"
         raise InvalidInputError(message)
-    if not moves:
-        return []
     if strategy == "optimized":
         return _matchings(moves)
-    size = {"all-at-once": len(moves), "fluid": 1, "batched": batch_size}[strategy]
-    return [tuple(moves[i : i + size]) for i in range(0, len(moves), size)]
+    size = {"all-at-once": max(1, len(moves)), "fluid": 1, "batched": batch_size}[strategy]
+    return (tuple(moves[i : i + size]) for i in range(0, len(moves), size))
 
 
 def steps_within(
     moves: Sequence[Move], budget_s: float, restore_cost_s: Callable[[Move], float]
-) -> list[tuple[Move, ...]]:
+) -> Iterator[tuple[Move, ...]]:
     """Splits moves so that the restore of their state adds at most `budget_s` to a batch.
 
     Executors restore state in parallel, so the executor that restores longest counts in a step. A
@@ -76,7 +76,7 @@ def steps_within(
         restore_cost_s: gives the seconds to restore the move's state.
 
     Returns:
-        The steps, in order.
+        The steps, in order, each found when it is asked for.
 
     Raises:
         InvalidInputError: the budget is not a positive number, or a cost is negative or no number.
@@ -88,25 +88,7 @@ def steps_within(
     if not 0 < budget_s < math.inf:
         message = f"budget_s: must be a positive number of seconds, not {budget_s}"
         raise InvalidInputError(message)
-    filled: list[list[Move]] = []
-    spent_s: dict[str, list[float]] = defaultdict(list)  # target -> by step
-    for move in moves:
-        cost_s = restore_cost_s(move)
-        if not 0 <= cost_s < math.inf:
-            message = (
-                f"restore_cost_s: must be 0 or more seconds and finite, not {cost_s} for partition "
-                f"{move.partition}"
-            )
-            raise InvalidInputError(message)
-        of_target = spent_s[move.target]
-        at = next((i for i, s in enumerate(of_target) if s + cost_s <= budget_s), len(of_target))
-        if at == len(of_target):
-            of_target.append(0.0)
-        of_target[at] += cost_s
-        while len(filled) <= at:
-            filled.append([])
-        filled[at].append(move)
-    return [tuple(step) for step in filled]
+    return _fill([(move, restore_cost_s(move)) for move in moves], budget_s)
 
 
 def steps_ahead(
@@ -118,7 +100,7 @@ def steps_ahead(
     placement: Mapping[int, str],
     executors: Mapping[str, int],
     begun: Collection[str] = (),
-) -> list[tuple[Move, ...]]:
+) -> Iterator[tuple[Move, ...]]:
     """Splits moves whose state is loaded ahead, beside the batches. Our own design.
 
     In a step, an executor loads for as long as it waits for the hottest one in each batch, and at
@@ -237,14 +219,36 @@ def _add_up(
     return of_core_s
 
 
-def _matchings(moves: Sequence[Move]) -> list[tuple[Move, ...]]:
+def _fill(priced: Sequence[tuple[Move, float]], budget_s: float) -> Iterator[tuple[Move, ...]]:
+    """Puts moves, each with its cost, into the first step that has room for them."""
+    for move, cost_s in priced:
+        if not 0 <= cost_s < math.inf:
+            message = (
+                f"restore_cost_s: must be 0 or more seconds and finite, not {cost_s} for partition "
+                f"{move.partition}"
+            )
+            raise InvalidInputError(message)
+    while priced:
+        spent_s: dict[str, float] = {}  # by target
+        step, later = [], []
+        for move, cost_s in priced:
+            target = move.target
+            if target not in spent_s or spent_s[target] + cost_s <= budget_s:
+                spent_s[target] = spent_s.get(target, 0.0) + cost_s
+                step.append(move)
+            else:
+                later.append((move, cost_s))
+        yield tuple(step)
+        priced = later
+
+
+def _matchings(moves: Sequence[Move]) -> Iterator[tuple[Move, ...]]:
     """Takes one maximum matching of senders and receivers after the other."""
     waiting: dict[str, dict[str, deque[Move]]] = defaultdict(lambda: defaultdict(deque))
     for index, move in enumerate(moves):
         # A partition without an executor has no sender, so it counts as a sender of its own.
         sender = move.source or f"\0{index}"
         waiting[sender][move.target].append(move)
-    result = []
     while waiting:
         step = []
         for sender, target in sorted(_match(waiting).items()):
@@ -254,8 +258,7 @@ def _matchings(moves: Sequence[Move]) -> list[tuple[Move, ...]]:
                 del waiting[sender][target]
             if not waiting[sender]:
                 del waiting[sender]
-        result.append(tuple(step))
-    return result
+        yield tuple(step)
 
 
 def _match(edges: dict[str, dict[str, deque[Move]]]) -> dict[str, str]:

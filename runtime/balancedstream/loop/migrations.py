@@ -11,7 +11,7 @@ stores cannot be opened ahead, where a load failed, and where the old owner is g
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence, Set
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, field, replace
 
 from balancedstream.core.hotspots import Move
@@ -28,8 +28,13 @@ ANSWER_BATCHES = 3
 """A settled move waits so long for its target to say that it brought the state up to date."""
 
 
-Split = Callable[[Sequence[Move]], Sequence[tuple[Move, ...]]]
+Split = Callable[[Sequence[Move]], Iterator[tuple[Move, ...]]]
 """Splits moves, the most important first, into steps."""
+
+
+def make_one_step(moves: Sequence[Move]) -> Iterator[tuple[Move, ...]]:
+    """All moves together."""
+    yield tuple(moves)
 
 
 @dataclass
@@ -72,7 +77,7 @@ class _Migration:
     """The moves of one operator that are under way: some in work, the rest waiting."""
 
     coming: tuple[Move, ...] = ()
-    split: Split = lambda moves: [tuple(moves)]
+    split: Split = make_one_step
     ways: dict[int, _Way] = field(default_factory=dict)
     from_batch: int | None = None
     at_once: bool = False
@@ -271,8 +276,9 @@ class Migrations:
         prepares = self.prepares(operator) and not migration.at_once
         from_batch = migration.from_batch
         due_after = last_batch if from_batch is None else max(last_batch, from_batch - 1)
-        step = migration.split(migration.coming)[0]
-        migration.coming = tuple(move for move in migration.coming if move not in step)
+        step = next(migration.split(migration.coming))
+        begun = {move.partition for move in step}
+        migration.coming = tuple(m for m in migration.coming if m.partition not in begun)
         for move in step:
             way = _Way(move, prepares, None if prepares else due_after)
             migration.ways[move.partition] = way

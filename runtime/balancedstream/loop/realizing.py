@@ -9,7 +9,7 @@ on an executor that leaves, or is gone, and has no place in the plan, is placed 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from balancedstream.core.hotspots import Move, place_orphans
@@ -31,7 +31,7 @@ from balancedstream.core.restoring import (
 from balancedstream.core.samples import OperatorId, TaskSample
 from balancedstream.engine.events import BatchFinished
 from balancedstream.errors import BalancedStreamError
-from balancedstream.loop.migrations import Migrations
+from balancedstream.loop.migrations import Migrations, make_one_step
 from balancedstream.loop.places import Places
 from balancedstream.loop.ports import Engine
 from balancedstream.loop.progress import RealizerState
@@ -339,7 +339,7 @@ class Realizer:
             return
         last_batch = self._last_batches[operator[0]]
 
-        def split(left: Sequence[Move]) -> list[tuple[Move, ...]]:
+        def split(left: Sequence[Move]) -> Iterator[tuple[Move, ...]]:
             return self._split(operator, left, plan)
 
         self._migrations.begin(operator, moves, split, last_batch, from_batch)
@@ -371,7 +371,7 @@ class Realizer:
         if not pays or not self._engine.is_between_batches(operator[0]):
             return False
         last_batch = self._last_batches[operator[0]]
-        self._migrations.begin(operator, moves, lambda m: [tuple(m)], last_batch, at_once=True)
+        self._migrations.begin(operator, moves, make_one_step, last_batch, at_once=True)
         return True
 
     def _when(self, plan: Plan, last_batch: int) -> int | None:
@@ -381,7 +381,7 @@ class Realizer:
 
     def _split(
         self, operator: OperatorId, moves: Sequence[Move], plan: Plan
-    ) -> list[tuple[Move, ...]]:
+    ) -> Iterator[tuple[Move, ...]]:
         if plan.strategy != "budgeted":
             return steps(moves, plan.strategy, batch_size=plan.batch_size)
 

@@ -28,7 +28,7 @@ def test_every_move_is_in_exactly_one_step(
 
 @given(some_moves)
 def test_no_step_is_empty_and_each_strategy_has_its_size(moves: list[Move]) -> None:
-    assert len(steps(moves, "all-at-once")) == min(1, len(moves))
+    assert len(list(steps(moves, "all-at-once"))) == min(1, len(moves))
     assert [len(s) for s in steps(moves, "fluid")] == [1] * len(moves)
     assert all(1 <= len(s) <= 8 for s in steps(moves, "batched"))
 
@@ -45,7 +45,7 @@ def test_an_optimized_step_uses_no_sender_or_receiver_twice(moves: list[Move]) -
 @given(some_moves)
 def test_an_optimized_step_is_a_maximum_matching(moves: list[Move]) -> None:
     for i, step in enumerate(steps(moves, "optimized")):
-        left = [m for later in steps(moves, "optimized")[i:] for m in later]
+        left = [m for later in list(steps(moves, "optimized"))[i:] for m in later]
         assert len(step) == largest_matching(left)
 
 
@@ -75,7 +75,7 @@ def largest_matching(moves: list[Move]) -> int:
 def test_no_executor_loads_longer_in_a_step_than_the_budget_unless_one_move_does(
     moves: list[Move], budget_s: float, costs_s: list[float]
 ) -> None:
-    planned = steps_within(moves, budget_s, lambda m: costs_s[m.partition])
+    planned = list(steps_within(moves, budget_s, lambda m: costs_s[m.partition]))
     assert Counter(m for step in planned for m in step) == Counter(moves)
     for step in planned:
         assert step
@@ -112,7 +112,7 @@ def test_a_budget_that_is_no_time_is_refused(budget_s: float) -> None:
 @pytest.mark.parametrize("cost_s", [-1.0, math.nan, math.inf])
 def test_a_cost_that_is_no_time_is_refused_by_its_partition(cost_s: float) -> None:
     with pytest.raises(InvalidInputError, match="partition 3"):
-        steps_within([Move(3, "a", "b")], 1.0, lambda m: cost_s)
+        list(steps_within([Move(3, "a", "b")], 1.0, lambda m: cost_s))
 
 
 @given(

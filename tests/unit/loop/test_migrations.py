@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 
 import pytest
@@ -52,9 +52,9 @@ class Scene:
         for move in moves:
             self.journal.add_move(KEY, move, "a is hot", self.batch)
 
-        def split(left: Sequence[Move]) -> list[tuple[Move, ...]]:
-            of_step = [tuple(m for m in left if m.partition in step) for step in steps]
-            return [step for step in of_step if step]
+        def split(left: Sequence[Move]) -> Iterator[tuple[Move, ...]]:
+            of_step = (tuple(m for m in left if m.partition in step) for step in steps)
+            return (step for step in of_step if step)
 
         self.migrations.begin(KEY, moves, split, self.batch)
 
