@@ -6,7 +6,6 @@ import java.util.HashSet;
 import java.util.Iterator;
 import java.util.List;
 import java.util.Map;
-import java.util.Set;
 import java.util.UUID;
 import java.util.function.BiConsumer;
 import org.apache.spark.sql.execution.streaming.state.StateStoreCoordinatorRef;
@@ -72,7 +71,7 @@ public final class Preparations implements Preparing, BiConsumer {
   private final StateStoreCoordinatorRef coordinator;
   private final Map runs = new HashMap();   // run id -> Run
   private final Map orders = new HashMap(); // number -> Preparation that waits for the answer
-  private final Set loaders = new HashSet(); // executors that have ended a load
+  private final Map loadEndMs = new HashMap(); // executor id -> when it last ended a load
   private long lastOrder;
 
   public Preparations(
@@ -128,10 +127,13 @@ public final class Preparations implements Preparing, BiConsumer {
     Iterator it = new HashSet(run.preparations.values()).iterator();
     while (it.hasNext()) {
       Preparation preparation = (Preparation) it.next();
-      boolean waits = preparation.order != 0L || preparation.state.equals("loading");
-      long longestMs =
-          preparation.state.equals("loading") ? LONGEST_LOAD_MS : LONGEST_HAND_OVER_MS;
-      if (waits && nowMs - preparation.sinceMs > longestMs) {
+      boolean loading = preparation.state.equals("loading");
+      boolean waits = preparation.order != 0L || loading;
+      long longestMs = loading ? LONGEST_LOAD_MS : LONGEST_HAND_OVER_MS;
+      Long endMs = loading ? (Long) loadEndMs.get(preparation.executor) : null;
+      long sinceMs = endMs == null
+          ? preparation.sinceMs : Math.max(preparation.sinceMs, endMs.longValue());
+      if (waits && nowMs - sinceMs > longestMs) {
         fail(preparation, "no answer in " + longestMs / 1000L + " s");
       }
     }
@@ -169,7 +171,7 @@ public final class Preparations implements Preparing, BiConsumer {
 
   public synchronized void removeExecutor(String executor) {
     jobs.forget(executor);
-    loaders.remove(executor);
+    loadEndMs.remove(executor);
     Iterator it = new HashSet(orders.values()).iterator();
     while (it.hasNext()) {
       Preparation preparation = (Preparation) it.next();
@@ -230,22 +232,11 @@ public final class Preparations implements Preparing, BiConsumer {
       preparation.loads = false;
     } else {
       preparation.loadMs = tookMs.longValue();
-      preparation.first = loaders.add(preparation.executor);
+      preparation.first =
+          loadEndMs.put(preparation.executor, Long.valueOf(System.currentTimeMillis())) == null;
       preparation.state = "loaded";
-      extendLoads(preparation.executor);
       Run run = (Run) runs.get(preparation.runId);
       if (run != null) handOver(run, preparation);
-    }
-  }
-
-  /** An executor ended a load, so others that wait for it may take as long again. */
-  private void extendLoads(String executor) {
-    long nowMs = System.currentTimeMillis();
-    Iterator it = orders.values().iterator();
-    while (it.hasNext()) {
-      Preparation waiting = (Preparation) it.next();
-      boolean isLoad = waiting.executor.equals(executor) && waiting.state.equals("loading");
-      if (isLoad) waiting.sinceMs = nowMs;
     }
   }
 

@@ -78,7 +78,7 @@ public final class SideJobs {
 
   private final SparkContext context;
   private final ExecutorService threads = Executors.newCachedThreadPool(new Daemons());
-  private final Map targets = new HashMap(); // executor id -> Target
+  private final Map targets = new HashMap(); // executor id -> Target that has something to do
   private BiConsumer consumer;
 
   public SideJobs(SparkContext context) {
@@ -146,6 +146,7 @@ public final class SideJobs {
     target.busy = false;
     for (int i = 0; i < answers.length; i++) target.unanswered.remove(Long.valueOf(answers[i][0]));
     if (!target.pending.isEmpty()) begin(executor, target);
+    else if (target.unanswered.isEmpty()) targets.remove(executor, target);
   }
 
   private String runOn(String executor, String host, PreloadTask.Order[] orders) {
