@@ -123,22 +123,19 @@ class Migrations:
 
     def count_preparing(self, operator: OperatorId) -> int:
         """How many of an operator's partitions are being loaded ahead of their moves."""
-        migration = self._migrations.get(operator, _Migration())
-        return sum(way.due_after is None for way in migration.in_work().values())
+        return sum(way.due_after is None for way in self._find(operator).in_work().values())
 
     def list_begun(self, operator: OperatorId) -> set[str]:
         """The targets of moves that do not wait for their step any more."""
-        migration = self._migrations.get(operator, _Migration())
-        return {way.move.target for way in migration.ways.values()}
+        return {way.move.target for way in self._find(operator).ways.values()}
 
     def has_due(self, operator: OperatorId) -> bool:
         """Whether the next task of a moving partition may run on its target."""
-        migration = self._migrations.get(operator, _Migration())
-        return any(way.due_after is not None for way in migration.in_work().values())
+        return any(way.due_after is not None for way in self._find(operator).in_work().values())
 
     def is_waiting_for_batch(self, operator: OperatorId) -> bool:
         """Whether an operator's moves are to happen in a certain batch."""
-        return self._migrations.get(operator, _Migration()).from_batch is not None
+        return self._find(operator).from_batch is not None
 
     def begin(
         self,
@@ -161,7 +158,7 @@ class Migrations:
             from_batch: the first batch with the new placement; None for any.
             at_once: whether the moves do not wait for state that is not there yet.
         """
-        before = self._migrations.get(operator, _Migration())
+        before = self._find(operator)
         wanted = {move.partition: move for move in moves}
         kept = {
             p: way
@@ -265,6 +262,9 @@ class Migrations:
             for way in migration.ways.values():
                 self._end_preparation(operator, way, "wasted")
         self._unprepared = {operator for operator in self._unprepared if operator[0] != query}
+
+    def _find(self, operator: OperatorId) -> _Migration:
+        return self._migrations.get(operator, _Migration())
 
     def _forget_if_ended(self, operator: OperatorId, migration: _Migration) -> None:
         if not migration.ways and not migration.coming:
