@@ -12,12 +12,12 @@ from harness.benchmark import MeasurementError
 from harness.counting import find_executors
 
 GROUPS = Path("/sys/fs/cgroup")
+PERIOD_US = 100_000
+POLL_S = 0.2
+
 QUICK_JVM = {"spark.executor.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"}
 """Executors that compile quickly and collect garbage in one thread: a pod's JVM would do both on
 the cores that its tasks leave, and a small quota leaves none."""
-
-PERIOD_US = 100_000
-POLL_S = 0.2
 
 
 @contextmanager

@@ -22,7 +22,7 @@ RESTORE_CAUTION = 2.0
 
 FIRST_TASK_S = 5.0
 """The first task of an executor takes so much longer: its JVM runs the query's code for the first
-time. Measured: 1.2 seconds of CPU more, which small executors need several times as long for."""
+time. Measured: 1.1 seconds of CPU more, which small executors need several times as long for."""
 
 COUNTING_STRATEGIES = ("all-at-once", "fluid", "batched", "optimized")
 """Strategies that count moves; `budgeted` counts seconds, see `steps_within`."""

@@ -197,8 +197,8 @@ class MigrationPolicy(_Section):
             "seconds",
             0.001,
             3600.0,
-            "Restoring of moved state at once: what an executor loads ahead beside the batches, or "
-            "what restoring may add to one batch where it is not loaded ahead.",
+            "Restoring of moved state at once: what a busy executor loads ahead beside one batch, "
+            "or what restoring may add to one batch where it is not loaded ahead.",
         ),
     ] = 1.0
 
