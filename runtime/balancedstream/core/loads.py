@@ -3,7 +3,8 @@
 The paper states that load is measured over time windows without the user's help. The method is our
 own design: the mean busy time of a partition over the last few micro-batches that are recent
 enough. A partition's first batch on another executor counts only if there is no other: its task may
-be the first of a cold JVM, which takes many times as long.
+be the first of a cold JVM, which takes many times as long. When the rows go to other partitions
+than before, the batches before that say nothing about the load, and do not count.
 
 Of an application with very many partitions, only some are measured one by one. The work of the
 others is known as a sum for each executor, and counts as a load that stays where it is.
@@ -21,6 +22,10 @@ from typing import Any, TypeVar
 
 from balancedstream.core.policy import WindowPolicy
 from balancedstream.core.samples import HiddenSample, OperatorId, StageSample, TaskSample
+
+SHIFT = 0.1
+"""The rows have shifted when this part of them goes to other partitions than in the batch before,
+beside what chance explains."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,9 +71,10 @@ def measure(
     """Measure the load of every partition over the window.
 
     The mean of a partition is over the batches that reported it: Spark runs every partition in
-    every batch, so a missing sample was lost. If a batch ran again after a restart, a partition has
-    several samples of it, and the last to finish counts. The time to restore state does not count:
-    a move caused it, and balancing would chase its own moves.
+    every batch, so a missing sample was lost. Batches before a shift of the rows do not count. If a
+    batch ran again after a restart, a partition has several samples of it, and the last to finish
+    counts. The time to restore state does not count: a move caused it, and balancing would chase
+    its own moves.
 
     Where partitions are hidden, a missing sample was not lost: the sums of the hidden ones contain
     it. A partition is then measured one by one if the newest batch has a sample of it. For batches
@@ -222,6 +228,9 @@ def _operator_load(
 ) -> OperatorLoad:
     """Sum up one operator; `by_partition` is sorted by partition, each list oldest first."""
     batches = _order_batches([*hidden, *(t for tasks in by_partition.values() for t in tasks)])
+    if not hidden:
+        batches = batches[_find_shift(by_partition, batches) :]
+        by_partition = _keep_batches(by_partition, set(batches))
     shown = by_partition
     if hidden:
         shown = {p: tasks for p, tasks in by_partition.items() if tasks[-1].batch == batches[-1]}
@@ -253,6 +262,49 @@ def _operator_load(
             if rest.batch == batches[-1] and rest.executor in executors
         },
     )
+
+
+def _find_shift(by_partition: Mapping[int, Sequence[TaskSample]], batches: Sequence[int]) -> int:
+    """The place in `batches` from which on the rows go to other partitions; 0 if they do not.
+
+    The part of the rows that changes partition from one batch to the next has to be more than
+    `SHIFT` above what chance explains, and more than twice that between any other two batches: a
+    stream whose rows go elsewhere in each batch needs the mean of them all.
+    """
+    rows: dict[int, dict[int, int]] = {batch: {} for batch in batches}
+    for partition, tasks in by_partition.items():
+        for task in tasks:
+            rows[task.batch][partition] = task.records
+    changes = [_find_change(rows[before], rows[after]) for before, after in pairwise(batches)]
+    if len(changes) < 2:
+        return 0
+    (usual, _), (most, by_chance) = sorted(changes)[-2:]
+    if most <= by_chance + SHIFT or most <= 2 * usual:
+        return 0
+    return changes.index((most, by_chance)) + 1
+
+
+def _find_change(before: Mapping[int, int], after: Mapping[int, int]) -> tuple[float, float]:
+    """The part of the rows that changes partition from one batch to another, and by chance alone.
+
+    The former is the total variation distance of their shares. The latter is its mean for two
+    samples of the same even distribution; of an uneven one it is less.
+    """
+    total, total_after = sum(before.values()), sum(after.values())
+    if not total or not total_after:
+        return 0.0, 0.0
+    partitions = before.keys() | after.keys()
+    apart = sum([abs(before.get(p, 0) / total - after.get(p, 0) / total_after) for p in partitions])
+    chance = math.sqrt(len(partitions) * (1 / total + 1 / total_after) / (2 * math.pi))
+    return apart / 2, chance
+
+
+def _keep_batches(
+    by_partition: Mapping[int, list[TaskSample]], batches: Set[int]
+) -> dict[int, list[TaskSample]]:
+    """Only the samples of these batches, but for partitions that have none in them."""
+    kept = {p: [t for t in tasks if t.batch in batches] for p, tasks in by_partition.items()}
+    return {partition: tasks or by_partition[partition] for partition, tasks in kept.items()}
 
 
 def _mean_work_s(tasks: Sequence[TaskSample]) -> float:

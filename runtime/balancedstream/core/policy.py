@@ -158,7 +158,7 @@ class WindowPolicy(_Section):
             1,
             1000,
             "A load is the mean of this many of the query's last batches, but for those right "
-            "after a move.",
+            "after a move, and those before the rows went to other partitions.",
         ),
     ] = 3
     window_s: Annotated[

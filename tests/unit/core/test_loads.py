@@ -296,3 +296,64 @@ def test_no_work_is_lost_where_it_varies_and_partitions_move_and_become_hidden(
     load = measure(seen, {"a": 1, "b": 1}, WindowPolicy(), 31.0, rest)["q", 0]
     total = sum(load.busy_s.values()) + sum(load.hidden_busy_s.values())
     assert total == pytest.approx(sum(t.work_s for t in tasks) / 3)
+
+
+def spread(batch: int, records: dict[int, int]) -> list[TaskSample]:
+    """A batch of a query that takes a tenth of a second for each row."""
+    return [task(p, batch, records=rows, busy_s=rows / 10) for p, rows in records.items()]
+
+
+def test_batches_before_the_rows_went_to_other_partitions_do_not_count() -> None:
+    even, skewed = {0: 100, 1: 100, 2: 100}, {0: 10, 1: 40, 2: 250}
+    samples = spread(5, even) + spread(6, even) + spread(7, skewed)
+    load = measure_one(samples, now_s=70.0)
+    assert load.batches == (7,)
+    assert load.busy_s == {0: 1.0, 1: 4.0, 2: 25.0}
+    samples = spread(5, even) + spread(6, skewed) + spread(7, skewed)
+    assert measure_one(samples, now_s=70.0).batches == (6, 7)
+
+
+def test_a_partition_without_a_sample_since_the_rows_shifted_keeps_its_last_load() -> None:
+    even, skewed = {0: 100, 1: 100, 2: 100}, {1: 10, 2: 250}
+    load = measure_one(spread(5, even) + spread(6, even) + spread(7, skewed), now_s=70.0)
+    assert load.busy_s == {0: 10.0, 1: 1.0, 2: 25.0}
+
+
+def test_all_batches_count_if_chance_explains_where_the_rows_went() -> None:
+    seen = random.Random(7)
+    samples = []
+    for batch in (5, 6, 7):
+        drawn = [seen.randrange(32) for _ in range(100)]
+        samples += spread(batch, {partition: drawn.count(partition) for partition in range(32)})
+    assert measure_one(samples, now_s=70.0).batches == (5, 6, 7)
+
+
+def test_all_batches_count_if_rows_go_elsewhere_in_each() -> None:
+    samples = spread(5, {0: 800, 1: 100, 2: 100}) + spread(6, {0: 100, 1: 800, 2: 100})
+    samples += spread(7, {0: 100, 1: 100, 2: 800})
+    load = measure_one(samples, now_s=70.0)
+    assert load.batches == (5, 6, 7)
+    assert load.busy_s[0] == pytest.approx(100 / 3)
+
+
+def test_a_batch_of_more_rows_is_no_shift() -> None:
+    samples = spread(5, {0: 100, 1: 50}) + spread(6, {0: 100, 1: 50}) + spread(7, {0: 800, 1: 400})
+    assert measure_one(samples, now_s=70.0).batches == (5, 6, 7)
+
+
+def test_a_batch_without_rows_is_no_shift() -> None:
+    samples = spread(5, {0: 100, 1: 50}) + spread(6, {0: 0, 1: 0}) + spread(7, {0: 100, 1: 50})
+    assert measure_one(samples, now_s=70.0).batches == (5, 6, 7)
+
+
+def test_two_batches_cannot_show_a_shift() -> None:
+    samples = spread(6, {0: 100, 1: 100}) + spread(7, {0: 10, 1: 190})
+    assert measure_one(samples, now_s=70.0).batches == (6, 7)
+
+
+def test_all_batches_count_where_partitions_are_hidden() -> None:
+    even, skewed = {0: 100, 1: 100}, {0: 10, 1: 190}
+    samples = spread(5, even) + spread(6, even) + spread(7, skewed)
+    rest = [HiddenSample("q", 0, batch, "a", 6.0, 5, batch * BATCH_S) for batch in (5, 6, 7)]
+    load = measure(samples, {"a": 1}, WindowPolicy(), 70.0, rest)["q", 0]
+    assert load.batches == (5, 6, 7)
