@@ -27,6 +27,7 @@ from tables.reaction import tabulate_reaction
 from tables.scale import tabulate_scale
 from tables.scaling_real import tabulate_scaling_real
 from tables.scaling_simulated import tabulate_scaling_simulated
+from tables.settling import tabulate_settling
 from tables.shuffle import tabulate_shuffle, tabulate_shuffle_overhead
 from tables.shuffle_simulated import tabulate_shuffle_simulated
 from tables.soak import tabulate_soak
@@ -34,6 +35,7 @@ from tables.watching import tabulate_watching
 
 TABLES: dict[str, Callable[[Sequence[Result]], Iterator[str]]] = {
     "placement": tabulate_placement,
+    "settling": tabulate_settling,
     "idle": tabulate_idle,
     "watching": tabulate_watching,
     "computing": tabulate_computing,
