@@ -191,8 +191,6 @@ class ArmRunner:
 
     def _start(self, arm: str) -> StreamingQuery:
         workload = self._workload
-        # Otherwise the rows would be shuffled again on their way from waiting to the state.
-        self._spark.conf.set("spark.sql.shuffle.partitions", workload.partitions)
         key = F.floor(draw_uniform(0) * workload.keys).alias("key")
         rows = read_rows(self._spark, workload.rows_per_batch).select(key)
         waiting = wait_per_row(rows, workload.partitions, workload.wait_ms)

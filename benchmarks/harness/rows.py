@@ -9,6 +9,8 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
 from pyspark.sql.streaming import StreamingQuery
 
+from balancedstream.engine.settings import SHUFFLE_PARTITIONS
+
 
 def read_rows(spark: SparkSession, rows_per_batch: int, input_partitions: int = 2) -> DataFrame:
     """Rows with a `value` that counts from 0, the same number in each batch, without a pause."""
@@ -56,6 +58,8 @@ def wait_per_row(rows: DataFrame, partitions: int, wait_ms: int) -> DataFrame:
     The wait stands for a call to an outside service. It is `Thread.sleep` in the task itself: it
     occupies the executor and no core, so that more executors than cores make sense.
     """
+    # With another number of state partitions, Spark would shuffle the rows again on their way.
+    rows.sparkSession.conf.set(SHUFFLE_PARTITIONS, partitions)
     return wait_in_place(rows.repartition(partitions, "key"), wait_ms)
 
 
