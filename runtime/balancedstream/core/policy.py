@@ -121,13 +121,13 @@ class BalancePolicy(_Section):
         Range(
             "x mean", 0.0, 1000.0, "Imbalance (hottest executor / mean) below which nothing moves."
         ),
-    ] = 1.20
+    ] = 1.10
     stop_at: Annotated[
         float,
         Range(
             "x bound", 0.0, 1000.0, "Moves continue until the imbalance is this close to its bound."
         ),
-    ] = 1.05
+    ] = 1.02
     min_gain: Annotated[
         float,
         Range("fraction", 0.0, 1.0, "A plan must save this part of the hottest executor's load."),

@@ -211,7 +211,7 @@ def test_every_key_that_moves_is_needed(seed: int) -> None:
     keys, loads, placement, executors = scene
     decision = assign(*scene)
     then = {**placement, **{m.partition: m.target for m in decision.balance.moves}}
-    enough = max(1.05 * decision.bound, decision.imbalance_after)
+    enough = max(BalancePolicy().stop_at * decision.bound, decision.imbalance_after)
     for move in decision.moves:
         others = tuple(other for other in decision.moves if other != move)
         without = imbalance(loads_after(others, keys, loads), then, executors)
