@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
 import sys
 import time
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 from patience import PATIENCE_S
@@ -118,6 +120,55 @@ def test_a_withdrawn_move_leaves_its_partition_where_it_is(
     for _ in range(3):
         seen = batches("withdrawn-ahead")
         assert {(t.operator, t.partition): t.executor for t in seen.tasks} == before
+
+
+def find_files(state: Path, last_version: int) -> list[Path]:
+    """All of the state that was there at a version, beside what says how it is laid out."""
+    files = [file for file in state.glob("[0-9]*/*") if file.name[0].isdigit()]
+    return [file for file in files if int(re.split(r"[._]", file.name)[0]) <= last_version]
+
+
+@pytest.mark.parametrize(("build", "mode", "operators"), ALL_KINDS)
+def test_a_target_reads_nothing_again_when_it_takes_a_partition_over(
+    build: Callable[[Stream], DataFrame],
+    mode: str,
+    operators: int,
+    stream: Stream,
+    start: Start,
+    batches: Batches,
+    engine: SparkEngine,
+    tmp_path: Path,
+) -> None:
+    query = start(build(stream), "once", mode)
+    for _ in range(3):
+        seen = batches("once")
+    first_version = seen.sample.batch + 1
+    targets = others(engine, seen)
+    places = {(t.operator, t.partition): t.executor for t in seen.tasks}
+    for operator in range(operators):
+        engine.place("once", operator, {p: e for (o, p), e in places.items() if o == operator})
+        wanted = {p: e for (o, p), e in targets.items() if o == operator}
+        engine.prepare("once", operator, wanted, from_batch=1000)
+    while {r.state for r in seen.preparations} != {"loaded"}:
+        seen = batches("once")
+    for operator in range(operators):
+        for file in find_files(tmp_path / "once" / "state" / str(operator), first_version):
+            file.unlink()
+    move(engine, "once", targets)
+    arrived: set[Place] = set()
+    answered: set[Place] = set()
+    for _ in range(MAX_BATCHES):
+        seen = batches("once")
+        assert [r.failure for r in seen.preparations if r.failure] == []
+        answered |= {
+            (r.operator, r.partition) for r in seen.preparations if r.hand_over_s is not None
+        }
+        ran = {(t.operator, t.partition): t.executor for t in seen.tasks}
+        arrived |= {place for place, executor in ran.items() if executor == targets[place]}
+        if answered == arrived == targets.keys():
+            break
+    assert answered == arrived == targets.keys()
+    assert query.exception() is None
 
 
 def test_a_query_goes_on_when_a_target_is_killed_while_it_loads(

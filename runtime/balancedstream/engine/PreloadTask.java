@@ -4,6 +4,7 @@ import java.io.Serializable;
 import java.lang.invoke.MethodHandles;
 import java.lang.invoke.MethodType;
 import java.lang.reflect.Field;
+import java.lang.reflect.Method;
 import java.util.HashMap;
 import java.util.Map;
 import java.util.Timer;
@@ -27,6 +28,8 @@ import org.apache.spark.sql.execution.streaming.state.StateStoreProviderId;
 import org.apache.spark.sql.types.StructType;
 import org.apache.spark.util.SerializableConfiguration;
 import scala.Option;
+import scala.collection.immutable.Nil$;
+import scala.collection.immutable.Seq;
 import scala.runtime.AbstractFunction2;
 
 /**
@@ -282,30 +285,41 @@ public final class PreloadTask extends AbstractFunction2 implements Serializable
       forget(id);
       if (held != null) {
         boolean isGiven = false;
+        StoreChanges changes = null;
         try {
+          changes = new StoreChanges(held.provider);
           // Before it is up to date: a task that comes meanwhile waits, and need not load it all.
           isGiven = register(id, held.provider);
+          if (isGiven) changes.replay(version, checkpointId, store.columnFamilies);
         } finally {
+          if (changes != null) changes.release();
           if (!isGiven) held.provider.close();
         }
         if (!isGiven && !held.wasKnown) {
           throw new IllegalStateException("the partition's task was here first");
         }
       }
-      // Read-only: no changelog is begun. It registers this executor with the coordinator too.
+      // Read-only: no changelog is begun.
       ReadStateStore read = StateStore$.MODULE$.getReadOnly(
           id, store.keySchema, store.valueSchema, store.keyEncoder, version, checkpointId,
           store.schemas, store.columnFamilies, store.conf, copyConf(store), store.multipleValues);
       read.release();
     }
 
-    /** Gives a store to Spark; false if Spark has one of the partition from an earlier time. */
+    /**
+     * Gives a store to Spark, and tells the coordinator so, as one step: Spark closes what it has here
+     * and the coordinator does not know of. False if Spark has a store from an earlier time.
+     */
     private static boolean register(StateStoreProviderId id, StateStoreProvider provider)
         throws Exception {
+      Method report = StateStore$.class.getDeclaredMethod(
+          "reportActiveStoreInstance", new Class[] {StateStoreProviderId.class, Seq.class});
+      report.setAccessible(true);
       scala.collection.mutable.HashMap known = findKnown();
       synchronized (known) {
         if (known.contains(id)) return false;
         known.put(id, provider);
+        report.invoke(StateStore$.MODULE$, new Object[] {id, Nil$.MODULE$});
         return true;
       }
     }

@@ -14,8 +14,8 @@ from py4j.protocol import Py4JError
 from pyspark.sql import SparkSession
 
 PACKAGE = "io.balancedstream"
-SHIPPED = "PreloadTask"
-"""The class that executors run, too."""
+SHIPPED = ("StoreChanges", "PreloadTask")
+"""The classes that executors run, too."""
 
 
 @dataclass(frozen=True)
@@ -115,17 +115,18 @@ def _start_preparing(spark: SparkSession, queries: Any, hosts: Any) -> Any:
         "StatefulOperators",
         "RunningQueries",
         "Preparing",
-        SHIPPED,
+        *SHIPPED,
         "StateStores",
         "PinnedRows",
         "SideJobs",
     )
-    bytecodes = _compile(spark, needs)[SHIPPED].bytecodes
+    compiled = _compile(spark, needs)
     jvm: Any = spark._jvm
     jar = Path(jvm.org.apache.spark.SparkFiles.getRootDirectory()) / "balancedstream.jar"
     with zipfile.ZipFile(jar, "w") as archive:
-        for name, code in bytecodes.items():
-            archive.writestr(f"{name.replace('.', '/')}.class", code)
+        for each in SHIPPED:
+            for name, code in compiled[each].bytecodes.items():
+                archive.writestr(f"{name.replace('.', '/')}.class", code)
     context = spark.sparkContext._jsc.sc()
     context.addJar(str(jar))
     jobs = compile_class(spark, "SideJobs", context)
@@ -175,7 +176,7 @@ def _compile(spark: SparkSession, names: Sequence[str]) -> Mapping[str, _Compile
         compiler = jvm.org.codehaus.janino.SimpleCompiler()
         compiler.setParentClassLoader(newest.loader if newest else parent)
         compiler.cook(resources.files(__package__).joinpath(f"{name}.java").read_text("utf-8"))
-        bytecodes = compiler.getBytecodes().items() if name == SHIPPED else ()
+        bytecodes = compiler.getBytecodes().items() if name in SHIPPED else ()
         known[name] = _Compiled(
             compiler.getClassLoader(), {each: bytes(code) for each, code in bytecodes}
         )
