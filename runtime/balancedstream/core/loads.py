@@ -228,8 +228,8 @@ def _operator_load(
 ) -> OperatorLoad:
     """Sum up one operator; `by_partition` is sorted by partition, each list oldest first."""
     batches = _order_batches([*hidden, *(t for tasks in by_partition.values() for t in tasks)])
-    if not hidden:
-        batches = batches[_find_shift(by_partition, batches) :]
+    if not hidden and (shifted := _find_shift(by_partition, batches)):
+        batches = batches[shifted:]
         by_partition = _keep_batches(by_partition, set(batches))
     shown = by_partition
     if hidden:
