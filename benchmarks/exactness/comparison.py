@@ -71,13 +71,15 @@ def summarize(happened: Sequence[Happened]) -> dict[str, int]:
 
     A move is a partition that was wanted on another executor than it last ran on. It settled if a
     later batch ran it there before anything else was wanted of it. It was prepared if its new
-    executor had loaded its state before.
+    executor had loaded its state before. `killed_loading` are partitions whose load ended with the
+    executor.
     """
     counts: Counter[str] = Counter()
     ran_on: dict[tuple[str, int, int], str] = {}
     wanted: dict[tuple[str, int, int], str] = {}
     for line in happened:
         counts[line["what"]] += 1
+        counts["killed_loading"] += line.get("loading", 0)
         if line["what"] == "batch":
             counts["handoffs"] += line["handoffs"]
             due = {(o, p) for o, p, *state in line["preparations"] if state == ["due", ""]}
@@ -102,6 +104,7 @@ def summarize(happened: Sequence[Happened]) -> dict[str, int]:
         "prepared": counts["prepared"],
         "handoffs": counts["handoffs"],
         "executors_killed": counts["kill-executor"],
+        "killed_loading": counts["killed_loading"],
         "executors_retired": counts["retired"],
         "executors_added": counts["added"],
         "driver_restarts": counts["kill-driver"],

@@ -3,8 +3,8 @@
 The log has one JSON line a happening, `what` naming it: `batch` (`query`, `batch`, `handoffs`,
 `ran_on` as [operator, partition, executor], `preparations` as [operator, partition, state,
 failure]), `move` (`query`, `operator`, `targets` as [partition, executor]), `reassign` (`keys` as
-their number, `strategy`, `ahead`), `retire`, `retired`, `added`, `kill-executor`, `kill-driver`
-(`step`), `failed-task`, `skipped`.
+their number, `strategy`, `ahead`), `retire`, `retired`, `added`, `kill-executor` (`loading` as the
+number of partitions), `kill-driver` (`step`), `failed-task`, `skipped`.
 """
 
 from __future__ import annotations
@@ -85,6 +85,7 @@ class Disturber:
         self._due: list[tuple[float, Action]] = []
         self._retiring: dict[str, int] = {}
         self._ran_on: dict[tuple[str, int], dict[int, str]] = {}
+        self._loading: dict[tuple[str, int], dict[int, str]] = {}
         self._last_batch: dict[str, int] = {}
         self._stopping = threading.Event()
         self._failure: BaseException | None = None
@@ -124,6 +125,9 @@ class Disturber:
             self._ran_on.setdefault((event.query, task.operator), {})[task.partition] = (
                 task.executor
             )
+        for ended in event.preparations:
+            if ended.state != "loading":
+                self._loading.get((event.query, ended.operator), {}).pop(ended.partition, None)
         self._last_batch[event.query] = batch
         self._write(**describe_batch(event))
         # With several queries the slowest one counts: then all of them have state to move.
@@ -168,6 +172,11 @@ class Disturber:
             if self._engine.can_prepare():
                 # What the move before prepared, and was not due yet, is withdrawn.
                 self._engine.prepare(query, operator, prepared, from_batch=from_batch)
+                self._loading[query, operator] = {
+                    p: target
+                    for p, target in prepared.items()
+                    if self._ran_on[query, operator].get(p) != target
+                }
             self._place(query, operator, targets, from_batch)
 
     def _reassign(self, action: Action) -> None:
@@ -219,7 +228,8 @@ class Disturber:
             self._write("skipped", action="kill-executor", reason=f"{victim} is no process")
             return
         os.kill(pid, signal.SIGKILL)
-        self._write("kill-executor", executor=victim)
+        loading = sum(list(of.values()).count(victim) for of in self._loading.values())
+        self._write("kill-executor", executor=victim, loading=loading)
 
     def _kill_driver_at(self, step: str) -> None:
         """Kills it the moment that a step of a handoff is seen, if one comes in time.

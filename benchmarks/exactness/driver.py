@@ -1,10 +1,11 @@
 """One Spark driver process: runs queries undisturbed, or schedule after schedule.
 
 `run.py` starts it with the path of a JSON file: `runs` is a list of {kind, folder, inputs, seed};
-with `executors` they are disturbed, each by the schedule of its seed, and without undisturbed; as
-soon as there is a file `pause_file` it begins no further run and ends. It prints JSON lines that
-say "started" once there is a session, and "begun" and "finished" for each run. A run that a
-SIGKILLed driver left behind is taken up where it stopped.
+with `executors` they are disturbed, each by the schedule of its seed, and without undisturbed;
+`scheme` comes before the paths of their checkpoints, as Spark is told them. As soon as there is a
+file `pause_file` it begins no further run and ends. It prints JSON lines that say "started" once
+there is a session, and "begun" and "finished" for each run. A run that a SIGKILLed driver left
+behind is taken up where it stopped.
 
 In the folder of a run, each query has `<query>/batches/<batch>.jsonl`, `<query>/state.txt` and
 `<query>/checkpoint`; a disturbed run has `happened.jsonl` as well.
@@ -66,7 +67,7 @@ def main(path: Path) -> None:
         error = None
         try:
             if engine:
-                _run_disturbed(spark, engine, executors, run)
+                _run_disturbed(spark, engine, executors, job["scheme"], run)
             else:
                 _run(spark, run)
         except Exception as failure:
@@ -78,7 +79,11 @@ def main(path: Path) -> None:
 
 
 def _run_disturbed(
-    spark: SparkSession, engine: SparkEngine, executors: int, run: Mapping[str, Any]
+    spark: SparkSession,
+    engine: SparkEngine,
+    executors: int,
+    scheme: str,
+    run: Mapping[str, Any],
 ) -> None:
     folder = Path(run["folder"])
     folder.mkdir(parents=True, exist_ok=True)
@@ -89,14 +94,14 @@ def _run_disturbed(
         actions = _drop_done(actions)
     _wait_for_executors(engine, executors)
     keyed: list[Keyed] = []
-    queries = _start(spark, run, keyed)
+    queries = _start(spark, run, keyed, scheme)
     disturber = Disturber(spark, engine, actions, executors, log, keyed=keyed)
     disturber.start()
     try:
         _await(queries, run)
     finally:
         disturber.stop()
-    _read_state(spark, run)
+    _read_state(spark, run, scheme)
 
 
 def _drop_done(actions: tuple[Action, ...]) -> tuple[Action, ...]:
@@ -122,7 +127,10 @@ def _wait_for_executors(engine: SparkEngine, count: int) -> None:
 
 
 def _start(
-    spark: SparkSession, run: Mapping[str, Any], keyed: list[Keyed] | None = None
+    spark: SparkSession,
+    run: Mapping[str, Any],
+    keyed: list[Keyed] | None = None,
+    scheme: str = "",
 ) -> dict[str, StreamingQuery]:
     """Starts the queries; `keyed`, where given, gets the operators whose keys are reassigned."""
     started = {}
@@ -133,7 +141,7 @@ def _start(
         writer = (
             rows.writeStream.queryName(name)
             .outputMode(query.output_mode)
-            .option("checkpointLocation", str(folder / "checkpoint"))
+            .option("checkpointLocation", f"{scheme}{folder / 'checkpoint'}")
             .foreachBatch(write_batches(folder / "batches"))
         )
         if query.trigger != "available-now":
@@ -233,13 +241,13 @@ def _is_idle(query: kinds.Query, run: Mapping[str, Any], name: str) -> bool:
     return bool(json.loads(read)["logOffset"] == files - 1)
 
 
-def _read_state(spark: SparkSession, run: Mapping[str, Any]) -> None:
+def _read_state(spark: SparkSession, run: Mapping[str, Any], scheme: str = "") -> None:
     """Writes down the final state of every stateful operator, as Spark's own reader gives it."""
     for name, query in kinds.KINDS[run["kind"]].items():
         folder = Path(run["folder"]) / name
         lines = []
         for options in query.states:
-            checkpoint = str(folder / "checkpoint")
+            checkpoint = f"{scheme}{folder / 'checkpoint'}"
             if query.reassigned:
                 read = balancedstream.read_state(spark, checkpoint, **options)
                 rows = read.drop("partition_id")

@@ -5,7 +5,10 @@ kind of stateful operator, compares output and final state with the undisturbed 
 one JSON line a schedule to the file of outcomes. A schedule that is in the file is not run again,
 so the work can be spread over several sittings:
 
-    python benchmarks/exactness/run.py --kind all --seeds 0-19 --out exactness.jsonl
+    PYTHONPATH=benchmarks python benchmarks/exactness/run.py --seeds 0-19 --out exactness.jsonl
+
+With `--open-ms` every open of a file of the checkpoint takes that long: loads of state are late,
+and executors are killed in the middle of them.
 
 Exit status 1 if any schedule had another outcome than "equal".
 """
@@ -32,6 +35,7 @@ import inputs
 import kinds
 import pyspark
 from comparison import summarize, summarize_reassignments
+from harness.storage import SCHEME, build_slow_storage
 from outcomes import read_commit, read_lines, write_outcome
 
 from balancedstream.engine.session import remove_work_folder
@@ -98,12 +102,19 @@ class Harness:
         out: file of outcomes.
         pause_file: while it exists, no schedule starts and no Spark runs.
         settings: of Spark, for disturbed runs.
+        open_ms: what an open of a file of the checkpoint takes in these; 0 for the disk alone.
     """
 
     def __init__(
-        self, work: Path, out: Path, pause_file: Path | None, settings: dict[str, str]
+        self,
+        work: Path,
+        out: Path,
+        pause_file: Path | None,
+        settings: dict[str, str],
+        open_ms: int = 0,
     ) -> None:
-        self._settings = settings
+        self._settings = settings | (build_slow_storage(work, open_ms) if open_ms else {})
+        self._open_ms = open_ms
         self._work = work
         self._out = out
         self._pause_file = pause_file
@@ -116,7 +127,11 @@ class Harness:
         """Runs those that have no outcome yet; returns whether all of these were equal."""
         here = pyspark.__version__
         lines = [line for line in read_lines(self._out) if line.get("spark", here) == here]
-        done = {(line["kind"], line["seed"]) for line in lines}
+        done = {
+            (line["kind"], line["seed"])
+            for line in lines
+            if line.get("open_ms", 0) == self._open_ms
+        }
         waiting = deque(s for s in schedules if (s.kind, s.seed) not in done)
         print(f"{len(schedules)} schedules, {len(waiting)} of them still to run", flush=True)
         good = True
@@ -144,7 +159,12 @@ class Harness:
             }
             for s in waiting
         ]
-        job: dict[str, Any] = {"executors": EXECUTORS, "settings": self._settings, "runs": runs}
+        job: dict[str, Any] = {
+            "executors": EXECUTORS,
+            "settings": self._settings,
+            "scheme": f"{SCHEME}:" if self._open_ms else "",
+            "runs": runs,
+        }
         if self._pause_file:
             job["pause_file"] = str(self._pause_file)
         self._commit = read_commit()
@@ -200,6 +220,7 @@ class Harness:
         line = {
             "kind": schedule.kind,
             "seed": schedule.seed,
+            "open_ms": self._open_ms,
             "outcome": outcome,
             "difference": difference,
             **happened,
@@ -304,6 +325,7 @@ def main() -> None:
     parser.add_argument("--out", type=Path, required=True, help="file of outcomes, appended to")
     parser.add_argument("--work", type=Path, help="folder to work in, kept (default: temporary)")
     parser.add_argument("--pause-file", type=Path, help="while it exists, no schedule starts")
+    parser.add_argument("--open-ms", type=int, default=0, help="what an open of a file takes")
     parser.add_argument("--slots", type=int, default=1, help="tasks at a time on an executor")
     parser.add_argument("--scheduler", choices=["FAIR", "FIFO"], default="FAIR")
     args = parser.parse_args()
@@ -320,7 +342,8 @@ def main() -> None:
             "spark.executor.cores": str(args.slots),
             "spark.scheduler.mode": args.scheduler,
         }
-        good = Harness(work, args.out, args.pause_file, settings).run(schedules)
+        harness = Harness(work, args.out, args.pause_file, settings, args.open_ms)
+        good = harness.run(schedules)
     sys.exit(0 if good else 1)
 
 

@@ -2,6 +2,7 @@ package io.balancedstream.benchmarks;
 
 import java.io.IOException;
 import java.net.URI;
+import org.apache.hadoop.conf.Configuration;
 import org.apache.hadoop.fs.FSDataInputStream;
 import org.apache.hadoop.fs.FSInputStream;
 import org.apache.hadoop.fs.Path;
@@ -10,11 +11,19 @@ import org.apache.hadoop.fs.RawLocalFileSystem;
 /** Local files under `slow:`, read as from an object store: what an open takes, and what a process gets. */
 public final class SlowFileSystem extends RawLocalFileSystem {
   private static final URI NAME = URI.create("slow:///");
-  private static final long OPEN_MS = 20;
+  private static final String OPEN_MS = "fs.slow.open-ms";
   private static final long BYTES_PER_S = 50_000_000;
 
   /** When all that was read so far may have arrived; of the whole process, as a network is. */
   private static long arrivedNs = System.nanoTime();
+
+  private long openMs;
+
+  @Override
+  public void initialize(URI name, Configuration settings) throws IOException {
+    super.initialize(name, settings);
+    openMs = Long.parseLong(settings.get(OPEN_MS));
+  }
 
   @Override
   public URI getUri() {
@@ -28,7 +37,7 @@ public final class SlowFileSystem extends RawLocalFileSystem {
 
   @Override
   public FSDataInputStream open(Path path, int bufferSize) throws IOException {
-    sleepNs(OPEN_MS * 1_000_000);
+    sleepNs(openMs * 1_000_000);
     return new FSDataInputStream(new SlowStream(super.open(path, bufferSize)));
   }
 
