@@ -59,8 +59,14 @@ def move(engine: SparkEngine, query: str, targets: dict[Place, str]) -> None:
         engine.place(query, operator, of_operator)
 
 
+def find_files(state: Path, last_version: int) -> list[Path]:
+    """All of the state that was there at a version, beside what says how it is laid out."""
+    files = [file for file in state.glob("[0-9]*/*") if file.name[0].isdigit()]
+    return [file for file in files if int(re.split(r"[._]", file.name)[0]) <= last_version]
+
+
 @pytest.mark.parametrize(("build", "mode", "operators"), ALL_KINDS)
-def test_every_partition_moves_when_its_target_has_its_state(
+def test_every_partition_moves_when_its_target_has_its_state_and_reads_only_what_changed_since(
     build: Callable[[Stream], DataFrame],
     mode: str,
     operators: int,
@@ -68,12 +74,26 @@ def test_every_partition_moves_when_its_target_has_its_state(
     start: Start,
     batches: Batches,
     engine: SparkEngine,
+    tmp_path: Path,
 ) -> None:
     query = start(build(stream), "ahead", mode)
     batches("ahead")
     seen = batches("ahead")
+    places = {(t.operator, t.partition): t.executor for t in seen.tasks}
     targets = others(engine, seen)
     assert len({operator for operator, _ in targets}) == operators
+    first_version = seen.sample.batch + 1
+    for operator in range(operators):
+        engine.place("ahead", operator, {p: e for (o, p), e in places.items() if o == operator})
+        wanted = {p: e for (o, p), e in targets.items() if o == operator}
+        engine.prepare("ahead", operator, wanted, from_batch=1000)
+    ran: dict[Place, str] = {}
+    while ran != places or {r.state for r in seen.preparations} != {"loaded"}:
+        seen = batches("ahead")
+        ran = {(t.operator, t.partition): t.executor for t in seen.tasks}
+    for operator in range(operators):
+        for file in find_files(tmp_path / "ahead" / "state" / str(operator), first_version):
+            file.unlink()
     move(engine, "ahead", targets)
     due: set[Place] = set()
     arrived: set[Place] = set()
@@ -120,55 +140,6 @@ def test_a_withdrawn_move_leaves_its_partition_where_it_is(
     for _ in range(3):
         seen = batches("withdrawn-ahead")
         assert {(t.operator, t.partition): t.executor for t in seen.tasks} == before
-
-
-def find_files(state: Path, last_version: int) -> list[Path]:
-    """All of the state that was there at a version, beside what says how it is laid out."""
-    files = [file for file in state.glob("[0-9]*/*") if file.name[0].isdigit()]
-    return [file for file in files if int(re.split(r"[._]", file.name)[0]) <= last_version]
-
-
-@pytest.mark.parametrize(("build", "mode", "operators"), ALL_KINDS)
-def test_a_target_reads_nothing_again_when_it_takes_a_partition_over(
-    build: Callable[[Stream], DataFrame],
-    mode: str,
-    operators: int,
-    stream: Stream,
-    start: Start,
-    batches: Batches,
-    engine: SparkEngine,
-    tmp_path: Path,
-) -> None:
-    query = start(build(stream), "once", mode)
-    for _ in range(3):
-        seen = batches("once")
-    first_version = seen.sample.batch + 1
-    targets = others(engine, seen)
-    places = {(t.operator, t.partition): t.executor for t in seen.tasks}
-    for operator in range(operators):
-        engine.place("once", operator, {p: e for (o, p), e in places.items() if o == operator})
-        wanted = {p: e for (o, p), e in targets.items() if o == operator}
-        engine.prepare("once", operator, wanted, from_batch=1000)
-    while {r.state for r in seen.preparations} != {"loaded"}:
-        seen = batches("once")
-    for operator in range(operators):
-        for file in find_files(tmp_path / "once" / "state" / str(operator), first_version):
-            file.unlink()
-    move(engine, "once", targets)
-    arrived: set[Place] = set()
-    answered: set[Place] = set()
-    for _ in range(MAX_BATCHES):
-        seen = batches("once")
-        assert [r.failure for r in seen.preparations if r.failure] == []
-        answered |= {
-            (r.operator, r.partition) for r in seen.preparations if r.hand_over_s is not None
-        }
-        ran = {(t.operator, t.partition): t.executor for t in seen.tasks}
-        arrived |= {place for place, executor in ran.items() if executor == targets[place]}
-        if answered == arrived == targets.keys():
-            break
-    assert answered == arrived == targets.keys()
-    assert query.exception() is None
 
 
 def test_a_query_goes_on_when_a_target_is_killed_while_it_loads(
