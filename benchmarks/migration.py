@@ -1,11 +1,12 @@
 """Moving a quarter of the state and back: what each strategy costs the stream.
 
-A query is started from a copy of a checkpoint that is built once. Two of its four executors
-exchange partitions, a quarter of all, then take them back; the other two look on. The exchange is
-the benchmark's own; its steps are realized as the controller does it: the next one when the
-partitions of the one before run where they should.
+Each run is a query that is started from a copy of a checkpoint, which is built once. Two of its
+four executors exchange partitions, a quarter of all, then take them back; the other two look on.
+The exchange is the benchmark's own; its moves are made by the product's code. Executors have half a
+core each, by a quota of the operating system, so that those that look on lose nothing to those that
+load. A query makes no snapshots of its state, which would make one batch in ten much longer.
 
-The state is 1 GiB in 64 partitions, on the disk of this machine and on storage that is slowed to
+The state is 1 GiB in 32 partitions, on the disk of this machine and on storage that is slowed to
 20 ms an open and 50 MB/s an executor; on that also 2 GiB in 8 partitions.
 """
 
@@ -16,12 +17,14 @@ import shutil
 import time
 from collections import defaultdict
 from collections.abc import Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
 from harness.benchmark import Benchmark, MeasurementError, alternate, prepare, remove_folder, run
-from harness.measuring import PATIENCE_S, await_that, check_alive
+from harness.measuring import PATIENCE_S, await_that, check_alive, open_journal
+from harness.quotas import QUICK_JVM, limiting_executors
 from harness.results import Case
 from harness.rows import read_rows, start_query, wait_per_row
 from harness.sessions import open_session
@@ -31,30 +34,36 @@ from pyspark.sql import functions as F  # noqa: N812
 from pyspark.sql.streaming import StreamingQuery
 
 from balancedstream.core.hotspots import Move
-from balancedstream.core.migration import steps, steps_within
+from balancedstream.core.migration import steps, steps_ahead, steps_within
 from balancedstream.core.policy import MigrationPolicy
-from balancedstream.core.restoring import RestoreCost, learn_restore_cost
+from balancedstream.core.restoring import RestoreCost, learn_restore, learn_restore_cost
 from balancedstream.core.samples import TaskSample
 from balancedstream.engine.engine import SparkEngine
 from balancedstream.engine.events import BatchFinished
 from balancedstream.engine.session import LocalExecutors
 from balancedstream.engine.settings import SHUFFLE_PARTITIONS
+from balancedstream.loop.migrations import Migrations
 
 EXECUTORS = 4
+CORES = 0.5
+"""That an executor may use."""
+
 PREPARED = "prepared"
-"""All at once, but with the state loaded ahead, as the product does it; the others do not."""
+"""With the state loaded ahead, in steps within the budget, as the product does it by default. The
+others restore it in the batch."""
 
 DISK, SLOW = "disk", "slow"
 
 REPEATED = ("all-at-once", "budgeted", PREPARED)
 ONCE = ("fluid", "batched", "optimized")
-EXCHANGES = ((0, 1), (2, 3), (0, 2))
-"""Which executors exchange partitions under the first, second and third strategy of a query: never
-the same two, because an executor keeps the files of state that it lost for a minute."""
+EXCHANGING = (0, 1)
+"""Which executors exchange partitions."""
 
 BUILDING_BATCHES = 16
-STEP_PATIENCE_BATCHES = 10
-"""A step whose partitions are not on their targets after this many batches has failed."""
+OPERATOR = 0
+"""The only one of the query."""
+
+NO_SNAPSHOTS = {"spark.sql.streaming.stateStore.minDeltasForSnapshot": "1000"}
 
 
 @dataclass(frozen=True)
@@ -72,12 +81,12 @@ class Workload:
         pause_batches: batches between the exchange and its undoing.
     """
 
-    partitions: int = 64
+    partitions: int = 32
     keys: int = 2**18
     value_bytes: int = 4096
     rows_per_batch: int = 1000
     wait_ms: int = 4
-    warm_up_batches: int = 4
+    warm_up_batches: int = 8
     steady_batches: int = 6
     pause_batches: int = 3
 
@@ -102,31 +111,42 @@ def measure_workload(
     benchmark: Benchmark, workload: Workload, storages: Sequence[str], settings: Mapping[str, str]
 ) -> None:
     """Measures all cases of one workload that have no result yet."""
-    queries = [
-        list_cases(storage, workload, n, REPEATED)
+    cases = [
+        case
         for n in benchmark.repetitions
         for storage in storages
+        for case in list_cases(storage, workload, n, REPEATED)
     ]
     if DISK in storages:
-        queries.append(list_cases(DISK, workload, 1, ONCE))
-    missing = [found for cases in queries if (found := benchmark.find_missing(cases))]
+        cases += list_cases(DISK, workload, 1, ONCE)
+    missing = benchmark.find_missing(cases)
     if not missing:
         return
     built = build_state(benchmark, workload, settings)
-    wanted = {SHUFFLE_PARTITIONS: str(workload.partitions), **settings}
-    with open_session(benchmark, LocalExecutors(EXECUTORS, EXECUTORS), wanted) as spark:
+    wanted = {
+        SHUFFLE_PARTITIONS: str(workload.partitions),
+        **NO_SNAPSHOTS,
+        **QUICK_JVM,
+        **settings,
+    }
+    with (
+        open_session(benchmark, LocalExecutors(EXECUTORS, EXECUTORS), wanted) as spark,
+        limiting_executors(spark.sparkContext.applicationId, CORES),
+    ):
         engine = SparkEngine(spark)
-        for cases in missing:
-            checkpoint = copy_checkpoint(built, benchmark.work / "copy")
-            for case, measured in measure(spark, engine, checkpoint, cases, workload):
-                benchmark.record(spark, case, asdict(workload), measured)
-            remove_folder(checkpoint)
+        # The first query of a session is slow, whatever it does.
+        with running(spark, engine, built, {"strategy": "warm-up"}, workload):
+            pass
+        for case in missing:
+            with running(spark, engine, built, case, workload) as runner:
+                measured = runner.measure_strategy(str(case["strategy"]), workload)
+            benchmark.record(spark, case, {**asdict(workload), "cores": CORES}, measured)
 
 
 def list_cases(
     storage: str, workload: Workload, repetition: int, strategies: Sequence[str]
 ) -> list[Case]:
-    """The cases that share a query, in the order of this repetition."""
+    """The cases of a repetition in its order."""
     shared: Case = {"storage": storage, "partitions": workload.partitions, "repetition": repetition}
     return [{**shared, "strategy": strategy} for strategy in alternate(repetition, *strategies)]
 
@@ -138,27 +158,29 @@ def copy_checkpoint(source: Path, target: Path) -> Path:
     return target
 
 
-def measure(
+@contextmanager
+def running(
     spark: SparkSession,
     engine: SparkEngine,
-    checkpoint: Path,
-    cases: Sequence[Case],
+    built: Path,
+    case: Case,
     workload: Workload,
-) -> Iterator[tuple[Case, dict[str, Any]]]:
-    """Runs one query from a checkpoint, and each case's strategy in it."""
+) -> Iterator[ExchangeRunner]:
+    """A query that runs from a copy of a checkpoint, after its warm-up."""
+    checkpoint = copy_checkpoint(built, built.with_name("copy"))
     rows = build_rows(spark, workload, workload.rows_per_batch)
-    name = "-".join(str(value) for value in cases[0].values())
+    name = "-".join(str(value) for value in case.values())
     waiting = wait_per_row(rows, workload.partitions, workload.wait_ms)
-    place = f"{SCHEME}:{checkpoint}" if cases[0]["storage"] == SLOW else str(checkpoint)
+    place = f"{SCHEME}:{checkpoint}" if case.get("storage") == SLOW else str(checkpoint)
     query = start_query(keep_payloads(waiting), name, place)
     try:
         runner = ExchangeRunner(engine, query)
         for _ in range(workload.warm_up_batches):
             runner.await_batch()
-        for case, exchange in zip(cases, EXCHANGES, strict=False):
-            yield case, runner.measure_strategy(str(case["strategy"]), exchange, workload)
+        yield runner
     finally:
         query.stop()
+        remove_folder(checkpoint)
 
 
 class ExchangeRunner:
@@ -169,6 +191,7 @@ class ExchangeRunner:
         self._query = query
         self._name = query.name
         self._restore_cost = RestoreCost()
+        self._load_cost = RestoreCost()
         self._last: BatchFinished | None = None
 
     def await_batch(self) -> BatchFinished:
@@ -188,11 +211,9 @@ class ExchangeRunner:
         message = f"no batch finished within {PATIENCE_S:.0f} s"
         raise MeasurementError(message)
 
-    def measure_strategy(
-        self, strategy: str, exchange: tuple[int, int], workload: Workload
-    ) -> dict[str, Any]:
+    def measure_strategy(self, strategy: str, workload: Workload) -> dict[str, Any]:
         """Moves a quarter of the partitions away and back, with steady batches around it."""
-        away = self._plan_exchange(exchange, workload.partitions // 4)
+        away = self._plan_exchange(workload.partitions // 4)
         back = [Move(move.partition, move.target, move.source) for move in away]
         moved = {move.partition for move in away}
         steady = [describe(self.await_batch(), moved) for _ in range(workload.steady_batches)]
@@ -203,70 +224,102 @@ class ExchangeRunner:
         steady += [describe(self.await_batch(), moved) for _ in range(workload.pause_batches)]
         return measured | {"steady": by_figure(steady)}
 
-    def _plan_exchange(self, exchange: tuple[int, int], count: int) -> list[Move]:
+    def _plan_exchange(self, count: int) -> list[Move]:
         """Half of `count` partitions in each direction, by turns."""
         held: dict[str, list[int]] = {executor: [] for executor in self._engine.executors()}
         for task in self._tasks():
             held[task.executor].append(task.partition)
-        one, other = (sorted(held, key=int)[place] for place in exchange)
+        one, other = (sorted(held, key=int)[place] for place in EXCHANGING)
         pairs = zip(held[one][: count // 2], held[other][: count // 2], strict=False)
         moves = [(Move(a, one, other), Move(b, other, one)) for a, b in pairs]
         return [move for pair in moves for move in pair]
 
     def _migrate(self, moves: Sequence[Move], strategy: str) -> dict[str, Any]:
-        """Realizes the moves step by step; gives what each batch was like meanwhile.
+        """Makes the moves; gives what each batch was like meanwhile.
 
         Raises:
-            MeasurementError: a step did not come true.
+            MeasurementError: a partition did not get where it should.
         """
-        plan = self._split(moves, strategy)
+        engine = self._engine if strategy == PREPARED else Unprepared(self._engine)
+        migrations = Migrations(engine, open_journal())
+        operator = (self._name, OPERATOR)
         moved = {move.partition for move in moves}
         began_s = self._finished_s()
-        batches = []
-        for step in plan:
-            targets = {move.partition: move.target for move in step}
-            if strategy == PREPARED:
-                self._engine.prepare(self._name, 0, targets)
-            self._engine.place(self._name, 0, targets)
-            for _ in range(STEP_PATIENCE_BATCHES):
-                event = self.await_batch()
-                batches.append(describe(event, moved))
-                ran_on = {task.partition: task.executor for task in event.tasks}
-                if targets.items() <= ran_on.items():
-                    break
-            else:
-                message = f"{strategy}: a step was not there after {STEP_PATIENCE_BATCHES} batches"
-                raise MeasurementError(message)
-        self._engine.prepare(self._name, 0, {})
+        batches: list[dict[str, float]] = []
+        begun: list[int] = []
+
+        def split(left: Sequence[Move]) -> Iterator[tuple[Move, ...]]:
+            step = next(self._split(left, strategy, migrations.list_begun(operator)))
+            begun.append(len(step))
+            yield step
+
+        migrations.begin(operator, moves, split, self._last_batch())
+        while migrations.under_way():
+            event = self.await_batch()
+            batches.append(describe(event, moved))
+            tasks = {task.partition: task for task in event.tasks}
+            loads = migrations.finish_batch(operator, event.sample.batch, tasks, event.preparations)
+            for state_bytes, load_s in loads:
+                self._load_cost = learn_restore(self._load_cost, state_bytes, load_s)
+        ran_on = {task.partition: task.executor for task in self._tasks()}
+        if not {move.partition: move.target for move in moves}.items() <= ran_on.items():
+            message = f"{strategy}: a partition was not moved within {len(batches)} batches"
+            raise MeasurementError(message)
         return {
-            "steps": [len(step) for step in plan],
+            "steps": begun,
             "total_s": round(self._finished_s() - began_s, 3),
             **by_figure(batches),
         }
 
-    def _split(self, moves: Sequence[Move], strategy: str) -> list[tuple[Move, ...]]:
+    def _split(
+        self, moves: Sequence[Move], strategy: str, begun: Collection[str]
+    ) -> Iterator[tuple[Move, ...]]:
         policy = MigrationPolicy()
+        tasks = {task.partition: task for task in self._tasks()}
+        cost = self._load_cost if strategy == PREPARED else self._restore_cost
+
+        def restore_s(move: Move) -> float:
+            return cost.estimate_s(tasks[move.partition].state_bytes)
+
         if strategy == PREPARED:
-            return [tuple(moves)]
-        if strategy != "budgeted":
-            return list(steps(moves, strategy, batch_size=policy.batch_size))
-        state_bytes = {task.partition: task.state_bytes for task in self._tasks()}
-        return list(
-            steps_within(
+            return steps_ahead(
                 moves,
                 policy.budget_s,
-                lambda move: self._restore_cost.estimate_s(state_bytes[move.partition]),
+                restore_s,
+                busy_s={partition: task.work_s for partition, task in tasks.items()},
+                placement={partition: task.executor for partition, task in tasks.items()},
+                executors=self._engine.executors(),
+                begun=begun,
             )
-        )
+        if strategy == "budgeted":
+            return steps_within(moves, policy.budget_s, restore_s)
+        return steps(moves, strategy, batch_size=policy.batch_size)
 
     def _tasks(self) -> tuple[TaskSample, ...]:
         return self._last.tasks if self._last else ()
+
+    def _last_batch(self) -> int:
+        return self._last.sample.batch if self._last else -1
 
     def _finished_s(self) -> float:
         return self._last.sample.finished_s if self._last else 0.0
 
     def _sum_state(self) -> int:
         return sum(task.state_bytes for task in self._tasks())
+
+
+class Unprepared:
+    """An engine as for a Spark that cannot load state ahead."""
+
+    def __init__(self, engine: SparkEngine) -> None:
+        self._engine = engine
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._engine, name)
+
+    def can_prepare(self) -> bool:
+        """Whether state can be loaded ahead of a move."""
+        return False
 
 
 def describe(event: BatchFinished, exchanged: Collection[int]) -> dict[str, float]:

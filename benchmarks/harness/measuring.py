@@ -132,14 +132,23 @@ def watching(engine: MeasuringEngine) -> Iterator[None]:
 @contextmanager
 def balancing(engine: MeasuringEngine, policy: Policy = DEFAULT_POLICY) -> Iterator[History]:
     """The job is balanced; gives the history of what was done."""
-    info = RunInfo("benchmark", time.time(), 0, "", "")
-    history = History(info)
-    controller = Controller(engine, policy, Journal(history, SilentView(), Metrics(), time.time))
+    history = open_history()
+    controller = Controller(engine, policy, open_journal(history))
     controller.start()
     try:
         yield history
     finally:
         controller.stop()
+
+
+def open_history() -> History:
+    """An empty one."""
+    return History(RunInfo("benchmark", time.time(), 0, "", ""))
+
+
+def open_journal(history: History | None = None) -> Journal:
+    """Writes to a history, and shows nothing."""
+    return Journal(history or open_history(), SilentView(), Metrics(), time.time)
 
 
 def measure_balance(event: BatchFinished, executors: Mapping[str, int]) -> ImbalanceMeasurement:

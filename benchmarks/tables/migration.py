@@ -30,6 +30,7 @@ def tabulate_migration(results: Sequence[Result]) -> Iterator[str]:
                     str(len(runs)),
                     spread((len(run[way]["steps"]) for run in runs), decimals=0),
                     spread(steady(run, "batch_s") for run in runs),
+                    spread(longest_steady(run) for run in runs),
                     spread(max(run[way]["batch_s"]) for run in runs),
                     spread(longest_over_steady(run, way) for run in runs),
                     spread(slowest_over_steady(run, way) for run in runs),
@@ -44,6 +45,7 @@ def tabulate_migration(results: Sequence[Result]) -> Iterator[str]:
             "runs",
             "steps",
             "steady batch (s)",
+            "longest steady ÷ steady",
             "longest batch (s)",
             "longest ÷ steady",
             "slowest unmoved task ÷ steady",
@@ -89,6 +91,11 @@ def group(results: Sequence[Result], *names: str) -> list[tuple[tuple[Any, ...],
 
 def steady(run: Mapping[str, Any], figure: str) -> float:
     return float(median(run["steady"][figure]))
+
+
+def longest_steady(run: Mapping[str, Any]) -> float:
+    """The longest batch without moves over the median one."""
+    return float(max(run["steady"]["batch_s"]) / steady(run, "batch_s"))
 
 
 def longest_over_steady(run: Mapping[str, Any], way: str) -> float:

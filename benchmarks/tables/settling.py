@@ -54,6 +54,6 @@ def count_batches_until_balanced(measured: dict[str, Any], shift: int) -> float:
 
 def compare_batches(measured: dict[str, Any], uniform_batches: int) -> float:
     """The median batch with hot keys over the same without balancing."""
-    return median(measured["batch_s"][uniform_batches:]) / median(
-        measured["vanilla_s"][uniform_batches:]
-    )
+    batch_s: list[float] = measured["batch_s"][uniform_batches:]
+    vanilla_s: list[float] = measured["vanilla_s"][uniform_batches:]
+    return median(batch_s) / median(vanilla_s)
