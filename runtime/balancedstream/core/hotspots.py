@@ -84,6 +84,8 @@ class BalanceDecision:
         unsplittable: the heaviest partition, if it exceeds the mean even when it has the biggest
             executor to itself; otherwise None.
         reason: the decision in words and numbers.
+        exhausted: whether the load is as even as exchanges of partitions can make it, which may be
+            above the bound: that no placement has less does not mean that one has it.
     """
 
     moves: tuple[Move, ...]
@@ -92,6 +94,7 @@ class BalanceDecision:
     bound: float
     unsplittable: int | None
     reason: str
+    exhausted: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,11 +157,12 @@ class _Improvement(NamedTuple):
 
 
 class _Relief(NamedTuple):
-    """Steps that pay off, the resulting imbalance, and why there are no more steps."""
+    """Steps that pay off, the resulting imbalance, why there are no more, if none would help."""
 
     steps: Sequence[_Improvement]
     imbalance: float
     remark: str
+    exhausted: bool = False
 
 
 def diminish(
@@ -249,6 +253,7 @@ def diminish(
         bound=bound,
         unsplittable=unsplittable,
         reason=headline + "; ".join(remarks),
+        exhausted=relief.exhausted and not moves,
     )
 
 
@@ -431,6 +436,7 @@ def _find_relief(
     no_more = f"no exchange that pays off relieves executor {layout.hottest}"
     kept = _paying(steps, start, layout.single, free)
     peak = kept[-1].peak if kept else start
+    exhausted = not steps
     if steps and not kept:
         saved_s = (start - steps[-1].peak) * unit_s
         batches = say_count(policy.horizon_batches, "batch", "batches")
@@ -444,13 +450,14 @@ def _find_relief(
             f"by less than {100 * policy.min_gain:.3g} %"
         )
         kept = ()
+        exhausted = True
     elif peak > aim:
         remark = (
             f"imbalance {peak / layout.mean:.2f} is above {stop_at:.4g} x the bound, but {no_more}"
         )
     else:
         remark = ""
-    return _Relief(kept, (kept[-1].peak if kept else start) / layout.mean, remark)
+    return _Relief(kept, (kept[-1].peak if kept else start) / layout.mean, remark, exhausted)
 
 
 def _relieve(layout: _Layout, aim: float) -> list[_Improvement]:

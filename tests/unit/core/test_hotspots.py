@@ -196,3 +196,14 @@ def test_ten_thousand_partitions_on_a_thousand_executors_are_balanced() -> None:
     placement = {p: f"e{p % 1000}" for p in loads}
     decision = diminish(loads, placement, {f"e{i}": 1 for i in range(1000)})
     assert decision.imbalance_after <= 1.06 * decision.bound
+
+
+def test_a_load_that_no_exchange_makes_more_even_is_exhausted_though_its_bound_is_lower() -> None:
+    loads = {0: 3.0, 1: 8.0, 2: 5.0, 3: 8.0, 4: 4.0, 5: 4.0}
+    placement = {0: "b", 1: "b", 2: "a", 3: "c", 4: "a", 5: "c"}
+    executors = {"a": 1, "b": 1, "c": 1}
+    decision = diminish(loads, placement, executors)
+    assert decision.moves == ()
+    assert decision.imbalance_before > 1.1 > decision.bound
+    assert decision.exhausted
+    assert not diminish(loads, {**placement, 2: "c"}, executors).exhausted
