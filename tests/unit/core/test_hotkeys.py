@@ -81,8 +81,9 @@ def test_fractions_are_within_the_bounds_up_to_rounding(stream: list[tuple[bytes
     sketch = sketch_of(stream, 0.5)
     for entry in sketch.top(2):
         weight = math.fsum(weight for key, weight in stream if key == entry.key)
-        assert entry.least <= weight * (1 + 1e-9)
-        assert entry.most >= weight * (1 - 1e-9)
+        # Rounding is that of the counter, which may be far above the key's own weight.
+        assert entry.least <= weight + 1e-9 * entry.most
+        assert entry.most >= weight - 1e-9 * entry.most
 
 
 def test_hot_keys_among_many_are_found_by_what_they_cost_and_not_by_how_many_they_are() -> None:
