@@ -5,7 +5,7 @@ kind of stateful operator, compares output and final state with the undisturbed 
 one JSON line a schedule to the file of outcomes. A schedule that is in the file is not run again,
 so the work can be spread over several sittings:
 
-    PYTHONPATH=benchmarks python benchmarks/exactness/run.py --seeds 0-19 --out exactness.jsonl
+    python benchmarks/exactness/run.py --seeds 0-19 --out exactness.jsonl
 
 With `--open-ms` every open of a file of the checkpoint takes that long: loads of state are late,
 and executors are killed in the middle of them.
@@ -35,10 +35,14 @@ import inputs
 import kinds
 import pyspark
 from comparison import summarize, summarize_reassignments
-from harness.storage import SCHEME, build_slow_storage
 from outcomes import read_commit, read_lines, write_outcome
 
 from balancedstream.engine.session import remove_work_folder
+
+# What the benchmarks share is beside this folder.
+sys.path.append(str(Path(__file__).parents[1]))
+
+from harness.storage import SCHEME, build_slow_storage
 
 HERE = Path(__file__).parent
 EXECUTORS = 3

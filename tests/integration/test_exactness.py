@@ -1,8 +1,7 @@
 """Moves, scaling, killed executors and restarted drivers leave no trace in any answer.
 
 One schedule of each of three operator kinds and a NEXMark query, with a fresh seed, printed.
-`PYTHONPATH=benchmarks python benchmarks/exactness/run.py --kind KIND --seeds SEED` runs a schedule
-of this test again.
+`benchmarks/exactness/run.py --kind KIND --seeds SEED` runs a schedule of this test again.
 """
 
 from __future__ import annotations
@@ -48,14 +47,7 @@ pytestmark = pytest.mark.integration
 def run_program(program: str, out: Path, *arguments: str) -> list[dict[str, Any]]:
     """Runs one of the harness's programs; returns the outcomes that it wrote."""
     command = [sys.executable, str(HARNESS / program), "--out", str(out), *arguments]
-    ended = subprocess.run(
-        command,
-        capture_output=True,
-        text=True,
-        timeout=TIMEOUT_S,
-        check=False,
-        env={**os.environ, "PYTHONPATH": str(HARNESS.parent)},
-    )
+    ended = subprocess.run(command, capture_output=True, text=True, timeout=TIMEOUT_S, check=False)
     print(ended.stdout, ended.stderr[-3000:])
     return [json.loads(line) for line in out.read_text().splitlines()]
 
