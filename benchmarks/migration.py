@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import Any
 
 from harness.benchmark import Benchmark, MeasurementError, alternate, prepare, remove_folder, run
-from harness.measuring import PATIENCE_S, await_that, check_alive, open_journal
+from harness.measuring import PATIENCE_S, await_that, check_alive, open_history, open_journal
 from harness.quotas import QUICK_JVM, limiting_executors
 from harness.results import Case
 from harness.rows import read_rows, start_query, wait_per_row
@@ -241,7 +241,7 @@ class ExchangeRunner:
             MeasurementError: a partition did not get where it should.
         """
         engine = self._engine if strategy == PREPARED else Unprepared(self._engine)
-        migrations = Migrations(engine, open_journal())
+        migrations = Migrations(engine, open_journal(open_history()))
         operator = (self._name, OPERATOR)
         moved = {move.partition for move in moves}
         began_s = self._finished_s()

@@ -3,8 +3,8 @@
 The stream is that of `placement.py`: four executors, 32 state partitions, uniform keys for two
 batches, then a hot set, then another one. Measuring and deciding are the product's own code. Of a
 batch only the tasks are modeled: a fixed time, a time for each row, and noise. A plan is prepared
-during the next batch and its moves are in place in the one after that. No move costs anything, as
-where state is loaded ahead.
+during the next batch and its moves are in place in the one after that. No batch waits for a move,
+as where state is loaded ahead.
 """
 
 from __future__ import annotations
@@ -130,19 +130,9 @@ class Stream:
             if batch:
                 samples += [
                     TaskSample(
-                        "q",
-                        0,
-                        p,
-                        batch,
-                        placement[p],
-                        busy_s[p],
-                        rows[p],
-                        0,
-                        batch,
-                        0.0,
-                        p in moved,
+                        "q", 0, p, batch, executor, busy_s[p], rows[p], 0, batch, moved=p in moved
                     )
-                    for p in placement
+                    for p, executor in placement.items()
                 ]
             samples = prune(samples, WindowPolicy(), batch)
             if samples and not coming:

@@ -146,9 +146,9 @@ def open_history() -> History:
     return History(RunInfo("benchmark", time.time(), 0, "", ""))
 
 
-def open_journal(history: History | None = None) -> Journal:
+def open_journal(history: History) -> Journal:
     """Writes to a history, and shows nothing."""
-    return Journal(history or open_history(), SilentView(), Metrics(), time.time)
+    return Journal(history, SilentView(), Metrics(), time.time)
 
 
 def measure_balance(event: BatchFinished, executors: Mapping[str, int]) -> ImbalanceMeasurement:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from statistics import median
+from typing import Any
 
 from targets import (
     MAX_ATTACHED_OVER_VANILLA,
@@ -81,7 +82,11 @@ def batch_ratio(result: Result) -> float:
 
 def imbalance_since_shift(result: Result, arm: str) -> list[float]:
     """Imbalance over its bound, of each batch since the other keys became hot."""
-    settings, measured = result["settings"], result["measured"][arm]
+    return list_since_shift(result["measured"][arm], result["settings"])
+
+
+def list_since_shift(measured: Mapping[str, Any], settings: Mapping[str, Any]) -> list[float]:
+    """The same of one run's figures."""
     shift = settings["uniform_batches"] + settings["first_batches"]
     pairs = zip(measured["imbalance"][shift:], measured["bound"][shift:], strict=True)
     return [imbalance / bound for imbalance, bound in pairs]
@@ -95,7 +100,11 @@ def settled_imbalance(result: Result, arm: str) -> float:
 
 def batches_until_balanced(result: Result) -> float | None:
     """How many batches after the shift the first balanced one is; None where there is none."""
-    since = imbalance_since_shift(result, "balanced")
+    return count_until_balanced(imbalance_since_shift(result, "balanced"))
+
+
+def count_until_balanced(since: Sequence[float]) -> int | None:
+    """The number of the first balanced batch, from 1; None where there is none."""
     return next((n for n, ratio in enumerate(since, start=1) if ratio <= MAX_OVER_BOUND), None)
 
 

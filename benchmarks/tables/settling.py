@@ -6,18 +6,19 @@ from collections.abc import Iterator, Sequence
 from statistics import fmean, median
 from typing import Any
 
-from targets import MAX_OVER_BOUND, SETTLING_BATCHES
+from targets import SETTLING_BATCHES
 
 from tables.markdown import Result, table
+from tables.placement import count_until_balanced, list_since_shift
 
 
 def tabulate_settling(results: Sequence[Result]) -> Iterator[str]:
     rows = []
     for result in results:
         case, settings = result["case"], result["settings"]
-        shift = settings["uniform_batches"] + settings["first_batches"]
         runs = result["measured"]
-        until = [count_batches_until_balanced(measured, shift) for measured in runs]
+        counted = [count_until_balanced(list_since_shift(run, settings)) for run in runs]
+        until = [float("inf") if batches is None else batches for batches in counted]
         rows.append(
             [
                 f"{case['noise']:.0%}",
@@ -43,13 +44,6 @@ def tabulate_settling(results: Sequence[Result]) -> Iterator[str]:
         ],
         rows,
     )
-
-
-def count_batches_until_balanced(measured: dict[str, Any], shift: int) -> float:
-    """How many batches after the shift the first balanced one is; infinite where there is none."""
-    pairs = zip(measured["imbalance"][shift:], measured["bound"][shift:], strict=True)
-    ratios = enumerate((imbalance / bound for imbalance, bound in pairs), start=1)
-    return next((n for n, ratio in ratios if ratio <= MAX_OVER_BOUND), float("inf"))
 
 
 def compare_batches(measured: dict[str, Any], uniform_batches: int) -> float:

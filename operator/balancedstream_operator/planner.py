@@ -246,8 +246,10 @@ def judge_balance(decision: Decision, policy: Policy, *, stateless: bool = False
     (query, operator), worst = max(
         decision.balance.items(), key=lambda item: item[1].imbalance_before
     )
-    enough = max(policy.balance.act_above, policy.balance.stop_at * worst.bound)
-    uneven = worst.imbalance_before > enough and not worst.exhausted
+    is_above = worst.imbalance_before > max(
+        policy.balance.act_above, policy.balance.stop_at * worst.bound
+    )
+    uneven = is_above and not worst.exhausted
     heavy = ""
     if worst.unsplittable is not None and worst.imbalance_before > policy.balance.act_above:
         heavy = (
@@ -258,7 +260,6 @@ def judge_balance(decision: Decision, policy: Policy, *, stateless: bool = False
     assignment = decision.keys.get((query, operator))
     if assignment is not None:
         # Where keys can move, a partition is too much only if one of its keys is.
-        is_above = worst.imbalance_before > enough
         heavy = assignment.reason if assignment.unsplittable and is_above else ""
     if decision.scaling.verdict is Verdict.UNSPLITTABLE:
         heavy = decision.scaling.reason

@@ -271,13 +271,14 @@ def _find_shift(by_partition: Mapping[int, Sequence[TaskSample]], batches: Seque
     `SHIFT` above what chance explains, and more than twice that between any other two batches: a
     stream whose rows go elsewhere in each batch needs the mean of them all.
     """
+    if len(batches) < 3:
+        # There is no other change to compare one with.
+        return 0
     rows: dict[int, dict[int, int]] = {batch: {} for batch in batches}
     for partition, tasks in by_partition.items():
         for task in tasks:
             rows[task.batch][partition] = task.records
     changes = [_find_change(rows[before], rows[after]) for before, after in pairwise(batches)]
-    if len(changes) < 2:
-        return 0
     (usual, _), (most, by_chance) = sorted(changes)[-2:]
     if most <= by_chance + SHIFT or most <= 2 * usual:
         return 0
