@@ -55,7 +55,7 @@ others restore it in the batch."""
 DISK, SLOW = "disk", "slow"
 
 REPEATED = ("all-at-once", "budgeted", PREPARED)
-ONCE = ("fluid", "batched", "optimized")
+ONCE = ("fluid", "optimized")
 EXCHANGING = (0, 1)
 """Which executors exchange partitions."""
 
