@@ -8,7 +8,7 @@ MAX_OVER_BOUND = 1.10
 SETTLING_BATCHES = 5
 """Batches after a change within which the load has to be balanced again."""
 
-MAX_BALANCED_OVER_VANILLA = {1.0: 0.75, 0.0: 1.02}
+MAX_BALANCED_OVER_VANILLA = {1.0: 0.80, 0.0: 1.02}
 """Batch time of Spark balanced over that of Spark alone, by the exponent of Zipf's law."""
 
 MAX_ATTACHED_OVER_VANILLA = 1.02
