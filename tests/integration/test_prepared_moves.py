@@ -175,6 +175,20 @@ def test_a_query_goes_on_when_a_target_is_killed_while_it_loads(
         engine.wait(1.0)
 
 
+def test_no_move_pays_for_the_first_load_of_its_target(
+    stream: Stream, start: Start, batches: Batches, engine: SparkEngine
+) -> None:
+    start(aggregate(stream), "rehearsed", "update")
+    batches("rehearsed")
+    seen = batches("rehearsed")
+    targets = others(engine, seen)
+    engine.prepare("rehearsed", 0, {p: e for (_, p), e in targets.items()}, from_batch=1000)
+    while {report.state for report in seen.preparations} != {"loaded"}:
+        seen = batches("rehearsed")
+    assert {report.executor for report in seen.preparations} == set(targets.values())
+    assert not any(report.first for report in seen.preparations)
+
+
 def sleep(seconds: float, value: int) -> int:
     time.sleep(seconds)
     return value

@@ -53,6 +53,7 @@ public final class PreloadTask extends AbstractFunction2 implements Serializable
   public static final int LOAD = 0;
   public static final int HAND_OVER = 1;
   public static final int DROP = 2;
+  public static final int REHEARSE = 3;
 
   /** A state store of one operator, of any partition. */
   public static final class Store implements Serializable {
@@ -71,7 +72,7 @@ public final class PreloadTask extends AbstractFunction2 implements Serializable
     public Broadcast hadoopConf;
   }
 
-  /** What to do with the stores of one partition. */
+  /** What to do with the stores of one partition; a rehearsal has none. */
   public static final class Order implements Serializable {
     private static final long serialVersionUID = 1L;
     public long number;
@@ -127,7 +128,8 @@ public final class PreloadTask extends AbstractFunction2 implements Serializable
       Work work = new Work(orders[i]);
       work.announce();
       // A hand-over does not wait for loads: the batch is about to end.
-      if (orders[i].step == LOAD) LOADS.execute(work);
+      boolean isLoad = orders[i].step == LOAD || orders[i].step == REHEARSE;
+      if (isLoad) LOADS.execute(work);
       else new Daemons().newThread(work).start();
     }
     String answer = (String) ANSWERS.poll();
@@ -194,6 +196,7 @@ public final class PreloadTask extends AbstractFunction2 implements Serializable
       // While it loads, nobody waits for the store.
       if (order.step == HAND_OVER) LIMIT.schedule(limit, LONGEST_HAND_OVER_MS);
       String failure = "";
+      if (order.step == REHEARSE) failure = rehearse();
       for (int i = 0; i < order.stores.length; i++) {
         Store store = order.stores[i];
         try {
@@ -202,12 +205,25 @@ public final class PreloadTask extends AbstractFunction2 implements Serializable
             handOver(store, order.versions[i], order.checkpointIds[i]);
           } else drop(store);
         } catch (Throwable e) {
-          failure = String.valueOf(e).replace('\n', ' ').replace('\t', ' ');
+          failure = describe(e);
         }
       }
       limit.cancel();
       long tookMs = (System.nanoTime() - startNs) / 1000000L;
       ANSWERS.add(order.number + "\t" + tookMs + "\t" + failure);
+    }
+
+    private static String rehearse() {
+      try {
+        Rehearsal.run();
+        return "";
+      } catch (Throwable e) {
+        return describe(e);
+      }
+    }
+
+    private static String describe(Throwable e) {
+      return String.valueOf(e).replace('\n', ' ').replace('\t', ' ');
     }
 
     private StateStoreProviderId identify(Store store) {

@@ -72,6 +72,7 @@ public final class Preparations implements Preparing, BiConsumer {
   private final Map runs = new HashMap();   // run id -> Run
   private final Map orders = new HashMap(); // number -> Preparation that waits for the answer
   private final Map loadEndMs = new HashMap(); // executor id -> when it last ended a load
+  private final Map rehearsals = new HashMap(); // executor id -> number of its order, or 0
   private long lastOrder;
 
   public Preparations(
@@ -172,6 +173,7 @@ public final class Preparations implements Preparing, BiConsumer {
   public synchronized void removeExecutor(String executor) {
     jobs.forget(executor);
     loadEndMs.remove(executor);
+    rehearsals.remove(executor);
     Iterator it = new HashSet(orders.values()).iterator();
     while (it.hasNext()) {
       Preparation preparation = (Preparation) it.next();
@@ -217,6 +219,7 @@ public final class Preparations implements Preparing, BiConsumer {
 
   /** An order was answered: its number, and its milliseconds with the failure. */
   public synchronized void accept(Object number, Object answer) {
+    if (endRehearsal(number, answer)) return;
     Preparation preparation = (Preparation) orders.remove(number);
     if (preparation == null) return;
     // Its target has told Spark that it holds the state of a query that is over.
@@ -262,12 +265,41 @@ public final class Preparations implements Preparing, BiConsumer {
         stores = e instanceof UnsupportedOperationException ? e.getMessage() : String.valueOf(e);
       }
       run.stores.put(entry.getKey(), stores);
+      if (stores instanceof PreloadTask.Store[]) rehearse();
     }
     Iterator each = new HashSet(run.preparations.values()).iterator();
     while (each.hasNext()) {
       Preparation preparation = (Preparation) each.next();
       if (preparation.state.equals("loading") && preparation.order == 0L) load(run, preparation);
     }
+  }
+
+  /** Executors that were told to load nothing yet load a small state of their own. */
+  private void rehearse() {
+    Iterator it = hosts.entrySet().iterator();
+    while (it.hasNext()) {
+      Map.Entry entry = (Map.Entry) it.next();
+      if (rehearsals.containsKey(entry.getKey())) continue;
+      PreloadTask.Order order = new PreloadTask.Order();
+      order.number = ++lastOrder;
+      order.step = PreloadTask.REHEARSE;
+      order.stores = new PreloadTask.Store[0];
+      rehearsals.put(entry.getKey(), Long.valueOf(order.number));
+      jobs.send((String) entry.getKey(), (String) entry.getValue(), order);
+    }
+  }
+
+  /** Whether it was a rehearsal that was answered. If it failed, the next load is the first. */
+  private boolean endRehearsal(Object number, Object answer) {
+    Iterator it = rehearsals.entrySet().iterator();
+    while (it.hasNext()) {
+      Map.Entry entry = (Map.Entry) it.next();
+      if (!entry.getValue().equals(number)) continue;
+      boolean isDone = ((String) ((Object[]) answer)[1]).isEmpty();
+      if (isDone) loadEndMs.put(entry.getKey(), Long.valueOf(System.currentTimeMillis()));
+      return true;
+    }
+    return false;
   }
 
   private void load(Run run, Preparation preparation) {
@@ -327,6 +359,7 @@ public final class Preparations implements Preparing, BiConsumer {
       preparation.loads = true;
       orders.put(Long.valueOf(order.number), preparation);
     }
+    if (step == PreloadTask.LOAD) rehearsals.putIfAbsent(preparation.executor, Long.valueOf(0L));
     jobs.send(preparation.executor, host, order);
     return true;
   }

@@ -121,7 +121,8 @@ public final class SideJobs {
       Iterator orders = ((Target) it.next()).pending.iterator();
       while (orders.hasNext()) {
         PreloadTask.Order order = (PreloadTask.Order) orders.next();
-        if (order.step != PreloadTask.DROP && order.stores[0].runId.equals(runId)) orders.remove();
+        boolean isWork = order.step == PreloadTask.LOAD || order.step == PreloadTask.HAND_OVER;
+        if (isWork && order.stores[0].runId.equals(runId)) orders.remove();
       }
     }
   }

@@ -14,7 +14,7 @@ from py4j.protocol import Py4JError
 from pyspark.sql import SparkSession
 
 PACKAGE = "io.balancedstream"
-SHIPPED = ("StoreChanges", "PreloadTask")
+SHIPPED = ("StoreChanges", "Rehearsal", "PreloadTask")
 """The classes that executors run, too."""
 
 
