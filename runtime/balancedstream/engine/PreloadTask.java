@@ -301,16 +301,20 @@ public final class PreloadTask extends AbstractFunction2 implements Serializable
       forget(id);
       if (held != null) {
         boolean isGiven = false;
+        boolean isUpToDate = false;
         StoreChanges changes = null;
         try {
           changes = new StoreChanges(held.provider);
           // Before it is up to date: a task that comes meanwhile waits, and need not load it all.
           isGiven = register(id, held.provider);
-          if (isGiven) changes.replay(version, checkpointId, store.columnFamilies);
+          if (isGiven) isUpToDate = changes.replay(version, checkpointId, store.columnFamilies);
         } finally {
           if (changes != null) changes.release();
           if (!isGiven) held.provider.close();
         }
+        // The task that waited for it may have written the next version already: to ask for this one
+        // would fetch it all again.
+        if (isUpToDate) return;
         if (!isGiven && !held.wasKnown) {
           throw new IllegalStateException("the partition's task was here first");
         }

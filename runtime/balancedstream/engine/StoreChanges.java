@@ -37,18 +37,22 @@ final class StoreChanges {
     held.release();
   }
 
-  /** Replays the changes up to a version, whose identity must follow from that of the loaded one. */
-  void replay(long version, Option checkpointId, boolean columnFamilies) throws Exception {
-    if (from < 1 || version <= from) return; // no version 0 is ever written
+  /**
+   * Replays the changes up to a version, whose identity must follow from that of the loaded one.
+   * Returns whether the store is at that version now.
+   */
+  boolean replay(long version, Option checkpointId, boolean columnFamilies) throws Exception {
+    if (from < 1) return false; // no version 0 is ever written
+    if (version <= from) return checkpointId.equals(store.loadedStateStoreCkptId());
     LineageItem[] lineage = store.getFullLineage(from, version, checkpointId);
     String loadedId = (String) store.loadedStateStoreCkptId().get();
-    if (lineage[0].version() != from || !lineage[0].checkpointUniqueId().equals(loadedId)) return;
+    if (lineage[0].version() != from || !lineage[0].checkpointUniqueId().equals(loadedId)) return false;
     Tuple2[] changes = new Tuple2[lineage.length - 1];
     for (int i = 1; i < lineage.length; i++) {
       Some id = new Some(lineage[i].checkpointUniqueId());
-      if (lineage[i].version() != from + i) return;
+      if (lineage[i].version() != from + i) return false;
       // Spark makes one when a column family comes or goes, which no change says.
-      if (columnFamilies && store.fileManager().existsSnapshotFile(from + i, id)) return;
+      if (columnFamilies && store.fileManager().existsSnapshotFile(from + i, id)) return false;
       changes[i - 1] = new Tuple2(Long.valueOf(from + i), id);
     }
     boolean isDone = false;
@@ -67,6 +71,7 @@ final class StoreChanges {
     } finally {
       if (!isDone) store.loadedVersion_$eq(NOT_LOADED);
     }
+    return true;
   }
 
   private void copy(String from, String to) throws Exception {
