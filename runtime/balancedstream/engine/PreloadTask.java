@@ -154,6 +154,11 @@ public final class PreloadTask extends AbstractFunction2 implements Serializable
     }
   }
 
+  /** A failure on one line of an answer. */
+  public static String describe(Throwable failure) {
+    return String.valueOf(failure).replace('\n', ' ').replace('\t', ' ');
+  }
+
   private static final class Daemons implements ThreadFactory {
     public Thread newThread(Runnable work) {
       Thread thread = new Thread(work, "balancedstream-preload");
@@ -220,10 +225,6 @@ public final class PreloadTask extends AbstractFunction2 implements Serializable
       } catch (Throwable e) {
         return describe(e);
       }
-    }
-
-    private static String describe(Throwable e) {
-      return String.valueOf(e).replace('\n', ' ').replace('\t', ' ');
     }
 
     private StateStoreProviderId identify(Store store) {

@@ -23,8 +23,8 @@ import scala.Option;
 
 /**
  * Loads a small state that it writes itself, on the executor's own disk. An executor's first load
- * takes about a second more than the next, for classes and code that is not compiled yet; so that
- * no move pays for it.
+ * takes about a second more than the next, for classes and code that is not compiled yet. This is
+ * that first load, so none of a move is.
  */
 final class Rehearsal {
   private static final int KEYS = 1000;

@@ -60,7 +60,7 @@ public final class SideJobs {
       try {
         answers.append(runOn(executor, target.host, orders));
       } catch (Throwable e) {
-        String failure = String.valueOf(e).replace('\n', ' ').replace('\t', ' ');
+        String failure = PreloadTask.describe(e);
         for (int i = 0; i < orders.length; i++) {
           answers.append(orders[i].number).append("\t0\t").append(failure).append('\n');
         }
