@@ -124,6 +124,44 @@ def test_every_partition_moves_when_its_target_has_its_state_and_reads_only_what
     assert ran == targets, "they stay where they are"
 
 
+def test_a_hand_over_that_its_task_waits_for_fetches_nothing_again(
+    stream: Stream,
+    start: Start,
+    batches: Batches,
+    engine: SparkEngine,
+    tmp_path: Path,
+) -> None:
+    # So many changes that the next batch's tasks begin while they are replayed, and wait.
+    keys, held_batches = 120_000, 3
+    rows = stream(keys).withColumn("k", F.col("value") % keys)
+    query = start(rows.groupBy("k").count(), "late-hand-over", "update")
+    batches("late-hand-over")
+    seen = batches("late-hand-over")
+    targets = others(engine, seen)
+    first_version = seen.sample.batch + 1
+    engine.prepare("late-hand-over", 0, {p: e for (_, p), e in targets.items()}, from_batch=1000)
+    while {report.state for report in seen.preparations} != {"loaded"}:
+        seen = batches("late-hand-over")
+    for _ in range(held_batches):
+        batches("late-hand-over")
+    for file in find_files(tmp_path / "late-hand-over" / "state" / "0", first_version):
+        file.unlink()
+    move(engine, "late-hand-over", targets)
+    answered: set[Place] = set()
+    for _ in range(MAX_BATCHES):
+        seen = batches("late-hand-over")
+        for report in seen.preparations:
+            assert report.failure == ""
+            if report.hand_over_s is not None:
+                answered.add((report.operator, report.partition))
+        if answered == targets.keys():
+            break
+    assert answered == targets.keys()
+    seen = batches("late-hand-over")
+    assert {(t.operator, t.partition): t.executor for t in seen.tasks} == targets
+    assert query.exception() is None
+
+
 def test_a_withdrawn_move_leaves_its_partition_where_it_is(
     stream: Stream, start: Start, batches: Batches, engine: SparkEngine
 ) -> None:
