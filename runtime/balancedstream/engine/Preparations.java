@@ -27,6 +27,9 @@ public final class Preparations implements Preparing, BiConsumer {
   /** A hand-over without an answer after this time has failed; the target gives up earlier. */
   private static final long LONGEST_HAND_OVER_MS = 90000L;
 
+  /** Each order takes a thread of the driver until a slot of the executor is free. */
+  private static final int REHEARSALS_AT_ONCE = 16;
+
   /**
    * A load may take batches, and wait for others. If an executor ends none for this time, the moves
    * that wait for it are made without their loads.
@@ -72,7 +75,8 @@ public final class Preparations implements Preparing, BiConsumer {
   private final Map runs = new HashMap();   // run id -> Run
   private final Map orders = new HashMap(); // number -> Preparation that waits for the answer
   private final Map loadEndMs = new HashMap(); // executor id -> when it last ended a load
-  private final Map rehearsals = new HashMap(); // executor id -> number of its order, or 0
+  private final Map rehearsals = new HashMap(); // executor id -> number of its order; 0: no more
+  private boolean loadsAhead; // the state of a query that was seen
   private long lastOrder;
 
   public Preparations(
@@ -265,8 +269,9 @@ public final class Preparations implements Preparing, BiConsumer {
         stores = e instanceof UnsupportedOperationException ? e.getMessage() : String.valueOf(e);
       }
       run.stores.put(entry.getKey(), stores);
-      if (stores instanceof PreloadTask.Store[]) rehearse();
+      loadsAhead |= stores instanceof PreloadTask.Store[];
     }
+    if (loadsAhead) rehearse();
     Iterator each = new HashSet(run.preparations.values()).iterator();
     while (each.hasNext()) {
       Preparation preparation = (Preparation) each.next();
@@ -274,12 +279,18 @@ public final class Preparations implements Preparing, BiConsumer {
     }
   }
 
-  /** Executors that were told to load nothing yet load a small state of their own. */
+  /** Executors that were told to load nothing yet load a small state of their own, a few at once. */
   private void rehearse() {
+    int sent = 0;
+    Iterator each = rehearsals.values().iterator();
+    while (each.hasNext()) {
+      if (((Long) each.next()).longValue() != 0L) sent++;
+    }
     Iterator it = hosts.entrySet().iterator();
-    while (it.hasNext()) {
+    while (it.hasNext() && sent < REHEARSALS_AT_ONCE) {
       Map.Entry entry = (Map.Entry) it.next();
       if (rehearsals.containsKey(entry.getKey())) continue;
+      sent++;
       PreloadTask.Order order = new PreloadTask.Order();
       order.number = ++lastOrder;
       order.step = PreloadTask.REHEARSE;
@@ -295,6 +306,7 @@ public final class Preparations implements Preparing, BiConsumer {
     while (it.hasNext()) {
       Map.Entry entry = (Map.Entry) it.next();
       if (!entry.getValue().equals(number)) continue;
+      entry.setValue(Long.valueOf(0L));
       boolean isDone = ((String) ((Object[]) answer)[1]).isEmpty();
       if (isDone) loadEndMs.put(entry.getKey(), Long.valueOf(System.currentTimeMillis()));
       return true;
