@@ -42,6 +42,7 @@ from balancedstream.engine.engine import SparkEngine
 from balancedstream.engine.events import BatchFinished
 from balancedstream.engine.session import LocalExecutors
 from balancedstream.engine.settings import SHUFFLE_PARTITIONS
+from balancedstream.loop.controller import MAX_LOCALITY_WAIT_S
 from balancedstream.loop.migrations import Migrations
 
 EXECUTORS = 4
@@ -134,6 +135,8 @@ def measure_workload(
         limiting_executors(spark.sparkContext.applicationId, CORES),
     ):
         engine = SparkEngine(spark)
+        # As the product does: no task leaves a busy executor, and takes its state along.
+        engine.set_locality_wait_s(MAX_LOCALITY_WAIT_S)
         # The first query of a session is slow, whatever it does.
         with running(spark, engine, built, {"strategy": "warm-up"}, workload):
             pass
