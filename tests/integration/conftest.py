@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
+from harness.storage import SCHEME, build_slow_storage
 from patience import PATIENCE_S
 from processes import SETTINGS
 from pyspark.sql import DataFrame, Row, SparkSession
@@ -30,6 +31,8 @@ if TYPE_CHECKING:
     from balancedstream import BalancedFrame
 
 PARTITIONS = 6
+SLOW_OPEN_MS = 200
+"""What an open of a file takes where a test asks for slow storage."""
 
 collect_ignore_glob = [
     files
@@ -60,7 +63,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 @pytest.fixture(scope="session")
-def spark() -> Iterator[SparkSession]:
+def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     check_java()
     os.environ["PYSPARK_PYTHON"] = sys.executable
     warnings: list[str] = []
@@ -68,6 +71,7 @@ def spark() -> Iterator[SparkSession]:
         session = (
             SparkSession.builder.appName("integration")
             .config(map=dict(SETTINGS))
+            .config(map=build_slow_storage(tmp_path_factory.mktemp("storage"), SLOW_OPEN_MS))
             .config("spark.sql.shuffle.partitions", str(PARTITIONS))
             .getOrCreate()
         )
@@ -104,15 +108,16 @@ def stream(spark: SparkSession) -> Callable[[int], DataFrame]:
 
 @pytest.fixture
 def start(engine: SparkEngine, tmp_path: Path) -> Iterator[Callable[..., StreamingQuery]]:
-    """Starts a query that throws its output away; stops it when the test ends."""
+    """Starts a query that throws its output away, also from slow storage; the end stops it."""
     queries: list[StreamingQuery] = []
 
     def begin(
-        frame: DataFrame, name: str, mode: str, *, in_own_jobs: bool = False
+        frame: DataFrame, name: str, mode: str, *, in_own_jobs: bool = False, slow: bool = False
     ) -> StreamingQuery:
         writer = frame.writeStream.queryName(name).outputMode(mode)
         writer = writer.foreachBatch(write_in_own_job) if in_own_jobs else writer.format("noop")
-        query = writer.option("checkpointLocation", str(tmp_path / name)).start()
+        checkpoint = f"{SCHEME}:{tmp_path / name}" if slow else str(tmp_path / name)
+        query = writer.option("checkpointLocation", checkpoint).start()
         queries.append(query)
         return query
 
