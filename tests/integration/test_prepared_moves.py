@@ -154,6 +154,42 @@ def test_a_hand_over_that_its_task_waits_for_fetches_nothing_again(
     assert query.exception() is None
 
 
+def test_what_changed_while_a_target_waited_is_read_before_the_hand_over(
+    stream: Stream, start: Start, batches: Batches, engine: SparkEngine, tmp_path: Path
+) -> None:
+    query = start(aggregate(stream), "long-held", "update")
+    batches("long-held")
+    seen = batches("long-held")
+    targets = others(engine, seen)
+    first_version = seen.sample.batch + 1
+    engine.prepare("long-held", 0, {p: e for (_, p), e in targets.items()}, from_batch=1000)
+    while {report.state for report in seen.preparations} != {"loaded"}:
+        seen = batches("long-held")
+    load_s = {report.partition: report.load_s for report in seen.preparations}
+    for _ in range(6):
+        batches("long-held")
+    for file in find_files(tmp_path / "long-held" / "state" / "0", first_version):
+        file.unlink()
+    move(engine, "long-held", targets)
+    read_before: set[int] = set()
+    answered: set[int] = set()
+    for _ in range(MAX_BATCHES):
+        seen = batches("long-held")
+        for report in seen.preparations:
+            assert report.failure == ""
+            assert report.load_s == load_s[report.partition], "what a whole load takes"
+            if report.state == "loading":
+                read_before.add(report.partition)
+            if report.hand_over_s is not None:
+                answered.add(report.partition)
+        if len(answered) == len(targets):
+            break
+    assert read_before == answered == {p for _, p in targets}
+    seen = batches("long-held")
+    assert {(t.operator, t.partition): t.executor for t in seen.tasks} == targets
+    assert query.exception() is None
+
+
 def test_a_withdrawn_move_leaves_its_partition_where_it_is(
     stream: Stream, start: Start, batches: Batches, engine: SparkEngine
 ) -> None:

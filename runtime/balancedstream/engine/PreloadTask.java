@@ -233,14 +233,18 @@ public final class PreloadTask extends AbstractFunction2 implements Serializable
           UUID.fromString(store.runId));
     }
 
+    /** Loads a version; of a store that an earlier order loaded, only what changed since. */
     private void load(Store store, long version, Option checkpointId) throws Exception {
       StateStoreProviderId id = identify(store);
-      close(take(id));
-      if (!isNewest(id)) return;
+      Held before = take(id);
+      if (!isNewest(id)) {
+        close(before);
+        return;
+      }
       Held held = new Held();
       held.order = order.number;
-      held.wasKnown = isKnown(id);
-      held.provider = StateStoreProvider$.MODULE$.createAndInit(
+      held.wasKnown = before == null ? isKnown(id) : before.wasKnown;
+      held.provider = before != null ? before.provider : StateStoreProvider$.MODULE$.createAndInit(
           id, store.keySchema, store.valueSchema, store.keyEncoder, store.columnFamilies,
           store.conf, copyConf(store), store.multipleValues, store.schemas);
       boolean isWanted;
@@ -249,14 +253,27 @@ public final class PreloadTask extends AbstractFunction2 implements Serializable
         if (isWanted) HELD.put(id, held);
       }
       try {
+        boolean isUpToDate =
+            isWanted && before != null && replay(held.provider, store, version, checkpointId);
         // Not abort(), which makes the store forget what it loaded.
-        if (isWanted) held.provider.getReadStore(version, checkpointId).release();
+        if (isWanted && !isUpToDate) held.provider.getReadStore(version, checkpointId).release();
       } finally {
         synchronized (HELD) {
           held.isLoading = false;
           isWanted = HELD.get(id) == held;
         }
         if (!isWanted) held.provider.close();
+      }
+    }
+
+    private static boolean replay(
+        StateStoreProvider provider, Store store, long version, Option checkpointId)
+        throws Exception {
+      StoreChanges changes = new StoreChanges(provider);
+      try {
+        return changes.replay(version, checkpointId, store.columnFamilies);
+      } finally {
+        changes.release();
       }
     }
 

@@ -27,6 +27,9 @@ public final class Preparations implements Preparing, BiConsumer {
   /** A hand-over without an answer after this time has failed; the target gives up earlier. */
   private static final long LONGEST_HAND_OVER_MS = 90000L;
 
+  /** More changes than these are not left to a hand-over, which tasks may wait for. */
+  private static final long MOST_TO_HAND_OVER = 4L;
+
   /** Each order takes a thread of the driver until a slot of the executor is free. */
   private static final int REHEARSALS_AT_ONCE = 16;
 
@@ -46,7 +49,9 @@ public final class Preparations implements Preparing, BiConsumer {
     long order;       // without an answer; 0 if there is none
     long sinceMs = System.currentTimeMillis(); // of the last order, or of the wish for one
     boolean loads;    // the target has, or may have, a store that Spark does not know of
-    long loadMs = -1L;
+    long version;     // that the last load was told to load
+    long behind = Long.MAX_VALUE; // versions that the last load after the first had to make good
+    long loadMs = -1L; // of the first load
     boolean first;    // the executor had loaded none before, so classes were loaded too
     long handOverMs = -1L;
     String failure = "";
@@ -145,10 +150,22 @@ public final class Preparations implements Preparing, BiConsumer {
     jobs.ask();
   }
 
-  /** Once the partition's task of this batch has ended, and its load. */
+  /**
+   * Once the partition's task of this batch has ended, and its load. A load that took many batches
+   * is followed by others, of what changed meanwhile, as long as each leaves half as much to do.
+   */
   private void handOver(Run run, Preparation preparation) {
     if (run.ended || !preparation.state.equals("loaded")) return;
     if (preparation.fromBatch > run.batch + 1L) return;
+    Object operator = run.operators.get(Long.valueOf(preparation.operators[0]));
+    if (operator == null) return;
+    long behind = StateStores.readVersion(operator) + 1L - preparation.version;
+    if (behind > MOST_TO_HAND_OVER && behind <= preparation.behind / 2L) {
+      if (!send(run, preparation, PreloadTask.LOAD)) return;
+      preparation.behind = behind;
+      preparation.state = "loading";
+      return;
+    }
     if (send(run, preparation, PreloadTask.HAND_OVER)) preparation.state = "due";
   }
 
@@ -238,9 +255,12 @@ public final class Preparations implements Preparing, BiConsumer {
       preparation.handOverMs = tookMs.longValue();
       preparation.loads = false;
     } else {
-      preparation.loadMs = tookMs.longValue();
-      preparation.first =
+      boolean isFirst =
           loadEndMs.put(preparation.executor, Long.valueOf(System.currentTimeMillis())) == null;
+      if (preparation.loadMs < 0L) {
+        preparation.loadMs = tookMs.longValue();
+        preparation.first = isFirst;
+      }
       preparation.state = "loaded";
       Run run = (Run) runs.get(preparation.runId);
       if (run != null) handOver(run, preparation);
@@ -371,6 +391,7 @@ public final class Preparations implements Preparing, BiConsumer {
       preparation.loads = true;
       orders.put(Long.valueOf(order.number), preparation);
     }
+    if (step == PreloadTask.LOAD) preparation.version = order.versions[0];
     if (step == PreloadTask.LOAD) rehearsals.putIfAbsent(preparation.executor, Long.valueOf(0L));
     jobs.send(preparation.executor, host, order);
     return true;

@@ -289,6 +289,8 @@ class Migrations:
         self, migration: _Migration, way: _Way, report: Preparation, batch: int
     ) -> Preparation:
         """The report, or that it failed: a target that has the state must be told more in time."""
+        if report.state == "loading":
+            way.loaded_in = None
         if report.state == "loaded" and batch + 1 >= (migration.from_batch or 0):
             way.loaded_in = batch if way.loaded_in is None else way.loaded_in
             if batch - way.loaded_in >= SETTLE_BATCHES:

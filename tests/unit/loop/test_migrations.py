@@ -147,6 +147,17 @@ def test_a_target_that_has_the_state_and_hears_no_more_is_not_waited_for() -> No
     assert (scene.engine.prepared[-1], scene.engine.placed[-1]) == ({}, {0: "b"})
 
 
+def test_a_target_that_reads_what_changed_while_it_loaded_is_not_late() -> None:
+    scene = Scene((0,))
+    scene.finish({}, report(0, "loaded"))
+    for _ in range(SETTLE_BATCHES):
+        scene.finish({}, replace(report(0, "loading"), load_s=2.0))
+    scene.finish({}, report(0, "loaded"))
+    assert scene.outcomes() == []
+    assert scene.loads == [(STATE_BYTES, 2.0)], "what a restore costs is learnt once"
+    assert scene.migrations.under_way() == {KEY: {0: "b"}}
+
+
 def test_a_load_that_fails_leaves_the_move_to_its_task_and_is_counted_and_told() -> None:
     scene = Scene((0,))
     scene.finish({}, report(0, "failed", failure="disk full"))
