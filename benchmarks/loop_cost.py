@@ -120,6 +120,7 @@ class Listener:
         event = {
             "event": "batch_finished", "run": RUN_ID, "progress": progress, "trigger_ms": None,
             "files": [], "operators": known, "tasks": tasks, "knows_all_executors": True,
+            "preparations": [],
             "stages": [["stateful", count, 900, ended_ms - 8000, ended_ms, busy_ms]],
         }  # fmt: skip
         self._events.append(json.dumps(event, separators=(",", ":")))
