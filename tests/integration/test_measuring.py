@@ -2,20 +2,15 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable, Iterator
-from pathlib import Path
 
 import pytest
+from harness.measuring import MeasuringEngine, balancing, watching
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming import StreamingQuery
 from stateful_queries import aggregate
 
 from balancedstream.engine.engine import SparkEngine
-
-sys.path.append(str(Path(__file__).parents[2] / "benchmarks"))
-
-from harness.measuring import MeasuringEngine, balancing, watching
 
 pytestmark = pytest.mark.integration
 

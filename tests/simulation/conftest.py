@@ -3,15 +3,10 @@
 from __future__ import annotations
 
 import logging
-import sys
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 from seeds import RunSeed
-
-# Benchmarks are no package that is installed.
-sys.path.append(str(Path(__file__).parents[2] / "benchmarks"))
 
 _FIRST = pytest.StashKey[RunSeed]()
 

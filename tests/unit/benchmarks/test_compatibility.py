@@ -7,7 +7,6 @@ import sys
 from pathlib import Path
 from typing import Any
 
-sys.path.append(str(Path(__file__).parents[3] / "benchmarks"))
 sys.path.append(str(Path(__file__).parents[3] / "benchmarks" / "exactness"))
 
 import kinds

@@ -1,16 +1,11 @@
 from __future__ import annotations
 
 import doctest
-import sys
-from pathlib import Path
 from types import ModuleType
-
-import pytest
-
-sys.path.append(str(Path(__file__).parents[3] / "benchmarks"))
 
 import compatibility
 import plugin_apps
+import pytest
 import scaling_real
 import summarize
 from harness import counting, results

@@ -2,14 +2,9 @@
 
 from __future__ import annotations
 
-import sys
-from pathlib import Path
 from typing import Any
 
 import pytest
-
-sys.path.append(str(Path(__file__).parents[3] / "benchmarks"))
-
 from harness.benchmark import MeasurementError
 from plugin_apps import KEYS, ROWS_PER_BATCH, check_result
 from tables.plugin_apps import tabulate_plugin_apps

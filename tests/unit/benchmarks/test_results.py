@@ -7,9 +7,6 @@ import sys
 from pathlib import Path
 
 import pytest
-
-sys.path.append(str(Path(__file__).parents[3] / "benchmarks"))
-
 import summarize
 from harness.results import REPOSITORY, RESULTS, read_results
 

@@ -10,9 +10,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-
-sys.path.append(str(Path(__file__).parents[3] / "benchmarks"))
-
 import scaling_real
 from harness.counting import BACKEND, count_executors, list_changes, sum_executor_s
 from harness.producing import FileProducer

@@ -5,17 +5,12 @@ from __future__ import annotations
 import itertools
 import math
 import random
-import sys
 from collections.abc import Callable, Sequence
-from pathlib import Path
 from statistics import fmean
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-
-sys.path.append(str(Path(__file__).parents[3] / "benchmarks"))
-
 from shuffle_simulation.measuring import InstanceMeter, learn_paces
 from shuffle_simulation.scheduling import Answer, GreedyScheduler, Marker
 

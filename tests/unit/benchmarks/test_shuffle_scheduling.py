@@ -5,17 +5,12 @@ from __future__ import annotations
 import itertools
 import math
 import random
-import sys
 from collections import Counter
 from collections.abc import Sequence
-from pathlib import Path
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-
-sys.path.append(str(Path(__file__).parents[3] / "benchmarks"))
-
 from shuffle_simulation.scheduling import Answer, Assignment, GreedyScheduler, Marker, Phase
 
 from balancedstream.errors import InvalidInputError

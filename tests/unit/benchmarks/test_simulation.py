@@ -3,16 +3,11 @@
 from __future__ import annotations
 
 import random
-import sys
 from collections.abc import Sequence
 from dataclasses import replace
 from itertools import pairwise
-from pathlib import Path
 
 import pytest
-
-sys.path.append(str(Path(__file__).parents[3] / "benchmarks"))
-
 from simulation.figures import Figures, compute_figures
 from simulation.model import Batch, Job, run_batch, weigh_partitions
 from simulation.running import Change, run_ours, run_scaler

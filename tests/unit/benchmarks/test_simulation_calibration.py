@@ -3,14 +3,9 @@
 from __future__ import annotations
 
 import random
-import sys
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
-
-sys.path.append(str(Path(__file__).parents[3] / "benchmarks"))
-
 from simulation.calibration import fit_job, predict_s
 from simulation.model import Batch, Job, run_batch, weigh_partitions
 

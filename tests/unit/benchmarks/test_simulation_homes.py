@@ -2,15 +2,10 @@
 
 from __future__ import annotations
 
-import sys
 from dataclasses import replace
 from itertools import pairwise
-from pathlib import Path
 
 import pytest
-
-sys.path.append(str(Path(__file__).parents[3] / "benchmarks"))
-
 from simulation.model import Job
 from simulation.operated import SCRAPE_S, run_operated
 from simulation.running import Change, RunFailedError, run_ours
