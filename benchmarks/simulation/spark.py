@@ -152,6 +152,7 @@ class VirtualSpark(Engine):
         operator: int,
         targets: Mapping[int, str],
         *,
+        partners: Mapping[int, int] | None = None,
         from_batch: int | None = None,
     ) -> None:
         """Is not called."""

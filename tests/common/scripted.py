@@ -21,6 +21,7 @@ class ScriptedEngine(Engine):
         self.preparing = False
         self.between_batches = False
         self.prepared: list[dict[int, str]] = []
+        self.partners: list[dict[int, int]] = []
         self.from_batches: list[int | None] = []
         self.removed: list[str] = []
         self.draining: set[str] = set()
@@ -62,9 +63,11 @@ class ScriptedEngine(Engine):
         operator: int,
         targets: Mapping[int, str],
         *,
+        partners: Mapping[int, int] | None = None,
         from_batch: int | None = None,
     ) -> None:
         self.prepared.append(dict(targets))
+        self.partners.append(dict(partners or {}))
 
     def is_between_batches(self, query: str) -> bool:
         return self.between_batches

@@ -190,6 +190,37 @@ def test_what_changed_while_a_target_waited_is_read_before_the_hand_over(
     assert query.exception() is None
 
 
+def test_the_two_partitions_of_an_exchange_move_in_the_same_batch(
+    stream: Stream, start: Start, batches: Batches, engine: SparkEngine
+) -> None:
+    start(aggregate(stream), "exchange", "update", slow=True)
+    batches("exchange")
+    seen = batches("exchange")
+    places = {t.partition: t.executor for t in seen.tasks}
+    last = max(places)
+    here = places[last]
+    there, third = sorted(set(places.values()) - {here})
+    back = min(p for p, executor in places.items() if executor == there)
+    # An executor loads one after the other, so the last one's state comes much later.
+    targets = {
+        p: there for p, executor in places.items() if executor in {third, here} and p != last
+    }
+    targets |= {last: there, back: here}
+    engine.prepare("exchange", 0, targets, partners={last: back, back: last})
+    engine.place("exchange", 0, targets)
+    moved_in: dict[int, int] = {}
+    for _ in range(MAX_BATCHES):
+        seen = batches("exchange")
+        for task in seen.tasks:
+            if task.executor == targets.get(task.partition):
+                moved_in.setdefault(task.partition, task.batch)
+        if moved_in.keys() == targets.keys():
+            break
+    assert moved_in.keys() == targets.keys()
+    assert moved_in[back] == moved_in[last]
+    assert min(moved_in.values()) < moved_in[last]
+
+
 def test_a_withdrawn_move_leaves_its_partition_where_it_is(
     stream: Stream, start: Start, batches: Batches, engine: SparkEngine
 ) -> None:

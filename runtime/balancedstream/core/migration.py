@@ -136,6 +136,26 @@ def steps_ahead(
     return steps_within(moves, budget_s, cost_s)
 
 
+def pair_exchanges(moves: Sequence[Move]) -> dict[int, int]:
+    """The partner of each partition that is exchanged for another: each goes where the other is.
+
+    Between the two moves of an exchange one executor has more work than before or after, so both
+    are made in the same batch.
+
+    >>> pair_exchanges([Move(3, "a", "b"), Move(4, "a", "b"), Move(7, "b", "a"), Move(8, "b", "c")])
+    {3: 7, 7: 3}
+    """
+    waiting: dict[tuple[str, str], deque[int]] = defaultdict(deque)
+    partners: dict[int, int] = {}
+    for move in moves:
+        opposite = waiting[move.target, move.source]
+        if opposite:
+            partners[move.partition] = opposite.popleft()
+        else:
+            waiting[move.source, move.target].append(move.partition)
+    return partners | {partner: partition for partition, partner in partners.items()}
+
+
 def pays_at_once(
     moves: Collection[Move],
     busy_s: Mapping[int, float],

@@ -117,15 +117,21 @@ public final class BatchListener extends SparkListener {
 
   /**
    * Has partitions of operators that share their tasks loaded on these executors ("" for none)
-   * before they run there; `place` waits for it. Both lists are comma-separated.
+   * before they run there; `place` waits for it. A partition with a partner ("" for none) waits for
+   * that one, too. All lists are comma-separated.
    */
   public synchronized void prepare(
-      String runId, String operators, String executors, long fromBatch) {
+      String runId, String operators, String executors, String partners, long fromBatch) {
     if (!tasks.containsKey(runId)) return;
     String[] ids = operators.split(",");
     long[] numbers = new long[ids.length];
     for (int i = 0; i < ids.length; i++) numbers[i] = Long.parseLong(ids[i]);
-    preparing.prepare(runId, numbers, executors.split(",", -1), fromBatch);
+    String[] others = partners.split(",", -1);
+    int[] partnerOf = new int[others.length];
+    for (int p = 0; p < others.length; p++) {
+      partnerOf[p] = others[p].isEmpty() ? Preparing.NONE : Integer.parseInt(others[p]);
+    }
+    preparing.prepare(runId, numbers, executors.split(",", -1), partnerOf, fromBatch);
   }
 
   /**

@@ -44,6 +44,7 @@ public final class Preparations implements Preparing, BiConsumer {
     long[] operators; // those that share their tasks
     int partition;
     String executor;
+    int partner;      // the partition that moves in the same batch; NONE for any batch
     long fromBatch;
     String state = "loading";
     long order;       // without an answer; 0 if there is none
@@ -94,12 +95,13 @@ public final class Preparations implements Preparing, BiConsumer {
   }
 
   public synchronized void prepare(
-      String runId, long[] operators, String[] executors, long fromBatch) {
+      String runId, long[] operators, String[] executors, int[] partners, long fromBatch) {
     Run run = find(runId);
     for (int p = 0; p < executors.length; p++) {
       Preparation before = (Preparation) run.preparations.get(operators[0] + "/" + p);
       if (before != null) {
         before.fromBatch = fromBatch;
+        before.partner = partners[p];
         if (before.executor.equals(executors[p])) continue;
         for (int i = 0; i < before.operators.length; i++) {
           run.preparations.remove(before.operators[i] + "/" + p);
@@ -113,6 +115,7 @@ public final class Preparations implements Preparing, BiConsumer {
       preparation.partition = p;
       preparation.executor = executors[p];
       preparation.fromBatch = fromBatch;
+      preparation.partner = partners[p];
       for (int i = 0; i < operators.length; i++) {
         run.preparations.put(operators[i] + "/" + p, preparation);
       }
@@ -151,22 +154,46 @@ public final class Preparations implements Preparing, BiConsumer {
   }
 
   /**
-   * Once the partition's task of this batch has ended, and its load. A load that took many batches
-   * is followed by others, of what changed meanwhile, as long as each leaves half as much to do.
+   * Once the partition's task of this batch has ended, and its load, and that of its partner. A load
+   * that took many batches is followed by others, of what changed meanwhile, as long as each leaves
+   * half as much to do.
    */
   private void handOver(Run run, Preparation preparation) {
     if (run.ended || !preparation.state.equals("loaded")) return;
     if (preparation.fromBatch > run.batch + 1L) return;
-    Object operator = run.operators.get(Long.valueOf(preparation.operators[0]));
-    if (operator == null) return;
-    long behind = StateStores.readVersion(operator) + 1L - preparation.version;
-    if (behind > MOST_TO_HAND_OVER && behind <= preparation.behind / 2L) {
+    long behind = countBehind(run, preparation);
+    if (isTooFarBehind(preparation, behind)) {
       if (!send(run, preparation, PreloadTask.LOAD)) return;
       preparation.behind = behind;
       preparation.state = "loading";
       return;
     }
-    if (send(run, preparation, PreloadTask.HAND_OVER)) preparation.state = "due";
+    Preparation partner = findPartner(run, preparation);
+    if (isStillLoading(run, partner) || !send(run, preparation, PreloadTask.HAND_OVER)) return;
+    preparation.state = "due";
+    // Its task may have ended before.
+    if (partner != null) handOver(run, partner);
+  }
+
+  /** Versions that a hand-over in this batch would have to read. */
+  private static long countBehind(Run run, Preparation preparation) {
+    Object operator = run.operators.get(Long.valueOf(preparation.operators[0]));
+    return operator == null ? 0L : StateStores.readVersion(operator) + 1L - preparation.version;
+  }
+
+  private static boolean isTooFarBehind(Preparation preparation, long behind) {
+    return behind > MOST_TO_HAND_OVER && behind <= preparation.behind / 2L;
+  }
+
+  private static Preparation findPartner(Run run, Preparation preparation) {
+    return (Preparation) run.preparations.get(preparation.operators[0] + "/" + preparation.partner);
+  }
+
+  /** Whether a partner is not as far as that both may move in this batch; there may be none. */
+  private static boolean isStillLoading(Run run, Preparation partner) {
+    if (partner == null) return false;
+    if (partner.state.equals("loading")) return true;
+    return partner.state.equals("loaded") && isTooFarBehind(partner, countBehind(run, partner));
   }
 
   public synchronized boolean holdsBack(
@@ -225,13 +252,17 @@ public final class Preparations implements Preparing, BiConsumer {
 
   public synchronized String toJson(String runId) {
     StringBuilder json = new StringBuilder();
-    Iterator it = new HashSet(find(runId).preparations.values()).iterator();
+    Run run = find(runId);
+    Iterator it = new HashSet(run.preparations.values()).iterator();
     while (it.hasNext()) {
       Preparation preparation = (Preparation) it.next();
+      // What is loaded and waits for another load is not late.
+      boolean waits = preparation.state.equals("loaded")
+          && isStillLoading(run, findPartner(run, preparation));
       if (json.length() > 0) json.append(',');
       json.append('[').append(preparation.operators[0]).append(',').append(preparation.partition)
           .append(',').append(StatefulOperators.quote(preparation.executor)).append(",\"")
-          .append(preparation.state).append("\",").append(preparation.loadMs).append(',')
+          .append(waits ? "loading" : preparation.state).append("\",").append(preparation.loadMs).append(',')
           .append(preparation.handOverMs).append(',').append(preparation.first).append(',')
           .append(StatefulOperators.quote(preparation.failure)).append(']');
     }

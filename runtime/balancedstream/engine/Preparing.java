@@ -7,11 +7,16 @@ import java.util.List;
  * version of Spark may lack what `Preparations` needs.
  */
 public interface Preparing {
+  /** Instead of a partner. */
+  int NONE = -1;
+
   /**
    * Has partitions of operators that share their tasks loaded on these executors ("" for none), to
    * run there from a batch on; gives up what was prepared of them before and is not wanted any more.
+   * A partition and its partner move in the same batch, unless a load fails.
    */
-  void prepare(String runId, long[] operators, String[] executors, long fromBatch);
+  void prepare(
+      String runId, long[] operators, String[] executors, int[] partners, long fromBatch);
 
   /** A partition's task has ended, and its state will not change in this batch. */
   void endTask(String runId, long batch, long operator, int partition);

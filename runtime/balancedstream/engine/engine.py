@@ -160,6 +160,7 @@ class SparkEngine:
         operator: int,
         targets: Mapping[int, str],
         *,
+        partners: Mapping[int, int] | None = None,
         from_batch: int | None = None,
     ) -> None:
         """Has executors load the state of partitions that are to move to them, beside the batches.
@@ -171,6 +172,8 @@ class SparkEngine:
             query: name or id of the query.
             operator: the operator's `StatefulOperator.id`.
             targets: partition to executor id.
+            partners: partition to the one that moves in the same batch, unless a load fails; both
+                ways. None if each moves for itself.
             from_batch: the first batch with the placement; None for any.
         """
         run = self._find(query)
@@ -181,6 +184,7 @@ class SparkEngine:
             run.run_id,
             ",".join(str(i) for i in group.ids),
             ",".join(targets.get(p, "") for p in range(group.partitions)),
+            ",".join(str((partners or {}).get(p, "")) for p in range(group.partitions)),
             from_batch or 0,
         )
 

@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, field, replace
 
 from balancedstream.core.hotspots import Move
+from balancedstream.core.migration import pair_exchanges
 from balancedstream.core.samples import OperatorId, TaskSample
 from balancedstream.engine.events import Preparation
 from balancedstream.loop.ports import Engine
@@ -49,6 +50,7 @@ class _Way:
         settled_in: the batch in which it settled.
         state_bytes: of the partition, when it was last seen.
         report: the target's last word; None before the first one.
+        partner: the partition whose move is made in the same batch; None for any batch.
     """
 
     move: Move
@@ -58,6 +60,7 @@ class _Way:
     settled_in: int | None = None
     state_bytes: int = 0
     report: Preparation | None = None
+    partner: int | None = None
 
     def has_failed(self) -> bool:
         """Whether the move is made without its preparation, which was tried."""
@@ -279,8 +282,10 @@ class Migrations:
         step = next(migration.split(migration.coming))
         begun = {move.partition for move in step}
         migration.coming = tuple(m for m in migration.coming if m.partition not in begun)
+        partners = pair_exchanges(step)
         for move in step:
             way = _Way(move, prepares, None if prepares else due_after)
+            way.partner = partners.get(move.partition)
             migration.ways[move.partition] = way
             if prepares:
                 self._journal.prepare_move(operator, move.partition)
@@ -378,8 +383,14 @@ class Migrations:
         """Tells the engine what to prepare, and then what to place, which waits for it."""
         query, number = operator
         if self._engine.can_prepare():
-            prepared = {p: w.move.target for p, w in migration.ways.items() if w.prepares}
-            self._engine.prepare(query, number, prepared, from_batch=migration.from_batch)
+            ways = {p: way for p, way in migration.ways.items() if way.prepares}
+            self._engine.prepare(
+                query,
+                number,
+                {p: way.move.target for p, way in ways.items()},
+                partners={p: way.partner for p, way in ways.items() if way.partner in ways},
+                from_batch=migration.from_batch,
+            )
         placed = {p: way.move.target for p, way in migration.in_work().items()}
         self._engine.place(query, number, placed, from_batch=migration.from_batch)
 

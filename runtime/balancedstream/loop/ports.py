@@ -42,12 +42,13 @@ class Engine(Protocol):
         operator: int,
         targets: Mapping[int, str],
         *,
+        partners: Mapping[int, int] | None = None,
         from_batch: int | None = None,
     ) -> None:
         """Has these executors load partitions of an operator, in place of what they were asked for.
 
         Until an executor has the state, or failed to get it, `place` leaves the partition where it
-        is. `BatchFinished.preparations` says how far they are.
+        is, and its partner, too. `BatchFinished.preparations` says how far they are.
         """
 
     def is_between_batches(self, query: str) -> bool:

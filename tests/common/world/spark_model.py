@@ -118,6 +118,7 @@ class Application(VirtualSpark):
         operator: int,
         targets: Mapping[int, str],
         *,
+        partners: Mapping[int, int] | None = None,
         from_batch: int | None = None,
     ) -> None:
         """Loads begin; those that are not asked for any more end."""

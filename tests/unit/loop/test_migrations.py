@@ -11,7 +11,12 @@ from scripted import RecordingSpectator, ScriptedEngine
 from balancedstream.core.hotspots import Move
 from balancedstream.core.samples import TaskSample
 from balancedstream.engine.events import Preparation, PreparationState
-from balancedstream.loop.migrations import ANSWER_BATCHES, SETTLE_BATCHES, Migrations
+from balancedstream.loop.migrations import (
+    ANSWER_BATCHES,
+    SETTLE_BATCHES,
+    Migrations,
+    make_one_step,
+)
 from balancedstream.record.history import History
 from balancedstream.record.journal import Journal
 from balancedstream.record.records import PreparationOutcome, RunInfo
@@ -202,6 +207,15 @@ def test_a_target_that_dies_ends_the_move() -> None:
     assert scene.outcomes() == ["failed"]
     assert scene.migrations.under_way() == {}
     assert (scene.engine.prepared[-1], scene.engine.placed[-1]) == ({}, {})
+
+
+def test_the_two_moves_of_an_exchange_wait_for_each_other() -> None:
+    scene = Scene()
+    moves = [Move(0, "a", "b"), Move(1, "c", "b"), Move(2, "b", "a")]
+    scene.migrations.begin(KEY, moves, make_one_step, scene.batch)
+    assert scene.engine.partners[-1] == {0: 2, 2: 0}
+    scene.finish({}, replace(report(0, "failed"), failure="lost"), report(2, "loading"))
+    assert scene.engine.partners[-1] == {}, "there is nothing to wait for"
 
 
 def test_a_withdrawn_move_is_not_prepared_any_more() -> None:
