@@ -27,6 +27,8 @@ from pyspark.sql import SparkSession
 from schedules import Action
 
 from balancedstream.core.epochs import Wish
+from balancedstream.core.hotspots import Move
+from balancedstream.core.migration import pair_exchanges
 from balancedstream.engine.engine import SparkEngine
 from balancedstream.engine.events import BatchFinished, TaskFailed
 from balancedstream.keyed.control import KeyControl
@@ -171,12 +173,20 @@ class Disturber:
             prepared = {p: live[rank % len(live)] for p, rank in action.prepared}
             if self._engine.can_prepare():
                 # What the move before prepared, and was not due yet, is withdrawn.
-                self._engine.prepare(query, operator, prepared, from_batch=from_batch)
-                self._loading[query, operator] = {
-                    p: target
+                ran_on = self._ran_on[query, operator]
+                moves = [
+                    Move(p, ran_on.get(p, ""), target)
                     for p, target in prepared.items()
-                    if self._ran_on[query, operator].get(p) != target
-                }
+                    if ran_on.get(p) != target
+                ]
+                self._engine.prepare(
+                    query,
+                    operator,
+                    prepared,
+                    partners=pair_exchanges(moves),
+                    from_batch=from_batch,
+                )
+                self._loading[query, operator] = {move.partition: move.target for move in moves}
             self._place(query, operator, targets, from_batch)
 
     def _reassign(self, action: Action) -> None:
