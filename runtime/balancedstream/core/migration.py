@@ -143,7 +143,7 @@ def pair_exchanges(moves: Sequence[Move]) -> dict[int, int]:
     are made in the same batch.
 
     >>> pair_exchanges([Move(3, "a", "b"), Move(4, "a", "b"), Move(7, "b", "a"), Move(8, "b", "c")])
-    {3: 7, 7: 3}
+    {7: 3, 3: 7}
     """
     waiting: dict[tuple[str, str], deque[int]] = defaultdict(deque)
     partners: dict[int, int] = {}
