@@ -124,33 +124,47 @@ def test_every_partition_moves_when_its_target_has_its_state_and_reads_only_what
     assert ran == targets, "they stay where they are"
 
 
+def load_ahead(engine: SparkEngine, batches: Batches, query: str, state: Path) -> dict[Place, str]:
+    """Other executors load all partitions, which move later; files of before are not there then."""
+    batches(query)
+    seen = batches(query)
+    targets = others(engine, seen)
+    first_version = seen.sample.batch + 1
+    engine.prepare(query, 0, {p: e for (_, p), e in targets.items()}, from_batch=1000)
+    while {report.state for report in seen.preparations} != {"loaded"}:
+        seen = batches(query)
+    for file in find_files(state, first_version):
+        file.unlink()
+    return targets
+
+
+def follow_hand_overs(
+    batches: Batches, query: str, targets: dict[Place, str]
+) -> list[BatchFinished]:
+    """The batches until all executors have taken over the state, which run the partitions then."""
+    followed: list[BatchFinished] = []
+    answered: set[int] = set()
+    while len(answered) < len(targets) and len(followed) < MAX_BATCHES:
+        followed.append(batches(query))
+        for report in followed[-1].preparations:
+            assert report.failure == ""
+            if report.hand_over_s is not None:
+                answered.add(report.partition)
+    assert answered == {p for _, p in targets}
+    seen = batches(query)
+    assert {(t.operator, t.partition): t.executor for t in seen.tasks} == targets
+    return followed
+
+
 def test_a_hand_over_that_its_task_waits_for_fetches_nothing_again(
     stream: Stream, start: Start, batches: Batches, engine: SparkEngine, tmp_path: Path
 ) -> None:
     # The next batch's tasks begin while what changed is read, and wait.
     query = start(aggregate(stream), "late-hand-over", "update", slow=True)
-    batches("late-hand-over")
-    seen = batches("late-hand-over")
-    targets = others(engine, seen)
-    first_version = seen.sample.batch + 1
-    engine.prepare("late-hand-over", 0, {p: e for (_, p), e in targets.items()}, from_batch=1000)
-    while {report.state for report in seen.preparations} != {"loaded"}:
-        seen = batches("late-hand-over")
-    for file in find_files(tmp_path / "late-hand-over" / "state" / "0", first_version):
-        file.unlink()
+    state = tmp_path / "late-hand-over" / "state" / "0"
+    targets = load_ahead(engine, batches, "late-hand-over", state)
     move(engine, "late-hand-over", targets)
-    answered: set[int] = set()
-    for _ in range(MAX_BATCHES):
-        seen = batches("late-hand-over")
-        for report in seen.preparations:
-            assert report.failure == ""
-            if report.hand_over_s is not None:
-                answered.add(report.partition)
-        if len(answered) == len(targets):
-            break
-    assert answered == {p for _, p in targets}
-    seen = batches("late-hand-over")
-    assert {(t.operator, t.partition): t.executor for t in seen.tasks} == targets
+    follow_hand_overs(batches, "late-hand-over", targets)
     assert query.exception() is None
 
 
@@ -158,37 +172,17 @@ def test_what_changed_while_a_target_waited_is_read_before_the_hand_over(
     stream: Stream, start: Start, batches: Batches, engine: SparkEngine, tmp_path: Path
 ) -> None:
     query = start(aggregate(stream), "long-held", "update", slow=True)
-    batches("long-held")
-    seen = batches("long-held")
-    targets = others(engine, seen)
-    first_version = seen.sample.batch + 1
-    engine.prepare("long-held", 0, {p: e for (_, p), e in targets.items()}, from_batch=1000)
-    while {report.state for report in seen.preparations} != {"loaded"}:
+    targets = load_ahead(engine, batches, "long-held", tmp_path / "long-held" / "state" / "0")
+    for _ in range(6):
         seen = batches("long-held")
     load_s = {report.partition: report.load_s for report in seen.preparations}
-    for _ in range(6):
-        batches("long-held")
-    for file in find_files(tmp_path / "long-held" / "state" / "0", first_version):
-        file.unlink()
     move(engine, "long-held", targets)
-    read_before: set[int] = set()
-    answered: set[int] = set()
-    for _ in range(MAX_BATCHES):
-        seen = batches("long-held")
-        for report in seen.preparations:
-            assert report.failure == ""
-            assert report.load_s == load_s[report.partition], "what a whole load takes"
-            if report.state == "loading":
-                read_before.add(report.partition)
-            if report.hand_over_s is not None:
-                answered.add(report.partition)
-        if len(answered) == len(targets):
-            break
-    assert answered == {p for _, p in targets}
+    followed = follow_hand_overs(batches, "long-held", targets)
+    reports = [report for seen in followed for report in seen.preparations]
+    for report in reports:
+        assert report.load_s == load_s[report.partition], "what a whole load takes"
     # A batch may outlast what an executor reads of one partition, but hardly what all read.
-    assert read_before
-    seen = batches("long-held")
-    assert {(t.operator, t.partition): t.executor for t in seen.tasks} == targets
+    assert "loading" in {report.state for report in reports}
     assert query.exception() is None
 
 

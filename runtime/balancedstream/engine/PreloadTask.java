@@ -253,8 +253,8 @@ public final class PreloadTask extends AbstractFunction2 implements Serializable
         if (isWanted) HELD.put(id, held);
       }
       try {
-        boolean isUpToDate =
-            isWanted && before != null && replay(held.provider, store, version, checkpointId);
+        boolean isUpToDate = isWanted && before != null
+            && StoreChanges.replay(held.provider, version, checkpointId, store.columnFamilies);
         // Not abort(), which makes the store forget what it loaded.
         if (isWanted && !isUpToDate) held.provider.getReadStore(version, checkpointId).release();
       } finally {
@@ -263,17 +263,6 @@ public final class PreloadTask extends AbstractFunction2 implements Serializable
           isWanted = HELD.get(id) == held;
         }
         if (!isWanted) held.provider.close();
-      }
-    }
-
-    private static boolean replay(
-        StateStoreProvider provider, Store store, long version, Option checkpointId)
-        throws Exception {
-      StoreChanges changes = new StoreChanges(provider);
-      try {
-        return changes.replay(version, checkpointId, store.columnFamilies);
-      } finally {
-        changes.release();
       }
     }
 

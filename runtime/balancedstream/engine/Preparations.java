@@ -422,8 +422,10 @@ public final class Preparations implements Preparing, BiConsumer {
       preparation.loads = true;
       orders.put(Long.valueOf(order.number), preparation);
     }
-    if (step == PreloadTask.LOAD) preparation.version = order.versions[0];
-    if (step == PreloadTask.LOAD) rehearsals.putIfAbsent(preparation.executor, Long.valueOf(0L));
+    if (step == PreloadTask.LOAD) {
+      preparation.version = order.versions[0];
+      rehearsals.putIfAbsent(preparation.executor, Long.valueOf(0L));
+    }
     jobs.send(preparation.executor, host, order);
     return true;
   }

@@ -55,12 +55,7 @@ final class Rehearsal {
       writer.doMaintenance(); // uploads the snapshot
       Option second = write(writer, 1L, first);
       reader.getReadStore(1L, first).release();
-      StoreChanges changes = new StoreChanges(reader);
-      try {
-        changes.replay(2L, second, false);
-      } finally {
-        changes.release();
-      }
+      StoreChanges.replay(reader, 2L, second, false);
     } finally {
       writer.close();
       reader.close();

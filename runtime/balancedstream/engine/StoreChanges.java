@@ -26,6 +26,18 @@ final class StoreChanges {
   private final ReadStateStore held;
   private final long from;
 
+  /** Brings a store to a later version, where it can; returns whether the store is there now. */
+  static boolean replay(
+      StateStoreProvider provider, long version, Option checkpointId, boolean columnFamilies)
+      throws Exception {
+    StoreChanges changes = new StoreChanges(provider);
+    try {
+      return changes.replay(version, checkpointId, columnFamilies);
+    } finally {
+      changes.release();
+    }
+  }
+
   /** Holds the store, which nobody else knows of yet, so that whoever wants it waits. */
   StoreChanges(StateStoreProvider provider) {
     store = ((RocksDBStateStoreProvider) provider).rocksDB();

@@ -46,10 +46,10 @@ class QueryStarted:
 PreparationState = Literal["loading", "loaded", "due", "failed", "impossible"]
 """How far an executor is with the state of a partition that is to move there.
 
-`loading`: it loads the state, or what changed since. `loaded`: it has the state of an earlier
-batch. `due`: it was told to bring it up to date, and the next task may run there. `failed`:
-something went wrong; the task loads the state itself. `impossible`: the stores of this operator
-cannot be opened ahead.
+`loading`: it loads the state, or what changed since, or waits for the load of the partition's
+partner. `loaded`: it has the state of an earlier batch. `due`: it was told to bring it up to date,
+and the next task may run there. `failed`: something went wrong; the task loads the state itself.
+`impossible`: the stores of this operator cannot be opened ahead.
 """
 
 

@@ -284,8 +284,12 @@ class Migrations:
         migration.coming = tuple(m for m in migration.coming if m.partition not in begun)
         partners = pair_exchanges(step)
         for move in step:
-            way = _Way(move, prepares, None if prepares else due_after)
-            way.partner = partners.get(move.partition)
+            way = _Way(
+                move,
+                prepares,
+                None if prepares else due_after,
+                partner=partners.get(move.partition),
+            )
             migration.ways[move.partition] = way
             if prepares:
                 self._journal.prepare_move(operator, move.partition)
