@@ -252,17 +252,20 @@ public final class PreloadTask extends AbstractFunction2 implements Serializable
         isWanted = isNewest(id);
         if (isWanted) HELD.put(id, held);
       }
+      boolean isLoaded = false;
       try {
         boolean isUpToDate = isWanted && before != null
             && StoreChanges.replay(held.provider, version, checkpointId, store.columnFamilies);
         // Not abort(), which makes the store forget what it loaded.
         if (isWanted && !isUpToDate) held.provider.getReadStore(version, checkpointId).release();
+        isLoaded = isWanted;
       } finally {
         synchronized (HELD) {
           held.isLoading = false;
           isWanted = HELD.get(id) == held;
+          if (isWanted && !isLoaded) HELD.remove(id);
         }
-        if (!isWanted) held.provider.close();
+        if (!isWanted || !isLoaded) held.provider.close();
       }
     }
 
