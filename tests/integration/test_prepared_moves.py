@@ -7,7 +7,7 @@ import re
 import signal
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -124,6 +124,15 @@ def test_every_partition_moves_when_its_target_has_its_state_and_reads_only_what
     assert ran == targets, "they stay where they are"
 
 
+@pytest.fixture
+def no_snapshots(spark: SparkSession) -> Iterator[None]:
+    """Queries that start now keep all state as changes, so that a whole load needs every file."""
+    setting = "spark.sql.streaming.stateStore.minDeltasForSnapshot"
+    spark.conf.set(setting, "1000")
+    yield
+    spark.conf.unset(setting)
+
+
 def load_ahead(engine: SparkEngine, batches: Batches, query: str, state: Path) -> dict[Place, str]:
     """Other executors load all partitions, which move later; files of before are not there then."""
     batches(query)
@@ -156,6 +165,7 @@ def follow_hand_overs(
     return followed
 
 
+@pytest.mark.usefixtures("no_snapshots")
 def test_a_hand_over_that_its_task_waits_for_fetches_nothing_again(
     stream: Stream, start: Start, batches: Batches, engine: SparkEngine, tmp_path: Path
 ) -> None:
@@ -168,6 +178,7 @@ def test_a_hand_over_that_its_task_waits_for_fetches_nothing_again(
     assert query.exception() is None
 
 
+@pytest.mark.usefixtures("no_snapshots")
 def test_what_changed_while_a_target_waited_is_read_before_the_hand_over(
     stream: Stream, start: Start, batches: Batches, engine: SparkEngine, tmp_path: Path
 ) -> None:
