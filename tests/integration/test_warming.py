@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import _sqlite3
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -9,10 +10,12 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
 from pyspark.sql.streaming import StreamingQuery
+from spark_versions import needs_spark
 
 from balancedstream.engine import warming
 from balancedstream.engine.engine import SparkEngine
 from balancedstream.engine.events import BatchFinished, ExecutorAdded
+from balancedstream.engine.functions import make_processor
 
 pytestmark = [pytest.mark.integration, pytest.mark.turn]
 
@@ -25,19 +28,16 @@ def warming_engine(engine: SparkEngine) -> Iterator[SparkEngine]:
 
 
 @pytest.fixture
-def replaced(
+def replace_under(
     warming_engine: SparkEngine,
-    stream: Callable[[int], DataFrame],
     start: Callable[[DataFrame, str, str], StreamingQuery],
     batches: Callable[[str], BatchFinished],
-) -> Callable[[], str]:
-    """Under a query that runs Python, replaces an executor; gives the id of the new one."""
+) -> Callable[[DataFrame], str]:
+    """Under a running query, replaces an executor; gives the id of the new one."""
     engine = warming_engine
 
-    def replace() -> str:
-        double = F.udf(lambda value: 2 * value, "long")
-        counts = stream(60).groupBy((F.col("value") % 10).alias("k")).count()
-        start(counts.withColumn("count", double("count")), "warmed", "update")
+    def replace(rows: DataFrame) -> str:
+        start(rows, "warmed", "update")
         batches("warmed")
         leaving = min(engine.executors())
         engine.remove_executor(leaving)
@@ -53,6 +53,21 @@ def replaced(
     return replace
 
 
+@pytest.fixture
+def counts(stream: Callable[[int], DataFrame]) -> DataFrame:
+    """Changes counts by a function that needs a module which nothing else needs."""
+    add = F.udf(lambda value: value + len(_sqlite3.sqlite_version), "long")
+    counted = stream(60).groupBy((F.col("value") % 10).alias("k")).count()
+    return counted.withColumn("count", add("count"))
+
+
+@pytest.fixture
+def states(stream: Callable[[int], DataFrame]) -> DataFrame:
+    """Keeps state in Python, for which PySpark needs Google's protocol buffers."""
+    keyed = stream(60).select((F.col("value") % 10).alias("k")).groupBy("k")
+    return keyed.transformWithStateInPandas(make_processor([]), "k long", "Update", "None")
+
+
 def list_outcomes(spark: SparkSession, executor: str) -> list[str]:
     """How the warm-up jobs of an executor ended."""
     tracker = spark.sparkContext.statusTracker()
@@ -60,8 +75,8 @@ def list_outcomes(spark: SparkSession, executor: str) -> list[str]:
     return [info.status for info in map(tracker.getJobInfo, jobs) if info]
 
 
-def list_python_workers(executor: str, application: str) -> list[str]:
-    """The Python daemons that an executor has started."""
+def list_daemons(executor: str, application: str) -> list[str]:
+    """The Python daemons that an executor has started: some operators have one of their own."""
     found = []
     for process in Path("/proc").glob("[0-9]*"):
         try:
@@ -76,17 +91,47 @@ def list_python_workers(executor: str, application: str) -> list[str]:
     return found
 
 
-def test_an_executor_counts_once_it_has_run_a_job_of_its_own_with_python(
-    replaced: Callable[[], str], spark: SparkSession
+def list_libraries(executor: str, application: str) -> str:
+    """What the Python workers of an executor have loaded, as the kernel lists it."""
+    return "".join(
+        Path(f"/proc/{worker}/maps").read_text()
+        for daemon in list_daemons(executor, application)
+        for worker in Path(f"/proc/{daemon}/task/{daemon}/children").read_text().split()
+    )
+
+
+def test_an_executor_counts_once_it_has_run_a_job_of_its_own(
+    replace_under: Callable[[DataFrame], str],
+    stream: Callable[[int], DataFrame],
+    spark: SparkSession,
 ) -> None:
-    executor = replaced()
+    executor = replace_under(stream(60).groupBy((F.col("value") % 10).alias("k")).count())
     assert set(list_outcomes(spark, executor)) == {"SUCCEEDED"}
-    assert list_python_workers(executor, spark.sparkContext.applicationId)
+
+
+def test_its_python_workers_have_loaded_what_the_query_imports(
+    replace_under: Callable[[DataFrame], str], counts: DataFrame, spark: SparkSession
+) -> None:
+    executor = replace_under(counts)
+    assert set(list_outcomes(spark, executor)) == {"SUCCEEDED"}
+    assert "_sqlite3" in list_libraries(executor, spark.sparkContext.applicationId)
+
+
+@needs_spark((4, 0))
+def test_they_have_kept_state_if_the_query_keeps_state_in_python(
+    replace_under: Callable[[DataFrame], str], states: DataFrame, spark: SparkSession
+) -> None:
+    executor = replace_under(states)
+    assert set(list_outcomes(spark, executor)) == {"SUCCEEDED"}
+    assert "google/_upb" in list_libraries(executor, spark.sparkContext.applicationId)
 
 
 def test_one_that_does_not_get_warm_in_time_counts_as_it_is(
-    replaced: Callable[[], str], spark: SparkSession, monkeypatch: pytest.MonkeyPatch
+    replace_under: Callable[[DataFrame], str],
+    counts: DataFrame,
+    spark: SparkSession,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(warming, "WARM_UP_S", 0.1)
-    executor = replaced()
+    executor = replace_under(counts)
     assert "SUCCEEDED" not in list_outcomes(spark, executor)

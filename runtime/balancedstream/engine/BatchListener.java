@@ -182,9 +182,9 @@ public final class BatchListener extends SparkListener {
     events.addChange("{\"event\":\"executor_warm\",\"executor\":" + quote(id) + "}");
   }
 
-  /** Whether a query that was seen runs Python on executors. */
-  public synchronized boolean usesPython() {
-    return operators.usePython();
+  /** The names of all operators so far that run Python on executors, with commas between them. */
+  public synchronized String listPythonOperators() {
+    return operators.listPythonOperators();
   }
 
   public void onExecutorAdded(SparkListenerExecutorAdded e) {

@@ -1,6 +1,7 @@
 package io.balancedstream;
 
 import java.util.ArrayList;
+import java.util.Collections;
 import java.util.List;
 import java.util.Map;
 import org.apache.spark.SparkContext;
@@ -47,10 +48,18 @@ public final class PinnedRows {
         .selectExpr(new String[] {"n % 10 AS k"});
   }
 
-  /** Shuffles rows by their key and counts them. */
-  public static void count(Dataset rows, int tasks) {
+  /** Rows of each key, counted in so many tasks after a shuffle. */
+  public static Dataset countByKey(Dataset rows, int tasks) {
     Column[] key = new Column[] {new Column("k")};
-    rows.repartition(tasks, key).groupBy(key).count().collectAsList();
+    return rows.repartition(tasks, key).groupBy(key).count();
+  }
+
+  /** Computes rows in tasks that prefer the executor, whatever the last shuffle prefers. */
+  public void compute(Dataset rows, String executor) {
+    String host = (String) hosts.get(executor);
+    if (host == null) return;
+    RDD one = pin(context, executor, host, Collections.singletonList(Integer.valueOf(0)));
+    one.cartesian(rows.queryExecution().toRdd(), ANY).count();
   }
 
   /** Elements of a task each. */

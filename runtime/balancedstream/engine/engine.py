@@ -316,8 +316,8 @@ class SparkEngine:
         if not self._warms_up or all(q.last_batch < 0 for q in self._queries.values()):
             return False
         self._cold.add(executor)
-        in_python = self._listener.usesPython()
-        self._warm_up.begin(executor, self._cores[executor], in_python=in_python)
+        python_operators = self._listener.listPythonOperators()
+        self._warm_up.begin(executor, self._cores[executor], python_operators)
         return True
 
     def _tell_warm(self, executor: str) -> None:
