@@ -1,11 +1,11 @@
 """More executors under load, and back: what it does to a stream.
 
-Executors have half a core each, by a quota of the operating system, so that those that start take
-nothing from those that run, as on a cluster. Both arms run the same uniform load and are given two
-more executors after the same number of batches. Then the balanced arm, and only that, is brought
-back to those it had: two are drained of their state partitions and retired while the stream runs
-on. The executors are asked for by the benchmark, not by the scaling policy, so that both arms get
-them alike.
+Executors have part of a core each, by a quota of the operating system: on two cores, those that
+start then take little from those that run and from the driver, as on a cluster. Both arms run the
+same uniform load and are given two more executors after the same number of batches. Then the
+balanced arm, and only that, is brought back to those it had: two are drained of their state
+partitions and retired while the stream runs on. The executors are asked for by the benchmark, not
+by the scaling policy, so that both arms get them alike.
 """
 
 from __future__ import annotations
@@ -41,9 +41,6 @@ from balancedstream.engine.session import LocalExecutors
 ADDED = 2
 """Executors that join."""
 
-CORES = 0.5
-"""That an executor may use."""
-
 KEEP_STAGES = {"spark.ui.retainedStages": "100000"}
 """Spark is asked at the end of a run which of its stages were computed again."""
 
@@ -54,6 +51,7 @@ class Workload:
 
     Attributes:
         before: executors that there are before two more join.
+        cores: that an executor may use.
         query: `count` for an aggregation, `pandas` for `transformWithStateInPandas`.
         partitions: state partitions.
         keys: distinct keys, all of the same weight.
@@ -65,6 +63,7 @@ class Workload:
     """
 
     before: int = 1
+    cores: float = 0.4
     query: str = "count"
     partitions: int = 12
     keys: int = 1200
@@ -77,7 +76,7 @@ class Workload:
 
 USUAL = (
     Workload(),
-    Workload(before=2, partitions=16, keys=1600, rows_per_batch=4000),
+    Workload(before=2, cores=0.3, partitions=16, keys=1600, rows_per_batch=4000),
     Workload(query="pandas", partitions=6, keys=30, rows_per_batch=1000),
 )
 
@@ -140,7 +139,7 @@ def measure_from(before: int, benchmark: Benchmark, runs: Sequence[tuple[Workloa
     executors = LocalExecutors(before, before + ADDED)
     with (
         open_session(benchmark, executors, KEEP_STAGES | QUICK_JVM) as spark,
-        limiting_executors(spark.sparkContext.applicationId, CORES),
+        limiting_executors(spark.sparkContext.applicationId, runs[0][0].cores),
     ):
         engine = MeasuringEngine(spark)
         for workload, repetition in runs:
@@ -148,8 +147,7 @@ def measure_from(before: int, benchmark: Benchmark, runs: Sequence[tuple[Workloa
             order = alternate(repetition, "vanilla", "balanced")
             arms = {arm: runner.measure(arm) for arm in order}
             case = describe(workload, repetition)
-            settings = {**asdict(workload), "cores": CORES}
-            benchmark.record(spark, case, settings, {"order": order, **arms})
+            benchmark.record(spark, case, asdict(workload), {"order": order, **arms})
 
 
 class ArmRunner:
