@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import _sqlite3
+import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
 from pyspark.sql.streaming import StreamingQuery
 from spark_versions import needs_spark
@@ -53,18 +54,22 @@ def replace_under(
     return replace
 
 
+def add_length(value: Column) -> Column:
+    """Calls a Python function that needs a module which nothing else needs."""
+    return F.udf(lambda number: number + len(_sqlite3.sqlite_version), "long")(value)
+
+
 @pytest.fixture
 def counts(stream: Callable[[int], DataFrame]) -> DataFrame:
-    """Changes counts by a function that needs a module which nothing else needs."""
-    add = F.udf(lambda value: value + len(_sqlite3.sqlite_version), "long")
+    """Calls Python for what it counted."""
     counted = stream(60).groupBy((F.col("value") % 10).alias("k")).count()
-    return counted.withColumn("count", add("count"))
+    return counted.withColumn("count", add_length(F.col("count")))
 
 
 @pytest.fixture
 def states(stream: Callable[[int], DataFrame]) -> DataFrame:
-    """Keeps state in Python, for which PySpark needs Google's protocol buffers."""
-    keyed = stream(60).select((F.col("value") % 10).alias("k")).groupBy("k")
+    """Calls Python for its rows, then keeps state in Python, which needs protocol buffers."""
+    keyed = stream(60).select((add_length(F.col("value")) % 10).alias("k")).groupBy("k")
     return keyed.transformWithStateInPandas(make_processor([]), "k long", "Update", "None")
 
 
@@ -118,12 +123,27 @@ def test_its_python_workers_have_loaded_what_the_query_imports(
 
 
 @needs_spark((4, 0))
-def test_they_have_kept_state_if_the_query_keeps_state_in_python(
+def test_those_that_keep_state_have_kept_some_and_others_have_run_too(
     replace_under: Callable[[DataFrame], str], states: DataFrame, spark: SparkSession
 ) -> None:
     executor = replace_under(states)
     assert set(list_outcomes(spark, executor)) == {"SUCCEEDED"}
-    assert "google/_upb" in list_libraries(executor, spark.sparkContext.applicationId)
+    loaded = list_libraries(executor, spark.sparkContext.applicationId)
+    assert "google/_upb" in loaded
+    assert "_sqlite3" in loaded
+
+
+def test_where_python_fails_it_is_warmed_up_without(
+    replace_under: Callable[[DataFrame], str],
+    counts: DataFrame,
+    spark: SparkSession,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    monkeypatch.setattr(warming, "make_loader", lambda _: lambda value: value / 0)
+    executor = replace_under(counts)
+    assert set(list_outcomes(spark, executor)) == {"FAILED", "SUCCEEDED"}
+    assert f"executor {executor} joins without having run Python" in caplog.text
 
 
 def test_one_that_does_not_get_warm_in_time_counts_as_it_is(
@@ -134,4 +154,7 @@ def test_one_that_does_not_get_warm_in_time_counts_as_it_is(
 ) -> None:
     monkeypatch.setattr(warming, "WARM_UP_S", 0.1)
     executor = replace_under(counts)
+    for thread in threading.enumerate():
+        if thread.name.startswith("balancedstream-warm-up"):
+            thread.join()
     assert "SUCCEEDED" not in list_outcomes(spark, executor)

@@ -182,11 +182,6 @@ public final class BatchListener extends SparkListener {
     events.addChange("{\"event\":\"executor_warm\",\"executor\":" + quote(id) + "}");
   }
 
-  /** The names of all operators so far that run Python on executors, with commas between them. */
-  public synchronized String listPythonOperators() {
-    return operators.listPythonOperators();
-  }
-
   public void onExecutorAdded(SparkListenerExecutorAdded e) {
     addExecutor(e.executorId(), e.executorInfo().executorHost(), e.executorInfo().totalCores());
   }

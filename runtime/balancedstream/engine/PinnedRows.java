@@ -48,18 +48,17 @@ public final class PinnedRows {
         .selectExpr(new String[] {"n % 10 AS k"});
   }
 
-  /** Rows of each key, counted in so many tasks after a shuffle. */
-  public static Dataset countByKey(Dataset rows, int tasks) {
-    Column[] key = new Column[] {new Column("k")};
-    return rows.repartition(tasks, key).groupBy(key).count();
+  /** The rows of each key, counted after a shuffle. */
+  public static Dataset countByKey(Dataset rows) {
+    return rows.groupBy(new Column[] {new Column("k")}).count();
   }
 
-  /** Computes rows in tasks that prefer the executor, whatever the last shuffle prefers. */
-  public void compute(Dataset rows, String executor) {
+  /** Counts rows in tasks that prefer the executor, whatever the last shuffle prefers. */
+  public void count(RDD rows, String executor) {
     String host = (String) hosts.get(executor);
     if (host == null) return;
     RDD one = pin(context, executor, host, Collections.singletonList(Integer.valueOf(0)));
-    one.cartesian(rows.queryExecution().toRdd(), ANY).count();
+    one.cartesian(rows, ANY).count();
   }
 
   /** Elements of a task each. */

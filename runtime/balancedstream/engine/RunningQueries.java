@@ -59,7 +59,8 @@ public final class RunningQueries {
     return "[" + waiting + "," + call(call(source, "seenFiles"), "size") + "]";
   }
 
-  private static Object call(Object target, String name) throws Exception {
+  /** The result of a method without parameters; public, as other classes have other loaders. */
+  public static Object call(Object target, String name) throws Exception {
     Class owner = target.getClass();
     while (owner != null) {
       Method[] methods = owner.getDeclaredMethods();

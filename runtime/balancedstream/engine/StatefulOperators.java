@@ -5,8 +5,6 @@ import java.util.HashMap;
 import java.util.Iterator;
 import java.util.List;
 import java.util.Map;
-import java.util.Set;
-import java.util.TreeSet;
 import java.util.regex.Matcher;
 import java.util.regex.Pattern;
 import org.apache.spark.scheduler.AccumulableInfo;
@@ -59,7 +57,6 @@ public final class StatefulOperators {
   private final Map metrics = new HashMap();            // accumulator id -> Metric
   private final Map metricsOfExecution = new HashMap(); // SQL execution id -> List of accumulator ids
   private final Map operators = new HashMap();          // run id -> Map(operator id -> Operator)
-  private final Set pythonOperators = new TreeSet();    // names
 
   /** Takes in the plan of a SQL execution. */
   public void addExecution(long execution, SparkPlanInfo plan) {
@@ -128,17 +125,9 @@ public final class StatefulOperators {
     return json.toString();
   }
 
-  /** The names of all operators so far that run Python on executors, with commas between them. */
-  public String listPythonOperators() {
-    return String.join(",", pythonOperators);
-  }
-
   private void findOperators(SparkPlanInfo plan, List ids) {
     String text = plan.simpleString();
     String name = plan.nodeName();
-    if (name.contains("Py") || name.contains("Pandas") || name.contains("Arrow")) {
-      pythonOperators.add(name);
-    }
     Matcher info = STATE_INFO.matcher(text);
     if (info.find() && !name.equals("StateStoreRestore")) {
       Operator operator = new Operator();

@@ -316,8 +316,7 @@ class SparkEngine:
         if not self._warms_up or all(q.last_batch < 0 for q in self._queries.values()):
             return False
         self._cold.add(executor)
-        python_operators = self._listener.listPythonOperators()
-        self._warm_up.begin(executor, self._cores[executor], python_operators)
+        self._warm_up.begin(executor, self._cores[executor])
         return True
 
     def _tell_warm(self, executor: str) -> None:

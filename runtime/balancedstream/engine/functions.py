@@ -6,34 +6,78 @@ The latter are pickled whole: executors need not have this package.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from pyspark.serializers import CloudPickleSerializer
 from pyspark.sql import SparkSession
 
+from balancedstream.engine.listener import compile_class
+
 if TYPE_CHECKING:
     import pandas as pd
 
+ARROW_UDF = 101
+FIRST_OF_FRAMES = 200
+"""Of Spark's `PythonEvalType`: functions below get rows, others frames of pandas or of Arrow."""
 
-def list_functions(spark: SparkSession) -> list[bytes]:
-    """The pickled functions in the last plans of a session's running queries, without repeats.
 
-    Spark keeps them in the plan's expressions (`PythonUDF`), with each operator that calls one.
+@dataclass(frozen=True)
+class PythonFunctions:
+    """The pickled functions of running queries.
+
+    Attributes:
+        of_states: processors of `transformWithState`, for which Spark has workers of their own.
+        others: all others.
+        types: the `PythonEvalType` of each of the others.
+    """
+
+    of_states: tuple[bytes, ...]
+    others: tuple[bytes, ...]
+    types: frozenset[int]
+
+    @property
+    def in_frames(self) -> bool:
+        """Whether any of the others gets frames."""
+        return any(each >= FIRST_OF_FRAMES for each in self.types)
+
+    @property
+    def in_arrow(self) -> bool:
+        """Whether any of the others gets rows that Spark sends by Arrow."""
+        return ARROW_UDF in self.types
+
+
+def list_functions(spark: SparkSession) -> PythonFunctions:
+    """The functions of all running queries of an application, but for those in `foreachBatch`.
 
     Args:
         spark: a running session of this process, not of Spark Connect.
+
+    Raises:
+        py4j.protocol.Py4JError: this version of Spark has no such class or method.
     """
-    jvm: Any = spark._jvm
-    to_bytes = jvm.scala.reflect.ClassTag.Byte()
-    found: dict[bytes, None] = {}
-    for query in spark.streams.active:
-        execution = query._jsq.streamingQuery().lastExecution()
-        if execution is None:
-            continue
-        for expression in _walk(execution.executedPlan()):
-            if expression.getClass().getSimpleName() == "PythonUDF":
-                found[bytes(expression.func().command().toArray(to_bytes))] = None
-    return list(found)
+    session: Any = spark._jsparkSession
+    queries = session.sharedState().activeStreamingQueries()
+    needs = ("ScalaCollections", "RunningQueries")
+    found = list(compile_class(spark, "PythonFunctions", queries, needs=needs).find())
+    of_states = [f for f in found if f[0].startswith("TransformWithStateIn")]
+    others = [f for f in found if not f[0].startswith("TransformWithStateIn")]
+    return PythonFunctions(
+        tuple(bytes(f[2]) for f in of_states),
+        tuple(bytes(f[2]) for f in others),
+        frozenset(f[1] for f in others),
+    )
+
+
+def make_loader(functions: Sequence[bytes]) -> Callable[[Any], Any]:
+    """A function that loads pickled functions with what they import, and gives its input back."""
+    load = _make_loader(functions)
+
+    def give_back(value: Any) -> Any:
+        load()
+        return value
+
+    return give_back
 
 
 def make_mapper(
@@ -77,8 +121,9 @@ def make_processor(functions: Sequence[bytes]) -> Any:
     return Remembering()
 
 
-def _make_loader(functions: Sequence[bytes]) -> Callable[[], None]:
-    """Loads functions with what they import."""
+def _make_loader(pickled: Sequence[bytes]) -> Callable[[], None]:
+    """Loads functions with what they import, the first time that it is called."""
+    functions = list(pickled)
 
     def load() -> None:
         for function in functions:
@@ -87,22 +132,6 @@ def _make_loader(functions: Sequence[bytes]) -> Callable[[], None]:
             except Exception:  # noqa: S112
                 # Its own task says why, or has the broadcast value that is missing here.
                 continue
+        functions.clear()
 
     return load
-
-
-def _walk(plan: Any) -> Iterator[Any]:
-    """The expressions of a plan, and those within them."""
-    plans, expressions = [plan], []
-    while plans:
-        node = plans.pop()
-        plans.extend(_list(node.children()))
-        expressions.extend(_list(node.expressions()))
-    while expressions:
-        expression = expressions.pop()
-        yield expression
-        expressions.extend(_list(expression.children()))
-
-
-def _list(elements: Any) -> list[Any]:
-    return [elements.apply(i) for i in range(elements.size())]

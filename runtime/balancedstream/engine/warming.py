@@ -2,8 +2,7 @@
 
 An executor's first tasks load classes, compile what they run, and start Python workers, which takes
 seconds and once made whole batches long. A small job with one task a core does that instead, beside
-the batches. As long as it runs, it holds the slots of that executor, so no task of a query comes in
-between.
+the batches. Its tasks hold the slots of that executor, so few tasks of a query come in between.
 """
 
 from __future__ import annotations
@@ -14,23 +13,31 @@ from collections.abc import Callable
 from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F  # noqa: N812
 
-from balancedstream.engine.functions import list_functions, make_mapper, make_processor
+from balancedstream.engine.functions import (
+    list_functions,
+    make_loader,
+    make_mapper,
+    make_processor,
+)
 
 log = logging.getLogger(__name__)
 
 WARM_UP_S = 60.0
 """After this time an executor counts as it is: it may be busy with tasks of a batch. On half a core
-a warm-up takes 10 seconds, and 20 if it starts Python."""
+a warm-up takes about 10 s, and 35 s if it keeps state in Python."""
 
 POOL = "balancedstream"
 """Under Spark's FAIR scheduler a job of this pool gets the next free slot."""
 
-IN_ROCKSDB = (
-    "spark.sql.streaming.stateStore.providerClass",
-    "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider",
-)
-"""Spark's only store for `transformWithState`."""
+SETTINGS = {
+    "spark.sql.adaptive.enabled": "false",
+    "spark.sql.streaming.stateStore.providerClass": (
+        "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
+    ),
+}
+"""Of a warm-up's own session: its tasks are not merged, and `transformWithState` needs RocksDB."""
 
 
 class WarmUp:
@@ -48,29 +55,27 @@ class WarmUp:
         self._rows = rows
         self._tell = tell
 
-    def begin(self, executor: str, cores: int, python_operators: str) -> None:
+    def begin(self, executor: str, cores: int) -> None:
         """Begins to warm up an executor.
 
         Args:
             executor: id of one that has just joined.
             cores: how many tasks it runs at a time.
-            python_operators: Spark's names of the operators that run Python there. Only a user's
-                own process starts it: an agent may have another Python than executors.
         """
         name = f"balancedstream-warm-up-{executor}"
-        arguments = (executor, cores, python_operators)
-        threading.Thread(target=self._run, args=arguments, name=name, daemon=True).start()
+        threading.Thread(target=self._run, args=(executor, cores), name=name, daemon=True).start()
 
-    def _run(self, executor: str, cores: int, python_operators: str) -> None:
+    def _run(self, executor: str, cores: int) -> None:
         group = f"balancedstream-warm-up-{executor}"
-        limit = threading.Timer(WARM_UP_S, self._give_up, [executor, group])
+        over = threading.Event()
+        limit = threading.Timer(WARM_UP_S, self._give_up, [executor, group, over])
         limit.daemon = True
         limit.start()
         try:
             what = f"balancedstream: warms up executor {executor}"
             self._context.setJobGroup(group, what, True)
             self._context.setLocalProperty("spark.scheduler.pool", POOL)
-            self._run_job(executor, cores, python_operators)
+            self._run_jobs(executor, cores, over)
         except Exception as error:
             # It left, or Spark ends, or it was too busy: nothing is lost but the time.
             log.info("executor %s was not warmed up: %s", executor, str(error).partition("\n")[0])
@@ -78,30 +83,64 @@ class WarmUp:
             limit.cancel()
             self._tell(executor)
 
-    def _give_up(self, executor: str, group: str) -> None:
+    def _give_up(self, executor: str, group: str, over: threading.Event) -> None:
         # The job may not have begun yet, and is not waited for.
+        over.set()
         self._tell(executor)
         self._context.cancelJobGroup(group)
 
-    def _run_job(self, executor: str, cores: int, python_operators: str) -> None:
+    def _run_jobs(self, executor: str, cores: int, over: threading.Event) -> None:
+        """Runs a job with the Python that queries run; without it if there is none, or it fails."""
         session = self._spark._jsparkSession.cloneSession()
+        for name, value in SETTINGS.items():
+            session.conf().set(name, value)
+        session.conf().set("spark.sql.shuffle.partitions", str(cores))
         rows = self._rows.generate(session, executor, cores)
         if rows is None:
             return
-        if not python_operators or not isinstance(self._spark, SparkSession):
-            self._rows.compute(self._rows.countByKey(rows, cores), executor)
-            return
+        if isinstance(self._spark, SparkSession):
+            # An agent may have another Python than executors.
+            try:
+                passed = self._pass_through_python(rows)
+                if passed is not None:
+                    self._count(passed, executor, over)
+                    return
+            except Exception as error:
+                if over.is_set():
+                    raise
+                log.warning(
+                    "executor %s joins without having run Python, so its first batch may take "
+                    "longer: %s",
+                    executor,
+                    str(error).partition("\n")[0],
+                )
+        self._count(self._rows.countByKey(rows), executor, over)
+
+    def _count(self, rows: Any, executor: str, over: threading.Event) -> None:
+        """Counts rows on an executor, if there is still time."""
+        planned = rows.queryExecution().toRdd()
+        if not over.is_set():
+            self._rows.count(planned, executor)
+
+    def _pass_through_python(self, rows: Any) -> Any:
+        """Rows that pass the Python workers that running queries have; None if they have none.
+
+        They do so after a shuffle: only there does Spark heed the session's settings, by which it
+        tells workers apart.
+        """
         functions = list_functions(self._spark)
-        frame = DataFrame(rows, SparkSession(self._spark.sparkContext, session))
-        if "TransformWithStateIn" not in python_operators:
-            loaded = frame.mapInPandas(make_mapper(functions), "k long")
-            self._rows.compute(self._rows.countByKey(loaded._jdf, cores), executor)
-            return
-        # Spark has other workers for operators with state.
-        session.conf().set(*IN_ROCKSDB)
-        session.conf().set("spark.sql.shuffle.partitions", str(cores))
-        keyed: Any = frame.groupBy("k")
-        states = keyed.transformWithStateInPandas(
-            make_processor(functions), "k long", "Append", "None"
-        )
-        self._rows.compute(states._jdf, executor)
+        if functions.of_states:
+            keyed: Any = DataFrame(rows, self._spark).groupBy("k")
+            passed: DataFrame = keyed.transformWithStateInPandas(
+                make_processor(functions.of_states), "k long", "Append", "None"
+            )
+        elif functions.others:
+            passed = DataFrame(self._rows.countByKey(rows), self._spark).select("k")
+        else:
+            return None
+        if functions.in_frames:
+            passed = passed.mapInPandas(make_mapper(functions.others), "k long")
+        elif functions.others:
+            load = F.udf(make_loader(functions.others), "long", useArrow=functions.in_arrow)
+            passed = passed.select(load("k"))
+        return passed._jdf
