@@ -91,7 +91,7 @@ ROWS = (
     ),
     Feature(
         "[state is loaded ahead of moves](how-it-works.md)",
-        ("test_prepared_moves::",),
+        ("test_prepared_moves::", "test_hand_overs::"),
         LOADING_AHEAD_SINCE,
     ),
     Feature("[`shuffle`](shuffle.md)", ("test_shuffle",), FEATURES["shuffle"][0]),

@@ -40,7 +40,7 @@ collect_ignore_glob = [
         (FEATURES["balanced"][0], ("test_aggregate.py", "test_keyed_*.py", "test_routes.py")),
         (FEATURES["balanced"][0], ("test_examples.py", "test_exactness.py")),  # use it, too
         (FEATURES["shuffle"][0], ("test_shuffle*.py",)),
-        (LOADING_AHEAD_SINCE, ("test_prepared_moves.py",)),
+        (LOADING_AHEAD_SINCE, ("test_prepared_moves.py", "test_hand_overs.py")),
     )
     for files in names
     if first > SPARK
