@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import weakref
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +14,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
 from pyspark.sql.streaming.query import StreamingQuery
 
+from balancedstream.engine import listener
 from balancedstream.engine.engine import SparkEngine
 from balancedstream.engine.events import BatchFinished
 from balancedstream.engine.listener import compile_class
@@ -185,3 +188,12 @@ def test_an_executor_is_known_as_spark_lists_it_also_if_its_events_were_dropped(
     for _ in range(5):
         batches("dropped")
     assert sorted(engine.executors()) == live
+
+
+def test_a_class_that_two_threads_ask_for_at_once_is_compiled_once(
+    spark: SparkSession, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(listener, "_compiled", weakref.WeakKeyDictionary())
+    with ThreadPoolExecutor(2) as threads:
+        one, other = threads.map(lambda _: compile_class(spark, "ScalaCollections"), range(2))
+    assert one.getClass().equals(other.getClass())

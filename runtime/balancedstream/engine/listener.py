@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 import weakref
 import zipfile
 from collections.abc import Mapping, Sequence
@@ -36,6 +37,9 @@ _compiled: weakref.WeakKeyDictionary[Any, dict[str, _Compiled]] = weakref.WeakKe
 
 A class is compiled once: py4j remembers methods by the name of their class, and would call those of
 the first one on an object of a second one, as after a second `attach`."""
+
+_compiling = threading.Lock()
+"""Executors that join at the same time are warmed up by a thread each, which may need a class."""
 
 
 @dataclass(frozen=True)
@@ -166,18 +170,20 @@ def compile_class(
 
 def _compile(spark: SparkSession, names: Sequence[str]) -> Mapping[str, _Compiled]:
     """Compiles classes of this folder that were not compiled yet; returns all that were."""
-    jvm: Any = spark._jvm
-    known = _compiled.setdefault(spark.sparkContext._gateway, {})
-    for name in names:
-        if name in known:
-            continue
-        newest = next(reversed(known.values()), None)
-        parent = jvm.java.lang.Thread.currentThread().getContextClassLoader()
-        compiler = jvm.org.codehaus.janino.SimpleCompiler()
-        compiler.setParentClassLoader(newest.loader if newest else parent)
-        compiler.cook(resources.files(__package__).joinpath(f"{name}.java").read_text("utf-8"))
-        bytecodes = compiler.getBytecodes().items() if name in SHIPPED else ()
-        known[name] = _Compiled(
-            compiler.getClassLoader(), {each: bytes(code) for each, code in bytecodes}
-        )
+    with _compiling:
+        known = _compiled.setdefault(spark.sparkContext._gateway, {})
+        for name in names:
+            if name not in known:
+                newest = next(reversed(known.values()), None)
+                known[name] = _compile_one(spark._jvm, name, newest)
     return known
+
+
+def _compile_one(jvm: Any, name: str, newest: _Compiled | None) -> _Compiled:
+    """Compiles a class that may use all that were compiled before, `newest` as the last one."""
+    parent = jvm.java.lang.Thread.currentThread().getContextClassLoader()
+    compiler = jvm.org.codehaus.janino.SimpleCompiler()
+    compiler.setParentClassLoader(newest.loader if newest else parent)
+    compiler.cook(resources.files(__package__).joinpath(f"{name}.java").read_text("utf-8"))
+    bytecodes = compiler.getBytecodes().items() if name in SHIPPED else ()
+    return _Compiled(compiler.getClassLoader(), {each: bytes(code) for each, code in bytecodes})
