@@ -67,6 +67,19 @@ def counts(stream: Callable[[int], DataFrame]) -> DataFrame:
 
 
 @pytest.fixture
+def frames(stream: Callable[[int], DataFrame]) -> DataFrame:
+    """Calls Python for frames of its rows."""
+    rows = (
+        stream(60)
+        .select("value")
+        .mapInPandas(
+            lambda frames: (frame + len(_sqlite3.sqlite_version) for frame in frames), "value long"
+        )
+    )
+    return rows.groupBy((F.col("value") % 10).alias("k")).count()
+
+
+@pytest.fixture
 def states(stream: Callable[[int], DataFrame]) -> DataFrame:
     """Calls Python for its rows, then keeps state in Python, which needs protocol buffers."""
     keyed = stream(60).select((add_length(F.col("value")) % 10).alias("k")).groupBy("k")
@@ -120,6 +133,16 @@ def test_its_python_workers_have_loaded_what_the_query_imports(
     executor = replace_under(counts)
     assert set(list_outcomes(spark, executor)) == {"SUCCEEDED"}
     assert "_sqlite3" in list_libraries(executor, spark.sparkContext.applicationId)
+
+
+def test_its_python_workers_have_got_frames_if_the_query_does(
+    replace_under: Callable[[DataFrame], str], frames: DataFrame, spark: SparkSession
+) -> None:
+    executor = replace_under(frames)
+    assert set(list_outcomes(spark, executor)) == {"SUCCEEDED"}
+    loaded = list_libraries(executor, spark.sparkContext.applicationId)
+    assert "pyarrow" in loaded
+    assert "_sqlite3" in loaded
 
 
 @needs_spark((4, 0))

@@ -5,9 +5,9 @@ The latter are pickled whole: executors need not have this package.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from pyspark.serializers import CloudPickleSerializer
 from pyspark.sql import SparkSession
@@ -16,6 +16,8 @@ from balancedstream.engine.listener import compile_class
 
 if TYPE_CHECKING:
     import pandas as pd
+
+_T = TypeVar("_T")
 
 ARROW_UDF = 101
 FIRST_OF_FRAMES = 200
@@ -59,38 +61,35 @@ def list_functions(spark: SparkSession) -> PythonFunctions:
     session: Any = spark._jsparkSession
     queries = session.sharedState().activeStreamingQueries()
     needs = ("ScalaCollections", "RunningQueries")
-    found = list(compile_class(spark, "PythonFunctions", queries, needs=needs).find())
-    of_states = [f for f in found if f[0].startswith("TransformWithStateIn")]
-    others = [f for f in found if not f[0].startswith("TransformWithStateIn")]
-    return PythonFunctions(
-        tuple(bytes(f[2]) for f in of_states),
-        tuple(bytes(f[2]) for f in others),
-        frozenset(f[1] for f in others),
-    )
+    found = compile_class(spark, "PythonFunctions", queries, needs=needs).find()
+    of_states, others, types = [], [], set()
+    for operator, eval_type, pickled in found:
+        if operator.startswith("TransformWithStateIn"):
+            of_states.append(bytes(pickled))
+        else:
+            others.append(bytes(pickled))
+            types.add(eval_type)
+    return PythonFunctions(tuple(of_states), tuple(others), frozenset(types))
 
 
-def make_loader(functions: Sequence[bytes]) -> Callable[[Any], Any]:
-    """A function that loads pickled functions with what they import, and gives its input back."""
-    load = _make_loader(functions)
+def make_loader(pickled: Sequence[bytes]) -> Callable[[_T], _T]:
+    """A function that gives its input back; called first, it loads functions and what they import.
 
-    def give_back(value: Any) -> Any:
-        load()
+    It serves as a UDF, and for `mapInPandas`.
+    """
+    functions = list(pickled)
+
+    def load(value: _T) -> _T:
+        for function in functions:
+            try:
+                CloudPickleSerializer().loads(function)
+            except Exception:  # noqa: S112
+                # Its own task says why, or has the broadcast value that is missing here.
+                continue
+        functions.clear()
         return value
 
-    return give_back
-
-
-def make_mapper(
-    functions: Sequence[bytes],
-) -> Callable[[Iterable[pd.DataFrame]], Iterator[pd.DataFrame]]:
-    """A function for `mapInPandas` that loads pickled functions, and gives its input back."""
-    load = _make_loader(functions)
-
-    def give_back(frames: Iterable[pd.DataFrame]) -> Iterator[pd.DataFrame]:
-        load()
-        yield from frames
-
-    return give_back
+    return load
 
 
 def make_processor(functions: Sequence[bytes]) -> Any:
@@ -98,12 +97,11 @@ def make_processor(functions: Sequence[bytes]) -> Any:
     import pandas as pd  # noqa: PLC0415
     from pyspark.sql.streaming import StatefulProcessor  # noqa: PLC0415
 
-    load = _make_loader(functions)
+    load = make_loader(functions)
 
     class Remembering(StatefulProcessor):  # type: ignore[misc]
         def init(self, handle: Any) -> None:
-            load()
-            self._seen = handle.getValueState("seen", "seen boolean")
+            self._seen = load(handle).getValueState("seen", "seen boolean")
 
         def handleInputRows(  # noqa: N802
             self,
@@ -119,19 +117,3 @@ def make_processor(functions: Sequence[bytes]) -> Any:
             """Nothing is held."""
 
     return Remembering()
-
-
-def _make_loader(pickled: Sequence[bytes]) -> Callable[[], None]:
-    """Loads functions with what they import, the first time that it is called."""
-    functions = list(pickled)
-
-    def load() -> None:
-        for function in functions:
-            try:
-                CloudPickleSerializer().loads(function)
-            except Exception:  # noqa: S112
-                # Its own task says why, or has the broadcast value that is missing here.
-                continue
-        functions.clear()
-
-    return load

@@ -15,12 +15,7 @@ from typing import Any
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
 
-from balancedstream.engine.functions import (
-    list_functions,
-    make_loader,
-    make_mapper,
-    make_processor,
-)
+from balancedstream.engine.functions import list_functions, make_loader, make_processor
 
 log = logging.getLogger(__name__)
 
@@ -138,9 +133,9 @@ class WarmUp:
             passed = DataFrame(self._rows.countByKey(rows), self._spark).select("k")
         else:
             return None
+        load = make_loader(functions.others)
         if functions.in_frames:
-            passed = passed.mapInPandas(make_mapper(functions.others), "k long")
+            passed = passed.mapInPandas(load, "k long")
         elif functions.others:
-            load = F.udf(make_loader(functions.others), "long", useArrow=functions.in_arrow)
-            passed = passed.select(load("k"))
+            passed = passed.select(F.udf(load, "long", useArrow=functions.in_arrow)("k"))
         return passed._jdf
