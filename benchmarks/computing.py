@@ -78,7 +78,7 @@ class ComputingRunner(PlacementRunner):
 def hash_often(value: Column) -> Column:
     """A hash of a hash, and so on."""
     rounds = F.sequence(F.lit(1), F.lit(ROUNDS))
-    return F.aggregate(rounds, value, F.xxhash64)
+    return F.aggregate(rounds, value, lambda found, _: F.xxhash64(found))
 
 
 if __name__ == "__main__":

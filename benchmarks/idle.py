@@ -12,7 +12,7 @@ from dataclasses import asdict
 from harness.benchmark import Benchmark, prepare, run
 from harness.results import Case
 from harness.sessions import open_session
-from placement import EXECUTORS, SMOKE, WARM_UP_BATCHES, PlacementRunner, Workload
+from placement import EXECUTORS, SMOKE, PlacementRunner, Workload
 
 from balancedstream.engine.session import LocalExecutors
 
@@ -21,6 +21,9 @@ WORKLOADS = {
     "long": Workload(rows_per_batch=4800),
 }
 """Batches of about 0.3 s and of about 2.5 s."""
+
+WARM_UP_BATCHES = 40
+"""Short ones: until compiled code makes them no shorter."""
 
 
 def choose_workloads(benchmark: Benchmark) -> dict[str, Workload]:
@@ -47,7 +50,8 @@ def main() -> None:
             return
         with open_session(benchmark, LocalExecutors(EXECUTORS, EXECUTORS)) as spark:
             runner = PlacementRunner(benchmark.work, spark, workloads["short"])
-            runner.warm_up(runner.count_rows(0.0, 0), WARM_UP_BATCHES)
+            warm_up_batches = 2 if benchmark.smoke else WARM_UP_BATCHES
+            runner.warm_up(runner.count_rows(0.0, 0), warm_up_batches)
             for case in missing:
                 workload = workloads[str(case["batches"])]
                 measured = runner.under(workload).measure_idle(int(case["repetition"]))

@@ -141,7 +141,8 @@ class Stream:
 
     def _plan(self, samples: list[TaskSample], batch: int, policy: BalancePolicy) -> dict[int, str]:
         load = measure(samples, CORES, WindowPolicy(), batch)["q", 0]
-        moves = diminish(load.busy_s, load.placement, CORES, policy).moves
+        found = diminish(load.busy_s, load.placement, CORES, policy, scatter=load.scatter)
+        moves = found.moves
         self.moves += len(moves)
         self.plans += bool(moves)
         return {move.partition: move.target for move in moves}

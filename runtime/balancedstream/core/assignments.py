@@ -25,6 +25,7 @@ from balancedstream.core.hotspots import (
     BalanceDecision,
     Move,
     diminish,
+    explain_by_chance,
     measure_imbalance,
     place_orphans,
     say_count,
@@ -224,6 +225,7 @@ def assign(
     state_bytes: Mapping[int, int] | None = None,
     move_cost_s: Mapping[int, float] | None = None,
     base_s: Mapping[str, float] = MappingProxyType({}),
+    scatter: float = 0.0,
 ) -> AssignmentDecision:
     """Find the key moves that bring the imbalance close to its bound, or the reason to make none.
 
@@ -248,6 +250,7 @@ def assign(
         state_bytes: size of each partition's state, as for `diminish`.
         move_cost_s: seconds to restore each partition's state, as for `diminish`.
         base_s: busy seconds of each executor that stay where they are, as for `diminish`.
+        scatter: standard error of an executor's load, as for `diminish`.
 
     Returns:
         The decision.
@@ -267,7 +270,7 @@ def assign(
     placed = _after(placement, place_orphans(loads, placement, executors, base_s))
     problem = _set_up(keys, loads, placed, executors, base_s)
 
-    def level(moves: Sequence[KeyMove], policy: BalancePolicy) -> _Outcome:
+    def level(moves: Sequence[KeyMove], policy: BalancePolicy, scatter: float) -> _Outcome:
         """The placement for the loads after some key moves."""
         changed = problem.shift(moves)
         balance = diminish(
@@ -278,11 +281,12 @@ def assign(
             state_bytes=state_bytes,
             move_cost_s=move_cost_s,
             base_s=base_s,
+            scatter=scatter,
         )
         then = _after(placement, balance.moves)
         return _Outcome(moves, balance, then, problem.peak_s(changed, then))
 
-    chosen, outcome = _choose(problem, policy, level)
+    chosen, outcome = _choose(problem, policy, level, scatter)
     unsplittable = problem.unsplittable()
     mean_s, cores = problem.mean_s, executors.values()
     # Of all busy time per core.
@@ -339,11 +343,12 @@ def measure_keys(
 def _choose(
     problem: _Problem,
     policy: BalancePolicy,
-    level: Callable[[Sequence[KeyMove], BalancePolicy], _Outcome],
+    level: Callable[[Sequence[KeyMove], BalancePolicy, float], _Outcome],
+    scatter: float,
 ) -> tuple[_Outcome, str]:
     """Choose what to move, and say why; without key moves, the placement follows `policy`."""
     mean_s = problem.mean_s
-    usual = level((), policy)
+    usual = level((), policy, scatter)
     if not mean_s:
         return usual, "no key moves: no partition was busy"
     if not problem.keys:
@@ -356,16 +361,19 @@ def _choose(
         return usual, f"no key moves: imbalance {before} is not above {policy.act_above:.2f}"
     if before_s <= aim_s:
         return usual, f"no key moves: imbalance {before} is within {stop_at:.4g} x the {bound}"
+    chance_s = mean_s * explain_by_chance(scatter, len(problem.executors))
+    if before_s - bound_s <= chance_s:
+        return usual, f"no key moves: imbalance {before} ({bound}) may be chance"
 
     # Half of the tolerance is for placement: partitions cannot be as even as keys allow.
     even = replace(policy, act_above=0.0, stop_at=(1 + stop_at) / 2, min_gain=0.0)
-    alone = usual if usual.peak_s <= aim_s else min(usual, level((), even), key=_peak)
+    alone = usual if usual.peak_s <= aim_s else min(usual, level((), even, 0.0), key=_peak)
     left = f"{alone.peak_s / mean_s:.2f}"
     if alone.peak_s <= aim_s:
         return alone, f"no key moves: placement alone brings imbalance {before} → {left} ({bound})"
-    best = _search(_part(problem, policy, aim_s), lambda moves: level(moves, even), aim_s)
-    best = _spare(problem, best, lambda moves: level(moves, even), aim_s)
-    objection = _weigh_up(problem, best, alone, policy)
+    best = _search(_part(problem, policy, aim_s), lambda moves: level(moves, even, 0.0), aim_s)
+    best = _spare(problem, best, lambda moves: level(moves, even, 0.0), aim_s)
+    objection = _weigh_up(problem, best, alone, policy, chance_s)
     if objection:
         return usual, f"no key moves: {objection}"
     after = f"{best.peak_s / mean_s:.2f}"
@@ -459,7 +467,9 @@ def _spare(
     return spared if spared.peak_s <= limit_s else best
 
 
-def _weigh_up(problem: _Problem, best: _Outcome, alone: _Outcome, policy: BalancePolicy) -> str:
+def _weigh_up(
+    problem: _Problem, best: _Outcome, alone: _Outcome, policy: BalancePolicy, chance_s: float
+) -> str:
     """Why the best key moves are not worth it; empty if they are."""
     saved_s = alone.peak_s - best.peak_s
     left = f"{alone.peak_s / problem.mean_s:.3f}"
@@ -471,6 +481,9 @@ def _weigh_up(problem: _Problem, best: _Outcome, alone: _Outcome, policy: Balanc
             f"{count} could only lower the imbalance {left} to {best.peak_s / problem.mean_s:.3f}, "
             f"by less than {100 * policy.min_gain:.3g} %"
         )
+    if saved_s < chance_s:
+        after = f"{best.peak_s / problem.mean_s:.2f}"
+        return f"that {count} would lower the imbalance {left} to {after} may be chance"
     handoff_s: defaultdict[str, float] = defaultdict(float)
     for move in best.moves:
         handoff_s[best.placement[move.target]] += problem.keys[move.key].handoff_s

@@ -129,6 +129,7 @@ def decide(observation: Observation, policy: Policy) -> Decision:
                 state_bytes=load.state_bytes,
                 move_cost_s=move_cost_s,
                 base_s=load.hidden_busy_s,
+                scatter=load.scatter,
             )
             balance[operator] = keys[operator].balance
         else:
@@ -140,6 +141,7 @@ def decide(observation: Observation, policy: Policy) -> Decision:
                 state_bytes=load.state_bytes,
                 move_cost_s=move_cost_s,
                 base_s=load.hidden_busy_s,
+                scatter=load.scatter,
             )
     scaling = decide_scaling(
         observation.batches,

@@ -21,6 +21,7 @@ from collections import Counter, defaultdict
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import accumulate, combinations
+from statistics import NormalDist
 from types import MappingProxyType
 from typing import NamedTuple
 
@@ -38,6 +39,9 @@ ROUNDING = 1e-9
 
 RESOLUTION = 0.005
 """An executor this close to the aim has reached it: measured loads are less exact than that."""
+
+CONFIDENCE = 0.99
+"""How sure it has to be that an imbalance is more than chance."""
 
 # Number of coldest executors that are tried for an exchange with the hottest one.
 _PARTNERS = 64
@@ -174,6 +178,7 @@ def diminish(
     state_bytes: Mapping[int, int] | None = None,
     move_cost_s: Mapping[int, float] | None = None,
     base_s: Mapping[str, float] = MappingProxyType({}),
+    scatter: float = 0.0,
 ) -> BalanceDecision:
     """Find the moves that relieve the hottest executors, or the reason to make none.
 
@@ -182,7 +187,8 @@ def diminish(
     `policy.stop_at` times the bound. Then moves bring it down to the latter, or as far as exchanges
     can. Together the moves must save at least `policy.min_gain` of the hottest executor's load, and
     within `policy.horizon_batches` more time than the restore of their state takes. Executors
-    restore state in parallel, so the executor that restores longest counts.
+    restore state in parallel, so the executor that restores longest counts. Loads that differ from
+    batch to batch are never even for long: moves must also save more than chance explains.
 
     All thresholds may be 0. The aim is then `RESOLUTION` above the bound, as for any smaller
     `policy.stop_at`. The caller obeys `policy.mode`.
@@ -198,6 +204,8 @@ def diminish(
             lightest state wins.
         move_cost_s: seconds to restore each partition's state once; free if left out.
         base_s: busy seconds a batch of each executor that stay where they are, beside `loads`.
+        scatter: standard error of an executor's load per core, over the mean; 0.0 if loads are
+            exact.
 
     Returns:
         The decision.
@@ -230,7 +238,8 @@ def diminish(
         layout = _Layout(held, executors, base)
     bound = _bound([group.weight for group in groups.values()], executors, base)
     unit_s = heaviest_s / _HEAVIEST
-    relief = _find_relief(layout, bound, policy, frozenset(homes), unit_s)
+    chance = explain_by_chance(scatter, len(executors))
+    relief = _find_relief(layout, bound, policy, frozenset(homes), unit_s, chance=chance)
     for step in relief.steps:
         homes |= step.targets
     moves = _list_moves(homes, placement)
@@ -255,6 +264,21 @@ def diminish(
         reason=headline + "; ".join(remarks),
         exhausted=relief.exhausted and not moves,
     )
+
+
+def explain_by_chance(scatter: float, executors: int) -> float:
+    """How far above the mean the hottest executor is by chance at most, where all have as much.
+
+    The loads of executors are taken as normally distributed; at most, with `CONFIDENCE`.
+
+    Args:
+        scatter: as for `diminish`.
+        executors: how many there are.
+
+    >>> round(explain_by_chance(0.05, 4), 2)
+    0.14
+    """
+    return scatter * NormalDist().inv_cdf(CONFIDENCE ** (1 / executors))
 
 
 def measure_imbalance(
@@ -414,11 +438,18 @@ class _Layout:
 
 
 def _find_relief(
-    layout: _Layout, bound: float, policy: BalancePolicy, free: Collection[int], unit_s: float
+    layout: _Layout,
+    bound: float,
+    policy: BalancePolicy,
+    free: Collection[int],
+    unit_s: float,
+    *,
+    chance: float,
 ) -> _Relief:
     """Find the steps that pay off; `layout` has all partitions and is used up.
 
-    The restore of partitions in `free` costs nothing extra, because it must happen anyway.
+    The restore of partitions in `free` costs nothing extra, because it must happen anyway. Of an
+    imbalance, `chance` may be gone in the next batches without any step.
     """
     start, imbalance = layout.peak, layout.imbalance
     stop_at = max(policy.stop_at, 1 + RESOLUTION)
@@ -430,6 +461,9 @@ def _find_relief(
         return _Relief((), imbalance, remark)
     if start <= aim:
         remark = f"imbalance {imbalance:.2f} is within {stop_at:.4g} x the bound {bound:.2f}"
+        return _Relief((), imbalance, remark)
+    if imbalance - bound <= chance:
+        remark = f"imbalance {imbalance:.2f} (bound {bound:.2f}) may be chance: {_say(chance)}"
         return _Relief((), imbalance, remark)
 
     steps = _relieve(layout, aim)
@@ -451,6 +485,12 @@ def _find_relief(
         )
         kept = ()
         exhausted = True
+    elif kept and start - peak < chance * layout.mean:
+        after = peak / layout.mean
+        remark = (
+            f"that imbalance {imbalance:.2f} falls to {after:.2f} may be chance: {_say(chance)}"
+        )
+        kept = ()
     elif peak > aim:
         remark = (
             f"imbalance {peak / layout.mean:.2f} is above {stop_at:.4g} x the bound, but {no_more}"
@@ -458,6 +498,10 @@ def _find_relief(
     else:
         remark = ""
     return _Relief(kept, (kept[-1].peak if kept else start) / layout.mean, remark, exhausted)
+
+
+def _say(chance: float) -> str:
+    return f"loads differ by up to {chance:.2f} x the mean from batch to batch"
 
 
 def _relieve(layout: _Layout, aim: float) -> list[_Improvement]:

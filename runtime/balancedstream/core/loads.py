@@ -46,6 +46,8 @@ class OperatorLoad:
             it that are not measured one by one; empty if all are. What such partitions did on
             executors that are gone is shared out among the live ones.
         hidden_state_bytes: live executor to the size of their state.
+        scatter: standard error of what an executor does per core, over the mean of all, from how
+            far its partitions are from their means in each batch. 0.0 if one batch was measured.
     """
 
     batches: tuple[int, ...]
@@ -56,6 +58,7 @@ class OperatorLoad:
     executor_busy_s: dict[str, float]
     hidden_busy_s: dict[str, float] = field(default_factory=dict)
     hidden_state_bytes: dict[str, int] = field(default_factory=dict)
+    scatter: float = 0.0
 
 
 _Sample = TypeVar("_Sample", bound=TaskSample | HiddenSample | StageSample)
@@ -110,7 +113,7 @@ def measure(
     OperatorLoad(batches=(7, 8), busy_s={0: 2.0, 1: 1.0}, records={0: 20.0, 1: 5.0},
         state_bytes={0: 8, 1: 2}, placement={0: 'a', 1: 'b'},
         executor_busy_s={'a': 5.0, 'c': 0.0}, hidden_busy_s={'a': 3.0, 'c': 0.0},
-        hidden_state_bytes={'a': 5})
+        hidden_state_bytes={'a': 5}, scatter=0.0)
     """
     tasks, rests = list(samples), list(hidden)
     window = _find_window([*tasks, *rests], policy, now_s)
@@ -261,6 +264,7 @@ def _operator_load(
             for rest in hidden
             if rest.batch == batches[-1] and rest.executor in executors
         },
+        scatter=_measure_scatter(shown, busy_s, executors),
     )
 
 
@@ -312,6 +316,39 @@ def _mean_work_s(tasks: Sequence[TaskSample]) -> float:
     """Of a partition in a batch; right after a move only if there is no other batch."""
     work_s = [task.work_s for task in tasks if not task.moved] or [t.work_s for t in tasks]
     return sum(work_s) / len(work_s)
+
+
+def _measure_scatter(
+    by_partition: Mapping[int, Sequence[TaskSample]],
+    busy_s: Mapping[int, float],
+    executors: Mapping[str, int],
+) -> float:
+    """As `OperatorLoad.scatter`.
+
+    A batch that takes longer everywhere says nothing about where the load is, so each batch is
+    scaled to what its partitions usually take.
+    """
+    done_s: dict[int, dict[str, float]] = defaultdict(lambda: dict.fromkeys(executors, 0.0))
+    usual_s: dict[int, dict[str, float]] = defaultdict(lambda: dict.fromkeys(executors, 0.0))
+    for partition, tasks in by_partition.items():
+        executor, mean_s = tasks[-1].executor, busy_s[partition]
+        if executor not in executors:
+            continue
+        for task in tasks:
+            if not task.moved:
+                done_s[task.batch][executor] += task.work_s
+                usual_s[task.batch][executor] += mean_s
+    mean_s = sum(busy_s.values()) / max(1, sum(executors.values()))
+    freedom = (len(done_s) - 1) * (len(executors) - 1)
+    if not mean_s or freedom < 1:
+        return 0.0
+    squares = 0.0
+    for batch, done in done_s.items():
+        scale = sum(usual_s[batch].values()) / max(sum(done.values()), 1e-9)
+        squares += sum(
+            ((done[e] * scale - usual_s[batch][e]) / cores) ** 2 for e, cores in executors.items()
+        )
+    return math.sqrt(squares / freedom / len(done_s)) / mean_s
 
 
 def _order_batches(samples: Sequence[TaskSample | HiddenSample]) -> tuple[int, ...]:
