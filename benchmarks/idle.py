@@ -17,7 +17,9 @@ from placement import EXECUTORS, SMOKE, PlacementRunner, Workload
 from balancedstream.engine.session import LocalExecutors
 
 WORKLOADS = {
-    "short": Workload(partitions=2 * EXECUTORS, rows_per_batch=200, idle_batches=24),
+    "short": Workload(
+        partitions=2 * EXECUTORS, rows_per_batch=200, idle_batches=24, settle_batches=10
+    ),
     "long": Workload(rows_per_batch=4800),
 }
 """Batches of about 0.3 s and of about 2.5 s."""

@@ -40,6 +40,8 @@ class Workload:
         first_batches: batches of the first hot set.
         second_batches: batches of the second, which has no hot key in common with the first.
         idle_batches: batches in each of the four blocks of an idle run.
+        settle_batches: batches before each block, which do not count: to attach costs more than to
+            be attached.
     """
 
     partitions: int = 8 * EXECUTORS
@@ -50,6 +52,7 @@ class Workload:
     first_batches: int = 7
     second_batches: int = 8
     idle_batches: int = 6
+    settle_batches: int = 2
 
     @property
     def batches(self) -> int:
@@ -113,17 +116,22 @@ class PlacementRunner(ArmRunner[Workload]):
             there_and_back = alternate(repetition, "attached", "alone")
             for block in there_and_back + there_and_back[::-1]:
                 if block == "alone":
-                    batch_s[block] += take_batches(query, self._workload.idle_batches)
+                    batch_s[block] += self._take_block(query)
                     continue
                 context.addSparkListener(listener)
                 with balancing(self._engine) as history:
-                    batch_s[block] += take_batches(query, self._workload.idle_batches)
+                    batch_s[block] += self._take_block(query)
                 moves += history.totals.moves
                 context.removeSparkListener(listener)
         finally:
             query.stop()
             context.addSparkListener(listener)
         return {**batch_s, "moves": moves}
+
+    def _take_block(self, query: StreamingQuery) -> list[float]:
+        """The batch times of a block of an idle run."""
+        take_batches(query, self._workload.settle_batches)
+        return take_batches(query, self._workload.idle_batches)
 
     def _run_arm(self, arm: str, s: float, repetition: int) -> dict[str, Any]:
         """Runs one query from its beginning; gives one figure a batch of each kind."""
