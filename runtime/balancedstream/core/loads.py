@@ -264,7 +264,7 @@ def _operator_load(
             for rest in hidden
             if rest.batch == batches[-1] and rest.executor in executors
         },
-        scatter=_measure_scatter(shown, busy_s, executors),
+        scatter=_measure_scatter(shown, batches, busy_s, executors),
     )
 
 
@@ -320,6 +320,7 @@ def _mean_work_s(tasks: Sequence[TaskSample]) -> float:
 
 def _measure_scatter(
     by_partition: Mapping[int, Sequence[TaskSample]],
+    batches: Sequence[int],
     busy_s: Mapping[int, float],
     executors: Mapping[str, int],
 ) -> float:
@@ -328,27 +329,31 @@ def _measure_scatter(
     A batch that takes longer everywhere says nothing about where the load is, so each batch is
     scaled to what its partitions usually take.
     """
-    done_s: dict[int, dict[str, float]] = defaultdict(lambda: dict.fromkeys(executors, 0.0))
-    usual_s: dict[int, dict[str, float]] = defaultdict(lambda: dict.fromkeys(executors, 0.0))
+    place_of = {batch: place for place, batch in enumerate(batches)}
+    done_s = {executor: [0.0] * len(batches) for executor in executors}
+    usual_s = {executor: [0.0] * len(batches) for executor in executors}
     for partition, tasks in by_partition.items():
         executor, mean_s = tasks[-1].executor, busy_s[partition]
-        if executor not in executors:
-            continue
-        for task in tasks:
-            if not task.moved:
-                done_s[task.batch][executor] += task.work_s
-                usual_s[task.batch][executor] += mean_s
-    mean_s = sum(busy_s.values()) / max(1, sum(executors.values()))
-    freedom = (len(done_s) - 1) * (len(executors) - 1)
-    if not mean_s or freedom < 1:
+        if executor in executors:
+            done, usual = done_s[executor], usual_s[executor]
+            for task in tasks:
+                place = place_of.get(task.batch)
+                if place is not None and not task.moved:
+                    done[place] += task.work_s
+                    usual[place] += mean_s
+    overall_s = sum(busy_s.values()) / max(1, sum(executors.values()))
+    freedom = (len(batches) - 1) * (len(executors) - 1)
+    if not overall_s or freedom < 1:
         return 0.0
     squares = 0.0
-    for batch, done in done_s.items():
-        scale = sum(usual_s[batch].values()) / max(sum(done.values()), 1e-9)
+    for place in range(len(batches)):
+        done_in_all_s = sum(done[place] for done in done_s.values())
+        scale = sum(usual[place] for usual in usual_s.values()) / max(done_in_all_s, 1e-9)
         squares += sum(
-            ((done[e] * scale - usual_s[batch][e]) / cores) ** 2 for e, cores in executors.items()
+            ((done_s[executor][place] * scale - usual_s[executor][place]) / cores) ** 2
+            for executor, cores in executors.items()
         )
-    return math.sqrt(squares / freedom / len(done_s)) / mean_s
+    return math.sqrt(squares / freedom / len(batches)) / overall_s
 
 
 def _order_batches(samples: Sequence[TaskSample | HiddenSample]) -> tuple[int, ...]:
