@@ -45,7 +45,7 @@ def place(kinds: Sequence[str], schedules: Sequence[str]) -> tuple[str, ...]:
 ROWS = (
     Feature("`run`, report", ("test_cli::",)),
     Feature("metrics", ("test_exporter::",)),
-    Feature("[attaching by settings](attach-by-settings.md)", ("test_plugin::",)),
+    Feature("[attaching by settings](attach-by-settings.md)", ("test_plugin",)),
     Feature(
         "aggregation, `dropDuplicates` and stream-stream join are placed, and keep their results",
         place(

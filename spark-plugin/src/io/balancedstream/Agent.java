@@ -29,6 +29,9 @@ import py4j.ClientServer;
  */
 final class Agent {
   private static final String PYTHON = "spark.balancedstream.python";
+  private static final String SET_PYTHON =
+      "Set " + PYTHON + " to a Python 3.11 or newer with balancedstream in it";
+
   private static final String LOCALITY_WAIT = "spark.locality.wait.process";
 
   /** The listener that the agent compiles and registers; by name, for it is of another loader. */
@@ -117,7 +120,8 @@ final class Agent {
         }
         if (starts == MAX_STARTS) {
           Plugin.say("the agent ended with status " + status + ", the last time of " + MAX_STARTS
-              + ": the application runs on, not balanced. Its log above says why");
+              + ": the application runs on, not balanced. If the lines above do not say why, "
+              + findPython(context.conf()) + " may be no Python. " + SET_PYTHON);
           return;
         }
         Plugin.say("the agent ended with status " + status + " and starts again in "
@@ -195,8 +199,7 @@ final class Agent {
       process = builder.start();
     } catch (IOException problem) {
       Plugin.say("the agent's Python cannot be started (" + problem.getMessage()
-          + "): the application runs on, not balanced. Set " + PYTHON
-          + " to a Python 3.11 or newer with balancedstream in it");
+          + "): the application runs on, not balanced. " + SET_PYTHON);
     }
     return process;
   }

@@ -1,0 +1,108 @@
+"""Applications with the plugin, and Pythons for its agent, as users have them."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import re
+import subprocess
+import sys
+import time
+import venv
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+import pyspark
+from patience import PATIENCE_S
+from processes import SETTINGS
+
+ROOT = Path(__file__).parents[2]
+SPARK = Path(pyspark.__file__).parent
+PLUGIN = "io.balancedstream.Plugin"
+AGENT = r"agent in process (\d+)"
+
+
+@dataclass
+class App:
+    """An application on its way.
+
+    Attributes:
+        driver: its process.
+        folder: of its files.
+    """
+
+    driver: subprocess.Popen[bytes]
+    folder: Path
+
+    def read_log(self) -> str:
+        return (self.folder / "log").read_text("utf-8")
+
+    def find(self, pattern: str, count: int = 1) -> list[str]:
+        """Waits until a pattern is that often in the log; what its group has found."""
+        self.wait(lambda: len(re.findall(pattern, self.read_log())) >= count, pattern)
+        return re.findall(pattern, self.read_log())
+
+    def wait(self, is_so: Callable[[], bool], what: str) -> None:
+        deadline_s = time.monotonic() + PATIENCE_S
+        while not is_so():
+            if time.monotonic() > deadline_s:
+                message = f"not within {PATIENCE_S:.0f} s: {what}\n{self.read_log()}"
+                raise AssertionError(message)
+            time.sleep(0.2)
+
+    def close(self) -> None:
+        """Ends it, whatever it does."""
+        self.driver.kill()
+        self.driver.wait()
+
+
+def build_jar() -> Path:
+    """Builds the jar from the sources as they are now."""
+    path = ROOT / "spark-plugin" / "build_jar.py"
+    spec = importlib.util.spec_from_file_location("build_jar", path)
+    assert spec
+    assert spec.loader
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    jar: Path = module.build_jar()
+    return jar
+
+
+def submit(script: Path, folder: Path, settings: Mapping[str, str], *arguments: str) -> App:
+    """Starts an application in a cluster of its own, as a user does who has spark-submit."""
+    given = {
+        **SETTINGS,
+        "spark.master": "local-cluster[3,1,1024]",
+        "spark.plugins": PLUGIN,
+        "spark.balancedstream.python": sys.executable,
+        **settings,
+    }
+    options = [word for pair in given.items() for word in ("--conf", "=".join(pair))]
+    return start(folder, [SPARK / "bin/spark-submit", *options, script, folder, *arguments])
+
+
+def start(folder: Path, command: list[str | Path], **environment: str) -> App:
+    """Starts a driver whose log is in a folder."""
+    own = {"SPARK_HOME": str(SPARK), "PYSPARK_PYTHON": sys.executable}
+    with (folder / "log").open("wb") as log:
+        driver = subprocess.Popen(
+            command, env=os.environ | own | environment, stdout=log, stderr=log
+        )
+    return App(driver, folder)
+
+
+def make_python(folder: Path, *lines: str) -> Path:
+    """A Python without packages, unless lines of a `.pth` file bring them."""
+    venv.create(folder, symlinks=True)
+    (packages,) = folder.glob("lib/python*/site-packages")
+    (packages / "test.pth").write_text("\n".join(lines))
+    return folder / "bin" / "python3"
+
+
+def is_alive(pid: int) -> bool:
+    """Whether a process runs; one that nobody has buried does not."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except OSError:
+        return False
