@@ -12,9 +12,12 @@ from urllib.request import urlopen
 
 import pytest
 from patience import PATIENCE_S
+from sockets import find_listening
 from submitted import AGENT, App, build_jar, is_alive, submit
 
 APP = Path(__file__).with_name("plugin_app.py")
+CALL = "c\nz:java.lang.System\nnanoTime\ne\n"
+"""In Py4J's protocol, as are `A` for the secret, and answers that begin with `!y` for yes."""
 
 pytestmark = [pytest.mark.integration, pytest.mark.turn]
 
@@ -101,6 +104,37 @@ def test_sparks_own_page_of_settings_says_where_the_live_report_is(
         settings = dict(json.load(answer)["sparkProperties"])
     page = settings["spark.balancedstream.page"]
     assert page == f"http://127.0.0.1:{taken_port}/report"
+
+
+def ask_gateway(port: int, *commands: str) -> bytes:
+    """What a gateway of Py4J answers to the last command; nothing if it hangs up before."""
+    try:
+        with (
+            socket.create_connection(("127.0.0.1", port), PATIENCE_S) as gateway,
+            gateway.makefile("rb") as answers,
+        ):
+            for command in commands:
+                gateway.sendall(command.encode())
+                answer = answers.readline()
+            return answer
+    except ConnectionError:
+        return b""
+
+
+def test_who_is_not_on_this_machine_or_lacks_the_secret_does_not_reach_the_driver(
+    apps: dict[str, App],
+) -> None:
+    app = apps["watched"]
+    (agent,) = map(int, app.find(AGENT))
+    words = Path(f"/proc/{agent}/environ").read_text("utf-8").split("\0")
+    told = dict(word.split("=", 1) for word in words if word)
+    port, secret = int(told["PYSPARK_GATEWAY_PORT"]), told["PYSPARK_GATEWAY_SECRET"]
+    addresses = [address for address, on in find_listening(app.driver.pid) if on == port]
+    assert [address.is_loopback for address in addresses] == [True]
+    assert ask_gateway(port, f"A\n{secret}\n", CALL).startswith(b"!y")
+    assert not ask_gateway(port, CALL).startswith(b"!y")
+    assert not ask_gateway(port, f"A\n{secret[::-1]}\n", CALL).startswith(b"!y")
+    assert find_listening(agent) == set(), "nobody reaches the agent"
 
 
 def test_by_default_it_only_says_what_it_would_do(apps: dict[str, App]) -> None:
