@@ -6,6 +6,7 @@ import json
 import os
 import signal
 import socket
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from urllib.request import urlopen
@@ -13,9 +14,10 @@ from urllib.request import urlopen
 import pytest
 from patience import PATIENCE_S
 from sockets import find_listening
-from submitted import AGENT, App, build_jar, is_alive, submit
+from submitted import AGENT, App, build_jar, is_alive, make_python, submit
 
 APP = Path(__file__).with_name("plugin_app.py")
+UNNEEDED = ("numpy", "pandas", "pyarrow")
 CALL = "c\nz:java.lang.System\nnanoTime\ne\n"
 """In Py4J's protocol, as are `A` for the secret, and answers that begin with `!y` for yes."""
 
@@ -42,6 +44,8 @@ def apps(
 ) -> Iterator[dict[str, App]]:
     """Balanced and watched, side by side, because both wait a lot."""
     jar = str(build_jar())
+    without = f"import sys; sys.modules.update(dict.fromkeys({UNNEEDED}))"
+    python = make_python(tmp_path_factory.mktemp("python"), *filter(None, sys.path), without)
     # The executors of the first get no jar: they need none.
     balanced = {
         "spark.driver.extraClassPath": jar,
@@ -53,6 +57,7 @@ def apps(
         "spark.balancedstream.metrics.port": str(taken_port),
         "spark.ui.enabled": "true",
         "spark.ui.port": str(ui_port),
+        "spark.balancedstream.python": str(python),
     }
     started = {
         "balanced": submit(APP, tmp_path_factory.mktemp("balanced"), balanced, "attach"),
@@ -137,7 +142,9 @@ def test_who_is_not_on_this_machine_or_lacks_the_secret_does_not_reach_the_drive
     assert find_listening(agent) == set(), "nobody reaches the agent"
 
 
-def test_by_default_it_only_says_what_it_would_do(apps: dict[str, App]) -> None:
+def test_by_default_it_only_says_what_it_would_do_without_numpy_pandas_or_arrow(
+    apps: dict[str, App],
+) -> None:
     app = apps["watched"]
     (agent,) = app.find(AGENT)
     app.find(r"counts, operator 0: advise: \d+ moves?")
