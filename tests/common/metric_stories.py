@@ -174,7 +174,7 @@ class Story:
         labels = {"query": query, "operator": operator}
         expected: Samples = {}
         balances = [entry for entry in self.balances if entry[:2] == (query, operator)]
-        for kind in ("move", "scale", "limited", "hold", "none"):
+        for kind in ("move", "scale", "advise", "limited", "hold", "none"):
             count = sum(entry[5] == kind for entry in balances)
             expected[series("decisions_total", **labels, kind=kind)] = count
         expected[series("moves_under_way", **labels)] = 0
@@ -277,8 +277,8 @@ def tell_batches(story: Story, chance: random.Random, count: int) -> Iterator[in
         if chance.random() < 0.1:
             story.wait_for_data(query, batch.finished_s + 10.0)
         for operator in OPERATORS[query]:
-            kind = chance.choice(["move", "hold", "none", "limited"])
-            moves_decided = chance.randrange(1, 5) if kind in {"move", "hold"} else 0
+            kind = chance.choice(["move", "advise", "hold", "none", "limited"])
+            moves_decided = chance.randrange(1, 5) if kind in {"move", "advise", "hold"} else 0
             story.balance(query, operator, chance.uniform(1, 3), 1.0, moves_decided, kind)
             if kind == "move":
                 epoch += 1

@@ -46,6 +46,7 @@ def apps(
     jar = str(build_jar())
     without = f"import sys; sys.modules.update(dict.fromkeys({UNNEEDED}))"
     python = make_python(tmp_path_factory.mktemp("python"), *filter(None, sys.path), without)
+    folders = {name: tmp_path_factory.mktemp(name) for name in ("balanced", "watched")}
     # The executors of the first get no jar: they need none.
     balanced = {
         "spark.driver.extraClassPath": jar,
@@ -58,10 +59,11 @@ def apps(
         "spark.ui.enabled": "true",
         "spark.ui.port": str(ui_port),
         "spark.balancedstream.python": str(python),
+        "spark.balancedstream.report": str(folders["watched"] / "report"),
     }
     started = {
-        "balanced": submit(APP, tmp_path_factory.mktemp("balanced"), balanced, "attach"),
-        "watched": submit(APP, tmp_path_factory.mktemp("watched"), watched),
+        "balanced": submit(APP, folders["balanced"], balanced, "attach"),
+        "watched": submit(APP, folders["watched"], watched),
     }
     yield started
     for app in started.values():
@@ -152,3 +154,6 @@ def test_by_default_it_only_says_what_it_would_do_without_numpy_pandas_or_arrow(
     assert "settled" not in app.read_log()
     app.driver.kill()
     app.wait(lambda: not is_alive(int(agent)), "the agent ends with the driver")
+    figures = json.loads((app.folder / "report" / "report.json").read_text("utf-8"))
+    assert "advise" in {decision["kind"] for decision in figures["decision_list"]}
+    assert figures["moves"] == 0

@@ -21,13 +21,13 @@ from balancedstream.core.samples import OperatorId
 from balancedstream.core.scaling import ScalingDecision
 from balancedstream.core.scaling import decide as decide_scaling
 
-DecisionKind = Literal["move", "scale", "limited", "hold", "none"]
+DecisionKind = Literal["move", "scale", "advise", "limited", "hold", "none"]
 """The outcome of a decision.
 
-`move`: partitions go to another executor. `scale`: the number of executors changes.
-`limited`: something that neither moves nor executors change limits the stream, such as a partition
-that alone exceeds an executor's share. `hold`: there is a cause to act and a reason to wait.
-`none`: there is nothing to do.
+`move`: partitions go to another executor. `scale`: the number of executors changes. `advise`: one
+of both would happen, but the policy only advises. `limited`: something that neither moves nor
+executors change limits the stream, such as a partition that alone exceeds an executor's share.
+`hold`: there is a cause to act and a reason to wait. `none`: there is nothing to do.
 """
 
 

@@ -38,6 +38,7 @@ _COLUMNS = (
 _WORDS = {
     "move": ("moved", "bold magenta"),
     "scale": ("scaling", "bold cyan"),
+    "advise": ("advising", "bold yellow"),
     "hold": ("waiting", "bold yellow"),
     "limited": ("limited", "bold yellow"),
 }

@@ -10,7 +10,7 @@ from balancedstream.core.decisions import Decision, DecisionKind, decide
 from balancedstream.core.loads import prune
 from balancedstream.core.observations import Observation
 from balancedstream.core.planning import propose
-from balancedstream.core.policy import Policy
+from balancedstream.core.policy import Mode, Policy
 from balancedstream.core.samples import BatchSample, KeySample, OperatorId, StageSample, TaskSample
 from balancedstream.core.scaling import LIMITS, ScaleOut, ScalingDecision
 from balancedstream.loop.baseline import Baseline
@@ -211,7 +211,7 @@ class Decider:
         missing = self._baseline.say_what_is_missing()
         kind: DecisionKind = "none"
         if decision.moves_any(operator):
-            kind = "move" if mode == "auto" and not missing else "hold"
+            kind = self._name_act("move", mode)
         elif balance.unsplittable is not None or (keys and keys.unsplittable):
             kind = "limited"
         reason = decision.say_why(operator, self._journal.name_key)
@@ -225,14 +225,21 @@ class Decider:
         policy = self._policy.scaling
         if policy.max_executors == 0 or policy.mode == "off":
             return
-        changes = scaling.executors != asked and policy.mode == "auto"
         missing = self._baseline.say_what_is_missing()
         kind: DecisionKind = "limited" if scaling.verdict in LIMITS else "none"
-        if changes:
-            kind = "hold" if missing else "scale"
+        if scaling.executors != asked:
+            kind = self._name_act("scale", policy.mode)
         reason = f"{scaling.verdict}: {scaling.reason}"
         if policy.mode == "advise":
             reason = f"advise: {reason}"
         elif missing:
             reason = f"{missing}; scaling begins after that ({reason})"
-        self._journal.add_scaling(kind, reason)
+        self._journal.add_scaling(
+            kind, reason, advised=scaling.executors if policy.mode == "advise" else None
+        )
+
+    def _name_act(self, act: DecisionKind, mode: Mode) -> DecisionKind:
+        """What a decision with a cause to act comes to."""
+        if mode == "advise":
+            return "advise"
+        return "hold" if mode == "off" or self._baseline.say_what_is_missing() else act

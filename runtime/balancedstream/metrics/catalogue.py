@@ -61,6 +61,9 @@ METRICS = {
     ),
     "executors": Series((), "Executors that take work."),
     "executors_wanted": Series((), "Executors requested; absent before the first scale action."),
+    "executors_advised": Series(
+        (), "Executors that there should be; absent unless scaling only advises."
+    ),
     "executor_cores": Series(("executor",), "Cores of a live executor."),
     "batches_total": Series(QUERY, "Finished micro-batches."),
     "last_batch_id": Series(QUERY, "Number of the last finished micro-batch."),
@@ -115,7 +118,7 @@ METRICS = {
     "task_failures_total": Series(QUERY, "Failed task attempts; Spark retries them."),
     "decisions_total": Series(
         (*_OPERATOR, "kind"),
-        "Balancing decisions by kind: move, scale, limited, hold or none.",
+        "Balancing decisions by kind: move, scale, advise, limited, hold or none.",
     ),
     "imbalance_ratio": Series(
         _OPERATOR, "Busy time per core of the hottest executor over the mean; 1 is balanced."

@@ -58,6 +58,7 @@ class Application:
         executors: that take work, id to cores.
         live: how many executors take work; a scale action says so before the next batch does.
         wanted: executors requested; None before the first scale action.
+        advised: executors that there should be; None unless scaling only advises.
         restore_cost: of moved state, as estimated now.
     """
 
@@ -73,6 +74,7 @@ class Application:
     executors: dict[str, int] = field(default_factory=dict)
     live: int = 0
     wanted: int | None = None
+    advised: int | None = None
     restore_cost: RestoreCost = field(default_factory=RestoreCost)
 
 

@@ -188,11 +188,7 @@ class Exporter(Metrics, Collector):
             self._query(query).idle_s = at_s
 
     def on_executors(self, executors: Mapping[str, int]) -> None:
-        """Notes that an executor joined or left, which may be long before a batch ends.
-
-        Args:
-            executors: those that take work, id to cores; the series of others are removed.
-        """
+        """Notes who takes work (id to cores), also in mid-batch; removes the series of others."""
         with self._lock:
             self._update_executors(executors)
 
@@ -218,6 +214,11 @@ class Exporter(Metrics, Collector):
         """
         with self._lock:
             self._operator(query, operator).decisions[kind] += 1
+
+    def on_executors_advised(self, count: int) -> None:
+        """Notes how many executors there should be, where scaling only advises."""
+        with self._lock:
+            self._application.advised = count
 
     def on_moves_under_way(self, counts: Mapping[tuple[str, int], int]) -> None:
         """Notes how many partitions are not yet on their target; 0 for operators left out.

@@ -81,6 +81,8 @@ def write_application(page: Page, build: Sequence[str], application: Application
     page.add("executors", application.live)
     if application.wanted is not None:
         page.add("executors_wanted", application.wanted)
+    if application.advised is not None:
+        page.add("executors_advised", application.advised)
     for executor, cores in application.executors.items():
         page.add("executor_cores", cores, executor)
 

@@ -134,9 +134,11 @@ class Journal:
         self._metrics.on_imbalance(*operator, balance.imbalance_before, balance.bound)
         self._metrics.on_decision(*operator, kind)
 
-    def add_scaling(self, kind: DecisionKind, reason: str) -> None:
-        """A decision on the number of executors."""
+    def add_scaling(self, kind: DecisionKind, reason: str, advised: int | None = None) -> None:
+        """A decision on the number of executors; `advised` is the number if it only advises."""
         self._add_decision(DecisionRecord(self._clock(), "", None, kind, reason))
+        if advised is not None:
+            self._metrics.on_executors_advised(advised)
 
     def _add_decision(self, record: DecisionRecord) -> None:
         self._history.add_decision(record)

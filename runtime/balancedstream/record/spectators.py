@@ -82,6 +82,9 @@ class Metrics:
     def on_decision(self, query: str, operator: int, kind: str) -> None:
         """A decision on an operator's placement, "no change" included."""
 
+    def on_executors_advised(self, count: int) -> None:
+        """How many executors there should be, where scaling only advises."""
+
     def on_moves_under_way(self, counts: Mapping[OperatorId, int]) -> None:
         """Partitions that are not on their target yet, by operator; 0 for those left out."""
 

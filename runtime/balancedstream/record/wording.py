@@ -11,6 +11,7 @@ NOTHING = "-"
 DECISION_LABELS = {
     "move": "move",
     "scale": "scale",
+    "advise": "advise",
     "limited": "is limited",
     "hold": "wait",
     "none": "no change",

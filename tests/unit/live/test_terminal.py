@@ -188,6 +188,8 @@ def test_a_decision_is_summed_up_in_a_word_and_not_by_colour_alone() -> None:
     assert status(imbalance=1.5).startswith("no change   delays, operator 0: reason to none")
     assert status(kind="hold").startswith("waiting     delays, operator 0: reason to hold")
     assert status(kind="limited").startswith("limited     delays, operator 0: reason to")
+    advised = status(kind="advise", reason="advise: 2 moves: imbalance 2.00 → 1.00")
+    assert advised.startswith("advising    delays, operator 0: advise by policy, else 2 moves: ")
     off = status(kind="hold", reason="off: 2 moves: imbalance 2.00 → 1.00")
     assert off.startswith("measuring   delays, operator 0: off by policy, else 2 moves: imbalance")
 

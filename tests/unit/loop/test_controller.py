@@ -105,15 +105,6 @@ def test_the_first_batch_is_no_measurement() -> None:
     assert history.totals.batches == 1
 
 
-def test_nothing_moves_when_balancing_only_advises_but_the_advice_is_kept() -> None:
-    engine, history, _ = run(
-        [batch(n, ALL_ON_A, SKEWED_S) for n in range(3)],
-        Policy(balance=BalancePolicy(mode="advise")),
-    )
-    assert engine.placed == []
-    assert history.decisions[-1].reason.startswith("advise: 1 move")
-
-
 def test_where_everything_only_advises_a_lost_executor_or_a_new_one_changes_nothing() -> None:
     balance, scaling = BalancePolicy(mode="advise"), ScalingPolicy(mode="advise")
     events = [batch(0, ALL_ON_A, SKEWED_S), batch(1, ALL_ON_A, SKEWED_S)]

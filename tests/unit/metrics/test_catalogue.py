@@ -99,6 +99,7 @@ def test_the_document_lists_every_metric_and_nothing_else() -> None:
     exporter.on_idle("q", 9.0)
     exporter.on_imbalance("q", 0, 1.0, 1.0)
     exporter.on_scale(1, 1, 2)
+    exporter.on_executors_advised(3)
     exporter.on_keys_under_way("q", 1, 3)
     exporter.on_hot_keys("q", 0, (KeySample("q", 0, '"de"', 0, 1, 0.5),))
     exporter.on_shuffle(shuffled())

@@ -47,6 +47,7 @@ def test_before_the_first_batch_only_the_application_has_series() -> None:
     assert samples[series("executors")] == 0
     assert samples[series("plan_epoch")] == 0
     assert series("executors_wanted") not in samples
+    assert series("executors_advised") not in samples
 
 
 def test_a_partition_that_moves_keeps_its_counters_and_is_on_one_executor() -> None:
