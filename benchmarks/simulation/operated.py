@@ -128,6 +128,9 @@ class VirtualCluster(Cluster):
         self.apply(manifest)
         return manifest
 
+    def try_pod(self, manifest: Manifest) -> None:
+        """Every pod would be taken."""
+
     def may(self, namespace: str, account: str, verb: str, config_map: str) -> bool:
         """Every account may do everything."""
         return True

@@ -1,10 +1,15 @@
-"""Why executors do not start, from their pods: pure."""
+"""Why executors do not start, from their pods and what is said of one more: pure."""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
+
+from balancedstream.core.sizing import parse_mib
+from balancedstream_operator.pods import build_executor_pod, merge
+from balancedstream_operator.resource import Manifest, Stream
+from balancedstream_operator.spec import StreamSpec
 
 SHORT_AFTER_S = 60.0
 """Executors that are missing for longer than this are reported."""
@@ -12,23 +17,70 @@ SHORT_AFTER_S = 60.0
 MAX_WORDS = 600
 """Characters of what Kubernetes says."""
 
+TAKEN = "the API server would take one more: the driver's log says why Spark asks for none"
+"""What there is to say where a pod like the missing ones is not refused."""
 
-def explain_shortage(pods: Iterable[Mapping[str, Any]]) -> str:
+
+def explain_shortage(pods: Iterable[Mapping[str, Any]], asked: str = "") -> str:
     """What keeps executors from starting, in Kubernetes' own words; the most frequent come first.
 
     Args:
         pods: of a stream's executors.
+        asked: what the API server says of one more; empty if it was not asked.
 
     >>> explain_shortage([])
-    "no pod of theirs waits: the namespace's quota may be used up, and the driver's log says so"
+    "no pod of theirs waits: the driver's log says why"
     """
     said = Counter(words for words in map(_describe, pods) if words)
-    if not said:
-        return (
-            "no pod of theirs waits: the namespace's quota may be used up, and the driver's log "
-            "says so"
-        )
-    return "; ".join(words for words, _ in said.most_common())[:MAX_WORDS]
+    words = [*([asked] if asked else []), *(words for words, _ in said.most_common())]
+    return "; ".join(words)[:MAX_WORDS] or "no pod of theirs waits: the driver's log says why"
+
+
+def count_live(pods: Iterable[Mapping[str, Any]]) -> int:
+    """Number of pods that run, or will: where there are fewer than executors, some have none."""
+    return sum(
+        (pod.get("status") or {}).get("phase") in {"Pending", "Running"}
+        and not pod["metadata"].get("deletionTimestamp")
+        for pod in pods
+    )
+
+
+def describe_next(
+    stream: Stream, spec: StreamSpec, pods: Sequence[Mapping[str, Any]]
+) -> Manifest | None:
+    """A pod like the next executor's, to ask whether it would be taken: a refused one leaves none.
+
+    Args:
+        stream: whose.
+        spec: of the stream.
+        pods: of its executors; of Spark's own making, so the next one is like them.
+
+    Returns:
+        The pod. None without any to go by, if the application is another operator's.
+    """
+    metadata = {"name": f"{stream.name}-executor", "namespace": stream.namespace}
+    if pods:
+        like = pods[0]
+        kept = {name: like["metadata"].get(name) or {} for name in ("labels", "annotations")}
+        given = {name: value for name, value in like["spec"].items() if name != "nodeName"}
+        return {"apiVersion": "v1", "kind": "Pod", "metadata": kept | metadata, "spec": given}
+    if spec.target_ref is not None:
+        return None
+    executors = spec.executors
+    memory = f"{parse_mib(executors.memory) + parse_mib(executors.memory_overhead)}Mi"
+    container = {
+        "name": "executor",
+        "image": spec.image,
+        "resources": {
+            "requests": {"cpu": executors.cpu or str(executors.cores), "memory": memory},
+            "limits": {"memory": memory},
+        },
+    }
+    pod: Manifest = merge(
+        build_executor_pod(stream, spec),
+        {"metadata": metadata, "spec": {"containers": [container]}},
+    )
+    return pod
 
 
 def _describe(pod: Mapping[str, Any]) -> str:

@@ -160,6 +160,16 @@ class KubernetesCluster:
                 _request_timeout=TIMEOUT_S,
             )
 
+    def try_pod(self, manifest: Manifest) -> None:
+        """Asks whether a pod would be taken, in a dry run: admission judges it, none is made."""
+        with translate_errors("take another executor in a dry run"):
+            self._resource("v1", "Pod").create(
+                body=manifest,
+                namespace=manifest["metadata"]["namespace"],
+                dry_run="All",
+                _request_timeout=TIMEOUT_S,
+            )
+
     def may(self, namespace: str, account: str, verb: str, config_map: str) -> bool:
         """Returns whether a ServiceAccount of a namespace may do something with a ConfigMap."""
         attributes = {

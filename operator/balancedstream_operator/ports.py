@@ -34,6 +34,9 @@ class Cluster(Protocol):
     def delete_pod(self, namespace: str, name: str, uid: str) -> None:
         """Deletes a pod with its grace period, unless another one has its name by now."""
 
+    def try_pod(self, manifest: Manifest) -> None:
+        """Asks whether a pod would be taken; none is made."""
+
     def may(self, namespace: str, account: str, verb: str, config_map: str) -> bool:
         """Returns whether a ServiceAccount of a namespace may do something with a ConfigMap."""
 

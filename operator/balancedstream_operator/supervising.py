@@ -298,7 +298,7 @@ class Supervisor:
         start = Start(record, self._book.plan, status, control, driver.uid)
         given = start.give(spec, measurement, answered, now_s)
         pods = driver.select_executors(self._stream, spec.target_ref)
-        pending = given.desired - len(measurement.executors)
+        running = len(measurement.executors)
         decided = self._decide(
             replace(record, known_refusal=answered.refused),
             policy,
@@ -306,7 +306,7 @@ class Supervisor:
             given,
             asked,
             silent_s=control.silent_s,
-            shortage=self._watch.find_shortage(pending, pods, now_s),
+            shortage=self._watch.find_shortage(given.desired, running, pods, spec, now_s),
             next_epoch=max(self._book.epoch, answered.epoch) + 1,
             now_s=now_s,
         )

@@ -11,11 +11,19 @@ from balancedstream.core.objects import (
 from balancedstream.core.plan import parse_answer
 from balancedstream.errors import BalancedStreamError
 from balancedstream_operator.drivers import DriverState, describe_driver, describe_target
-from balancedstream_operator.executors import SHORT_AFTER_S, explain_shortage
+from balancedstream_operator.errors import ClusterError
+from balancedstream_operator.executors import (
+    SHORT_AFTER_S,
+    TAKEN,
+    count_live,
+    describe_next,
+    explain_shortage,
+)
 from balancedstream_operator.outcomes import AnswerFound
 from balancedstream_operator.ports import Cluster
 from balancedstream_operator.records import check_epoch
-from balancedstream_operator.resource import Stream, driver_name, driver_pod_name
+from balancedstream_operator.resource import Manifest, Stream, driver_name, driver_pod_name
+from balancedstream_operator.spec import StreamSpec
 from balancedstream_operator.targets import TargetRef, driver_selector
 
 
@@ -99,18 +107,22 @@ class DriverWatch:
         self._refused = answer.refused
         return AnswerFound(answer, refused_anew=refused_anew)
 
-    def find_shortage(self, pending: int, selector: str, now_s: float) -> str:
+    def find_shortage(
+        self, desired: int, running: int, selector: str, spec: StreamSpec, now_s: float
+    ) -> str:
         """Why some executors have been missing for long; empty if none have.
 
         Args:
-            pending: executors that should run and do not.
+            desired: executors that should run.
+            running: executors that do.
             selector: of their pods; empty if it is not known.
+            spec: of the stream.
             now_s: seconds since the Unix epoch.
 
         Raises:
             ClusterError: the API server cannot be reached.
         """
-        if pending <= 0:
+        if running >= desired:
             self._short_since_s = None
             return ""
         if self._short_since_s is None:
@@ -118,4 +130,17 @@ class DriverWatch:
         if now_s <= self._short_since_s + SHORT_AFTER_S:
             return ""
         pods = self._cluster.list_pods(self._stream.namespace, selector) if selector else []
-        return explain_shortage(pods)
+        asked = ""
+        if count_live(pods) < desired:
+            asked = self._ask_about(describe_next(self._stream, spec, pods))
+        return explain_shortage(pods, asked)
+
+    def _ask_about(self, pod: Manifest | None) -> str:
+        """What the API server says of a pod; empty if nobody knows what to ask about."""
+        if pod is None:
+            return ""
+        try:
+            self._cluster.try_pod(pod)
+        except ClusterError as error:
+            return str(error)
+        return TAKEN

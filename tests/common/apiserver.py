@@ -2,8 +2,8 @@
 
 It knows the paths, verbs and content types that the operator and the kubectl plugin use: discovery,
 get, list, watch, server-side apply, merge patches of a status and of annotations, JSON patches,
-delete, events, access reviews, and Leases, with their versions. An object without labels is in
-every list.
+delete, events, dry runs, access reviews, and Leases, with their versions. An object without labels
+is in every list.
 """
 
 from __future__ import annotations
@@ -122,6 +122,8 @@ class ApiServer:
                     return Response(self._review(json.loads(request.body)), 201)
                 case "POST" if request.path.endswith("/leases"):
                     return self._create(request)
+                case "POST" if request.query.get("dryRun") == "All":
+                    return Response(json.loads(request.body), 201)
                 case "POST":
                     created = json.loads(request.body)
                     self.objects[f"{request.path}/{len(self.requests)}"] = created

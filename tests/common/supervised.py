@@ -42,6 +42,8 @@ class KeepingCluster:
         self.applied: list[str] = []
         self.deleted: list[str] = []
         self.refuses: str = ""
+        self.refuses_pods: str = ""
+        self.tried: list[Manifest] = []
         self.takes_no_status = False
         self.versions = 0
         self.written: list[dict[str, Any]] = []
@@ -89,6 +91,12 @@ class KeepingCluster:
         applied = self.objects["ConfigMap", name]
         applied["metadata"]["resourceVersion"] = str(self.versions)
         return copy.deepcopy(applied)
+
+    def try_pod(self, manifest: Manifest) -> None:
+        """Notes a pod, and refuses it in these words, if there are any."""
+        self.tried.append(manifest)
+        if self.refuses_pods:
+            raise ClusterError(self.refuses_pods, refused=True)
 
     def may(self, namespace: str, account: str, verb: str, config_map: str) -> bool:
         """Whether an account has the rights of a driver, or the operator may not ask for them."""

@@ -57,8 +57,8 @@ _REMEDIES = {
         "Switch dynamic allocation off in the application, or set scaling.mode to Off."
     ),
     ("ScalingLimited", "True", "ExecutorsPending"): (
-        "Add nodes, or correct what they name; without a pod that waits, see the namespace's "
-        "quota and the driver's log."
+        "Add nodes, raise the quota, or correct what they name. If nothing is named, see the "
+        "driver's log."
     ),
     ("DriverOutdated", "True", ""): (
         "When it suits: kubectl annotate bst NAME --overwrite "

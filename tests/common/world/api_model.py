@@ -179,6 +179,13 @@ class ModelCluster(Cluster):
             return self._api.get_old(kind, name, self._world.weather.api_stale_s)
         return self._api.get(kind, name)
 
+    def try_pod(self, manifest: Manifest) -> None:
+        """Refuses a pod that the quota has no room for."""
+        self._call("take another executor in a dry run")
+        if len(self._world.list_executor_pods()) >= self._world.weather.quota:
+            message = "the API server did not take another executor in a dry run: exceeded quota"
+            raise ClusterError(message, refused=True)
+
     def may(self, namespace: str, account: str, verb: str, config_map: str) -> bool:
         """Every account has the rights of a driver."""
         return True
@@ -289,5 +296,6 @@ def stream_pod(name: str, stream: str, phase: str, message: str = "") -> Manifes
     return {
         "kind": "Pod",
         "metadata": {"name": name, "labels": {"spark-role": "executor", STREAM_LABEL: stream}},
+        "spec": {"containers": [{"name": "executor"}]},
         "status": {"phase": phase, "conditions": [waits] if message else []},
     }

@@ -135,6 +135,23 @@ def test_an_account_is_asked_about_by_all_that_the_api_server_knows_it_by(
     assert cluster.may("shop", "spark", "get", "clicks-answer")
 
 
+def test_a_pod_is_tried_in_a_dry_run_and_a_refusal_has_the_servers_own_words(
+    server: ApiServer, cluster: KubernetesCluster
+) -> None:
+    pods = POD.rpartition("/")[0]
+    pod = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "e", "namespace": "shop"}}
+    cluster.try_pod(pod)
+    request = server.requests[-1]
+    assert (request.method, request.path) == ("POST", pods)
+    assert request.query["dryRun"] == "All"
+    assert json.loads(request.body) == pod
+    assert server.objects == {}
+    said = "exceeded quota: few, requested: pods=1, used: pods=4, limited: pods=4"
+    server.refusals[pods] = 403, f'pods "e" is forbidden: {said}'
+    with pytest.raises(ClusterError, match=said):
+        cluster.try_pod(pod)
+
+
 def test_a_pod_is_deleted_and_one_that_is_gone_is_no_error(
     server: ApiServer, cluster: KubernetesCluster
 ) -> None:

@@ -7,7 +7,9 @@ from typing import Any
 import pytest
 from supervised import POD, Scene, conditions
 
-from balancedstream_operator.measurements import ShuffleSample
+from balancedstream_operator.errors import ClusterError
+from balancedstream_operator.measurements import Measurement, ShuffleSample
+from balancedstream_operator.resource import Manifest
 from balancedstream_operator.status import parse_time
 
 
@@ -59,27 +61,77 @@ def test_a_fixed_number_out_of_bounds_is_limited_and_reported() -> None:
     assert parse_time(done.status["lastScaleTime"]) == scene.now_s
 
 
+def add_executor_pod(scene: Scene, name: str, **status: Any) -> None:
+    labels = {"spark-role": "executor", "balancedstream.io/stream": "clicks"}
+    scene.cluster.objects["Pod", name] = {
+        "metadata": {"name": name, "labels": labels},
+        "spec": {"containers": [{"name": "executor"}]},
+        "status": status,
+    }
+
+
+def say_why_executors_are_missing(scene: Scene, *, passes: int = 1) -> str:
+    """The message of ScalingLimited after some passes."""
+    for _ in range(passes):
+        done = scene.run_pass()
+    assert conditions(done)["ScalingLimited"] == ("True", "ExecutorsPending")
+    (said,) = [c["message"] for c in done.status["conditions"] if c["type"] == "ScalingLimited"]
+    return str(said)
+
+
 def test_executors_that_are_missing_for_a_minute_are_reported() -> None:
     scene = Scene()
     scene.executors = {"1": 1}
     assert conditions(scene.run_until_running())["ScalingLimited"][0] == "False", "just started"
-    scheduled = {"type": "PodScheduled", "status": "False", "message": "0/3 nodes are available"}
-    scene.cluster.objects["Pod", "clicks-exec-2"] = {
-        "metadata": {
-            "name": "clicks-exec-2",
-            "labels": {"spark-role": "executor", "balancedstream.io/stream": "clicks"},
-        },
-        "status": {"phase": "Pending", "conditions": [scheduled]},
-    }
+    waits = {"type": "PodScheduled", "status": "False", "message": "0/3 nodes are available"}
+    add_executor_pod(scene, "clicks-exec-1", phase="Running")
+    add_executor_pod(scene, "clicks-exec-2", phase="Pending", conditions=[waits])
     for _ in range(4):
         assert conditions(scene.run_pass())["ScalingLimited"][0] == "False", "for 60 s at most"
-    done = scene.run_pass()
-    assert conditions(done)["ScalingLimited"] == ("True", "ExecutorsPending")
-    (said,) = [c["message"] for c in done.status["conditions"] if c["type"] == "ScalingLimited"]
+    said = say_why_executors_are_missing(scene)
     assert "1 of 2 executors did not start: 0/3 nodes are available. Look" in said
+    assert scene.cluster.tried == [], "each has a pod, which says why"
     scene.executors = {"1": 1, "2": 1}
     scene.finish_batches()
     assert conditions(scene.run_pass())["ScalingLimited"][0] == "False"
+
+
+def test_executors_that_are_refused_leave_no_pod_and_are_reported_in_the_refusals_words() -> None:
+    scene = Scene()
+    scene.executors = {"1": 1}
+    scene.run_until_running()
+    assert scene.cluster.tried == [], "none is missing for long"
+    scene.cluster.refuses_pods = "the API server did not take it: exceeded quota: few"
+    said = say_why_executors_are_missing(scene, passes=5)
+    assert "1 of 2 executors did not start: the API server did not take it: exceeded quota" in said
+    assert scene.cluster.tried[0]["spec"]["containers"][0]["image"] == "clicks:1"
+    scene.cluster.refuses_pods = ""
+    assert "would take one more" in say_why_executors_are_missing(scene)
+
+
+def test_a_stream_that_gets_no_executor_at_all_is_told_why() -> None:
+    scene = Scene()
+    scene.run_pass()
+    scene.start_driver()
+    scene.cluster.refuses_pods = "the API server did not take it: exceeded quota: few"
+    for _ in range(5):
+        scene.measured = Measurement(scene.now_s, 0, {})
+        scene.run_pass()
+    said = say_why_executors_are_missing(scene)
+    assert "2 of 2 executors did not start: the API server did not take it: exceeded" in said
+
+
+def test_a_server_that_fails_to_judge_another_executor_fails_no_pass() -> None:
+    scene = Scene()
+    scene.executors = {"1": 1}
+    scene.run_until_running()
+
+    def fail(manifest: Manifest) -> None:
+        message = "the API server did not take it: failed calling webhook"
+        raise ClusterError(message, refused=False)
+
+    scene.cluster.try_pod = fail  # type: ignore[method-assign]
+    assert "failed calling webhook" in say_why_executors_are_missing(scene, passes=5)
 
 
 @pytest.mark.parametrize(
