@@ -21,19 +21,22 @@ _URL = re.compile(r"[A-Za-z0-9._~:/?#\[\]@!$&'()*+,;=%-]+")
 
 @dataclass(frozen=True, slots=True)
 class Defaults:
-    """The operator's own Prometheus, and which others it may ask.
+    """What holds for all streams: the operator's own Prometheus, and what they may ask for.
 
     Attributes:
         url: for streams that name none; empty for none.
         labels: that its series must have.
         allowed: URLs that streams may name, with all below them; `*` allows any.
         credentials: of the operator's own, by the keys of a Secret; they go nowhere else.
+        forbids_escalation: whether specs that give pods more rights than the operator's own
+            templates do are refused.
     """
 
     url: str = ""
     labels: tuple[tuple[str, str], ...] = ()
     allowed: tuple[str, ...] = ()
     credentials: tuple[tuple[str, str], ...] = field(default=(), repr=False)
+    forbids_escalation: bool = False
 
 
 @dataclass(frozen=True, slots=True)

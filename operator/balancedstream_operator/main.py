@@ -72,7 +72,7 @@ class Operator:
     """Runs one task for each BalancedStream, once it is active.
 
     Args:
-        defaults: Prometheus for streams that name none, and what streams may name.
+        defaults: Prometheus for streams that name none, and what streams may ask for.
         metrics: records every pass.
         active: whether to act from the start; otherwise from `activate` on.
     """
@@ -236,7 +236,7 @@ def build_registry(
     """The handlers; they pass kopf's events to an Operator.
 
     Args:
-        defaults: Prometheus for streams that name none, and what streams may name.
+        defaults: Prometheus for streams that name none, and what streams may ask for.
         all_namespaces: whether to watch the whole cluster.
         lease_name: of the Lease in the pod's namespace that the operator must hold to act; empty
             acts without one.
@@ -300,7 +300,7 @@ def build_registry(
 
 
 def read_defaults(arguments: argparse.Namespace) -> Defaults:
-    """What the command line says of Prometheus; credentials are read once, at the start."""
+    """What the command line says of all streams; credentials are read once, at the start."""
     labels = [text.partition("=")[::2] for text in arguments.prometheus_label]
     folder = arguments.prometheus_credentials
     # In a mounted Secret, each key is a link to a file.
@@ -310,6 +310,7 @@ def read_defaults(arguments: argparse.Namespace) -> Defaults:
         tuple(labels),
         tuple(arguments.allow_prometheus_url),
         tuple(sorted((path.name, path.read_text("utf-8")) for path in files)),
+        arguments.forbid_escalation,
     )
 
 
@@ -364,6 +365,11 @@ def main(argv: Sequence[str] | None = None) -> None:
         default=[],
         metavar="URL",
         help="URL that streams may name, with all below it; * allows any; repeatable",
+    )
+    parser.add_argument(
+        "--forbid-escalation",
+        action="store_true",
+        help="refuse streams whose pods would get more rights than the operator's templates give",
     )
     parser.add_argument(
         "--lease",

@@ -21,24 +21,17 @@ from balancedstream_operator.children import build_children, build_target_childr
 from balancedstream_operator.drivers import DriverState
 from balancedstream_operator.endpoints import Defaults, Endpoint
 from balancedstream_operator.errors import ClusterError, StreamGoneError
+from balancedstream_operator.escalations import refuse_escalation
 from balancedstream_operator.granting import Granter
 from balancedstream_operator.measurements import Measurement, MissingMeasurementsError
 from balancedstream_operator.measuring import Measurer
-from balancedstream_operator.outcomes import (
-    Decided,
-    MissingMeasurements,
-    PassOutcome,
-)
+from balancedstream_operator.outcomes import Decided, MissingMeasurements, PassOutcome
 from balancedstream_operator.partitioning import choose_partitions
 from balancedstream_operator.planner import Given, choose_plan
 from balancedstream_operator.plans import PlanBook
 from balancedstream_operator.pods import check_templates
 from balancedstream_operator.ports import Cluster, Source
-from balancedstream_operator.records import (
-    Control,
-    Record,
-    judge_control,
-)
+from balancedstream_operator.records import Control, Record, judge_control
 from balancedstream_operator.reporting import report, report_failure
 from balancedstream_operator.resource import Manifest, Stream
 from balancedstream_operator.restarts import fingerprint
@@ -87,7 +80,7 @@ class Supervisor:
         stream: which.
         cluster: where.
         open_source: gives the Prometheus at an endpoint.
-        defaults: Prometheus for a stream that names none, and what streams may name.
+        defaults: Prometheus for a stream that names none, and what streams may ask for.
         find_streams: gives all BalancedStreams that are known, this one among them.
     """
 
@@ -101,6 +94,7 @@ class Supervisor:
     ) -> None:
         self._stream = stream
         self._cluster = cluster
+        self._forbids_escalation = defaults.forbids_escalation
         self._measurer = Measurer(stream, cluster, open_source, defaults)
         self._applier = Applier(stream, cluster, find_streams)
         self._approver = Approver(stream, cluster)
@@ -196,6 +190,8 @@ class Supervisor:
         try:
             spec = read_spec(resource["spec"])
             check_templates(self._stream, spec)
+            if self._forbids_escalation:
+                refuse_escalation(spec)
         except InvalidInputError as error:
             # One that is gone would keep its checkpoint from others.
             self._applier.require_stream()

@@ -72,6 +72,8 @@ def test_lint_finds_nothing(helm: str, settings: tuple[str, ...]) -> None:
         ("prometheus.labels.cluster=1", "labels"),
         ("prometheus.credentialsSecret=Mine", "credentialsSecret"),
         ("crds.install=maybe", "install"),
+        ("streams.forbidEscalation=1", "forbidEscalation"),
+        ("streams.forbidEscalations=true", "forbidEscalations"),
         ("serviceAccount.create=1", "create"),
         ("resources.limits.memory=plenty", "memory"),
         ("resources.limit.memory=1Gi", "limit"),
@@ -162,6 +164,12 @@ def test_how_to_ask_prometheus_reaches_the_operator(helm: str) -> None:
     assert mount["readOnly"]
     volumes = only(manifests, "Deployment")["spec"]["template"]["spec"]["volumes"]
     assert {"name": mount["name"], "secret": {"secretName": "account"}} in volumes
+
+
+def test_escalation_is_forbidden_only_if_that_is_asked_for(helm: str) -> None:
+    asked = render(helm, "streams.forbidEscalation=true")
+    assert "--forbid-escalation" in container(asked)["args"]
+    assert "--forbid-escalation" not in container(render(helm))["args"]
 
 
 def test_two_operators_are_replaced_one_after_the_other(helm: str) -> None:

@@ -50,7 +50,7 @@ def test_the_command_line_says_which_namespaces_are_watched(
     assert given["liveness_endpoint"] == "http://0.0.0.0:8080/healthz"
 
 
-def test_the_command_line_says_how_to_ask_prometheus(tmp_path: Path) -> None:
+def test_the_command_line_says_what_holds_for_all_streams(tmp_path: Path) -> None:
     (tmp_path / "token").write_text("t0ken", "utf-8")
     (tmp_path / "..data").mkdir()
     given: list[Defaults] = []
@@ -71,10 +71,12 @@ def test_the_command_line_says_how_to_ask_prometheus(tmp_path: Path) -> None:
                 f"--prometheus-credentials={tmp_path}",
             ]
         )
+        main(["--all-namespaces", "--forbid-escalation"])
     assert given == [
         Defaults(
             "http://prometheus", (("cluster", "eu=1"),), ("http://thanos",), (("token", "t0ken"),)
-        )
+        ),
+        Defaults(forbids_escalation=True),
     ]
 
 

@@ -1,0 +1,90 @@
+"""What in a spec gives its pods more rights than the operator's own templates do: pure.
+
+An installation may refuse it (`docs/security.md`). Code in a pod may still do what the driver's
+account may: Pod Security admission judges that, and this is no substitute for it.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+from balancedstream.errors import InvalidInputError
+from balancedstream_operator.spec import StreamSpec
+
+_Field = tuple[str, str]
+"""A field of a pod: the name of what it is in, and its own."""
+
+_ANY: Mapping[_Field, Callable[[Any], bool]] = {
+    ("spec", "hostNetwork"): bool,
+    ("spec", "hostPID"): bool,
+    ("spec", "hostIPC"): bool,
+    ("spec", "serviceAccountName"): bool,
+    # An older name of the same.
+    ("spec", "serviceAccount"): bool,
+    ("volumes", "hostPath"): bool,
+    ("ports", "hostPort"): bool,
+    ("securityContext", "privileged"): bool,
+    ("securityContext", "allowPrivilegeEscalation"): bool,
+    ("securityContext", "runAsUser"): lambda user: user == 0,
+    ("securityContext", "runAsNonRoot"): lambda holds: holds is False,
+    ("capabilities", "add"): bool,
+    # It takes the place of ours, which drops all.
+    ("capabilities", "drop"): lambda names: names is not None and "ALL" not in names,
+}
+"""Fields of any pod, and which of their values give more."""
+
+_OF_EXECUTORS: Mapping[_Field, Callable[[Any], bool]] = {
+    **_ANY,
+    ("spec", "automountServiceAccountToken"): bool,
+    ("sources", "serviceAccountToken"): bool,
+}
+"""The same of executors, which get no token."""
+
+_CONF = re.compile(
+    r"spark\.kubernetes\.(executor\.volumes\.hostPath\..*"
+    r"|authenticate\.(driver|executor)\.serviceAccountName)"
+)
+"""Spark's settings that say the same of executors; theirs default to the driver's account."""
+
+
+def refuse_escalation(spec: StreamSpec) -> None:
+    """Refuses a spec whose pods would have more rights than the operator's own templates give.
+
+    Raises:
+        InvalidInputError: the message names the fields.
+    """
+    found = list(_find_escalations(spec))
+    if found:
+        message = (
+            f"{', '.join(found)}: gives pods more rights than the operator's own templates do, and "
+            "this operator refuses that (streams.forbidEscalation of its chart). Leave it out, or "
+            "ask whoever installed the operator"
+        )
+        raise InvalidInputError(message)
+
+
+def _find_escalations(spec: StreamSpec) -> Iterator[str]:
+    if spec.driver.service_account.name:
+        yield "spec.driver.serviceAccount.name"
+    for path, template, fields in (
+        ("spec.driver.podTemplate", spec.driver.pod_template, _ANY),
+        ("spec.executors.podTemplate", spec.executors.pod_template, _OF_EXECUTORS),
+    ):
+        for where, name, value in _walk(template, path, ""):
+            if name in fields and fields[name](value):
+                yield where
+    yield from (f"spec.sparkConf.{key}" for key in spec.spark_conf if _CONF.fullmatch(key))
+
+
+def _walk(found: Any, path: str, within: str) -> Iterator[tuple[str, _Field, Any]]:
+    """Each field below an object, with its path; entries of a list are in what the list is."""
+    if isinstance(found, Mapping):
+        for name, value in found.items():
+            yield f"{path}.{name}", (within, name), value
+            yield from _walk(value, f"{path}.{name}", name)
+    elif isinstance(found, list):
+        for position, entry in enumerate(found):
+            known = entry.get("name", position) if isinstance(entry, Mapping) else position
+            yield from _walk(entry, f"{path}[{known}]", within)
