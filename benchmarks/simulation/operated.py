@@ -128,6 +128,9 @@ class VirtualCluster(Cluster):
         self.apply(manifest)
         return manifest
 
+    def create_secret(self, manifest: Manifest) -> None:
+        """Nobody reads it."""
+
     def try_pod(self, manifest: Manifest) -> None:
         """Every pod would be taken."""
 

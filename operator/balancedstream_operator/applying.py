@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import hashlib
 import json
+import secrets
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from typing import Any
 
 from balancedstream.core.objects import plan_name
+from balancedstream_operator.authentication import fill_secret
 from balancedstream_operator.checkpoints import find_conflict
 from balancedstream_operator.errors import ClusterError, StreamGoneError
 from balancedstream_operator.ports import Cluster
@@ -91,13 +93,17 @@ class Applier:
         return bool(self._applied) or self._has_children(children)
 
     def apply(self, children: Sequence[Manifest], now_s: float) -> None:
-        """Applies all children, in their order.
+        """Applies all children, in their order; a Secret that is there stays as it is.
 
         Raises:
             ClusterError: the API server refuses one, or cannot be reached.
         """
         for child in children:
-            self._cluster.apply(child)
+            if child["kind"] == "Secret":
+                content = fill_secret(secrets.token_bytes(32))
+                self._cluster.create_secret(child | {"stringData": content})
+            else:
+                self._cluster.apply(child)
         self._applied, self._applied_s = _fingerprint(children), now_s
 
     def require_stream(self) -> Mapping[str, Any]:
@@ -137,6 +143,9 @@ class Applier:
         has_some = False
         for child in children:
             kind, metadata = child["kind"], child["metadata"]
+            if kind == "Secret":
+                # The operator may not read any; its name has the stream's uid.
+                continue
             found = self._cluster.get(
                 child["apiVersion"], kind, metadata["namespace"], metadata["name"]
             )

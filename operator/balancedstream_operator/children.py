@@ -14,6 +14,7 @@ from typing import Any
 import yaml
 
 from balancedstream.core.objects import STREAM_LABEL, answer_name, plan_name
+from balancedstream_operator.authentication import has_secret, secret_name
 from balancedstream_operator.pods import (
     BLOCK_MANAGER_PORT,
     CONF_DIR,
@@ -47,6 +48,7 @@ def build_children(
         *([] if account.name else [_service_account(stream, account.annotations)]),
         _role(stream, [_POD_RULE, *_plan_rules(stream)]),
         _role_binding(stream, account.name or driver_name(stream)),
+        *([_secret(stream)] if has_secret(spec) else []),
         _disruption_budget(stream, evictable=spec.driver.evictable),
         _config_map(stream, plan_name(stream.name)),
         _config_map(stream, answer_name(stream.name)),
@@ -184,6 +186,11 @@ def _service_account(stream: Stream, annotations: Mapping[str, str]) -> Manifest
     account = _object(stream, "v1", "ServiceAccount", driver_name(stream))
     account["metadata"]["annotations"] = dict(annotations)
     return account | {"automountServiceAccountToken": False}
+
+
+def _secret(stream: Stream) -> Manifest:
+    """Without its content, which is drawn when it is made, and known to nobody afterwards."""
+    return _object(stream, "v1", "Secret", secret_name(stream)) | {"immutable": True}
 
 
 def _disruption_budget(stream: Stream, *, evictable: bool) -> Manifest:

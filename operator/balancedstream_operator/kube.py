@@ -11,7 +11,7 @@ from typing import Any
 from kubernetes import client, config
 from kubernetes.client import ApiException
 from kubernetes.dynamic import DynamicClient, Resource
-from kubernetes.dynamic.exceptions import NotFoundError
+from kubernetes.dynamic.exceptions import ConflictError, NotFoundError
 from urllib3.exceptions import HTTPError
 
 from balancedstream_operator.errors import ClusterError
@@ -159,6 +159,21 @@ class KubernetesCluster:
                 body={"preconditions": {"uid": uid}},
                 _request_timeout=TIMEOUT_S,
             )
+
+    def create_secret(self, manifest: Manifest) -> None:
+        """Makes a Secret; one that has its name stays as it is, and is not read."""
+        name = manifest["metadata"]["name"]
+        with translate_errors(f"make Secret {name}"):
+            try:
+                self._resource("v1", "Secret").create(
+                    body=manifest,
+                    namespace=manifest["metadata"]["namespace"],
+                    _request_timeout=TIMEOUT_S,
+                )
+            except ConflictError as error:
+                # There are other conflicts: a quota that many count on at once.
+                if "AlreadyExists" not in str(error.body):
+                    raise
 
     def try_pod(self, manifest: Manifest) -> None:
         """Asks whether a pod would be taken, in a dry run: admission judges it, none is made."""

@@ -10,6 +10,12 @@ from typing import Any
 from balancedstream.core.objects import STREAM_LABEL
 from balancedstream.core.sizing import parse_mib
 from balancedstream.errors import InvalidInputError
+from balancedstream_operator.authentication import (
+    SECRET_DIR,
+    has_secret,
+    secret_conf,
+    secret_name,
+)
 from balancedstream_operator.resource import GROUP, Manifest, Stream, driver_name
 from balancedstream_operator.restarts import fingerprint
 from balancedstream_operator.spec import StreamSpec
@@ -173,11 +179,14 @@ def build_driver_pod(
     """
     application = spec.application
     script = application.file or f"{SCRIPT_DIR}/script.py"
+    secret = secret_conf(stream) if has_secret(spec) else {}
     submit = " ".join(
         [
             "--conf spark.driver.host=$(POD_IP)",
             "--conf spark.driver.bindAddress=$(POD_IP)",
             "--conf spark.kubernetes.driver.pod.name=$(POD_NAME)",
+            # Here, beside the mount: a driver without it restarts with a newer configuration.
+            *(f"--conf {name}={value}" for name, value in secret.items()),
             "pyspark-shell",
         ]
     )
@@ -189,6 +198,9 @@ def build_driver_pod(
         {"name": "configuration", "configMap": {"name": configuration_name(stream)}},
         *_storage_volumes(spec),
     ]
+    if secret:
+        mounts.append({"name": "authentication", "mountPath": SECRET_DIR, "readOnly": True})
+        volumes.append({"name": "authentication", "secret": {"secretName": secret_name(stream)}})
     if application.config_map:
         source = application.config_map
         mounts.append({"name": "script", "mountPath": SCRIPT_DIR, "readOnly": True})

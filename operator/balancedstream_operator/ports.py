@@ -34,6 +34,9 @@ class Cluster(Protocol):
     def delete_pod(self, namespace: str, name: str, uid: str) -> None:
         """Deletes a pod with its grace period, unless another one has its name by now."""
 
+    def create_secret(self, manifest: Manifest) -> None:
+        """Makes a Secret; one that has its name stays as it is."""
+
     def try_pod(self, manifest: Manifest) -> None:
         """Asks whether a pod would be taken; none is made."""
 

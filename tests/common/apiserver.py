@@ -2,8 +2,8 @@
 
 It knows the paths, verbs and content types that the operator and the kubectl plugin use: discovery,
 get, list, watch, server-side apply, merge patches of a status and of annotations, JSON patches,
-delete, events, dry runs, access reviews, and Leases, with their versions. An object without labels
-is in every list.
+delete, events, dry runs, access reviews, Secrets, and Leases, with their versions. An object
+without labels is in every list.
 """
 
 from __future__ import annotations
@@ -28,6 +28,7 @@ RESOURCES = {
         "namespaces": "Namespace",
         "persistentvolumeclaims": "PersistentVolumeClaim",
         "pods": "Pod",
+        "secrets": "Secret",
         "serviceaccounts": "ServiceAccount",
         "services": "Service",
     },
@@ -120,7 +121,7 @@ class ApiServer:
                     return self._replace(request)
                 case "POST" if request.path.rpartition("/")[2] in REVIEWS:
                     return Response(self._review(json.loads(request.body)), 201)
-                case "POST" if request.path.endswith("/leases"):
+                case "POST" if request.path.endswith(("/leases", "/secrets")):
                     return self._create(request)
                 case "POST" if request.query.get("dryRun") == "All":
                     return Response(json.loads(request.body), 201)
@@ -173,7 +174,7 @@ class ApiServer:
         made = json.loads(request.body)
         path = f"{request.path}/{made['metadata']['name']}"
         if path in self.objects:
-            return refuse(409, f"{path} already exists")
+            return refuse(409, f"{path} already exists", "AlreadyExists")
         made["metadata"]["resourceVersion"] = str(len(self.requests))
         self.objects[path] = made
         return Response(made, 201)
@@ -280,10 +281,10 @@ def describe_resources(path: str) -> Manifest:
     return {"kind": "APIResourceList", "groupVersion": version, "resources": resources}
 
 
-def refuse(status: int, message: str) -> Response:
+def refuse(status: int, message: str, reason: str = "") -> Response:
     """A failure as the API server words it."""
     body = {"kind": "Status", "status": "Failure", "message": message, "code": status}
-    return Response(body, status)
+    return Response(body | ({"reason": reason} if reason else {}), status)
 
 
 def write_kubeconfig(url: str) -> str:

@@ -92,6 +92,11 @@ class KeepingCluster:
         applied["metadata"]["resourceVersion"] = str(self.versions)
         return copy.deepcopy(applied)
 
+    def create_secret(self, manifest: Manifest) -> None:
+        """Keeps a Secret, unless there is one of its name."""
+        key = "Secret", manifest["metadata"]["name"]
+        self.objects.setdefault(key, copy.deepcopy(manifest))
+
     def try_pod(self, manifest: Manifest) -> None:
         """Notes a pod, and refuses it in these words, if there are any."""
         self.tried.append(manifest)

@@ -53,7 +53,7 @@ def test_a_stream_is_suspended_resumed_advised_changed_and_deleted(
         )
         stream.wait_for_batches(2, timeout_s=240)
     stream.delete()
-    for kind in ("statefulset", "pod", "configmap", "service", "role"):
+    for kind in ("statefulset", "pod", "configmap", "secret", "service", "role"):
         wait_until(
             f"no {kind}",
             lambda kind=kind: (

@@ -44,11 +44,14 @@ OPERATOR_MAY = (
     ("patch", "configmaps"),
     ("patch", "poddisruptionbudgets.policy"),
     ("delete", "pods"),
+    ("create", "secrets"),
     ("create", "events"),
 )
 OPERATOR_MAY_NOT = (
     ("delete", "balancedstreams.balancedstream.io"),
     ("get", "secrets"),
+    ("list", "secrets"),
+    ("patch", "secrets"),
     ("create", "pods --subresource=exec"),
     ("update", "leases.coordination.k8s.io"),
     ("delete", "persistentvolumeclaims"),

@@ -64,6 +64,10 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
 - apiGroups: [""]
   resources: [services, serviceaccounts, configmaps]
   verbs: [get, list, watch, create, patch, update]
+# The secret of a stream's Spark. It is not read, and not written again.
+- apiGroups: [""]
+  resources: [secrets]
+  verbs: [create]
 - apiGroups: [rbac.authorization.k8s.io]
   resources: [roles, rolebindings]
   verbs: [get, list, watch, create, patch, update]

@@ -179,6 +179,15 @@ class ModelCluster(Cluster):
             return self._api.get_old(kind, name, self._world.weather.api_stale_s)
         return self._api.get(kind, name)
 
+    def create_secret(self, manifest: Manifest) -> None:
+        """Keeps a Secret, unless there is one of its name."""
+        name = manifest["metadata"]["name"]
+        self._call(f"make Secret {name}")
+        if self._api.get("Secret", name) is None:
+            self._world.oracles.check_owner(manifest)
+            self._api.put(manifest)
+            self._finish_write()
+
     def try_pod(self, manifest: Manifest) -> None:
         """Refuses a pod that the quota has no room for."""
         self._call("take another executor in a dry run")

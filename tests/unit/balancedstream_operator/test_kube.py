@@ -152,6 +152,29 @@ def test_a_pod_is_tried_in_a_dry_run_and_a_refusal_has_the_servers_own_words(
         cluster.try_pod(pod)
 
 
+def test_a_secret_is_made_once_and_never_read_or_written_again(
+    server: ApiServer, cluster: KubernetesCluster
+) -> None:
+    metadata = {"name": "clicks", "namespace": "shop"}
+    secret = {"apiVersion": "v1", "kind": "Secret", "metadata": metadata}
+    for text in ("first", "second"):
+        cluster.create_secret(secret | {"stringData": {"secret": text}})
+    assert server.objects[path_of("Secret", "clicks")]["stringData"] == {"secret": "first"}
+    asked = [r.method for r in server.requests if "/secrets" in r.path]
+    assert asked == ["POST", "POST"]
+
+
+def test_a_secret_that_a_quota_conflicts_with_is_not_taken_for_one_that_is_there(
+    server: ApiServer, cluster: KubernetesCluster
+) -> None:
+    path = path_of("Secret", "clicks")
+    server.refusals[path.rpartition("/")[0]] = 409, "the quota has been modified"
+    secret = {"metadata": {"name": "clicks", "namespace": "shop"}}
+    with pytest.raises(ClusterError, match="did not make Secret clicks: the quota") as raised:
+        cluster.create_secret(secret)
+    assert not raised.value.refused
+
+
 def test_a_pod_is_deleted_and_one_that_is_gone_is_no_error(
     server: ApiServer, cluster: KubernetesCluster
 ) -> None:

@@ -21,7 +21,8 @@ def test_all_pods_keep_to_the_restricted_pod_security_standard() -> None:
             assert container["securityContext"]["allowPrivilegeEscalation"] is False
             assert container["securityContext"]["capabilities"] == {"drop": ["ALL"]}
         assert all(
-            {"emptyDir", "persistentVolumeClaim", "configMap"} & v.keys() for v in pod["volumes"]
+            {"emptyDir", "persistentVolumeClaim", "configMap", "secret"} & v.keys()
+            for v in pod["volumes"]
         )
 
 
