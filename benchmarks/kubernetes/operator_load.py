@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import json
 import shutil
-import socket
 import subprocess
 import tempfile
 import threading
@@ -59,7 +58,7 @@ def measure(benchmark: Benchmark, site: Site, count: int, cases: list[Any]) -> N
     if not cases:
         return
     names = [f"stream-{n}" for n in range(count)]
-    url = f"http://{find_own_address(site.kube)}:{PROMETHEUS_PORT}"
+    url = f"http://{site.kube.own_address}:{PROMETHEUS_PORT}"
     with (
         fed_exporters(names),
         prometheus(names),
@@ -81,13 +80,6 @@ def measure(benchmark: Benchmark, site: Site, count: int, cases: list[Any]) -> N
             }
             benchmark.record(None, case, {"interval_s": 15, "partitions": PARTITIONS}, measured)
             benchmark.tell(str(measured))
-
-
-def find_own_address(kube: Kube) -> str:
-    """This machine's address for pods."""
-    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
-        probe.connect((kube.node_address, 1))
-        return str(probe.getsockname()[0])
 
 
 def describe(name: str) -> dict[str, Any]:

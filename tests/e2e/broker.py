@@ -143,6 +143,8 @@ num.network.threads=2
 num.io.threads=2
 # The default of 9 s fences a broker that two busy cores let wait.
 broker.session.timeout.ms=90000
+# One that was killed has to wait for the end of its own session.
+initial.broker.registration.timeout.ms=180000
 """
     metadata = {"name": NAME, "namespace": namespace, "labels": _LABELS}
     ports = {"pods": 9092, "here": 9094}

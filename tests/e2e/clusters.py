@@ -42,6 +42,7 @@ class Cluster:
         helm: the binary.
         node: where images are loaded.
         stop: the command that stops it; empty for somebody else's.
+        mend: the command that starts what died of it; empty where it does so itself.
         shared_folder: the same on the node and on this machine.
     """
 
@@ -50,6 +51,7 @@ class Cluster:
     helm: Path
     node: Node
     stop: str = ""
+    mend: str = ""
     shared_folder: Path = SHARED_FOLDER
 
 
@@ -133,8 +135,14 @@ def _bare(*, keep: bool) -> Iterator[Cluster]:
 
 def _bare_cluster(kubeconfig: Path) -> Cluster:
     binaries = _bare_path("bin")
-    stop = f"{BARE_SCRIPT} down"
-    return Cluster(kubeconfig, binaries / "kubectl", binaries / "helm", _BareNode(), stop)
+    return Cluster(
+        kubeconfig,
+        binaries / "kubectl",
+        binaries / "helm",
+        _BareNode(),
+        stop=f"{BARE_SCRIPT} down",
+        mend=f"{BARE_SCRIPT} up",
+    )
 
 
 def _bare_path(command: str) -> Path:

@@ -47,6 +47,12 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption(
         "--manifests-seed", type=int, default=random.randrange(2**32), help="the same ones again"
     )
+    parser.addoption(
+        "--fault-schedules", type=int, default=1, metavar="N", help="run so many under load"
+    )
+    parser.addoption(
+        "--faults-seed", type=int, default=random.randrange(2**32), help="of the first of them"
+    )
 
 
 @pytest.hookimpl(wrapper=True)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import socket
 import subprocess
 from collections.abc import Mapping, Sequence
 from functools import cached_property
@@ -53,6 +54,13 @@ class Kube:
         (node, *_) = self.find_all("v1", "Node")
         addresses = {a["type"]: a["address"] for a in node["status"]["addresses"]}
         return str(addresses["InternalIP"])
+
+    @cached_property
+    def own_address(self) -> str:
+        """This machine's address for pods."""
+        with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
+            probe.connect((self.node_address, 1))
+            return str(probe.getsockname()[0])
 
     def apply(self, *manifests: Manifest) -> Manifest:
         """Server-side apply; returns the last object as the API server answered it."""

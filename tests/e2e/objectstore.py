@@ -13,6 +13,7 @@ from storage import CLAIM, create_storage
 NAME = "objectstore"
 BUCKET = "streams"
 PORT = 7070
+NODE_PORT = 30096
 _LABELS = {"app.kubernetes.io/name": NAME}
 _SECRET = "objectstore-account"  # noqa: S105 - its name
 _KEYS = {"AWS_ACCESS_KEY_ID": "e2e", "AWS_SECRET_ACCESS_KEY": "only-in-this-cluster"}
@@ -24,10 +25,12 @@ class ObjectStore:
 
     Attributes:
         in_pods: its URL for pods.
+        here: its URL for this machine.
         bucket: the bucket's folder on this machine.
     """
 
     in_pods: str
+    here: str
     bucket: Path
 
     def describe_use(self, stream: str) -> Manifest:
@@ -76,7 +79,11 @@ def _with_account(container: str) -> Manifest:
 def deploy_object_store(kube: Kube, namespace: str, shared_folder: Path) -> ObjectStore:
     """Starts it; returns when it answers pods."""
     storage = create_storage(kube, namespace, shared_folder)
-    store = ObjectStore(f"http://{NAME}.{namespace}.svc:{PORT}", storage.folder / BUCKET)
+    store = ObjectStore(
+        f"http://{NAME}.{namespace}.svc:{PORT}",
+        f"http://{kube.node_address}:{NODE_PORT}",
+        storage.folder / BUCKET,
+    )
     store.create_account(kube, namespace)
     kube.apply(*_manifests(namespace))
     kube.wait_for_rollout(namespace, NAME)
@@ -93,7 +100,7 @@ def _manifests(namespace: str) -> list[Manifest]:
     start = f"mkdir -p /objects/{BUCKET} && exec versitygw --quiet posix /objects"
     return describe_server(
         metadata,
-        ports=[{"name": "s3", "port": PORT}],
+        ports=[{"name": "s3", "port": PORT, "nodePort": NODE_PORT}],
         pod={
             "containers": [
                 {

@@ -33,12 +33,7 @@ def create_storage(kube: Kube, namespace: str, shared_folder: Path) -> Storage:
     """
     folder = shared_folder / namespace
     folder.mkdir(parents=True, exist_ok=True)
-    user = UNPRIVILEGED_POD["runAsUser"]
-    if os.geteuid() == 0:
-        os.chown(folder, user, user)
-    else:
-        # Without root it cannot be given away: pods then write as anybody.
-        folder.chmod(0o777)
+    give_to_pods(folder)
     kube.apply(
         {
             "apiVersion": "v1",
@@ -72,6 +67,16 @@ def create_storage(kube: Kube, namespace: str, shared_folder: Path) -> Storage:
     )
     _wait_for_phase(kube, "PersistentVolumeClaim", CLAIM, "Bound", namespace=namespace)
     return Storage(namespace, folder)
+
+
+def give_to_pods(folder: Path) -> None:
+    """Lets pods write to a folder."""
+    user = UNPRIVILEGED_POD["runAsUser"]
+    if os.geteuid() == 0:
+        os.chown(folder, user, user)
+    else:
+        # Without root it cannot be given away: pods then write as anybody.
+        folder.chmod(0o777)
 
 
 def _wait_for_phase(kube: Kube, kind: str, name: str, *phases: str, namespace: str = "") -> None:
