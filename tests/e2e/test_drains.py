@@ -1,0 +1,69 @@
+"""A node is drained under a running stream, as by an upgrade of the cluster or a spot market."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+import pytest
+from broker import Broker
+from kube import Kube
+from streaming import describe_counts, run_and_compare, skewed
+from streams import Stream
+from waiting import wait_until
+
+pytestmark = [pytest.mark.e2e]
+
+
+@pytest.mark.usefixtures("operator", "app_image")
+def test_a_drain_takes_executors_and_the_driver_only_if_it_may(
+    kube: Kube, broker: Broker, topic: str, open_stream: Callable[[str], Stream]
+) -> None:
+    stream = open_stream("drained")
+    manifest = describe_counts(stream, broker, topic, executors=(2, 2))
+    manifest["spec"]["driver"]["evictable"] = False
+    driver = f"{stream.name}-driver-0"
+    with run_and_compare(stream, manifest, broker, topic, skewed(seed=9), rate=60):
+        stream.wait_for_batches(3)
+        stream.wait_for_executors(2)
+        before = stream.identities()
+        with draining(kube, stream) as said:
+            assert "disruption budget" in said
+            assert stream.identities() == {driver: before[driver]}, "only executors may go"
+            pending = stream.wait_for_condition("ScalingLimited", reason="ExecutorsPending")
+            assert "unschedulable" in pending.message
+        stream.wait_for_executors(2, timeout_s=180)
+        stream.wait_for_batches(3)
+        assert stream.identities()[driver] == before[driver]
+
+        stream.change({"driver": {"evictable": True}})
+        wait_until("a budget that lets it go", lambda: may_evict(kube, stream), timeout_s=60)
+        assert stream.identities()[driver] == before[driver]
+        with draining(kube, stream) as said:
+            assert "disruption budget" not in said
+            assert stream.identities() == {}
+        stream.wait_for_executors(2, timeout_s=240)
+        stream.wait_for_batches(3)
+        stream.wait_for_condition("Ready")
+
+
+@contextmanager
+def draining(kube: Kube, stream: Stream) -> Iterator[str]:
+    """What `kubectl drain` says of a stream's pods; the node takes pods again afterwards."""
+    (node,) = (entry["metadata"]["name"] for entry in kube.find_all("v1", "Node"))
+    selector = f"app.kubernetes.io/instance={stream.name}"
+    try:
+        yield kube.kubectl(
+            "drain", node, f"--pod-selector={selector}", "--delete-emptydir-data", "--force",
+            "--timeout=90s", check=False,
+        )  # fmt: skip
+    finally:
+        kube.kubectl("uncordon", node)
+
+
+def may_evict(kube: Kube, stream: Stream) -> bool:
+    """Whether the driver's budget has room for an eviction."""
+    budget = kube.find(
+        "policy/v1", "PodDisruptionBudget", f"{stream.name}-driver", namespace=stream.namespace
+    )
+    return budget is not None and budget["status"]["disruptionsAllowed"] > 0
