@@ -32,9 +32,15 @@ def build_project_images(node: Node) -> None:
         node.build(_tag(image), REPOSITORY, ["--target", stage])
 
 
-def build_app_image(node: Node) -> None:
-    """What a user does: one image on top of the project's, with an application in it."""
-    _build(node, APP, HERE / "apps")
+def build_app_image(node: Node, app: str = APP, spark: str = SPARK) -> None:
+    """What a user does: one image on top of the project's, with an application in it.
+
+    Args:
+        node: where it goes.
+        app: its name.
+        spark: that of the project's.
+    """
+    _build(node, app, HERE / "apps", f"--build-arg=SPARK={spark}")
 
 
 def build_oldest_image(node: Node) -> None:
@@ -70,7 +76,7 @@ def build_kubeflow_image(node: Node, source: Path) -> None:
         node.build(_tag(KUBEFLOW), Path(scratch), [])
 
 
-def _build(node: Node, image: str, folder: Path) -> None:
+def _build(node: Node, image: str, folder: Path, *options: str) -> None:
     """Builds a folder's Dockerfile.
 
     The jars that its pom.xml names are in `jars/`, the tools of its go.mod in `bin/`.
@@ -83,7 +89,7 @@ def _build(node: Node, image: str, folder: Path) -> None:
             shutil.copytree(_fetch_jars(pom), context / "jars")
         if (folder / "go.mod").exists():
             _compile(folder, f"{context}/bin/", "tool")
-        node.build(_tag(image), context, [])
+        node.build(_tag(image), context, options)
 
 
 def _compile(folder: Path, output: str, packages: str) -> None:

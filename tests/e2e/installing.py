@@ -1,8 +1,9 @@
-"""The operator, installed as a person installs it: by Helm, from the chart of the working tree."""
+"""The operator, installed as a person installs it: by Helm, from a chart."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from pathlib import Path
 
 from images import OPERATOR, REPOSITORY
 from kube import Kube, Manifest, create_namespace
@@ -15,19 +16,28 @@ _LABELS = {"app.kubernetes.io/name": "balancedstream", "app.kubernetes.io/compon
 
 @dataclass(frozen=True)
 class Operator:
-    """A Helm release of the chart."""
+    """A Helm release of a chart.
+
+    Attributes:
+        kube: the cluster.
+        prometheus_url: for its pod.
+        chart: the working tree's, or an older one.
+        image: of the same age.
+    """
 
     kube: Kube
     prometheus_url: str
+    chart: Path = CHART
+    image: str = OPERATOR
 
     def install(self, *arguments: str) -> None:
-        """`helm upgrade --install`, with the tests' image; returns when the operator is ready.
+        """`helm upgrade --install`, with its image; returns when the operator is ready.
 
         Args:
             arguments: more of Helm's, such as `--set`.
         """
         create_namespace(self.kube, NAMESPACE)
-        repository, _, tag = OPERATOR.rpartition(":")
+        repository, _, tag = self.image.rpartition(":")
         values = {
             "image.repository": repository,
             "image.tag": tag,
@@ -35,7 +45,7 @@ class Operator:
         }
         settings = [f"--set={key}={value}" for key, value in values.items()]
         self.kube.helm(
-            "upgrade", "--install", RELEASE, str(CHART), f"--namespace={NAMESPACE}",
+            "upgrade", "--install", RELEASE, str(self.chart), f"--namespace={NAMESPACE}",
             "--wait", "--timeout=120s", *settings, *arguments,
         )  # fmt: skip
 

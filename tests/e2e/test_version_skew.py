@@ -1,0 +1,137 @@
+"""Operators, definitions and drivers of two releases work together, whichever comes first."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from broker import Broker
+from clusters import Cluster
+from hotkeys import find_keys_of_one_executor
+from images import APP, REPOSITORY
+from installing import Operator
+from kube import Kube
+from monitoring import Prometheus
+from producing import ZipfKeys
+from releases import Release, build_old_release
+from streaming import describe_counts, run_and_compare
+from streams import Stream
+from waiting import wait_until
+
+pytestmark = [pytest.mark.e2e]
+
+KEEP_DEFINITION = "--set=crds.install=false"
+FACTOR = 20
+
+
+@pytest.fixture
+def old(cluster: Cluster) -> Iterator[Release]:
+    with build_old_release(cluster.node) as release:
+        yield release
+
+
+@pytest.mark.usefixtures("app_image")
+def test_two_releases_mix_in_any_order(
+    kube: Kube,
+    operator: Operator,
+    prometheus: Prometheus,
+    old: Release,
+    broker: Broker,
+    topic: str,
+    open_stream: Callable[[str], Stream],
+) -> None:
+    old_operator = Operator(kube, prometheus.in_pods, old.chart, old.operator)
+    present = REPOSITORY / "crds" / "balancedstreams.yaml"
+    stream = open_stream("mixed")
+    manifest = describe_counts(stream, broker, topic, executors=(2, 2), image=old.app)
+    keys = ZipfKeys(count=100, exponent=0.5, seed=1)
+    skew = Skew(prometheus, stream, keys)
+    operator.uninstall()
+    define(kube, old.definition)
+    try:
+        old_operator.install(KEEP_DEFINITION)
+        with run_and_compare(stream, manifest, broker, topic, keys, rate=160):
+            stream.wait_for_executors(2)
+            stream.wait_for_batches(3)
+            pods = stream.identities()
+            skew.shift("the old release")
+            define(kube, present)
+            skew.shift("an old operator and driver, the new definition")
+            operator.install(KEEP_DEFINITION)
+            skew.shift("a new operator, an old driver")
+            assert stream.identities() == pods, "an upgrade of the operator replaced a pod"
+
+            stream.change({"image": APP})
+            driver = f"{stream.name}-driver-0"
+            wait_until(
+                "a new driver",
+                lambda: stream.identities().get(driver, pods[driver]) != pods[driver],
+                timeout_s=180,
+            )
+            stream.wait_for_batches(3, timeout_s=240)
+            stream.wait_for_executors(2)
+            pods = stream.identities()
+            skew.shift("the new release")
+            old_operator.install(KEEP_DEFINITION)
+            skew.shift("an old operator, a new driver")
+            define(kube, old.definition)
+            skew.shift("an old operator, a new driver, the old definition")
+            operator.install(KEEP_DEFINITION)
+            skew.shift("a new operator and driver, the old definition")
+            operator.install()
+            stream.wait_for_condition("Ready")
+            assert stream.identities() == pods, "a change of the operator replaced a pod"
+    finally:
+        operator.install()
+
+
+class Skew:
+    """Makes other keys hot again and again.
+
+    Args:
+        prometheus: knows the placement.
+        stream: that has to follow.
+        keys: of its rows.
+    """
+
+    def __init__(self, prometheus: Prometheus, stream: Stream, keys: ZipfKeys) -> None:
+        self._prometheus = prometheus
+        self._stream = stream
+        self._keys = keys
+        self._hot: set[str] = set()
+
+    def shift(self, between: str) -> None:
+        """Heats one executor; returns when partitions have left it, and the stream says so.
+
+        Args:
+            between: whom a plan goes between, for the failure's message.
+        """
+        stream = self._stream
+        stream.wait_for_batches(2)
+        hot = find_keys_of_one_executor(self._prometheus, stream.label, stream)
+        self._keys.favor(self._hot, 1 / FACTOR)
+        self._keys.favor(hot, FACTOR)
+        self._hot = hot
+        epoch = stream.status().get("planEpoch", 0)
+        placed = self._find_placement()
+        wait_until(
+            f"moves between {between}",
+            lambda: self._find_placement() != placed and stream.status()["planEpoch"] > epoch,
+            timeout_s=180,
+            last_seen=stream.status,
+        )
+        stream.wait_for_condition("Running")
+        stream.wait_for_condition("Balanced", timeout_s=180)
+
+    def _find_placement(self) -> set[tuple[str, str]]:
+        samples = self._prometheus.query(
+            f"balancedstream_partition_executor_info{self._stream.label}"
+        )
+        return {(sample.labels["partition"], sample.labels["executor"]) for sample in samples}
+
+
+def define(kube: Kube, definition: Path) -> None:
+    """Puts a definition in the place of the one that is there."""
+    kube.kubectl("apply", "--server-side", "--force-conflicts", f"--filename={definition}")
+    kube.kubectl("wait", "--for=condition=Established", f"--filename={definition}")
