@@ -56,6 +56,7 @@ TABLES: dict[str, Callable[[Sequence[Result]], Iterator[str]]] = {
     "compatibility": tabulate_compatibility,
     "plugin_apps": tabulate_plugin_apps,
     "soak": tabulate_soak,
+    "soak_cluster": tabulate_soak,
 }
 
 

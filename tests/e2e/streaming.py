@@ -43,10 +43,13 @@ def describe_counts(stream: Stream, broker: Broker, topic: str, **more: Any) -> 
         broker: of the topic.
         topic: with the input.
         more: `wait_ms` a row, `check_ms` a row in a shuffle before, `map_ms` a row that is read,
-            `rows` at most in a batch, `trigger_s` from one batch to the next, whether keys are
-            `balanced`, whether the job is `stateless`; the rest goes into the spec.
+            `rows` at most in a batch, `trigger_s` from one batch to the next, `retain`ed batches,
+            whether keys are `balanced`, whether the job is `stateless`; the rest goes into the
+            spec.
     """
     options = [f"--{name}" for name in ("balanced", "stateless") if more.pop(name, False)]
+    if "retain" in more:
+        options.append(f"--retain={more.pop('retain')}")
     options.append(f"--map-ms={more.pop('map_ms', 0)}")
     wait_ms, check_ms = more.pop("wait_ms", 5), more.pop("check_ms", 0)
     rows = more.pop("rows", 2000)

@@ -44,12 +44,13 @@ def main() -> None:
     parser.add_argument("--wait-ms", type=float, default=0.0, help="for each row")
     parser.add_argument("--map-ms", type=float, default=0.0, help="for each row that is read")
     parser.add_argument("--stateless", action="store_true", help="write rows, count nothing")
+    # A test recomputes every batch: the offset log must keep them all.
+    parser.add_argument("--retain", type=int, default=1_000_000, help="batches to go back to")
     parser.add_argument("--check-ms", type=float, default=0.0, help="for a row of a cheap key")
     arguments = parser.parse_args()
 
     spark = SparkSession.builder.appName(arguments.name).getOrCreate()
-    # A test recomputes every batch: the offset log must keep them all.
-    spark.conf.set("spark.sql.streaming.minBatchesToRetain", "1000000")
+    spark.conf.set("spark.sql.streaming.minBatchesToRetain", str(arguments.retain))
     rows = (
         spark.readStream.format("kafka")
         .option("kafka.bootstrap.servers", arguments.broker)
