@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import os
 import random
 import re
-import shutil
 import subprocess
 from pathlib import Path
 
@@ -19,6 +17,7 @@ from metric_samples import (
     task_of,
 )
 from metric_stories import Story, tell_batches
+from programs import PROMETHEUS, find_tool
 
 from balancedstream.core.samples import KeySample
 from balancedstream.metrics.catalogue import BATCH_DURATION_BUCKETS_S, SERIES_PER_PARTITION
@@ -27,33 +26,19 @@ from balancedstream.metrics.exporter import MAX_PARTITION_SERIES, Exporter
 DOCUMENT = Path(__file__).parents[3] / "docs" / "reference" / "metrics.md"
 
 
-def find_promtool() -> str:
-    found = shutil.which("promtool")
-    if found is None:
-        advice = (
-            "promtool is not installed; it comes with Prometheus: `apt-get install "
-            "--no-install-recommends prometheus` on Debian and Ubuntu, `brew install prometheus` "
-            "on macOS, elsewhere from https://prometheus.io/download/."
-        )
-        if os.environ.get("CI") == "true":
-            pytest.fail(advice)
-        pytest.skip(advice)
-    return found
-
-
 @pytest.mark.parametrize("told", [False, True], ids=["idle", "busy"])
 def test_promtool_has_nothing_to_say_against_the_names(exporter: Exporter, told: bool) -> None:
     if told:
         for _ in tell_batches(Story(exporter), random.Random(3), 10):
             pass
-    command = [find_promtool(), "check", "metrics"]
+    command = [find_tool("promtool", PROMETHEUS), "check", "metrics"]
     page = fetch(exporter)
     check = subprocess.run(command, input=page, capture_output=True, text=True, check=False)
     assert (check.returncode, check.stdout, check.stderr) == (0, "", "")
 
 
 def test_promtool_understands_every_documented_query(tmp_path: Path) -> None:
-    promtool = find_promtool()
+    promtool = find_tool("promtool", PROMETHEUS)
     queries = re.findall(r"```promql\n(.*?)```", DOCUMENT.read_text("utf-8"), re.DOTALL)
     assert len(queries) >= 5
     lines = ["groups:", "  - name: documented", "    rules:"]
@@ -76,7 +61,7 @@ def test_where_promtool_is_missing_a_laptop_skips_and_ci_fails(
     monkeypatch.setenv("PATH", str(tmp_path))
     monkeypatch.setenv("CI", ci)
     with pytest.raises(outcome, match="promtool is not installed; it comes with Prometheus"):
-        find_promtool()
+        find_tool("promtool", PROMETHEUS)
 
 
 def told_exporter() -> Exporter:
