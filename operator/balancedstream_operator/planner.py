@@ -85,7 +85,6 @@ def choose_plan(
     policy: Policy,
     given: Given,
     next_epoch: int,
-    now_s: float,
     *,
     approve: str = "",
 ) -> PlanChoice:
@@ -96,13 +95,13 @@ def choose_plan(
         policy: of the stream.
         given: the state to start from.
         next_epoch: epoch of a new plan.
-        now_s: seconds since the Unix epoch.
         approve: id of the advice to carry out, where the policy only advises; empty for none.
     """
     if given.sizes:
         policy = _within_limits(policy, given.desired)
     observation = Observation(
-        now_s=now_s,
+        # What happened since then is not known yet, however long ago it is.
+        now_s=measurement.scraped_s,
         executors=measurement.executors,
         # Without executors there is nothing to balance, but the number is still decided.
         tasks=measurement.tasks if measurement.executors else (),

@@ -258,7 +258,7 @@ def _report_progress(measurement: Measurement, draft: StatusDraft) -> None:
         draft.set_condition("Running", None, "NoBatchYet", message)
         return
     draft.fields["phase"] = "Running"
-    ages_s = {query: draft.now_s - at_s for query, at_s in measurement.finished_s.items()}
+    ages_s = {query: measurement.scraped_s - at_s for query, at_s in measurement.finished_s.items()}
     for query, age_s in sorted(ages_s.items()):
         waiting = measurement.backlog_rows.get(query)
         longest_s = measurement.longest_s.get(query, 0.0)

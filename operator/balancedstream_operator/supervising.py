@@ -352,10 +352,11 @@ class Supervisor:
         """Decides on a measurement, and writes the plan that the decision asks for."""
         held = silent_s is not None or bool(asked.paused)
         approve = "" if held else asked.approve
-        choice = choose_plan(measurement, policy, given, next_epoch, now_s, approve=approve)
+        choice = choose_plan(measurement, policy, given, next_epoch, approve=approve)
         new_plan = None if held else choice.plan
         scale_out = choice.decision.scaling.scale_out
-        judged = scale_out if scale_out and scale_out.at_s < now_s else record.scale_out
+        old = scale_out is not None and scale_out.at_s < measurement.scraped_s
+        judged = scale_out if old else record.scale_out
         if new_plan is not None:
             count = len(new_plan.executors)
             written = replace(

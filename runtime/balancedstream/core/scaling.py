@@ -293,7 +293,8 @@ def _settling(
     """Why it is too soon after a change; empty if it is not too soon."""
     if last_change_s is None:
         return ""
-    passed_s = now_s - last_change_s
+    # What was measured may end before the change.
+    passed_s = max(0.0, now_s - last_change_s)
     quiet_since_s = max((run[-1].finished_s for run in runs.values()), default=now_s)
     if min(passed_s, now_s - quiet_since_s) >= limits.stabilization_s and all(
         waits_for_data(query, idle_s, now_s) for query in runs

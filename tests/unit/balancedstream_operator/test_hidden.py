@@ -92,7 +92,7 @@ class Job:
         measurement = self.scrapes.measure(self.now_s + 2.0)
         asked = len(plan.executors) if plan else len(EXECUTORS)
         given = Given(plan, {"q": 4} if plan else {}, True, asked, None)
-        return choose_plan(measurement, self.policy, given, 2 if plan else 1, self.now_s)
+        return choose_plan(measurement, self.policy, given, 2 if plan else 1)
 
     def _vary(self, cost_s: float) -> float:
         return cost_s * self.chance.uniform(0.9, 1.1)

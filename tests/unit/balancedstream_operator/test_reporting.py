@@ -47,7 +47,7 @@ def decide(
         "shortage": "",
         **changes,
     }
-    choice = choose_plan(measurement, Policy(), given, 4, NOW_S)
+    choice = choose_plan(measurement, Policy(), given, 4)
     return Decided(measurement, given, choice, **made)
 
 
