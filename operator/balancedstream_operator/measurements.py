@@ -38,9 +38,11 @@ from balancedstream_operator.scrapes import (
     Target,
     drop_gaps,
     find_intervals,
+    find_lasting,
     find_scrapes,
     group_by_name,
     group_by_target,
+    is_partial,
     keep_newest,
 )
 from balancedstream_operator.stages import STAGE_METRICS, sample_stages
@@ -229,13 +231,16 @@ def measure(
     )
     of_partitions = group_by_target([*map(drop_gaps, partition_series)], found)
     partitions = group_by_name(s for s in of_partitions[target] if s.samples)
-    intervals = find_intervals(mine)
+    executors = _newest_by("executor", current["executor_cores"], int)
+    intervals = shown = find_intervals(mine)
+    if is_partial(find_lasting(partitions, executors), scrapes[target]):
+        shown = [i for i in intervals if i.after_s < scraped_s]
     arrivals = _newest_by("query", current["last_key_arrival_batch"], int)
     # Loads change when keys reach other partitions, and an interval may span both.
     level = keep_newest(
-        (i for i in intervals if i.last_batch - i.batches + 1 >= arrivals.get(i.query, 0)), newest
+        (i for i in shown if i.last_batch - i.batches + 1 >= arrivals.get(i.query, 0)), newest
     )
-    recent = [i for of_query in keep_newest(intervals, newest).values() for i in of_query]
+    recent = [i for of_query in keep_newest(shown, newest).values() for i in of_query]
     tasks = tuple(_sample_tasks(partitions, level))
     batches = tuple(sample_batches(mine, intervals))
     idle_s = _newest_by("query", current["query_idle_timestamp_seconds"], float)
@@ -248,7 +253,7 @@ def measure(
     return Measurement(
         scraped_s=scraped_s,
         epoch=int(_newest(current["plan_epoch"], default=0.0)),
-        executors=_newest_by("executor", current["executor_cores"], int),
+        executors=executors,
         tasks=tasks,
         batches=(*batches, *resting),
         last_batches=_newest_by("query", current["last_batch_id"], int),

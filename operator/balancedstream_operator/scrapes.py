@@ -8,10 +8,10 @@ all labels that the driver did not set, whatever they are called.
 from __future__ import annotations
 
 from collections import Counter, defaultdict, deque
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
-from math import isfinite
+from math import inf, isfinite
 from operator import itemgetter
 
 PREFIX = "balancedstream_"
@@ -29,6 +29,11 @@ CUMULATIVE = (
 """What of a query only grows while its driver runs."""
 
 _NEEDED = (*CUMULATIVE, "last_batch_timestamp_seconds", "last_batch_duration_seconds")
+
+_INFO = "partition_executor_info"
+
+_CHANGING = {_INFO, "hot_key_busy_seconds"}
+"""Metrics of partitions with series that come and go."""
 
 Target = frozenset[tuple[str, str]]
 """The labels that all series of one scraped driver share."""
@@ -88,25 +93,60 @@ def group_by_target(
 
 
 def find_scrapes(mine: Mapping[str, Sequence[Series]]) -> list[float]:
-    """Times of a target's scrapes that miss no executor, oldest first."""
+    """Times of a target's scrapes that miss nothing that is known of, oldest first."""
     counts = {time_s: count for s in mine.get("executors", ()) for time_s, count in s.samples}
     seen = Counter(time_s for s in mine.get("executor_cores", ()) for time_s, _ in s.samples)
     times = {time_s for s in mine.get(EPOCH, ()) for time_s, _ in s.samples}
-    return sorted(time_s for time_s in times if counts.get(time_s, seen[time_s]) == seen[time_s])
+    scrapes = sorted(t for t in times if counts.get(t, seen[t]) == seen[t])
+    lasting = (s for name, found in mine.items() if name != "executor_cores" for s in found)
+    return scrapes[:-1] if is_partial(lasting, scrapes) else scrapes
+
+
+def is_partial(lasting: Iterable[Series], scrapes: Sequence[float]) -> bool:
+    """Whether series that the second newest of some scrapes has are missing in the newest.
+
+    What is sent on to another Prometheus arrives in parts. A series that has ended looks the same,
+    for one scrape.
+    """
+    if len(scrapes) < 2:
+        return False
+    return any(scrapes[-2] <= series.samples[-1][0] < scrapes[-1] for series in lasting)
+
+
+def find_lasting(mine: Mapping[str, Sequence[Series]], executors: Collection[str]) -> list[Series]:
+    """The series of stages and partitions that last as long as their query and executor.
+
+    Args:
+        mine: all series of stages and partitions of one target, by name.
+        executors: live ones.
+    """
+    hidden = mine.get("partitions_hidden", ())
+    hiding = {_operator(s) for s in hidden if any(count for _, count in s.samples)}
+    found = [s for name, of_name in mine.items() if name not in _CHANGING for s in of_name]
+    # Where a partition ran last.
+    infos = sorted(mine.get(_INFO, ()), key=lambda s: s.samples[-1][0])
+    found += {(*_operator(s), s.labels["partition"]): s for s in infos}.values()
+    return [
+        s
+        for s in found
+        if s.labels.get("executor", "") in {"", *executors}
+        and ("partition" not in s.labels or _operator(s) not in hiding)
+    ]
 
 
 def find_intervals(mine: Mapping[str, Sequence[Series]]) -> list[Interval]:
     """Every interval in which batches of one run of a query finished; a reset starts a new run.
 
-    A scrape without a sample that an interval needs counts as no scrape. A driver that starts anew
-    between two scrapes can have counted further than before. Then the numbers of its batches grew
-    by more than their count.
+    A scrape without a sample that an interval needs counts as no scrape, and so does the newest one
+    until all of it is there. A driver that starts anew between two scrapes can have counted further
+    than before. Then the numbers of its batches grew by more than their count.
     """
     needed: dict[str, dict[tuple[str, str], dict[float, float]]] = defaultdict(dict)
     for name in _NEEDED:
         for series in mine.get(name, ()):
             part = series.labels.get("part", "")
             needed[series.labels["query"]][name, part] = dict(series.samples)
+    newest_s = max(find_scrapes(mine), default=-inf)
     intervals = []
     for query, values in needed.items():
         if not {("batches_total", ""), ("last_batch_id", "")} <= values.keys():
@@ -114,7 +154,8 @@ def find_intervals(mine: Mapping[str, Sequence[Series]]) -> list[Interval]:
         growing = [of_time for (name, _), of_time in values.items() if name in CUMULATIVE]
         counts, numbers = values["batches_total", ""], values["last_batch_id", ""]
         kept: list[Interval] = []
-        for before_s, after_s in pairwise(sorted(set.intersection(*map(set, values.values())))):
+        times = sorted(t for t in set.intersection(*map(set, values.values())) if t <= newest_s)
+        for before_s, after_s in pairwise(times):
             batches = int(counts[after_s] - counts[before_s])
             fell = any(of_time[after_s] < of_time[before_s] for of_time in growing)
             if fell or numbers[after_s] - numbers[before_s] > batches:
@@ -188,6 +229,10 @@ def drop_gaps(series: Series) -> Series:
 
 def _name(series: Series) -> str:
     return series.labels["__name__"].removeprefix(PREFIX)
+
+
+def _operator(series: Series) -> tuple[str, str]:
+    return series.labels["query"], series.labels["operator"]
 
 
 def _shared(series: Series) -> set[tuple[str, str]]:

@@ -41,7 +41,7 @@ class Response:
     Attributes:
         body: JSON, text, or an iterator of JSON objects that are sent line by line.
         status: of HTTP.
-        headers: beside the content type.
+        headers: beside the usual content type, or in its place.
     """
 
     body: Any = field(default_factory=dict)
@@ -70,8 +70,8 @@ def serve(answer: Answer, tls: ssl.SSLContext | None = None) -> Iterator[str]:
             response = answer(Request(self.command, parts.path, query, content_type, body, headers))
             self.send_response(response.status)
             text = isinstance(response.body, str)
-            self.send_header("Content-Type", "text/html" if text else "application/json")
-            for name, value in response.headers.items():
+            usual = {"Content-Type": "text/html" if text else "application/json"}
+            for name, value in {**usual, **response.headers}.items():
                 self.send_header(name, value)
             self.end_headers()
             if isinstance(response.body, Iterator):

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import random
+
 import pytest
 from scraped import Scrapes
+from scraped_driver import Driver, check
 
 from balancedstream.core.samples import BatchSample, TaskSample
 from balancedstream.metrics.exporter import Exporter
@@ -132,3 +135,31 @@ def test_a_driver_that_restarted_and_counted_further_between_two_scrapes_begins_
     tell(after, 6)
     scrapes.scrape(after, 163.0)
     assert [b.input_rows for b in scrapes.measure(164.0).batches] == [100]
+
+
+@pytest.mark.parametrize("order", ["as the page has them", "in any order"])
+def test_of_a_scrape_that_arrives_in_parts_nothing_is_measured_before_it_is_there(
+    order: str,
+) -> None:
+    driver, scrapes = Driver(), Scrapes()
+    for at_s in range(100, 150, 10):
+        driver.finish_batch(at_s)
+        scrapes.scrape(driver.exporter, at_s + 3.0)
+    last_s = at_s + 3.0
+    everything = scrapes.select((*QUERY_METRICS, *PARTITION_METRICS))
+    if order == "in any order":
+        seed = random.SystemRandom().randrange(2**32)
+        print(f"seed {seed}")
+        random.Random(seed).shuffle(everything)
+    names = {f"balancedstream_{name}" for name in QUERY_METRICS}
+    for count in range(len(everything)):
+        there = [
+            s if place < count else Series(s.labels, tuple(x for x in s.samples if x[0] < last_s))
+            for place, s in enumerate(everything)
+        ]
+        of_queries = [s for s in there if s.labels["__name__"] in names]
+        of_partitions = [s for s in there if s.labels["__name__"] not in names]
+        found = measure(of_queries, of_partitions, last_s + 1.0)
+        check(found)
+        assert len(found.batches) >= 3
+        assert len(found.tasks) >= 3 * 4
