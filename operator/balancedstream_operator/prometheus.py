@@ -32,6 +32,9 @@ from balancedstream_operator.sessions import (
 LOOK_BACK = 1.1
 """A little more than the window, so that the sample before it is there, too."""
 
+SCRAPE_S = 60.0
+"""Scrapes may be so rare: a window begins before one of them, and ends after one."""
+
 MAX_LOOK_BACK_S = 6 * 3600.0
 """No batch is so slow that more than this is fetched."""
 
@@ -119,7 +122,7 @@ def fetch_measurement(
     """
     scaling = policy.scaling
     late_s = subject.stale_after_s or 0.0
-    far_s = late_s + LOOK_BACK * max(scaling.window_s, scaling.scale_in_delay_s)
+    far_s = late_s + LOOK_BACK * max(scaling.window_s, scaling.scale_in_delay_s) + 2 * SCRAPE_S
     near_s = late_s + LOOK_BACK * policy.window.window_s
     queries = fetch(QUERY_METRICS, far_s)
     # As many batches as scaling asks for, the one before them, and the one that runs.

@@ -96,7 +96,7 @@ def test_two_queries_ask_for_one_stream_and_look_back_as_far_as_the_policy_decid
     with serve(scripted.answer) as url:
         Prometheus(Endpoint(url)).observe(SUBJECT, policy, NOW_S)
     for query, metrics, look_back in (
-        (scripted.queries[0], QUERY_METRICS, "661s"),
+        (scripted.queries[0], QUERY_METRICS, "781s"),
         (scripted.queries[1], PARTITION_METRICS, "56s"),
     ):
         names = "|".join(PREFIX + metric for metric in metrics)
