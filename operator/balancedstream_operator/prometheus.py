@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import ssl
 from collections.abc import Callable, Sequence
 
 from prometheus_api_client import PrometheusApiClientException, PrometheusConnect
@@ -155,4 +156,7 @@ def _describe(error: BaseException) -> str:
     said = type(error).__name__
     if isinstance(error, OSError) and not isinstance(error, RequestException):
         said += f": {error.strerror or error}"
+    # A server that does not accept the client's certificate often just hangs up.
+    if isinstance(error, ssl.SSLError) and not isinstance(error, ssl.SSLCertVerificationError):
+        said += "; it may want another certificate of the client, tls.crt and tls.key"
     return said.partition("\n")[0][:300]
