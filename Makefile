@@ -27,7 +27,8 @@ demo-kubernetes: $(VENV)/.ready
 # in some hundred still finds something (`make campaign`).
 test: lint $(VENV)/spark.jsa
 	@$(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder --turns 3 --first-seed 0 \
-	  tests/integration tests/simulation tests/unit operator runtime/balancedstream
+	  tests/integration tests/prometheus tests/simulation tests/unit operator \
+	  runtime/balancedstream
 
 campaign: $(VENV)/.ready
 	@$(BIN)/python -m pytest tests/simulation

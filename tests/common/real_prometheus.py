@@ -1,0 +1,83 @@
+"""Prometheus itself, as a child process that listens on a free port of 127.0.0.1."""
+
+from __future__ import annotations
+
+import json
+import socket
+import subprocess
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+from patience import PATIENCE_S
+from programs import PROMETHEUS, find_tool
+from prometheus_api_client import PrometheusConnect
+from waiting import wait_until
+
+_READY = "Server is ready to receive web requests."
+
+
+@contextmanager
+def run_prometheus(folder: Path, configuration: Mapping[str, Any], *options: str) -> Iterator[str]:
+    """Runs until the block ends, and yields the URL.
+
+    Args:
+        folder: of its configuration, data and log; its data may be there already.
+        configuration: what `prometheus.yml` says.
+        options: of its command line, beside the usual ones.
+    """
+    folder.mkdir(exist_ok=True)
+    # JSON is YAML.
+    (folder / "prometheus.yml").write_text(json.dumps(configuration), "utf-8")
+    address = f"127.0.0.1:{_find_free_port()}"
+    command = [find_tool("prometheus", PROMETHEUS), "--config.file=prometheus.yml"]
+    command += ["--storage.tsdb.path=data", f"--web.listen-address={address}", *options]
+    log = folder / "log"
+    with (
+        log.open("w", encoding="utf-8") as output,
+        subprocess.Popen(command, cwd=folder, stdout=output, stderr=output) as process,
+    ):
+
+        def has_begun() -> bool:
+            assert process.poll() is None, log.read_text("utf-8")
+            return _READY in log.read_text("utf-8")
+
+        try:
+            wait_until("Prometheus", has_begun, timeout_s=PATIENCE_S, interval_s=0.1)
+            yield f"http://{address}"
+        finally:
+            process.kill()
+
+
+def scrape(
+    page: str, job: str = "drivers", *, honor_labels: bool = False, **labels: str
+) -> dict[str, Any]:
+    """A job of `prometheus.yml`: one page, twice a second.
+
+    Args:
+        page: its URL.
+        job: name of the job.
+        honor_labels: whether labels of the page replace those of the target.
+        labels: of the target; without an `instance` Prometheus takes the page's address.
+    """
+    return {
+        "job_name": job,
+        "honor_labels": honor_labels,
+        "scrape_interval": "500ms",
+        "scrape_timeout": "500ms",
+        "static_configs": [{"targets": [urlsplit(page).netloc], "labels": labels}],
+    }
+
+
+def ask(url: str, expression: str) -> list[dict[str, str]]:
+    """The labels of what an instant query finds, with its value as `value`."""
+    found = PrometheusConnect(url).custom_query(expression)
+    return [{**one["metric"], "value": one["value"][1]} for one in found]
+
+
+def _find_free_port() -> int:
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        port: int = listener.getsockname()[1]
+    return port

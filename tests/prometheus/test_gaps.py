@@ -1,0 +1,57 @@
+"""What Prometheus could not scrape is not made up, and no batch is lost."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+from loopback import serve
+from patience import PATIENCE_S
+from real_prometheus import ask, run_prometheus, scrape
+from scraped_driver import Driver, has_batches, measure_until, observe_by
+from waiting import wait_until
+
+from balancedstream_operator.endpoints import Subject
+from balancedstream_operator.measurements import Measurement
+
+FAILING = Driver("shop/failing")
+RESTARTED = Driver("shop/restarted")
+
+
+@pytest.fixture(scope="module")
+def url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    with serve(FAILING.answer) as failing, serve(RESTARTED.answer) as restarted:
+        jobs = [scrape(failing, "failing"), scrape(restarted, "restarted")]
+        with run_prometheus(tmp_path_factory.mktemp("one"), {"scrape_configs": jobs}) as found:
+            yield found
+
+
+def test_the_batches_of_scrapes_that_failed_are_measured_with_the_next_one(url: str) -> None:
+    observe = observe_by(url, Subject("shop/failing"))
+    measure_until(has_batches(2), observe)
+    FAILING.fails = True
+    missed = FAILING.batch
+
+    def have_some_failed() -> bool:
+        return FAILING.batch > missed + 3
+
+    wait_until("scrapes", have_some_failed, timeout_s=PATIENCE_S, interval_s=0.1)
+    FAILING.fails = False
+    last = FAILING.batch
+    found = measure_until(lambda found: found.last_batches["q"] > last, observe)
+    assert ask(url, 'min_over_time(up{job="failing"}[5m])')[0]["value"] == "0"
+    numbers = [batch.batch for batch in found.batches]
+    assert numbers == list(range(numbers[0], numbers[-1] + 1))
+    assert numbers[0] < missed
+
+
+def test_a_driver_that_starts_again_between_two_scrapes_begins_anew(url: str) -> None:
+    observe = observe_by(url, Subject("shop/restarted"))
+    measure_until(has_batches(3), observe)
+    RESTARTED.restart()
+
+    def has_begun(found: Measurement) -> bool:
+        return len(found.batches) >= 2 and found.last_batches["q"] > RESTARTED.first
+
+    found = measure_until(has_begun, observe)
+    assert min(batch.batch for batch in found.batches) > RESTARTED.first, "a baseline comes first"
