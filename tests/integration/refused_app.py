@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import sys
-import time
+from collections.abc import Callable
 from pathlib import Path
 
 from pyspark.sql import SparkSession
@@ -22,20 +22,23 @@ def find_last_batch(query: StreamingQuery) -> int:
     return progress["batchId"] if progress else -1
 
 
-def main(folder: Path) -> None:
-    for given in sorted(folder.glob("*.settings")):
-        spark = SparkSession.builder.config(map=json.loads(given.read_text())).getOrCreate()
-        rows = spark.readStream.format("rate-micro-batch").option("rowsPerBatch", 1).load()
-        query = rows.writeStream.trigger(processingTime="1 second").format("noop").start()
-        while not given.with_suffix(".stop").exists():
-            time.sleep(0.2)
-        wanted = find_last_batch(query) + MORE_BATCHES
-        while find_last_batch(query) < wanted:
-            if query.awaitTermination(1):
-                raise SystemExit(1)
-        query.stop()
-        spark.stop()
+def run_until(query: StreamingQuery, is_so: Callable[[], bool]) -> None:
+    while not is_so():
+        if query.awaitTermination(1):
+            raise SystemExit(1)
+
+
+def run(given: Path) -> None:
+    spark = SparkSession.builder.config(map=json.loads(given.read_text())).getOrCreate()
+    rows = spark.readStream.format("rate-micro-batch").option("rowsPerBatch", 1).load()
+    query = rows.writeStream.trigger(processingTime="1 second").format("noop").start()
+    run_until(query, given.with_suffix(".stop").exists)
+    wanted = find_last_batch(query) + MORE_BATCHES
+    run_until(query, lambda: find_last_batch(query) >= wanted)
+    query.stop()
+    spark.stop()
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]))
+    for file in sorted(Path(sys.argv[1]).glob("*.settings")):
+        run(file)

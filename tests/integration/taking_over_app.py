@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import json
 import sys
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 from pyspark.sql import DataFrame, Row, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
+from pyspark.sql.streaming.query import StreamingQuery
 from pyspark.sql.streaming.stateful_processor import StatefulProcessor
 
 from balancedstream import balanced
@@ -38,9 +38,12 @@ class Count(StatefulProcessor):
         pass
 
 
-def await_file(path: Path) -> None:
+def run_until(path: Path, query: StreamingQuery) -> None:
+    """Until there is such a file; if the query ends before, so does this process."""
     while not path.exists():
-        time.sleep(0.2)
+        if query.awaitTermination(1):
+            raise SystemExit(1)
+    query.stop()
 
 
 def main(folder: Path) -> None:
@@ -56,21 +59,19 @@ def main(folder: Path) -> None:
         if [row["count"] for row in counts] != [ROWS // USERS * (batch + 1)] * USERS:
             wrong.append(f"batch {batch}: {counts}")
 
-    def start(counts: DataFrame, name: str) -> Any:
+    def start(counts: DataFrame, name: str) -> StreamingQuery:
         writer = counts.writeStream.queryName(name).outputMode("update").foreachBatch(check)
         return writer.option("checkpointLocation", str(folder / name)).start()
 
     first = start(users.groupBy("user").count(), "counts")
-    await_file(folder / "balance")
-    first.stop()
+    run_until(folder / "balance", first)
     first_batches = batches.copy()
     batches.clear()
     keyed = balanced(users, "user").transformWithState(
         Count(), "user long, count long", "update", "none"
     )
     second = start(keyed, "keyed")
-    await_file(folder / "stop")
-    second.stop()
+    run_until(folder / "stop", second)
     listeners = spark.sparkContext._jsc.sc().listenerBus().listeners()
     names = [listener.getClass().getName() for listener in listeners]
     done = {
