@@ -97,6 +97,10 @@ def build_spark_conf(stream: Stream, spec: StreamSpec, partitions: int) -> dict[
         "spark.executor.cores": str(executors.cores),
         "spark.kubernetes.container.image.pullPolicy": spec.image_pull_policy,
         "spark.authenticate": "true",
+        # A stream outlives its executors. Spark would end the driver after a few that are lost, or
+        # that a quota refuses, however long that takes; and it remembers each without an interval.
+        "spark.executor.maxNumFailures": str(2**31 - 1),
+        "spark.executor.failuresValidityInterval": "1h",
     }
     owned = {
         "spark.master": "k8s://https://kubernetes.default.svc",

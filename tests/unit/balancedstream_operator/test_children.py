@@ -64,6 +64,14 @@ def test_a_driver_can_read_its_own_plan_and_write_its_own_answer_only() -> None:
     }
 
 
+def test_no_number_of_lost_or_refused_executors_ends_a_driver_unless_the_user_says_so() -> None:
+    conf = build_spark_conf(STREAM, make_spec(), 24)
+    assert conf["spark.executor.maxNumFailures"] == "2147483647"
+    own = {"spark.executor.maxNumFailures": "9"}
+    conf = build_spark_conf(STREAM, make_spec(sparkConf=own), 24)
+    assert conf["spark.executor.maxNumFailures"] == "9"
+
+
 def test_settings_of_the_user_win_over_defaults_and_never_over_what_the_pods_depend_on() -> None:
     conf = build_spark_conf(STREAM, make_spec(sparkConf={"spark.authenticate": "false"}), 24)
     assert conf["spark.authenticate"] == "false"
