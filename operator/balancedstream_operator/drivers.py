@@ -27,6 +27,8 @@ SPARK_CONTAINER = "spark-kubernetes-driver"
 
 _BAD_IMAGE = {"ErrImagePull", "ImagePullBackOff", "InvalidImageName", "ErrImageNeverPull"}
 
+_STARTING = {"ContainerCreating", "PodInitializing"}
+
 
 @dataclass(frozen=True, slots=True)
 class DriverState:
@@ -246,13 +248,9 @@ def _describe_waiting(
     waiting = state.get("waiting") or {}
     reason = waiting.get("reason", "")
     ended = ((container or {}).get("lastState") or {}).get("terminated") or state.get("terminated")
-    if reason in _BAD_IMAGE:
-        said = waiting.get("message", reason)
-        return (
-            "Failing",
-            "ImageUnavailable",
-            f"the image cannot be pulled ({said}): {cure}",
-        )
+    said = _find_bad_image([*(status.get("initContainerStatuses") or []), container or {}])
+    if said:
+        return "Failing", "ImageUnavailable", f"the image cannot be pulled ({said}): {cure}"
     if ended and (reason == "CrashLoopBackOff" or state.get("terminated")):
         return (
             "Failing",
@@ -260,7 +258,7 @@ def _describe_waiting(
             f"the script ended with exit code {ended.get('exitCode')}; it restarts after a pause. "
             f"Its last output: {_read_output(ended)}",
         )
-    if reason and reason != "ContainerCreating":
+    if reason and reason not in _STARTING:
         said = waiting.get("message", "")
         return "Failing", reason, f"pod {name} cannot start: {said or reason}"
     for condition in status.get("conditions") or []:
@@ -268,6 +266,15 @@ def _describe_waiting(
             said = condition.get("message") or "no node fits"
             return "Pending", "Unschedulable", f"pod {name} waits for a node: {said}"
     return "Pending", "ContainerCreating", f"pod {name} is starting"
+
+
+def _find_bad_image(containers: Sequence[Mapping[str, Any]]) -> str:
+    """Why the image of one of them cannot be pulled; empty if none of them says so."""
+    for container in containers:
+        waiting = (container.get("state") or {}).get("waiting") or {}
+        if waiting.get("reason") in _BAD_IMAGE:
+            return str(waiting.get("message") or waiting["reason"])
+    return ""
 
 
 def _seconds(timestamp: str) -> float:

@@ -130,6 +130,9 @@ def test_for_a_stuck_pod_the_message_has_the_command_and_what_is_safe() -> None:
             waiting("ContainerCreating"), "Pending", "ContainerCreating", "is starting", id="made"
         ),
         pytest.param(
+            waiting("PodInitializing"), "Pending", "ContainerCreating", "is starting", id="waits"
+        ),
+        pytest.param(
             waiting("ErrImagePull", "not found"),
             "Failing",
             "ImageUnavailable",
@@ -173,6 +176,15 @@ def test_a_driver_that_does_not_run_says_why(
     driver = describe_driver(pod(container), stateful_set(), NOW_S)
     assert (driver.phase, driver.reason, driver.running) == (phase, reason, False)
     assert says in driver.message
+
+
+def test_a_sidecar_whose_image_cannot_be_pulled_keeps_the_driver_from_starting() -> None:
+    found = pod(waiting("PodInitializing"))
+    sidecar = {"name": "balancedstream", **waiting("ErrImagePull", "agent:9 not found")}
+    found["status"]["initContainerStatuses"] = [sidecar]
+    driver = describe_driver(found, stateful_set(), NOW_S)
+    assert (driver.phase, driver.reason) == ("Failing", "ImageUnavailable")
+    assert "the image cannot be pulled (agent:9 not found)" in driver.message
 
 
 def test_of_a_long_last_output_the_end_is_shown() -> None:
