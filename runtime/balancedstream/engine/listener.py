@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
+import io
 import threading
 import weakref
 import zipfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from importlib import resources
-from pathlib import Path
 from typing import Any
 
 from py4j.protocol import Py4JError
@@ -126,13 +126,18 @@ def _start_preparing(spark: SparkSession, queries: Any, hosts: Any) -> Any:
     )
     compiled = _compile(spark, needs)
     jvm: Any = spark._jvm
-    jar = Path(jvm.org.apache.spark.SparkFiles.getRootDirectory()) / "balancedstream.jar"
+    jar = io.BytesIO()
     with zipfile.ZipFile(jar, "w") as archive:
         for each in SHIPPED:
             for name, code in compiled[each].bytecodes.items():
                 archive.writestr(f"{name.replace('.', '/')}.class", code)
+    path = f"{jvm.org.apache.spark.SparkFiles.getRootDirectory()}/balancedstream.jar"
+    # By the driver: the agent may be in a container with other files.
+    file = jvm.java.io.FileOutputStream(path)
+    file.write(jar.getvalue())
+    file.close()
     context = spark.sparkContext._jsc.sc()
-    context.addJar(str(jar))
+    context.addJar(path)
     jobs = compile_class(spark, "SideJobs", context)
     coordinator = find_coordinator(spark)
     return compile_class(spark, "Preparations", queries, jobs, hosts, coordinator)
