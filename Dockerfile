@@ -1,5 +1,5 @@
-# Two images: `--target operator` watches BalancedStreams, `--target spark` is what drivers and
-# executors run. The image of an application needs the first and the last line, and those between
+# Two images: `--target operator` watches BalancedStreams, `--target spark` is what drivers, executors
+# and sidecars run. The image of an application needs the first and the last line, and those between
 # them if it needs more Python packages:
 #
 #     FROM balancedstream-spark:0.1.0

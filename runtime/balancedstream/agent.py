@@ -1,7 +1,7 @@
-"""The agent: balances any Spark application from a child process of its driver.
+"""The agent: balances any Spark application from another process than its driver's.
 
-The plugin (`spark-plugin/`) starts it in the driver, and it ends when its standard input does. Its
-settings are the application's `spark.balancedstream.*`.
+The plugin (`spark-plugin/`) starts it as a child of the driver, or has a sidecar start it. It ends
+when its standard input does. Its settings are the application's `spark.balancedstream.*`.
 """
 
 from __future__ import annotations
@@ -160,3 +160,7 @@ def _wait(attachment: Attachment) -> int:
 def say(text: str) -> None:
     """Writes a line among those of Spark's log."""
     print(f"balancedstream: {text}", file=sys.stderr)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

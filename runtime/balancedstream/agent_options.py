@@ -59,7 +59,7 @@ def read_options(settings: Mapping[str, str]) -> AgentOptions:
     (1.5, 'advise')
     """
     own = {k.removeprefix(PREFIX): v for k, v in settings.items() if k.startswith(PREFIX)}
-    for of_the_plugin in (PLUGIN.removeprefix(PREFIX), "page", "python"):
+    for of_the_plugin in (PLUGIN.removeprefix(PREFIX), "page", "python", "sidecar"):
         own.pop(of_the_plugin, None)
     mode = _parse_mode(own.pop("mode", "advise"))
     file, port = own.pop("policy", ""), own.pop("metrics.port", "")

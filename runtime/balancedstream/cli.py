@@ -1,4 +1,4 @@
-"""The command line: `balancedstream run | explain | policy | plugin`."""
+"""The command line: `balancedstream run | explain | policy | plugin | sidecar`."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import sys
 from collections.abc import Sequence
 from dataclasses import fields
 from pathlib import Path
-from typing import Any, get_args
+from typing import Any, NoReturn, get_args
 
 from balancedstream.core.decisions import decide
 from balancedstream.core.keys import KeyNaming
@@ -16,6 +16,7 @@ from balancedstream.core.observations import Observation, parse_observation
 from balancedstream.core.policy import Policy, knobs, parse
 from balancedstream.errors import BalancedStreamError, InvalidInputError, MissingPackageError
 from balancedstream.policies import read_policy
+from balancedstream.sidecar import serve_drivers
 from balancedstream.version import __version__
 
 PLUGIN_CLASS = "io.balancedstream.Plugin"
@@ -105,6 +106,14 @@ def _build_parser() -> argparse.ArgumentParser:
         "plugin", help="print the options of spark-submit that balance any application"
     )
     plugin.set_defaults(command=_print_plugin)
+
+    sidecar = commands.add_parser(
+        "sidecar", help="in a driver's pod: balance the application for a plugin without a Python"
+    )
+    sidecar.add_argument(
+        "folder", type=Path, metavar="FOLDER", help="the driver's spark.balancedstream.sidecar"
+    )
+    sidecar.set_defaults(command=_serve_drivers)
     return parser
 
 
@@ -189,6 +198,10 @@ def _print_plugin(arguments: argparse.Namespace) -> int:
     if not PLUGIN_JAR.is_relative_to(sys.prefix):
         print(f"--conf spark.balancedstream.python={sys.executable}")
     return 0
+
+
+def _serve_drivers(arguments: argparse.Namespace) -> NoReturn:
+    serve_drivers(arguments.folder)
 
 
 def _read_observation(path: Path) -> tuple[Policy, Observation]:

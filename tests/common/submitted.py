@@ -24,15 +24,15 @@ AGENT = r"agent in process (\d+)"
 
 
 @dataclass
-class App:
-    """An application on its way.
+class Started:
+    """An application, or a sidecar, on its way.
 
     Attributes:
-        driver: its process.
+        process: the driver's, or the sidecar's.
         folder: of its files.
     """
 
-    driver: subprocess.Popen[bytes]
+    process: subprocess.Popen[bytes]
     folder: Path
 
     def read_log(self) -> str:
@@ -53,8 +53,8 @@ class App:
 
     def close(self) -> None:
         """Ends it, whatever it does."""
-        self.driver.kill()
-        self.driver.wait()
+        self.process.kill()
+        self.process.wait()
 
 
 def build_jar() -> Path:
@@ -69,7 +69,7 @@ def build_jar() -> Path:
     return jar
 
 
-def submit(script: Path, folder: Path, settings: Mapping[str, str], *arguments: str) -> App:
+def submit(script: Path, folder: Path, settings: Mapping[str, str], *arguments: str) -> Started:
     """Starts an application in a cluster of its own, as a user does who has spark-submit."""
     given = {
         **SETTINGS,
@@ -82,14 +82,14 @@ def submit(script: Path, folder: Path, settings: Mapping[str, str], *arguments: 
     return start(folder, [SPARK / "bin/spark-submit", *options, script, folder, *arguments])
 
 
-def start(folder: Path, command: list[str | Path], **environment: str) -> App:
+def start(folder: Path, command: list[str | Path], **environment: str) -> Started:
     """Starts a driver whose log is in a folder."""
     own = {"SPARK_HOME": str(SPARK), "PYSPARK_PYTHON": sys.executable}
     with (folder / "log").open("wb") as log:
         driver = subprocess.Popen(
             command, env=os.environ | own | environment, stdout=log, stderr=log
         )
-    return App(driver, folder)
+    return Started(driver, folder)
 
 
 def make_python(folder: Path, *lines: str) -> Path:

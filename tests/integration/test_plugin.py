@@ -14,7 +14,7 @@ from urllib.request import urlopen
 import pytest
 from patience import PATIENCE_S
 from sockets import find_listening
-from submitted import AGENT, App, build_jar, is_alive, make_python, submit
+from submitted import AGENT, Started, build_jar, is_alive, make_python, submit
 
 APP = Path(__file__).with_name("plugin_app.py")
 UNNEEDED = ("numpy", "pandas", "pyarrow")
@@ -41,7 +41,7 @@ def ui_port() -> int:
 @pytest.fixture(scope="module")
 def apps(
     tmp_path_factory: pytest.TempPathFactory, taken_port: int, ui_port: int
-) -> Iterator[dict[str, App]]:
+) -> Iterator[dict[str, Started]]:
     """Balanced and watched, side by side, because both wait a lot."""
     jar = str(build_jar())
     without = f"import sys; sys.modules.update(dict.fromkeys({UNNEEDED}))"
@@ -70,7 +70,7 @@ def apps(
         app.close()
 
 
-def test_an_application_is_balanced_whatever_becomes_of_the_agent(apps: dict[str, App]) -> None:
+def test_an_application_is_balanced_whatever_becomes_of_the_agent(apps: dict[str, Started]) -> None:
     app = apps["balanced"]
     (first,) = app.find(AGENT)
     app.find(r"counts, operator 0: \d+ moves? .*settled")
@@ -84,7 +84,7 @@ def test_an_application_is_balanced_whatever_becomes_of_the_agent(apps: dict[str
     app.find("counts: first batch on 3 executors", 2)
 
     (app.folder / "stop").touch()
-    assert app.driver.wait(PATIENCE_S) == 0, app.read_log()
+    assert app.process.wait(PATIENCE_S) == 0, app.read_log()
     result = json.loads((app.folder / "result.json").read_text())
     assert result["wrong"] == []
     assert result["batches"] == [*range(len(result["batches"]))]
@@ -101,7 +101,7 @@ def test_an_application_is_balanced_whatever_becomes_of_the_agent(apps: dict[str
 
 
 def test_sparks_own_page_of_settings_says_where_the_live_report_is(
-    apps: dict[str, App], taken_port: int, ui_port: int
+    apps: dict[str, Started], taken_port: int, ui_port: int
 ) -> None:
     apps["watched"].find(AGENT)
     url = f"http://127.0.0.1:{ui_port}/api/v1/applications"
@@ -129,14 +129,14 @@ def ask_gateway(port: int, *commands: str) -> bytes:
 
 
 def test_who_is_not_on_this_machine_or_lacks_the_secret_does_not_reach_the_driver(
-    apps: dict[str, App],
+    apps: dict[str, Started],
 ) -> None:
     app = apps["watched"]
     (agent,) = map(int, app.find(AGENT))
     words = Path(f"/proc/{agent}/environ").read_text("utf-8").split("\0")
     told = dict(word.split("=", 1) for word in words if word)
     port, secret = int(told["PYSPARK_GATEWAY_PORT"]), told["PYSPARK_GATEWAY_SECRET"]
-    addresses = [address for address, on in find_listening(app.driver.pid) if on == port]
+    addresses = [address for address, on in find_listening(app.process.pid) if on == port]
     assert [address.is_loopback for address in addresses] == [True]
     assert ask_gateway(port, f"A\n{secret}\n", CALL).startswith(b"!y")
     assert not ask_gateway(port, CALL).startswith(b"!y")
@@ -145,14 +145,14 @@ def test_who_is_not_on_this_machine_or_lacks_the_secret_does_not_reach_the_drive
 
 
 def test_by_default_it_only_says_what_it_would_do_without_numpy_pandas_or_arrow(
-    apps: dict[str, App],
+    apps: dict[str, Started],
 ) -> None:
     app = apps["watched"]
     (agent,) = app.find(AGENT)
     app.find(r"counts, operator 0: advise: \d+ moves?")
     app.find("metrics.port=.* is in use; 0 picks a free one")
     assert "settled" not in app.read_log()
-    app.driver.kill()
+    app.process.kill()
     app.wait(lambda: not is_alive(int(agent)), "the agent ends with the driver")
     figures = json.loads((app.folder / "report" / "report.json").read_text("utf-8"))
     assert "advise" in {decision["kind"] for decision in figures["decision_list"]}

@@ -15,7 +15,10 @@ from submitted import PLUGIN, build_jar, make_python, submit
 APP = Path(__file__).with_name("refused_app.py")
 OWN = "spark.balancedstream."
 RUNS_ON = "he application runs on, not balanced"
-OTHER_PYTHON = f"Set {OWN}python to a Python 3.11 or newer with balancedstream in it"
+OTHER_PYTHON = (
+    f"Set {OWN}python to a Python 3.11 or newer with balancedstream in it, or run the agent in a "
+    f"sidecar ({OWN}sidecar)"
+)
 
 pytestmark = [pytest.mark.integration, pytest.mark.turn]
 
@@ -33,6 +36,7 @@ def test_whatever_is_wrong_the_application_runs_on_and_one_line_says_what_to_do(
         ({f"{OWN}python": str(empty)}, (f"{empty}, has no balancedstream", "pip install")),
         ({f"{OWN}policy": str(policy)}, ("balance.act_abov: unknown field", f"in {policy}")),
         ({f"{OWN}balance.act_abov": "2"}, ("balance.act_abov: no such knob", "`balancedstream po")),
+        ({f"{OWN}sidecar": "/no/folder"}, (f"{OWN}sidecar=/no/folder cannot", "Mount a volume")),
         ({f"{OWN}python": str(no_python)}, ("the last time of 4", str(no_python), OTHER_PYTHON)),
     ]
     for number, (settings, _) in enumerate(cases):
@@ -42,7 +46,7 @@ def test_whatever_is_wrong_the_application_runs_on_and_one_line_says_what_to_do(
         for number in range(len(cases)):
             app.find(RUNS_ON, number + 1)
             (tmp_path / f"{number}.stop").touch()
-        assert app.driver.wait(PATIENCE_S) == 0, app.read_log()
+        assert app.process.wait(PATIENCE_S) == 0, app.read_log()
     lines = re.findall(rf"^balancedstream: .*{RUNS_ON}.*", app.read_log(), re.M)
     for line, (_, words) in zip(lines, cases, strict=True):
         assert all(word in line for word in words), line

@@ -12,7 +12,7 @@ from urllib.request import urlopen
 import pytest
 from patience import PATIENCE_S
 from processes import SETTINGS, write_submit_arguments
-from submitted import AGENT, PLUGIN, App, build_jar, is_alive, start, submit
+from submitted import AGENT, PLUGIN, Started, build_jar, is_alive, start, submit
 
 from balancedstream.engine.settings import PROVIDER, ROCKSDB, SHUFFLE_PARTITIONS
 
@@ -22,10 +22,10 @@ STANDS_DOWN = "the plugin stands down: the application balances itself"
 pytestmark = [pytest.mark.integration, pytest.mark.turn]
 
 
-def end(app: App) -> None:
+def end(app: Started) -> None:
     """Lets it end, and looks at what it found."""
     (app.folder / "stop").touch()
-    assert app.driver.wait(PATIENCE_S) == 0, app.read_log()
+    assert app.process.wait(PATIENCE_S) == 0, app.read_log()
     result = json.loads((app.folder / "result.json").read_text())
     assert result["wrong"] == []
     for batches in result["batches"]:

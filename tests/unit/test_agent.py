@@ -61,6 +61,7 @@ def test_metrics_and_report_are_where_the_settings_say() -> None:
             f"{OWN}metrics.address": "0.0.0.0",  # noqa: S104 - as in a pod
             f"{OWN}report": "/tmp/report",  # noqa: S108 - nothing is written
             f"{OWN}python": "/opt/python3",
+            f"{OWN}sidecar": "/balancedstream",
             f"{OWN}plugin": "0.1.0",
         }
     )

@@ -162,6 +162,13 @@ def test_the_options_for_any_application_name_the_jar_and_the_plugin(
     assert len(capsys.readouterr().out.splitlines()) == 2
 
 
+def test_a_sidecar_without_the_drivers_folder_says_what_to_mount(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    said = fail(capsys, "sidecar", tmp_path / "absent")
+    assert "absent is no folder. Mount the volume there that the driver shares" in said
+
+
 def test_the_printed_policy_is_a_policy_file_of_the_defaults(
     capsys: pytest.CaptureFixture[str],
 ) -> None:

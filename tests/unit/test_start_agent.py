@@ -54,6 +54,7 @@ def test_a_python_that_is_too_old_is_named() -> None:
     line = start(before="import sys; sys.version_info = (3, 8, 10)\n")
     assert "is version 3.8, which is too old" in line
     assert "Set spark.balancedstream.python" in line
+    assert "or run the agent in a sidecar (spark.balancedstream.sidecar)" in line
 
 
 def test_a_python_without_the_package_is_told_how_to_get_it() -> None:

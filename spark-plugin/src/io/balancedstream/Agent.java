@@ -1,37 +1,26 @@
 package io.balancedstream;
 
-import java.io.ByteArrayOutputStream;
 import java.io.IOException;
-import java.io.InputStream;
 import java.math.BigInteger;
 import java.net.InetAddress;
-import java.nio.charset.StandardCharsets;
-import java.nio.file.Files;
-import java.nio.file.Path;
-import java.nio.file.Paths;
 import java.security.SecureRandom;
 import java.util.ArrayList;
+import java.util.LinkedHashMap;
 import java.util.List;
 import java.util.Map;
-import java.util.regex.Matcher;
-import java.util.regex.Pattern;
 import org.apache.spark.SparkConf;
 import org.apache.spark.SparkContext;
 import org.apache.spark.scheduler.SparkListenerInterface;
 import py4j.ClientServer;
 
 /**
- * The agent: a child process of the driver that balances its application. It reaches the driver by
- * a Py4J gateway on loopback, which asks for a secret. Whatever becomes of the process, the
- * application goes on, and nothing of the agent stays in it.
+ * The agent: a process that balances the driver's application, a child of the driver or in a
+ * sidecar. It reaches the driver by a Py4J gateway on loopback, which asks for a secret. Whatever
+ * becomes of the process, the application goes on, and nothing of the agent stays in it.
  *
  * <p>It ends when its standard input does, so also when the driver is killed.
  */
 final class Agent {
-  private static final String PYTHON = "spark.balancedstream.python";
-  private static final String SET_PYTHON =
-      "Set " + PYTHON + " to a Python 3.11 or newer with balancedstream in it";
-
   private static final String LOCALITY_WAIT = "spark.locality.wait.process";
 
   /** The listener that the agent compiles and registers; by name, for it is of another loader. */
@@ -52,19 +41,17 @@ final class Agent {
 
   private static final int SECRET_BITS = 256;
 
-  /** Of an interpreter's environment: PREFIX/lib/python3.11/site-packages/balancedstream/NAME.jar. */
-  private static final Pattern IN_ENVIRONMENT =
-      Pattern.compile("(.*)/lib/python[0-9.]+/(?:site|dist)-packages/balancedstream/[^/]+");
-
   private final SparkContext context;
   private final ClassLoader classes; // of the application, with the jars of its users
-  private Thread keeper;   // null before the start
-  private Process process; // null while none runs
+  private final String folder;  // shared with a sidecar; empty without one
+  private Thread keeper;        // null before the start
+  private AgentProcess process; // null while none runs
   private boolean stopped;
 
   Agent(SparkContext context) {
     this.context = context;
     this.classes = Thread.currentThread().getContextClassLoader();
+    this.folder = context.conf().get(Sidecar.FOLDER, "");
   }
 
   /** Begins, if it did not begin before; returns at once. `trigger` is of no use any more. */
@@ -90,7 +77,7 @@ final class Agent {
     try {
       if (running != null && !isOver(running)) {
         synchronized (this) {
-          if (process != null) process.destroyForcibly();
+          if (process != null) process.kill();
         }
         isOver(running);
       }
@@ -120,8 +107,8 @@ final class Agent {
         }
         if (starts == MAX_STARTS) {
           Plugin.say("the agent ended with status " + status + ", the last time of " + MAX_STARTS
-              + ": the application runs on, not balanced. If the lines above do not say why, "
-              + findPython(context.conf()) + " may be no Python. " + SET_PYTHON);
+              + ": the application runs on, not balanced. "
+              + (folder.isEmpty() ? Child.advise(context.conf()) : Sidecar.SEE_LOG));
           return;
         }
         Plugin.say("the agent ended with status " + status + " and starts again in "
@@ -160,10 +147,10 @@ final class Agent {
         .authToken(secret).javaPort(0).javaAddress(InetAddress.getLoopbackAddress()).build();
     try {
       gateway.startServer();
-      String python = findPython(conf);
-      Process started = startProcess(python, gateway.getJavaServer().getListeningPort(), secret);
+      int port = gateway.getJavaServer().getListeningPort();
+      AgentProcess started = startProcess(secret, tell(port, secret));
       if (started == null) return HOPELESS;
-      int status = started.waitFor();
+      int status = started.await();
       synchronized (this) {
         process = null;
       }
@@ -179,51 +166,23 @@ final class Agent {
     }
   }
 
-  /** The agent's process; null if there is no such interpreter, or the application ends. */
-  private synchronized Process startProcess(String python, int port, String secret)
+  /** What the agent has to know, by names of environment variables. */
+  private static Map<String, String> tell(int port, String secret) {
+    Map<String, String> told = new LinkedHashMap<>();
+    told.put("PYSPARK_GATEWAY_PORT", Integer.toString(port));
+    told.put("PYSPARK_GATEWAY_SECRET", secret);
+    told.put("PYSPARK_PIN_THREAD", "true"); // the gateway is a ClientServer
+    told.put("BALANCEDSTREAM_PLUGIN_VERSION", findVersion());
+    return told;
+  }
+
+  /** The agent's process; null if there can be none, or the application ends. */
+  private synchronized AgentProcess startProcess(String secret, Map<String, String> told)
       throws IOException {
     if (stopped) return null;
-    ProcessBuilder builder = new ProcessBuilder(python, "-c", readBootstrap());
-    builder.redirectOutput(ProcessBuilder.Redirect.INHERIT);
-    builder.redirectError(ProcessBuilder.Redirect.INHERIT);
-    Map<String, String> environment = builder.environment();
-    environment.put("PYSPARK_GATEWAY_PORT", Integer.toString(port));
-    environment.put("PYSPARK_GATEWAY_SECRET", secret);
-    environment.put("PYSPARK_PIN_THREAD", "true"); // the gateway is a ClientServer
-    environment.put("BALANCEDSTREAM_PLUGIN_VERSION", findVersion());
-    // These are the application's, and for another Python than the agent's.
-    environment.remove("PYTHONPATH");
-    environment.remove("PYTHONHOME");
-    environment.remove("SPARK_REMOTE");
-    try {
-      process = builder.start();
-    } catch (IOException problem) {
-      Plugin.say("the agent's Python cannot be started (" + problem.getMessage()
-          + "): the application runs on, not balanced. " + SET_PYTHON);
-    }
+    process =
+        folder.isEmpty() ? Child.start(context.conf(), told) : Sidecar.invite(folder, secret, told);
     return process;
-  }
-
-  /** The one in the settings, else that of the environment with this jar, else PySpark's. */
-  private static String findPython(SparkConf conf) {
-    String set = conf.get(PYTHON, "");
-    if (!set.isEmpty()) return set;
-    Matcher matcher = IN_ENVIRONMENT.matcher(findJar());
-    if (matcher.matches()) {
-      Path own = Paths.get(matcher.group(1), "bin", "python3");
-      if (Files.isExecutable(own)) return own.toString();
-    }
-    String pyspark = System.getenv("PYSPARK_PYTHON");
-    return pyspark == null || pyspark.isEmpty() ? "python3" : pyspark;
-  }
-
-  private static String findJar() {
-    try {
-      return Paths.get(Agent.class.getProtectionDomain().getCodeSource().getLocation().toURI())
-          .toRealPath().toString();
-    } catch (Exception e) {
-      return ""; // not a file of this machine
-    }
   }
 
   /** Of this jar; the agent is of the same one. */
@@ -232,25 +191,12 @@ final class Agent {
     return version == null ? "" : version;
   }
 
-  private static String readBootstrap() throws IOException {
-    try (InputStream file = Agent.class.getResourceAsStream("start_agent.py")) {
-      ByteArrayOutputStream text = new ByteArrayOutputStream();
-      byte[] part = new byte[4096];
-      for (int read = file.read(part); read >= 0; read = file.read(part)) text.write(part, 0, read);
-      return new String(text.toByteArray(), StandardCharsets.UTF_8);
-    }
-  }
-
   /** Lets the agent end by itself; one that is still starting has nothing to bring to an end. */
-  private void end(Process process) {
+  private void end(AgentProcess process) {
     if (findListeners().isEmpty()) {
-      process.destroyForcibly();
-      return;
-    }
-    try {
-      process.getOutputStream().close();
-    } catch (IOException e) {
-      // It has ended already.
+      process.kill();
+    } else {
+      process.end();
     }
   }
 

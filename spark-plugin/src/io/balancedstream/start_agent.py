@@ -10,7 +10,10 @@ import sys
 VERSION = os.environ["BALANCEDSTREAM_PLUGIN_VERSION"]
 INSTALL = "There, pip install balancedstream==%s." % VERSION
 INSTALL_ALL = "There, pip install 'balancedstream[spark]==%s'." % VERSION
-ELSEWHERE = "Set spark.balancedstream.python to a Python 3.11 or newer with balancedstream in it."
+ELSEWHERE = (
+    "Set spark.balancedstream.python to a Python 3.11 or newer with balancedstream in it, or run "
+    "the agent in a sidecar (spark.balancedstream.sidecar)."
+)
 
 
 def give_up(problem, remedy):

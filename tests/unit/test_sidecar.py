@@ -1,0 +1,130 @@
+"""The process of a sidecar: whom it waits for, what it joins, and what it tells the driver."""
+
+from __future__ import annotations
+
+import socket
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from balancedstream import sidecar
+from balancedstream.errors import InvalidInputError
+from balancedstream.sidecar import EXIT_HOPELESS, INVITATION, join, read_invitation, run_agent
+from balancedstream.version import __version__
+
+KNOCK = b"0a1b2c"
+PATIENCE_S = 30.0
+
+
+def write_invitation(folder: Path, port: int, version: str = __version__) -> None:
+    """As the plugin does."""
+    lines = {
+        "BALANCEDSTREAM_JOIN_PORT": str(port),
+        "PYSPARK_GATEWAY_SECRET": KNOCK.decode(),
+        "BALANCEDSTREAM_PLUGIN_VERSION": version,
+    }
+    text = "".join(f"{name}={value}\n" for name, value in lines.items())
+    written = folder / "written"
+    written.write_text(text)
+    written.rename(folder / INVITATION)
+
+
+@pytest.fixture
+def door() -> Iterator[socket.socket]:
+    """Where a plugin listens."""
+    with socket.create_server(("127.0.0.1", 0)) as door:
+        door.settimeout(PATIENCE_S)
+        yield door
+
+
+def find_closed_port() -> int:
+    with socket.create_server(("127.0.0.1", 0)) as closed:
+        port: int = closed.getsockname()[1]
+    return port
+
+
+@contextmanager
+def admit(door: socket.socket, folder: Path) -> Iterator[socket.socket]:
+    """Lets an agent in that knows the secret, as the plugin does."""
+    guest, _ = door.accept()
+    with guest:
+        guest.settimeout(PATIENCE_S)
+        assert guest.recv(len(KNOCK), socket.MSG_WAITALL) == KNOCK
+        (folder / INVITATION).unlink()
+        guest.sendall(b"\n")
+        yield guest
+
+
+@contextmanager
+def run_sidecar(folder: Path) -> Iterator[subprocess.Popen[str]]:
+    command = [sys.executable, "-m", "balancedstream.cli", "sidecar", str(folder)]
+    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as process:
+        try:
+            yield process
+        finally:
+            process.kill()
+
+
+def test_one_driver_after_the_other_is_served(tmp_path: Path, door: socket.socket) -> None:
+    port = door.getsockname()[1]
+    with run_sidecar(tmp_path) as process:
+        for version in ("9.8.8", "9.9.9"):
+            write_invitation(tmp_path, port, version)
+            with admit(door, tmp_path) as guest:
+                assert guest.recv(1) == bytes([EXIT_HOPELESS])
+                assert guest.recv(1) == b""
+        process.kill()
+        assert process.stderr
+        waits, *lines = process.stderr.read().splitlines()
+    assert waits == f"balancedstream: waits in {tmp_path} for a driver with a streaming query"
+    for line, version in zip(lines, ("9.8.8", "9.9.9"), strict=True):
+        assert f"the plugin of the driver is {version}, and this sidecar is {__version__}" in line
+        assert "The application runs on, not balanced. Take jar and image from the same" in line
+
+
+@pytest.mark.parametrize(
+    ("ends", "status"),
+    [
+        # Says what it got, and ends by itself when its standard input does.
+        ("print(os.environ['PYSPARK_GATEWAY_SECRET']); os.read(0, 1); sys.exit(7)", 7),
+        ("os.kill(os.getpid(), signal.SIGKILL)", 137),
+    ],
+)
+def test_the_connection_is_the_agents_standard_input_and_its_status_is_a_shells(
+    ends: str,
+    status: int,
+    door: socket.socket,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capfd: pytest.CaptureFixture[str],
+) -> None:
+    code = f"import os, signal, sys; {ends}"
+    monkeypatch.setattr(sidecar, "AGENT", (sys.executable, "-c", code))
+    write_invitation(tmp_path, door.getsockname()[1])
+    invitation = read_invitation(tmp_path)
+    # The connection waits until the plugin looks.
+    with socket.create_connection(door.getsockname()) as driver, door.accept()[0] as plugin:
+        plugin.shutdown(socket.SHUT_WR)
+        assert run_agent(driver, invitation) == status
+    assert capfd.readouterr().out == (f"{KNOCK.decode()}\n" if status == 7 else "")
+
+
+def test_who_does_not_welcome_it_is_no_plugin(
+    tmp_path: Path, door: socket.socket, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sidecar, "WELCOME_S", 0.1)
+    for port in (find_closed_port(), door.getsockname()[1]):
+        write_invitation(tmp_path, port)
+        assert join(read_invitation(tmp_path)) is None
+
+
+def test_an_invitation_that_it_may_not_read_is_said_with_what_to_do(tmp_path: Path) -> None:
+    assert read_invitation(tmp_path) == {}
+    # Root may read any file.
+    (tmp_path / INVITATION).mkdir()
+    with pytest.raises(InvalidInputError, match=r"cannot be read .*the same runAsUser"):
+        read_invitation(tmp_path)
