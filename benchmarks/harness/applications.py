@@ -42,6 +42,9 @@ SETTINGS = {
     "spark.balancedstream.metrics.port": "0",
 }
 
+JAVA_VERSION = "17"
+"""The oldest that Spark 4 runs on, which images have."""
+
 TERMINATED = 143
 """Of a JVM, after its hooks."""
 
@@ -250,8 +253,8 @@ def compile_java(spark: Spark, folder: Path) -> Path:
     if jar.exists():
         return jar
     classes = folder / "classes"
-    command = ["javac", "-cp", str(spark.home / "jars" / "*"), "-d", str(classes)]
-    subprocess.run([*command, str(APPLICATIONS / "Counts.java")], check=True)
+    command = ["javac", "--release", JAVA_VERSION, "-cp", str(spark.home / "jars" / "*")]
+    subprocess.run([*command, "-d", str(classes), str(APPLICATIONS / "Counts.java")], check=True)
     with zipfile.ZipFile(jar, "w") as archive:
         for file in classes.rglob("*.class"):
             archive.write(file, file.relative_to(classes))

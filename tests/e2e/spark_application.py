@@ -62,6 +62,8 @@ class SparkApplication(RunningApplication):
     writers = frozenset({"e2e", "kubelet"})
     """Who writes its driver's pod."""
 
+    main_class = "org.apache.spark.deploy.PythonRunner"
+
     def __init__(self, kube: Kube, stream: Stream, name: str) -> None:
         super().__init__(kube, stream, name)
         self._command: list[str] = []
@@ -90,14 +92,14 @@ class SparkApplication(RunningApplication):
             },
         )
 
-    def submit(self, script: str, *arguments: str) -> str:
+    def submit(self, file: str, *arguments: str) -> str:
         """Starts a driver for a new application with one executor; returns the application's id.
 
         Args:
-            script: of `apps`, such as `counts.py`.
-            arguments: of the script.
+            file: of its image, such as `counts.py`.
+            arguments: of the application.
         """
-        self._command = [f"/app/{script}", *arguments]
+        self._command = [f"local:///app/{file}", *arguments]
         return self._submit()
 
     def restart(self) -> str:
@@ -115,9 +117,9 @@ class SparkApplication(RunningApplication):
         )
         return application
 
-    def _describe_settings(self, application: str) -> Manifest:
+    def _settings(self, application: str) -> dict[str, str]:
         service = f"{application}-svc.{self._namespace}.svc"
-        settings = {
+        return {
             **spark_conf(self._namespace, self._stream.name, 1),
             "spark.app.id": application,
             "spark.plugins": "io.balancedstream.Plugin",
@@ -135,6 +137,9 @@ class SparkApplication(RunningApplication):
             "spark.kubernetes.driver.service.deleteOnTermination": "true",
             "spark.kubernetes.driver.ownPersistentVolumeClaim": "true",
         }
+
+    def _describe_settings(self, application: str) -> Manifest:
+        settings = self._settings(application)
         lines = [f"{key}={value}\n" for key, value in settings.items()]
         return {
             "apiVersion": "v1",
@@ -163,7 +168,6 @@ class SparkApplication(RunningApplication):
         }
 
     def _describe_driver(self, application: str) -> Manifest:
-        script, *arguments = self._command
         pod_ip = {"fieldRef": {"apiVersion": "v1", "fieldPath": "status.podIP"}}
         container = {
             "name": "spark-kubernetes-driver",
@@ -174,9 +178,8 @@ class SparkApplication(RunningApplication):
                 "--properties-file",
                 f"{_CONF}/spark.properties",
                 "--class",
-                "org.apache.spark.deploy.PythonRunner",
-                f"local://{script}",
-                *arguments,
+                self.main_class,
+                *self._command,
             ],
             "env": [
                 {"name": "SPARK_USER", "value": "spark"},

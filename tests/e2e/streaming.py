@@ -10,7 +10,7 @@ from broker import Broker
 from monitoring import Prometheus
 from producing import PacedProducer, ZipfKeys
 from recomputation import Recompute, compare, recompute_counts
-from streams import Stream
+from streams import API_VERSION, KIND, Stream
 
 INTERVAL_S = 2.0
 
@@ -65,6 +65,16 @@ def describe_counts(stream: Stream, broker: Broker, topic: str, **more: Any) -> 
         *options,
         **{"partitions": 12, **FAST, **more},
     )
+
+
+def describe_target(stream: Stream, target: dict[str, Any], **spec: Any) -> dict[str, Any]:
+    """A BalancedStream that names an application, under the fast policy."""
+    return {
+        "apiVersion": API_VERSION,
+        "kind": KIND,
+        "metadata": {"name": stream.name, "namespace": stream.namespace},
+        "spec": {"targetRef": target, "executors": {"min": 1, "max": 2}, **FAST, **spec},
+    }
 
 
 def skewed(seed: int) -> ZipfKeys:

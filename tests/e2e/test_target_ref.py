@@ -17,23 +17,13 @@ from monitoring import Prometheus
 from producing import PacedProducer
 from spark_application import SparkApplication
 from storage import Storage
-from streaming import FAST, assert_exact, count_state_holders, skewed
-from streams import API_VERSION, KIND, Stream
+from streaming import assert_exact, count_state_holders, describe_target, skewed
+from streams import Stream
 from waiting import wait_until
 
 pytestmark = [pytest.mark.e2e]
 
 RBAC = "rbac.authorization.k8s.io/v1"
-
-
-def describe_target(stream: Stream, target: dict[str, Any], **spec: Any) -> dict[str, Any]:
-    """A BalancedStream that names an application, under the fast policy."""
-    return {
-        "apiVersion": API_VERSION,
-        "kind": KIND,
-        "metadata": {"name": stream.name, "namespace": stream.namespace},
-        "spec": {"targetRef": target, "executors": {"min": 1, "max": 2}, **FAST, **spec},
-    }
 
 
 @pytest.fixture
