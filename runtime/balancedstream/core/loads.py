@@ -329,6 +329,10 @@ def _measure_scatter(
     A batch that takes longer everywhere says nothing about where the load is, so each batch is
     scaled to what its partitions usually take.
     """
+    overall_s = sum(busy_s.values()) / max(1, sum(executors.values()))
+    freedom = (len(batches) - 1) * (len(executors) - 1)
+    if not overall_s or freedom < 1:
+        return 0.0
     place_of = {batch: place for place, batch in enumerate(batches)}
     done_s = {executor: [0.0] * len(batches) for executor in executors}
     usual_s = {executor: [0.0] * len(batches) for executor in executors}
@@ -341,10 +345,6 @@ def _measure_scatter(
                 if place is not None and not task.moved:
                     done[place] += task.work_s
                     usual[place] += mean_s
-    overall_s = sum(busy_s.values()) / max(1, sum(executors.values()))
-    freedom = (len(batches) - 1) * (len(executors) - 1)
-    if not overall_s or freedom < 1:
-        return 0.0
     squares = 0.0
     for place in range(len(batches)):
         done_in_all_s = sum(done[place] for done in done_s.values())
