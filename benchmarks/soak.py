@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from harness.benchmark import Benchmark, MeasurementError, make_folder, prepare, run
-from harness.counting import find_executors
+from harness.counting import find_executors, read_held_mib
 from harness.measuring import await_that
 from harness.rows import count_keys, draw_rank, draw_uniform, read_rows, start_query, wait_per_row
 from harness.sessions import open_session
@@ -138,14 +138,6 @@ def read_live_mib(tool: Path, process: int) -> float:
     command = [str(tool), str(process), "GC.class_histogram"]
     listed = subprocess.run(command, capture_output=True, text=True, check=True).stdout
     return round(int(listed.strip().rpartition("\n")[2].split()[2]) / 2**20, 1)
-
-
-def read_held_mib(process: str) -> float:
-    """Memory that a process holds now."""
-    for line in Path(f"/proc/{process}/status").read_text().splitlines():
-        if line.startswith("VmRSS:"):
-            return round(int(line.split()[1]) / 1024, 1)
-    return 0.0
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""How many executors an application has, over time."""
+"""How many executors an application has, over time, and what a process holds."""
 
 from __future__ import annotations
 
@@ -54,6 +54,18 @@ def find_executors(application_id: str) -> set[int]:
             if BACKEND in words and application_id.encode() in words:
                 found.add(int(file.parent.name))
     return found
+
+
+def read_held_mib(process: str) -> float:
+    """Memory that a process holds now, by its id or as `self`.
+
+    Raises:
+        OSError: there is no such process.
+    """
+    for line in Path(f"/proc/{process}/status").read_text().splitlines():
+        if line.startswith("VmRSS:"):
+            return round(int(line.split()[1]) / 1024, 1)
+    return 0.0
 
 
 def sum_executor_s(samples: Sequence[Sample], until_s: float) -> float:

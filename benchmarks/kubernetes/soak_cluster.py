@@ -13,10 +13,10 @@ import tempfile
 from collections import defaultdict
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
 
 from cluster import open_site, open_stream
 from harness.benchmark import Benchmark, MeasurementError, prepare
+from harness.counting import read_held_mib
 from installing import Operator
 from kube import Manifest
 from nodes import find_processes
@@ -106,24 +106,23 @@ def look(site: Site, operator: Operator, stream: Stream) -> dict[str, float]:
     prometheus = site.prometheus
     return {
         "moves": prometheus.value(f"balancedstream_moves_settled_total{stream.label}") or 0.0,
-        "operator_mib": read_held_mib(operator.pod() or {}),
-        "driver_mib": read_held_mib(driver),
-        "executor_mib": max(map(read_held_mib, stream.wait_for_executors(2))),
+        "operator_mib": sum_held_mib(operator.pod() or {}),
+        "driver_mib": sum_held_mib(driver),
+        "executor_mib": max(map(sum_held_mib, stream.wait_for_executors(2))),
         "files": float(sum(path.is_file() for path in stream.checkpoint.rglob("*"))),
         "series": prometheus.value(f"count({stream.label})") or 0.0,
         "status_kib": round(len(json.dumps(status)) / 1024, 1),
     }
 
 
-def read_held_mib(pod: dict[str, Any]) -> float:
+def sum_held_mib(pod: Manifest) -> float:
     """Memory that a pod's processes hold now."""
-    held_kib = 0
+    held_mib = 0.0
     for process in find_processes(None, pod):
+        # It may end meanwhile.
         with suppress(OSError):
-            for line in Path(f"/proc/{process}/status").read_text().splitlines():
-                if line.startswith("VmRSS:"):
-                    held_kib += int(line.split()[1])
-    return round(held_kib / 1024, 1)
+            held_mib += read_held_mib(str(process))
+    return held_mib
 
 
 if __name__ == "__main__":
