@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import socket
 import subprocess
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -11,6 +10,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
+from harness.applications import find_free_port
 from patience import PATIENCE_S
 from programs import PROMETHEUS, find_tool
 from prometheus_api_client import PrometheusConnect
@@ -31,7 +31,7 @@ def run_prometheus(folder: Path, configuration: Mapping[str, Any], *options: str
     folder.mkdir(exist_ok=True)
     # JSON is YAML.
     (folder / "prometheus.yml").write_text(json.dumps(configuration), "utf-8")
-    address = f"127.0.0.1:{_find_free_port()}"
+    address = f"127.0.0.1:{find_free_port()}"
     command = [find_tool("prometheus", PROMETHEUS), "--config.file=prometheus.yml"]
     command += ["--storage.tsdb.path=data", f"--web.listen-address={address}", *options]
     log = folder / "log"
@@ -75,9 +75,3 @@ def ask(url: str, expression: str) -> list[dict[str, str]]:
     """The labels of what an instant query finds, with its value as `value`."""
     found = PrometheusConnect(url).custom_query(expression)
     return [{**one["metric"], "value": one["value"][1]} for one in found]
-
-
-def _find_free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-        port: int = listener.getsockname()[1]
-    return port

@@ -7,7 +7,6 @@ import os
 import re
 import subprocess
 import sys
-import time
 import venv
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -16,6 +15,7 @@ from pathlib import Path
 import pyspark
 from patience import PATIENCE_S
 from processes import SETTINGS
+from waiting import wait_until
 
 ROOT = Path(__file__).parents[2]
 SPARK = Path(pyspark.__file__).parent
@@ -44,12 +44,7 @@ class Started:
         return re.findall(pattern, self.read_log())
 
     def wait(self, is_so: Callable[[], bool], what: str) -> None:
-        deadline_s = time.monotonic() + PATIENCE_S
-        while not is_so():
-            if time.monotonic() > deadline_s:
-                message = f"not within {PATIENCE_S:.0f} s: {what}\n{self.read_log()}"
-                raise AssertionError(message)
-            time.sleep(0.2)
+        wait_until(what, is_so, timeout_s=PATIENCE_S, interval_s=0.2, last_seen=self.read_log)
 
     def close(self) -> None:
         """Ends it, whatever it does."""
