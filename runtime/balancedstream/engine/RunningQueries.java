@@ -20,7 +20,7 @@ public final class RunningQueries {
 
   /**
    * `"trigger_ms":…,"files":[…]`, for the sources in their order: null, or the number of files that
-   * wait and of those that were ever read.
+   * wait, of those that were ever taken, and the offset up to which they were.
    */
   public String toJson(String queryId) {
     Object execution = executions.get(UUID.fromString(queryId));
@@ -54,9 +54,16 @@ public final class RunningQueries {
 
   private static String filesOf(Object source) throws Exception {
     if (!source.getClass().getSimpleName().equals("FileStreamSource")) return "null";
-    Seq unread = (Seq) call(source, "unreadFiles"); // null if the last listing was read in full
-    int waiting = unread == null ? 0 : unread.size();
-    return "[" + waiting + "," + call(call(source, "seenFiles"), "size") + "]";
+    while (true) {
+      Object offset = call(source, "metadataLogCurrentOffset");
+      Seq unread = (Seq) call(source, "unreadFiles"); // null if the last listing was read in full
+      int waiting = unread == null ? 0 : unread.size();
+      Object taken = call(call(source, "seenFiles"), "size");
+      // The next batch may take its files meanwhile: all three must be of one moment.
+      if (offset.equals(call(source, "metadataLogCurrentOffset"))) {
+        return "[" + waiting + "," + taken + "," + offset + "]";
+      }
+    }
   }
 
   /** The result of a method without parameters; public, as other classes have other loaders. */

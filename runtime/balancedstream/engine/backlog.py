@@ -39,49 +39,69 @@ def add_known(*counts: float | None) -> float | None:
 
 
 @dataclass
+class _Reading:
+    """What is known to be read of a source's files."""
+
+    offset: int
+    """Of the source's log, up to which it is read."""
+    taken: float
+    """Files that Spark had taken up to there, those before a restart included."""
+    files: float = 0.0
+    rows: int = 0
+
+    def advance(self, end: int, rows: int, current: int, taken: int) -> None:
+        """A batch read rows up to an offset, when Spark had taken files up to the current one."""
+        if end <= self.offset:
+            return
+        files = (taken - self.taken) * (end - self.offset) / (current - self.offset)
+        self.offset = end
+        self.taken += files
+        # Spark forgets the oldest files (`maxFileAge`).
+        self.files += max(0.0, files)
+        self.rows += rows
+
+
+@dataclass
 class FileBacklog:
     """Estimates the rows in files that wait at file sources, from the rows of files already read.
 
     Spark lists files ahead (`FileStreamSource`), but knows the rows of none before it is read.
 
     >>> backlog = FileBacklog()
-    >>> backlog.count_rows(7, [{"numInputRows": 50}], [[9, 1]]) is None
-    True
-    >>> backlog.count_rows(8, [{"numInputRows": 60}], [[6, 4]])
-    120.0
+    >>> source = {"startOffset": None, "endOffset": {"logOffset": 0}, "numInputRows": 60}
+    >>> backlog.count_rows([source], [(9, 1, 0)])
+    540.0
     """
 
-    _rows: dict[int, int] = field(default_factory=dict)
-    _seen_first: dict[int, int] = field(default_factory=dict)
+    _readings: dict[int, _Reading] = field(default_factory=dict)
 
     def count_rows(
-        self,
-        batch: int,
-        sources: Sequence[Mapping[str, Any]],
-        files: Sequence[Sequence[int] | None],
+        self, sources: Sequence[Mapping[str, Any]], files: Sequence[Sequence[int] | None]
     ) -> float | None:
         """Rows that wait after a batch; None if no source has files, or none was read since.
 
-        What the files held that were read before a restart is not known. Spark may be reading the
-        next batch's files already when it reports a batch, so the estimate is low at first.
+        What the files held that were read before a restart is not known. Where Spark has taken the
+        next batches' files already when it reports a batch, each of them counts as equally many.
 
         Args:
-            batch: its number.
             sources: of the batch's progress.
-            files: for each source the files that wait and those ever read; None for other sources.
+            files: for each source the files that wait, those ever taken, and the offset up to which
+                they were taken; None for other sources.
         """
         total: float | None = None
         for number, (source, found) in enumerate(zip(sources, files, strict=False)):
             if found is None:
                 continue
-            waiting, seen = found
-            if number not in self._seen_first:
-                self._seen_first[number] = seen if batch else 0
-                self._rows[number] = -source["numInputRows"] if batch else 0
-            self._rows[number] += source["numInputRows"]
-            read = seen - self._seen_first[number]
-            if waiting and read > 0:
-                total = add_known(total, waiting * self._rows[number] / read)
-            elif not waiting:
+            waiting, taken, current = found
+            if number not in self._readings:
+                first = source["startOffset"] is None
+                self._readings[number] = _Reading(-1, 0) if first else _Reading(current, taken)
+            reading = self._readings[number]
+            end = source["endOffset"]["logOffset"]
+            reading.advance(end, source["numInputRows"], current, taken)
+            unread = waiting + max(0.0, taken - reading.taken)
+            if unread and reading.files:
+                total = add_known(total, unread * reading.rows / reading.files)
+            elif not unread:
                 total = add_known(total, 0.0)
         return total

@@ -344,7 +344,7 @@ class SparkEngine:
             interval_s=None if run.last_start_s is None else started_s - run.last_start_s,
             backlog_rows=add_known(
                 count_backlog(progress["sources"]),
-                run.files.count_rows(run.last_batch, progress["sources"], event["files"]),
+                run.files.count_rows(progress["sources"], event["files"]),
             ),
             trigger_s=None if event["trigger_ms"] is None else event["trigger_ms"] / 1000,
             **sum_driver_times(progress["durationMs"], stages),

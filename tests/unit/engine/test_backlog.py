@@ -37,27 +37,61 @@ def test_rows_wait_between_what_was_read_and_the_sources_latest(
     assert count_backlog(sources) == rows
 
 
+def read(rows: int, end: int) -> dict[str, Any]:
+    """A source's progress in a batch that read rows up to an offset of its log."""
+    start = None if end == 0 else {"logOffset": end - 1}
+    return {"startOffset": start, "endOffset": {"logOffset": end}, "numInputRows": rows}
+
+
 def test_rows_in_waiting_files_follow_from_the_rows_in_files_that_were_read() -> None:
     backlog = FileBacklog()
-    assert backlog.count_rows(0, [{"numInputRows": 30}], [[9, 1]]) == 270.0
-    assert backlog.count_rows(1, [{"numInputRows": 90}], [[6, 4]]) == 180.0
-    assert backlog.count_rows(2, [{"numInputRows": 90}], [[0, 7]]) == 0.0
+    assert backlog.count_rows([read(30, 0)], [[9, 1, 0]]) == 270.0
+    assert backlog.count_rows([read(90, 1)], [[6, 4, 1]]) == 180.0
+    assert backlog.count_rows([read(90, 2)], [[0, 7, 2]]) == 0.0
+
+
+def test_files_that_the_next_batch_has_taken_already_still_wait() -> None:
+    backlog = FileBacklog()
+    assert backlog.count_rows([read(10, 0)], [[4, 2, 1]]) == 50.0
+    assert backlog.count_rows([read(10, 1)], [[3, 3, 2]]) == 40.0
+    assert backlog.count_rows([read(10, 2)], [[3, 3, 2]]) == 30.0
+    assert backlog.count_rows([read(10, 3)], [[0, 6, 5]]) == 20.0
+    assert backlog.count_rows([read(10, 5)], [[0, 6, 5]]) == 0.0
+
+
+def test_a_batch_without_new_files_changes_nothing() -> None:
+    backlog = FileBacklog()
+    assert backlog.count_rows([read(10, 0)], [[2, 1, 0]]) == 20.0
+    assert backlog.count_rows([read(0, 0)], [[2, 1, 0]]) == 20.0
 
 
 def test_after_a_restart_the_files_that_were_read_before_do_not_count() -> None:
     backlog = FileBacklog()
-    assert backlog.count_rows(50, [{"numInputRows": 500}], [[10, 100]]) is None
-    assert backlog.count_rows(51, [{"numInputRows": 30}], [[9, 101]]) == 270.0
-    assert backlog.count_rows(52, [{"numInputRows": 90}], [[6, 104]]) == 180.0
+    assert backlog.count_rows([read(500, 50)], [[10, 100, 50]]) is None
+    assert backlog.count_rows([read(30, 51)], [[9, 101, 51]]) == 270.0
+    assert backlog.count_rows([read(90, 52)], [[6, 104, 52]]) == 180.0
+
+
+def test_after_a_restart_rows_count_from_the_first_files_that_were_seen_to_be_taken() -> None:
+    backlog = FileBacklog()
+    assert backlog.count_rows([read(500, 50)], [[9, 101, 51]]) is None
+    assert backlog.count_rows([read(700, 51)], [[9, 101, 51]]) is None
+    assert backlog.count_rows([read(30, 52)], [[8, 102, 52]]) == 240.0
 
 
 def test_files_that_were_all_read_leave_no_backlog_even_after_a_restart() -> None:
-    assert FileBacklog().count_rows(9, [{"numInputRows": 5}], [[0, 3]]) == 0.0
+    assert FileBacklog().count_rows([read(5, 9)], [[0, 3, 9]]) == 0.0
+
+
+def test_files_that_spark_forgets_do_not_take_back_what_was_read() -> None:
+    backlog = FileBacklog()
+    assert backlog.count_rows([read(60, 0)], [[4, 6, 0]]) == 40.0
+    assert backlog.count_rows([read(10, 1)], [[3, 2, 1]]) == pytest.approx(3 * 70 / 6)
 
 
 def test_only_sources_of_files_count_and_each_by_its_own_rows() -> None:
     backlog = FileBacklog()
-    sources = [{"numInputRows": 7}, {"numInputRows": 40}, {"numInputRows": 10}]
-    assert backlog.count_rows(0, sources, [None, [4, 1], [1, 1]]) == 4 * 40.0 + 1 * 10.0
-    assert backlog.count_rows(1, sources, [None, None, None]) is None
-    assert backlog.count_rows(2, sources, []) is None
+    sources = [read(7, 0), read(40, 0), read(10, 0)]
+    assert backlog.count_rows(sources, [None, [4, 1, 0], [1, 1, 0]]) == 4 * 40.0 + 1 * 10.0
+    assert backlog.count_rows(sources, [None, None, None]) is None
+    assert backlog.count_rows(sources, []) is None
