@@ -39,6 +39,16 @@ def test_the_dashboard_is_laid_out() -> None:
         assert panel["type"] == "row" or panel["description"]
 
 
+def test_what_is_drawn_in_another_way_is_a_series_of_its_panel() -> None:
+    for panel in json.loads(DASHBOARD.read_text("utf-8"))["panels"]:
+        legends = [target["legendFormat"] for target in panel.get("targets", ())]
+        for override in panel.get("fieldConfig", {}).get("overrides", ()):
+            matcher = override["matcher"]
+            if matcher["id"] == "byRegexp":
+                pattern = matcher["options"].strip("/")
+                assert any(re.search(pattern, legend) for legend in legends), pattern
+
+
 def test_the_dashboard_shows_what_is_to_know_of_hot_keys_and_shuffles() -> None:
     asked = {
         name for _, expr in dashboard_queries() for name in re.findall(r"balancedstream_\w+", expr)
