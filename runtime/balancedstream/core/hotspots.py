@@ -501,7 +501,7 @@ def _find_relief(
 
 
 def _say(chance: float) -> str:
-    return f"loads differ by up to {chance:.2f} x the mean from batch to batch"
+    return f"chance alone makes loads differ by up to {chance:.2f} x the mean"
 
 
 def _relieve(layout: _Layout, aim: float) -> list[_Improvement]:

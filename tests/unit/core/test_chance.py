@@ -60,7 +60,7 @@ def test_what_may_be_chance_is_said() -> None:
     assert unsure.moves == ()
     assert unsure.reason.startswith(
         "no change: imbalance 1.17 (bound 1.08) may be chance: "
-        "loads differ by up to 0.26 x the mean from batch to batch"
+        "chance alone makes loads differ by up to 0.26 x the mean"
     )
 
 
