@@ -57,6 +57,14 @@ class Operator:
         """The operator's pod, if one is there and not being deleted."""
         return next(iter(self.kube.pods(NAMESPACE, _LABELS)), None)
 
+    def active_pod(self) -> Manifest | None:
+        """The pod that holds the Lease; None if it is gone, or nobody holds it."""
+        lease = self.kube.find("coordination.k8s.io/v1", "Lease", RELEASE, namespace=NAMESPACE)
+        assert lease is not None, "the operator has no Lease"
+        holder = lease["spec"].get("holderIdentity") or ""
+        pods = self.kube.pods(NAMESPACE, _LABELS)
+        return next((p for p in pods if p["metadata"]["name"] == holder.partition("_")[0]), None)
+
     def delete_pod(self) -> None:
         """What a lost node does to it; returns when another is ready."""
         pod = self.pod()

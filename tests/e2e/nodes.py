@@ -52,6 +52,20 @@ def kill_processes(name: str, pod: Manifest | None = None) -> None:
 
 
 @contextmanager
+def freezing(pod: Manifest) -> Iterator[None]:
+    """No process of a pod gets any time for as long, as on a node that hangs."""
+    frozen = find_processes(None, pod)
+    for process in frozen:
+        os.kill(process, signal.SIGSTOP)
+    try:
+        yield
+    finally:
+        for process in frozen:
+            with suppress(ProcessLookupError):
+                os.kill(process, signal.SIGCONT)
+
+
+@contextmanager
 def cutting_network(pod: Manifest, addresses: Sequence[str]) -> Iterator[None]:
     """No packet passes between a pod and these addresses for as long; nobody is told."""
     (network, *_) = find_processes("pause", pod)

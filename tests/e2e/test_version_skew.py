@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from broker import Broker
 from clusters import Cluster
-from hotkeys import find_keys_of_one_executor
+from hotkeys import Skew
 from images import APP, REPOSITORY
 from installing import Operator
 from kube import Kube
@@ -22,7 +22,6 @@ from waiting import wait_until
 pytestmark = [pytest.mark.e2e]
 
 KEEP_DEFINITION = "--set=crds.install=false"
-FACTOR = 20
 
 
 @pytest.fixture
@@ -84,51 +83,6 @@ def test_two_releases_mix_in_any_order(
             assert stream.identities() == pods, "a change of the operator replaced a pod"
     finally:
         operator.install()
-
-
-class Skew:
-    """Makes other keys hot again and again.
-
-    Args:
-        prometheus: knows the placement.
-        stream: that has to follow.
-        keys: of its rows.
-    """
-
-    def __init__(self, prometheus: Prometheus, stream: Stream, keys: ZipfKeys) -> None:
-        self._prometheus = prometheus
-        self._stream = stream
-        self._keys = keys
-        self._hot: set[str] = set()
-
-    def shift(self, between: str) -> None:
-        """Heats one executor; returns when partitions have left it, and the stream says so.
-
-        Args:
-            between: whom a plan goes between, for the failure's message.
-        """
-        stream = self._stream
-        stream.wait_for_batches(2)
-        hot = find_keys_of_one_executor(self._prometheus, stream.label, stream)
-        self._keys.favor(self._hot, 1 / FACTOR)
-        self._keys.favor(hot, FACTOR)
-        self._hot = hot
-        epoch = stream.status().get("planEpoch", 0)
-        placed = self._find_placement()
-        wait_until(
-            f"moves between {between}",
-            lambda: self._find_placement() != placed and stream.status()["planEpoch"] > epoch,
-            timeout_s=180,
-            last_seen=stream.status,
-        )
-        stream.wait_for_condition("Running")
-        stream.wait_for_condition("Balanced", timeout_s=180)
-
-    def _find_placement(self) -> set[tuple[str, str]]:
-        samples = self._prometheus.query(
-            f"balancedstream_partition_executor_info{self._stream.label}"
-        )
-        return {(sample.labels["partition"], sample.labels["executor"]) for sample in samples}
 
 
 def define(kube: Kube, definition: Path) -> None:
