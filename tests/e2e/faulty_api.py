@@ -1,7 +1,8 @@
 """A proxy before the API server that fails as Sieve's do (Sun et al., OSDI 2022).
 
 It answers without TLS and credentials on this machine, speaks to the API server as the
-administrator, and can kill its client after a write, show it old streams, and lose events.
+administrator, and can kill its client after a write, show it old streams, lose events, and say that
+those which it asks for are gone.
 """
 
 from __future__ import annotations
@@ -26,6 +27,9 @@ _FORWARDED = ("Accept", "Content-Type", "User-Agent")
 _STREAMS = re.compile(r"/balancedstreams$")
 _NO_OBJECTS = re.compile(r"/(events|leases|localsubjectaccessreviews)(/|$)")
 """Paths of writes that change nothing that a stream consists of."""
+_STATUS = {"kind": "Status", "apiVersion": "v1", "code": 410, "reason": "Expired"}
+_GONE = json.dumps({"type": "ERROR", "object": _STATUS}).encode() + b"\n"
+"""What the API server tells a watch that begins before the events that it still has."""
 
 
 class FaultyApi(ThreadingHTTPServer):
@@ -39,6 +43,7 @@ class FaultyApi(ThreadingHTTPServer):
         loses: says of an event on streams whether it gets lost.
         lost: events that got lost.
         old_lists: old lists that were served.
+        too_old: watches that were told that their events are gone.
     """
 
     daemon_threads = True
@@ -56,6 +61,8 @@ class FaultyApi(ThreadingHTTPServer):
         self.loses: Callable[[Event], bool] = lambda event: False
         self.lost = 0
         self.old_lists = 0
+        self.too_old = 0
+        self._forgets = False
         self._lock = threading.Lock()
         self._kill: tuple[str, int, Callable[[], None]] | None = None
         self._old: dict[str, bytes] | None = None
@@ -96,6 +103,19 @@ class FaultyApi(ThreadingHTTPServer):
         for watch in watches:
             with suppress(OSError):
                 watch.shutdown(socket.SHUT_RDWR)
+
+    def forget_events(self) -> None:
+        """Ends the watches that are open, and tells the next one that its events are gone (410)."""
+        with self._lock:
+            self._forgets = True
+        self.cut_watches()
+
+    def is_too_old(self) -> bool:
+        """Whether a watch that begins asks for events that are gone."""
+        with self._lock:
+            forgets, self._forgets = self._forgets, False
+            self.too_old += forgets
+            return forgets
 
     def close(self) -> None:
         """Ends the server and its watches."""
@@ -197,8 +217,9 @@ class _Handler(BaseHTTPRequestHandler):
         self.end_headers()
         self.server.add_watch(self.connection)
         self.close_connection = True
+        lines = [_GONE] if self.server.is_too_old() else _split_lines(response)
         try:
-            for line in _split_lines(response):
+            for line in lines:
                 if self.server.lets_through(json.loads(line)):
                     self.wfile.write(b"%x\r\n%s\r\n" % (len(line), line))
                     self.wfile.flush()

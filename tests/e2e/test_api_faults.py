@@ -170,6 +170,23 @@ def test_what_lost_events_told_is_found_out(
     assert set(children) == CHILDREN
 
 
+def test_an_operator_whose_watch_is_too_old_lists_the_streams_anew(
+    kube: Kube, api: FaultyApi, local: LocalOperator, open_stream: Callable[[str], Stream]
+) -> None:
+    old, new = open_stream("old"), open_stream("new")
+    local.start()
+    old.apply(suspended(old))
+    wait_until_settled(old)
+    api.forget_events()
+    new.apply(suspended(new))
+    wait_until("a watch that is too old", lambda: api.too_old == 1, timeout_s=60)
+    wait_until_settled(new)
+    assert set(read_children(kube, new)) == CHILDREN
+    old.delete()
+    kube.wait_for_absence("apps/v1", "StatefulSet", "old-driver", namespace=old.namespace)
+    assert local.runs()
+
+
 def suspended(stream: Stream, **spec: Any) -> Manifest:
     return stream.describe("rate.py", executors=(1, 1), suspend=True, **spec)
 
