@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 import posixpath
+import re
 from collections.abc import Iterable, Mapping
 from typing import Any
+from urllib.parse import urlsplit
 
 from balancedstream.core.objects import STREAM_LABEL
 from balancedstream_operator.pods import CHECKPOINTS_DIR
 from balancedstream_operator.resource import KIND, Stream
+
+_SCHEMES = {"s3": "s3a", "s3n": "s3a", "abfs": "abfss"}
+"""Hadoop's several names for one store."""
 
 
 def find_conflict(
@@ -51,11 +56,23 @@ def _place_of_stream(resource: Mapping[str, Any]) -> str:
     metadata, spec = resource["metadata"], resource.get("spec") or {}
     given = spec.get("checkpoints") or {}
     if given.get("uri"):
-        return str(given["uri"]).rstrip("/")
+        return _normalize(given["uri"])
     if not given.get("claim"):
         return ""
     folder = posixpath.normpath(f"{CHECKPOINTS_DIR}/{given.get('path') or metadata['name']}")
     return f"{metadata['namespace']}/{given['claim']}:{folder}"
+
+
+def _normalize(uri: str) -> str:
+    """The same for all ways to write one folder, as Hadoop's `Path` reads them.
+
+    >>> _normalize("s3://lake//clicks/"), _normalize("s3a://lake/clicks")
+    ('s3a://lake/clicks', 's3a://lake/clicks')
+    """
+    parts = urlsplit(uri)
+    scheme = _SCHEMES.get(parts.scheme, parts.scheme)
+    path = re.sub("/+", "/", parts.path).rstrip("/")
+    return f"{scheme}://{parts.netloc}{path}" if scheme else path
 
 
 def _place_of_pod(pod: Mapping[str, Any]) -> str:
@@ -78,7 +95,7 @@ def _place_of_pod(pod: Mapping[str, Any]) -> str:
         "",
     )
     if not claim:
-        return folder.rstrip("/")
+        return _normalize(folder)
     return f"{pod['metadata']['namespace']}/{claim}:{posixpath.normpath(folder)}"
 
 

@@ -38,6 +38,7 @@ def make_scene(checkpoints: dict[str, str]) -> Scene:
         (CLAIM, {**CLAIM, "path": "clicks"}, {}),
         ({**CLAIM, "path": "a/b"}, {**CLAIM, "path": "a//b/"}, {}),
         ({"uri": "s3a://b/c"}, {"uri": "s3a://b/c/"}, {"namespace": "bank"}),
+        ({"uri": "s3a://b/c/d"}, {"uri": "s3://b/c//d"}, {"namespace": "bank"}),
     ],
 )
 def test_the_younger_of_two_streams_on_one_checkpoint_is_refused_and_the_other_named(
