@@ -16,7 +16,7 @@ from dataclasses import asdict, replace
 from harness.benchmark import prepare, run
 from harness.quotas import QUICK_JVM, limiting_executors
 from harness.results import Case
-from harness.rows import count_keys
+from harness.rows import count_keys, send_to_state
 from harness.sessions import open_session
 from placement import EXECUTORS, PlacementRunner, Workload
 from pyspark.sql import Column, DataFrame
@@ -26,7 +26,7 @@ from balancedstream.engine.session import LocalExecutors
 
 EXPONENTS = (0.0, 1.0)
 CORES = 0.4
-ROUNDS = 3000
+ROUNDS = 1500
 """Of hashing for each row: about half a millisecond on a core of its own."""
 
 WARM_UP_BATCHES = 5
@@ -69,10 +69,10 @@ class ComputingRunner(PlacementRunner):
 
     def count_rows(self, s: float, seed: int) -> DataFrame:
         """The rows of each key so far, after a computation for each row."""
-        rows = self._draw_rows(s, seed).repartition(self._workload.partitions, "key")
-        # No hash is 0, so every row stays. Spark cannot know that, and does not filter before it
-        # sends rows to their tasks, because of the random part.
-        return count_keys(rows.where((hash_often(F.col("key")) != 0) | (F.rand() < 0)))
+        rows = send_to_state(self._draw_rows(s, seed), self._workload.partitions)
+        # A random part keeps Spark from computing before it sends the rows to their tasks. Every
+        # row stays: no hash is 0.
+        return count_keys(rows.where(hash_often(F.col("key")) + F.rand() != 0))
 
 
 def hash_often(value: Column) -> Column:

@@ -58,9 +58,14 @@ def wait_per_row(rows: DataFrame, partitions: int, wait_ms: int) -> DataFrame:
     The wait stands for a call to an outside service. It is `Thread.sleep` in the task itself: it
     occupies the executor and no core, so that more executors than cores make sense.
     """
+    return wait_in_place(send_to_state(rows, partitions), wait_ms)
+
+
+def send_to_state(rows: DataFrame, partitions: int) -> DataFrame:
+    """Sends rows to the task that holds their `key`'s state, before anything is done to them."""
     # With another number of state partitions, Spark would shuffle the rows again on their way.
     rows.sparkSession.conf.set(SHUFFLE_PARTITIONS, partitions)
-    return wait_in_place(rows.repartition(partitions, "key"), wait_ms)
+    return rows.repartition(partitions, "key")
 
 
 def wait_in_place(rows: DataFrame, wait_ms: int) -> DataFrame:
