@@ -61,6 +61,12 @@ class OperatorMetrics:
             ["stream"],
             registry=self.registry,
         )
+        self._proposal = Gauge(
+            f"{_PREFIX}_proposal",
+            "1 while mode Advise proposes a change of a stream (`status.proposal`), 0 otherwise.",
+            ["stream"],
+            registry=self.registry,
+        )
         self._pass = Histogram(
             f"{_PREFIX}_pass_seconds",
             "How long a pass over a stream took.",
@@ -92,6 +98,7 @@ class OperatorMetrics:
         self._phases[stream] = status.get("phase", "Pending")
         self._count_phases()
         self._epoch.labels(stream).set(status.get("planEpoch", 0))
+        self._proposal.labels(stream).set(status.get("proposal") is not None)
         for condition in status.get("conditions", ()):
             self._set_condition(stream, condition["type"], condition["status"])
             if condition["type"] == "MetricsAvailable" and condition["status"] == "False":
@@ -101,7 +108,9 @@ class OperatorMetrics:
         """Removes all series of a stream."""
         self._phases.pop(stream, None)
         self._count_phases()
-        for metric in (self._condition, self._failures, self._pass_failures, self._epoch):
+        for metric in (
+            self._condition, self._failures, self._pass_failures, self._epoch, self._proposal,
+        ):  # fmt: skip
             metric.remove_by_labels({"stream": stream})
 
     def _set_condition(self, stream: str, kind: str, state: str) -> None:

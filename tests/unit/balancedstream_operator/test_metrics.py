@@ -51,6 +51,15 @@ def test_conditions_are_one_zero_or_absent() -> None:
     assert ("streams", "Running") not in read(metrics)
 
 
+def test_a_proposal_is_one_until_it_is_gone() -> None:
+    metrics = OperatorMetrics()
+    proposal = {"id": "4-5ca1e0", "reason": "would scale"}
+    metrics.add_pass("a/b", {**status("Running"), "proposal": proposal}, 0.1)
+    assert read(metrics)["proposal", "a/b"] == 1
+    metrics.add_pass("a/b", {**status("Running"), "proposal": None}, 0.1)
+    assert read(metrics)["proposal", "a/b"] == 0
+
+
 def test_a_stream_that_is_gone_leaves_nothing() -> None:
     metrics = OperatorMetrics()
     metrics.add_stream("a/b")
