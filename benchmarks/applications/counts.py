@@ -1,7 +1,8 @@
 """An application that knows nothing of balancing; with SPARK_REMOTE, a client of Spark Connect.
 
 counts.py FOLDER ROWS QUERY counts numbers, ROWS a batch, until FOLDER has a file `stop`. It then
-writes the first four columns of what it counted to FOLDER/result. `Counts.java` does the same.
+writes the first four columns of what it counted to FOLDER/result. So do `Counts.java` and
+`Counts.scala`.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Applications that nobody touches, started as their users do: PySpark, Java, Spark Connect."""
+"""Applications that nobody touches, started as their users do: PySpark, Java, Scala, Connect."""
 
 from __future__ import annotations
 
@@ -22,8 +22,11 @@ from harness.benchmark import MeasurementError
 from harness.waiting import wait_until
 
 APPLICATIONS = Path(__file__).parents[1] / "applications"
-KINDS = ("PySpark", "Java", "Connect")
+KINDS = ("PySpark", "Java", "Scala", "Connect")
 SERVER = "org.apache.spark.sql.connect.service.SparkConnectServer"
+SHELL = "org.apache.spark.repl.Main"
+"""Of `spark-shell`, where the application in Scala is typed."""
+
 EXECUTORS = 3
 
 SHORT_LIVED_JVM = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
@@ -184,7 +187,7 @@ def start(  # noqa: PLR0917
     arguments: Sequence[str],
     settings: Mapping[str, str],
 ) -> Application:
-    """Starts an application as its users do, with `spark-submit`.
+    """Starts an application as its users do, with `spark-submit`; `spark-shell` starts that, too.
 
     Args:
         kind: one of `KINDS`.
@@ -200,17 +203,29 @@ def start(  # noqa: PLR0917
     port = find_free_port()
     jars = [PLUGIN_JAR]
     words = [python_application, *arguments]
+    typed = Path(os.devnull)
     if kind == "Java":
         words = ["--class", "Counts", str(compile_java(spark, folder)), *arguments]
+    elif kind == "Scala":
+        words = ["--class", SHELL]
+        environment["SPARK_SUBMIT_OPTS"] = "-Dscala.usejavacp=true"
+        environment["COUNTS"] = "\n".join(arguments)
+        typed = APPLICATIONS / "Counts.scala"
     elif kind == "Connect":
         words = ["--conf", f"spark.connect.grpc.binding.port={port}", "--class", SERVER]
         words.append("spark-internal")
         jars += find_connect_jars(spark, folder)
     given = SETTINGS | {"spark.jars": ",".join(map(str, jars))} | dict(settings)
     options = [word for pair in given.items() for word in ("--conf", "=".join(pair))]
-    with log.open("wb") as file:
-        submit = [str(spark.home / "bin" / "spark-submit"), *options, *words]
-        driver = subprocess.Popen(submit, env=environment, stdout=file, stderr=file)
+    with log.open("wb") as file, typed.open("rb") as keyboard:
+        driver = subprocess.Popen(
+            [str(spark.home / "bin" / "spark-submit"), *options, *words],
+            cwd=folder,
+            env=environment,
+            stdin=keyboard,
+            stdout=file,
+            stderr=file,
+        )
     application = Application(spark, driver, None, folder, log)
     if kind == "Connect":
         try:

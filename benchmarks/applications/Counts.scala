@@ -1,0 +1,11 @@
+// As `counts.py`, typed into spark-shell; FOLDER, ROWS and QUERY are the lines of a variable.
+import java.nio.file.{Files, Path}
+val Array(folder, rows, query) = sys.env("COUNTS").split("\n").take(3)
+val files = Path.of(folder)
+spark.readStream.format("rate-micro-batch").option("rowsPerBatch", rows).load().createOrReplaceTempView("numbers")
+val output = spark.sql(query).writeStream.queryName("counts").format("memory").outputMode("complete")
+val running = output.option("checkpointLocation", files.resolve("checkpoint").toString).start()
+while (!Files.exists(files.resolve("stop")) && !running.awaitTermination(1000)) {}
+running.stop()
+val lines = spark.table("counts").collect().map(row => (0 until 4).map(row(_)).mkString(" "))
+Files.writeString(files.resolve("result"), lines.mkString("\n"))
