@@ -20,6 +20,7 @@ def tabulate_computing(results: Sequence[Result]) -> Iterator[str]:
                 spread(skewed_batch_s(r, "balanced") for r in runs),
                 spread(batch_ratio(r) for r in runs),
                 spread(ideal_ratio(r) for r in runs),
+                spread(settled_imbalance(r, "vanilla") for r in runs),
                 spread(settled_imbalance(r, "balanced") for r in runs),
                 spread((r["measured"]["balanced"]["moves"] for r in runs), decimals=0),
             ]
@@ -31,6 +32,7 @@ def tabulate_computing(results: Sequence[Result]) -> Iterator[str]:
             "batch, balanced (s)",
             "balanced ÷ vanilla",
             "ideal ÷ vanilla",
+            "imbalance ÷ bound, vanilla",
             "imbalance ÷ bound, balanced",
             "moves",
         ],
