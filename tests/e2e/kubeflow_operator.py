@@ -9,13 +9,10 @@ from typing import Any
 from images import APP, KUBEFLOW
 from kube import NO_RIGHTS_TO_GAIN, UNPRIVILEGED_POD, Kube, Manifest, create_namespace
 from plain_driver import STATE_CONF
-from spark_application import ACCOUNT, METRICS_PORT, RunningApplication
+from spark_application import ACCOUNT, KIND, METRICS_PORT, RunningApplication
 from storage import CLAIM
 from streams import Stream
 from waiting import wait_until
-
-API_VERSION = "sparkoperator.k8s.io/v1beta2"
-KIND = "SparkApplication"
 
 _RELEASE = "spark-operator"
 _NAMESPACE = "spark-operator"
@@ -93,7 +90,7 @@ class KubeflowApplication(RunningApplication):
         return self._await_start()
 
     def _status(self) -> dict[str, Any]:
-        found = self._kube.find(API_VERSION, KIND, self.name, namespace=self._namespace)
+        found = self._kube.find(self.api_version, KIND, self.name, namespace=self._namespace)
         status: dict[str, Any] = (found or {}).get("status", {})
         return status
 
@@ -127,7 +124,7 @@ class KubeflowApplication(RunningApplication):
             ],
         }
         return {
-            "apiVersion": API_VERSION,
+            "apiVersion": self.api_version,
             "kind": KIND,
             "metadata": {"name": self.name, "namespace": self._namespace},
             "spec": {

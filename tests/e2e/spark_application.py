@@ -1,9 +1,10 @@
 """A streaming job as kubeflow's Spark operator runs it, made by hand where that operator is not.
 
 For a SparkApplication it calls `spark-submit` in cluster mode, which makes what is made here: the
-driver's pod, its Service and its settings. The labels are those of `driverConfOption` in
-kubeflow/spark-operator's `internal/controller/sparkapplication/submission.go` and of Spark's
-`KubernetesConf`; the account's rights are those of its chart (`templates/spark/rbac.yaml`).
+driver's pod, and its Service and its settings, which the pod owns. The labels are those of
+`driverConfOption` and `executorConfOption` in kubeflow/spark-operator's
+`internal/controller/sparkapplication/submission.go` and of Spark's `KubernetesConf`; the account's
+rights are those of its chart (`templates/spark/rbac.yaml`).
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from storage import CLAIM
 from streams import Stream
 
 ACCOUNT = "spark"
+KIND = "SparkApplication"
 METRICS_PORT = 9404
 _CONF = "/opt/spark/conf"
 _LOCAL = "/var/data/spark-local"
@@ -32,12 +34,20 @@ class RunningApplication:
         name: of the SparkApplication.
     """
 
+    api_version = "sparkoperator.k8s.io/v1beta2"
+    """Of the SparkApplication; the kind has one name with both operators."""
+
     def __init__(self, kube: Kube, stream: Stream, name: str) -> None:
         self._kube = kube
         self._stream = stream
         self._namespace = stream.namespace
         self._pod = f"{name}-driver"
         self.name = name
+
+    @property
+    def target(self) -> Manifest:
+        """What names it in `spec.targetRef`."""
+        return {"apiVersion": self.api_version, "kind": KIND, "name": self.name}
 
     def driver(self) -> Manifest | None:
         """The driver's pod."""
@@ -63,18 +73,21 @@ class SparkApplication(RunningApplication):
     """Who writes its driver's pod."""
 
     main_class = "org.apache.spark.deploy.PythonRunner"
+    verbs: tuple[str, ...] = (
+        "get", "list", "watch", "create", "update", "patch", "delete", "deletecollection",
+    )  # fmt: skip
+    """What the account of its driver may do, by the chart of its operator."""
 
     def __init__(self, kube: Kube, stream: Stream, name: str) -> None:
         super().__init__(kube, stream, name)
         self._command: list[str] = []
 
     def create_account(self) -> None:
-        """The account of drivers that the chart of kubeflow's operator makes."""
+        """The account of drivers that the chart of its operator makes."""
         metadata = {"name": ACCOUNT, "namespace": self._namespace}
         rbac = "rbac.authorization.k8s.io"
-        verbs = "get list watch create update patch delete deletecollection"
         resources = ["pods", "configmaps", "persistentvolumeclaims", "services"]
-        rule = {"apiGroups": [""], "resources": resources, "verbs": verbs.split()}
+        rule = {"apiGroups": [""], "resources": resources, "verbs": [*self.verbs]}
         self._kube.apply(
             {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": metadata},
             {
@@ -110,15 +123,33 @@ class SparkApplication(RunningApplication):
 
     def _submit(self) -> str:
         application = f"spark-{uuid.uuid4().hex}"
-        self._kube.apply(
-            self._describe_settings(application),
-            self._describe_service(application),
-            self._describe_driver(application),
-        )
+        self._make(application)
         return application
 
+    def _make(self, application: str) -> None:
+        driver = self._kube.apply(self._describe_driver(application))
+        for manifest in (
+            self._describe_settings(application),
+            self._describe_service(application),
+        ):
+            manifest["metadata"] |= self._tie_to(driver)
+            self._kube.apply(manifest)
+
+    def _tie_to(self, driver: Manifest) -> Manifest:
+        """What is in the metadata of what goes with a driver's pod."""
+        return {"ownerReferences": [refer_to(driver)]}
+
+    def _labels(self, application: str) -> dict[str, str]:
+        """Those by which its operator knows the pods of driver and executors."""
+        return {
+            "sparkoperator.k8s.io/app-name": self.name,
+            "sparkoperator.k8s.io/launched-by-spark-operator": "true",
+            "sparkoperator.k8s.io/mutated-by-spark-operator": "true",
+            "sparkoperator.k8s.io/submission-id": application.removeprefix("spark-"),
+        }
+
     def _settings(self, application: str) -> dict[str, str]:
-        service = f"{application}-svc.{self._namespace}.svc"
+        labels = self._labels(application)
         return {
             **spark_conf(self._namespace, self._stream.name, 1),
             "spark.app.id": application,
@@ -126,12 +157,12 @@ class SparkApplication(RunningApplication):
             "spark.balancedstream.stream": f"{self._namespace}/{self._stream.name}",
             "spark.balancedstream.metrics.port": str(METRICS_PORT),
             "spark.balancedstream.metrics.address": "0.0.0.0",  # noqa: S104 - for Prometheus
-            "spark.driver.host": service,
+            "spark.driver.host": f"{application}-driver-svc.{self._namespace}.svc",
             "spark.kubernetes.driver.pod.name": self._pod,
             "spark.kubernetes.submitInDriver": "true",
             "spark.submit.deployMode": "cluster",
             "spark.kubernetes.executor.podTemplateFile": f"{_CONF}/executor.yaml",
-            "spark.kubernetes.executor.label.sparkoperator.k8s.io/app-name": self.name,
+            **{f"spark.kubernetes.executor.label.{key}": labels[key] for key in labels},
             # Its account may do what these would forbid, and Spark does it by default.
             "spark.kubernetes.executor.disableConfigMap": "false",
             "spark.kubernetes.driver.service.deleteOnTermination": "true",
@@ -144,7 +175,7 @@ class SparkApplication(RunningApplication):
         return {
             "apiVersion": "v1",
             "kind": "ConfigMap",
-            "metadata": {"name": f"{application}-conf", "namespace": self._namespace},
+            "metadata": {"name": _settings_name(application), "namespace": self._namespace},
             "data": {
                 "spark.properties": "".join(lines),
                 "executor.yaml": yaml.safe_dump(executor_template()),
@@ -155,7 +186,7 @@ class SparkApplication(RunningApplication):
         return {
             "apiVersion": "v1",
             "kind": "Service",
-            "metadata": {"name": f"{application}-svc", "namespace": self._namespace},
+            "metadata": {"name": f"{application}-driver-svc", "namespace": self._namespace},
             "spec": {
                 "clusterIP": "None",
                 "publishNotReadyAddresses": True,
@@ -213,10 +244,7 @@ class SparkApplication(RunningApplication):
                     "spark-app-selector": application,
                     "spark-role": "driver",
                     "spark-version": "4.3.0",
-                    "sparkoperator.k8s.io/app-name": self.name,
-                    "sparkoperator.k8s.io/launched-by-spark-operator": "true",
-                    "sparkoperator.k8s.io/mutated-by-spark-operator": "true",
-                    "sparkoperator.k8s.io/submission-id": str(uuid.uuid4()),
+                    **self._labels(application),
                 },
                 "annotations": {
                     "prometheus.io/scrape": "true",
@@ -234,10 +262,26 @@ class SparkApplication(RunningApplication):
                     {"name": "spark-local-dir-1", "emptyDir": {}},
                     {
                         "name": "spark-conf-volume-driver",
-                        "configMap": {"name": f"{application}-conf"},
+                        "configMap": {"name": _settings_name(application)},
                     },
                     {"name": "checkpoints", "persistentVolumeClaim": {"claimName": CLAIM}},
                     {"name": "tmp", "emptyDir": {}},
                 ],
             },
         }
+
+
+def refer_to(owner: Manifest) -> Manifest:
+    """The entry of `ownerReferences` that names an object, as the API server answered it."""
+    name, uid = owner["metadata"]["name"], owner["metadata"]["uid"]
+    return {
+        "apiVersion": owner["apiVersion"],
+        "kind": owner["kind"],
+        "name": name,
+        "uid": uid,
+        "blockOwnerDeletion": True,
+    }
+
+
+def _settings_name(application: str) -> str:
+    return f"{application}-spark-drv-conf-map"

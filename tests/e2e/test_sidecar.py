@@ -8,8 +8,6 @@ import pytest
 from clusters import Cluster
 from java_application import SIDECAR, JavaApplication, build_java_image
 from kube import Kube
-from kubeflow_operator import API_VERSION as KUBEFLOW_VERSION
-from kubeflow_operator import KIND as KUBEFLOW_KIND
 from monitoring import Prometheus
 from plugin_apps import COUNTS, ROWS_PER_BATCH, WAIT, check_result
 from streaming import count_state_holders, describe_target
@@ -39,8 +37,7 @@ def test_an_application_without_python_is_scaled_by_a_sidecar_that_may_end(
     folder.mkdir()
     # The pods' user writes there, and so does this one.
     folder.chmod(0o777)
-    target = {"apiVersion": KUBEFLOW_VERSION, "kind": KUBEFLOW_KIND, "name": application.name}
-    stream.apply(describe_target(stream, target))
+    stream.apply(describe_target(stream, application.target))
     running = application.submit(
         "counts.jar", f"/checkpoints/{stream.name}", str(ROWS_PER_BATCH), QUERY
     )

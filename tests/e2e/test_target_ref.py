@@ -6,16 +6,15 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
+from apache_application import ApacheApplication
 from broker import Broker
 from clusters import Cluster
 from images import SPARK, build_kubeflow_image
 from kube import NO_RIGHTS_TO_GAIN, UNPRIVILEGED_POD, Kube
-from kubeflow_operator import API_VERSION as KUBEFLOW_VERSION
-from kubeflow_operator import KIND as KUBEFLOW_KIND
 from kubeflow_operator import KubeflowApplication, KubeflowOperator
 from monitoring import Prometheus
 from producing import PacedProducer
-from spark_application import SparkApplication
+from spark_application import KIND, SparkApplication
 from storage import Storage
 from streaming import assert_exact, count_state_holders, describe_target, skewed
 from streams import Stream
@@ -24,6 +23,7 @@ from waiting import wait_until
 pytestmark = [pytest.mark.e2e]
 
 RBAC = "rbac.authorization.k8s.io/v1"
+BY_HAND = {"by hand": SparkApplication, "Apache by hand": ApacheApplication}
 
 
 @pytest.fixture
@@ -31,14 +31,14 @@ def stream(open_stream: Callable[[str], Stream]) -> Stream:
     return open_stream("clicks")
 
 
-@pytest.fixture(params=["by hand", "kubeflow"])
+@pytest.fixture(params=[*BY_HAND, "kubeflow"])
 def application(
     request: pytest.FixtureRequest, cluster: Cluster, kube: Kube, app_image: str, stream: Stream
 ) -> Iterator[SparkApplication | KubeflowApplication]:
     """One that is not submitted yet, with the account of its driver."""
     assert app_image
-    if request.param == "by hand":
-        by_hand = SparkApplication(kube, stream, "shop-clicks")
+    if request.param in BY_HAND:
+        by_hand = BY_HAND[request.param](kube, stream, "shop-clicks")
         by_hand.create_account()
         yield by_hand
         return
@@ -51,7 +51,7 @@ def application(
     try:
         yield KubeflowApplication(kube, stream, "shop-clicks")
     finally:
-        place = (KUBEFLOW_VERSION, KUBEFLOW_KIND, "shop-clicks")
+        place = (KubeflowApplication.api_version, KIND, "shop-clicks")
         kube.delete(*place, namespace=stream.namespace)
         kube.wait_for_absence(*place, namespace=stream.namespace)
         operator.uninstall()
@@ -66,11 +66,6 @@ def test_a_spark_application_is_scaled_restarted_and_left_as_it_is(
     stream: Stream,
     application: SparkApplication | KubeflowApplication,
 ) -> None:
-    target = {
-        "apiVersion": KUBEFLOW_VERSION,
-        "kind": KUBEFLOW_KIND,
-        "name": application.name,
-    }
     counts = (
         "counts.py", broker.in_pods, topic, "--wait-ms=5", "--max-offsets-per-trigger=2000",
         "--trigger=2 seconds",
@@ -78,7 +73,7 @@ def test_a_spark_application_is_scaled_restarted_and_left_as_it_is(
 
     with PacedProducer(broker, topic, skewed(seed=28), partitions=6) as producer:
         producer.set_rate(80)
-        stream.apply(describe_target(stream, target))
+        stream.apply(describe_target(stream, application.target))
         stream.wait_for_condition("Running", "False", reason="TargetMissing", timeout_s=60)
 
         first = application.submit(*counts)
