@@ -80,7 +80,8 @@ class ApacheApplication(SparkApplication):
 
     def _is_defined(self) -> bool:
         found = self._kube.find(*_DEFINITION) or {}
-        conditions = found.get("status", {}).get("conditions", [])
+        # A new one has conditions that are null.
+        conditions = found.get("status", {}).get("conditions") or []
         return ("Established", "True") in {(one["type"], one["status"]) for one in conditions}
 
     def _submit(self) -> str:
