@@ -23,8 +23,8 @@ demo-kubernetes: $(VENV)/.ready
 
 # Files side by side, the long ones first: on two cores Spark's tests wait for much else than these.
 # Of the longest files, two take their turn; `make integration` runs them all.
-# Simulated schedules begin with a seed that is known to pass: of those that nobody has seen, about one
-# in some hundred still finds something (`make campaign`).
+# Simulated schedules begin with a seed that is known to pass; `make campaign` runs some that nobody has
+# seen, of which one in thousands may still find something.
 test: lint $(VENV)/spark.jsa
 	@$(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder --turns 2 --first-seed 0 \
 	  tests/integration tests/prometheus tests/simulation tests/unit operator \
