@@ -131,7 +131,7 @@ def test_the_trigger_interval_is_known_and_a_query_without_one_has_none(
 def test_files_that_wait_are_a_backlog_of_the_rows_that_such_files_had(
     spark: SparkSession, start_every: Start, batches: Batches, tmp_path: Path
 ) -> None:
-    source = tmp_path / "files"
+    source = tmp_path / "source"
     source.mkdir()
     for file in range(6):
         (source / f"{file}.json").write_text('{"id": 1}\n' * 10)
