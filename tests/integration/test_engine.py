@@ -219,7 +219,7 @@ def test_executors_that_join_take_tasks_of_the_batch_that_runs_where_the_wait_is
 ) -> None:
     slow = tmp_path / "slow"
 
-    linger = F.udf(lambda count: wait_where(slow, 0.4, count), "long")
+    linger = F.udf(lambda count: wait_where(slow, 0.8, count), "long")
     start(aggregate(stream).withColumn("count", linger("count")), "joined", "update")
     survivor, *others = sorted(engine.executors())
     engine.set_locality_wait_s(60.0)
