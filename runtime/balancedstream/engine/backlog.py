@@ -80,8 +80,8 @@ class FileBacklog:
     ) -> float | None:
         """Rows that wait after a batch; None if no source has files, or none was read since.
 
-        What the files held that were read before a restart is not known. Where Spark has taken the
-        next batches' files already when it reports a batch, each of them counts as equally many.
+        What the files held that were read before a restart is not known. Where Spark has taken
+        files of later batches already when it reports one, these batches share them evenly.
 
         Args:
             sources: of the batch's progress.
@@ -97,8 +97,10 @@ class FileBacklog:
                 first = source["startOffset"] is None
                 self._readings[number] = _Reading(-1, 0) if first else _Reading(current, taken)
             reading = self._readings[number]
-            end = source["endOffset"]["logOffset"]
-            reading.advance(end, source["numInputRows"], current, taken)
+            # A folder that has had no file has no offset.
+            if source["endOffset"] is not None:
+                end = source["endOffset"]["logOffset"]
+                reading.advance(end, source["numInputRows"], current, taken)
             unread = waiting + max(0.0, taken - reading.taken)
             if unread and reading.files:
                 total = add_known(total, unread * reading.rows / reading.files)

@@ -89,6 +89,14 @@ def test_files_that_spark_forgets_do_not_take_back_what_was_read() -> None:
     assert backlog.count_rows([read(10, 1)], [[3, 2, 1]]) == pytest.approx(3 * 70 / 6)
 
 
+def test_a_folder_without_a_file_has_no_backlog_until_files_come() -> None:
+    backlog = FileBacklog()
+    empty = {"startOffset": None, "endOffset": None, "numInputRows": 0}
+    assert backlog.count_rows([empty], [[0, 0, -1]]) == 0.0
+    assert backlog.count_rows([empty], [[1, 1, 0]]) is None
+    assert backlog.count_rows([read(10, 0)], [[1, 1, 0]]) == 10.0
+
+
 def test_only_sources_of_files_count_and_each_by_its_own_rows() -> None:
     backlog = FileBacklog()
     sources = [read(7, 0), read(40, 0), read(10, 0)]
