@@ -11,6 +11,7 @@ from monitoring import Prometheus
 from producing import PacedProducer, ZipfKeys
 from recomputation import Recompute, compare, recompute_counts
 from streams import API_VERSION, KIND, Stream
+from waiting import wait_until
 
 INTERVAL_S = 2.0
 
@@ -33,6 +34,18 @@ FAST: dict[str, Any] = {
 def count_state_holders(prometheus: Prometheus, stream: Stream) -> int:
     """The executors that run state partitions of a stream."""
     return len(prometheus.query(f"balancedstream_executor_partitions{stream.label} > 0"))
+
+
+def wait_for_state_on(
+    count: int, prometheus: Prometheus, stream: Stream, *, timeout_s: float = 180
+) -> None:
+    """Until so many executors run state partitions of a stream."""
+    wait_until(
+        f"state on {count} executors",
+        lambda: count_state_holders(prometheus, stream) == count,
+        timeout_s=timeout_s,
+        last_seen=stream.status,
+    )
 
 
 def describe_counts(stream: Stream, broker: Broker, topic: str, **more: Any) -> dict[str, Any]:

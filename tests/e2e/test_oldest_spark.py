@@ -12,9 +12,8 @@ import pytest
 from clusters import Cluster
 from kube import Kube
 from monitoring import Prometheus
-from streaming import count_state_holders
+from streaming import wait_for_state_on
 from streams import Stream
-from waiting import wait_until
 
 pytestmark = [pytest.mark.e2e]
 
@@ -44,20 +43,12 @@ def test_a_stream_on_the_oldest_spark_is_scaled_and_counts_right(
     stream.wait_for_condition("Ready", timeout_s=240)
 
     stream.scale(2)
-    wait_until(
-        "state on two executors",
-        lambda: count_state_holders(prometheus, stream) == 2,
-        timeout_s=180,
-    )
+    wait_for_state_on(2, prometheus, stream)
     lost = stream.executors()[0]["metadata"]["name"]
     kube.delete("v1", "Pod", lost, namespace=stream.namespace, grace_s=0)
     kube.wait_for_absence("v1", "Pod", lost, namespace=stream.namespace)
     stream.wait_for_executors(2)
-    wait_until(
-        "state on two executors again",
-        lambda: count_state_holders(prometheus, stream) == 2,
-        timeout_s=180,
-    )
+    wait_for_state_on(2, prometheus, stream)
     stream.scale(1)
     stream.wait_for_executors(1, timeout_s=180)
     stream.wait_for_batches(2, query="rate")

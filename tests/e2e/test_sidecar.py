@@ -10,7 +10,7 @@ from java_application import SIDECAR, JavaApplication, build_java_image
 from kube import Kube
 from monitoring import Prometheus
 from plugin_apps import COUNTS, ROWS_PER_BATCH, WAIT, check_result
-from streaming import count_state_holders, describe_target
+from streaming import describe_target, wait_for_state_on
 from streams import Stream
 from waiting import wait_until
 
@@ -43,11 +43,7 @@ def test_an_application_without_python_is_scaled_by_a_sidecar_that_may_end(
     )
     stream.wait_for_condition("Running", timeout_s=240)
     stream.scale(2)
-    wait_until(
-        "state on two executors",
-        lambda: count_state_holders(prometheus, stream) == 2,
-        timeout_s=180,
-    )
+    wait_for_state_on(2, prometheus, stream)
     stream.wait_for_condition("Ready", timeout_s=180)
 
     application.end_sidecar()

@@ -16,7 +16,7 @@ from monitoring import Prometheus
 from producing import PacedProducer
 from spark_application import KIND, SparkApplication
 from storage import Storage
-from streaming import assert_exact, count_state_holders, describe_target, skewed
+from streaming import assert_exact, describe_target, skewed, wait_for_state_on
 from streams import Stream
 from waiting import wait_until
 
@@ -83,11 +83,7 @@ def test_a_spark_application_is_scaled_restarted_and_left_as_it_is(
             found = kube.find(RBAC, kind, "clicks-driver", namespace=stream.namespace)
             assert found is None, "the account may do all that it needs"
         stream.scale(2)
-        wait_until(
-            "state on two executors",
-            lambda: count_state_holders(prometheus, stream) == 2,
-            timeout_s=120,
-        )
+        wait_for_state_on(2, prometheus, stream, timeout_s=120)
         assert len(application.executors(first)) == 2
         assert stream.wait_for_condition("Ready").status == "True"
         epoch = stream.status()["appliedEpoch"]
