@@ -46,23 +46,24 @@ def kill_processes(name: str, pod: Manifest | None = None) -> None:
     """
     found = find_processes(name, pod)
     assert found, f"there is no process {name} to kill"
-    for process in found:
-        with suppress(ProcessLookupError):
-            os.kill(process, signal.SIGKILL)
+    _send(signal.SIGKILL, found)
 
 
 @contextmanager
 def freezing(pod: Manifest) -> Iterator[None]:
     """No process of a pod gets any time for as long, as on a node that hangs."""
     frozen = find_processes(None, pod)
-    for process in frozen:
-        os.kill(process, signal.SIGSTOP)
+    _send(signal.SIGSTOP, frozen)
     try:
         yield
     finally:
-        for process in frozen:
-            with suppress(ProcessLookupError):
-                os.kill(process, signal.SIGCONT)
+        _send(signal.SIGCONT, frozen)
+
+
+def _send(what: signal.Signals, processes: Sequence[int]) -> None:
+    for process in processes:
+        with suppress(ProcessLookupError):
+            os.kill(process, what)
 
 
 @contextmanager
