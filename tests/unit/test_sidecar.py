@@ -10,6 +10,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
+from harness.applications import find_free_port
 
 from balancedstream import sidecar
 from balancedstream.errors import InvalidInputError
@@ -39,12 +40,6 @@ def door() -> Iterator[socket.socket]:
     with socket.create_server(("127.0.0.1", 0)) as door:
         door.settimeout(PATIENCE_S)
         yield door
-
-
-def find_closed_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as closed:
-        port: int = closed.getsockname()[1]
-    return port
 
 
 @contextmanager
@@ -117,7 +112,7 @@ def test_who_does_not_welcome_it_is_no_plugin(
     tmp_path: Path, door: socket.socket, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(sidecar, "WELCOME_S", 0.1)
-    for port in (find_closed_port(), door.getsockname()[1]):
+    for port in (find_free_port(), door.getsockname()[1]):
         write_invitation(tmp_path, port)
         assert join(read_invitation(tmp_path)) is None
 
