@@ -64,7 +64,7 @@ def _place_of_stream(resource: Mapping[str, Any]) -> str:
 
 
 def _normalize(uri: str) -> str:
-    """The same for all ways to write one folder, as Hadoop's `Path` reads them.
+    """One way to write a folder: Hadoop takes `//` for `/`, and some stores have several schemes.
 
     >>> _normalize("s3://lake//clicks/"), _normalize("s3a://lake/clicks")
     ('s3a://lake/clicks', 's3a://lake/clicks')
