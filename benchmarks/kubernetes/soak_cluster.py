@@ -122,7 +122,7 @@ def sum_held_mib(pod: Manifest) -> float:
         # It may end meanwhile.
         with suppress(OSError):
             held_mib += read_held_mib(str(process))
-    return held_mib
+    return round(held_mib, 1)
 
 
 if __name__ == "__main__":
