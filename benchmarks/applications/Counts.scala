@@ -1,6 +1,6 @@
 // As `counts.py`, typed into spark-shell; FOLDER, ROWS and QUERY are the lines of a variable.
 import java.nio.file.{Files, Path}
-val Array(folder, rows, query) = sys.env("COUNTS").split("\n").take(3)
+val Array(folder, rows, query) = sys.env("COUNTS").split("\n")
 val files = Path.of(folder)
 spark.readStream.format("rate-micro-batch").option("rowsPerBatch", rows).load().createOrReplaceTempView("numbers")
 val output = spark.sql(query).writeStream.queryName("counts").format("memory").outputMode("complete")
