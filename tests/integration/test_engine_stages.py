@@ -144,6 +144,16 @@ def test_files_that_wait_are_a_backlog_of_the_rows_that_such_files_had(
     assert [batch.backlog_rows for batch in seen] == [50, 40, 30, 20]
 
 
+def test_a_folder_that_has_had_no_file_is_no_backlog(
+    spark: SparkSession, stream: Stream, start_every: Start, batches: Batches, tmp_path: Path
+) -> None:
+    folder = tmp_path / "none"
+    folder.mkdir()
+    files = spark.readStream.schema("timestamp timestamp, value long").json(str(folder))
+    start_every(stream(5).unionByName(files), "beside")
+    assert batches("beside").sample.backlog_rows == 0
+
+
 def test_a_query_that_waits_for_data_says_so(
     spark: SparkSession, engine: SparkEngine, start_every: Start, batches: Batches, tmp_path: Path
 ) -> None:
