@@ -28,6 +28,7 @@ from balancedstream.engine import engine as engines
 from balancedstream.engine.capabilities import Capabilities
 from balancedstream.engine.engine import SparkEngine
 from balancedstream.engine.events import BatchFinished
+from balancedstream.engine.tasks import TaskColumns
 from balancedstream.loop.controller import summarize
 from balancedstream.loop.deciding import Decider
 from balancedstream.loop.ports import FinishedBatch
@@ -103,8 +104,8 @@ class Listener:
                 executor = self._ran_on[operator][partition]
                 took_ms = round(cost_ms * self._chance.uniform(0.9, 1.1))
                 busy_ms[executor] += took_ms
-                row = [operator, operator + 1, partition, partition, executor, took_ms, 100]
-                tasks.append([*row, 1 << 20, 5, ended_ms])
+                place = (operator, operator + 1, partition, partition, executor)
+                tasks.append((*place, took_ms, 100, 1 << 20, 5, ended_ms))
         count = len(self._busy_ms) * len(self._busy_ms[0])
         started = time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(self.now_s - 9.0)) + ".000Z"
         progress = {
@@ -117,9 +118,10 @@ class Listener:
              "merged": False}
             for o, costs_ms in enumerate(self._busy_ms)
         ]  # fmt: skip
+        columns = dict(zip(TaskColumns._fields, zip(*tasks, strict=True), strict=True))
         event = {
             "event": "batch_finished", "run": RUN_ID, "progress": progress, "trigger_ms": None,
-            "files": [], "operators": known, "tasks": tasks, "knows_all_executors": True,
+            "files": [], "operators": known, "tasks": columns, "knows_all_executors": True,
             "preparations": [],
             "stages": [["stateful", count, 900, ended_ms - 8000, ended_ms, busy_ms]],
         }  # fmt: skip

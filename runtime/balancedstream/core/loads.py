@@ -218,10 +218,11 @@ def _group_by_partition(
 
 def _last_attempts(samples: list[TaskSample]) -> list[TaskSample]:
     """The samples of a partition, oldest first; of a batch that ran twice, the last run."""
-    if all(a.batch < b.batch and a.finished_s < b.finished_s for a, b in pairwise(samples)):
-        return samples
-    samples.sort(key=_recency)
-    return sorted({sample.batch: sample for sample in samples}.values(), key=_recency)
+    for before, after in pairwise(samples):
+        if before.batch >= after.batch or before.finished_s >= after.finished_s:
+            samples.sort(key=_recency)
+            return sorted({sample.batch: sample for sample in samples}.values(), key=_recency)
+    return samples
 
 
 def _operator_load(
@@ -341,8 +342,8 @@ def _measure_scatter(
         if executor in executors:
             done, usual = done_s[executor], usual_s[executor]
             for task in tasks:
-                place = place_of.get(task.batch)
-                if place is not None and not task.moved:
+                if not task.moved and task.batch in place_of:
+                    place = place_of[task.batch]
                     done[place] += task.work_s
                     usual[place] += mean_s
     squares = 0.0

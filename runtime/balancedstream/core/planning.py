@@ -95,24 +95,28 @@ def propose(
             moves = [move for move in assignment.moves if (operator[0], move.key) not in refused]
             acts = acts or bool(moves)
             partition_of |= {(operator[0], move.key): move.target for move in moves}
+    owners_of = {
+        operator: load.placement | wanted.get(operator, {})
+        for operator, load in decision.loads.items()
+    }
+    moves_of = {}
+    for operator, balance in decision.balance.items():
+        balances = policy.balance.mode == "auto" and operator not in wanted and operator not in void
+        # The partitions of a removed executor must go, even without balancing.
+        moves_of[operator] = [
+            move
+            for move in balance.moves
+            if balances or owners_of[operator][move.partition] in victims
+        ]
+    if not acts and not any(moves_of.values()):
+        return None
     placement = {}
-    for operator, load in decision.loads.items():
-        owners = dict(load.placement)
-        owners.update(wanted.get(operator, {}))
-        for move in decision.balance[operator].moves:
-            balances = (
-                policy.balance.mode == "auto" and operator not in wanted and operator not in void
-            )
-            # The partitions of a removed executor must go, even without balancing.
-            if balances or owners[move.partition] in victims:
-                acts = True
-                owners[move.partition] = move.target
+    for operator, owners in owners_of.items():
+        owners |= {move.partition: move.target for move in moves_of[operator]}
         placement[operator] = tuple(
             index.get(owners.get(partition, ""), UNPLACED)
             for partition in range(max(owners, default=-1) + 1)
         )
-    if not acts:
-        return None
     spread = policy.migration
     plan = Plan(
         epoch,

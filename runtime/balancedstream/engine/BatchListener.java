@@ -54,6 +54,11 @@ public final class BatchListener extends SparkListener {
     long finishedMs;
   }
 
+  /** What is reported of each task that ran state partitions, one JSON list a column. */
+  private static final String[] TASK_COLUMNS = {
+      "operator", "stage", "index", "partition", "executor", "busy_ms", "records", "state_bytes",
+      "restore_ms", "finished_ms"};
+
   /** With several queries, there may be no moment at which none of them runs a batch. */
   private static final int MAX_EDGES_TO_WAIT = 5;
 
@@ -322,7 +327,7 @@ public final class BatchListener extends SparkListener {
     long batch = progress.batchId();
     Map batches = child(tasks, runId);
     List rows = (List) batches.get(Long.valueOf(batch));
-    String taskRows = rows == null ? "" : resolve(runId, batch, rows);
+    String taskColumns = resolve(runId, batch, rows == null ? new ArrayList() : rows);
     String stageRows = stages.toJson(runId, batch);
     boolean knowsAll = reconcileExecutors();
     if (preparing != null) preparing.endBatch(runId);
@@ -335,12 +340,12 @@ public final class BatchListener extends SparkListener {
     retireAtEdge();
     events.addMeasurement("{\"event\":\"batch_finished\",\"run\":" + quote(runId) + ",\"progress\":"
         + progress.json() + "," + queries.toJson(progress.id().toString()) + ",\"operators\":["
-        + operators.toJson(runId) + "],\"tasks\":[" + taskRows + "],\"stages\":[" + stageRows
+        + operators.toJson(runId) + "],\"tasks\":{" + taskColumns + "},\"stages\":[" + stageRows
         + "],\"knows_all_executors\":" + knowsAll
         + ",\"preparations\":[" + (preparing == null ? "" : preparing.toJson(runId)) + "]}");
   }
 
-  /** The batch's rows as JSON; remembers where each partition ran. */
+  /** The columns of the batch's rows as JSON; remembers where each partition ran. */
   private String resolve(String runId, long batch, List rows) {
     Map first = new HashMap(); // stage/operator -> its first task index, if a union shifts it
     for (int i = 0; i < rows.size(); i++) {
@@ -350,7 +355,10 @@ public final class BatchListener extends SparkListener {
       Integer least = (Integer) first.get(key);
       if (least == null || row.index < least.intValue()) first.put(key, Integer.valueOf(row.index));
     }
-    StringBuilder json = new StringBuilder();
+    StringBuilder[] columns = new StringBuilder[TASK_COLUMNS.length];
+    for (int c = 0; c < columns.length; c++) {
+      columns[c] = new StringBuilder(c == 0 ? "" : ",").append('"').append(TASK_COLUMNS[c]).append("\":[");
+    }
     for (int i = 0; i < rows.size(); i++) {
       TaskRow row = (TaskRow) rows.get(i);
       Integer shift = (Integer) first.get(row.stage + "/" + row.operator.id);
@@ -359,12 +367,18 @@ public final class BatchListener extends SparkListener {
       if (preparing != null && row.stagePartitions != row.operator.partitions) {
         preparing.endTask(runId, batch, row.operator.id, partition);
       }
-      if (json.length() > 0) json.append(',');
-      json.append('[').append(row.operator.id).append(',').append(row.stage).append(',')
-          .append(row.index).append(',').append(partition).append(',').append(quote(row.executor))
-          .append(',').append(row.busyMs).append(',').append(row.records).append(',')
-          .append(row.stateBytes).append(',').append(row.restoreMs).append(',').append(row.finishedMs).append(']');
+      Object[] values = {
+          Long.valueOf(row.operator.id), Integer.valueOf(row.stage), Integer.valueOf(row.index),
+          Integer.valueOf(partition), quote(row.executor), Long.valueOf(row.busyMs),
+          Long.valueOf(row.records), Long.valueOf(row.stateBytes), Long.valueOf(row.restoreMs),
+          Long.valueOf(row.finishedMs)};
+      for (int c = 0; c < columns.length; c++) {
+        if (i > 0) columns[c].append(',');
+        columns[c].append(values[c]);
+      }
     }
+    StringBuilder json = new StringBuilder();
+    for (int c = 0; c < columns.length; c++) json.append(columns[c]).append(']');
     return json.toString();
   }
 

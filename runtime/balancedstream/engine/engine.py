@@ -34,6 +34,9 @@ from balancedstream.engine.listener import introduce_executors
 from balancedstream.engine.settings import LOCALITY_WAIT_PROCESS
 from balancedstream.engine.stages import StageRow, sum_driver_times, sum_stages
 from balancedstream.engine.tasks import (
+    TaskColumns,
+    count_moved,
+    find_executors,
     group_operators,
     is_in_rocksdb,
     read_preparation,
@@ -60,7 +63,7 @@ class _Query:
     state_roots: dict[int, str] = field(default_factory=dict)
     operators: tuple[StatefulOperator, ...] = ()
     stores: dict[int, str] = field(default_factory=dict)
-    ran_on: dict[tuple[int, int], str] = field(default_factory=dict)
+    ran_on: dict[int, dict[int, str]] = field(default_factory=dict)
     files: FileBacklog = field(default_factory=FileBacklog)
 
 
@@ -331,7 +334,8 @@ class SparkEngine:
         run.last_batch = progress["batchId"]
         for known in event["operators"]:
             run.state_roots[known["id"]] = known["state_root"]
-        run.operators = group_operators(event["operators"], event["tasks"], run.operators)
+        ran = TaskColumns(**event["tasks"])
+        run.operators = group_operators(event["operators"], ran, run.operators)
         started_s = datetime.fromisoformat(progress["timestamp"]).timestamp()
         duration_s = progress["durationMs"].get("triggerExecution", 0) / 1000
         stages = [StageRow(*row) for row in event["stages"]]
@@ -350,16 +354,15 @@ class SparkEngine:
             **sum_driver_times(progress["durationMs"], stages),
         )
         run.last_start_s = started_s
-        tasks = sum_tasks(label, run.last_batch, event["tasks"], run.operators, run.ran_on)
-        before, run.ran_on = run.ran_on, {(t.operator, t.partition): t.executor for t in tasks}
-        moved_partitions = sum(before.get(p) != executor for p, executor in run.ran_on.items())
+        tasks = sum_tasks(label, run.last_batch, ran, run.operators, run.ran_on)
+        before, run.ran_on = run.ran_on, find_executors(tasks)
         in_rocksdb = is_in_rocksdb(progress["stateOperators"])
         return BatchFinished(
             label,
             sample,
             tasks,
             run.operators,
-            moved_partitions,
+            count_moved(before, run.ran_on),
             in_rocksdb,
             sum_stages(label, run.last_batch, stages, tasks),
             tuple(known["name"] for known in event["operators"] if known["merged"]),

@@ -3,12 +3,33 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
-from typing import Any
+from itertools import groupby
+from operator import attrgetter
+from typing import Any, NamedTuple
 
 from balancedstream.core.samples import TaskSample
 from balancedstream.engine.events import Preparation, StatefulOperator
+
+
+class TaskColumns(NamedTuple):
+    """The tasks of a batch that ran state partitions, as the listener reports them.
+
+    One list a column: the garbage collector would look at one list a task again and again. A task
+    that several operators share is in each column once for each of them.
+    """
+
+    operator: Sequence[int]
+    stage: Sequence[int]
+    index: Sequence[int]
+    partition: Sequence[int]
+    executor: Sequence[str]
+    busy_ms: Sequence[int]
+    records: Sequence[int]
+    state_bytes: Sequence[int]
+    restore_ms: Sequence[int]
+    finished_ms: Sequence[int]
 
 
 def read_preparation(row: Sequence[Any]) -> Preparation:
@@ -28,13 +49,13 @@ def is_in_rocksdb(operators: Sequence[Mapping[str, Any]]) -> bool:
 
 def group_operators(
     known: Sequence[dict[str, Any]],
-    rows: Sequence[Sequence[Any]],
+    ran: TaskColumns,
     before: tuple[StatefulOperator, ...],
 ) -> tuple[StatefulOperator, ...]:
     """Operators grouped by the tasks that they share; those without tasks stay as they were."""
     tasks: dict[int, set[tuple[int, int]]] = defaultdict(set)
-    for operator, stage, index, *_ in rows:
-        tasks[operator].add((stage, index))
+    for operator, place in zip(ran.operator, zip(ran.stage, ran.index, strict=True), strict=True):
+        tasks[operator].add(place)
     groups: dict[int, tuple[int, ...]] = {o.id: o.ids for o in before}
     left = sorted(tasks)
     while left:
@@ -54,38 +75,69 @@ def group_operators(
 def sum_tasks(
     query: str,
     batch: int,
-    rows: Sequence[Sequence[Any]],
+    ran: TaskColumns,
     operators: Sequence[StatefulOperator],
-    ran_on: Mapping[tuple[int, int], str],
+    ran_on: Mapping[int, Mapping[int, str]],
 ) -> tuple[TaskSample, ...]:
     """One sample per operator and partition: a batch may run a stage more than once.
 
     Spark measures how long a store takes to open in every batch; it is a restore from the
-    checkpoint only if the partition ran on another executor before.
+    checkpoint only if the partition ran on another executor before, as `ran_on` says by operator
+    and partition.
     """
     leads = {i: o.id for o in operators for i in o.ids}
-    last: dict[tuple[int, int], TaskSample] = {}
-    for operator, _, _, partition, executor, busy, records, size, restore, finished in rows:
-        key = leads[operator], partition
-        own = operator == key[0]
-        moved = ran_on.get(key) not in (None, executor)
+    last: dict[int, dict[int, TaskSample]] = defaultdict(dict)
+    for operator, _, _, partition, executor, busy_ms, records, size, restore_ms, finished_ms in zip(
+        *ran, strict=True
+    ):
+        lead = leads[operator]
+        own = operator == lead
+        moved = lead in ran_on and ran_on[lead].get(partition, executor) != executor
         sample = TaskSample(
             query,
-            key[0],
+            lead,
             partition,
             batch,
             executor,
             # An operator that shares the task adds its state, but no time.
-            busy / 1000 if own else 0.0,
+            busy_ms / 1000 if own else 0.0,
             records if own else 0,
             size,
-            finished / 1000,
-            restore / 1000 if moved else 0.0,
+            finished_ms / 1000,
+            restore_ms / 1000 if moved else 0.0,
             moved,
         )
-        before = last.get(key)
-        last[key] = _add_up(before, sample, own=own) if before else sample
-    return tuple(last[key] for key in sorted(last))
+        before = last[lead].get(partition)
+        last[lead][partition] = _add_up(before, sample, own=own) if before else sample
+    return tuple(last[lead][partition] for lead in sorted(last) for partition in sorted(last[lead]))
+
+
+def find_executors(tasks: Iterable[TaskSample]) -> dict[int, dict[int, str]]:
+    """By operator and partition, where it ran.
+
+    Args:
+        tasks: in the order of operators.
+    """
+    return {
+        operator: {task.partition: task.executor for task in of_operator}
+        for operator, of_operator in groupby(tasks, attrgetter("operator"))
+    }
+
+
+def count_moved(
+    before: Mapping[int, Mapping[int, str]], now: Mapping[int, Mapping[int, str]]
+) -> int:
+    """How many partitions did not run on the same executor before, or not at all.
+
+    >>> count_moved({0: {0: "a", 1: "a"}}, {0: {0: "a", 1: "b"}, 3: {0: "a"}})
+    2
+    """
+    nowhere: dict[int, str] = {}
+    return sum(
+        executor != before.get(operator, nowhere).get(partition)
+        for operator, executors in now.items()
+        for partition, executor in executors.items()
+    )
 
 
 def _add_up(before: TaskSample, task: TaskSample, *, own: bool) -> TaskSample:

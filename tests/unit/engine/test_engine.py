@@ -1,4 +1,4 @@
-"""What the engine makes of the rows that its listener reports."""
+"""What the engine makes of the tasks that its listener reports."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from pyspark import SparkContext
 from balancedstream.core.samples import BatchSample, TaskSample
 from balancedstream.engine.engine import is_connection_lost
 from balancedstream.engine.events import BatchFinished, StatefulOperator
-from balancedstream.engine.tasks import group_operators, is_in_rocksdb, sum_tasks
+from balancedstream.engine.tasks import TaskColumns, group_operators, is_in_rocksdb, sum_tasks
 
 COUNT = StatefulOperator((0,), "StateStoreSave", 2)
 JOIN = StatefulOperator((0, 2), "SymmetricHashJoin", 2)
@@ -33,15 +33,20 @@ def row(
     restore_ms: int = 250,
     finished_ms: int = 9000,
 ) -> Row:
-    """A task's row, as `BatchListener` writes it; the task's index is its partition."""
+    """What is said of a task, in the order of `TaskColumns`; its index is its partition."""
     times = (busy_ms, records, state_bytes, restore_ms, finished_ms)
     return (operator, stage, partition, partition, executor, *times)
 
 
+def columns(*rows: Row) -> TaskColumns:
+    """As `BatchListener` writes them."""
+    return TaskColumns(*zip(*rows, strict=True)) if rows else TaskColumns(*[()] * 10)
+
+
 def sum_rows(
-    *rows: Row, operator: StatefulOperator = COUNT, ran_on: dict[tuple[int, int], str] | None = None
+    *rows: Row, operator: StatefulOperator = COUNT, ran_on: dict[int, dict[int, str]] | None = None
 ) -> tuple[TaskSample, ...]:
-    return sum_tasks("q", 5, rows, [operator], ran_on or {})
+    return sum_tasks("q", 5, columns(*rows), [operator], ran_on or {})
 
 
 # --- tasks ---
@@ -56,10 +61,10 @@ def test_a_task_is_one_sample_in_seconds_in_the_order_of_partitions() -> None:
 
 
 @pytest.mark.parametrize(
-    ("ran_on", "restore_s"), [({}, 0.0), ({(0, 0): "a"}, 0.0), ({(0, 0): "b"}, 0.25)]
+    ("ran_on", "restore_s"), [({}, 0.0), ({0: {0: "a"}}, 0.0), ({0: {0: "b"}}, 0.25)]
 )
 def test_state_was_restored_only_where_the_partition_ran_elsewhere_before(
-    ran_on: dict[tuple[int, int], str], restore_s: float
+    ran_on: dict[int, dict[int, str]], restore_s: float
 ) -> None:
     (sample,) = sum_rows(row(0), ran_on=ran_on)
     assert sample.restore_s == restore_s
@@ -86,20 +91,20 @@ def known(*ids: int) -> list[dict[str, Any]]:
 
 
 def test_operators_that_ran_in_the_same_tasks_count_as_one() -> None:
-    rows = [row(0, operator=2), row(0), row(0, operator=1, stage=9)]
-    operators = group_operators(known(0, 1, 2), rows, ())
+    ran = columns(row(0, operator=2), row(0), row(0, operator=1, stage=9))
+    operators = group_operators(known(0, 1, 2), ran, ())
     assert [(o.id, o.ids, o.name) for o in operators] == [(0, (0, 2), "op0"), (1, (1,), "op1")]
 
 
 def test_operators_that_were_not_seen_in_a_batch_stay_together() -> None:
     before = (StatefulOperator((0, 2), "op0", 2), StatefulOperator((1,), "op1", 2))
-    assert group_operators(known(0, 1, 2), [row(0, operator=1)], before) == before
-    assert group_operators(known(0, 1, 2), [], ()) != before
+    assert group_operators(known(0, 1, 2), columns(row(0, operator=1)), before) == before
+    assert group_operators(known(0, 1, 2), columns(), ()) != before
 
 
 def test_a_batch_has_its_tasks_by_operator_and_partition() -> None:
     tasks = sum_rows(row(0), row(1)) + sum_tasks(
-        "q", 5, [row(1, operator=3)], [StatefulOperator((3,), "StateStoreSave", 2)], {}
+        "q", 5, columns(row(1, operator=3)), [StatefulOperator((3,), "StateStoreSave", 2)], {}
     )
     batch = BatchFinished("q", BatchSample("q", 5, 9.0, 1.0, 20), tasks, (COUNT,), 0)
     assert batch.by_operator() == {0: {0: tasks[0], 1: tasks[1]}, 3: {1: tasks[2]}}
