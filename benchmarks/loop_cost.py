@@ -1,17 +1,13 @@
-"""What one batch costs the driver's Python, by part of the loop, at any size: no Spark runs.
+"""What one batch costs the driver's Python, by part of the loop, at several sizes: no Spark runs.
 
-The events are those that the listener reports: three stateful operators of one query whose
-partitions cost a skewed time, on executors that run several of them each. It prints the median CPU
-milliseconds of each part over the batches after the first two, and the sum of the loop.
-
-    python benchmarks/loop_cost.py --partitions 10000 --operators 3 --executors 1000
-
-A scrape is no part of the loop, but takes the same interpreter; Prometheus asks every 15 to 60 s.
+The events are those that the listener reports: stateful operators of one query whose partitions
+cost a skewed time, on executors that run several of them each. Measured is the median CPU time of
+each part over the batches after the first two. A scrape is no part of the loop, but takes the same
+interpreter; Prometheus asks every 15 to 60 s.
 """
 
 from __future__ import annotations
 
-import argparse
 import json
 import random
 import statistics
@@ -21,6 +17,8 @@ from collections.abc import Callable
 from typing import Any, TypeVar
 from unittest import mock
 
+from harness.benchmark import prepare, run
+from harness.results import Case
 from prometheus_client import CollectorRegistry, generate_latest
 
 from balancedstream.core.policy import Policy
@@ -41,6 +39,14 @@ from balancedstream.record.spectators import Spectator
 
 WARM_UP = 2
 """Batches without a measurement: the first one is not decided on."""
+
+SIZES = ((32, 1, 4), (1_000, 2, 100), (10_000, 3, 1_000))
+"""Partitions of each operator, operators, and executors."""
+
+SKEW = 0.5
+"""Standard deviation of the logarithm of a partition's busy time."""
+
+BATCHES = 7
 
 RUN_ID = "00000000-0000-0000-0000-000000000001"
 
@@ -188,18 +194,18 @@ def measure(
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--partitions", type=int, default=10_000, help="of each operator")
-    parser.add_argument("--operators", type=int, default=3)
-    parser.add_argument("--executors", type=int, default=1_000)
-    parser.add_argument("--skew", type=float, default=0.5, help="of the partitions' busy time")
-    parser.add_argument("--batches", type=int, default=5)
-    spent_ms = measure(**vars(parser.parse_args()))
-    for part, ms in spent_ms.items():
-        print(f"{part:10} {ms:8.1f} ms")
-    loop_ms = sum(ms for part, ms in spent_ms.items() if part != "scrape")
-    print(f"{'loop':10} {loop_ms:8.1f} ms a batch")
+    with prepare("loop_cost", __doc__ or "") as benchmark:
+        cases: list[Case] = [
+            {"partitions": p, "operators": o, "executors": e, "repetition": repetition}
+            for repetition in benchmark.repetitions
+            for p, o, e in (SIZES[:1] if benchmark.smoke else SIZES)
+        ]
+        for case in benchmark.find_missing(cases):
+            partitions, operators, executors, _ = (int(value) for value in case.values())
+            spent_ms = measure(partitions, operators, executors, SKEW, BATCHES)
+            rounded_ms = {part: round(ms, 3) for part, ms in spent_ms.items()}
+            benchmark.record(None, case, {"skew": SKEW, "batches": BATCHES}, rounded_ms)
 
 
 if __name__ == "__main__":
-    main()
+    run(main)

@@ -18,6 +18,7 @@ from tables.computing import tabulate_computing
 from tables.handoff import tabulate_handoff
 from tables.hot_keys import tabulate_hot_keys, tabulate_split_key
 from tables.idle import tabulate_idle
+from tables.loop_cost import tabulate_loop_cost
 from tables.markdown import Result
 from tables.migration import tabulate_migration
 from tables.operator_load import tabulate_operator_load
@@ -37,6 +38,7 @@ TABLES: dict[str, Callable[[Sequence[Result]], Iterator[str]]] = {
     "placement": tabulate_placement,
     "settling": tabulate_settling,
     "idle": tabulate_idle,
+    "loop_cost": tabulate_loop_cost,
     "watching": tabulate_watching,
     "computing": tabulate_computing,
     "migration": tabulate_migration,

@@ -14,6 +14,9 @@ MAX_BALANCED_OVER_VANILLA = {1.0: 0.80, 0.0: 1.02}
 MAX_ATTACHED_OVER_VANILLA = 1.02
 """Batch time with an attached but idle loop over that without."""
 
+MAX_LOOP_S = 0.5
+"""CPU time of the driver's Python for a batch, however big the application is."""
+
 MIGRATION_BUDGET_S = 1.0
 """The default of `migration.budget_s`."""
 

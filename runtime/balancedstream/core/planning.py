@@ -96,7 +96,7 @@ def propose(
             acts = acts or bool(moves)
             partition_of |= {(operator[0], move.key): move.target for move in moves}
     owners_of = {
-        operator: load.placement | wanted.get(operator, {})
+        operator: {**load.placement, **wanted.get(operator, {})}
         for operator, load in decision.loads.items()
     }
     moves_of = {}

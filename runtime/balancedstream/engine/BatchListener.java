@@ -56,7 +56,7 @@ public final class BatchListener extends SparkListener {
 
   /** What is reported of each task that ran state partitions, one JSON list a column. */
   private static final String[] TASK_COLUMNS = {
-      "operator", "stage", "index", "partition", "executor", "busy_ms", "records", "state_bytes",
+      "operator", "stage", "task", "partition", "executor", "busy_ms", "records", "state_bytes",
       "restore_ms", "finished_ms"};
 
   /** With several queries, there may be no moment at which none of them runs a batch. */

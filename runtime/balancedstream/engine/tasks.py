@@ -22,7 +22,7 @@ class TaskColumns(NamedTuple):
 
     operator: Sequence[int]
     stage: Sequence[int]
-    index: Sequence[int]
+    task: Sequence[int]
     partition: Sequence[int]
     executor: Sequence[str]
     busy_ms: Sequence[int]
@@ -54,7 +54,7 @@ def group_operators(
 ) -> tuple[StatefulOperator, ...]:
     """Operators grouped by the tasks that they share; those without tasks stay as they were."""
     tasks: dict[int, set[tuple[int, int]]] = defaultdict(set)
-    for operator, place in zip(ran.operator, zip(ran.stage, ran.index, strict=True), strict=True):
+    for operator, place in zip(ran.operator, zip(ran.stage, ran.task, strict=True), strict=True):
         tasks[operator].add(place)
     groups: dict[int, tuple[int, ...]] = {o.id: o.ids for o in before}
     left = sorted(tasks)
