@@ -112,7 +112,10 @@ def _open_plans(options: AgentOptions) -> Iterator[PlanChannel | None]:
 def _introduce(options: AgentOptions) -> str:
     if options.stream:
         return f"agent in process {os.getpid()}, follows plans of BalancedStream {options.stream}"
-    says = f"advise: {ADVICE}" if options.mode == "advise" else "auto: it moves and scales"
+    scaling = options.policy.scaling
+    scales = scaling.mode == "auto" and scaling.max_executors > 0
+    acts = "auto: it moves and scales" if scales else "auto: it moves, and does not scale"
+    says = f"advise: {ADVICE}" if options.mode == "advise" else acts
     return f"agent in process {os.getpid()}, {says}"
 
 

@@ -44,7 +44,13 @@ class Started:
         return re.findall(pattern, self.read_log())
 
     def wait(self, is_so: Callable[[], bool], what: str) -> None:
-        wait_until(what, is_so, timeout_s=PATIENCE_S, interval_s=0.2, last_seen=self.read_log)
+        """Waits until it is so, or fails: what has ended does nothing more."""
+
+        def is_decided() -> bool:
+            return is_so() or self.process.poll() is not None
+
+        wait_until(what, is_decided, timeout_s=PATIENCE_S, interval_s=0.2, last_seen=self.read_log)
+        assert is_so(), f"it ended before: {what}\n{self.read_log()}"
 
     def close(self) -> None:
         """Ends it, whatever it does."""
