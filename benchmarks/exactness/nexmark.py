@@ -39,6 +39,10 @@ from balancedstream.engine.session import remove_work_folder
 EXECUTORS = 3
 PARTITIONS = 6
 POLL_S = 0.2
+PREPARED = 0.5
+"""The part of the moves whose state is loaded ahead."""
+
+COUNTED = ("batches", "moves", "settled", "prepared", "handoffs")
 END_TIMEOUT_S = 30.0
 VERDICT = re.compile(r"(?P<query>q\d+): (?P<verdict>\w+)")
 
@@ -89,6 +93,10 @@ class Mover:
         for operator in event.operators:
             chosen = chance.sample(range(operator.partitions), operator.partitions // 2)
             targets = {p: chance.choice(live) for p in sorted(chosen)}
+            # What was prepared before, and has not moved yet, is withdrawn.
+            prepared = targets if chance.random() < PREPARED else {}
+            if self._engine.can_prepare():
+                self._engine.prepare(query, operator.id, prepared)
             self._engine.place(query, operator.id, targets)
             self._happened[query].append(
                 {
@@ -143,7 +151,7 @@ class Verdicts(io.TextIOBase):
                 "seed": self._seed,
                 "outcome": outcome,
                 "difference": None if equal else line,
-                **{k: happened[k] for k in ("batches", "moves", "settled", "handoffs")},
+                **{k: happened[k] for k in COUNTED},
                 "seconds": round(now_s - self._began_s, 1),
                 "commit": self._commit,
             },
