@@ -42,13 +42,16 @@ POLL_S = 0.2
 PREPARED = 0.5
 """The part of the moves whose state is loaded ahead."""
 
+KEPT_BATCHES = 3
+"""So long such moves have until others take their place: these batches are shorter than a load."""
+
 COUNTED = ("batches", "moves", "settled", "prepared", "handoffs")
 END_TIMEOUT_S = 30.0
 VERDICT = re.compile(r"(?P<query>q\d+): (?P<verdict>\w+)")
 
 
 class Mover:
-    """Moves random partitions after every batch, from a thread of its own.
+    """Moves random partitions after nearly every batch, from a thread of its own.
 
     Args:
         engine: attached to the session that the queries get; nothing else may wait on it.
@@ -60,6 +63,7 @@ class Mover:
         self._seed = seed
         self._happened: dict[str, list[dict[str, Any]]] = defaultdict(list)
         self._ended: dict[str, threading.Event] = defaultdict(threading.Event)
+        self._kept_until: dict[tuple[str, int], int] = defaultdict(int)
         self._chance: dict[str, random.Random] = {}
         self._thread = threading.Thread(target=self._run, name="mover", daemon=True)
 
@@ -91,12 +95,16 @@ class Mover:
         chance = self._chance.setdefault(query, random.Random(f"{query} {self._seed}"))
         live = sorted(self._engine.executors(), key=int)
         for operator in event.operators:
+            if event.sample.batch < self._kept_until[query, operator.id]:
+                continue
             chosen = chance.sample(range(operator.partitions), operator.partitions // 2)
             targets = {p: chance.choice(live) for p in sorted(chosen)}
-            # What was prepared before, and has not moved yet, is withdrawn.
             prepared = targets if chance.random() < PREPARED else {}
             if self._engine.can_prepare():
+                # What was prepared before, and has not moved yet, is withdrawn.
                 self._engine.prepare(query, operator.id, prepared)
+                if prepared:
+                    self._kept_until[query, operator.id] = event.sample.batch + KEPT_BATCHES
             self._engine.place(query, operator.id, targets)
             self._happened[query].append(
                 {
