@@ -39,11 +39,8 @@ from balancedstream.engine.session import remove_work_folder
 EXECUTORS = 3
 PARTITIONS = 6
 POLL_S = 0.2
-PREPARED = 0.5
-"""The part of the moves whose state is loaded ahead."""
-
 KEPT_BATCHES = 3
-"""So long such moves have until others take their place: these batches are shorter than a load."""
+"""So long prepared moves have until others take their place: these batches are shorter than a load."""
 
 COUNTED = ("batches", "moves", "settled", "prepared", "handoffs")
 END_TIMEOUT_S = 30.0
@@ -63,6 +60,7 @@ class Mover:
         self._seed = seed
         self._happened: dict[str, list[dict[str, Any]]] = defaultdict(list)
         self._ended: dict[str, threading.Event] = defaultdict(threading.Event)
+        self._prepares: dict[tuple[str, int], bool] = defaultdict(lambda: True)
         self._kept_until: dict[tuple[str, int], int] = defaultdict(int)
         self._chance: dict[str, random.Random] = {}
         self._thread = threading.Thread(target=self._run, name="mover", daemon=True)
@@ -99,12 +97,14 @@ class Mover:
                 continue
             chosen = chance.sample(range(operator.partitions), operator.partitions // 2)
             targets = {p: chance.choice(live) for p in sorted(chosen)}
-            prepared = targets if chance.random() < PREPARED else {}
-            if self._engine.can_prepare():
+            place = query, operator.id
+            self._prepares[place] = not self._prepares[place] and self._engine.can_prepare()
+            if self._prepares[place]:
+                self._engine.prepare(*place, targets)
+                self._kept_until[place] = event.sample.batch + KEPT_BATCHES
+            elif self._engine.can_prepare():
                 # What was prepared before, and has not moved yet, is withdrawn.
-                self._engine.prepare(query, operator.id, prepared)
-                if prepared:
-                    self._kept_until[query, operator.id] = event.sample.batch + KEPT_BATCHES
+                self._engine.prepare(*place, {})
             self._engine.place(query, operator.id, targets)
             self._happened[query].append(
                 {
