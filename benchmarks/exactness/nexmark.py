@@ -40,7 +40,7 @@ EXECUTORS = 3
 PARTITIONS = 6
 POLL_S = 0.2
 KEPT_BATCHES = 3
-"""So long prepared moves have until others take their place: these batches are shorter than a load."""
+"""So long prepared moves have until others take their place: a load takes more than one batch."""
 
 COUNTED = ("batches", "moves", "settled", "prepared", "handoffs")
 END_TIMEOUT_S = 30.0
