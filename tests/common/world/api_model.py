@@ -64,6 +64,16 @@ class ApiServer:
         old = [manifest for time_s, manifest in self._history[kind, name] if time_s <= at_s]
         return old[-1] if old else None
 
+    def list_since(self, manifest: Manifest) -> list[Manifest]:
+        """An object as it was at some time, and as it has been since."""
+        metadata = manifest["metadata"]
+        first = int(metadata["resourceVersion"])
+        return [
+            known
+            for _, known in self._history[manifest["kind"], metadata["name"]]
+            if known is not None and int(known["metadata"]["resourceVersion"]) >= first
+        ]
+
     def put(self, manifest: Manifest) -> Manifest:
         """Keeps an object as it is given, with a new version."""
         self._version += 1

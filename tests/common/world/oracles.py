@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from balancedstream.core.objects import PLAN_KEY
 from balancedstream.core.plan import Answer, Plan, parse_plan
+from balancedstream.core.policy import ScalingPolicy
 from balancedstream.errors import BalancedStreamError
 from balancedstream_operator.errors import ClusterError
 from balancedstream_operator.resource import (
@@ -105,26 +107,35 @@ class Oracles:
         self._epoch = max(self._epoch, plan.epoch)
 
     def _check_bounds(self, plan: Plan, old: Plan | None) -> None:
-        try:
-            limits = policy_of(read_spec(self._resource["spec"])).scaling
-        except BalancedStreamError:
-            self.note("the spec is not valid, and a plan is written")
-            return
         if old is not None and plan.epoch == old.epoch:
             return
+        allowed = list(self._list_limits())
+        if not allowed:
+            self.note("the spec is not valid, and a plan is written")
+            return
         count = len(plan.executors)
-        if not limits.min_executors <= count <= limits.max_executors:
-            bounds = f"{limits.min_executors} to {limits.max_executors}"
+        if not any(limits.min_executors <= count <= limits.max_executors for limits in allowed):
+            bounds = " or ".join(f"{lim.min_executors} to {lim.max_executors}" for lim in allowed)
             self.add("executors out of bounds", f"plan {plan.epoch} has {count}, not {bounds}")
         driver = self._world.driver
         before = len(old.executors) if old else count
+        may_stay = all(
+            limits.min_executors != limits.max_executors and before <= limits.max_executors
+            for limits in allowed
+        )
         if (
             driver is not None
-            and limits.min_executors != limits.max_executors
-            and count < before <= limits.max_executors
+            and may_stay
+            and count < before
             and (behind_s := driver.application.behind_s) > KNOWN_S
         ):
             self.add("scale-in under backlog", f"{before} to {count}, behind for {behind_s:.0f} s")
+
+    def _list_limits(self) -> Iterator[ScalingPolicy]:
+        """Those of what the pass was given, and of all since: it may have read a newer one."""
+        for resource in self._world.api.list_since(self._resource):
+            with suppress(BalancedStreamError):
+                yield policy_of(read_spec(resource["spec"])).scaling
 
     def check_request(self, application: Application) -> None:
         """Spark is asked for no more than the largest plan, and those that leave."""
