@@ -113,9 +113,15 @@ def start(engine: SparkEngine, tmp_path: Path) -> Iterator[Callable[..., Streami
     queries: list[StreamingQuery] = []
 
     def begin(
-        frame: DataFrame, name: str, mode: str, *, in_own_jobs: bool = False, slow: bool = False
+        frame: DataFrame,
+        name: str,
+        mode: str,
+        *,
+        in_own_jobs: bool = False,
+        slow: bool = False,
+        trigger: str = "0 seconds",
     ) -> StreamingQuery:
-        writer = frame.writeStream.queryName(name).outputMode(mode)
+        writer = frame.writeStream.queryName(name).outputMode(mode).trigger(processingTime=trigger)
         writer = writer.foreachBatch(write_in_own_job) if in_own_jobs else writer.format("noop")
         checkpoint = f"{SCHEME}:{tmp_path / name}" if slow else str(tmp_path / name)
         query = writer.option("checkpointLocation", checkpoint).start()

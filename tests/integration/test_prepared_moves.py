@@ -32,6 +32,9 @@ def session_window(stream: Stream) -> DataFrame:
     return rows.groupBy(F.session_window("timestamp", "2 seconds"), "k").count()
 
 
+GAP_S = 4
+"""Between the end of a batch and the plan of the next one, where a test acts in between."""
+
 ALL_KINDS = [*KINDS, pytest.param(session_window, "append", 1, id="session window")]
 
 
@@ -110,6 +113,27 @@ def test_a_withdrawn_move_leaves_its_partition_where_it_is(
     for _ in range(3):
         seen = batches("withdrawn-ahead")
         assert {(t.operator, t.partition): t.executor for t in seen.tasks} == before
+
+
+def test_a_withdrawn_move_that_was_due_gives_its_partition_back(
+    stream: Stream, start: Start, batches: Batches, engine: SparkEngine
+) -> None:
+    start(aggregate(stream), "given-back", "update", trigger=f"{2 * GAP_S} seconds")
+    batches("given-back")
+    seen = batches("given-back")
+    before = {t.partition: t.executor for t in seen.tasks}
+    targets = {p: e for (_, p), e in others(engine, seen).items()}
+    engine.prepare("given-back", 0, targets)
+    engine.place("given-back", 0, targets)
+    while not any(report.state == "due" for report in seen.preparations):
+        seen = batches("given-back")
+        assert {t.partition: t.executor for t in seen.tasks} == before
+    # By then the targets have told Spark that they hold the state, and no batch is planned yet.
+    time.sleep(GAP_S)
+    engine.prepare("given-back", 0, {})
+    engine.place("given-back", 0, before)
+    seen = batches("given-back")
+    assert {t.partition: t.executor for t in seen.tasks} == before
 
 
 def test_a_query_goes_on_when_a_target_is_killed_while_it_loads(
