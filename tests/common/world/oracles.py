@@ -6,6 +6,7 @@ import json
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
+from weakref import WeakKeyDictionary
 
 from balancedstream.core.objects import PLAN_KEY
 from balancedstream.core.plan import Answer, Plan, parse_plan
@@ -53,7 +54,7 @@ class Oracles:
         self.found: dict[str, str] = {}
         self.log: list[str] = []
         self._epoch = 0
-        self._answered: dict[int, int] = {}
+        self._answered: WeakKeyDictionary[WatchedPlans, int] = WeakKeyDictionary()
         self._calls: list[tuple[float, int]] = []
         self._resource: Manifest = {}
         self.interrupted = False
@@ -145,14 +146,14 @@ class Oracles:
 
     def check_answer(self, plans: WatchedPlans, answer: Answer) -> None:
         """What a driver has in force never gets older."""
-        before = self._answered.get(id(plans), 0)
+        before = self._answered.get(plans, 0)
         if answer.epoch < before:
             self.add("a driver went back", f"from {before} to {answer.epoch}")
         if answer.refused:
             self.note(f"refused: {answer.refused}")
         if "accepted before with another content" in answer.refused:
             self.add("an epoch has two plans", answer.refused)
-        self._answered[id(plans)] = answer.epoch
+        self._answered[plans] = answer.epoch
 
     def check_status(self, status: Mapping[str, Any]) -> None:
         """It stays small."""
