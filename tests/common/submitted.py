@@ -39,18 +39,23 @@ class Started:
         return (self.folder / "log").read_text("utf-8")
 
     def find(self, pattern: str, count: int = 1) -> list[str]:
-        """Waits until a pattern is that often in the log; what its group has found."""
-        self.wait(lambda: len(re.findall(pattern, self.read_log())) >= count, pattern)
+        """Waits until a pattern is that often in the log; what its group has found.
+
+        An application that has failed says nothing more, and is not waited for.
+        """
+
+        def has_failed() -> bool:
+            return self.process.poll() not in {None, 0}
+
+        self.wait(lambda: self._has_said(pattern, count) or has_failed(), pattern)
+        assert self._has_said(pattern, count), f"it ended without: {pattern}\n{self.read_log()}"
         return re.findall(pattern, self.read_log())
 
     def wait(self, is_so: Callable[[], bool], what: str) -> None:
-        """Waits until it is so, or fails: what has ended does nothing more."""
+        wait_until(what, is_so, timeout_s=PATIENCE_S, interval_s=0.2, last_seen=self.read_log)
 
-        def is_decided() -> bool:
-            return is_so() or self.process.poll() is not None
-
-        wait_until(what, is_decided, timeout_s=PATIENCE_S, interval_s=0.2, last_seen=self.read_log)
-        assert is_so(), f"it ended before: {what}\n{self.read_log()}"
+    def _has_said(self, pattern: str, count: int) -> bool:
+        return len(re.findall(pattern, self.read_log())) >= count
 
     def close(self) -> None:
         """Ends it, whatever it does."""
