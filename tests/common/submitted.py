@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import json
 import os
 import re
 import subprocess
@@ -11,6 +12,7 @@ import venv
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import pyspark
 from patience import PATIENCE_S
@@ -56,6 +58,13 @@ class Started:
 
     def _has_said(self, pattern: str, count: int) -> bool:
         return len(re.findall(pattern, self.read_log())) >= count
+
+    def end(self) -> dict[str, Any]:
+        """Lets an application end by itself; what it has left as its result."""
+        (self.folder / "stop").touch()
+        assert self.process.wait(PATIENCE_S) == 0, self.read_log()
+        result: dict[str, Any] = json.loads((self.folder / "result.json").read_text())
+        return result
 
     def close(self) -> None:
         """Ends it, whatever it does."""

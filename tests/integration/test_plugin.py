@@ -83,9 +83,7 @@ def test_an_application_is_balanced_whatever_becomes_of_the_agent(apps: dict[str
     second = app.find(AGENT, 2)[-1]
     app.find("counts: first batch on 3 executors", 2)
 
-    (app.folder / "stop").touch()
-    assert app.process.wait(PATIENCE_S) == 0, app.read_log()
-    result = json.loads((app.folder / "result.json").read_text())
+    result = app.end()
     assert result["wrong"] == []
     assert result["batches"] == [*range(len(result["batches"]))]
     # Beside the agent's listener, nothing of the one that was killed; and nothing after the end.

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import signal
 import subprocess
@@ -12,7 +11,6 @@ from contextlib import ExitStack, closing, contextmanager
 from pathlib import Path
 
 import pytest
-from patience import PATIENCE_S
 from submitted import AGENT, Started, build_jar, is_alive, submit
 
 APP = Path(__file__).with_name("plugin_app.py")
@@ -76,12 +74,10 @@ def test_a_sidecar_balances_an_application_that_has_no_python_whatever_ends(
         with run_sidecar(shared, tmp_path / "again") as sidecar:
             sidecar.find(AGENT)
             sidecar.find("counts: first batch on 3 executors")
-            (folder / "stop").touch()
-            assert app.process.wait(PATIENCE_S) == 0, app.read_log()
+            result = app.end()
             sidecar.find("ended after")
             assert sidecar.process.poll() is None
             assert "Traceback" not in sidecar.read_log()
-    result = json.loads((folder / "result.json").read_text())
     assert result["wrong"] == []
     # Beside the agent's listener, nothing of those that were killed; and nothing after the end.
     assert result["seen"]["agent"] == [1, False]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import signal
 from collections.abc import Iterator
@@ -11,7 +10,6 @@ from pathlib import Path
 from urllib.request import urlopen
 
 import pytest
-from patience import PATIENCE_S
 from submitted import AGENT, SPARK, Started, build_jar, start, submit
 
 APP = Path(__file__).with_name("plugin_app.py")
@@ -99,9 +97,7 @@ def choose_settings(master: str) -> dict[str, str]:
 
 def end(app: Started) -> None:
     """Lets it end, and looks at its result."""
-    (app.folder / "stop").touch()
-    assert app.process.wait(PATIENCE_S) == 0, app.read_log()
-    result = json.loads((app.folder / "result.json").read_text())
+    result = app.end()
     assert result["wrong"] == []
     assert result["batches"] == [*range(len(result["batches"]))]
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import socket
 import sys
 from contextlib import closing
@@ -10,7 +9,6 @@ from pathlib import Path
 from urllib.request import urlopen
 
 import pytest
-from patience import PATIENCE_S
 from processes import SETTINGS, write_submit_arguments
 from submitted import AGENT, PLUGIN, Started, build_jar, is_alive, start, submit
 
@@ -24,9 +22,7 @@ pytestmark = [pytest.mark.integration, pytest.mark.turn]
 
 def end(app: Started) -> None:
     """Lets it end, and looks at what it found."""
-    (app.folder / "stop").touch()
-    assert app.process.wait(PATIENCE_S) == 0, app.read_log()
-    result = json.loads((app.folder / "result.json").read_text())
+    result = app.end()
     assert result["wrong"] == []
     for batches in result["batches"]:
         assert batches
