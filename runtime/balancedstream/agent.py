@@ -112,10 +112,10 @@ def _open_plans(options: AgentOptions) -> Iterator[PlanChannel | None]:
 def _introduce(options: AgentOptions) -> str:
     if options.stream:
         return f"agent in process {os.getpid()}, follows plans of BalancedStream {options.stream}"
-    scaling = options.policy.scaling
-    scales = scaling.mode == "auto" and scaling.max_executors > 0
-    acts = "auto: it moves and scales" if scales else "auto: it moves, and does not scale"
-    says = f"advise: {ADVICE}" if options.mode == "advise" else acts
+    says = f"advise: {ADVICE}"
+    if options.mode == "auto":
+        scales = options.policy.scaling.acts
+        says = "auto: it moves and scales" if scales else "auto: it moves, and does not scale"
     return f"agent in process {os.getpid()}, {says}"
 
 

@@ -66,8 +66,7 @@ def propose(
     """
     wanted = wanted or {}
     live = sorted(observation.executors)
-    scales = policy.scaling.mode == "auto" and policy.scaling.max_executors > 0
-    count = decision.scaling.executors if scales else observation.asked
+    count = decision.scaling.executors if policy.scaling.acts else observation.asked
     # One that leaves may be lost before it has left; then Spark replaces it.
     acts = again or count != observation.asked or len(live) > count
     victims = choose_victims(decision.loads, live, len(live) - count) if acts else []

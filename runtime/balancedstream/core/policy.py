@@ -298,6 +298,15 @@ class ScalingPolicy(_Section):
         Range("failures", 1, 1000, "Missing measurements in a row before the number is held."),
     ] = 3
 
+    @property
+    def acts(self) -> bool:
+        """Whether the number of executors changes; without a maximum it never does.
+
+        >>> ScalingPolicy(max_executors=4).acts, ScalingPolicy().acts
+        (True, False)
+        """
+        return self.mode == "auto" and self.max_executors > 0
+
     def __post_init__(self) -> None:
         super().__post_init__()
         if self.max_executors and self.min_executors > self.max_executors:
