@@ -98,14 +98,13 @@ class Mover:
             chosen = chance.sample(range(operator.partitions), operator.partitions // 2)
             targets = {p: chance.choice(live) for p in sorted(chosen)}
             place = query, operator.id
-            self._prepares[place] = not self._prepares[place] and self._engine.can_prepare()
-            if self._prepares[place]:
-                self._engine.prepare(*place, targets)
-                self._kept_until[place] = event.sample.batch + KEPT_BATCHES
-            elif self._engine.can_prepare():
-                # What was prepared before, and has not moved yet, is withdrawn.
-                self._engine.prepare(*place, {})
-            self._engine.place(query, operator.id, targets)
+            if self._engine.can_prepare():
+                prepares = self._prepares[place] = not self._prepares[place]
+                # None withdraws what was prepared before and has not moved yet.
+                self._engine.prepare(*place, targets if prepares else {})
+                if prepares:
+                    self._kept_until[place] = event.sample.batch + KEPT_BATCHES
+            self._engine.place(*place, targets)
             self._happened[query].append(
                 {
                     "what": "move",
