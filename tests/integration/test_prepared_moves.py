@@ -32,8 +32,9 @@ def session_window(stream: Stream) -> DataFrame:
     return rows.groupBy(F.session_window("timestamp", "2 seconds"), "k").count()
 
 
-GAP_S = 4
-"""Between the end of a batch and the plan of the next one, where a test acts in between."""
+TRIGGER_S = 10
+ANSWER_S = 4
+"""By then the targets have told Spark that they hold the state, and no batch is planned yet."""
 
 ALL_KINDS = [*KINDS, pytest.param(session_window, "append", 1, id="session window")]
 
@@ -118,7 +119,7 @@ def test_a_withdrawn_move_leaves_its_partition_where_it_is(
 def test_a_withdrawn_move_that_was_due_gives_its_partition_back(
     stream: Stream, start: Start, batches: Batches, engine: SparkEngine
 ) -> None:
-    start(aggregate(stream), "given-back", "update", trigger=f"{2 * GAP_S} seconds")
+    start(aggregate(stream), "given-back", "update", trigger=f"{TRIGGER_S} seconds")
     batches("given-back")
     seen = batches("given-back")
     before = {t.partition: t.executor for t in seen.tasks}
@@ -128,8 +129,7 @@ def test_a_withdrawn_move_that_was_due_gives_its_partition_back(
     while not any(report.state == "due" for report in seen.preparations):
         seen = batches("given-back")
         assert {t.partition: t.executor for t in seen.tasks} == before
-    # By then the targets have told Spark that they hold the state, and no batch is planned yet.
-    time.sleep(GAP_S)
+    time.sleep(ANSWER_S)
     engine.prepare("given-back", 0, {})
     engine.place("given-back", 0, before)
     seen = batches("given-back")
