@@ -121,7 +121,7 @@ def measure_scaling(watched: Watched) -> dict[str, float]:
     """From the decision for a second executor to state on it, and what loading that took."""
     stream = watched.stream
     moved = watched.value("moves_settled_total")
-    loaded_s = watched.value("partition_state_restore_seconds_total")
+    loaded_s = watched.value("partition_state_load_seconds_total")
     started_s = time.time()
     stream.scale(2)
     registered_s = watched.wait_for_sample(
@@ -133,7 +133,7 @@ def measure_scaling(watched: Watched) -> dict[str, float]:
     decided = datetime.fromisoformat(stream.status()["lastScaleTime"]).timestamp()
     settle(watched)
     moves = watched.value("moves_settled_total") - moved
-    load_s = watched.value("partition_state_restore_seconds_total") - loaded_s
+    load_s = watched.value("partition_state_load_seconds_total") - loaded_s
     return {
         "scale_to_registered_s": registered_s - decided,
         "scale_to_state_s": state_s - decided,

@@ -79,7 +79,7 @@ def _read_work(
     found: Mapping[str, Sequence[Series]], of: str
 ) -> dict[tuple[OperatorId, str], _Values]:
     """Busy seconds without the restore of state, from a driver's start to each scrape."""
-    restore_s = _read(found, f"{of}_state_restore_seconds_total")
+    restore_s = _read(found, f"{of}_state_load_seconds_total")
     return {
         key: {
             time_s: value - restore_s.get(key, {}).get(time_s, 0.0)

@@ -71,16 +71,16 @@ QUERY_METRICS = (
 PARTITION_METRICS = (
     *STAGE_METRICS,
     "partition_busy_seconds_total",
-    "partition_state_restore_seconds_total",
+    "partition_state_load_seconds_total",
     "partition_records_total",
     "partition_state_bytes",
     "partition_executor_info",
     "hot_key_busy_seconds",
     "partitions_hidden",
     "operator_busy_seconds_total",
-    "operator_state_restore_seconds_total",
+    "operator_state_load_seconds_total",
     "executor_busy_seconds_total",
-    "executor_state_restore_seconds_total",
+    "executor_state_load_seconds_total",
     "executor_state_bytes",
 )
 """Metrics of stages, partitions and keys, to fetch over the time that balancing looks back."""
@@ -322,7 +322,7 @@ def _sample_tasks(
     values = {
         (name, *_partition(s)): dict(s.samples)
         for name in (
-            "partition_state_restore_seconds_total",
+            "partition_state_load_seconds_total",
             "partition_records_total",
             "partition_state_bytes",
         )
@@ -331,7 +331,7 @@ def _sample_tasks(
     for series in partitions.get("partition_busy_seconds_total", ()):
         key = _partition(series)
         busy_s = dict(series.samples)
-        restore_s = values.get(("partition_state_restore_seconds_total", *key), {})
+        restore_s = values.get(("partition_state_load_seconds_total", *key), {})
         records = values.get(("partition_records_total", *key), {})
         state_bytes = values.get(("partition_state_bytes", *key), {})
         for interval in intervals_of.get(key[0], ()):

@@ -207,9 +207,7 @@ class Story:
 def work_samples(of: str, tasks: list[TaskSample], labels: Mapping[str, object]) -> Samples:
     return {
         series(f"{of}_busy_seconds_total", **labels): sum(task.busy_s for task in tasks),
-        series(f"{of}_state_restore_seconds_total", **labels): sum(
-            task.restore_s for task in tasks
-        ),
+        series(f"{of}_state_load_seconds_total", **labels): sum(task.restore_s for task in tasks),
         series(f"{of}_records_total", **labels): sum(task.records for task in tasks),
     }
 

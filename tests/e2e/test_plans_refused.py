@@ -84,7 +84,7 @@ def describe_plan(epoch: int) -> str:
             "epoch": epoch,
             "executors": ["1"],
             "placement": {},
-            "key_placements": [],
+            "routes": [],
             "strategy": "fluid",
         }
     )

@@ -6,7 +6,10 @@ epochs, format and limits are our own design:
 
     {"epoch": 7, "effective_batch": 120, "executors": ["1", "4"], "strategy": "budgeted",
      "placement": {"clicks": {"0": [0, 1, 1, -1]}},
-     "key_placements": [{"query": "clicks", "key": "\"de\"", "partition": 3}]}
+     "routes": [{"query": "clicks", "key": "\"de\"", "partition": 3}]}
+
+An operator and its drivers may be of two releases, so the format only grows: what is new may be
+left out, and is written only where it says something that an older release must not miss.
 """
 
 from __future__ import annotations
@@ -34,6 +37,9 @@ UNPLACED = -1
 
 NEW_EXECUTOR = "+"
 """First character of the id of an executor that must be started: its real id is not known yet."""
+
+_ASKED_OF_ANSWERS: Mapping[str, object] = {"executors": [], "last_batches": {}, "late_batches": 0}
+"""An operator of release 0.1.0 reads no answer without these, and decides nothing by them."""
 
 # Spark numbers partitions with an integer.
 _MAX_PARTITION = 2**31 - 2
@@ -77,7 +83,8 @@ class Plan:
         strategy: how moves are split over batches, one of `policy.STRATEGIES`.
         batch_size: moves in each batch under the strategy `batched`.
         budget_s: seconds that the restore of moved state may add to one batch under `budgeted`.
-        key_placements: keys that must not be where Spark's hash sends them, at most 4,096.
+        key_placements: keys that must not be where Spark's hash sends them, at most 4,096; `routes`
+            in JSON.
         effective_batch: first micro-batch that runs with it; None for as soon as possible.
         sizes: whether the number of executors is the plan's; otherwise it only places, and all
             executors stay.
@@ -140,7 +147,7 @@ class Plan:
             PlanTooLargeError: the text exceeds 512 KiB.
 
         >>> Plan(1, ("a",), {("q", 0): (0, -1)}, "fluid").to_json()
-        '{"epoch":1,"executors":["a"],"key_placements":[],"placement":{"q":{"0":[0,-1]}},"strategy":"fluid"}'
+        '{"epoch":1,"executors":["a"],"placement":{"q":{"0":[0,-1]}},"routes":[],"strategy":"fluid"}'
         """
         text = self.write()
         check_size("plan", len(text))
@@ -155,7 +162,7 @@ class Plan:
             "epoch": self.epoch,
             "executors": self.executors,
             "placement": placement,
-            "key_placements": [
+            "routes": [
                 {"query": placed.query, "key": placed.key, "partition": placed.partition}
                 for placed in self.key_placements
             ],
@@ -185,7 +192,7 @@ class Answer:
         InvalidInputError: a value of the wrong type or out of range; the message names the field.
 
     >>> Answer(7).to_json()
-    '{"epoch":7,"refused":""}'
+    '{"epoch":7,"executors":[],"last_batches":{},"late_batches":0,"refused":""}'
     """
 
     epoch: int
@@ -204,7 +211,7 @@ class Answer:
         Raises:
             PlanTooLargeError: the text exceeds 512 KiB.
         """
-        fields: dict[str, object] = {"epoch": self.epoch, "refused": self.refused}
+        fields = {**_ASKED_OF_ANSWERS, "epoch": self.epoch, "refused": self.refused}
         if not self.scales:
             fields["scales"] = False
         text = write_json(fields)
@@ -251,12 +258,12 @@ def parse_plan(text: str | bytes) -> Plan:
     >>> parse_plan('{"epohc": 3}')
     Traceback (most recent call last):
     balancedstream.errors.InvalidInputError: plan.epohc: unknown field, allowed are epoch, \
-executors, placement, key_placements, strategy, effective_batch, batch_size, budget_s, sizes
+executors, placement, routes, strategy, effective_batch, batch_size, budget_s, sizes
     """
     fields = check_object(
         "plan",
         read_json("plan", text),
-        required=("epoch", "executors", "placement", "key_placements", "strategy"),
+        required=("epoch", "executors", "placement", "routes", "strategy"),
         optional=("effective_batch", "batch_size", "budget_s", "sizes"),
     )
     placement: dict[tuple[str, int], tuple[int, ...]] = {}
@@ -264,11 +271,11 @@ executors, placement, key_placements, strategy, effective_batch, batch_size, bud
         for operator, partitions in check_mapping(f"plan.placement.{query}", operators).items():
             path = f"plan.placement.{query}.{operator}"
             placement[query, _operator_id(path, operator)] = check_array(path, partitions)
-    placed = check_array("plan.key_placements", fields["key_placements"])
+    placed = check_array("plan.routes", fields.pop("routes"))
     key_placements = tuple(
         KeyPlacement(
             **check_object(
-                f"plan.key_placements[{position}]",
+                f"plan.routes[{position}]",
                 entry,
                 required=("query", "key", "partition"),
                 optional=(),
@@ -284,19 +291,20 @@ executors, placement, key_placements, strategy, effective_batch, batch_size, bud
 
 
 def parse_answer(text: str | bytes) -> Answer:
-    """Read a driver's answer.
+    """Read a driver's answer; what another release says beside is passed over.
 
     Raises:
-        InvalidInputError: as for a plan.
+        InvalidInputError: this is no JSON object, a field is missing, or of the wrong type.
         PlanTooLargeError: more than 512 KiB.
 
     >>> parse_answer(Answer(7).to_json()).epoch
     7
     """
-    fields = check_object(
-        "answer", read_json("answer", text), required=("epoch", "refused"), optional=("scales",)
+    given = check_mapping("answer", read_json("answer", text))
+    known = {name: given[name] for name in ("epoch", "refused", "scales") if name in given}
+    return Answer(
+        **check_object("answer", known, required=("epoch", "refused"), optional=("scales",))
     )
-    return Answer(**fields)
 
 
 def _operator_id(path: str, name: str) -> int:
@@ -316,17 +324,17 @@ def _check_executors(path: str, executors: tuple[str, ...]) -> None:
 def _check_key_placements(placements: tuple[KeyPlacement, ...]) -> None:
     if len(placements) > MAX_KEY_PLACEMENTS:
         message = (
-            f"plan.key_placements: has {len(placements)} entries, at most {MAX_KEY_PLACEMENTS} "
+            f"plan.routes: has {len(placements)} entries, at most {MAX_KEY_PLACEMENTS} "
             f"fit; nothing changed: place only the hottest keys"
         )
         raise PlanTooLargeError(message)
     for position, placed in enumerate(placements):
-        path = f"plan.key_placements[{position}]"
+        path = f"plan.routes[{position}]"
         check_name(f"{path}.query", placed.query)
         check_name(f"{path}.key", placed.key)
         check_integer(f"{path}.partition", placed.partition, 0, _MAX_PARTITION)
     if len({_name_placement(placed) for placed in placements}) < len(placements):
-        refuse("plan.key_placements", "at most one for each query and key", "more")
+        refuse("plan.routes", "at most one for each query and key", "more")
 
 
 def _name_placement(placed: KeyPlacement) -> tuple[str, str]:

@@ -145,7 +145,7 @@ METRICS = {
         "Run time of all tasks of the operator, restoring of state included; shown or not, "
         "wherever they ran.",
     ),
-    "operator_state_restore_seconds_total": Series(
+    "operator_state_load_seconds_total": Series(
         _OPERATOR, "The part of the operator's busy seconds spent on restoring state."
     ),
     "operator_records_total": Series(
@@ -155,7 +155,7 @@ METRICS = {
         _EXECUTOR,
         "Run time of the operator's tasks on a live executor, restoring of state included.",
     ),
-    "executor_state_restore_seconds_total": Series(
+    "executor_state_load_seconds_total": Series(
         _EXECUTOR, "The part of the executor's busy seconds spent on restoring state."
     ),
     "executor_records_total": Series(
@@ -171,7 +171,7 @@ METRICS = {
     "partition_busy_seconds_total": Series(
         _PARTITION, "Run time of the partition's tasks, restoring of state included."
     ),
-    "partition_state_restore_seconds_total": Series(
+    "partition_state_load_seconds_total": Series(
         _PARTITION, "The part of the partition's busy seconds spent on restoring state."
     ),
     "partition_records_total": Series(

@@ -36,7 +36,7 @@ class Page:
     def add_work(self, of: str, work: Work, *labels: str) -> None:
         """Adds the three values of the work of a partition, an executor or an operator."""
         self.add(f"{of}_busy_seconds_total", work.busy_s, *labels)
-        self.add(f"{of}_state_restore_seconds_total", work.restore_s, *labels)
+        self.add(f"{of}_state_load_seconds_total", work.restore_s, *labels)
         self.add(f"{of}_records_total", work.records, *labels)
 
     def add_batch_durations(self, query: str, counts: Sequence[int], sum_s: float) -> None:

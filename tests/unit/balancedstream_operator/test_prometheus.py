@@ -77,7 +77,7 @@ def test_what_was_scraped_becomes_a_measurement() -> None:
         ),
         *(
             series(name, (975.0, 0.0), (990.0, 0.0), query="q", operator="0", partition="3")
-            for name in ("partition_records_total", "partition_state_restore_seconds_total")
+            for name in ("partition_records_total", "partition_state_load_seconds_total")
         ),
     )
     with serve(scripted.answer) as url:

@@ -20,10 +20,60 @@ from metric_stories import Story, tell_batches
 from programs import PROMETHEUS, find_tool
 
 from balancedstream.core.samples import KeySample
-from balancedstream.metrics.catalogue import BATCH_DURATION_BUCKETS_S, SERIES_PER_PARTITION
+from balancedstream.metrics.catalogue import (
+    BATCH_DURATION_BUCKETS_S,
+    METRICS,
+    SERIES_PER_PARTITION,
+)
 from balancedstream.metrics.exporter import MAX_PARTITION_SERIES, Exporter
 
 DOCUMENT = Path(__file__).parents[3] / "docs" / "reference" / "metrics.md"
+
+
+METRICS_OF_0_1_0 = {
+    ("version", "spark_version", "python_version"): ("build_info"),
+    (): (
+        "plan_epoch moves_total moves_settled_total key_moves_total key_moves_settled_total "
+        "move_fixed_seconds move_bytes_per_second move_key_seconds executors executors_wanted"
+    ),
+    ("direction",): ("scale_actions_total"),
+    ("executor",): ("executor_cores"),
+    ("query",): (
+        "batches_total last_batch_id last_batch_timestamp_seconds last_batch_duration_seconds "
+        "input_rows_total input_rows_per_second processed_rows_per_second backlog_rows "
+        "keys_under_way last_key_arrival_batch task_failures_total"
+    ),
+    ("query", "operator", "kind"): ("decisions_total"),
+    ("query", "operator"): (
+        "imbalance_ratio imbalance_bound_ratio moves_under_way partitions partitions_hidden"
+    ),
+    ("query", "operator", "executor"): (
+        "executor_busy_seconds_total executor_state_load_seconds_total executor_records_total "
+        "executor_state_bytes executor_partitions"
+    ),
+    ("query", "operator", "partition", "key"): ("hot_key_busy_seconds"),
+    ("query", "operator", "partition"): (
+        "partition_busy_seconds_total partition_state_load_seconds_total "
+        "partition_records_total partition_state_bytes"
+    ),
+    ("shuffle", "routed"): ("shuffle_batches_total"),
+    ("shuffle",): (
+        "shuffle_trusted shuffle_untrusted_batches shuffle_estimate_error_ratio "
+        "shuffle_equal_error_ratio shuffle_imbalance_ratio"
+    ),
+    ("shuffle", "shuffle_partition"): (
+        "shuffle_estimated_seconds_total shuffle_real_seconds_total"
+    ),
+    ("query", "operator", "partition", "executor"): ("partition_executor_info"),
+}
+"""By labels. An operator of that release reads them, and people have dashboards of them."""
+
+
+def test_a_metric_keeps_its_name_and_labels() -> None:
+    served = {name: series.labels for name, series in METRICS.items()}
+    for labels, names in METRICS_OF_0_1_0.items():
+        for name in names.split():
+            assert served.get(name) == labels, name
 
 
 @pytest.mark.parametrize("told", [False, True], ids=["idle", "busy"])

@@ -57,7 +57,7 @@ def test_a_partition_that_moves_keeps_its_counters_and_is_on_one_executor() -> N
     samples = collect(exporter)
     assert select(samples, "partition_executor_info") == {("1", "0", "0", "q"): 1}
     assert select(samples, "partition_busy_seconds_total") == {("0", "0", "q"): 3.5}
-    assert select(samples, "partition_state_restore_seconds_total") == {("0", "0", "q"): 0.5}
+    assert select(samples, "partition_state_load_seconds_total") == {("0", "0", "q"): 0.5}
     assert select(samples, "executor_busy_seconds_total") == {
         ("0", "0", "q"): 1.5,
         ("1", "0", "q"): 2.0,
