@@ -83,6 +83,11 @@ def test_of_a_closed_engine_nothing_is_left_in_spark(
     assert own.wait(0.5) is None
 
 
+@pytest.mark.usefixtures("engine")
+def test_the_engine_shares_no_queue_with_other_listeners(spark: SparkSession) -> None:
+    assert spark.sparkContext._jsc.sc().listenerBus().activeQueues().contains(listener.QUEUE)
+
+
 def test_a_placement_for_a_query_that_ended_meanwhile_is_forgotten(
     stream: Callable[[int], DataFrame],
     start: Callable[..., StreamingQuery],

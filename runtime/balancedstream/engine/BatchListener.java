@@ -34,9 +34,10 @@ import scala.Tuple2;
  * partitions where they were placed. At start-up the driver compiles it with Janino, the compiler that Spark ships
  * for its generated code: a listener in Python would cost a round trip per event.
  *
- * <p>Events arrive in order on one thread of the listener bus. The progress event of a batch comes
- * after all of its tasks end and before the next batch is planned: only at that moment can a
- * placement be asserted without a running task overwriting it.
+ * <p>Events arrive in order on one thread of the listener bus, in a queue of its own: it waits for no
+ * other listener, and none for it. The progress event of a batch comes after all of its tasks end and
+ * before the next batch is planned: only at that moment can a placement be asserted without a running
+ * task overwriting it.
  *
  * <p>Janino knows neither lambdas nor type inference; hence the casts.
  */

@@ -104,6 +104,8 @@ public final class Placements {
   private void report(String runId, long operator, Wish wish, int partition, String executor) {
     String host = (String) hosts.get(executor);
     if (host == null) return;
+    // Spark waits for the answer, which the driver gives itself in less than a millisecond. It must be
+    // there before the next batch is planned, and only partitions that move are told of.
     for (int s = 0; s < wish.stores.length; s++) {
       coordinator.reportActiveInstance(
           new StateStoreProviderId(

@@ -18,6 +18,10 @@ PACKAGE = "io.balancedstream"
 SHIPPED = ("StoreChanges", "Rehearsal", "PreloadTask")
 """The classes that executors run, too."""
 
+QUEUE = "balancedstream"
+"""Of events, on Spark's listener bus. In the queue that listeners share, a slow one delays all, and
+makes Spark drop events (`LiveListenerBus`)."""
+
 
 @dataclass(frozen=True)
 class _Compiled:
@@ -97,7 +101,7 @@ def start_listener(spark: SparkSession, *, loads_ahead: bool) -> Listener:
         ),
     )
     rows = compile_class(spark, "PinnedRows", context, hosts, needs=("ScalaCollections",))
-    context.addSparkListener(listener)
+    context.listenerBus().addToQueue(listener, QUEUE)
     introduce_executors(spark, listener)
     return Listener(listener, rows, unprepared)
 
