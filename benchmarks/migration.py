@@ -23,6 +23,7 @@ from pathlib import Path
 from typing import Any
 
 from harness.benchmark import Benchmark, MeasurementError, alternate, prepare, remove_folder, run
+from harness.holding import Most, holding
 from harness.measuring import PATIENCE_S, await_that, check_alive, open_history, open_journal
 from harness.quotas import QUICK_JVM, limiting_executors
 from harness.results import Case
@@ -133,15 +134,17 @@ def measure_workload(
     with (
         open_session(benchmark, LocalExecutors(EXECUTORS, EXECUTORS), wanted) as spark,
         limiting_executors(spark.sparkContext.applicationId, CORES),
+        holding(spark.sparkContext.applicationId, benchmark.work / "spark") as most,
     ):
         engine = SparkEngine(spark)
         # As the product does: no task leaves a busy executor, and takes its state along.
         engine.set_locality_wait_s(MAX_LOCALITY_WAIT_S)
+        application = Application(engine, most)
         # The first query of a session is slow, whatever it does.
-        with running(spark, engine, built, {"strategy": "warm-up"}, workload):
+        with running(spark, application, built, {"strategy": "warm-up"}, workload):
             pass
         for case in missing:
-            with running(spark, engine, built, case, workload) as runner:
+            with running(spark, application, built, case, workload) as runner:
                 measured = runner.measure_strategy(str(case["strategy"]), workload)
             benchmark.record(spark, case, {**asdict(workload), "cores": CORES}, measured)
 
@@ -164,7 +167,7 @@ def copy_checkpoint(source: Path, target: Path) -> Path:
 @contextmanager
 def running(
     spark: SparkSession,
-    engine: SparkEngine,
+    application: Application,
     built: Path,
     case: Case,
     workload: Workload,
@@ -177,7 +180,7 @@ def running(
     place = f"{SCHEME}:{checkpoint}" if case.get("storage") == SLOW else str(checkpoint)
     query = start_query(keep_payloads(waiting), name, place)
     try:
-        runner = ExchangeRunner(engine, query)
+        runner = ExchangeRunner(application, query)
         for _ in range(workload.warm_up_batches):
             runner.await_batch()
         yield runner
@@ -186,11 +189,25 @@ def running(
         remove_folder(checkpoint)
 
 
+@dataclass(frozen=True)
+class Application:
+    """A running one.
+
+    Attributes:
+        engine: moves its partitions.
+        most: what its executors hold.
+    """
+
+    engine: SparkEngine
+    most: Most
+
+
 class ExchangeRunner:
     """A running query whose executors exchange partitions."""
 
-    def __init__(self, engine: SparkEngine, query: StreamingQuery) -> None:
-        self._engine = engine
+    def __init__(self, application: Application, query: StreamingQuery) -> None:
+        self._engine = application.engine
+        self._most = application.most
         self._query = query
         self._name = query.name
         self._restore_cost = RestoreCost()
@@ -219,10 +236,12 @@ class ExchangeRunner:
         away = self._plan_exchange(workload.partitions // 4)
         back = [Move(move.partition, move.target, move.source) for move in away]
         moved = {move.partition for move in away}
+        self._most.take()
         steady = [describe(self.await_batch(), moved) for _ in range(workload.steady_batches)]
-        measured: dict[str, Any] = {"state_bytes": self._sum_state()}
+        measured: dict[str, Any] = {"state_bytes": self._sum_state(), "held": self._most.take()}
         measured["away"] = self._migrate(away, strategy)
         steady += [describe(self.await_batch(), moved) for _ in range(workload.pause_batches)]
+        self._most.take()
         measured["back"] = self._migrate(back, strategy)
         steady += [describe(self.await_batch(), moved) for _ in range(workload.pause_batches)]
         return measured | {"steady": by_figure(steady)}
@@ -271,6 +290,7 @@ class ExchangeRunner:
         return {
             "steps": begun,
             "total_s": round(self._finished_s() - began_s, 3),
+            "held": self._most.take(),
             **by_figure(batches),
         }
 
@@ -289,6 +309,7 @@ class ExchangeRunner:
                 moves,
                 policy.budget_s,
                 restore_s,
+                state_bytes=lambda move: tasks[move.partition].state_bytes,
                 busy_s={partition: task.work_s for partition, task in tasks.items()},
                 placement={partition: task.executor for partition, task in tasks.items()},
                 executors=self._engine.executors(),

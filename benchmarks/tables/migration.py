@@ -54,7 +54,29 @@ def tabulate_migration(results: Sequence[Result]) -> Iterator[str]:
         rows,
     )
     yield ""
+    if held := [*list_held(results)]:
+        yield from table(["state", "strategy", "most memory ÷ steady", "most disk ÷ steady"], held)
+        yield ""
     yield from table(["target", "measured", "met"], list_targets(results))
+
+
+def list_held(results: Sequence[Result]) -> Iterator[list[str]]:
+    """What all executors hold at most while state moves, where that was measured."""
+    measured = [result for result in results if "held" in result["measured"]]
+    for (storage, partitions, strategy), runs in group(
+        measured, "storage", "partitions", "strategy"
+    ):
+        yield [
+            f"{storage}, {partitions} partitions",
+            strategy,
+            *(
+                spread(
+                    max(run["away"]["held"][name], run["back"]["held"][name]) / run["held"][name]
+                    for run in runs
+                )
+                for name in ("memory_mib", "disk_mib")
+            ),
+        ]
 
 
 def list_targets(results: Sequence[Result]) -> Iterator[list[str]]:

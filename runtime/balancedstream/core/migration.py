@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict, deque
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 
 from balancedstream.core.hotspots import Move
 from balancedstream.errors import InvalidInputError
@@ -23,6 +23,20 @@ RESTORE_CAUTION = 2.0
 FIRST_TASK_S = 5.0
 """The first task of an executor takes so much longer: its JVM runs the query's code for the first
 time. Measured: 1.1 seconds of CPU more, which small executors need several times as long for."""
+
+AHEAD_BYTES = 1 << 30
+"""An executor loads so much state ahead of moves at once: until its old owners drop their copies,
+memory and disk of both hold it."""
+
+AHEAD_BYTES_OF_ALL = 4 << 30
+"""All executors together load so much at once: they share the network and the storage, to which
+tasks write their state meanwhile."""
+
+_Limit = tuple[str, ...]
+"""What is limited in a step: "time" or "bytes", of a target, or of all together."""
+
+_WHOLE = 1.0 + 1e-9
+"""Shares that add up to a whole may miss it by a rounding error."""
 
 COUNTING_STRATEGIES = ("all-at-once", "fluid", "batched", "optimized")
 """Strategies that count moves; `budgeted` counts seconds, see `steps_within`."""
@@ -85,10 +99,12 @@ def steps_within(
     >>> [[m.partition for m in s] for s in steps_within(moves, 1.0, lambda move: 0.6)]
     [[0, 2], [1]]
     """
-    if not 0 < budget_s < math.inf:
-        message = f"budget_s: must be a positive number of seconds, not {budget_s}"
-        raise InvalidInputError(message)
-    return _fill([(move, restore_cost_s(move)) for move in moves], budget_s)
+    _check_budget(budget_s)
+    costs_s = [_check_cost(move, restore_cost_s(move)) for move in moves]
+    return _fill(
+        (move, {("time", move.target): cost_s / budget_s})
+        for move, cost_s in zip(moves, costs_s, strict=True)
+    )
 
 
 def steps_ahead(
@@ -96,6 +112,7 @@ def steps_ahead(
     budget_s: float,
     load_s: Callable[[Move], float],
     *,
+    state_bytes: Callable[[Move], int],
     busy_s: Mapping[int, float],
     placement: Mapping[int, str],
     executors: Mapping[str, int],
@@ -105,12 +122,14 @@ def steps_ahead(
 
     In a step, an executor loads for as long as it waits for the hottest one in each batch, and at
     least for `budget_s`. One that has run no task begins with a move for each core: its first tasks
-    are slow, and others there would wait for them.
+    are slow, and others there would wait for them. Where storage is fast, `AHEAD_BYTES` and
+    `AHEAD_BYTES_OF_ALL` end a step earlier.
 
     Args:
         moves: most important first.
         budget_s: latency budget, in seconds.
         load_s: gives the seconds to load the move's state.
+        state_bytes: gives the size of the move's state.
         busy_s: busy seconds of each partition in the last batch.
         placement: the executor of each partition in it.
         executors: live executors, id to cores.
@@ -118,22 +137,31 @@ def steps_ahead(
 
     >>> moves, executors = [Move(p, "a", "b") for p in range(4)], {"a": 1, "b": 2}
     >>> steps = steps_ahead(
-    ...     moves, 1.0, lambda move: 1.0, busy_s={}, placement={0: "a"}, executors=executors
+    ...     moves, 1.0, lambda move: 1.0, state_bytes=lambda move: 0, busy_s={},
+    ...     placement={0: "a"}, executors=executors,
     ... )
     >>> [len(step) for step in steps]
     [2, 2]
     """
+    _check_budget(budget_s)
     of_core_s = _add_up(busy_s, placement, executors)
     longest_s = max(of_core_s.values(), default=0.0)
 
-    def cost_s(move: Move) -> float:
+    def share(move: Move) -> dict[_Limit, float]:
         target = move.target
         if target not in of_core_s and target not in begun:
-            return budget_s / (executors.get(target, 1) + 0.5)
-        spare_s = longest_s - of_core_s.get(target, 0.0)
-        return load_s(move) * (budget_s / spare_s if spare_s > budget_s else 1.0)
+            time = 1 / (executors.get(target, 1) + 0.5)
+        else:
+            spare_s = longest_s - of_core_s.get(target, 0.0)
+            time = _check_cost(move, load_s(move)) / max(budget_s, spare_s)
+        size = state_bytes(move)
+        return {
+            ("time", target): time,
+            ("bytes", target): size / AHEAD_BYTES,
+            ("bytes",): size / AHEAD_BYTES_OF_ALL,
+        }
 
-    return steps_within(moves, budget_s, cost_s)
+    return _fill((move, share(move)) for move in moves)
 
 
 def pair_exchanges(moves: Sequence[Move]) -> dict[int, int]:
@@ -239,27 +267,37 @@ def _add_up(
     return of_core_s
 
 
-def _fill(priced: Sequence[tuple[Move, float]], budget_s: float) -> Iterator[tuple[Move, ...]]:
-    """Puts moves, each with its cost, into the first step that has room for them."""
-    for move, cost_s in priced:
-        if not 0 <= cost_s < math.inf:
-            message = (
-                f"restore_cost_s: must be 0 or more seconds and finite, not {cost_s} for partition "
-                f"{move.partition}"
-            )
-            raise InvalidInputError(message)
-    while priced:
-        spent_s: dict[str, float] = {}  # by target
+def _check_budget(budget_s: float) -> None:
+    if not 0 < budget_s < math.inf:
+        message = f"budget_s: must be a positive number of seconds, not {budget_s}"
+        raise InvalidInputError(message)
+
+
+def _check_cost(move: Move, cost_s: float) -> float:
+    if not 0 <= cost_s < math.inf:
+        message = (
+            f"restore_cost_s: must be 0 or more seconds and finite, not {cost_s} for partition "
+            f"{move.partition}"
+        )
+        raise InvalidInputError(message)
+    return cost_s
+
+
+def _fill(shares: Iterable[tuple[Move, Mapping[_Limit, float]]]) -> Iterator[tuple[Move, ...]]:
+    """Puts moves, each with its share of limits, into the first step that has room for them."""
+    left = list(shares)
+    while left:
+        taken: dict[_Limit, float] = {}
         step, later = [], []
-        for move, cost_s in priced:
-            target = move.target
-            if target not in spent_s or spent_s[target] + cost_s <= budget_s:
-                spent_s[target] = spent_s.get(target, 0.0) + cost_s
+        for move, share in left:
+            if all(limit not in taken or taken[limit] + share[limit] <= _WHOLE for limit in share):
                 step.append(move)
+                for limit in share:
+                    taken[limit] = taken.get(limit, 0.0) + share[limit]
             else:
-                later.append((move, cost_s))
+                later.append((move, share))
         yield tuple(step)
-        priced = later
+        left = later
 
 
 def _matchings(moves: Sequence[Move]) -> Iterator[tuple[Move, ...]]:

@@ -394,6 +394,7 @@ class Realizer:
             moves,
             plan.budget_s,
             load_s,
+            state_bytes=lambda move: self._size_state(operator, move),
             busy_s=self._list_work_s(operator),
             placement=self._list_places(operator),
             executors=self._engine.executors(),
@@ -407,8 +408,11 @@ class Realizer:
         return {partition: task.executor for partition, task in self._tasks[operator].items()}
 
     def _estimate_restore_s(self, operator: OperatorId, move: Move) -> float:
+        return self._restore_cost.estimate_s(self._size_state(operator, move))
+
+    def _size_state(self, operator: OperatorId, move: Move) -> int:
         task = self._tasks[operator].get(move.partition)
-        return self._restore_cost.estimate_s(task.state_bytes if task else 0)
+        return task.state_bytes if task else 0
 
 
 def _say_that_it_leaves(move: Move) -> str:

@@ -9,7 +9,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from balancedstream.core.hotspots import Move
-from balancedstream.core.migration import COUNTING_STRATEGIES, pays_at_once, steps, steps_within
+from balancedstream.core.migration import (
+    AHEAD_BYTES,
+    AHEAD_BYTES_OF_ALL,
+    COUNTING_STRATEGIES,
+    pays_at_once,
+    steps,
+    steps_ahead,
+    steps_within,
+)
 from balancedstream.errors import InvalidInputError
 
 executors = st.sampled_from(["", "a", "b", "c", "d"])
@@ -91,6 +99,35 @@ def test_the_most_important_moves_come_first_under_a_budget() -> None:
     moves = [Move(p, "a", "b") for p in range(5)]
     planned = steps_within(moves, 1.0, lambda m: 0.5)
     assert [[m.partition for m in step] for step in planned] == [[0, 1], [2, 3], [4]]
+
+
+def list_ahead(moves: list[Move], state_bytes: int) -> list[list[int]]:
+    """The partitions of each step, where storage is so fast that seconds are no limit."""
+    executors = dict.fromkeys({e for move in moves for e in (move.source, move.target)}, 1)
+    ahead = steps_ahead(
+        moves,
+        1.0,
+        lambda m: 0.0,
+        state_bytes=lambda m: state_bytes,
+        busy_s={},
+        placement={},
+        executors=executors,
+        begun=executors,
+    )
+    return [[move.partition for move in step] for step in ahead]
+
+
+def test_a_target_holds_no_more_state_twice_than_it_may_however_fast_the_storage_is() -> None:
+    moves = [Move(p, "a", "b") for p in range(5)]
+    assert list_ahead(moves, 0) == [[0, 1, 2, 3, 4]]
+    assert list_ahead(moves, AHEAD_BYTES // 2) == [[0, 1], [2, 3], [4]]
+    assert list_ahead(moves, AHEAD_BYTES + 1) == [[0], [1], [2], [3], [4]]
+
+
+def test_all_targets_together_load_no_more_state_at_once_than_the_network_may_carry() -> None:
+    moves = [Move(p, "a", f"b{p}") for p in range(6)]
+    assert list_ahead(moves, AHEAD_BYTES_OF_ALL // 4) == [[0, 1, 2, 3], [4, 5]]
+    assert list_ahead(moves, AHEAD_BYTES_OF_ALL + 1) == [[0], [1], [2], [3], [4], [5]]
 
 
 def test_an_unknown_strategy_is_refused_with_the_known_ones() -> None:
