@@ -26,7 +26,7 @@ import tempfile
 import time
 from collections import deque
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -59,6 +59,33 @@ class Schedule:
 
     kind: str
     seed: int
+
+
+@dataclass(frozen=True)
+class Conditions:
+    """What a disturbed run has of Spark and of its storage.
+
+    Attributes:
+        open_ms: what an open of a file of the checkpoint takes; 0 for the disk alone.
+        slots: tasks at a time on an executor.
+        scheduler: Spark's, FAIR or FIFO.
+    """
+
+    open_ms: int = 0
+    slots: int = 1
+    scheduler: str = "FAIR"
+
+    def describe(self) -> dict[str, int | str]:
+        """The fields of an outcome; a line that lacks one is of a run with its default."""
+        return asdict(self)
+
+    def set_up(self, work: Path) -> dict[str, str]:
+        """Spark's settings."""
+        settings = {
+            "spark.executor.cores": str(self.slots),
+            "spark.scheduler.mode": self.scheduler,
+        }
+        return settings | (build_slow_storage(work, self.open_ms) if self.open_ms else {})
 
 
 class DriverError(Exception):
@@ -105,8 +132,7 @@ class Harness:
         work: folder for inputs, undisturbed runs (kept for the next sitting) and schedules.
         out: file of outcomes.
         pause_file: while it exists, no schedule starts and no Spark runs.
-        settings: of Spark, for disturbed runs.
-        open_ms: what an open of a file of the checkpoint takes in these; 0 for the disk alone.
+        conditions: of disturbed runs.
     """
 
     def __init__(
@@ -114,11 +140,10 @@ class Harness:
         work: Path,
         out: Path,
         pause_file: Path | None,
-        settings: dict[str, str],
-        open_ms: int = 0,
+        conditions: Conditions,
     ) -> None:
-        self._settings = settings | (build_slow_storage(work, open_ms) if open_ms else {})
-        self._open_ms = open_ms
+        self._settings = conditions.set_up(work)
+        self._conditions = conditions
         self._work = work
         self._out = out
         self._pause_file = pause_file
@@ -134,7 +159,7 @@ class Harness:
         done = {
             (line["kind"], line["seed"])
             for line in lines
-            if line.get("open_ms", 0) == self._open_ms
+            if Conditions().describe() | line == line | self._conditions.describe()
         }
         waiting = deque(s for s in schedules if (s.kind, s.seed) not in done)
         print(f"{len(schedules)} schedules, {len(waiting)} of them still to run", flush=True)
@@ -166,7 +191,7 @@ class Harness:
         job: dict[str, Any] = {
             "executors": EXECUTORS,
             "settings": self._settings,
-            "scheme": f"{SCHEME}:" if self._open_ms else "",
+            "scheme": f"{SCHEME}:" if self._conditions.open_ms else "",
             "runs": runs,
         }
         if self._pause_file:
@@ -224,7 +249,7 @@ class Harness:
         line = {
             "kind": schedule.kind,
             "seed": schedule.seed,
-            "open_ms": self._open_ms,
+            **self._conditions.describe(),
             "outcome": outcome,
             "difference": difference,
             **happened,
@@ -342,12 +367,8 @@ def main() -> None:
         work = (args.work or Path(temporary)).resolve()
         work.mkdir(parents=True, exist_ok=True)
         args.out.parent.mkdir(parents=True, exist_ok=True)
-        settings = {
-            "spark.executor.cores": str(args.slots),
-            "spark.scheduler.mode": args.scheduler,
-        }
-        harness = Harness(work, args.out, args.pause_file, settings, args.open_ms)
-        good = harness.run(schedules)
+        conditions = Conditions(args.open_ms, args.slots, args.scheduler)
+        good = Harness(work, args.out, args.pause_file, conditions).run(schedules)
     sys.exit(0 if good else 1)
 
 

@@ -1,7 +1,8 @@
 """Moves, scaling, killed executors and restarted drivers leave no trace in any answer.
 
 One schedule of a kind of operator whose partitions are placed, one of a kind whose keys are
-reassigned and a NEXMark query, with a fresh seed, printed.
+reassigned and a NEXMark query, with a fresh seed, printed. For the first two, executors have one
+core or two, and Spark's scheduler is FAIR or FIFO.
 `benchmarks/exactness/run.py --kind KIND --seeds SEED` runs a schedule of this test again.
 """
 
@@ -65,15 +66,18 @@ def test_operators_of_any_kind_are_exact_under_a_random_schedule(seed: int, tmp_
     # All kinds together would take too long.
     drawn = random.Random(seed)
     kinds = {drawn.choice(PLACED), drawn.choice(REASSIGNED)}
+    slots, scheduler = drawn.choice(["1", "2"]), drawn.choice(["FAIR", "FIFO"])
+    under = ("--slots", slots, "--scheduler", scheduler)
     chosen = [word for kind in sorted(kinds) for word in ("--kind", kind)]
-    outcomes = run_program("run.py", tmp_path / "outcomes.jsonl", *chosen, "--seeds", str(seed))
+    out = tmp_path / "outcomes.jsonl"
+    outcomes = run_program("run.py", out, *chosen, *under, "--seeds", str(seed))
     # A schedule can be equal and have moved nothing for good (its moves were overtaken by what else
     # it did): that shows too little, so that kind gets another one.
     for other in range(seed + 1, seed + 4):
         for kind in [line["kind"] for line in outcomes if line["outcome"] == "unmoved"]:
             outcomes = [line for line in outcomes if line["kind"] != kind]
             out = tmp_path / f"{kind}-{other}.jsonl"
-            outcomes += run_program("run.py", out, "--kind", kind, "--seeds", str(other))
+            outcomes += run_program("run.py", out, "--kind", kind, *under, "--seeds", str(other))
     assert {line["kind"]: line["outcome"] for line in outcomes} == dict.fromkeys(kinds, "equal")
 
 
