@@ -8,6 +8,7 @@ import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 from patience import PATIENCE_S
@@ -167,6 +168,62 @@ def test_a_query_goes_on_when_a_target_is_killed_while_it_loads(
     while len(engine.executors()) < 3:
         assert time.monotonic() < deadline_s
         engine.wait(1.0)
+
+
+def test_a_load_that_never_answers_is_given_up_and_its_move_made(
+    stream: Stream, start: Start, batches: Batches, engine: SparkEngine
+) -> None:
+    query = start(aggregate(stream), "unanswered", "update")
+    batches("unanswered")
+    seen = batches("unanswered")
+    targets = {p: e for (_, p), e in others(engine, seen).items()}
+    engine.prepare("unanswered", 0, targets, from_batch=1000)
+    make_late(engine, str(query.runId))
+    while not seen.preparations:
+        seen = batches("unanswered")
+    late = {report.failure for report in seen.preparations}
+    assert late == {"no answer in 600 s"}
+    engine.place("unanswered", 0, targets)
+    batches("unanswered")
+    seen = batches("unanswered")
+    assert {t.partition: t.executor for t in seen.tasks} == targets
+
+
+def make_late(engine: SparkEngine, run_id: str) -> None:
+    """Makes all preparations of a query look as if they had waited for an hour, and no answer."""
+
+    def read(holder: Any, name: str) -> Any:
+        field = holder.getClass().getDeclaredField(name)
+        field.setAccessible(True)
+        return field, field.get(holder)
+
+    _, preparing = read(engine._listener, "preparing")
+    _, orders = read(preparing, "orders")
+    _, runs = read(preparing, "runs")
+    _, preparations = read(runs.get(run_id), "preparations")
+    for preparation in preparations.values():
+        since_ms, value = read(preparation, "sinceMs")
+        since_ms.setLong(preparation, value - 3_600_000)
+    orders.clear()
+
+
+def test_a_load_that_fails_is_told_with_its_cause_and_the_query_goes_on(
+    stream: Stream, start: Start, batches: Batches, engine: SparkEngine, tmp_path: Path
+) -> None:
+    query = start(aggregate(stream), "unreadable", "update")
+    batches("unreadable")
+    seen = batches("unreadable")
+    before = {t.partition: t.executor for t in seen.tasks}
+    targets = {p: e for (_, p), e in others(engine, seen).items()}
+    # Their owners do not need these any more.
+    for file in find_files(tmp_path / "unreadable" / "state" / "0", seen.sample.batch + 1):
+        file.unlink()
+    engine.prepare("unreadable", 0, targets, from_batch=1000)
+    while {report.state for report in seen.preparations} != {"failed"}:
+        seen = batches("unreadable")
+        assert {t.partition: t.executor for t in seen.tasks} == before
+    assert all(report.failure for report in seen.preparations)
+    assert query.exception() is None
 
 
 def test_no_move_pays_for_the_first_load_of_its_target(

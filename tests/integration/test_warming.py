@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import _sqlite3
+import os
+import signal
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+from processes import find_executor_pids
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
 from pyspark.sql.streaming import StreamingQuery
@@ -125,6 +128,25 @@ def test_an_executor_counts_once_it_has_run_a_job_of_its_own(
 ) -> None:
     executor = replace_under(stream(60).groupBy((F.col("value") % 10).alias("k")).count())
     assert set(list_outcomes(spark, executor)) == {"SUCCEEDED"}
+
+
+def test_one_that_replaces_a_killed_executor_is_warmed_up_too(
+    warming_engine: SparkEngine,
+    stream: Callable[[int], DataFrame],
+    start: Callable[[DataFrame, str, str], StreamingQuery],
+    batches: Callable[[str], BatchFinished],
+    spark: SparkSession,
+) -> None:
+    engine, application = warming_engine, spark.sparkContext.applicationId
+    start(stream(60).groupBy((F.col("value") % 10).alias("k")).count(), "killed", "update")
+    batches("killed")
+    killed = min(engine.executors())
+    os.kill(find_executor_pids(application)[killed], signal.SIGKILL)
+    while not isinstance(event := engine.wait(1.0), ExecutorAdded):
+        if event is None and killed not in engine.executors():
+            assert len(engine.executors()) == 2, "the new one counts before it is warm"
+    assert len(engine.executors()) == 3
+    assert set(list_outcomes(spark, event.executor)) == {"SUCCEEDED"}
 
 
 def test_its_python_workers_have_loaded_what_the_query_imports(

@@ -1,0 +1,103 @@
+"""State that cannot be loaded ahead: its partitions move at once, and the reason is told."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+import pytest
+from prepared import MAX_BATCHES, Batches, Start, move, others
+from pyspark.sql import DataFrame, SparkSession
+from stateful_queries import CountRows, Stream, aggregate, join, keyed
+
+from balancedstream.engine.engine import SparkEngine
+from balancedstream.engine.settings import CHECKPOINT_FORMAT, PROVIDER
+
+pytestmark = pytest.mark.integration
+
+JOIN_FORMAT = "spark.sql.streaming.join.stateFormatVersion"
+
+
+class CountOn(CountRows):
+    """Counts on from an initial state."""
+
+    def handleInitialState(self, key: object, initial: object, timers: object) -> None:
+        pass
+
+
+def count_on(stream: Stream) -> DataFrame:
+    rows = keyed(stream(200))
+    known = rows.sparkSession.range(40).selectExpr("id AS k", "0L AS n").groupBy("k")
+    return rows.groupBy("k").transformWithState(
+        CountOn(), "k long, n long", "update", "none", initialState=known
+    )
+
+
+@pytest.fixture
+def use(spark: SparkSession) -> Iterator[Callable[[dict[str, str]], None]]:
+    """Sets settings of the session until the test ends."""
+    before: dict[str, str | None] = {}
+
+    def use_settings(settings: dict[str, str]) -> None:
+        for name, value in settings.items():
+            before[name] = spark.conf.get(name, None)
+            spark.conf.set(name, value)
+
+    yield use_settings
+    for name, value in before.items():
+        if value is None:
+            spark.conf.unset(name)
+        else:
+            spark.conf.set(name, value)
+
+
+@pytest.mark.parametrize(
+    ("build", "mode", "settings", "reason"),
+    [
+        pytest.param(
+            aggregate, "update", {CHECKPOINT_FORMAT: "1"}, "has format 1", id="checkpoint format 1"
+        ),
+        pytest.param(
+            aggregate,
+            "update",
+            {
+                CHECKPOINT_FORMAT: "1",
+                PROVIDER: (
+                    "org.apache.spark.sql.execution.streaming.state.HDFSBackedStateStoreProvider"
+                ),
+            },
+            "not in RocksDB",
+            id="Spark's default store",
+        ),
+        pytest.param(
+            join, "append", {JOIN_FORMAT: "3"}, "both sides in one store", id="join in one store"
+        ),
+        pytest.param(count_on, "update", {}, "initial state", id="initial state"),
+    ],
+)
+def test_what_cannot_be_loaded_ahead_moves_at_once_and_says_why(
+    build: Callable[[Stream], DataFrame],
+    mode: str,
+    settings: dict[str, str],
+    reason: str,
+    use: Callable[[dict[str, str]], None],
+    stream: Stream,
+    start: Start,
+    batches: Batches,
+    engine: SparkEngine,
+) -> None:
+    use(settings)
+    query = start(build(stream), "unprepared", mode)
+    batches("unprepared")
+    seen = batches("unprepared")
+    targets = others(engine, seen)
+    move(engine, "unprepared", targets)
+    ran: dict[tuple[int, int], str] = {}
+    for _ in range(MAX_BATCHES):
+        seen = batches("unprepared")
+        ran = {(t.operator, t.partition): t.executor for t in seen.tasks}
+        if ran == targets:
+            break
+    assert ran == targets
+    assert {report.state for report in seen.preparations} == {"impossible"}
+    assert all(reason in report.failure for report in seen.preparations)
+    assert query.exception() is None
