@@ -19,6 +19,7 @@ from unittest import mock
 
 from harness.benchmark import prepare, run
 from harness.results import Case
+from harness.silent import SilentView
 from prometheus_client import CollectorRegistry, generate_latest
 
 from balancedstream.core.policy import Policy
@@ -35,7 +36,6 @@ from balancedstream.metrics.exporter import Exporter
 from balancedstream.record.history import History
 from balancedstream.record.journal import Journal
 from balancedstream.record.records import RunInfo
-from balancedstream.record.spectators import Spectator
 
 WARM_UP = 2
 """Batches without a measurement: the first one is not decided on."""
@@ -51,17 +51,6 @@ BATCHES = 7
 RUN_ID = "00000000-0000-0000-0000-000000000001"
 
 _T = TypeVar("_T")
-
-
-class Silent(Spectator):
-    """Shows nothing."""
-
-    def on_batch(self, record: Any) -> None: ...
-    def on_decision(self, record: Any) -> None: ...
-    def on_scale(self, record: Any) -> None: ...
-    def on_move(self, record: Any) -> None: ...
-    def note(self, text: str) -> None: ...
-    def close(self) -> None: ...
 
 
 class Listener:
@@ -171,7 +160,7 @@ def measure(
     registry = CollectorRegistry()
     registry.register(exporter)
     history = History(RunInfo("loop_cost", listener.now_s, 2, "", ""))
-    journal = Journal(history, Silent(), exporter, lambda: listener.now_s)
+    journal = Journal(history, SilentView(), exporter, lambda: listener.now_s)
     realizer = Realizer(engine, journal)
     decider = Decider(realizer, Policy(), journal)
     meter = Meter()

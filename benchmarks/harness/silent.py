@@ -2,7 +2,13 @@
 
 from __future__ import annotations
 
-from balancedstream.record.records import BatchRecord, DecisionRecord, MoveRecord, ScaleRecord
+from balancedstream.record.records import (
+    BatchRecord,
+    DecisionRecord,
+    MoveRecord,
+    PreparationOutcome,
+    ScaleRecord,
+)
 from balancedstream.record.spectators import Spectator
 
 
@@ -14,6 +20,10 @@ class SilentView(Spectator):
     def on_decision(self, record: DecisionRecord) -> None: ...
 
     def on_move(self, record: MoveRecord) -> None: ...
+
+    def on_preparation(
+        self, outcome: PreparationOutcome, state_bytes: int, spent_s: float
+    ) -> None: ...
 
     def on_scale(self, record: ScaleRecord) -> None: ...
 

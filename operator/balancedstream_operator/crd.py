@@ -130,6 +130,24 @@ def _status() -> Schema:
                     "busySeconds": _number("Mean busy seconds per batch."),
                 },
             ),
+            "preparations": _object(
+                "State that executors loaded ahead of moves since the driver started, by its end.",
+                {
+                    outcome: _object(
+                        sentence,
+                        {
+                            "moves": _whole("How many."),
+                            "stateBytes": _whole("Size of their state."),
+                            "seconds": _number("Time that executors loaded it, beside batches."),
+                        },
+                    )
+                    for outcome, sentence in (
+                        ("used", "Moves whose task found the state."),
+                        ("wasted", "Moves that were given up, or made without it."),
+                        ("failed", "Moves whose task had to load the state itself."),
+                    )
+                },
+            ),
             "decisions": _list(
                 "The last decisions that changed something, newest first.",
                 MAX_DECISIONS,

@@ -57,6 +57,9 @@ QUERY_METRICS = (
     "moves_under_way",
     "moves_prepared",
     "moves_preparing",
+    "preparations_total",
+    "prepared_bytes_total",
+    "prepared_seconds_total",
     *BATCH_METRICS,
     "query_idle_timestamp_seconds",
     "keys_under_way",
@@ -117,6 +120,21 @@ class ShuffleSample:
 
 
 @dataclass(frozen=True)
+class Preparations:
+    """State that was loaded ahead of moves, of one outcome.
+
+    Attributes:
+        moves: whose targets loaded it.
+        state_bytes: its size.
+        spent_s: seconds that the targets loaded it.
+    """
+
+    moves: int
+    state_bytes: int
+    spent_s: float
+
+
+@dataclass(frozen=True)
 class Measurement:
     """What a stream's driver measured, up to its newest scrape.
 
@@ -138,6 +156,7 @@ class Measurement:
         prepared: (query, operator) of those whose moves cost a batch nothing, because the driver
             has state loaded ahead.
         preparing: how many of those under way have their state loaded now, over all operators.
+        preparations: state that was loaded ahead of moves since the driver started, by outcome.
         restore_cost: cost of moves, as the driver measured it.
         keys: one sample per hot key and scrape: of the last batch before it.
         keys_under_way: query to the number of keys that have not reached their partitions.
@@ -161,6 +180,7 @@ class Measurement:
     under_way: Mapping[OperatorId, int] = field(default_factory=dict)
     prepared: tuple[OperatorId, ...] = ()
     preparing: int = 0
+    preparations: Mapping[str, Preparations] = field(default_factory=dict)
     restore_cost: RestoreCost = RestoreCost()  # noqa: RUF009 - frozen
     keys: tuple[KeySample, ...] = ()
     keys_under_way: Mapping[str, int] = field(default_factory=dict)
@@ -270,6 +290,7 @@ def measure(
             if s.samples[-1][1] == 1.0
         ),
         preparing=sum(int(s.samples[-1][1]) for s in current["moves_preparing"]),
+        preparations=_count_preparations(current),
         restore_cost=RestoreCost(
             _newest(current["move_fixed_seconds"], RestoreCost().fixed_s),
             _newest(current["move_bytes_per_second"], RestoreCost().bytes_per_s),
@@ -291,6 +312,16 @@ def _newest(all_series: Sequence[Series], default: float) -> float:
 def _newest_by(label: str, all_series: Sequence[Series], kind: type[_Number]) -> dict[str, _Number]:
     """The newest value for each value of a label, such as each query."""
     return {s.labels[label]: kind(s.samples[-1][1]) for s in all_series}
+
+
+def _count_preparations(current: Mapping[str, Sequence[Series]]) -> dict[str, Preparations]:
+    """By outcome; none of a driver of an older release."""
+    sizes = _newest_by("outcome", current["prepared_bytes_total"], int)
+    spent_s = _newest_by("outcome", current["prepared_seconds_total"], float)
+    return {
+        outcome: Preparations(moves, sizes.get(outcome, 0), spent_s.get(outcome, 0.0))
+        for outcome, moves in _newest_by("outcome", current["preparations_total"], int).items()
+    }
 
 
 def _describe(target: Target) -> str:

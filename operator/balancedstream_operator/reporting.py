@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from balancedstream.core.policy import Policy
 from balancedstream_operator.advising import Advice
 from balancedstream_operator.answering import report_approval, report_pause, report_proposal
@@ -313,6 +315,7 @@ def _report_balance(
         draft.set_condition("Migrating", True, "MovesUnderWay", f"{message} are moving{loads}")
     else:
         draft.set_condition("Migrating", False, "Settled", "no state partition is moving")
+    draft.fields |= _describe_preparations(measurement)
     heavy = balance.unsplittable
     draft.set_condition(
         "Unsplittable",
@@ -320,6 +323,18 @@ def _report_balance(
         "HotPartition" if heavy else "NoHotPartition",
         heavy or "no partition is too much for one executor",
     )
+
+
+def _describe_preparations(measurement: Measurement) -> dict[str, Any]:
+    found = {
+        outcome: {
+            "moves": loaded.moves,
+            "stateBytes": loaded.state_bytes,
+            "seconds": round(loaded.spent_s, 3),
+        }
+        for outcome, loaded in measurement.preparations.items()
+    }
+    return {"preparations": found} if found else {}
 
 
 def _report_effect(

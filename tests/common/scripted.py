@@ -6,7 +6,13 @@ from collections.abc import Mapping
 
 from balancedstream.engine.events import ApplicationEnded, BatchFinished, Event, ExecutorRemoved
 from balancedstream.loop.ports import Engine
-from balancedstream.record.records import BatchRecord, DecisionRecord, MoveRecord, ScaleRecord
+from balancedstream.record.records import (
+    BatchRecord,
+    DecisionRecord,
+    MoveRecord,
+    PreparationOutcome,
+    ScaleRecord,
+)
 from balancedstream.record.spectators import Spectator
 
 
@@ -102,6 +108,9 @@ class RecordingSpectator(Spectator):
     def on_batch(self, record: BatchRecord) -> None: ...
     def on_decision(self, record: DecisionRecord) -> None: ...
     def on_scale(self, record: ScaleRecord) -> None: ...
+    def on_preparation(
+        self, outcome: PreparationOutcome, state_bytes: int, spent_s: float
+    ) -> None: ...
     def on_move(self, record: MoveRecord) -> None:
         self.moves.append(record)
 

@@ -21,6 +21,7 @@ from balancedstream.record.wording import (
     format_short_duration,
     plural,
     printable,
+    say_preparations,
 )
 
 MIN_HEIGHT = 12
@@ -99,6 +100,8 @@ class Frame:
         ]
         if state.scale_actions:
             facts.append(plural(state.scale_actions, "scale action"))
+        if loaded := say_preparations(state.preparations):
+            facts.append(loaded)
         return Text.assemble(("BalancedStream", "bold"), " ", " · ".join(facts))
 
     def _status(self) -> list[Text]:

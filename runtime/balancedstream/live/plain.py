@@ -13,14 +13,17 @@ from balancedstream.record.records import (
     BatchRecord,
     DecisionRecord,
     MoveRecord,
+    PreparationOutcome,
     RunInfo,
     ScaleRecord,
+    start_preparation_totals,
 )
 from balancedstream.record.wording import (
     format_clock,
     format_duration,
     plural,
     printable,
+    say_preparations,
 )
 
 REPEAT_AFTER_S = 1_800.0
@@ -63,6 +66,7 @@ class PlainView:
         self._closed = False
         self._batches = self._rows = self._scale_actions = 0
         self._moves = MovesUnderWay()
+        self._preparations = start_preparation_totals()
         self._queries: set[str] = set()
         self._last_written_s: dict[tuple[str, int | None], dict[str, float]] = {}
         self._write(
@@ -116,6 +120,11 @@ class PlainView:
                 ended_s, text = describe_ended(ended)
                 self._write(ended_s, f"{say_about(record.query, record.operator)}: {text}")
 
+    def on_preparation(self, outcome: PreparationOutcome, state_bytes: int, spent_s: float) -> None:
+        """Counts the state."""
+        with self._lock:
+            self._preparations[outcome].add(state_bytes, spent_s)
+
     def on_scale(self, record: ScaleRecord) -> None:
         """Writes the change and its reason."""
         with self._lock:
@@ -137,13 +146,15 @@ class PlainView:
             if self._closed:
                 return
             now_s = self._clock()
-            self._write(
-                now_s,
-                f"ended after {format_duration(max(0.0, now_s - self._run.started_s))}: "
-                f"{plural(self._batches, 'batch')}, {plural(self._rows, 'row')}, "
-                f"{plural(self._moves.begun, 'move')}, "
-                f"{plural(self._scale_actions, 'scale action')}",
-            )
+            totals = [
+                plural(self._batches, "batch"),
+                plural(self._rows, "row"),
+                plural(self._moves.begun, "move"),
+                plural(self._scale_actions, "scale action"),
+                say_preparations(self._preparations),
+            ]
+            took = format_duration(max(0.0, now_s - self._run.started_s))
+            self._write(now_s, f"ended after {took}: {', '.join(filter(None, totals))}")
             self._closed = True
 
     def _write(self, at_s: float, text: str) -> None:

@@ -14,8 +14,10 @@ from balancedstream.record.records import (
     DecisionRecord,
     MoveRecord,
     OperatorBatchLoad,
+    PreparationOutcome,
     RunInfo,
     ScaleRecord,
+    start_preparation_totals,
 )
 from balancedstream.record.wording import crop, plural, printable
 
@@ -80,6 +82,7 @@ class RunState:
         batches: finished batches.
         rows: rows that they read.
         scale_actions: changes of the number of executors.
+        preparations: state that was loaded ahead of moves.
         ended_s: when the run ended, seconds since the Unix epoch; None while it goes on.
     """
 
@@ -90,6 +93,7 @@ class RunState:
         self.entries: deque[Entry] = deque(maxlen=KEPT_ENTRIES)
         self.latest: BatchRecord | None = None
         self.batches = self.rows = self.scale_actions = 0
+        self.preparations = start_preparation_totals()
         self.ended_s: float | None = None
         self._queries: dict[str, QueryState] = {}
 
@@ -121,6 +125,12 @@ class RunState:
         if ended:
             at_s, text = describe_ended(ended)
             self._log(at_s, "settled", f"{say_briefly(record.query, record.operator)}: {text}")
+
+    def add_preparation(
+        self, outcome: PreparationOutcome, state_bytes: int, spent_s: float
+    ) -> None:
+        """Counts state that was loaded ahead of a move."""
+        self.preparations[outcome].add(state_bytes, spent_s)
 
     def add_scale(self, record: ScaleRecord) -> None:
         """Counts the action and logs it."""

@@ -18,6 +18,7 @@ from balancedstream.record.records import (
     BatchRecord,
     DecisionRecord,
     MoveRecord,
+    PreparationOutcome,
     RunInfo,
     ScaleRecord,
 )
@@ -77,6 +78,11 @@ class LiveView:
         """Shows the move for as long as it is under way."""
         with self._lock:
             self._state.add_move(record)
+
+    def on_preparation(self, outcome: PreparationOutcome, state_bytes: int, spent_s: float) -> None:
+        """Counts the state."""
+        with self._lock:
+            self._state.add_preparation(outcome, state_bytes, spent_s)
 
     def on_scale(self, record: ScaleRecord) -> None:
         """Counts the action and logs it."""

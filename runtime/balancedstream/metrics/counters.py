@@ -19,28 +19,13 @@ from balancedstream.core.samples import (
     TaskSample,
 )
 from balancedstream.metrics.catalogue import BATCH_DURATION_BUCKETS_S
-from balancedstream.record.records import PreparationOutcome
+from balancedstream.record.records import PreparationTotals, start_preparation_totals
 
 STAY_FACTOR = 1.25
 """A shown partition gives way only to one a quarter hotter: each change makes new series."""
 
 _HEAT_WEIGHT = 0.2
 """Weight of the latest batch in a partition's heat: one slow task makes no hot partition."""
-
-
-@dataclass(slots=True)
-class Preparations:
-    """State that targets loaded ahead of moves."""
-
-    count: int = 0
-    state_bytes: int = 0
-    spent_s: float = 0.0
-
-    def add(self, state_bytes: int, spent_s: float) -> None:
-        """Adds one partition."""
-        self.count += 1
-        self.state_bytes += state_bytes
-        self.spent_s += spent_s
 
 
 @dataclass(slots=True)
@@ -65,9 +50,7 @@ class Application:
     epoch: int = 0
     moves: int = 0
     moves_settled: int = 0
-    preparations: dict[PreparationOutcome, Preparations] = field(
-        default_factory=lambda: {end: Preparations() for end in get_args(PreparationOutcome)}
-    )
+    preparations: PreparationTotals = field(default_factory=start_preparation_totals)
     key_moves: int = 0
     key_moves_settled: int = 0
     scale_actions: dict[str, int] = field(default_factory=lambda: {"out": 0, "in": 0})

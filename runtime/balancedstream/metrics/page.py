@@ -67,7 +67,7 @@ def write_application(page: Page, build: Sequence[str], application: Application
     page.add("moves_total", application.moves)
     page.add("moves_settled_total", application.moves_settled)
     for outcome, prepared in application.preparations.items():
-        page.add("preparations_total", prepared.count, outcome)
+        page.add("preparations_total", prepared.moves, outcome)
         page.add("prepared_bytes_total", prepared.state_bytes, outcome)
         page.add("prepared_seconds_total", prepared.spent_s, outcome)
     page.add("key_moves_total", application.key_moves)

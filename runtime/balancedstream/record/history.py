@@ -10,6 +10,7 @@ from __future__ import annotations
 import threading
 from collections import deque
 from collections.abc import Iterable
+from copy import deepcopy
 from dataclasses import replace
 
 from balancedstream.core.samples import KeySample, ShuffleRecord
@@ -18,6 +19,7 @@ from balancedstream.record.records import (
     DecisionRecord,
     KeyMoveRecord,
     MoveRecord,
+    PreparationOutcome,
     QueryTotals,
     Record,
     RestartRecord,
@@ -167,6 +169,19 @@ class History:
         with self._lock:
             return self._drop((query, operator, partition), dropped_s, reason)
 
+    def add_preparation(
+        self, outcome: PreparationOutcome, state_bytes: int, spent_s: float
+    ) -> None:
+        """Counts state that was loaded ahead of a move, once its outcome is known.
+
+        Args:
+            outcome: whether it was of use.
+            state_bytes: its size.
+            spent_s: seconds that the target loaded it.
+        """
+        with self._lock:
+            self._totals.preparations[outcome].add(state_bytes, spent_s)
+
     def add_key_samples(self, samples: Iterable[KeySample]) -> None:
         """Appends what the hottest keys of a batch cost."""
         with self._lock:
@@ -263,7 +278,7 @@ class History:
     def totals(self) -> RunTotals:
         """Counters over the whole run, a copy."""
         with self._lock:
-            return replace(self._totals)
+            return deepcopy(self._totals)
 
     @property
     def queries(self) -> tuple[QueryTotals, ...]:

@@ -20,12 +20,14 @@ from balancedstream.record.records import (
     KeyMoveRecord,
     MoveRecord,
     OperatorBatchLoad,
+    Preparations,
     QueryTotals,
     Record,
     RestartRecord,
     RunInfo,
     RunTotals,
     ScaleRecord,
+    start_preparation_totals,
 )
 
 FORMAT = 1
@@ -156,6 +158,11 @@ def _parse_line(number: int, line: str, *, is_first: bool) -> Any:
             document |= {name: tuple(document[name]) for name in ("estimated_s", "real_s")}
         elif kind == "query":
             document["operator_busy_s"] = dict(document["operator_busy_s"])
+        elif kind == "totals":
+            counted = document.get("preparations", {}).items()
+            document["preparations"] = start_preparation_totals() | {
+                outcome: Preparations(**preparations) for outcome, preparations in counted
+            }
         return record_type(**document)
     except (KeyError, TypeError, ValueError) as error:
         raise _invalid(number, kind, f"field missing or malformed ({error})") from error

@@ -259,6 +259,8 @@ class Journal:
         failure: str,
     ) -> None:
         """State that was loaded ahead of a move was of use, or not."""
+        self._history.add_preparation(outcome, state_bytes, spent_s)
+        self._spectator.on_preparation(outcome, state_bytes, spent_s)
         self._metrics.on_preparation(outcome, state_bytes, spent_s)
         if outcome == "failed":
             self._spectator.note(

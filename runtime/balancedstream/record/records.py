@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from typing import Literal
+from typing import Literal, get_args
 
 from balancedstream.core.decisions import DecisionKind
 from balancedstream.core.samples import KeySample, ShuffleRecord
@@ -108,6 +108,35 @@ PreparationOutcome = Literal["used", "wasted", "failed"]
 `used`: the moved task found it. `wasted`: the partition did not move, or moved without it.
 `failed`: the target did not get it; the moved task loaded it itself.
 """
+
+
+@dataclass(slots=True)
+class Preparations:
+    """State that was loaded ahead of moves, of one outcome.
+
+    Attributes:
+        moves: whose targets loaded it.
+        state_bytes: its size.
+        spent_s: seconds that the targets loaded it, beside the batches.
+    """
+
+    moves: int = 0
+    state_bytes: int = 0
+    spent_s: float = 0.0
+
+    def add(self, state_bytes: int, spent_s: float) -> None:
+        """Adds a move."""
+        self.moves += 1
+        self.state_bytes += state_bytes
+        self.spent_s += spent_s
+
+
+PreparationTotals = dict[PreparationOutcome, Preparations]
+
+
+def start_preparation_totals() -> PreparationTotals:
+    """Each outcome, with no move yet."""
+    return {outcome: Preparations() for outcome in get_args(PreparationOutcome)}
 
 
 @dataclass(frozen=True, slots=True)
@@ -277,6 +306,7 @@ class RunTotals:
     key_moves_settled: int = 0
     scale_actions: int = 0
     decisions: int = 0
+    preparations: PreparationTotals = field(default_factory=start_preparation_totals)
 
 
 @dataclass(slots=True)

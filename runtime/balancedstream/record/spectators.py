@@ -36,6 +36,9 @@ class Spectator(Protocol):
     def on_move(self, record: MoveRecord) -> None:
         """A move was decided, prepared, became due, settled or was dropped; called each time."""
 
+    def on_preparation(self, outcome: PreparationOutcome, state_bytes: int, spent_s: float) -> None:
+        """State that a target loaded ahead of a move was of use, or not."""
+
     def on_scale(self, record: ScaleRecord) -> None:
         """The number of executors is being changed; comes after the decision to scale."""
 

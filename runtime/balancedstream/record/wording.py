@@ -5,6 +5,8 @@ from __future__ import annotations
 import math
 from datetime import UTC, datetime
 
+from balancedstream.record.records import PreparationTotals
+
 NOTHING = "-"
 """Stands where there is no figure."""
 
@@ -110,6 +112,35 @@ def format_short_count(count: float | None) -> str:
         if abs(count) >= size:
             return f"{_significant(count / size)}{suffix}"
     return _significant(count)
+
+
+def format_bytes(count: float) -> str:
+    """Writes a size.
+
+    >>> format_bytes(206_000_000), format_bytes(1_250), format_bytes(0)
+    ('206 MB', '1.25 kB', '0 B')
+    """
+    short = format_short_count(count)
+    return f"{short}B" if " " in short else f"{short} B"
+
+
+def say_preparations(preparations: PreparationTotals) -> str:
+    """Says how much state was loaded ahead of moves, and what became of it; "" if none was.
+
+    >>> from balancedstream.record.records import start_preparation_totals
+    >>> totals = start_preparation_totals()
+    >>> totals["used"].add(206_000_000, 3.5)
+    >>> totals["wasted"].add(1_000_000, 0.25)
+    >>> say_preparations(totals)
+    'state loaded ahead: 206 MB in 3.5 s used (1 move), 1 MB in 250 ms wasted (1 move)'
+    """
+    parts = [
+        f"{format_bytes(loaded.state_bytes)} in {format_duration(loaded.spent_s)} {outcome} "
+        f"({plural(loaded.moves, 'move')})"
+        for outcome, loaded in preparations.items()
+        if loaded.moves
+    ]
+    return f"state loaded ahead: {', '.join(parts)}" if parts else ""
 
 
 def format_ratio(ratio: float | None) -> str:

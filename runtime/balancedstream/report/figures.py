@@ -13,6 +13,7 @@ from balancedstream.record.records import (
     DecisionRecord,
     KeyMoveRecord,
     MoveRecord,
+    PreparationTotals,
     RestartRecord,
     ScaleRecord,
 )
@@ -143,6 +144,7 @@ class RunSummary:
         key_moves_settled: moves of keys that took effect.
         scale_actions: changes of the number of executors.
         decisions: decisions taken, "nothing to do" included.
+        preparations: state that was loaded ahead of moves, by outcome.
         headline_query: the query with the most busy time; the seven figures below are its.
         imbalance_before: median imbalance of its busiest operator before the first move.
         imbalance_after: the same after the last move settled.
@@ -180,6 +182,7 @@ class RunSummary:
     key_moves_settled: int
     scale_actions: int
     decisions: int
+    preparations: PreparationTotals
     headline_query: str | None
     imbalance_before: float | None
     imbalance_after: float | None

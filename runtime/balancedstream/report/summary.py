@@ -137,6 +137,7 @@ def summarize(history: History, notes: Sequence[str] = ()) -> RunSummary:
         key_moves_settled=totals.key_moves_settled,
         scale_actions=totals.scale_actions,
         decisions=totals.decisions,
+        preparations=totals.preparations,
         headline_query=headline.query if headline else None,
         imbalance_before=headline.imbalance_before if headline else None,
         imbalance_after=headline.imbalance_after if headline else None,

@@ -15,6 +15,7 @@ from balancedstream.record.wording import (
     format_elapsed,
     format_milliseconds,
     format_ratio,
+    say_preparations,
 )
 from balancedstream.report.figures import QuerySummary, RunSummary
 from balancedstream.report.svg import clean, element
@@ -160,7 +161,7 @@ def _merge_repeated(decisions: Sequence[DecisionRecord]) -> list[_Repeated]:
 
 
 def moves_table(summary: RunSummary) -> str:
-    """Writes a folded table of the latest moves of state partitions."""
+    """Writes what was loaded ahead of moves, and a folded table of the latest ones."""
     if not summary.move_list:
         return ""
     columns = [("time", "time"), ("", "query"), ("number", "operator"), ("number", "partition"),
@@ -180,7 +181,9 @@ def moves_table(summary: RunSummary) -> str:
         )
         for move in reversed(summary.move_list[-SHOWN_MOVES:])
     ]
-    return _one_by_one("Moves", columns, rows, summary.moves)
+    loaded = say_preparations(summary.preparations)
+    about = element("p", clean(f"{loaded[0].upper()}{loaded[1:]}."), css="about") if loaded else ""
+    return about + _one_by_one("Moves", columns, rows, summary.moves)
 
 
 def key_moves_table(summary: RunSummary) -> str:

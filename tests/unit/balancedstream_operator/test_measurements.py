@@ -21,6 +21,7 @@ from balancedstream.metrics.exporter import Exporter
 from balancedstream_operator.measurements import (
     Measurement,
     MissingMeasurementsError,
+    Preparations,
     ShuffleSample,
     measure,
 )
@@ -225,6 +226,20 @@ def test_moves_under_way_and_their_cost_are_read() -> None:
     assert (found.prepared, found.preparing) == ((("q", 0),), 2)
     assert found.under_way == {("q", 0): 3}
     assert found.restore_cost == cost
+
+
+def test_what_was_loaded_ahead_of_moves_is_read() -> None:
+    exporter, scrapes = Exporter(stream=STREAM), Scrapes()
+    tell(exporter, batch(0, 100.0), task(0, "1", 1.0))
+    exporter.on_preparation("used", 1000, 2.5)
+    exporter.on_preparation("used", 500, 0.5)
+    scrapes.scrape(exporter, 103.0)
+    nothing = Preparations(0, 0, 0.0)
+    assert scrapes.measure(104.0).preparations == {
+        "used": Preparations(2, 1500, 3.0),
+        "wasted": nothing,
+        "failed": nothing,
+    }
 
 
 def test_shuffles_are_told_as_the_newest_scrape_has_them() -> None:

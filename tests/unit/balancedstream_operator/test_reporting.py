@@ -12,7 +12,7 @@ from balancedstream.core.plan import Answer, Plan
 from balancedstream.core.policy import Policy
 from balancedstream.core.samples import BatchSample
 from balancedstream_operator.drivers import DriverState
-from balancedstream_operator.measurements import Measurement
+from balancedstream_operator.measurements import Measurement, Preparations
 from balancedstream_operator.outcomes import (
     AnswerFound,
     Decided,
@@ -166,6 +166,15 @@ def test_moves_say_how_many_of_them_are_being_prepared() -> None:
     assert condition(draft, "Migrating")["message"] == (
         "3 state partitions are moving, 2 with state that is loaded ahead now"
     )
+
+
+def test_the_status_says_what_became_of_state_that_was_loaded_ahead() -> None:
+    found = measured(batch(1.0), preparations={"used": Preparations(2, 1500, 3.0004)})
+    draft = report_on(driver=RUNNING, decided=decide(found))
+    used = {"moves": 2, "stateBytes": 1500, "seconds": 3.0}
+    assert draft.build()["preparations"] == {"used": used}
+    older = report_on(driver=RUNNING, decided=decide(measured(batch(1.0))))
+    assert "preparations" not in older.build()
 
 
 def test_a_missing_measurement_is_reported_and_holds_the_stream_only_when_it_lasts() -> None:

@@ -26,6 +26,8 @@ def test_plain_lines_tell_a_run_from_start_to_end(
     def tell(view: PlainView) -> None:
         replay(history, view)
         view.note("a note")
+        view.on_preparation("used", 206_000_000, 3.5)
+        view.on_preparation("wasted", 1_000_000, 0.25)
         view.close()
         view.close()
         view.note("too late")
@@ -40,7 +42,8 @@ def test_plain_lines_tell_a_run_from_start_to_end(
     assert lines[-2].endswith(" a note")
     assert re.search(
         rf"ended after 1 min 30 s: 60 batches, [\d,]+ rows, {history.totals.moves} moves, "
-        r"1 scale action$",
+        r"1 scale action, state loaded ahead: 206 MB in 3.5 s used \(1 move\), 1 MB in 250 ms "
+        r"wasted \(1 move\)$",
         lines[-1],
     )
     moving = [line for line in lines if re.search(r"operator 0: .* is hottest", line)]

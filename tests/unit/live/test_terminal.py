@@ -138,6 +138,13 @@ def test_moves_are_preparing_until_the_first_is_due() -> None:
     assert "(1 of 2 preparing)" in text
 
 
+def test_the_headline_says_how_much_state_was_loaded_ahead() -> None:
+    view = live_view()
+    view.on_preparation("used", 4_000_000, 1.5)
+    view.on_preparation("used", 2_000_000, 0.5)
+    assert frame_of(view, 120, 24)[0].endswith("state loaded ahead: 6 MB in 2 s used (2 moves)")
+
+
 def test_the_reason_of_the_latest_decisions_is_shown_and_repeats_take_no_room() -> None:
     view = live_view()
     view.on_batch(batch())

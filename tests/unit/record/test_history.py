@@ -22,6 +22,7 @@ from balancedstream.record.records import (
     KeyMoveRecord,
     MoveRecord,
     OperatorBatchLoad,
+    Preparations,
     RestartRecord,
     RunInfo,
     ScaleRecord,
@@ -241,13 +242,32 @@ def test_a_trimmed_history_survives_the_round_trip_with_its_counters(
     same(read, history)
 
 
+def test_what_was_loaded_ahead_survives_the_round_trip_and_an_older_file_has_none() -> None:
+    history = History(RUN)
+    history.add_preparation("used", 1000, 2.5)
+    history.add_preparation("wasted", 10, 0.5)
+    *lines, totals = write_history(history)
+    counted = read_history([*lines, totals]).totals.preparations
+    assert counted == {
+        "used": Preparations(1, 1000, 2.5),
+        "wasted": Preparations(1, 10, 0.5),
+        "failed": Preparations(),
+    }
+    older = json.loads(totals)
+    del older["preparations"]
+    read = read_history([*lines, json.dumps(older)])
+    assert read.totals.preparations == dict.fromkeys(counted, Preparations())
+
+
 def test_a_history_that_was_read_goes_on_where_it_stopped() -> None:
     history = History(RUN)
+    history.add_preparation("used", 1000, 2.5)
     for partition in range(3):
         history.add_move(move(partition))
     history.settle_move("q", 0, 0, settled_s=1_002.0, restore_s=0.1)
     read = read_history(write_history(history))
     for each in (history, read):
+        each.add_preparation("used", 500, 0.5)
         each.settle_move("q", 0, 2, settled_s=1_003.0, restore_s=0.2)
         each.add_move(move(1, decided_s=1_004.0))
         each.add_batch(batch(5))

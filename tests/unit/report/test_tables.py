@@ -63,6 +63,15 @@ def test_keys_that_moved_are_listed_and_part_before_from_after(
     check_drawings(outline(page))
 
 
+def test_the_moves_say_how_much_state_was_loaded_ahead(
+    simulate: Callable[..., History], scenario: type[Scenario]
+) -> None:
+    history = simulate(scenario())
+    assert "State loaded ahead" not in page_of(history)
+    history.add_preparation("failed", 4_000_000, 1.5)
+    assert "State loaded ahead: 4 MB in 1.5 s failed (1 move)." in page_of(history)
+
+
 def test_a_run_without_shuffles_does_not_mention_them(
     simulate: Callable[..., History], scenario: type[Scenario]
 ) -> None:
