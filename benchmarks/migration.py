@@ -224,7 +224,8 @@ class ExchangeRunner:
         while time.monotonic() < deadline_s:
             event = self._engine.wait(0.5)
             if isinstance(event, BatchFinished) and event.query == self._name:
-                self._restore_cost = learn_restore_cost(self._restore_cost, event.tasks)
+                before = {task.partition: task for task in self._tasks()}
+                self._restore_cost = learn_restore_cost(self._restore_cost, event.tasks, before)
                 self._last = event
                 return event
             check_alive(self._query)

@@ -7,7 +7,7 @@ a move decides whether it pays off, and how many moves fit into a batch.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 
 from balancedstream.core.samples import TaskSample
@@ -47,26 +47,44 @@ class RestoreCost:
         return self.fixed_s + state_bytes / self.bytes_per_s
 
 
-def learn_restore_cost(cost: RestoreCost, samples: Iterable[TaskSample]) -> RestoreCost:
-    """Learn from the restores in `samples` (those with `restore_s` above 0), oldest first.
+def learn_restore_cost(
+    cost: RestoreCost, samples: Iterable[TaskSample], before: Mapping[int, TaskSample]
+) -> RestoreCost:
+    """Learn from the restores in one batch of an operator whose moves are not prepared.
 
-    >>> task = TaskSample("q", 0, 0, 7, "1", 3.0, 10, 40_000_000, 0.0, restore_s=2.1)
-    >>> learnt = learn_restore_cost(RestoreCost(fixed_s=0.1, bytes_per_s=50e6), [task])
+    Spark before 4.1 does not say what a restore took. Later ones say next to nothing of an
+    aggregation's: its store is opened twice in a task, which clears the measure. So a partition
+    that moved restored for at least as long as its task took more than the one before, by their
+    rows. An executor's first tasks take long for other reasons, and teach nothing.
+
+    Args:
+        cost: what is known before.
+        samples: of the batch.
+        before: the tasks of the batch before, by partition; empty if there is none.
+
+    >>> stayed = TaskSample("q", 0, 0, 7, "1", 3.0, 10, 40_000_000, 0.0)
+    >>> other = TaskSample("q", 0, 1, 7, "2", 3.0, 10, 40_000_000, 0.0)
+    >>> moved = TaskSample("q", 0, 0, 8, "2", 5.1, 10, 40_000_000, 0.0)
+    >>> learnt = learn_restore_cost(RestoreCost(0.1, 50e6), [moved], {0: stayed, 1: other})
     >>> round(learnt.bytes_per_s / 1e6)
     34
     """
+    begun = {task.executor for task in before.values()}
     for sample in samples:
-        if sample.restore_s <= 0:
-            continue
-        cost = learn_restore(cost, sample.state_bytes, sample.restore_s)
+        restore_s = sample.restore_s
+        last = before.get(sample.partition)
+        if last is not None and last.executor != sample.executor and sample.executor in begun:
+            rows = sample.records / last.records if last.records else 1.0
+            restore_s = max(restore_s, sample.busy_s - rows * last.work_s)
+        if restore_s > 0:
+            cost = learn_restore(cost, sample.state_bytes, restore_s)
     return cost
 
 
 def learn_restore(cost: RestoreCost, state_bytes: int, load_s: float) -> RestoreCost:
     """Learn from one load of a partition's state, in a task or ahead of a move.
 
-    Spark's own measure is near zero for an aggregation, whose store is opened twice in a task, so
-    where moves are prepared only their loads are learnt from.
+    Where moves are prepared, only their loads are learnt from.
 
     Args:
         cost: what is known before.

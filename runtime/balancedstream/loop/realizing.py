@@ -153,9 +153,11 @@ class Realizer:
         del self._idle_reports[event.query]
         by_operator = {(event.query, n): tasks for n, tasks in event.by_operator().items()}
         for operator, tasks in by_operator.items():
-            self._tasks[operator] = tasks
             if not self._migrations.prepares(operator):
-                self._restore_cost = learn_restore_cost(self._restore_cost, tasks.values())
+                self._restore_cost = learn_restore_cost(
+                    self._restore_cost, tasks.values(), self._tasks.get(operator, {})
+                )
+            self._tasks[operator] = tasks
             for state_bytes, load_s in self._migrations.finish_batch(
                 operator, batch, tasks, event.preparations
             ):
