@@ -1,8 +1,8 @@
 """Moves, scaling, killed executors and restarted drivers leave no trace in any answer.
 
 One schedule of a kind of operator whose partitions are placed, one of a kind whose keys are
-reassigned and a NEXMark query, with a fresh seed, printed. For the first two, executors have one
-core or two, and Spark's scheduler is FAIR or FIFO.
+reassigned and a NEXMark query, with a fresh seed, printed. For the first two, executors have
+one, two or four cores, and Spark's scheduler is FAIR or FIFO.
 `benchmarks/exactness/run.py --kind KIND --seeds SEED` runs a schedule of this test again.
 """
 
@@ -66,7 +66,7 @@ def test_operators_of_any_kind_are_exact_under_a_random_schedule(seed: int, tmp_
     # All kinds together would take too long.
     drawn = random.Random(seed)
     kinds = {drawn.choice(PLACED), drawn.choice(REASSIGNED)}
-    slots, scheduler = drawn.choice(["1", "2"]), drawn.choice(["FAIR", "FIFO"])
+    slots, scheduler = drawn.choice(["1", "2", "4"]), drawn.choice(["FAIR", "FIFO"])
     under = ("--slots", slots, "--scheduler", scheduler)
     chosen = [word for kind in sorted(kinds) for word in ("--kind", kind)]
     out = tmp_path / "outcomes.jsonl"
