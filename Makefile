@@ -1,6 +1,6 @@
 # Two commands matter: `make demo` and `make test`. Each sets up all that it needs.
 .PRECIOUS: .venv-spark-%/.ready
-.PHONY: demo demo-kubernetes test campaign e2e e2e-ci lint unit integration spark-versions spark-engines plugin-apps lock sbom clean
+.PHONY: demo demo-kubernetes test e2e e2e-ci lint unit integration spark-versions spark-engines plugin-apps lock sbom clean
 
 VENV := .venv
 BIN := $(VENV)/bin
@@ -23,15 +23,11 @@ demo-kubernetes: $(VENV)/.ready
 
 # Files side by side, the long ones first: on two cores Spark's tests wait for much else than these.
 # Of the longest files, two take their turn; `make integration` runs them all.
-# Simulated schedules begin with a seed that is known to pass; `make campaign` runs some that nobody has
-# seen, of which one in thousands may still find something.
+# Simulated schedules are drawn anew: of those that nobody has seen, one in thousands may find something.
 test: lint $(VENV)/spark.jsa
-	@$(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder --turns 2 --first-seed 0 \
+	@$(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder --turns 2 \
 	  tests/integration tests/prometheus tests/simulation tests/unit operator \
 	  runtime/balancedstream
-
-campaign: $(VENV)/.ready
-	@$(BIN)/python -m pytest tests/simulation
 
 # On the cluster of KUBECONFIG, on kind where Docker runs, or on tests/cluster where root and Go are.
 e2e: $(VENV)/.ready

@@ -11,8 +11,8 @@ from world.faults import KINDS
 from world.runs import run_seed
 from world.schedules import make_schedule
 
-SCHEDULES = 150
-"""At a third of a second each, they take about as long as the tests may."""
+SCHEDULES = 300
+"""At a tenth of a second each, they take half a minute."""
 
 
 def test_what_must_hold_holds_in_schedules_that_nobody_has_seen(
