@@ -133,13 +133,14 @@ def _judge_executors(
 
 
 def _judge_balance(status: Mapping[str, Any], application: Application) -> Iterator[str]:
-    """Whether the load is even, nothing moves any more, and no rows wait."""
-    said = {c["type"]: (c["status"], c["reason"]) for c in status.get("conditions", ())}
+    """Whether the load is even, or moves do not pay; nothing moves any more, and no rows wait."""
+    said = {c["type"]: (c["status"], c["message"]) for c in status.get("conditions", ())}
     live = application.executors()
     if said.get("Migrating", ("", ""))[0] != "False":
         yield "partitions move"
-    if said.get("Balanced", ("", ""))[0] != "True":
-        yield f"Balanced is {said.get('Balanced')}"
+    balanced, why = said.get("Balanced", ("", ""))
+    if balanced != "True" and "too little to earn back the restore" not in why:
+        yield f"Balanced is {balanced or 'unknown'}: {why}"
     if status.get("executors") != len(live):
         yield f"executors is {status.get('executors')}, and there are {len(live)}"
     if (drain_s := application.drain_s(len(live))) > BACKLOG_S:

@@ -53,7 +53,7 @@ class Oracles:
         self._world = world
         self.found: dict[str, str] = {}
         self.log: list[str] = []
-        self._epoch = 0
+        self._newest: Plan | None = None
         self._answered: WeakKeyDictionary[WatchedPlans, int] = WeakKeyDictionary()
         self._calls: list[tuple[float, int]] = []
         self._resource: Manifest = {}
@@ -104,12 +104,12 @@ class Oracles:
         if old is not None and plan.epoch < old.epoch:
             self.add("an epoch fell", f"from {old.epoch} to {plan.epoch}")
         self._largest = max(self._largest, len(plan.executors))
-        self._check_bounds(plan, old)
-        self._epoch = max(self._epoch, plan.epoch)
+        # What was lost is put back, whatever the bounds are by now; the next plan heeds them.
+        if plan not in (old, self._newest):
+            self._check_bounds(plan, old)
+        self._newest = plan
 
     def _check_bounds(self, plan: Plan, old: Plan | None) -> None:
-        if old is not None and plan.epoch == old.epoch:
-            return
         allowed = list(self._list_limits())
         if not allowed:
             self.note("the spec is not valid, and a plan is written")
