@@ -91,6 +91,8 @@ def states(stream: Callable[[int], DataFrame]) -> DataFrame:
 
 def list_outcomes(spark: SparkSession, executor: str) -> list[str]:
     """How the warm-up jobs of an executor ended."""
+    # Spark's own listener may hear of it later than the engine.
+    spark.sparkContext._jsc.sc().listenerBus().waitUntilEmpty()
     tracker = spark.sparkContext.statusTracker()
     jobs = tracker.getJobIdsForGroup(f"balancedstream-warm-up-{executor}")
     return [info.status for info in map(tracker.getJobInfo, jobs) if info]

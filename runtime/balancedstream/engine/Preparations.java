@@ -317,6 +317,8 @@ public final class Preparations implements Preparing, BiConsumer {
       try {
         stores = StateStores.describe(entry.getValue());
       } catch (Exception e) {
+        // The first batch may open them in another way than all others, as for an initial state.
+        if (StateStores.readVersion(entry.getValue()) == 0L) continue;
         stores = e instanceof UnsupportedOperationException ? e.getMessage() : String.valueOf(e);
       }
       run.stores.put(entry.getKey(), stores);

@@ -117,8 +117,7 @@ public final class StateStores {
     long operator = info(plan).operatorId();
     RDD rdd = findStateStoreRdd(plan.execute(), operator);
     if (rdd == null) {
-      throw new UnsupportedOperationException(
-          "its stores are opened in another way, as with an initial state");
+      throw new UnsupportedOperationException("its stores are opened in another way");
     }
     PreloadTask.Store store = begin(plan);
     store.name = "default";
