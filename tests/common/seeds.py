@@ -20,7 +20,7 @@ class RunSeed:
         value: the seed.
     """
 
-    def __init__(self, config: pytest.Config, name: str, given: int | None) -> None:
+    def __init__(self, config: pytest.Config, name: str, given: int | None = None) -> None:
         handed: dict[str, int] = getattr(config, "workerinput", {})
         drawn = random.SystemRandom().randrange(10**9) if given is None else given
         self._name = name

@@ -13,13 +13,10 @@ _FIRST = pytest.StashKey[RunSeed]()
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--seed", type=int, help="run the schedule of this seed only")
-    parser.addoption(
-        "--first-seed", type=int, help="run those from this seed on; default: drawn anew each time"
-    )
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    config.stash[_FIRST] = RunSeed(config, "first_seed", config.getoption("first_seed"))
+    config.stash[_FIRST] = RunSeed(config, "first_seed")
 
 
 def pytest_report_header(config: pytest.Config) -> str:
