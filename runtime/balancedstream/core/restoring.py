@@ -18,6 +18,9 @@ _WEIGHT_OF_NEWEST = 0.3
 # takes as long for either at this size. RocksDB reports 1 MB for a handful of rows.
 _SMALL_BYTES = 5_000_000
 
+# Spark's measure counts if it is at least this part of what a moved task took longer.
+_TOLD = 0.1
+
 # With more keys in an epoch, every task of its batch takes long to read it.
 _MAX_KEYS = 10_000
 
@@ -53,9 +56,9 @@ def learn_restore_cost(
     """Learn from the restores in one batch of an operator whose moves are not prepared.
 
     Spark before 4.1 does not say what a restore took. Later ones say next to nothing of an
-    aggregation's: its store is opened twice in a task, which clears the measure. So a partition
-    that moved restored for at least as long as its task took more than the one before, by their
-    rows. An executor's first tasks take long for other reasons, and teach nothing.
+    aggregation's: its store is opened twice in a task, which clears the measure. So where a moved
+    partition's task took much more than the one before, for about as many rows, and Spark names
+    less than a tenth of that, it was the restore. An executor's first tasks take long anyway.
 
     Args:
         cost: what is known before.
@@ -74,11 +77,18 @@ def learn_restore_cost(
         restore_s = sample.restore_s
         last = before.get(sample.partition)
         if last is not None and last.executor != sample.executor and sample.executor in begun:
-            rows = sample.records / last.records if last.records else 1.0
-            restore_s = max(restore_s, sample.busy_s - rows * last.work_s)
+            restore_s = _judge_restore_s(sample, last)
         if restore_s > 0:
             cost = learn_restore(cost, sample.state_bytes, restore_s)
     return cost
+
+
+def _judge_restore_s(moved: TaskSample, last: TaskSample) -> float:
+    """What a moved partition's restore took, as Spark says or by its task before the move."""
+    if not 0 < last.records <= 2 * moved.records <= 4 * last.records:
+        return moved.restore_s
+    more_s = moved.busy_s - moved.records / last.records * last.work_s
+    return more_s if _TOLD * more_s > moved.restore_s else moved.restore_s
 
 
 def learn_restore(cost: RestoreCost, state_bytes: int, load_s: float) -> RestoreCost:

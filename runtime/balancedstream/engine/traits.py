@@ -76,7 +76,7 @@ class Traits:
             does = f"(Spark {name_version(RESTORE_TIMES_SINCE)} does)"
             found.append(
                 f"{here} does not say how long state takes to load {does}: what moves cost is "
-                "assumed, and not learned."
+                "learnt from how much longer their first tasks take."
             )
         if not self.has_commit_ids:
             can = f"(Spark {name_version(COMMIT_IDS_SINCE)} can)"

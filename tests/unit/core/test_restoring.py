@@ -48,6 +48,16 @@ def test_a_restore_that_spark_does_not_tell_is_seen_by_how_much_longer_the_task_
     assert learn_fixed_s(run(0, "b", 3.0, restore_s=2.5)) == 0.3 * 2.5
     assert learn_fixed_s(run(0, "b", 3.0, records=20)) == 0.3 * 1.0
     assert learn_fixed_s(run(0, "b", 0.5)) == 0.0
+    assert learn_fixed_s(run(0, "b", 1.5, restore_s=0.1)) == 0.3 * 0.1, "Spark knows it better"
+
+
+def test_another_number_of_rows_is_not_taken_for_a_restore() -> None:
+    assert learn_fixed_s(run(0, "b", 30.0, records=100)) == 0.0
+    assert learn_fixed_s(run(0, "b", 0.9, records=0)) == 0.0
+    idle = {0: run(0, "a", 0.2, records=0), 1: run(1, "b", 0.2, records=0)}
+    cost = RestoreCost(fixed_s=0.0)
+    assert learn_restore_cost(cost, [run(0, "b", 3.0, records=1000)], idle) == cost
+    assert learn_restore_cost(cost, [run(0, "b", 0.3, records=0)], idle) == cost
 
 
 def test_a_task_that_takes_long_for_another_reason_teaches_nothing_of_restores() -> None:
