@@ -311,6 +311,7 @@ class ExchangeRunner:
                 policy.budget_s,
                 restore_s,
                 state_bytes=lambda move: tasks[move.partition].state_bytes,
+                loading_bytes={},
                 busy_s={partition: task.work_s for partition, task in tasks.items()},
                 placement={partition: task.executor for partition, task in tasks.items()},
                 executors=self._engine.executors(),

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict, deque
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 
 from balancedstream.core.hotspots import Move
 from balancedstream.errors import InvalidInputError
@@ -100,11 +100,11 @@ def steps_within(
     [[0, 2], [1]]
     """
     _check_budget(budget_s)
-    costs_s = [_check_cost(move, restore_cost_s(move)) for move in moves]
-    return _fill(
-        (move, {("time", move.target): cost_s / budget_s})
-        for move, cost_s in zip(moves, costs_s, strict=True)
-    )
+
+    def share(move: Move) -> dict[_Limit, float]:
+        return {("time", move.target): _check_cost(move, restore_cost_s(move)) / budget_s}
+
+    return _fill([(move, share(move)) for move in moves], {})
 
 
 def steps_ahead(
@@ -113,6 +113,7 @@ def steps_ahead(
     load_s: Callable[[Move], float],
     *,
     state_bytes: Callable[[Move], int],
+    loading_bytes: Mapping[str, int],
     busy_s: Mapping[int, float],
     placement: Mapping[int, str],
     executors: Mapping[str, int],
@@ -130,6 +131,8 @@ def steps_ahead(
         budget_s: latency budget, in seconds.
         load_s: gives the seconds to load the move's state.
         state_bytes: gives the size of the move's state.
+        loading_bytes: of state that executors load already, by executor; the first step has so much
+            less room, and may be empty.
         busy_s: busy seconds of each partition in the last batch.
         placement: the executor of each partition in it.
         executors: live executors, id to cores.
@@ -137,7 +140,7 @@ def steps_ahead(
 
     >>> moves, executors = [Move(p, "a", "b") for p in range(4)], {"a": 1, "b": 2}
     >>> steps = steps_ahead(
-    ...     moves, 1.0, lambda move: 1.0, state_bytes=lambda move: 0, busy_s={},
+    ...     moves, 1.0, lambda move: 1.0, state_bytes=lambda move: 0, loading_bytes={}, busy_s={},
     ...     placement={0: "a"}, executors=executors,
     ... )
     >>> [len(step) for step in steps]
@@ -161,7 +164,12 @@ def steps_ahead(
             ("bytes",): size / AHEAD_BYTES_OF_ALL,
         }
 
-    return _fill((move, share(move)) for move in moves)
+    loading: dict[_Limit, float] = {
+        ("bytes", executor): size / AHEAD_BYTES for executor, size in loading_bytes.items()
+    }
+    if loading_bytes:
+        loading["bytes",] = sum(loading_bytes.values()) / AHEAD_BYTES_OF_ALL
+    return _fill([(move, share(move)) for move in moves], loading)
 
 
 def pair_exchanges(moves: Sequence[Move]) -> dict[int, int]:
@@ -276,18 +284,19 @@ def _check_budget(budget_s: float) -> None:
 def _check_cost(move: Move, cost_s: float) -> float:
     if not 0 <= cost_s < math.inf:
         message = (
-            f"restore_cost_s: must be 0 or more seconds and finite, not {cost_s} for partition "
+            f"cost_s: must be 0 or more seconds and finite, not {cost_s} for partition "
             f"{move.partition}"
         )
         raise InvalidInputError(message)
     return cost_s
 
 
-def _fill(shares: Iterable[tuple[Move, Mapping[_Limit, float]]]) -> Iterator[tuple[Move, ...]]:
+def _fill(
+    shares: Sequence[tuple[Move, Mapping[_Limit, float]]], taken_already: Mapping[_Limit, float]
+) -> Iterator[tuple[Move, ...]]:
     """Puts moves, each with its share of limits, into the first step that has room for them."""
-    left = list(shares)
+    left, taken = list(shares), dict(taken_already)
     while left:
-        taken: dict[_Limit, float] = {}
         step, later = [], []
         for move, share in left:
             if all(limit not in taken or taken[limit] + share[limit] <= _WHOLE for limit in share):
@@ -297,7 +306,7 @@ def _fill(shares: Iterable[tuple[Move, Mapping[_Limit, float]]]) -> Iterator[tup
             else:
                 later.append((move, share))
         yield tuple(step)
-        left = later
+        left, taken = later, {}
 
 
 def _matchings(moves: Sequence[Move]) -> Iterator[tuple[Move, ...]]:

@@ -128,6 +128,15 @@ class Migrations:
         """How many of an operator's partitions are being loaded ahead of their moves."""
         return sum(way.due_after is None for way in self._find(operator).in_work().values())
 
+    def list_loading(self) -> list[tuple[OperatorId, Move]]:
+        """The moves of all operators whose targets load their state ahead now."""
+        return [
+            (operator, way.move)
+            for operator, migration in self._migrations.items()
+            for way in migration.in_work().values()
+            if way.prepares and way.due_after is None
+        ]
+
     def list_begun(self, operator: OperatorId) -> set[str]:
         """The targets of moves that do not wait for their step any more."""
         return {way.move.target for way in self._find(operator).ways.values()}

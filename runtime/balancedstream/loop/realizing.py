@@ -8,7 +8,7 @@ on an executor that leaves, or is gone, and has no place in the plan, is placed 
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
@@ -397,6 +397,7 @@ class Realizer:
             plan.budget_s,
             load_s,
             state_bytes=lambda move: self._size_state(operator, move),
+            loading_bytes=self._sum_loading(),
             busy_s=self._list_work_s(operator),
             placement=self._list_places(operator),
             executors=self._engine.executors(),
@@ -411,6 +412,13 @@ class Realizer:
 
     def _estimate_restore_s(self, operator: OperatorId, move: Move) -> float:
         return self._restore_cost.estimate_s(self._size_state(operator, move))
+
+    def _sum_loading(self) -> dict[str, int]:
+        """Size of the state that executors load ahead now, for all operators, by executor."""
+        sizes: dict[str, int] = defaultdict(int)
+        for operator, move in self._migrations.list_loading():
+            sizes[move.target] += self._size_state(operator, move)
+        return sizes
 
     def _size_state(self, operator: OperatorId, move: Move) -> int:
         task = self._tasks[operator].get(move.partition)

@@ -101,7 +101,9 @@ def test_the_most_important_moves_come_first_under_a_budget() -> None:
     assert [[m.partition for m in step] for step in planned] == [[0, 1], [2, 3], [4]]
 
 
-def list_ahead(moves: list[Move], state_bytes: int) -> list[list[int]]:
+def list_ahead(
+    moves: list[Move], state_bytes: int, loading_bytes: dict[str, int] | None = None
+) -> list[list[int]]:
     """The partitions of each step, where storage is so fast that seconds are no limit."""
     executors = dict.fromkeys({e for move in moves for e in (move.source, move.target)}, 1)
     ahead = steps_ahead(
@@ -109,6 +111,7 @@ def list_ahead(moves: list[Move], state_bytes: int) -> list[list[int]]:
         1.0,
         lambda m: 0.0,
         state_bytes=lambda m: state_bytes,
+        loading_bytes=loading_bytes or {},
         busy_s={},
         placement={},
         executors=executors,
@@ -122,6 +125,14 @@ def test_a_target_holds_no_more_state_twice_than_it_may_however_fast_the_storage
     assert list_ahead(moves, 0) == [[0, 1, 2, 3, 4]]
     assert list_ahead(moves, AHEAD_BYTES // 2) == [[0, 1], [2, 3], [4]]
     assert list_ahead(moves, AHEAD_BYTES + 1) == [[0], [1], [2], [3], [4]]
+
+
+def test_what_executors_load_already_leaves_less_room_in_the_first_step() -> None:
+    half = AHEAD_BYTES // 2
+    moves = [Move(p, "a", "b") for p in range(3)]
+    assert list_ahead(moves, half, {"b": half}) == [[0], [1, 2]]
+    assert list_ahead(moves, half, {"b": AHEAD_BYTES}) == [[], [0, 1], [2]]
+    assert list_ahead(moves, half, {"c": AHEAD_BYTES_OF_ALL}) == [[], [0, 1], [2]]
 
 
 def test_all_targets_together_load_no_more_state_at_once_than_the_network_may_carry() -> None:

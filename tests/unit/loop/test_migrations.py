@@ -285,6 +285,30 @@ def test_a_partition_whose_owner_is_lost_does_not_wait_for_state(state: Preparat
     assert scene.engine.placed[-1] == {0: "b", 1: "b", 2: "c"}
 
 
+def test_what_is_loading_now_is_listed_until_it_is_due() -> None:
+    scene = Scene((0, 1))
+    assert [move.partition for _, move in scene.migrations.list_loading()] == [0, 1]
+    scene.finish({}, report(0, "due"), report(1, "loading"))
+    assert scene.migrations.list_loading() == [(KEY, Move(1, "a", "b"))]
+
+
+def test_a_step_for_which_there_is_no_room_yet_begins_later() -> None:
+    scene = Scene()
+    full = True
+
+    def split(left: Sequence[Move]) -> Iterator[tuple[Move, ...]]:
+        yield () if full else tuple(left)
+
+    move = Move(0, "a", "b")
+    scene.journal.add_move(KEY, move, "a is hot", scene.batch)
+    scene.migrations.begin(KEY, [move], split, scene.batch)
+    scene.finish({})
+    assert scene.migrations.list_loading() == []
+    full = False
+    scene.finish({})
+    assert scene.migrations.list_loading() == [(KEY, move)]
+
+
 def test_a_query_that_ends_ends_its_preparations() -> None:
     scene = Scene((0,), (1,))
     scene.finish({}, report(0, "loading"))
