@@ -317,8 +317,9 @@ public final class Preparations implements Preparing, BiConsumer {
       try {
         stores = StateStores.describe(entry.getValue());
       } catch (Exception e) {
-        // The first batch may open them in another way than all others, as for an initial state.
-        if (StateStores.readVersion(entry.getValue()) == 0L) continue;
+        boolean isFirst = StateStores.readVersion(entry.getValue()) == 0L;
+        // The first batch does so for an initial state, and no other.
+        if (e instanceof IllegalStateException && isFirst) continue;
         stores = e instanceof UnsupportedOperationException ? e.getMessage() : String.valueOf(e);
       }
       run.stores.put(entry.getKey(), stores);

@@ -98,6 +98,7 @@ public final class StateStores {
    * The stores of an operator, in the order of their checkpoint ids.
    *
    * @throws UnsupportedOperationException with the reason why they cannot be opened ahead
+   * @throws IllegalStateException if this batch opens them in another way
    */
   public static PreloadTask.Store[] describe(Object operator) throws Exception {
     PreloadTask.Store[] stores = operator instanceof StreamingSymmetricHashJoinExec
@@ -117,7 +118,7 @@ public final class StateStores {
     long operator = info(plan).operatorId();
     RDD rdd = findStateStoreRdd(plan.execute(), operator);
     if (rdd == null) {
-      throw new UnsupportedOperationException("its stores are opened in another way");
+      throw new IllegalStateException("its stores are opened in another way");
     }
     PreloadTask.Store store = begin(plan);
     store.name = "default";

@@ -244,7 +244,8 @@ class SparkEngine:
     def close(self) -> None:
         """Ends measuring and placing for good; tasks wait for their executor as they did before.
 
-        The queries run on where their partitions are.
+        The queries run on where their partitions are. Spark first hands the listener what has
+        happened so far, and this waits for it.
         """
         self._context.removeSparkListener(self._listener)
         self._listener.close()

@@ -164,5 +164,5 @@ def _parse_line(number: int, line: str, *, is_first: bool) -> Any:
                 outcome: Preparations(**preparations) for outcome, preparations in counted
             }
         return record_type(**document)
-    except (KeyError, TypeError, ValueError) as error:
+    except (AttributeError, KeyError, TypeError, ValueError) as error:
         raise _invalid(number, kind, f"field missing or malformed ({error})") from error

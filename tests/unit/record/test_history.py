@@ -377,6 +377,7 @@ def test_any_record_survives_the_round_trip(records: list[Record]) -> None:
         (lambda lines: [lines[0], '{"record": "batsh"}'], r"line 2: record: 'batsh'"),
         (lambda lines: [lines[0], '{"record": "move", "colour": 1}'], r"line 2: colour: unknown"),
         (lambda lines: [lines[0], '{"record": "batch", "batch": 1}'], r"line 2: batch: .*loads"),
+        (lambda lines: [*lines[:-1], '{"record": "totals", "preparations": 7}'], r"totals: field"),
         (lambda lines: lines[:-1], r"cut short"),
         (lambda lines: [], r"cut short"),
     ],
