@@ -143,8 +143,8 @@ def _status() -> Schema:
                     )
                     for outcome, sentence in (
                         ("used", "Moves whose task found the state."),
-                        ("wasted", "Moves that were given up, or made without it."),
-                        ("failed", "Moves whose task had to load the state itself."),
+                        ("wasted", "Partitions that did not move, or moved before it was there."),
+                        ("failed", "Moves whose target did not get it; their task loaded it."),
                     )
                 },
             ),

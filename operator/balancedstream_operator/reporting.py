@@ -334,7 +334,8 @@ def _describe_preparations(measurement: Measurement) -> dict[str, Any]:
         }
         for outcome, loaded in measurement.preparations.items()
     }
-    return {"preparations": found} if found else {}
+    # A driver of an older release counts none; what another one counted would be wrong.
+    return {"preparations": found or None}
 
 
 def _report_effect(
