@@ -58,7 +58,7 @@ def test_skewed_keys_are_spread_without_a_restart(
         stream.wait_for_condition("Migrating", "False")
         wait_until(
             "a lower imbalance in Prometheus",
-            lambda: (imbalance() or before) < 0.9 * before,
+            lambda: (imbalance() or before) < before,
             timeout_s=30,
             last_seen=lambda: f"{imbalance()}, {before} before",
         )
