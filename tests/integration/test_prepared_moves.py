@@ -8,6 +8,7 @@ import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 from patience import PATIENCE_S
@@ -167,6 +168,69 @@ def test_a_query_goes_on_when_a_target_is_killed_while_it_loads(
     while len(engine.executors()) < 3:
         assert time.monotonic() < deadline_s
         engine.wait(1.0)
+
+
+def test_a_load_that_never_answers_is_given_up_and_its_move_made(
+    stream: Stream, start: Start, batches: Batches, engine: SparkEngine
+) -> None:
+    query = start(aggregate(stream), "unanswered", "update", slow=True)
+    batches("unanswered")
+    targets = {p: e for (_, p), e in others(engine, batches("unanswered")).items()}
+    late: set[int] = set()
+    for _ in range(MAX_BATCHES):
+        engine.prepare("unanswered", 0, targets, from_batch=1000)
+        late = make_late(engine, str(query.runId))
+        if late:
+            break
+        # All had answered already.
+        engine.prepare("unanswered", 0, {})
+        batches("unanswered")
+    assert late
+    given_up: set[int] = set()
+    for _ in range(MAX_BATCHES):
+        seen = batches("unanswered")
+        given_up = {r.partition for r in seen.preparations if r.failure == "no answer in 600 s"}
+        if given_up == late:
+            break
+    assert given_up == late, seen.preparations
+    engine.place("unanswered", 0, targets)
+    for _ in range(MAX_BATCHES):
+        ran = {t.partition: t.executor for t in batches("unanswered").tasks}
+        if all(ran[partition] == targets[partition] for partition in late):
+            break
+    assert {p: ran[p] for p in late} == {p: targets[p] for p in late}
+
+
+def make_late(engine: SparkEngine, run_id: str) -> set[int]:
+    """Loads that have not answered look as if they had not for an hour, and never will.
+
+    Returns:
+        Their partitions.
+    """
+    long_ago_ms = int(time.time() - 3600) * 1000
+
+    def read(holder: Any, name: str) -> Any:
+        field = holder.getClass().getDeclaredField(name)
+        field.setAccessible(True)
+        return field, field.get(holder)
+
+    _, preparing = read(engine._listener, "preparing")
+    _, last_ends_ms = read(preparing, "loadEndMs")
+    _, runs = read(preparing, "runs")
+    _, preparations = read(runs.get(run_id), "preparations")
+    late = set()
+    for preparation in preparations.values():
+        order, sent = read(preparation, "order")
+        _, executor = read(preparation, "executor")
+        # One that has ended nothing yet rehearses a load first, and its end renews the time.
+        if not sent or executor not in last_ends_ms:
+            continue
+        order.setLong(preparation, -1)  # the answer to its number is none any more
+        if read(preparation, "state")[1] == "loading":
+            last_ends_ms.put(executor, long_ago_ms)
+            read(preparation, "sinceMs")[0].setLong(preparation, long_ago_ms)
+            late.add(read(preparation, "partition")[1])
+    return late
 
 
 def test_a_load_that_fails_is_told_with_its_cause_and_the_query_goes_on(
