@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from itertools import pairwise
 from pathlib import Path
 from time import time
+
+from harness.polling import polling
 
 POLL_S = 0.5
 
@@ -21,19 +22,8 @@ Sample = tuple[float, int]
 def counting(count: Callable[[], int]) -> Iterator[list[Sample]]:
     """Counts executors as long as it is open; gives the growing samples."""
     samples: list[Sample] = [(time(), count())]
-    stopping = threading.Event()
-
-    def run() -> None:
-        while not stopping.wait(POLL_S):
-            samples.append((time(), count()))
-
-    thread = threading.Thread(target=run, daemon=True)
-    thread.start()
-    try:
+    with polling(lambda: samples.append((time(), count())), POLL_S):
         yield samples
-    finally:
-        stopping.set()
-        thread.join()
 
 
 def count_executors(application_id: str) -> int:

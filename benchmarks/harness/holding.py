@@ -9,6 +9,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from harness.counting import find_executors, read_held_mib
+from harness.polling import polling
 
 POLL_S = 0.5
 
@@ -48,19 +49,8 @@ class Most:
 def holding(application_id: str, disk: Path) -> Iterator[Most]:
     """Looks twice a second as long as it is open."""
     most = Most(application_id, disk)
-    stopping = threading.Event()
-
-    def run() -> None:
-        while not stopping.wait(POLL_S):
-            most.look()
-
-    thread = threading.Thread(target=run, daemon=True)
-    thread.start()
-    try:
+    with polling(most.look, POLL_S):
         yield most
-    finally:
-        stopping.set()
-        thread.join()
 
 
 def _read_memory(pid: int) -> float:

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import os
-import threading
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from harness.benchmark import MeasurementError
 from harness.counting import find_executors
+from harness.polling import polling
 
 GROUPS = Path("/sys/fs/cgroup")
 PERIOD_US = 100_000
@@ -42,19 +42,10 @@ def limiting_executors(application_id: str, cores: float) -> Iterator[None]:
                 (made[pid] / "cgroup.procs").write_text(str(pid))
 
     limit_new()
-    stopping = threading.Event()
-
-    def run() -> None:
-        while not stopping.wait(POLL_S):
-            limit_new()
-
-    thread = threading.Thread(target=run, daemon=True)
-    thread.start()
     try:
-        yield
+        with polling(limit_new, POLL_S):
+            yield
     finally:
-        stopping.set()
-        thread.join()
         for group in made.values():
             remove_group(group, root)
 
