@@ -25,8 +25,8 @@ import sys
 import tempfile
 import time
 from collections import deque
-from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import Any
 
@@ -75,9 +75,10 @@ class Conditions:
     slots: int = 1
     scheduler: str = "FAIR"
 
-    def describe(self) -> dict[str, int | str]:
-        """The fields of an outcome; a line that lacks one is of a run with its default."""
-        return asdict(self)
+    @classmethod
+    def read(cls, outcome: Mapping[str, Any]) -> Conditions:
+        """Those of an outcome; one that lacks a field is of a run with its default."""
+        return cls(**{f.name: outcome[f.name] for f in fields(cls) if f.name in outcome})
 
     def set_up(self, work: Path) -> dict[str, str]:
         """Spark's settings."""
@@ -159,7 +160,7 @@ class Harness:
         done = {
             (line["kind"], line["seed"])
             for line in lines
-            if Conditions().describe() | line == line | self._conditions.describe()
+            if Conditions.read(line) == self._conditions
         }
         waiting = deque(s for s in schedules if (s.kind, s.seed) not in done)
         print(f"{len(schedules)} schedules, {len(waiting)} of them still to run", flush=True)
@@ -249,7 +250,7 @@ class Harness:
         line = {
             "kind": schedule.kind,
             "seed": schedule.seed,
-            **self._conditions.describe(),
+            **asdict(self._conditions),
             "outcome": outcome,
             "difference": difference,
             **happened,

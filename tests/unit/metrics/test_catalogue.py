@@ -31,19 +31,19 @@ DOCUMENT = Path(__file__).parents[3] / "docs" / "reference" / "metrics.md"
 
 
 METRICS_OF_0_1_0 = {
-    ("version", "spark_version", "python_version"): ("build_info"),
+    ("version", "spark_version", "python_version"): "build_info",
     (): (
         "plan_epoch moves_total moves_settled_total key_moves_total key_moves_settled_total "
         "move_fixed_seconds move_bytes_per_second move_key_seconds executors executors_wanted"
     ),
-    ("direction",): ("scale_actions_total"),
-    ("executor",): ("executor_cores"),
+    ("direction",): "scale_actions_total",
+    ("executor",): "executor_cores",
     ("query",): (
         "batches_total last_batch_id last_batch_timestamp_seconds last_batch_duration_seconds "
         "input_rows_total input_rows_per_second processed_rows_per_second backlog_rows "
         "keys_under_way last_key_arrival_batch task_failures_total"
     ),
-    ("query", "operator", "kind"): ("decisions_total"),
+    ("query", "operator", "kind"): "decisions_total",
     ("query", "operator"): (
         "imbalance_ratio imbalance_bound_ratio moves_under_way partitions partitions_hidden"
     ),
@@ -51,12 +51,12 @@ METRICS_OF_0_1_0 = {
         "executor_busy_seconds_total executor_state_load_seconds_total executor_records_total "
         "executor_state_bytes executor_partitions"
     ),
-    ("query", "operator", "partition", "key"): ("hot_key_busy_seconds"),
+    ("query", "operator", "partition", "key"): "hot_key_busy_seconds",
     ("query", "operator", "partition"): (
         "partition_busy_seconds_total partition_state_load_seconds_total "
         "partition_records_total partition_state_bytes"
     ),
-    ("shuffle", "routed"): ("shuffle_batches_total"),
+    ("shuffle", "routed"): "shuffle_batches_total",
     ("shuffle",): (
         "shuffle_trusted shuffle_untrusted_batches shuffle_estimate_error_ratio "
         "shuffle_equal_error_ratio shuffle_imbalance_ratio"
@@ -64,7 +64,7 @@ METRICS_OF_0_1_0 = {
     ("shuffle", "shuffle_partition"): (
         "shuffle_estimated_seconds_total shuffle_real_seconds_total"
     ),
-    ("query", "operator", "partition", "executor"): ("partition_executor_info"),
+    ("query", "operator", "partition", "executor"): "partition_executor_info",
 }
 """By labels. An operator of that release reads them, and people have dashboards of them."""
 
