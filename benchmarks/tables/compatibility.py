@@ -8,13 +8,13 @@ from dataclasses import dataclass
 from balancedstream.engine.traits import (
     FEATURES,
     LOADING_AHEAD_SINCE,
+    OLDEST,
     Version,
     name_version,
     read_version,
 )
 from tables.markdown import Result, table
 
-OLDEST: Version = (3, 5)
 PLACED = "test_engine::test_every_partition_runs_where_it_was_placed_from_the_very_next_batch"
 LEGEND = (
     "`yes (9)`: all of nine tests and [schedules](exactness.md) passed that show it; **7 of 9**:",

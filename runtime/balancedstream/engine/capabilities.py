@@ -9,7 +9,13 @@ from py4j.protocol import Py4JError
 from pyspark.sql import SparkSession
 
 from balancedstream.engine.listener import find_coordinator, start_listener
-from balancedstream.engine.traits import find_traits, is_tested, to_scala_list
+from balancedstream.engine.traits import (
+    OLDEST,
+    find_traits,
+    is_tested,
+    name_version,
+    to_scala_list,
+)
 from balancedstream.version import TESTED_SPARK
 
 
@@ -42,6 +48,12 @@ def check_capabilities(spark: SparkSession, *, acts: bool = True) -> Capabilitie
     problems = []
     version = spark.version
     traits = find_traits(version)
+    if traits.version < OLDEST:
+        problem = (
+            f"Spark {version} is too old for balancedstream. The job runs on without balancing; "
+            f"no data is at risk. Use Spark {name_version(OLDEST)} or newer."
+        )
+        return Capabilities(placement=False, problems=(problem,))
     if not is_tested(version):
         problems.append(f"Spark {version} is not tested with balancedstream; {_list_tested()} are.")
     backend = spark.sparkContext._jsc.sc().schedulerBackend().getClass().getName()

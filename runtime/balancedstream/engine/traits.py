@@ -131,6 +131,7 @@ def name_version(version: Version) -> str:
     return ".".join(map(str, version))
 
 
+OLDEST = read_version(TESTED_SPARK[0])
 NEWEST = find_traits(TESTED_SPARK[-1])
 
 

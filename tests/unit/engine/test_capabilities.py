@@ -56,6 +56,19 @@ def test_a_spark_that_was_never_tested_is_named_and_tried() -> None:
     assert found.placement
 
 
+@pytest.mark.parametrize("version", ["3.4.4", "3.3.4", "2.4.8"])
+def test_a_spark_that_is_too_old_is_left_alone_and_one_line_says_what_to_do(
+    version: str, loads: list[bool], coordinator: mock.MagicMock
+) -> None:
+    found = check_capabilities(make_session(version))
+    assert (found.placement, found.preparing, found.listener) == (False, False, None)
+    assert (loads, coordinator.method_calls) == ([], [])
+    (problem,) = found.problems
+    assert f"Spark {version} is too old" in problem
+    assert "The job runs on without balancing; no data is at risk" in problem
+    assert "Use Spark 3.5 or newer" in problem
+
+
 def test_a_spark_without_the_private_api_is_refused_with_its_first_line(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
