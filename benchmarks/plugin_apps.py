@@ -41,15 +41,11 @@ SLEEP_MS = 50
 
 FEWER = EXECUTORS - 1
 
-COUNTS = (
-    f"SELECT value % {KEYS} AS k, count(*) AS n, max(value) AS greatest, sum(value) AS total "  # noqa: S608
-    f"FROM numbers GROUP BY value % {KEYS}"
-)
 IS_SLOW = "java_method('java.lang.System', 'getProperty', 'user.dir') LIKE '%/0'"
 """Each executor of a local cluster has a folder of its own, which is named by its number."""
 
 WAIT = f"java_method('java.lang.Thread', 'sleep', {SLEEP_MS}L)"
-QUERY = f"SELECT *, if({IS_SLOW}, {WAIT}, NULL) AS waited FROM ({COUNTS})"  # noqa: S608
+WORK = f"if({IS_SLOW}, {WAIT}, NULL)"
 
 AGENT = r"agent in process (\d+)"
 MOVED = r"counts, operator 0: (\d+) moves? .*settled"
@@ -88,7 +84,7 @@ def show(benchmark: Benchmark, kind: str, spark: Spark) -> dict[str, Any]:
         MeasurementError: something did not happen, or the result is not exact.
     """
     folder = make_folder(benchmark.work, f"{kind}-{spark.version}".lower())
-    arguments = (str(folder), str(ROWS_PER_BATCH), QUERY)
+    arguments = (str(folder), str(ROWS_PER_BATCH), str(KEYS), WORK)
     with living(start(kind, spark, folder, "first", arguments, {})) as first:
         moves = kill_agent(first)
         agent = int(first.find(AGENT, 2)[-1])

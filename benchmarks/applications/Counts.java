@@ -1,8 +1,11 @@
+import static org.apache.spark.sql.functions.expr;
+
 import java.nio.file.Files;
 import java.nio.file.Path;
 import java.nio.file.Paths;
 import java.util.ArrayList;
 import java.util.List;
+import org.apache.spark.sql.Dataset;
 import org.apache.spark.sql.Row;
 import org.apache.spark.sql.SparkSession;
 import org.apache.spark.sql.streaming.StreamingQuery;
@@ -12,9 +15,11 @@ public final class Counts {
   public static void main(String[] args) throws Exception {
     Path folder = Paths.get(args[0]);
     SparkSession spark = SparkSession.builder().getOrCreate();
-    spark.readStream().format("rate-micro-batch").option("rowsPerBatch", args[1]).load()
-        .createOrReplaceTempView("numbers");
-    StreamingQuery running = spark.sql(args[2]).writeStream()
+    Dataset<Row> counts = spark.readStream()
+        .format("rate-micro-batch").option("rowsPerBatch", args[1]).load()
+        .groupBy(expr("value % " + args[2]))
+        .agg(expr("count(*)"), expr("max(value)"), expr("sum(value)"));
+    StreamingQuery running = counts.selectExpr("*", args[3] + " AS work").writeStream()
         .queryName("counts")
         .format("memory")
         .outputMode("complete")

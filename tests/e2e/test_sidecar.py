@@ -9,14 +9,13 @@ from clusters import Cluster
 from java_application import SIDECAR, JavaApplication, build_java_image
 from kube import Kube
 from monitoring import Prometheus
-from plugin_apps import COUNTS, ROWS_PER_BATCH, WAIT, check_result
+from plugin_apps import KEYS, ROWS_PER_BATCH, WAIT, check_result
 from streaming import describe_target, wait_for_state_on
 from streams import Stream
 from waiting import wait_until
 
 pytestmark = [pytest.mark.e2e]
 
-QUERY = f"SELECT *, {WAIT} AS waited FROM ({COUNTS})"  # noqa: S608
 CHECKPOINT = "checkpoint"
 """Where the application keeps the one of its query."""
 
@@ -39,7 +38,7 @@ def test_an_application_without_python_is_scaled_by_a_sidecar_that_may_end(
     folder.chmod(0o777)
     stream.apply(describe_target(stream, application.target))
     running = application.submit(
-        "counts.jar", f"/checkpoints/{stream.name}", str(ROWS_PER_BATCH), QUERY
+        "counts.jar", f"/checkpoints/{stream.name}", str(ROWS_PER_BATCH), str(KEYS), WAIT
     )
     stream.wait_for_condition("Running", timeout_s=240)
     stream.scale(2)
