@@ -18,7 +18,8 @@ from harness.benchmark import prepare, run
 from harness.results import Case
 from placement import EXECUTORS, EXPONENTS, Workload
 
-from balancedstream.core.hotspots import diminish, measure_imbalance
+from balancedstream.core.hotspots import diminish
+from balancedstream.core.imbalance import measure_imbalance
 from balancedstream.core.loads import measure, prune
 from balancedstream.core.policy import BalancePolicy, WindowPolicy
 from balancedstream.core.samples import TaskSample

@@ -19,17 +19,15 @@ from dataclasses import dataclass, replace
 from types import MappingProxyType
 from typing import NamedTuple
 
+from balancedstream.core.exchanges import RESOLUTION
 from balancedstream.core.hotspots import (
-    RESOLUTION,
-    ROUNDING,
     BalanceDecision,
     Move,
     diminish,
-    explain_by_chance,
-    measure_imbalance,
     place_orphans,
     say_count,
 )
+from balancedstream.core.imbalance import ROUNDING, explain_by_chance, measure_imbalance
 from balancedstream.core.policy import BalancePolicy
 from balancedstream.core.samples import KeySample
 from balancedstream.errors import InvalidInputError

@@ -8,7 +8,8 @@ import pytest
 
 from balancedstream.core.assignments import KeyLoad, assign
 from balancedstream.core.decisions import decide
-from balancedstream.core.hotspots import diminish, explain_by_chance
+from balancedstream.core.hotspots import diminish
+from balancedstream.core.imbalance import explain_by_chance
 from balancedstream.core.loads import measure
 from balancedstream.core.observations import Observation
 from balancedstream.core.policy import Policy, WindowPolicy

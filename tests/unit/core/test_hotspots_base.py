@@ -9,12 +9,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from balancedstream.core.hotspots import (
-    Move,
-    diminish,
-    measure_imbalance,
-    place_orphans,
-)
+from balancedstream.core.hotspots import Move, diminish, place_orphans
+from balancedstream.core.imbalance import measure_imbalance
 from balancedstream.core.policy import BalancePolicy
 from balancedstream.errors import InvalidInputError
 
