@@ -52,7 +52,7 @@ integration: $(VENV)/spark.jsa
 # All that runs on each older Spark, in environments of their own: half an hour each.
 spark-versions: $(SPARKS:%=spark-%)
 
-# Of these, the engine's tests: two at a time, as `make test` has two sessions of Spark.
+# Of these, the tests of the engine: two at a time, as `make test` has two sessions of Spark.
 spark-engines: $(VENV)/.ready
 	@$(MAKE) --no-print-directory -j 2 $(SPARKS:%=spark-engine-%)
 
@@ -60,7 +60,7 @@ spark-%: .venv-spark-%/.ready
 	@.venv-spark-$*/bin/python benchmarks/compatibility.py
 
 spark-engine-%: .venv-spark-%/.ready
-	@.venv-spark-$*/bin/python -m pytest tests/integration/test_engine.py
+	@.venv-spark-$*/bin/python -m pytest tests/integration/test_engine*.py
 
 # The plugin under each kind of application on each Spark, for the table of docs/attach-by-settings.md;
 # a run that has a line in the results is not made again.

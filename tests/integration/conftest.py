@@ -76,8 +76,8 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
             .config("spark.sql.shuffle.partitions", str(PARTITIONS))
             .getOrCreate()
         )
-    session.sparkContext.setLogLevel("OFF")
-    yield session
+        session.sparkContext.setLogLevel("OFF")
+        yield session
     application_id = session.sparkContext.applicationId
     session.stop()
     remove_work_folder(application_id)

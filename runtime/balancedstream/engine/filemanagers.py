@@ -10,14 +10,12 @@ from __future__ import annotations
 
 import logging
 import re
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from functools import wraps
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
-from pyspark.sql.streaming import DataStreamWriter
+from pyspark.sql import SparkSession
 
-from balancedstream.workers.names import CHECKPOINT_LOCATION
+from balancedstream.engine.starts import Places, around_starts
 
 log = logging.getLogger(__name__)
 
@@ -42,8 +40,7 @@ def is_posix(location: str, default_fs: str) -> bool:
     return scheme is None or scheme[1].lower() == "file"
 
 
-@contextmanager
-def renaming_on_posix_only(renaming: str) -> Iterator[None]:
+def renaming_on_posix_only(renaming: str) -> AbstractContextManager[None]:
     """While open, no query on other storage starts with the file manager that renames.
 
     Args:
@@ -52,40 +49,16 @@ def renaming_on_posix_only(renaming: str) -> Iterator[None]:
     The first such query takes the setting out of its session for good: a query that starts at the
     same time must not bring it back. What starts later commits more slowly, and right.
     """
-    usual = {name: getattr(DataStreamWriter, name) for name in ("start", "toTable")}
-    for name, start in usual.items():
-        setattr(DataStreamWriter, name, _guard(start, renaming))
-    try:
-        yield
-    finally:
-        for name, start in usual.items():
-            setattr(DataStreamWriter, name, start)
 
-
-def _guard(start: Callable[..., Any], renaming: str) -> Callable[..., Any]:
-    @wraps(start)
-    def guarded(writer: DataStreamWriter, *args: Any, **options: Any) -> Any:
-        conf = writer._spark.conf
-        if conf.get(FILE_MANAGER, None) == renaming:
-            given = _read_options(writer) | {name.lower(): value for name, value in options.items()}
-            checkpoint = given.get("checkpointlocation") or conf.get(CHECKPOINT_LOCATION, "")
-            # Spark keeps a log beside the files of a file sink, too.
-            output = args[0] if args else given.get("path")
-            hadoop = writer._spark.sparkContext._jsc.hadoopConfiguration()
+    def fit(spark: SparkSession, places: Places) -> AbstractContextManager[None]:
+        if spark.conf.get(FILE_MANAGER, None) == renaming:
+            hadoop: Any = spark.sparkContext._jsc.hadoopConfiguration()
             default_fs = hadoop.get("fs.defaultFS", "file:///")
-            elsewhere = [p for p in (checkpoint, output or "") if not is_posix(p, default_fs)]
-            if elsewhere:
-                log.info("%s is not mounted: Spark's own file manager is used", elsewhere[0])
-                conf.unset(FILE_MANAGER)
-        return start(writer, *args, **options)
+            for place in (places.checkpoint, places.output):
+                if not is_posix(place, default_fs):
+                    log.info("%s is not mounted: Spark's own file manager is used", place)
+                    spark.conf.unset(FILE_MANAGER)
+                    break
+        return nullcontext()
 
-    return guarded
-
-
-def _read_options(writer: DataStreamWriter) -> dict[str, str]:
-    """The locations that were set on a writer, by lower-case name; Spark has no method for it."""
-    field = writer._jwrite.getClass().getDeclaredField("extraOptions")
-    field.setAccessible(True)
-    found = field.get(writer._jwrite)
-    names = ("checkpointlocation", "path")
-    return {name: found.get(name).get() for name in names if found.contains(name)}
+    return around_starts(fit)

@@ -23,6 +23,7 @@ COMMIT_IDS_SINCE: Version = (4, 0)
 UNIX_SOCKETS_SINCE: Version = (4, 1)
 RESTORE_TIMES_SINCE: Version = (4, 1)
 LOADING_AHEAD_SINCE: Version = (4, 1)
+FORMATS_KEPT_SINCE: Version = (4, 3)
 PACKAGES_MOVED_IN: Version = (4, 1)
 
 FEATURES: dict[str, tuple[Version, str]] = {
@@ -46,6 +47,7 @@ class Traits:
             renaming them.
         has_commit_ids: a checkpoint can give each commit of a state store an id of its own
             (format 2), so two attempts of a task are told apart.
+        keeps_formats: a query goes on in the format of its checkpoint, whatever the session says.
         has_unix_sockets: Python workers can be reached over Unix sockets.
         reports_restores: tasks report how long their state store took to load.
         loads_ahead: an executor can open a state store before its partition moves there.
@@ -54,6 +56,7 @@ class Traits:
     version: Version
     renaming_file_manager: str
     has_commit_ids: bool
+    keeps_formats: bool
     has_unix_sockets: bool
     reports_restores: bool
     loads_ahead: bool
@@ -103,6 +106,7 @@ def find_traits(version: str) -> Traits:
         version=number,
         renaming_file_manager=f"{package}.FileSystemBasedCheckpointFileManager",
         has_commit_ids=number >= COMMIT_IDS_SINCE,
+        keeps_formats=number >= FORMATS_KEPT_SINCE,
         has_unix_sockets=number >= UNIX_SOCKETS_SINCE,
         reports_restores=number >= RESTORE_TIMES_SINCE,
         loads_ahead=number >= LOADING_AHEAD_SINCE,

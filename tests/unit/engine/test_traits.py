@@ -25,22 +25,28 @@ from balancedstream.engine.traits import (
 from balancedstream.version import TESTED_SPARK
 
 ROOT = Path(__file__).parents[3]
+FEATURES_OF_SPARK = (
+    "loads_ahead",
+    "reports_restores",
+    "has_unix_sockets",
+    "has_commit_ids",
+    "keeps_formats",
+)
 
 
 @pytest.mark.parametrize(
     ("version", "lacks"),
     [
-        ("3.5.9", {"loads_ahead", "reports_restores", "has_unix_sockets", "has_commit_ids"}),
-        ("4.0.2", {"loads_ahead", "reports_restores", "has_unix_sockets"}),
-        ("4.1.1", set()),
-        ("4.2.0", set()),
+        ("3.5.9", set(FEATURES_OF_SPARK)),
+        ("4.0.2", {"loads_ahead", "reports_restores", "has_unix_sockets", "keeps_formats"}),
+        ("4.1.1", {"keeps_formats"}),
+        ("4.2.0", {"keeps_formats"}),
         ("4.3.0", set()),
     ],
 )
 def test_a_version_has_all_but_what_came_later(version: str, lacks: set[str]) -> None:
     found = find_traits(version)
-    names = ("loads_ahead", "reports_restores", "has_unix_sockets", "has_commit_ids")
-    assert {name for name in names if not getattr(found, name)} == lacks
+    assert {name for name in FEATURES_OF_SPARK if not getattr(found, name)} == lacks
 
 
 def test_the_file_manager_is_where_the_version_has_it() -> None:

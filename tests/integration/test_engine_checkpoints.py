@@ -1,4 +1,4 @@
-"""A checkpoint that was made without balancing, with Spark's default store of state."""
+"""A checkpoint that was made without balancing goes on with the settings of a balanced job."""
 
 from __future__ import annotations
 
@@ -12,15 +12,20 @@ from pyspark.sql.streaming.query import StreamingQuery
 
 from balancedstream.engine.engine import SparkEngine
 from balancedstream.engine.events import BatchFinished
-from balancedstream.engine.settings import CHANGELOG, CHECKPOINT_FORMAT, PROVIDER
+from balancedstream.engine.formats import find_format
+from balancedstream.engine.settings import CHANGELOG, CHECKPOINT_FORMAT, PROVIDER, ROCKSDB
 
 pytestmark = pytest.mark.integration
 
-SPARKS_OWN = {
-    PROVIDER: "org.apache.spark.sql.execution.streaming.state.HDFSBackedStateStoreProvider",
-    CHANGELOG: "false",
-    CHECKPOINT_FORMAT: "1",
-}
+NO_FORMAT = "1"
+"""What Spark 3.5 has, which has no such setting."""
+
+IN_MEMORY = "org.apache.spark.sql.execution.streaming.state.HDFSBackedStateStoreProvider"
+
+
+def describe(provider: str, checkpoint_format: str) -> dict[str, str]:
+    """The settings that a job had that was not balanced."""
+    return {PROVIDER: provider, CHANGELOG: "false", CHECKPOINT_FORMAT: checkpoint_format}
 
 
 @pytest.fixture
@@ -28,7 +33,7 @@ def begin(
     spark: SparkSession, stream: Callable[[int], DataFrame], tmp_path: Path
 ) -> Iterator[Callable[[str, dict[int, int]], StreamingQuery]]:
     """Starts a query that counts 100 rows a batch; what it counted by key is kept."""
-    tuned = {name: str(spark.conf.get(name)) for name in SPARKS_OWN}
+    tuned = {name: str(spark.conf.get(name, NO_FORMAT)) for name in describe(IN_MEMORY, "1")}
     queries: list[StreamingQuery] = []
 
     def start(name: str, counts: dict[int, int]) -> StreamingQuery:
@@ -50,15 +55,18 @@ def begin(
         spark.conf.set(name, value)
 
 
-def test_it_goes_on_with_the_settings_of_a_balanced_job_and_its_partitions_move(
+@pytest.mark.parametrize("provider", [IN_MEMORY, ROCKSDB])
+def test_its_state_is_kept_and_its_partitions_move(
+    provider: str,
     begin: Callable[[str, dict[int, int]], StreamingQuery],
     batches: Callable[[str], BatchFinished],
     engine: SparkEngine,
     spark: SparkSession,
 ) -> None:
-    tuned = {name: str(spark.conf.get(name)) for name in SPARKS_OWN}
+    before = describe(provider, "1")
+    tuned = {name: str(spark.conf.get(name, NO_FORMAT)) for name in before}
     counts: dict[int, int] = {}
-    for name, value in SPARKS_OWN.items():
+    for name, value in before.items():
         spark.conf.set(name, value)
     query = begin("before", counts)
     first = batches("before")
@@ -68,7 +76,7 @@ def test_it_goes_on_with_the_settings_of_a_balanced_job_and_its_partitions_move(
 
     query = begin("after", counts)
     seen = batches("after")
-    assert not seen.in_rocksdb
+    assert seen.in_rocksdb is (provider == ROCKSDB)
     assert seen.sample.batch > first.sample.batch
     targets = sorted(engine.executors())
     wanted = {p: targets[p % 2] for p in range(6)}
@@ -82,3 +90,18 @@ def test_it_goes_on_with_the_settings_of_a_balanced_job_and_its_partitions_move(
     assert sum(counts.values()) % 100 == 0
     assert sum(counts.values()) >= 100 * (committed["batchId"] + 1)
     assert len(counts) == 40
+    assert {name: spark.conf.get(name) for name in tuned} == tuned
+
+
+def test_its_format_is_that_of_its_newest_commit(spark: SparkSession, tmp_path: Path) -> None:
+    assert find_format(spark, "") is None
+    assert find_format(spark, str(tmp_path)) is None
+    assert find_format(spark, "no-such-scheme://q") is None
+    commits = tmp_path / "commits"
+    commits.mkdir()
+    assert find_format(spark, str(tmp_path)) is None
+    (commits / "9").write_text("v2\n{}")
+    (commits / "10").write_text("v1\n{}")
+    (commits / ".11.crc").write_text("v3")
+    assert find_format(spark, str(tmp_path)) == "1"
+    assert find_format(spark, f"file:{tmp_path}") == "1"

@@ -1,0 +1,80 @@
+"""Has a query go on in the format that its checkpoint has.
+
+A balanced job's session asks for format 2, and a checkpoint from before has Spark's default, 1.
+Before Spark 4.3, a session reads and writes the one format that it asks for: up to 4.1 `CommitLog`
+refuses the other one, and in 4.2 the tasks fail. From 4.3 on, Spark looks itself
+(`CheckpointVersionManager`).
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager
+from typing import Any
+
+from py4j.protocol import Py4JJavaError
+from pyspark.sql import SparkSession
+
+from balancedstream.engine.settings import CHECKPOINT_FORMAT
+from balancedstream.engine.starts import Places, around_starts
+
+log = logging.getLogger(__name__)
+
+
+def keeping_formats() -> AbstractContextManager[None]:
+    """While open, a query starts with the format of its checkpoint; a new one, with the session's.
+
+    One query after the other: a session has one value, which Spark copies for a query that starts.
+    """
+    turn = threading.Lock()
+
+    @contextmanager
+    def fit(spark: SparkSession, places: Places) -> Iterator[None]:
+        with turn:
+            asked = spark.conf.get(CHECKPOINT_FORMAT, None)
+            found = find_format(spark, places.checkpoint)
+            if asked is None or found in {None, asked}:
+                yield
+                return
+            log.info("%s has format %s and keeps it", places.checkpoint, found)
+            spark.conf.set(CHECKPOINT_FORMAT, str(found))
+            try:
+                yield
+            finally:
+                spark.conf.set(CHECKPOINT_FORMAT, asked)
+
+    return around_starts(fit)
+
+
+def find_format(spark: SparkSession, checkpoint: str) -> str | None:
+    """The format of a checkpoint, by its newest commit.
+
+    Args:
+        spark: a session, for Hadoop's settings.
+        checkpoint: as Hadoop reads it.
+
+    Returns:
+        Such as "1"; None if nothing was committed there, or it cannot be read: then Spark says so.
+    """
+    if not checkpoint:
+        return None
+    jvm: Any = spark._jvm
+    commits = jvm.org.apache.hadoop.fs.Path(checkpoint, "commits")
+    try:
+        files = commits.getFileSystem(spark.sparkContext._jsc.hadoopConfiguration())
+        if not files.exists(commits):
+            return None
+        names = [str(status.getPath().getName()) for status in files.listStatus(commits)]
+        newest = max((name for name in names if name.isdecimal()), key=int, default=None)
+        if newest is None:
+            return None
+        opened = files.open(jvm.org.apache.hadoop.fs.Path(commits, newest))
+        try:
+            line = str(jvm.java.io.BufferedReader(jvm.java.io.InputStreamReader(opened)).readLine())
+        finally:
+            opened.close()
+    except Py4JJavaError:
+        return None
+    return line.removeprefix("v")

@@ -1,0 +1,71 @@
+"""Has a session's settings fit each query that starts in it, since they hold for all of them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import dataclass
+from functools import wraps
+from typing import Any
+
+from pyspark.sql import SparkSession
+from pyspark.sql.streaming import DataStreamWriter
+
+from balancedstream.workers.names import CHECKPOINT_LOCATION
+
+METHODS = ("start", "toTable")
+
+
+@dataclass(frozen=True, slots=True)
+class Places:
+    """Where a query that is about to start keeps its files; a path as Hadoop reads it.
+
+    Attributes:
+        checkpoint: of the query; "" if Spark makes a temporary one.
+        output: of a file sink, which keeps a log beside its files; "" if there is none.
+    """
+
+    checkpoint: str
+    output: str
+
+
+Fit = Callable[[SparkSession, Places], AbstractContextManager[None]]
+"""Is entered before a query of a session starts, and left once Spark has started it."""
+
+
+@contextmanager
+def around_starts(fit: Fit) -> Iterator[None]:
+    """While open, every query of this process starts inside of what `fit` gives for it."""
+    usual = {name: getattr(DataStreamWriter, name) for name in METHODS}
+    for name, start in usual.items():
+        setattr(DataStreamWriter, name, _wrap(start, fit))
+    try:
+        yield
+    finally:
+        for name, start in usual.items():
+            setattr(DataStreamWriter, name, start)
+
+
+def _wrap(start: Callable[..., Any], fit: Fit) -> Callable[..., Any]:
+    @wraps(start)
+    def wrapped(writer: DataStreamWriter, *args: Any, **options: Any) -> Any:
+        given = _read_options(writer) | {name.lower(): value for name, value in options.items()}
+        checkpoint = given.get("checkpointlocation", "")
+        if not checkpoint:
+            root = writer._spark.conf.get(CHECKPOINT_LOCATION, "")
+            name = given.get("queryname")
+            checkpoint = f"{root}/{name}" if root and name else root
+        output = args[0] if args else given.get("path")
+        with fit(writer._spark, Places(checkpoint or "", output or "")):
+            return start(writer, *args, **options)
+
+    return wrapped
+
+
+def _read_options(writer: DataStreamWriter) -> dict[str, str]:
+    """What was set on a writer, by lower-case name; Spark has no method for it."""
+    field = writer._jwrite.getClass().getDeclaredField("extraOptions")
+    field.setAccessible(True)
+    found = field.get(writer._jwrite)
+    names = ("checkpointlocation", "path", "queryname")
+    return {name: found.get(name).get() for name in names if found.contains(name)}
