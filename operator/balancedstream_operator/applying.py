@@ -36,6 +36,7 @@ class Applier:
         stream: whose.
         cluster: where.
         find_streams: gives all BalancedStreams that are known.
+        namespaces: that have them; "" for the whole cluster.
     """
 
     def __init__(
@@ -43,10 +44,13 @@ class Applier:
         stream: Stream,
         cluster: Cluster,
         find_streams: Callable[[], Iterable[Mapping[str, Any]]],
+        namespaces: Sequence[str],
     ) -> None:
         self._stream = stream
         self._cluster = cluster
         self._find_streams = find_streams
+        self._namespaces = namespaces
+        self._own: set[tuple[str, str]] = set()
         self._applied = ""
         self._applied_s = 0.0
         self._newest: Mapping[str, Any] | None = None
@@ -88,9 +92,9 @@ class Applier:
             ClusterError: another stream has its checkpoint, an object of another owner has the
                 name of a child, or the API server cannot be reached.
         """
-        self.require_stream()
-        self._refuse_shared_checkpoint()
-        return bool(self._applied) or self._has_children(children)
+        resource = self.require_stream()
+        self._refuse_shared_checkpoint(resource)
+        return self._has_children(children) or bool(self._applied)
 
     def apply(self, children: Sequence[Manifest], now_s: float) -> None:
         """Applies all children, in their order; a Secret that is there stays as it is.
@@ -120,8 +124,11 @@ class Applier:
             raise StreamGoneError(message)
         return found
 
-    def _refuse_shared_checkpoint(self) -> None:
-        pods = self._cluster.list_pods(self._stream.namespace, DRIVERS)
+    def _refuse_shared_checkpoint(self, resource: Mapping[str, Any]) -> None:
+        # A claim is of one namespace, and a URI is the same folder in all of them.
+        has_uri = bool((resource["spec"].get("checkpoints") or {}).get("uri"))
+        namespaces = self._namespaces if has_uri else (self._stream.namespace,)
+        pods = [pod for each in namespaces for pod in self._cluster.list_pods(each, DRIVERS)]
         conflict = find_conflict(self._stream, self._find_streams(), pods)
         if conflict:
             message = (
@@ -135,7 +142,7 @@ class Applier:
 
         Another owner's object with the name of a child is never taken over. One without any owner
         is, if it is labelled as this stream's: `kubectl delete` with `--cascade=orphan` leaves such
-        ones behind.
+        ones behind. A child that was found to be this stream's is not looked at again.
 
         Raises:
             ClusterError: there is one of another owner, or the API server cannot be reached.
@@ -143,8 +150,8 @@ class Applier:
         has_some = False
         for child in children:
             kind, metadata = child["kind"], child["metadata"]
-            if kind == "Secret":
-                # The operator may not read any; its name has the stream's uid.
+            # The operator may not read a Secret; its name has the stream's uid.
+            if kind == "Secret" or (kind, metadata["name"]) in self._own:
                 continue
             found = self._cluster.get(
                 child["apiVersion"], kind, metadata["namespace"], metadata["name"]
@@ -158,6 +165,7 @@ class Applier:
                     "it, or give the stream another name"
                 )
                 raise ClusterError(message, refused=True)
+            self._own.add((kind, metadata["name"]))
             has_some |= bool(found and metadata["name"] != plan_name(self._stream.name))
         return has_some
 

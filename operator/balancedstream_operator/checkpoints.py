@@ -29,7 +29,7 @@ def find_conflict(
     Args:
         stream: whose checkpoint.
         resources: BalancedStreams, this one among them.
-        driver_pods: of the stream's namespace.
+        driver_pods: of all namespaces that may reach it.
     """
     known = {resource["metadata"]["uid"]: resource for resource in resources}
     mine = known.get(stream.uid)
@@ -45,10 +45,12 @@ def find_conflict(
             return f"{KIND} {metadata['namespace']}/{metadata['name']} has the checkpoint {place}"
     for pod in driver_pods:
         metadata = pod["metadata"]
-        if (metadata.get("labels") or {}).get(STREAM_LABEL) == stream.name:
+        namespace, name = metadata["namespace"], metadata["name"]
+        label = (metadata.get("labels") or {}).get(STREAM_LABEL)
+        if (namespace, label) == (stream.namespace, stream.name):
             continue
         if _place_of_pod(pod) == place:
-            return f"pod {metadata['name']}, which still exists, has the checkpoint {place}"
+            return f"pod {namespace}/{name}, which still exists, has the checkpoint {place}"
     return ""
 
 

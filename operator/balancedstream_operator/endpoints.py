@@ -21,7 +21,7 @@ _URL = re.compile(r"[A-Za-z0-9._~:/?#\[\]@!$&'()*+,;=%-]+")
 
 @dataclass(frozen=True, slots=True)
 class Defaults:
-    """What holds for all streams: the operator's own Prometheus, and what they may ask for.
+    """What holds for all streams: where they are, the operator's Prometheus, what they may ask for.
 
     Attributes:
         url: for streams that name none; empty for none.
@@ -30,6 +30,7 @@ class Defaults:
         credentials: of the operator's own, by the keys of a Secret; they go nowhere else.
         forbids_escalation: whether specs that give pods more rights than the operator's own
             templates do are refused.
+        namespaces: that the operator watches; "" for the whole cluster.
     """
 
     url: str = ""
@@ -37,6 +38,7 @@ class Defaults:
     allowed: tuple[str, ...] = ()
     credentials: tuple[tuple[str, str], ...] = field(default=(), repr=False)
     forbids_escalation: bool = False
+    namespaces: tuple[str, ...] = ("",)
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,7 +7,7 @@ import logging
 from balancedstream_operator.children import plan_rights
 from balancedstream_operator.errors import ClusterError
 from balancedstream_operator.ports import Cluster
-from balancedstream_operator.resource import Stream, driver_name
+from balancedstream_operator.resource import Stream, driver_name, is_owned_by_another
 
 log = logging.getLogger(__name__)
 
@@ -47,7 +47,10 @@ class Granter:
 
     def _look(self, account: str) -> bool:
         namespace, name = self._stream.namespace, driver_name(self._stream)
-        if self._cluster.get("rbac.authorization.k8s.io/v1", "Role", namespace, name):
+        found = self._cluster.get("rbac.authorization.k8s.io/v1", "Role", namespace, name)
+        there = (found or {}).get("metadata") or {}
+        # Somebody else may have a Role of that name.
+        if there.get("ownerReferences") and not is_owned_by_another(there, self._stream.uid):
             return True
         try:
             return not all(

@@ -120,7 +120,7 @@ class KubernetesCluster:
         return manifest
 
     def list_pods(self, namespace: str, selector: str) -> list[Manifest]:
-        """Returns the pods of a namespace that a label selector selects."""
+        """Returns the pods of a namespace ("" for all) that a label selector selects."""
         with translate_errors(f"list pods with {selector}"):
             found = self._resource("v1", "Pod").get(
                 namespace=namespace, label_selector=selector, _request_timeout=TIMEOUT_S

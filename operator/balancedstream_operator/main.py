@@ -311,6 +311,7 @@ def read_defaults(arguments: argparse.Namespace) -> Defaults:
         tuple(arguments.allow_prometheus_url),
         tuple(sorted((path.name, path.read_text("utf-8")) for path in files)),
         arguments.forbid_escalation,
+        ("",) if arguments.all_namespaces else tuple(arguments.namespace),
     )
 
 

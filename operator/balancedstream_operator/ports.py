@@ -23,7 +23,7 @@ class Cluster(Protocol):
         """Returns an object, or None if it does not exist."""
 
     def list_pods(self, namespace: str, selector: str) -> list[Manifest]:
-        """Returns the pods of a namespace that a label selector selects."""
+        """Returns the pods of a namespace ("" for all) that a label selector selects."""
 
     def apply(self, manifest: Manifest) -> None:
         """Creates or changes an object so that it matches the manifest (server-side apply)."""

@@ -96,7 +96,7 @@ class Supervisor:
         self._cluster = cluster
         self._forbids_escalation = defaults.forbids_escalation
         self._measurer = Measurer(stream, cluster, open_source, defaults)
-        self._applier = Applier(stream, cluster, find_streams)
+        self._applier = Applier(stream, cluster, find_streams, defaults.namespaces)
         self._approver = Approver(stream, cluster)
         self._granter = Granter(stream, cluster)
         self._watch = DriverWatch(stream, cluster)

@@ -56,9 +56,13 @@ class KeepingCluster:
         return copy.deepcopy(self.objects.get((kind, name)))
 
     def list_pods(self, namespace: str, selector: str) -> list[Manifest]:
-        """The pods that a selector selects."""
+        """The pods that a selector selects, of a namespace or all."""
         wanted = dict(term.split("=") for term in selector.split(","))
-        pods = [copy.deepcopy(o) for (kind, _), o in self.objects.items() if kind == "Pod"]
+        pods = [
+            copy.deepcopy(o)
+            for (kind, _), o in self.objects.items()
+            if kind == "Pod" and namespace in {"", o["metadata"].get("namespace", "shop")}
+        ]
         return [pod for pod in pods if wanted.items() <= pod["metadata"]["labels"].items()]
 
     def apply(self, manifest: Manifest) -> None:

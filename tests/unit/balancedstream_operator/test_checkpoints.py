@@ -73,22 +73,35 @@ def test_a_stream_keeps_its_checkpoint_whatever_others_do(
     assert "StatefulSet/clicks-driver" in scene.cluster.applied
 
 
-def test_a_renamed_stream_waits_until_the_old_driver_is_gone() -> None:
-    old = Scene(checkpoints={**CLAIM, "path": "kept"})
+@pytest.mark.parametrize(
+    ("checkpoints", "name", "namespace"),
+    [
+        ({**CLAIM, "path": "kept"}, "visits", "shop"),
+        ({"uri": "s3a://lake/kept"}, "visits", "shop"),
+        ({"uri": "s3a://lake/kept"}, "visits", "bank"),
+        ({"uri": "s3a://lake/kept"}, "clicks", "bank"),
+    ],
+)
+def test_a_renamed_or_moved_stream_waits_until_the_old_driver_is_gone(
+    checkpoints: dict[str, str], name: str, namespace: str
+) -> None:
+    old = Scene(checkpoints=checkpoints)
     old.run_pass()
     template = copy.deepcopy(
         old.cluster.objects["StatefulSet", "clicks-driver"]["spec"]["template"]
     )
-    template["metadata"]["labels"]["balancedstream.io/stream"] = "visits"
-    scene = make_scene({**CLAIM, "path": "kept"})
-    scene.cluster.objects["Pod", "visits-driver-0"] = {
+    template["metadata"]["labels"]["balancedstream.io/stream"] = name
+    scene = make_scene(checkpoints)
+    pod = f"{name}-driver-0"
+    scene.cluster.objects["Pod", f"{namespace}/{pod}"] = {
         **template,
-        "metadata": {**template["metadata"], "name": "visits-driver-0", "namespace": "shop"},
+        "metadata": {**template["metadata"], "name": pod, "namespace": namespace},
     }
     done = scene.run_pass()
-    assert "pod visits-driver-0, which still exists, has the checkpoint" in done.status["reason"]
+    words = f"pod {namespace}/{pod}, which still exists, has the checkpoint"
+    assert words in done.status["reason"]
     assert scene.cluster.applied == []
-    del scene.cluster.objects["Pod", "visits-driver-0"]
+    del scene.cluster.objects["Pod", f"{namespace}/{pod}"]
     scene.run_pass()
     assert "StatefulSet/clicks-driver" in scene.cluster.applied
 

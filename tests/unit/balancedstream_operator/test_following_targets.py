@@ -191,6 +191,29 @@ def test_an_account_is_asked_about_once_and_a_role_that_is_there_stays() -> None
     assert "Role/clicks-driver" in scene.cluster.applied, "or who has them because of it would not"
 
 
+THEIRS = {"metadata": {"name": "clicks-driver", "namespace": "shop"}, "rules": ["theirs"]}
+
+
+def test_somebody_elses_role_of_that_name_is_left_alone_where_none_is_needed() -> None:
+    scene = TargetScene()
+    scene.cluster.objects[ROLE] = THEIRS
+    scene.run_until_running()
+    assert scene.cluster.objects[ROLE] == THEIRS
+    assert scene.cluster.deleted == []
+
+
+def test_somebody_elses_role_of_that_name_is_never_taken_over() -> None:
+    scene = TargetScene()
+    scene.cluster.trusted.clear()
+    scene.cluster.objects[ROLE] = THEIRS
+    scene.run_pass()
+    scene.start_driver()
+    done = scene.run_pass()
+    assert conditions(done)["Running"] == ("False", "Refused")
+    assert "Role clicks-driver exists and does not belong to this stream" in done.status["reason"]
+    assert scene.cluster.objects[ROLE] == THEIRS
+
+
 def test_an_operator_that_may_not_ask_grants_the_role() -> None:
     scene = TargetScene()
     scene.cluster.hides_rights = True

@@ -84,6 +84,8 @@ def test_pods_are_listed_by_their_labels(server: ApiServer, cluster: KubernetesC
     server.put(POD, pod)
     assert cluster.list_pods("shop", "a=b") == [pod]
     assert server.requests[-1].query["labelSelector"] == "a=b"
+    assert cluster.list_pods("", "a=b") == [pod]
+    assert server.requests[-1].path == "/api/v1/pods"
 
 
 def test_a_manifest_is_applied_by_the_server_and_conflicts_are_won(
