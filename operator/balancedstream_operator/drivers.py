@@ -43,7 +43,7 @@ class DriverState:
         uid: of its pod; empty if there is none.
         ips: addresses of its pod.
         pod: name of its pod; empty if there is none.
-        application: Spark's id of its application, if it is not ours; empty if its pod has none.
+        application: Spark's id of its application, if it is not ours; empty if nobody told it.
         account: ServiceAccount of its pod, if it is not ours.
         spec: fingerprint of the spec that its pod was made for; empty if an older release made it.
         settled: whether its StatefulSet has been acted on; until then `outdated` is not known.

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
 from balancedstream.core.objects import (
     ANSWER_KEY,
     APPLICATION_KEY,
@@ -80,7 +84,13 @@ class DriverWatch:
             ClusterError: the API server cannot be reached, or takes the labels for none.
         """
         pods = self._cluster.list_pods(self._stream.namespace, driver_selector(target))
-        return describe_target(target, pods)
+        driver = describe_target(target, pods)
+        if driver.pod and not driver.application:
+            # Spark labels the drivers that it makes; of a pod with spark-submit in it, only the
+            # application itself can tell.
+            told = str(self._read_answer_data().get(APPLICATION_KEY, ""))
+            driver = replace(driver, application=told)
+        return driver
 
     def read_answer(self, known_epoch: int, application: str) -> AnswerFound:
         """What the driver says of the plans; an answer of another application is none.
@@ -92,9 +102,7 @@ class DriverWatch:
         Raises:
             ClusterError: the API server cannot be reached.
         """
-        name = answer_name(self._stream.name)
-        found = self._cluster.get("v1", "ConfigMap", self._stream.namespace, name) or {}
-        data = found.get("data") or {}
+        data = self._read_answer_data()
         text = str(data.get(ANSWER_KEY, ""))
         if not text or is_other_application(str(data.get(APPLICATION_KEY, "")), application):
             return AnswerFound()
@@ -106,6 +114,11 @@ class DriverWatch:
         refused_anew = bool(answer.refused) and answer.refused != self._refused
         self._refused = answer.refused
         return AnswerFound(answer, refused_anew=refused_anew)
+
+    def _read_answer_data(self) -> Mapping[str, Any]:
+        name = answer_name(self._stream.name)
+        found = self._cluster.get("v1", "ConfigMap", self._stream.namespace, name) or {}
+        return found.get("data") or {}
 
     def find_shortage(
         self, desired: int, running: int, selector: str, spec: StreamSpec, now_s: float

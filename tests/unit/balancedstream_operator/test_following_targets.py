@@ -72,6 +72,32 @@ def test_a_new_application_begins_a_new_history_of_epochs() -> None:
     assert scene.run_pass().status["appliedEpoch"] == 1
 
 
+def test_a_new_application_in_a_pod_without_sparks_labels_begins_one_as_soon_as_it_answers() -> (
+    None
+):
+    scene = TargetScene()
+    scene.start_driver()
+    del scene.pod()["metadata"]["labels"]["spark-app-selector"]
+    scene.run_pass()
+    scene.finish_batches()
+    done = scene.run_pass()
+    assert done.status["planEpoch"] == 1
+    assert scene.data(PLAN)["application"] == "spark-1"
+    assert done.status["selector"] == "spark-role=executor,spark-app-selector=spark-1"
+
+    scene.start_driver("spark-2")
+    del scene.pod()["metadata"]["labels"]["spark-app-selector"]
+    scene.run_pass()
+    assert scene.data(PLAN)["application"] == "spark-1", "which the new driver does not follow"
+    scene.answer(Answer(0), "spark-2")
+    done = scene.run_pass()
+    assert scene.data(PLAN)["application"] == "spark-2"
+    assert "NewApplication" in {event.reason for event in done.events}
+    scene.placement = dict.fromkeys(range(4), "1")
+    scene.finish_batches(SKEWED)
+    assert scene.run_pass().status["planEpoch"] == scene.needed_plan().epoch == 1
+
+
 def test_the_last_words_of_an_application_that_is_gone_are_no_answer() -> None:
     scene = TargetScene()
     scene.run_until_running()
