@@ -22,10 +22,10 @@ demo-kubernetes: $(VENV)/.ready
 	@$(BIN)/python examples/05-kubernetes/demo.py $(if $(filter 1,$(KEEP)),--keep)
 
 # Files side by side, the long ones first: on two cores Spark's tests wait for much else than these.
-# Of the longest files, two take their turn; `make integration` runs them all.
+# Of the longest files, four take their turn; `make integration` runs them all.
 # Simulated schedules are drawn anew: of those that nobody has seen, one in thousands may find something.
 test: lint $(VENV)/spark.jsa
-	@$(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder --turns 2 \
+	@$(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder --turns 4 \
 	  tests/integration tests/prometheus tests/simulation tests/unit operator \
 	  runtime/balancedstream
 
