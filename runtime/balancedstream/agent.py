@@ -12,6 +12,7 @@ import sys
 import threading
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
+from dataclasses import replace
 
 from pyspark.sql import SparkSession
 
@@ -47,9 +48,7 @@ def main() -> int:
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     try:
         spark = connect_driver()
-        options = read_options(read_settings(spark))
-        if options.report_dir:
-            prepare_directory(options.report_dir)
+        options = check_report_dir(read_options(read_settings(spark)))
         with balancing(spark, options) as attachment:
             if not attachment.is_balancing:
                 return EXIT_HOPELESS
@@ -59,6 +58,21 @@ def main() -> int:
         problem = str(error).rstrip(".")
         say(f"{problem}. The application runs on, not balanced; mend this and start it again.")
         return EXIT_HOPELESS
+
+
+def check_report_dir(options: AgentOptions) -> AgentOptions:
+    """The options, without a report that cannot be written: that is said, and ends nothing."""
+    if options.report_dir is None:
+        return options
+    try:
+        prepare_directory(options.report_dir)
+    except InvalidInputError:
+        say(
+            f"{PREFIX}report={options.report_dir} cannot be written to. There will be no report, "
+            "and everything else goes on."
+        )
+        return replace(options, report_dir=None)
+    return options
 
 
 @contextmanager

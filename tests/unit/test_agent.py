@@ -14,7 +14,7 @@ import pytest
 from kubernetes.config import kube_config
 
 from balancedstream import agent
-from balancedstream.agent import main
+from balancedstream.agent import check_report_dir, main
 from balancedstream.agent_options import AgentOptions, read_options
 from balancedstream.core.policy import BalancePolicy, Policy, ScalingPolicy
 from balancedstream.errors import InvalidInputError
@@ -197,3 +197,15 @@ def test_a_port_in_use_costs_the_metrics_alone(capsys: pytest.CaptureFixture[str
     assert exporter.port is None
     (line,) = capsys.readouterr().err.splitlines()
     assert f"{OWN}metrics.port={port} on 127.0.0.1 is in use; 0 picks a free one" in line
+
+
+def test_a_report_that_cannot_be_written_costs_the_report_alone(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "file"
+    file.touch()
+    for folder, kept in ((file, None), (tmp_path, tmp_path), (None, None)):
+        assert check_report_dir(AgentOptions(report_dir=folder)).report_dir == kept
+    (line,) = capsys.readouterr().err.splitlines()
+    assert f"{OWN}report={file} cannot be written to" in line
+    assert "everything else goes on" in line
