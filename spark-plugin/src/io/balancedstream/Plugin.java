@@ -73,11 +73,6 @@ public final class Plugin implements SparkPlugin, DriverPlugin {
     leaveOut(conf);
     if ("off".equals(conf.get(MODE, ""))) return;
     synchronized (Plugin.class) {
-      if (active != null) {
-        say("the plugin is loaded twice; this one does nothing. Name io.balancedstream.Plugin once"
-            + " in spark.plugins");
-        return;
-      }
       agent = new Agent(context);
       active = this;
     }
