@@ -368,6 +368,7 @@ class SparkEngine:
             sum_stages(label, run.last_batch, stages, tasks),
             tuple(known["name"] for known in event["operators"] if known["merged"]),
             tuple(read_preparation(row) for row in event["preparations"]),
+            bool(progress["stateOperators"]),
         )
 
 

@@ -94,6 +94,8 @@ class BatchFinished:
         merged: names of the operators whose tasks run several state partitions each, as before a
             `coalesce`: no partition can be measured or placed, so they have no samples.
         preparations: of all partitions that `Engine.prepare` asked for last.
+        has_state: whether Spark says that the query keeps state. The first batch that is seen may
+            have begun before, and then has no tasks here.
     """
 
     query: str
@@ -105,6 +107,7 @@ class BatchFinished:
     stages: tuple[StageSample, ...] = ()
     merged: tuple[str, ...] = ()
     preparations: tuple[Preparation, ...] = ()
+    has_state: bool = False
 
     def by_operator(self) -> dict[int, dict[int, TaskSample]]:
         """The tasks by operator and partition."""

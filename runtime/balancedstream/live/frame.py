@@ -126,7 +126,7 @@ class Frame:
                 word, style, text, 2 if i == 0 and self._airy and self._width < 110 else 1
             )
         if not subjects:
-            has_state = any(query.latest.loads for query in state.queries())
+            has_state = any(q.latest.loads or q.latest.has_state for q in state.queries())
             text = "no load yet" if has_state else "no stateful operator: nothing to balance"
             lines += self._paragraph("watching", "bold", text)
         return lines

@@ -76,11 +76,11 @@ class PlainView:
         )
 
     def on_batch(self, record: BatchRecord) -> None:
-        """Counts the batch; the first one of a query is a line."""
+        """Counts the batch; the first one of a query that was measured is a line."""
         with self._lock:
             self._batches += 1
             self._rows += record.input_rows
-            if record.query in self._queries:
+            if record.query in self._queries or (record.has_state and not record.loads):
                 return
             if len(self._queries) >= KEPT_QUERIES:  # at worst a line is written once more
                 self._queries.clear()

@@ -330,4 +330,5 @@ def summarize(event: BatchFinished, executors: dict[str, int]) -> BatchRecord:
         backlog_rows=event.sample.backlog_rows,
         executors=len(executors),
         loads=tuple(loads),
+        has_state=event.has_state,
     )

@@ -81,7 +81,8 @@ class BatchRecord:
         input_rows: rows read from the sources.
         backlog_rows: rows that wait at the sources; None where no source says.
         executors: live executors when the batch finished.
-        loads: one per stateful operator.
+        loads: one per stateful operator that was measured.
+        has_state: whether the query keeps state, measured or not.
     """
 
     query: str
@@ -92,6 +93,7 @@ class BatchRecord:
     backlog_rows: float | None
     executors: int
     loads: tuple[OperatorBatchLoad, ...] = ()
+    has_state: bool = False
 
     def measurements(self) -> int:
         """Returns how many partition measurements this record holds."""

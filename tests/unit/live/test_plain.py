@@ -9,6 +9,7 @@ from view_records import NOW_S, RUN, decision, move, replay
 
 from balancedstream.live.plain import PlainView
 from balancedstream.record.history import History
+from balancedstream.record.records import BatchRecord, OperatorBatchLoad
 
 
 def plain_lines(tell: Callable[[PlainView], None]) -> list[str]:
@@ -135,3 +136,20 @@ def test_a_view_whose_reader_is_gone_falls_silent() -> None:
     view.note("nobody reads this")
     view.on_decision(decision("move", moves=1))
     view.close()
+
+
+def test_a_query_is_introduced_by_the_first_batch_that_was_measured() -> None:
+    load = OperatorBatchLoad(0, "stateStoreSave", (1.0, 2.0), ("0", "1"), 1.33, 1.33)
+    seen = BatchRecord("counts", 7, NOW_S, 900, 10, None, 3, (load,), has_state=True)
+    joined = BatchRecord("counts", 6, NOW_S, 900, 10, None, 3, has_state=True)
+    stateless = BatchRecord("copy", 1, NOW_S, 900, 10, None, 3)
+
+    def tell(view: PlainView) -> None:
+        for record in (joined, seen, seen, stateless, stateless):
+            view.on_batch(record)
+
+    lines = [line.partition("Z ")[2] for line in plain_lines(tell)[1:]]
+    assert lines == [
+        "counts: first batch on 3 executors: operator 0 (stateStoreSave) with 2 state partitions",
+        "copy: first batch on 3 executors: no stateful operator",
+    ]

@@ -267,6 +267,12 @@ def test_a_query_without_state_has_nothing_to_balance() -> None:
     assert "watching    no stateful operator: nothing to balance" in frame_of(view, 80, 24)
 
 
+def test_a_batch_that_began_before_it_was_watched_does_not_say_that_there_is_no_state() -> None:
+    view = live_view()
+    view.on_batch(BatchRecord("delays", 0, NOW_S, 900, 10, None, 2, has_state=True))
+    assert "watching    no load yet" in frame_of(view, 80, 24)
+
+
 def test_a_long_operator_name_is_cut_short_and_the_batch_is_not() -> None:
     view = live_view()
     load = OperatorBatchLoad(0, "FlatMapGroupsInPandasWithState", (1.0,), ("0",), 1.0, 1.0)
