@@ -46,6 +46,7 @@ class DriverState:
         application: Spark's id of its application, if it is not ours; empty if nobody told it.
         account: ServiceAccount of its pod, if it is not ours.
         spec: fingerprint of the spec that its pod was made for; empty if an older release made it.
+        waits_for: the stream whose driver is replaced before this one; empty if there is none.
         settled: whether its StatefulSet has been acted on; until then `outdated` is not known.
     """
 
@@ -61,6 +62,7 @@ class DriverState:
     pod: str = ""
     application: str = ""
     account: str = ""
+    waits_for: str = ""
 
     def select_executors(self, stream: Stream, target: TargetRef | None) -> str:
         """Label selector of the executors' pods; empty if it is not known."""

@@ -35,6 +35,7 @@ from balancedstream_operator.prometheus import Prometheus
 from balancedstream_operator.resource import GROUP, PLURAL, VERSION, Stream
 from balancedstream_operator.status import StreamEvent
 from balancedstream_operator.supervising import Pass, Supervisor
+from balancedstream_operator.turns import Turns
 
 log = logging.getLogger(__name__)
 
@@ -83,6 +84,7 @@ class Operator:
         self._cluster = KubernetesCluster()
         self._open_source = lru_cache(maxsize=64)(Prometheus)
         self._defaults = defaults
+        self._turns = Turns()
         self._metrics = metrics
         self._threads = PassThreads(defaults)
         self._watched: dict[str, _Watched] = {}
@@ -144,6 +146,7 @@ class Operator:
             self._defaults,
             # A copy, because passes run in other threads.
             lambda: [known.resource for known in [*self._watched.values()]],
+            turns=self._turns,
         )
         posted: dict[str, tuple[str, float]] = {}
         failures = 0

@@ -143,7 +143,9 @@ def _report_driver(driver: DriverState, draft: StatusDraft) -> None:
     draft.fields["phase"] = driver.phase
     _report_suspended(driver, draft)
     message = "a new driver would be made in the same way"
-    if driver.outdated:
+    if driver.waits_for:
+        message = f"its driver is replaced after that of {driver.waits_for}: one at a time"
+    elif driver.outdated:
         message = (
             "a new driver would be made in another way, because the release of the operator or "
             "driver.evictable changed since; it runs on, and is replaced with the next change of "
@@ -151,6 +153,7 @@ def _report_driver(driver: DriverState, draft: StatusDraft) -> None:
             f'{RESTART_ANNOTATION}="$(date)"'
         )
     reason = "OlderTemplate" if driver.outdated else "Current"
+    reason = "WaitsForTurn" if driver.waits_for else reason
     draft.set_condition("DriverOutdated", driver.outdated, reason, message)
     if driver.running:
         return

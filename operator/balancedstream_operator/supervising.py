@@ -38,6 +38,7 @@ from balancedstream_operator.restarts import fingerprint
 from balancedstream_operator.spec import StreamSpec, find_unknown, policy_of, read_spec
 from balancedstream_operator.starting import Start, bound_epoch
 from balancedstream_operator.status import StatusDraft, StreamEvent, recall, waited_s
+from balancedstream_operator.turns import Turns
 from balancedstream_operator.watching import DriverWatch
 from balancedstream_operator.writing import StatusWriter
 
@@ -82,6 +83,7 @@ class Supervisor:
         open_source: gives the Prometheus at an endpoint.
         defaults: Prometheus for a stream that names none, and what streams may ask for.
         find_streams: gives all BalancedStreams that are known, this one among them.
+        turns: of all streams, to replace their drivers.
     """
 
     def __init__(
@@ -91,6 +93,8 @@ class Supervisor:
         open_source: Callable[[Endpoint], Source],
         defaults: Defaults,
         find_streams: Callable[[], Iterable[Mapping[str, Any]]] = tuple,
+        *,
+        turns: Turns | None = None,
     ) -> None:
         self._stream = stream
         self._cluster = cluster
@@ -98,6 +102,7 @@ class Supervisor:
         self._measurer = Measurer(stream, cluster, open_source, defaults)
         self._applier = Applier(stream, cluster, find_streams, defaults.namespaces)
         self._approver = Approver(stream, cluster)
+        self._turns = turns or Turns()
         self._granter = Granter(stream, cluster)
         self._watch = DriverWatch(stream, cluster)
         self._book = PlanBook(stream, cluster)
@@ -150,9 +155,15 @@ class Supervisor:
         else:
             self._outages = 0
         self._write_status(draft)
+        if draft.condition("Ready")["status"] == "True":
+            self._turns.end(self._stream)
         interval_s = self._choose_interval(outcome, self._status or {}, now_s)
         events, self._events = tuple(self._events), []
         return Pass(self._status or {}, events, interval_s, failure)
+
+    def _wait_for_turn(self, restart: str, now_s: float) -> Stream | None:
+        """The stream whose driver is replaced first; a change of the spec alone does not wait."""
+        return self._turns.take(self._stream, now_s) if restart else None
 
     def _write_status(self, draft: StatusDraft) -> None:
         """What could not be written is written with the next status, and its events are posted."""
@@ -223,7 +234,9 @@ class Supervisor:
             refusal = f"{error}. Correct the spec; everything that ran before keeps running"
             return replace(outcome, refusal=refusal)
         if driver is None:
-            driver = self._watch.look(wanted, self._first_spec, now_s)
+            driver = self._watch.look(
+                wanted, self._first_spec, lambda: self._wait_for_turn(asked.restart, now_s), now_s
+            )
         begun = self._begin(driver, now_s)
         outcome = replace(outcome, driver=driver, begun=begun)
         if not driver.running:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -56,7 +56,9 @@ class DriverWatch:
         pod = self._cluster.get("v1", "Pod", namespace, driver_pod_name(self._stream))
         return describe_driver(pod, found, now_s)
 
-    def look(self, wanted: str, first_spec: str, now_s: float) -> DriverState:
+    def look(
+        self, wanted: str, first_spec: str, wait: Callable[[], Stream | None], now_s: float
+    ) -> DriverState:
         """The state of our own driver; a pod that was made for another spec is replaced.
 
         One that runs stays if only the release of the operator makes its template another one.
@@ -64,6 +66,7 @@ class DriverWatch:
         Args:
             wanted: fingerprint of the spec.
             first_spec: the same of drivers that do not say which spec they were made for.
+            wait: called before a driver that runs is replaced; gives the stream that comes first.
             now_s: seconds since the Unix epoch.
 
         Raises:
@@ -71,6 +74,9 @@ class DriverWatch:
         """
         driver = self.find_driver(now_s)
         if driver.outdated and not (driver.running and wanted == (driver.spec or first_spec)):
+            first = wait() if driver.running else None
+            if first:
+                return replace(driver, waits_for=str(first))
             pod_name = driver_pod_name(self._stream)
             self._cluster.delete_pod(self._stream.namespace, pod_name, driver.uid)
             message = "the spec changed: a new driver continues from the checkpoint"

@@ -20,6 +20,7 @@ from balancedstream_operator.measurements import (
 from balancedstream_operator.resource import Manifest, Stream
 from balancedstream_operator.status import format_time
 from balancedstream_operator.supervising import Pass, Supervisor
+from balancedstream_operator.turns import Turns
 
 STREAM = Stream("shop", "clicks", "uid-1")
 POD = "clicks-driver-0"
@@ -171,11 +172,14 @@ class Scene:
         self.executors = {"1": 1, "2": 1}
         self.epoch = 0
         self.cluster.objects["BalancedStream", "clicks"] = self.resource
+        self.turns = Turns()
         self.supervisor = self.make_supervisor()
 
     def make_supervisor(self) -> Supervisor:
         """A supervisor as it is after a restart of the operator."""
-        return Supervisor(STREAM, self.cluster, lambda _: self, DEFAULTS, self.find_streams)
+        return Supervisor(
+            STREAM, self.cluster, lambda _: self, DEFAULTS, self.find_streams, turns=self.turns
+        )
 
     def find_streams(self) -> list[Manifest]:
         """All BalancedStreams."""

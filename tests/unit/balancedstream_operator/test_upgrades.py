@@ -79,6 +79,42 @@ def test_an_annotation_asks_for_a_new_driver() -> None:
     assert scene.cluster.deleted == [POD], "once"
 
 
+def test_where_many_drivers_are_to_be_replaced_each_waits_until_the_one_before_is_ready() -> None:
+    scene = Scene()
+    run_stream(scene, knows_its_spec=True)
+    upgrade(scene)
+    other = Stream("bank", "visits", "uid-2")
+    scene.turns.take(other, scene.now_s)
+    scene.resource["metadata"]["annotations"] = {RESTART_ANNOTATION: "now"}
+    scene.finish_batches()
+    done = scene.run_pass()
+    assert scene.cluster.deleted == []
+    assert conditions(done)["DriverOutdated"] == ("True", "WaitsForTurn")
+    (said,) = [c["message"] for c in done.status["conditions"] if c["type"] == "DriverOutdated"]
+    assert "after that of bank/visits" in said
+    assert conditions(done)["Ready"][0] == "True"
+
+    scene.turns.end(other)
+    scene.finish_batches()
+    scene.run_pass()
+    assert scene.cluster.deleted == [POD]
+    assert scene.turns.take(other, scene.now_s), "until the new driver is ready"
+    make_pod(scene, "new")
+    scene.finish_batches()
+    assert conditions(scene.run_pass())["Ready"][0] == "True"
+    assert scene.turns.take(other, scene.now_s) is None
+
+
+def test_a_spec_that_changed_does_not_wait_for_other_streams() -> None:
+    scene = Scene()
+    run_stream(scene, knows_its_spec=True)
+    scene.turns.take(Stream("bank", "visits", "uid-2"), scene.now_s)
+    change_spec(scene, image="clicks:2")
+    upgrade(scene)
+    scene.run_pass()
+    assert scene.cluster.deleted == [POD]
+
+
 def test_a_driver_that_does_not_run_is_replaced_by_what_the_upgrade_makes() -> None:
     scene = Scene()
     run_stream(scene, knows_its_spec=True)
