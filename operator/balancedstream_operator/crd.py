@@ -88,6 +88,8 @@ def _status() -> Schema:
     return {
         "type": "object",
         "description": "What the operator last observed and decided; only the operator writes it.",
+        # A stream that no operator has looked at is behind, for who waits by the rules of kstatus.
+        "default": {"observedGeneration": -1},
         "properties": {
             "phase": _text("Pending, Starting, Running, Suspended, Failing or Invalid.", 64),
             "reason": _text("Why something changes, or why nothing does.", 4096),
