@@ -95,7 +95,8 @@ def describe_driver(
     name = metadata["name"]
     deleted = metadata.get("deletionTimestamp")
     if deleted:
-        return _describe_leaving(name, metadata["namespace"], now_s - _seconds(deleted))
+        node = (pod.get("spec") or {}).get("nodeName") or "NODE"
+        return _describe_leaving(name, metadata["namespace"], node, now_s - _seconds(deleted))
     owner = ((stateful_set or {}).get("metadata") or {}).get("uid", "")
     if is_owned_by_another(metadata, owner):
         message = (
@@ -225,12 +226,14 @@ def _read_ips(status: Mapping[str, Any]) -> tuple[str, ...]:
     return tuple(entry["ip"] for entry in status.get("podIPs") or [])
 
 
-def _describe_leaving(name: str, namespace: str, since_s: float) -> DriverState:
+def _describe_leaving(name: str, namespace: str, node: str, since_s: float) -> DriverState:
     # deletionTimestamp is the end of the grace period.
     if since_s > STUCK_AFTER_S:
         message = (
-            f"pod {name} should have stopped {since_s:.0f} s ago; its node may be lost. Make sure "
-            "that the pod does not run, then: "
+            f"pod {name} should have stopped {since_s:.0f} s ago; its node may be lost. If the "
+            f"machine is off for good: kubectl taint nodes {node} "
+            "node.kubernetes.io/out-of-service=nodeshutdown:NoExecute. Otherwise make sure that "
+            "the pod does not run, then: "
             f"kubectl delete pod {name} --namespace {namespace} --force --grace-period=0. "
             "Nothing is lost: the checkpoint has everything that was committed"
         )

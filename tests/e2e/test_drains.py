@@ -1,7 +1,9 @@
-"""A node is drained under a running stream, as by an upgrade of the cluster or a spot market."""
+"""A node goes: drained under a running stream, as by an upgrade of the cluster, or off for good."""
 
 from __future__ import annotations
 
+import json
+import re
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
@@ -48,6 +50,57 @@ def test_a_drain_takes_executors_and_the_driver_only_if_it_may(
         stream.wait_for_executors(2, timeout_s=240)
         stream.wait_for_batches(3)
         stream.wait_for_condition("Ready")
+
+
+@pytest.mark.usefixtures("operator", "app_image")
+def test_a_driver_whose_node_is_off_for_good_goes_on_elsewhere_once_its_taint_says_so(
+    kube: Kube, broker: Broker, topic: str, open_stream: Callable[[str], Stream]
+) -> None:
+    stream = open_stream("off")
+    manifest = describe_counts(stream, broker, topic, executors=(1, 1))
+    driver = f"{stream.name}-driver-0"
+
+    def find_node() -> str:
+        pod = kube.find("v1", "Pod", driver, namespace=stream.namespace)
+        return str(((pod or {}).get("spec") or {}).get("nodeName", ""))
+
+    with machine_that_is_off(kube) as (lost, others):
+        kube.kubectl("cordon", others)
+        try:
+            stream.apply(manifest)
+            wait_until("a driver on the node", lambda: find_node() == lost, timeout_s=60)
+        finally:
+            kube.kubectl("uncordon", others)
+        kube.kubectl("delete", "pod", driver, "--wait=false", namespace=stream.namespace)
+        stuck = stream.wait_for_condition("Running", "False", reason="DriverStuck", timeout_s=240)
+        (command,) = re.findall(r"kubectl (taint nodes \S+ \S+NoExecute)", stuck.message)
+        assert command.split()[2] == lost
+        kube.kubectl(*command.split())
+        stream.wait_for_batches(1, timeout_s=240)
+        stream.wait_for_condition("Ready")
+        assert find_node() == others
+
+
+@contextmanager
+def machine_that_is_off(kube: Kube) -> Iterator[tuple[str, str]]:
+    """A node without a kubelet, which takes pods and never runs them, and the name of the other."""
+    (node,) = kube.find_all("v1", "Node")
+    name = "off"
+    kube.apply(
+        {
+            "apiVersion": "v1",
+            "kind": "Node",
+            "metadata": {"name": name, "labels": {"kubernetes.io/os": "linux"}},
+        }
+    )
+    ready = {"type": "Ready", "status": "True", "reason": "KubeletReady", "message": ""}
+    status = {name: node["status"][name] for name in ("capacity", "allocatable")}
+    patch = json.dumps({"status": {**status, "conditions": [ready]}})
+    try:
+        kube.kubectl("patch", "node", name, "--subresource=status", "--type=merge", "-p", patch)
+        yield name, node["metadata"]["name"]
+    finally:
+        kube.kubectl("delete", "node", name, "--wait=false")
 
 
 @contextmanager

@@ -113,12 +113,14 @@ def test_the_pod_of_a_deleted_stream_of_the_same_name_is_not_its_driver(
     assert driver.reason == ("DriverRunning" if runs else "DriverLeaving")
 
 
-def test_for_a_stuck_pod_the_message_has_the_command_and_what_is_safe() -> None:
+def test_for_a_stuck_pod_the_message_has_the_commands_and_what_is_safe() -> None:
     found = pod({"state": {"running": {}}}, deletionTimestamp=ENDS_NOW)
+    found["spec"] = {"nodeName": "node-7"}
     message = describe_driver(found, stateful_set(), NOW_S + 90.0).message
     assert "should have stopped 90 s ago" in message
     assert "kubectl delete pod clicks-driver-0 --namespace shop --force --grace-period=0" in message
-    assert "Make sure that the pod does not run" in message
+    assert "kubectl taint nodes node-7 node.kubernetes.io/out-of-service=nodeshutdown" in message
+    assert "make sure that the pod does not run" in message
     assert "the checkpoint has everything that was committed" in message
 
 
