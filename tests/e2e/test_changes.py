@@ -11,7 +11,7 @@ from broker import Broker
 from clusters import Cluster
 from kube import Kube
 from streaming import describe_counts, run_and_compare, skewed
-from streams import Stream
+from streams import KIND, Stream
 from waiting import stays_true, wait_until
 
 pytestmark = [pytest.mark.e2e]
@@ -89,3 +89,30 @@ def test_what_the_api_server_cannot_know_is_a_condition_and_repaired_by_itself(
     image.change({"image": images.APP})
     image.wait_for_condition("Running", timeout_s=240)
     assert fine.condition("Running").status == "True"
+
+
+@pytest.mark.usefixtures("operator", "app_image")
+def test_a_renamed_stream_goes_on_when_the_driver_of_the_old_one_is_gone(
+    kube: Kube, broker: Broker, topic: str, open_stream: Callable[[str], Stream]
+) -> None:
+    older, renamed = open_stream("older"), open_stream("renamed")
+    manifest = describe_counts(older, broker, topic, executors=(1, 1))
+    manifest["spec"]["checkpoints"]["path"] = older.name
+    with run_and_compare(older, manifest, broker, topic, skewed(seed=12), rate=60):
+        older.wait_for_batches(2)
+        renamed.apply({**manifest, "metadata": {**manifest["metadata"], "name": renamed.name}})
+        refused = renamed.wait_for_condition("Running", "False", reason="Refused")
+        assert f"{KIND} {older.namespace}/{older.name} has the checkpoint" in refused.message
+        older.wait_for_batches(1)
+
+        older.delete()
+        drivers: set[frozenset[str]] = set()
+
+        def is_renamed() -> bool:
+            names = (pod["metadata"]["name"] for pod in kube.pods(older.namespace))
+            drivers.add(frozenset(name for name in names if name.endswith("-driver-0")))
+            return renamed.condition("Running").status == "True"
+
+        wait_until("the renamed stream", is_renamed, timeout_s=420)
+        assert max(map(len, drivers)) == 1, "two drivers on one checkpoint lose data"
+        older.wait_for_batches(2)
