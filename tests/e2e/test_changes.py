@@ -109,7 +109,8 @@ def test_a_renamed_stream_goes_on_when_the_driver_of_the_old_one_is_gone(
         drivers: set[frozenset[str]] = set()
 
         def is_renamed() -> bool:
-            names = (pod["metadata"]["name"] for pod in kube.pods(older.namespace))
+            found = kube.find_all("v1", "Pod", namespace=older.namespace)
+            names = (pod["metadata"]["name"] for pod in found)
             drivers.add(frozenset(name for name in names if name.endswith("-driver-0")))
             return renamed.condition("Running").status == "True"
 
