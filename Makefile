@@ -78,7 +78,7 @@ plugin-apps: $(VENV)/.connect $(SPARKS:%=.venv-spark-%/.connect)
 	@$(BIN)/python -m venv .venv-spark-$*
 	@$(call constrain,$*) > .venv-spark-$*/constraints.txt
 	@.venv-spark-$*/bin/python -m pip install --quiet --disable-pip-version-check \
-	  -c .venv-spark-$*/constraints.txt -e '.[spark]' pytest pytest-xdist
+	  -c .venv-spark-$*/constraints.txt -e '.[spark,examples]' pytest pytest-xdist
 	@touch $@
 
 # What the images contain, with hashes; after a change of pyproject.toml or constraints.txt.

@@ -7,6 +7,7 @@ import runpy
 import signal
 import sys
 import tempfile
+import threading
 import traceback
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -188,6 +189,10 @@ class _Run:
 
     def _begin(self, session: SparkSession) -> None:
         self._session = session
+        if threading.current_thread() is threading.main_thread():
+            # PySpark's own handler also cancels all jobs, over a connection that is in use; before
+            # Spark 4.0, that is an error and no interrupt.
+            signal.signal(signal.SIGINT, _interrupt)
         policy = self._options.policy
         local = self._options.local
         if local and policy.scaling.max_executors == 0 and local.least < local.most:
@@ -299,5 +304,5 @@ def _leave_last_words(error: Exception) -> None:
 
 
 def _interrupt(signum: int, frame: FrameType | None) -> NoReturn:
-    """SIGTERM, as Kubernetes sends it, ends a run as ctrl-C does."""
+    """Ctrl-C, and SIGTERM, as Kubernetes sends it, end a run."""
     raise KeyboardInterrupt

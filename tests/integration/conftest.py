@@ -39,7 +39,7 @@ collect_ignore_glob = [
     for first, names in (
         (FEATURES["balanced"][0], ("test_aggregate.py", "test_keyed_*.py", "test_routes.py")),
         (FEATURES["balanced"][0], ("test_examples.py", "test_exactness.py")),  # use it, too
-        (FEATURES["balanced"][0], ("test_plugin_stands_down.py",)),
+        (FEATURES["balanced"][0], ("test_plugin_stands_down.py", "taking_over_app.py")),
         (FEATURES["shuffle"][0], ("test_shuffle*.py",)),
         (LOADING_AHEAD_SINCE, ("test_*prepared_moves.py", "test_hand_overs.py")),
     )
