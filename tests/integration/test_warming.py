@@ -6,6 +6,7 @@ import _sqlite3
 import os
 import signal
 import threading
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -200,6 +201,7 @@ def test_one_that_does_not_get_warm_in_time_counts_as_it_is(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(warming, "WARM_UP_S", 0.1)
+    monkeypatch.setattr(warming, "make_loader", lambda _: lambda value: (time.sleep(30), value)[1])
     executor = replace_under(counts)
     for thread in threading.enumerate():
         if thread.name.startswith("balancedstream-warm-up"):
