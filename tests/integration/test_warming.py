@@ -201,7 +201,12 @@ def test_one_that_does_not_get_warm_in_time_counts_as_it_is(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(warming, "WARM_UP_S", 0.1)
-    monkeypatch.setattr(warming, "make_loader", lambda _: lambda value: (time.sleep(30), value)[1])
+
+    def sleep_before(value: object) -> object:
+        time.sleep(30)
+        return value
+
+    monkeypatch.setattr(warming, "make_loader", lambda _: sleep_before)
     executor = replace_under(counts)
     for thread in threading.enumerate():
         if thread.name.startswith("balancedstream-warm-up"):
