@@ -13,7 +13,7 @@ def tabulate_plugin_apps(results: Sequence[Result]) -> Iterator[str]:
         for result in results
     }
     sparks = sorted({spark for _, spark in cells}, key=lambda version: version.split("."))
-    kinds = dict.fromkeys(kind for kind, _ in cells)
+    kinds = sorted({kind for kind, _ in cells})
     rows = [
         [
             kind,
