@@ -36,6 +36,10 @@ LOOK_BACK = 1.1
 SCRAPE_S = 60.0
 """Scrapes may be so rare: a window begins before one of them, and ends after one."""
 
+ALL_REPLICAS = {"dedup": "false"}
+"""To Thanos, which else may take one series from one replica and the next one from another, so that
+no scrape is whole. Others do not know this parameter, and ignore it."""
+
 MAX_LOOK_BACK_S = 6 * 3600.0
 """No batch is so slow that more than this is fetched."""
 
@@ -85,7 +89,7 @@ class Prometheus:
         ]
         selector = f'{{__name__=~"{names}",{",".join(matchers)}}}[{int(look_back_s) + 1}s]'
         try:
-            found = self._connection.custom_query(selector, params={"time": now_s})
+            found = self._connection.custom_query(selector, params={"time": now_s, **ALL_REPLICAS})
             return [
                 Series(
                     entry["metric"],

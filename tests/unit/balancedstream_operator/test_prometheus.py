@@ -102,6 +102,7 @@ def test_two_queries_ask_for_one_stream_and_look_back_as_far_as_the_policy_decid
         names = "|".join(PREFIX + metric for metric in metrics)
         assert query["query"] == f'{{__name__=~"{names}",stream="{STREAM}"}}[{look_back}]'
         assert float(query["time"]) == NOW_S
+        assert query["dedup"] == "false"
 
 
 @pytest.mark.parametrize(
