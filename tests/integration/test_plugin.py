@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import socket
 import sys
@@ -74,9 +75,15 @@ def test_an_application_is_balanced_whatever_becomes_of_the_agent(apps: dict[str
     app = apps["balanced"]
     (first,) = app.find(AGENT)
     app.find(r"counts, operator 0: \d+ moves? .*settled")
-    (url,) = app.find(r"metrics: (\S+)")
+    (url,) = app.find(r"metrics: (\S+),")
     with urlopen(url) as page:  # noqa: S310 - the test's own
         assert 'balancedstream_batches_total{query="counts"}' in page.read().decode()
+    (url,) = app.find(r"report: (http\S+)")
+    with urlopen(url) as page:  # noqa: S310 - the test's own
+        report = page.read().decode()
+    assert "<svg" in report
+    assert "refresh" in report
+    assert re.search(r"moves?: imbalance \d", report), "its decisions have reasons"
 
     os.kill(int(first), signal.SIGKILL)
     app.find("the agent ended with status 137 and starts again in 1 s")
