@@ -15,7 +15,7 @@ from urllib.request import urlopen
 import pytest
 from patience import PATIENCE_S
 from sockets import find_listening
-from submitted import AGENT, Started, build_jar, is_alive, make_python, submit
+from submitted import AGENT, PLUGIN, Started, build_jar, is_alive, make_python, submit
 
 APP = Path(__file__).with_name("plugin_app.py")
 UNNEEDED = ("numpy", "pandas", "pyarrow")
@@ -51,6 +51,8 @@ def apps(
     # The executors of the first get no jar: they need none.
     balanced = {
         "spark.driver.extraClassPath": jar,
+        # Spark loads a plugin once, however often it is named.
+        "spark.plugins": f"{PLUGIN},{PLUGIN}",
         "spark.balancedstream.mode": "auto",
         "spark.balancedstream.metrics.port": "0",
     }
