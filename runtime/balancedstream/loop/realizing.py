@@ -42,6 +42,9 @@ IDLE_REPORTS = 6
 """A query that said so many times in a row that it waits for data, every 10 s, may do so for hours:
 its partitions keep no executor, because the first batch can load them elsewhere."""
 
+UNSEEN_BATCHES = 3
+"""After so many batches without one task that can be measured, none of them will be."""
+
 SHARED_BATCHES = 2
 """The batch in which executors were asked for, and one more, are shared with them. Those that take
 longer may never come."""
@@ -87,6 +90,7 @@ class Realizer:
         self._batches_since_asked = 0
         self._retiring: set[str] = set()
         self._idle_reports: Counter[str] = Counter()
+        self._unseen_batches: Counter[str] = Counter()
         self._reassigner = KeyReassigner(journal)
 
     def state(self) -> RealizerState:
@@ -162,6 +166,10 @@ class Realizer:
                 operator, batch, tasks, event.preparations
             ):
                 self._restore_cost = learn_restore(self._restore_cost, state_bytes, load_s)
+        if event.has_state and not by_operator:
+            self._unseen_batches[event.query] += 1
+        else:
+            del self._unseen_batches[event.query]
         for operator in by_operator:
             self._hurry(operator)
             self._drain(operator)
@@ -228,9 +236,16 @@ class Realizer:
         self._reassigner.end_query(query)
         self._last_batches.pop(query, None)
         del self._idle_reports[query]
+        del self._unseen_batches[query]
 
     def retire_drained(self) -> None:
-        """Removes drained executors that no longer run a state partition, or will not soon."""
+        """Removes drained executors that no longer run a state partition, or will not soon.
+
+        Nobody knows where a query's partitions are whose batch began before it was watched. Their
+        tasks would wait for an executor that left, as long as for a busy one.
+        """
+        if any(count < UNSEEN_BATCHES for count in self._unseen_batches.values()):
+            return
         used = {
             task.executor
             for (query, _), tasks in self._tasks.items()

@@ -15,7 +15,7 @@ from balancedstream.core.samples import BatchSample, TaskSample
 from balancedstream.engine.events import BatchFinished, Preparation, StatefulOperator
 from balancedstream.errors import PlanConflictError, StalePlanError
 from balancedstream.loop.migrations import SETTLE_BATCHES
-from balancedstream.loop.realizing import IDLE_REPORTS, Realizer, Why
+from balancedstream.loop.realizing import IDLE_REPORTS, UNSEEN_BATCHES, Realizer, Why
 from balancedstream.record.history import History
 from balancedstream.record.journal import Journal
 from balancedstream.record.records import RunInfo
@@ -96,6 +96,36 @@ def test_steps_follow_each_other_as_their_tasks_arrive() -> None:
     scene.finish(2, dict.fromkeys(range(4), "b"))
     assert scene.engine.placed == [{0: "b"}, {1: "b"}, {}]
     assert scene.realizer.state().moving == {}
+
+
+def test_no_executor_leaves_before_it_is_known_what_runs_on_it() -> None:
+    scene = Scene("a", "b")
+    unseen = BatchFinished("r", BatchSample("r", 8, 50.0, 5.0, 40), (), (), 0, has_state=True)
+    scene.realizer.finish_batch(unseen)
+    scene.apply(make_plan(1, (0, 0, 0, 0), ("a",)))
+    scene.finish(1, dict.fromkeys(range(4), "a"))
+    scene.realizer.retire_drained()
+    assert scene.engine.removed == [], "a query with state may have some on it"
+    task = TaskSample("r", 0, 0, 9, "b", 1.0, 10, 1000, 50.0)
+    scene.realizer.finish_batch(replace(unseen, tasks=(task,)))
+    scene.realizer.retire_drained()
+    assert scene.engine.removed == [], "it has"
+    assert scene.engine.placed[-1] == {0: "a"}
+    scene.realizer.finish_batch(replace(unseen, tasks=(replace(task, batch=10, executor="a"),)))
+    scene.realizer.retire_drained()
+    assert scene.engine.removed == ["b"]
+
+
+def test_a_query_whose_tasks_can_never_be_measured_keeps_no_executor() -> None:
+    scene = Scene("a", "b")
+    scene.apply(make_plan(1, (0, 0, 0, 0), ("a",)))
+    scene.finish(1, dict.fromkeys(range(4), "a"))
+    unseen = BatchFinished("r", BatchSample("r", 8, 50.0, 5.0, 40), (), (), 0, has_state=True)
+    for _ in range(UNSEEN_BATCHES):
+        assert scene.engine.removed == []
+        scene.realizer.finish_batch(unseen)
+        scene.realizer.retire_drained()
+    assert scene.engine.removed == ["b"]
 
 
 def test_partitions_of_a_lost_executor_are_taken_over_at_once() -> None:
