@@ -161,8 +161,8 @@ class VirtualSpark(Engine):
         """Nobody asks where nothing can be prepared."""
         return True
 
-    def set_locality_wait_s(self, wait_s: float) -> None:
-        """From the next batch on."""
+    def set_locality_wait_s(self, wait_s: float, *, at_once: bool = False) -> None:
+        """From the next batch on, in any case."""
         self._locality_wait_s = wait_s
 
     def set_executor_count(self, count: int) -> bool:

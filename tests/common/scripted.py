@@ -32,6 +32,7 @@ class ScriptedEngine(Engine):
         self.removed: list[str] = []
         self.draining: set[str] = set()
         self.counts: list[int] = []
+        self.waits_at_once: list[bool] = []
         self.is_closed = False
         self.warms_up = False
 
@@ -78,8 +79,9 @@ class ScriptedEngine(Engine):
     def is_between_batches(self, query: str) -> bool:
         return self.between_batches
 
-    def set_locality_wait_s(self, wait_s: float) -> None:
+    def set_locality_wait_s(self, wait_s: float, *, at_once: bool = False) -> None:
         self.wait_s = wait_s
+        self.waits_at_once.append(at_once)
 
     def set_executor_count(self, count: int) -> bool:
         self.counts.append(count)

@@ -244,6 +244,43 @@ def test_executors_that_join_take_tasks_of_the_batch_that_runs_where_the_wait_is
             batches("joined")
 
 
+def test_tasks_do_not_wait_for_a_killed_executor_once_the_wait_is_short(
+    stream: Stream,
+    start: Start,
+    batches: Batches,
+    engine: SparkEngine,
+    spark: SparkSession,
+    tmp_path: Path,
+) -> None:
+    slow = tmp_path / "slow"
+    linger = F.udf(lambda count: wait_where(slow, 0.2, count), "long")
+    start(aggregate(stream).withColumn("count", linger("count")), "waiting", "update")
+    victim, *others = sorted(engine.executors())
+    try:
+        seen = batches("waiting")
+        engine.place("waiting", 0, dict.fromkeys(range(6), victim))
+        while {t.executor for t in seen.tasks} != {victim}:
+            seen = batches("waiting")
+        engine.set_locality_wait_s(10 * PATIENCE_S)
+        # Of those that it has, none is replaced: Spark looks at waits anew when one joins.
+        spark.sparkContext._jsc.sc().requestTotalExecutors(
+            2, 0, engine._jvm.scala.Predef.Map().empty()
+        )
+        slow.touch()
+        batches("waiting")  # it began before
+        os.kill(find_executor_pids(spark.sparkContext.applicationId)[victim], signal.SIGKILL)
+        while victim in engine.executors():
+            engine.wait(1.0)
+        engine.set_locality_wait_s(1.0, at_once=True)
+        assert {t.executor for t in batches("waiting").tasks} & set(others)
+    finally:
+        slow.unlink(missing_ok=True)
+        engine.set_locality_wait_s(10.0)
+        engine.set_executor_count(3)
+        while len(engine.executors()) < 3:
+            batches("waiting")
+
+
 @pytest.mark.parametrize(
     "blow",
     [

@@ -29,6 +29,8 @@ class Capabilities:
         listener: in the driver's JVM; None without `placement`, because nobody would read it.
         rows: makes data for a chosen executor, in the driver's JVM; None without `placement`.
         preparing: executors can load the state of a partition before it moves to them.
+        waiting: has tasks that wait heed another wait, in the driver's JVM; None without
+            `placement`.
     """
 
     placement: bool
@@ -36,6 +38,7 @@ class Capabilities:
     listener: Any = None
     rows: Any = None
     preparing: bool = False
+    waiting: Any = None
 
 
 def check_capabilities(spark: SparkSession, *, acts: bool = True) -> Capabilities:
@@ -63,14 +66,14 @@ def check_capabilities(spark: SparkSession, *, acts: bool = True) -> Capabilitie
             "there is nothing to balance. Use `balancedstream run --local MIN:MAX`, or a cluster."
         )
         return Capabilities(placement=False, problems=tuple(problems))
-    listener = rows = None
+    listener = rows = waiting = None
     placement = preparing = False
     try:
         placement = _try_placement(spark)
         if placement:
             loads_ahead = acts and traits.loads_ahead
             started = start_listener(spark, loads_ahead=loads_ahead)
-            listener, rows = started.java, started.rows
+            listener, rows, waiting = started.java, started.rows, started.waiting
             preparing = loads_ahead and not started.unprepared
             problems.extend(traits.list_weaknesses())
             if started.unprepared:
@@ -87,7 +90,7 @@ def check_capabilities(spark: SparkSession, *, acts: bool = True) -> Capabilitie
             "The job runs on without balancing; no data is at risk. "
             f"Spark {_list_tested()} are tested."
         )
-    return Capabilities(placement, tuple(problems), listener, rows, preparing)
+    return Capabilities(placement, tuple(problems), listener, rows, preparing, waiting)
 
 
 def _try_placement(spark: SparkSession) -> bool:

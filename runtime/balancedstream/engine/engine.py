@@ -228,11 +228,15 @@ class SparkEngine:
         self.drain(executor)
         self._listener.retire(executor)
 
-    def set_locality_wait_s(self, wait_s: float) -> None:
+    def set_locality_wait_s(self, wait_s: float, *, at_once: bool = False) -> None:
         """Sets how long a task waits for the executor with its state, from the next stage on.
 
         Spark reads `spark.locality.wait.process` for each stage, and again for running ones when an
-        executor joins (`TaskSetManager.recomputeLocality`).
+        executor joins or is lost (`TaskSetManager.recomputeLocality`).
+
+        Args:
+            wait_s: seconds.
+            at_once: also for tasks that wait already.
         """
         conf = self._context.conf()
         if not self._is_wait_changed:
@@ -240,6 +244,8 @@ class SparkEngine:
             if conf.contains(LOCALITY_WAIT_PROCESS):
                 self._locality_wait_before = conf.get(LOCALITY_WAIT_PROCESS)
         conf.set(LOCALITY_WAIT_PROCESS, f"{int(wait_s * 1000)}ms")
+        if at_once and self.capabilities.waiting:
+            self.capabilities.waiting.reconsider()
 
     def close(self) -> None:
         """Ends measuring and placing for good; tasks wait for their executor as they did before.

@@ -53,11 +53,13 @@ class Listener:
     Attributes:
         java: the `BatchListener`.
         rows: the `PinnedRows`.
+        waiting: the `WaitingTasks`.
         unprepared: what failed when executors were to load state ahead; "" if nothing did.
     """
 
     java: Any
     rows: Any
+    waiting: Any
     unprepared: str
 
 
@@ -101,9 +103,12 @@ def start_listener(spark: SparkSession, *, loads_ahead: bool) -> Listener:
         ),
     )
     rows = compile_class(spark, "PinnedRows", context, hosts, needs=("ScalaCollections",))
+    waiting = compile_class(
+        spark, "WaitingTasks", context.taskScheduler(), needs=("ScalaCollections",)
+    )
     context.listenerBus().addToQueue(listener, QUEUE)
     introduce_executors(spark, listener)
-    return Listener(listener, rows, unprepared)
+    return Listener(listener, rows, waiting, unprepared)
 
 
 def introduce_executors(spark: SparkSession, listener: Any) -> None:

@@ -211,7 +211,7 @@ class Controller:
                 loses = self._acts and self._realizer.lose_executor(executor)
                 if loses and self._policy.balance.mode == "auto":
                     # The rest of this batch must not wait for it.
-                    self._engine.set_locality_wait_s(MIN_LOCALITY_WAIT_S)
+                    self._engine.set_locality_wait_s(MIN_LOCALITY_WAIT_S, at_once=True)
                 self._journal.add_executors(self._engine.executors())
                 self._journal.note(f"executor {executor} left: {reason}")
             case ExecutorAdded(executor=executor):

@@ -54,8 +54,13 @@ class Engine(Protocol):
     def is_between_batches(self, query: str) -> bool:
         """Whether no batch of a query runs, so that a placement holds from the next one on."""
 
-    def set_locality_wait_s(self, wait_s: float) -> None:
-        """Sets how long a task waits for the executor that holds its state."""
+    def set_locality_wait_s(self, wait_s: float, *, at_once: bool = False) -> None:
+        """Sets how long a task waits for the executor that holds its state.
+
+        Args:
+            wait_s: seconds.
+            at_once: also for tasks that wait already.
+        """
 
     def set_executor_count(self, count: int) -> bool:
         """Asks the cluster manager for `count` executors in all; False when it refused."""

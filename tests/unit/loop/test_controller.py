@@ -215,6 +215,7 @@ def test_nothing_waits_long_for_an_executor_that_is_gone() -> None:
         ]
     )
     assert engine.wait_s == 3.0
+    assert engine.waits_at_once == [False, False, False, True], "tasks that wait already heed it"
 
 
 def test_a_drained_executor_that_leaves_cuts_no_wait() -> None:
