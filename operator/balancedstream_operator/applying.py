@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import hashlib
 import json
+import logging
 import secrets
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from typing import Any
 
-from balancedstream.core.objects import plan_name
+from balancedstream.core.objects import STREAM_LABEL, plan_name
 from balancedstream_operator.authentication import fill_secret
 from balancedstream_operator.checkpoints import find_conflict
 from balancedstream_operator.errors import ClusterError, StreamGoneError
@@ -21,6 +22,8 @@ from balancedstream_operator.resource import (
     Stream,
     is_owned_by_another,
 )
+
+log = logging.getLogger(__name__)
 
 REPAIR_S = 300.0
 """Children are applied when the spec changes, and this often to undo changes by others."""
@@ -108,6 +111,7 @@ class Applier:
                 self._cluster.create_secret(child | {"stringData": content})
             else:
                 self._cluster.apply(child)
+        self._own |= {(child["kind"], child["metadata"]["name"]) for child in children}
         self._applied, self._applied_s = _fingerprint(children), now_s
 
     def require_stream(self) -> Mapping[str, Any]:
@@ -125,10 +129,14 @@ class Applier:
         return found
 
     def _refuse_shared_checkpoint(self, resource: Mapping[str, Any]) -> None:
-        # A claim is of one namespace, and a URI is the same folder in all of them.
-        has_uri = bool((resource["spec"].get("checkpoints") or {}).get("uri"))
-        namespaces = self._namespaces if has_uri else (self._stream.namespace,)
-        pods = [pod for each in namespaces for pod in self._cluster.list_pods(each, DRIVERS)]
+        pods = self._cluster.list_pods(self._stream.namespace, DRIVERS)
+        labels = [pod["metadata"].get("labels") or {} for pod in pods]
+        is_driven = any(found.get(STREAM_LABEL) == self._stream.name for found in labels)
+        # A claim is of one namespace, and a URI is the same folder in all of them. Once a stream
+        # has its driver, nobody elsewhere takes its checkpoint by what a pod says.
+        if (resource["spec"].get("checkpoints") or {}).get("uri") and not is_driven:
+            for namespace in self._namespaces:
+                pods += self._list_drivers(namespace)
         conflict = find_conflict(self._stream, self._find_streams(), pods)
         if conflict:
             message = (
@@ -137,12 +145,22 @@ class Applier:
             )
             raise ClusterError(message, refused=True)
 
+    def _list_drivers(self, namespace: str) -> list[Manifest]:
+        try:
+            return self._cluster.list_pods(namespace, DRIVERS)
+        except ClusterError as error:
+            # One that was deleted, and the operator's rights with it.
+            if not error.refused:
+                raise
+            log.warning("%s: %s", self._stream, error)
+            return []
+
     def _has_children(self, children: Sequence[Manifest]) -> bool:
         """Whether there are children besides the plan's ConfigMap.
 
         Another owner's object with the name of a child is never taken over. One without any owner
         is, if it is labelled as this stream's: `kubectl delete` with `--cascade=orphan` leaves such
-        ones behind. A child that was found to be this stream's is not looked at again.
+        ones behind. A child that this operator applied is not looked at again.
 
         Raises:
             ClusterError: there is one of another owner, or the API server cannot be reached.
@@ -165,7 +183,6 @@ class Applier:
                     "it, or give the stream another name"
                 )
                 raise ClusterError(message, refused=True)
-            self._own.add((kind, metadata["name"]))
             has_some |= bool(found and metadata["name"] != plan_name(self._stream.name))
         return has_some
 

@@ -203,8 +203,6 @@ def _disruption_budget(stream: Stream, *, evictable: bool) -> Manifest:
     return _object(stream, "policy/v1", "PodDisruptionBudget", name) | {
         "spec": {
             "maxUnavailable": 1 if evictable else 0,
-            # A driver that crashes has nothing to lose, and must not hold up a drain.
-            "unhealthyPodEvictionPolicy": "AlwaysAllow",
             "selector": {"matchLabels": _driver_selector(stream)},
         }
     }

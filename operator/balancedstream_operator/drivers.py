@@ -12,7 +12,7 @@ from balancedstream.core.objects import (
     application_selector,
     executor_selector,
 )
-from balancedstream_operator.pods import DRIVER_GRACE_S, SPEC_ANNOTATION
+from balancedstream_operator.pods import DRIVER_GRACE_S, RESTART_ANNOTATION, SPEC_ANNOTATION
 from balancedstream_operator.resource import Stream, is_owned_by_another
 from balancedstream_operator.targets import TargetRef, driver_selector
 
@@ -45,6 +45,7 @@ class DriverState:
         pod: name of its pod; empty if there is none.
         application: Spark's id of its application, if it is not ours; empty if nobody told it.
         account: ServiceAccount of its pod, if it is not ours.
+        restart: what asked for its pod; empty if nothing but the spec did.
         spec: fingerprint of the spec that its pod was made for; empty if an older release made it.
         waits_for: the stream whose driver is replaced before this one; empty if there is none.
         settled: whether its StatefulSet has been acted on; until then `outdated` is not known.
@@ -59,6 +60,7 @@ class DriverState:
     settled: bool = True
     ips: tuple[str, ...] = ()
     spec: str = ""
+    restart: str = ""
     pod: str = ""
     application: str = ""
     account: str = ""
@@ -125,6 +127,7 @@ def describe_driver(
             settled=settled,
             ips=_read_ips(status),
             spec=(metadata.get("annotations") or {}).get(SPEC_ANNOTATION, ""),
+            restart=(metadata.get("annotations") or {}).get(RESTART_ANNOTATION, ""),
             pod=name,
         )
     cure = "correct spec.image; a new pod then starts"

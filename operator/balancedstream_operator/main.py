@@ -122,7 +122,9 @@ class Operator:
 
     def remove(self, resource: dict[str, Any]) -> None:
         """Handles a deleted BalancedStream; Kubernetes deletes the objects that it owned."""
-        watched = self._watched.pop(resource["metadata"]["uid"], None)
+        metadata = resource["metadata"]
+        self._turns.end(Stream(metadata["namespace"], metadata["name"], metadata["uid"]))
+        watched = self._watched.pop(metadata["uid"], None)
         if watched and watched.task:
             watched.task.cancel()
 

@@ -290,6 +290,8 @@ def build_driver_pod(
     annotations = merged["metadata"]["annotations"]
     annotations[CONFIGURATION_ANNOTATION] = _summarize(build_executor_pod(stream, spec), conf)
     annotations[SPEC_ANNOTATION] = fingerprint(spec, restart)
+    if restart:
+        annotations[RESTART_ANNOTATION] = restart
     return merged
 
 

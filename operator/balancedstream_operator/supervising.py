@@ -155,15 +155,17 @@ class Supervisor:
         else:
             self._outages = 0
         self._write_status(draft)
-        if draft.condition("Ready")["status"] == "True":
+        if failure is None and draft.condition("Ready")["status"] == "True":
             self._turns.end(self._stream)
         interval_s = self._choose_interval(outcome, self._status or {}, now_s)
         events, self._events = tuple(self._events), []
         return Pass(self._status or {}, events, interval_s, failure)
 
-    def _wait_for_turn(self, restart: str, now_s: float) -> Stream | None:
-        """The stream whose driver is replaced first; a change of the spec alone does not wait."""
-        return self._turns.take(self._stream, now_s) if restart else None
+    def _take_turn(self, status: Mapping[str, Any], now_s: float) -> Stream | None:
+        """The stream whose driver is replaced first; one that is not ready waits for nobody."""
+        ready = {"type": "Ready", "status": "True"}.items()
+        is_ready = any(ready <= condition.items() for condition in status.get("conditions") or [])
+        return self._turns.take(self._stream, now_s) if is_ready else None
 
     def _write_status(self, draft: StatusDraft) -> None:
         """What could not be written is written with the next status, and its events are posted."""
@@ -235,7 +237,11 @@ class Supervisor:
             return replace(outcome, refusal=refusal)
         if driver is None:
             driver = self._watch.look(
-                wanted, self._first_spec, lambda: self._wait_for_turn(asked.restart, now_s), now_s
+                wanted,
+                self._first_spec,
+                asked.restart,
+                lambda: self._take_turn(status, now_s),
+                now_s,
             )
         begun = self._begin(driver, now_s)
         outcome = replace(outcome, driver=driver, begun=begun)
@@ -331,9 +337,12 @@ class Supervisor:
         if not driver.application or record.application == driver.application:
             return False
         known = bool(record.application)
-        epoch = 0 if known else record.epoch
-        begun = Record(record.partitions, epoch, planned_s=now_s, application=driver.application)
-        self._book.write(None, begun)
+        if known:
+            begun = Record(record.partitions, 0, planned_s=now_s, application=driver.application)
+            self._book.write(None, begun)
+        else:
+            told = replace(record, planned_s=now_s, application=driver.application)
+            self._book.write(self._book.plan, told)
         return known
 
     def _apply(

@@ -57,7 +57,12 @@ class DriverWatch:
         return describe_driver(pod, found, now_s)
 
     def look(
-        self, wanted: str, first_spec: str, wait: Callable[[], Stream | None], now_s: float
+        self,
+        wanted: str,
+        first_spec: str,
+        restart: str,
+        take_turn: Callable[[], Stream | None],
+        now_s: float,
     ) -> DriverState:
         """The state of our own driver; a pod that was made for another spec is replaced.
 
@@ -66,7 +71,9 @@ class DriverWatch:
         Args:
             wanted: fingerprint of the spec.
             first_spec: the same of drivers that do not say which spec they were made for.
-            wait: called before a driver that runs is replaced; gives the stream that comes first.
+            restart: what asks for a new driver; empty for nothing.
+            take_turn: called before one that runs is replaced because of that; gives the stream
+                that comes first, if there is one.
             now_s: seconds since the Unix epoch.
 
         Raises:
@@ -74,7 +81,7 @@ class DriverWatch:
         """
         driver = self.find_driver(now_s)
         if driver.outdated and not (driver.running and wanted == (driver.spec or first_spec)):
-            first = wait() if driver.running else None
+            first = take_turn() if driver.running and restart != driver.restart else None
             if first:
                 return replace(driver, waits_for=str(first))
             pod_name = driver_pod_name(self._stream)
@@ -92,7 +99,7 @@ class DriverWatch:
         pods = self._cluster.list_pods(self._stream.namespace, driver_selector(target))
         driver = describe_target(target, pods)
         if driver.pod and not driver.application:
-            # Spark labels the drivers that it makes; of a pod with spark-submit in it, only the
+            # Spark labels the drivers that it makes. Of a pod with spark-submit in it, only the
             # application itself can tell.
             told = str(self._read_answer_data().get(APPLICATION_KEY, ""))
             driver = replace(driver, application=told)

@@ -48,7 +48,7 @@ def main() -> int:
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     try:
         spark = connect_driver()
-        options = check_report_dir(read_options(read_settings(spark)))
+        options = read_options(read_settings(spark))
         with balancing(spark, options) as attachment:
             if not attachment.is_balancing:
                 return EXIT_HOPELESS
@@ -66,10 +66,11 @@ def check_report_dir(options: AgentOptions) -> AgentOptions:
         return options
     try:
         prepare_directory(options.report_dir)
-    except InvalidInputError:
+    except InvalidInputError as error:
+        cause = getattr(error.__cause__, "strerror", None) or error
         say(
-            f"{PREFIX}report={options.report_dir} cannot be written to. There will be no report, "
-            "and everything else goes on."
+            f"{PREFIX}report={options.report_dir} cannot be written to ({cause}). There will be no "
+            "report, and everything else goes on."
         )
         return replace(options, report_dir=None)
     return options
@@ -82,6 +83,7 @@ def balancing(spark: SparkSession, options: AgentOptions) -> Iterator[Attachment
     Raises:
         InvalidInputError: the stream's plans cannot be had; nothing was attached.
     """
+    options = check_report_dir(options)
     with (
         _open_plans(options) as plans,
         closing(Exporter(stream=options.stream, spark_version=spark.version)) as exporter,

@@ -191,7 +191,7 @@ class _Run:
         self._session = session
         if threading.current_thread() is threading.main_thread():
             # PySpark's own handler also cancels all jobs, over a connection that is in use; before
-            # Spark 4.0, that is an error and no interrupt.
+            # Spark 4.2, that is an error and no interrupt.
             signal.signal(signal.SIGINT, _interrupt)
         policy = self._options.policy
         local = self._options.local

@@ -102,6 +102,9 @@ def test_its_format_is_that_of_its_newest_commit(spark: SparkSession, tmp_path: 
     assert find_format(spark, str(tmp_path)) is None
     (commits / "9").write_text("v2\n{}")
     (commits / "10").write_text("v1\n{}")
-    (commits / ".11.crc").write_text("v3")
+    (commits / ".11.crc").write_text("v2")
     assert find_format(spark, str(tmp_path)) == "1"
     assert find_format(spark, f"file:{tmp_path}") == "1"
+    for text in ("", "v3\n{}", "{}"):
+        (commits / "11").write_text(text)
+        assert find_format(spark, str(tmp_path)) is None

@@ -20,7 +20,7 @@ LOOKS = 12
 
 @pytest.fixture
 def thanos(request: pytest.FixtureRequest) -> Path:
-    program: Path | None = request.config.getoption("--thanos")
+    program: Path | None = request.config.getoption("--thanos", default=None)
     if program is None:
         pytest.skip("no program of Thanos: see --thanos")
     return program.resolve()

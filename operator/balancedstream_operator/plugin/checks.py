@@ -240,7 +240,7 @@ def check_spec(resource: Manifest) -> Finding:
         return Finding(
             "problem", f"spec: release {__version__} does not know, and ignores, {_name(unknown)}"
         )
-    if not status:
+    if recall(status, "observedGeneration", -1) < 0:
         return Finding("problem", "spec: valid, but no operator has looked at the stream yet")
     if recall(status, "observedGeneration", 0) < metadata.get("generation", 0):
         return Finding("problem", "spec: valid, but the operator has not acted on its newest form")

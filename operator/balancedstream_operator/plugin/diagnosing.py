@@ -42,7 +42,7 @@ def diagnose(resource: Mapping[str, Any], now_s: float) -> Diagnosis:
     metadata, status = resource["metadata"], resource.get("status") or {}
     name = metadata["name"]
     stream = f"{metadata['namespace']}/{name}"
-    if not status:
+    if recall(status, "observedGeneration", -1) < 0:
         unseen = "no operator has looked at this stream yet"
         remedy = f"If it stays: kubectl bst doctor {name}."
         return Diagnosis(stream, "no status", (unseen,), ("nothing",), (remedy,))

@@ -11,8 +11,8 @@ _REMEDIES = {
     ),
     ("Running", "False", "Unschedulable"): "Read the message; it is the scheduler's.",
     ("Running", "False", "DriverStuck"): (
-        "Make sure that the old pod runs nowhere, then run the command in the message. The "
-        "operator never forces it, because two drivers on one checkpoint would lose data."
+        "Make sure that the old pod runs nowhere, then run the command in the message that "
+        "fits. The operator never forces it, because two drivers on one checkpoint would lose data."
     ),
     ("Running", "False", "TargetMissing"): "Start the application, or correct targetRef.",
     ("Running", "False", "TargetFailed"): (
@@ -60,6 +60,7 @@ _REMEDIES = {
         "Add nodes, raise the quota, or correct what they name. If nothing is named, see the "
         "driver's log."
     ),
+    ("DriverOutdated", "True", "WaitsForTurn"): "Nothing; its turn comes.",
     ("DriverOutdated", "True", ""): (
         "When it suits: kubectl annotate bst NAME --overwrite "
         'balancedstream.io/restart="$(date)". The next change of the spec that needs a new driver '

@@ -15,10 +15,14 @@ from contextlib import AbstractContextManager, contextmanager
 from typing import Any
 
 from py4j.protocol import Py4JJavaError
+from pyspark.errors.exceptions.captured import CapturedException
 from pyspark.sql import SparkSession
 
 from balancedstream.engine.settings import CHECKPOINT_FORMAT
 from balancedstream.engine.starts import Places, around_starts
+
+FORMATS = {"v1": "1", "v2": "2"}
+"""The first line of a commit, to the format of the state. Others do not tell."""
 
 log = logging.getLogger(__name__)
 
@@ -35,11 +39,11 @@ def keeping_formats() -> AbstractContextManager[None]:
         with turn:
             asked = spark.conf.get(CHECKPOINT_FORMAT, None)
             found = find_format(spark, places.checkpoint)
-            if asked is None or found in {None, asked}:
+            if asked is None or found is None or found == asked:
                 yield
                 return
             log.info("%s has format %s and keeps it", places.checkpoint, found)
-            spark.conf.set(CHECKPOINT_FORMAT, str(found))
+            spark.conf.set(CHECKPOINT_FORMAT, found)
             try:
                 yield
             finally:
@@ -56,14 +60,15 @@ def find_format(spark: SparkSession, checkpoint: str) -> str | None:
         checkpoint: as Hadoop reads it.
 
     Returns:
-        Such as "1"; None if nothing was committed there, or it cannot be read: then Spark says so.
+        "1" or "2"; None if nothing was committed there, or it cannot be read: then Spark says so.
     """
     if not checkpoint:
         return None
     jvm: Any = spark._jvm
+    session: Any = spark._jsparkSession
     commits = jvm.org.apache.hadoop.fs.Path(checkpoint, "commits")
     try:
-        files = commits.getFileSystem(spark.sparkContext._jsc.hadoopConfiguration())
+        files = commits.getFileSystem(session.sessionState().newHadoopConf())
         if not files.exists(commits):
             return None
         names = [str(status.getPath().getName()) for status in files.listStatus(commits)]
@@ -72,9 +77,9 @@ def find_format(spark: SparkSession, checkpoint: str) -> str | None:
             return None
         opened = files.open(jvm.org.apache.hadoop.fs.Path(commits, newest))
         try:
-            line = str(jvm.java.io.BufferedReader(jvm.java.io.InputStreamReader(opened)).readLine())
+            line = jvm.java.io.BufferedReader(jvm.java.io.InputStreamReader(opened)).readLine()
         finally:
             opened.close()
-    except Py4JJavaError:
+    except (Py4JJavaError, CapturedException):
         return None
-    return line.removeprefix("v")
+    return FORMATS.get(line)

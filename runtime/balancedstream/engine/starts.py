@@ -49,14 +49,15 @@ def around_starts(fit: Fit) -> Iterator[None]:
 def _wrap(start: Callable[..., Any], fit: Fit) -> Callable[..., Any]:
     @wraps(start)
     def wrapped(writer: DataStreamWriter, *args: Any, **options: Any) -> Any:
-        given = _read_options(writer) | {name.lower(): value for name, value in options.items()}
+        given = _read_options(writer)
+        given |= {name.lower(): str(v) for name, v in options.items() if v is not None}
         checkpoint = given.get("checkpointlocation", "")
         if not checkpoint:
             root = writer._spark.conf.get(CHECKPOINT_LOCATION, "")
             name = given.get("queryname")
-            checkpoint = f"{root}/{name}" if root and name else root
-        output = args[0] if args else given.get("path")
-        with fit(writer._spark, Places(checkpoint or "", output or "")):
+            checkpoint = f"{root}/{name}" if root and name else str(root or "")
+        output = str(args[0] or "") if args else given.get("path", "")
+        with fit(writer._spark, Places(checkpoint, output)):
             return start(writer, *args, **options)
 
     return wrapped

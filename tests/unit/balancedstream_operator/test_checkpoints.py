@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import copy
 from typing import Any
+from unittest import mock
 
 import pytest
 from supervised import Scene, conditions
+
+from balancedstream_operator.errors import ClusterError
 
 CLAIM = {"claim": "checkpoints"}
 
@@ -103,6 +106,40 @@ def test_a_renamed_or_moved_stream_waits_until_the_old_driver_is_gone(
     assert scene.cluster.applied == []
     del scene.cluster.objects["Pod", f"{namespace}/{pod}"]
     scene.run_pass()
+    assert "StatefulSet/clicks-driver" in scene.cluster.applied
+
+
+def make_pod(name: str, namespace: str, uri: str) -> dict[str, Any]:
+    """What is labelled as a driver, and says that it has a checkpoint."""
+    labels = {"app.kubernetes.io/name": "balancedstream-driver", "balancedstream.io/stream": name}
+    env = [{"name": "CHECKPOINT_DIR", "value": uri}]
+    return {
+        "metadata": {"name": f"{name}-driver-0", "namespace": namespace, "labels": labels},
+        "spec": {"containers": [{"name": "driver", "env": env}]},
+    }
+
+
+def test_a_stream_that_runs_keeps_its_checkpoint_whatever_pods_elsewhere_say() -> None:
+    scene = make_scene({"uri": "s3a://lake/kept"})
+    scene.run_until_running()
+    scene.cluster.objects["Pod", "forged"] = make_pod("forged", "bank", "s3a://lake/kept")
+    scene.now_s += 600.0
+    scene.finish_batches()
+    assert scene.run_pass().status["phase"] == "Running"
+
+
+def test_a_namespace_that_the_operator_may_not_read_any_more_refuses_no_stream() -> None:
+    scene = make_scene({"uri": "s3a://lake/kept"})
+    listed = scene.cluster.list_pods
+
+    def list_pods(namespace: str, selector: str) -> list[Any]:
+        if namespace != "shop":
+            message = "pods is forbidden"
+            raise ClusterError(message, refused=True)
+        return listed(namespace, selector)
+
+    with mock.patch.object(scene.cluster, "list_pods", list_pods):
+        scene.run_pass()
     assert "StatefulSet/clicks-driver" in scene.cluster.applied
 
 

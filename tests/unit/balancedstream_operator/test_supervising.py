@@ -241,6 +241,18 @@ def test_an_object_of_another_owner_is_never_taken_over() -> None:
     assert "ConfigMap/clicks-plan" in scene.cluster.applied
 
 
+def test_what_somebody_else_makes_before_it_could_be_applied_is_not_taken_over() -> None:
+    scene = Scene()
+    scene.cluster.refuses = "StatefulSet"
+    scene.run_pass()
+    scene.cluster.refuses = ""
+    theirs = {"metadata": {"name": "clicks-driver", "namespace": "shop"}}
+    scene.cluster.objects["StatefulSet", "clicks-driver"] = theirs
+    done = scene.run_pass()
+    assert "StatefulSet clicks-driver exists and does not belong" in done.status["reason"]
+    assert scene.cluster.objects["StatefulSet", "clicks-driver"] == theirs
+
+
 def test_objects_that_a_deletion_left_behind_go_on_under_a_stream_of_the_same_name() -> None:
     scene = Scene()
     scene.run_until_running()

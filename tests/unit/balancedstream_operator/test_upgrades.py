@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import copy
+from dataclasses import replace
 from typing import Any
 
 import pytest
 from supervised import POD, Scene, conditions
 
 from balancedstream_operator.errors import ClusterError
+from balancedstream_operator.measurements import Measurement
 from balancedstream_operator.pods import RESTART_ANNOTATION, SPEC_ANNOTATION
 from balancedstream_operator.resource import Stream
 
@@ -105,11 +107,29 @@ def test_where_many_drivers_are_to_be_replaced_each_waits_until_the_one_before_i
     assert scene.turns.take(other, scene.now_s) is None
 
 
-def test_a_spec_that_changed_does_not_wait_for_other_streams() -> None:
+@pytest.mark.parametrize("restarted_before", [True, False])
+def test_a_spec_that_changed_does_not_wait_for_other_streams(restarted_before: bool) -> None:
     scene = Scene()
+    if restarted_before:
+        scene.resource["metadata"]["annotations"] = {RESTART_ANNOTATION: "last month"}
     run_stream(scene, knows_its_spec=True)
     scene.turns.take(Stream("bank", "visits", "uid-2"), scene.now_s)
     change_spec(scene, image="clicks:2")
+    upgrade(scene)
+    scene.run_pass()
+    assert scene.cluster.deleted == [POD]
+
+
+def test_a_driver_that_is_not_ready_is_replaced_when_its_owner_asks() -> None:
+    scene = Scene()
+    run_stream(scene, knows_its_spec=True)
+    scene.turns.take(Stream("bank", "visits", "uid-2"), scene.now_s)
+    scene.now_s += 700.0
+    assert isinstance(scene.measured, Measurement)
+    backlog = {"q": 70.0}
+    scene.measured = replace(scene.measured, scraped_s=scene.now_s, backlog_rows=backlog)
+    assert conditions(scene.run_pass())["Ready"] == ("False", "NoProgress")
+    scene.resource["metadata"]["annotations"] = {RESTART_ANNOTATION: "now"}
     upgrade(scene)
     scene.run_pass()
     assert scene.cluster.deleted == [POD]

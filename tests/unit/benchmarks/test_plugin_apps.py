@@ -62,6 +62,6 @@ def test_the_table_has_a_cell_for_each_run_and_none_for_those_that_were_not_made
     header, _, *rows = tabulate_plugin_apps(runs)
     assert header == "| application | 3.5.9 | 4.3.0 | end (s) |"
     assert rows == [
-        "| PySpark | yes (40) | yes (60) | 2.0 [1.0 to 3.0] |",
         "| Java | - | yes (50) | 2.0 |",
+        "| PySpark | yes (40) | yes (60) | 2.0 [1.0 to 3.0] |",
     ]
