@@ -244,6 +244,13 @@ def test_executors_that_join_take_tasks_of_the_batch_that_runs_where_the_wait_is
             batches("joined")
 
 
+def runs_on_all(spark: SparkSession) -> bool:
+    """Whether each executor runs a task of a stage with state."""
+    tracker = spark.sparkContext.statusTracker()
+    stages = map(tracker.getStageInfo, tracker.getActiveStageIds())
+    return any(s is not None and (s.numTasks, s.numActiveTasks) == (6, 3) for s in stages)
+
+
 def test_tasks_do_not_wait_for_a_killed_executor_once_the_wait_is_short(
     stream: Stream,
     start: Start,
@@ -270,6 +277,9 @@ def test_tasks_do_not_wait_for_a_killed_executor_once_the_wait_is_short(
         )
         slow.touch()
         batches("waiting")  # it began before
+        deadline_s = time.monotonic() + PATIENCE_S
+        while not runs_on_all(spark):
+            assert time.monotonic() < deadline_s
         os.kill(find_executor_pids(spark.sparkContext.applicationId)[victim], signal.SIGKILL)
         while victim in engine.executors():
             engine.wait(1.0)
