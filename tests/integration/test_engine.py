@@ -5,9 +5,11 @@ from __future__ import annotations
 import os
 import signal
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import suppress
+from functools import reduce
 from pathlib import Path
 from typing import Any
 
@@ -244,54 +246,53 @@ def test_executors_that_join_take_tasks_of_the_batch_that_runs_where_the_wait_is
             batches("joined")
 
 
-def runs_on_all(spark: SparkSession) -> bool:
-    """Whether each executor runs a task of a stage with state."""
+def linger(frames: Iterator[Any]) -> Iterator[Any]:
+    """A task that takes a while."""
+    time.sleep(1.0)
+    yield from frames
+
+
+def find_tasks(spark: SparkSession) -> list[tuple[int, int]]:
+    """How many tasks each running stage has, and how many of them run."""
     tracker = spark.sparkContext.statusTracker()
     stages = map(tracker.getStageInfo, tracker.getActiveStageIds())
-    return any(s is not None and (s.numTasks, s.numActiveTasks) == (6, 3) for s in stages)
+    return [(stage.numTasks, stage.numActiveTasks) for stage in stages if stage is not None]
 
 
 def test_tasks_do_not_wait_for_a_killed_executor_once_the_wait_is_short(
-    stream: Stream,
-    start: Start,
-    batches: Batches,
-    engine: SparkEngine,
-    spark: SparkSession,
-    tmp_path: Path,
+    engine: SparkEngine, spark: SparkSession
 ) -> None:
-    slow = tmp_path / "slow"
-    linger = F.udf(lambda count: wait_where(slow, 0.4, count), "long")
-    start(aggregate(stream).withColumn("count", linger("count")), "waiting", "update")
     victim, *others = sorted(engine.executors())
-    try:
-        seen = batches("waiting")
-        # The others have tasks to start yet when it is lost, and Spark goes on waiting as for them.
-        wanted = dict(enumerate(2 * [victim, *others]))
-        engine.place("waiting", 0, wanted)
-        while {t.partition: t.executor for t in seen.tasks} != wanted:
-            seen = batches("waiting")
-        engine.set_locality_wait_s(10 * PATIENCE_S)
-        # Of those that it has, none is replaced: Spark looks at waits anew when one joins.
-        spark.sparkContext._jsc.sc().requestTotalExecutors(
-            2, 0, engine._jvm.scala.Predef.Map().empty()
-        )
-        slow.touch()
-        for _ in range(3):
-            batches("waiting")  # the first of them began before
+    session, rows = spark._jsparkSession, engine.capabilities.rows
+    # Without a shuffle, no output of the victim is missed, whose stage would begin anew.
+    pinned = [DataFrame(rows.generate(session, e, 2), spark) for e in (victim, *others)]
+    job = reduce(DataFrame.union, pinned).mapInPandas(linger, "k long")
+    counted: list[int] = []
+    running = threading.Thread(target=lambda: counted.append(len(job.collect())), daemon=True)
+
+    def wait_for(tasks: tuple[int, int]) -> None:
         deadline_s = time.monotonic() + PATIENCE_S
-        while not runs_on_all(spark):
+        while find_tasks(spark) != [tasks]:
+            assert running.is_alive(), "they ran elsewhere"
             assert time.monotonic() < deadline_s
+
+    engine.set_locality_wait_s(10 * PATIENCE_S)
+    try:
+        # None is replaced: Spark looks at waits anew when one joins.
+        nothing = engine._jvm.scala.Predef.Map().empty()
+        spark.sparkContext._jsc.sc().requestTotalExecutors(2, 0, nothing)
+        running.start()
+        wait_for((6, 3))
         os.kill(find_executor_pids(spark.sparkContext.applicationId)[victim], signal.SIGKILL)
-        while victim in engine.executors():
-            engine.wait(1.0)
-        engine.set_locality_wait_s(1.0, at_once=True)
-        assert {t.executor for t in batches("waiting").tasks} <= {victim, *others}
+        wait_for((6, 0))
+        engine.set_locality_wait_s(0.5, at_once=True)
+        running.join(PATIENCE_S)
+        assert counted == [3 * 2 * 2001]
     finally:
-        slow.unlink(missing_ok=True)
         engine.set_locality_wait_s(10.0)
         engine.set_executor_count(3)
-        while len(engine.executors()) < 3:
-            batches("waiting")
+        while len(engine.executors()) < 3 or victim in engine.executors():
+            engine.wait(1.0)
 
 
 @pytest.mark.parametrize(
