@@ -244,17 +244,21 @@ class Realizer:
         Nobody knows where a query's partitions are whose batch began before it was watched. Their
         tasks would wait for an executor that left, as long as for a busy one.
         """
-        if any(count < UNSEEN_BATCHES for count in self._unseen_batches.values()):
+        unseen = {query for query, n in self._unseen_batches.items() if n < UNSEEN_BATCHES}
+        if any(map(self._keeps_executors, unseen)):
             return
         used = {
             task.executor
             for (query, _), tasks in self._tasks.items()
-            if self._idle_reports[query] < IDLE_REPORTS
+            if self._keeps_executors(query)
             for task in tasks.values()
         }
         for executor in sorted(self._retiring - used):
             self._retiring.discard(executor)
             self._engine.remove_executor(executor)
+
+    def _keeps_executors(self, query: str) -> bool:
+        return self._idle_reports[query] < IDLE_REPORTS
 
     def _size(self, plan: Plan, why: Why) -> None:
         """Asks for executors, or drains surplus ones that the plan does not name.

@@ -116,6 +116,20 @@ def test_no_executor_leaves_before_it_is_known_what_runs_on_it() -> None:
     assert scene.engine.removed == ["b"]
 
 
+def test_a_query_that_waits_for_data_keeps_no_executor_before_its_tasks_were_seen_either() -> None:
+    scene = Scene("a", "b")
+    scene.apply(make_plan(1, (0, 0, 0, 0), ("a",)))
+    scene.finish(1, dict.fromkeys(range(4), "a"))
+    unseen = BatchFinished("r", BatchSample("r", 8, 50.0, 5.0, 40), (), (), 0, has_state=True)
+    scene.realizer.finish_batch(unseen)
+    for _ in range(IDLE_REPORTS):
+        scene.realizer.retire_drained()
+        assert scene.engine.removed == []
+        scene.realizer.note_idle("r")
+    scene.realizer.retire_drained()
+    assert scene.engine.removed == ["b"]
+
+
 def test_a_query_whose_tasks_can_never_be_measured_keeps_no_executor() -> None:
     scene = Scene("a", "b")
     scene.apply(make_plan(1, (0, 0, 0, 0), ("a",)))
