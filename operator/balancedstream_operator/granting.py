@@ -7,7 +7,7 @@ import logging
 from balancedstream_operator.children import plan_rights
 from balancedstream_operator.errors import ClusterError
 from balancedstream_operator.ports import Cluster
-from balancedstream_operator.resource import Stream, driver_name, is_owned_by_another
+from balancedstream_operator.resource import Stream, driver_name, is_owned_by
 
 log = logging.getLogger(__name__)
 
@@ -48,9 +48,8 @@ class Granter:
     def _look(self, account: str) -> bool:
         namespace, name = self._stream.namespace, driver_name(self._stream)
         found = self._cluster.get("rbac.authorization.k8s.io/v1", "Role", namespace, name)
-        there = (found or {}).get("metadata") or {}
         # Somebody else may have a Role of that name.
-        if there.get("ownerReferences") and not is_owned_by_another(there, self._stream.uid):
+        if found and is_owned_by(found["metadata"], self._stream.uid):
             return True
         try:
             return not all(

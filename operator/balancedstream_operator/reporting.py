@@ -142,18 +142,18 @@ def _report_suspended(driver: DriverState, draft: StatusDraft) -> None:
 def _report_driver(driver: DriverState, draft: StatusDraft) -> None:
     draft.fields["phase"] = driver.phase
     _report_suspended(driver, draft)
-    message = "a new driver would be made in the same way"
+    reason, message = "Current", "a new driver would be made in the same way"
     if driver.waits_for:
+        reason = "WaitsForTurn"
         message = f"its driver is replaced after that of {driver.waits_for}: one at a time"
     elif driver.outdated:
+        reason = "OlderTemplate"
         message = (
             "a new driver would be made in another way, because the release of the operator or "
             "driver.evictable changed since; it runs on, and is replaced with the next change of "
             "the spec that needs a new one, or by kubectl annotate bst NAME --overwrite "
             f'{RESTART_ANNOTATION}="$(date)"'
         )
-    reason = "OlderTemplate" if driver.outdated else "Current"
-    reason = "WaitsForTurn" if driver.waits_for else reason
     draft.set_condition("DriverOutdated", driver.outdated, reason, message)
     if driver.running:
         return

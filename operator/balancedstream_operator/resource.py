@@ -73,14 +73,22 @@ class Stream:
         return f"{self.namespace}/{self.name}"
 
 
+def is_owned_by(metadata: Mapping[str, Any], uid: str) -> bool:
+    """Whether the object with that uid is an owner of another object.
+
+    >>> is_owned_by({"ownerReferences": [{"uid": "1"}]}, "1"), is_owned_by({}, "1")
+    (True, False)
+    """
+    return any(owner["uid"] == uid for owner in metadata.get("ownerReferences") or [])
+
+
 def is_owned_by_another(metadata: Mapping[str, Any], uid: str) -> bool:
     """Whether an object has owners, and the object with that uid is none of them.
 
     >>> is_owned_by_another({"ownerReferences": [{"uid": "1"}]}, "2")
     True
     """
-    owners = metadata.get("ownerReferences") or []
-    return bool(owners) and all(owner["uid"] != uid for owner in owners)
+    return bool(metadata.get("ownerReferences")) and not is_owned_by(metadata, uid)
 
 
 def driver_name(stream: Stream) -> str:

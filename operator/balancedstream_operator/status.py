@@ -178,6 +178,16 @@ def parse_time(text: str | None) -> float | None:
     return None if text is None else datetime.fromisoformat(text).timestamp()
 
 
+def is_ready(status: Mapping[str, Any]) -> bool:
+    """Whether a stream is ready, by its condition of that name.
+
+    >>> is_ready({"conditions": [{"type": "Ready", "status": "True"}]}), is_ready({})
+    (True, False)
+    """
+    conditions = status.get("conditions") or []
+    return any((c["type"], c["status"]) == ("Ready", "True") for c in conditions)
+
+
 def choose_conditions(conditions: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
     """As many as the first definition has room for; those that say something come first.
 
