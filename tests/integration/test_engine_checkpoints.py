@@ -1,10 +1,11 @@
-"""A checkpoint that was made without balancing goes on with the settings of a balanced job."""
+"""A checkpoint that was made without balancing goes on, whatever its format is."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+import pyspark
 import pytest
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
@@ -12,13 +13,11 @@ from pyspark.sql.streaming.query import StreamingQuery
 
 from balancedstream.engine.engine import SparkEngine
 from balancedstream.engine.events import BatchFinished
-from balancedstream.engine.formats import find_format
+from balancedstream.engine.formats import DEFAULT_FORMAT, find_format
 from balancedstream.engine.settings import CHANGELOG, CHECKPOINT_FORMAT, PROVIDER, ROCKSDB
+from balancedstream.engine.traits import COMMIT_IDS_SINCE, read_version
 
 pytestmark = pytest.mark.integration
-
-NO_FORMAT = "1"
-"""What Spark 3.5 has, which has no such setting."""
 
 IN_MEMORY = "org.apache.spark.sql.execution.streaming.state.HDFSBackedStateStoreProvider"
 
@@ -28,12 +27,18 @@ def describe(provider: str, checkpoint_format: str) -> dict[str, str]:
     return {PROVIDER: provider, CHANGELOG: "false", CHECKPOINT_FORMAT: checkpoint_format}
 
 
+needs_both_formats = pytest.mark.skipif(
+    read_version(pyspark.__version__) < COMMIT_IDS_SINCE,
+    reason="its executors have one format for all queries",
+)
+
+
 @pytest.fixture
 def begin(
     spark: SparkSession, stream: Callable[[int], DataFrame], tmp_path: Path
 ) -> Iterator[Callable[[str, dict[int, int]], StreamingQuery]]:
     """Starts a query that counts 100 rows a batch; what it counted by key is kept."""
-    tuned = {name: str(spark.conf.get(name, NO_FORMAT)) for name in describe(IN_MEMORY, "1")}
+    tuned = {name: str(spark.conf.get(name, DEFAULT_FORMAT)) for name in describe(IN_MEMORY, "1")}
     queries: list[StreamingQuery] = []
 
     def start(name: str, counts: dict[int, int]) -> StreamingQuery:
@@ -55,23 +60,28 @@ def begin(
         spark.conf.set(name, value)
 
 
-@pytest.mark.parametrize("provider", [IN_MEMORY, ROCKSDB])
+@pytest.mark.parametrize(
+    ("provider", "checkpoint_format"),
+    [(IN_MEMORY, "1"), (ROCKSDB, "1"), pytest.param(ROCKSDB, "2", marks=needs_both_formats)],
+)
 def test_its_state_is_kept_and_its_partitions_move(
     provider: str,
+    checkpoint_format: str,
     begin: Callable[[str, dict[int, int]], StreamingQuery],
     batches: Callable[[str], BatchFinished],
     engine: SparkEngine,
     spark: SparkSession,
 ) -> None:
-    before = describe(provider, "1")
-    tuned = {name: str(spark.conf.get(name, NO_FORMAT)) for name in before}
+    before = describe(provider, checkpoint_format)
+    after = {name: str(spark.conf.get(name)) for name in (PROVIDER, CHANGELOG)}
+    after[CHECKPOINT_FORMAT] = "1" if checkpoint_format == "2" else "2"
     counts: dict[int, int] = {}
     for name, value in before.items():
         spark.conf.set(name, value)
     query = begin("before", counts)
     first = batches("before")
     query.stop()
-    for name, value in tuned.items():
+    for name, value in after.items():
         spark.conf.set(name, value)
 
     query = begin("after", counts)
@@ -90,7 +100,7 @@ def test_its_state_is_kept_and_its_partitions_move(
     assert sum(counts.values()) % 100 == 0
     assert sum(counts.values()) >= 100 * (committed["batchId"] + 1)
     assert len(counts) == 40
-    assert {name: spark.conf.get(name) for name in tuned} == tuned
+    assert {name: spark.conf.get(name) for name in after} == after
 
 
 def test_its_format_is_that_of_its_newest_commit(spark: SparkSession, tmp_path: Path) -> None:

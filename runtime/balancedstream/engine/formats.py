@@ -1,9 +1,9 @@
 """Has a query go on in the format that its checkpoint has.
 
-A balanced job's session asks for format 2, and a checkpoint from before has Spark's default, 1.
-Before Spark 4.3, a session reads and writes the one format that it asks for: up to 4.1 `CommitLog`
-refuses the other one, and in 4.2 the tasks fail. From 4.3 on, Spark looks itself
-(`CheckpointVersionManager`).
+A balanced job's session asks for format 2, and a checkpoint from before has Spark's default, 1; so
+has a new one with Spark 4.0. Before Spark 4.3, a session reads and writes the one format that it
+asks for: up to 4.1 `CommitLog` refuses the other one, and in 4.2 the tasks fail. From 4.3 on, Spark
+looks itself (`CheckpointVersionManager`).
 """
 
 from __future__ import annotations
@@ -24,6 +24,9 @@ from balancedstream.engine.starts import Places, around_starts
 FORMATS = {"v1": "1", "v2": "2"}
 """The first line of a commit, to the format of the state. Others do not tell."""
 
+DEFAULT_FORMAT = "1"
+"""Spark's own; also that of Spark 3.5, which has no such setting."""
+
 log = logging.getLogger(__name__)
 
 
@@ -37,9 +40,9 @@ def keeping_formats() -> AbstractContextManager[None]:
     @contextmanager
     def fit(spark: SparkSession, places: Places) -> Iterator[None]:
         with turn:
-            asked = spark.conf.get(CHECKPOINT_FORMAT, None)
+            asked = spark.conf.get(CHECKPOINT_FORMAT, DEFAULT_FORMAT)
             found = find_format(spark, places.checkpoint)
-            if asked is None or found is None or found == asked:
+            if found is None or found == asked:
                 yield
                 return
             log.info("%s has format %s and keeps it", places.checkpoint, found)
@@ -47,7 +50,7 @@ def keeping_formats() -> AbstractContextManager[None]:
             try:
                 yield
             finally:
-                spark.conf.set(CHECKPOINT_FORMAT, asked)
+                spark.conf.set(CHECKPOINT_FORMAT, str(asked))
 
     return around_starts(fit)
 

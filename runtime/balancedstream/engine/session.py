@@ -18,7 +18,7 @@ from pyspark.sql import SparkSession
 from balancedstream.core.sizing import parse_mib
 from balancedstream.engine.filemanagers import FILE_MANAGER, renaming_on_posix_only
 from balancedstream.engine.formats import keeping_formats
-from balancedstream.engine.settings import CHECKPOINT_FORMAT, tune
+from balancedstream.engine.settings import tune
 from balancedstream.engine.traits import find_traits, to_scala_list
 from balancedstream.errors import InvalidInputError
 
@@ -89,7 +89,7 @@ def tuned_sessions(
             if FILE_MANAGER in conf:
                 while_open.enter_context(renaming_on_posix_only(conf[FILE_MANAGER]))
         session: SparkSession = get_or_create(self)
-        if CHECKPOINT_FORMAT in conf and not find_traits(session.version).keeps_formats:
+        if conf and not find_traits(session.version).keeps_formats:
             while_open.enter_context(keeping_formats())
         context = id(session.sparkContext)
         if context not in known:

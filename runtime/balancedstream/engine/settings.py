@@ -71,8 +71,7 @@ SETTINGS = (
         CHECKPOINT_FORMAT,
         "2",
         "each commit has an id of its own, so a zombie task is never mistaken for its successor; "
-        f"from Spark {name_version(COMMIT_IDS_SINCE)} on, where Spark's state reader cannot read "
-        "it; that of 4.1 can",
+        f"from Spark {name_version(COMMIT_IDS_SINCE)} on",
     ),
     Setting(
         FILE_MANAGER,
@@ -182,7 +181,7 @@ def tune(
         del wanted[CHANGELOG]
         wanted.pop(CHECKPOINT_FORMAT, None)
     added = {key: value for key, value in wanted.items() if key not in user}
-    return added, _find_conflicts(user, executors)
+    return added, _find_conflicts(user, executors, spark)
 
 
 def _guess_executors(user: Mapping[str, str]) -> int:
@@ -205,7 +204,7 @@ def _pace_heartbeats(executors: int) -> dict[str, str]:
     }
 
 
-def _find_conflicts(user: Mapping[str, str], executors: int | None) -> list[str]:
+def _find_conflicts(user: Mapping[str, str], executors: int | None, spark: Traits) -> list[str]:
     warnings = []
     if user.get(PROVIDER, ROCKSDB) != ROCKSDB:
         provider = user[PROVIDER].rpartition(".")[2]
@@ -217,7 +216,7 @@ def _find_conflicts(user: Mapping[str, str], executors: int | None) -> list[str]
         warnings.append(
             f"{CHANGELOG}=false: every batch uploads whole state files, so batches are slower."
         )
-    if user.get(CHECKPOINT_FORMAT, "2") == "1":
+    if spark.has_commit_ids and user.get(CHECKPOINT_FORMAT) == "1":
         warnings.append(
             f"{CHECKPOINT_FORMAT}=1: Spark cannot distinguish two attempts of one "
             "task; set 2, or remove the setting."

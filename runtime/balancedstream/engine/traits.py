@@ -19,7 +19,10 @@ from balancedstream.version import TESTED_SPARK
 Version = tuple[int, int]
 """Major and minor number."""
 
-COMMIT_IDS_SINCE: Version = (4, 0)
+COMMIT_IDS_SINCE: Version = (4, 1)
+"""4.0 has them too, but one format for a whole executor: that of the query which uses RocksDB first
+(`RocksDBCheckpointMetadata.VERSION`). An application whose queries have both formats fails."""
+
 UNIX_SOCKETS_SINCE: Version = (4, 1)
 RESTORE_TIMES_SINCE: Version = (4, 1)
 LOADING_AHEAD_SINCE: Version = (4, 1)
@@ -45,8 +48,8 @@ class Traits:
         version: its major and minor number.
         renaming_file_manager: its class of the file manager that commits a checkpoint's files by
             renaming them.
-        has_commit_ids: a checkpoint can give each commit of a state store an id of its own
-            (format 2), so two attempts of a task are told apart.
+        has_commit_ids: any query's checkpoint can give each commit of a state store an id of its
+            own (format 2), so two attempts of a task are told apart.
         keeps_formats: a query goes on in the format of its checkpoint, whatever the session says.
         has_unix_sockets: Python workers can be reached over Unix sockets.
         reports_restores: tasks report how long their state store took to load.
@@ -96,7 +99,7 @@ def find_traits(version: str) -> Traits:
     Args:
         version: of the driver's Spark, such as "4.3.0".
 
-    >>> find_traits("3.5.6").has_commit_ids, find_traits("4.0.2").has_commit_ids
+    >>> find_traits("4.0.2").has_commit_ids, find_traits("4.1.4").has_commit_ids
     (False, True)
     """
     number = read_version(version)

@@ -67,6 +67,10 @@ def test_a_setting_of_the_user_is_never_replaced() -> None:
     assert len(warnings) == 2
 
 
+def test_a_format_that_a_version_cannot_leave_gives_no_warning() -> None:
+    assert tune({CHECKPOINT_FORMAT: "1"}, executors=None, spark=find_traits("4.0.5"))[1] == []
+
+
 def test_the_hdfs_provider_is_kept_without_what_it_cannot_do_and_a_warning_says_why() -> None:
     added, warnings = tune({PROVIDER: HDFS}, executors=None)
     assert not {PROVIDER, CHANGELOG, CHECKPOINT_FORMAT} & added.keys()

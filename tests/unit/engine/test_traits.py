@@ -38,7 +38,7 @@ FEATURES_OF_SPARK = (
     ("version", "lacks"),
     [
         ("3.5.9", set(FEATURES_OF_SPARK)),
-        ("4.0.2", {"loads_ahead", "reports_restores", "has_unix_sockets", "keeps_formats"}),
+        ("4.0.2", set(FEATURES_OF_SPARK)),
         ("4.1.1", {"keeps_formats"}),
         ("4.2.0", {"keeps_formats"}),
         ("4.3.0", set()),
@@ -63,7 +63,7 @@ def test_a_version_that_nobody_knows_yet_counts_as_the_newest() -> None:
 
 
 @pytest.mark.parametrize(
-    ("version", "names"), [("3.5.6", ["4.1", "4.1", "4.0"]), ("4.0.2", ["4.1", "4.1"])]
+    ("version", "names"), [("3.5.6", ["4.1", "4.1", "4.1"]), ("4.0.2", ["4.1", "4.1", "4.1"])]
 )
 def test_each_weakness_names_the_version_that_does_not_have_it(
     version: str, names: list[str]
