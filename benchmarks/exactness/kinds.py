@@ -282,8 +282,8 @@ _FIRST_SPARK: dict[str, Version] = {
     "transform-with-state-pandas": (4, 0),
     "processing-time-timers": (4, 1),
 }
-_STATE_READABLE_SINCE: Version = (4, 1)
-"""Spark 4.0 has a reader that does not read checkpoints of format 2, which disturbed runs write."""
+_STATE_READABLE_SINCE: Version = (4, 0)
+"""The first with a state reader. That of 4.0 reads format 1 only, which all write there."""
 
 
 def _select(spark: Version) -> dict[str, dict[str, Query]]:
