@@ -1,8 +1,9 @@
-"""What the operator costs: processor time and memory with 1, 50 and 200 BalancedStreams.
+"""What the operator costs: processor time and memory with up to 200 BalancedStreams.
 
-The API server, Prometheus and the operator in its pod are real. The drivers are not: their pods are
-never given to a node and are said to run by writing their status, and their metrics come from the
-product's own exporter, one for each stream, fed with made-up batches.
+This release's and 0.1.0's take turns. The API server, Prometheus and the operator in its pod are
+real. The drivers are not: their pods are never given to a node and are said to run by writing
+their status, and their metrics come from the product's own exporter, one for each stream, fed with
+made-up batches.
 """
 
 from __future__ import annotations
@@ -21,9 +22,11 @@ from typing import Any
 
 from cluster import open_site
 from harness.benchmark import Benchmark, MeasurementError, prepare
+from harness.results import Case
 from installing import Operator
 from kube import Kube
 from prometheus_client.parser import text_string_to_metric_families
+from releases import build_old_release
 from sites import Site
 from streams import API_VERSION, KIND
 from waiting import wait_until
@@ -31,41 +34,60 @@ from waiting import wait_until
 from balancedstream.core.samples import BatchSample, TaskSample
 from balancedstream.metrics.exporter import Exporter
 
-COUNTS = (1, 50, 200)
+SIZES = (
+    {"streams": 1, "partitions": 200},
+    {"streams": 50, "partitions": 200},
+    {"streams": 200, "partitions": 200},
+    {"streams": 1, "partitions": 10_000},
+)
 WINDOW_S = 30.0
 """Two of the operator's intervals for each stream."""
 BATCH_S = 10.0
-PARTITIONS = 16
 EXECUTORS = ("1", "2")
 NAMESPACE = "operator-load"
 PROMETHEUS_PORT = 19090
 FIRST_PORT = 19100
-SCRAPE_S = 5
+SCRAPE_S = 15
 PATIENCE_S = 600.0
 
 
 def main() -> None:
     with prepare("operator_load", __doc__ or "") as benchmark:
-        cases = [{"streams": n, "repetition": r} for n in COUNTS for r in benchmark.repetitions]
-        missing = benchmark.find_missing(cases)
-        with open_site() as site:
-            for count in COUNTS:
-                measure(benchmark, site, count, [c for c in missing if c["streams"] == count])
+        sizes = SIZES[:1] if benchmark.smoke else SIZES
+        with open_site() as site, build_old_release(site.cluster.node) as old:
+            url = f"http://{site.kube.own_address}:{PROMETHEUS_PORT}"
+            operators = {
+                "0.1.0": Operator(site.kube, url, old.chart, old.operator),
+                "now": Operator(site.kube, url),
+            }
+            for size in sizes:
+                for release, operator in operators.items():
+                    cases: list[Case] = [
+                        {**size, "release": release, "repetition": number}
+                        for number in benchmark.repetitions
+                    ]
+                    missing = benchmark.find_missing(cases)
+                    if missing:
+                        measure(benchmark, site, operator, size, missing)
 
 
-def measure(benchmark: Benchmark, site: Site, count: int, cases: list[Any]) -> None:
-    """One installation of the operator, `count` streams, and a window for each case."""
-    if not cases:
-        return
-    names = [f"stream-{n}" for n in range(count)]
-    url = f"http://{site.kube.own_address}:{PROMETHEUS_PORT}"
+def measure(
+    benchmark: Benchmark,
+    site: Site,
+    operator: Operator,
+    size: dict[str, int],
+    cases: list[Case],
+) -> None:
+    """One installation of an operator, its streams, and a window for each case."""
+    partitions = size["partitions"]
+    names = [f"stream-{n}" for n in range(size["streams"])]
     with (
-        fed_exporters(names),
+        fed_exporters(names, partitions),
         prometheus(names),
-        site.operator(url) as operator,
+        installed(operator),
         site.namespace(NAMESPACE),
     ):
-        site.kube.apply(*(describe(name) for name in names))
+        site.kube.apply(*(describe(name, partitions) for name in names))
         pretend_to_run(site.kube, names)
         wait_until_running(site.kube, names)
         for case in cases:
@@ -78,11 +100,21 @@ def measure(benchmark: Benchmark, site: Site, count: int, cases: list[Any]) -> N
                 "passes_per_s": (after["passes"] - before["passes"]) / passed_s,
                 "memory_mib": after["memory_bytes"] / 2**20,
             }
-            benchmark.record(None, case, {"interval_s": 15, "partitions": PARTITIONS}, measured)
+            benchmark.record(None, case, {"interval_s": 15, "scrape_s": SCRAPE_S}, measured)
             benchmark.tell(str(measured))
 
 
-def describe(name: str) -> dict[str, Any]:
+@contextmanager
+def installed(operator: Operator) -> Iterator[None]:
+    """A release, with its definition, for as long."""
+    operator.install()
+    try:
+        yield
+    finally:
+        operator.uninstall()
+
+
+def describe(name: str, partitions: int) -> dict[str, Any]:
     """A stream whose driver no scheduler takes."""
     return {
         "apiVersion": API_VERSION,
@@ -93,7 +125,7 @@ def describe(name: str) -> dict[str, Any]:
             "application": {"file": "/app/none.py"},
             "executors": {"min": len(EXECUTORS), "max": 4},
             "checkpoints": {"claim": "none"},
-            "partitions": PARTITIONS,
+            "partitions": partitions,
             "driver": {"podTemplate": {"spec": {"schedulerName": "nobody"}}},
         },
     }
@@ -174,7 +206,7 @@ def read_process(operator: Operator) -> dict[str, float]:
 
 
 @contextmanager
-def fed_exporters(names: list[str]) -> Iterator[None]:
+def fed_exporters(names: list[str], partitions: int) -> Iterator[None]:
     """An exporter for each stream, and a thread that finishes a batch of all every ten seconds."""
     exporters = [Exporter(stream=f"{NAMESPACE}/{name}") for name in names]
     for port, exporter in enumerate(exporters, FIRST_PORT):
@@ -185,7 +217,7 @@ def fed_exporters(names: list[str]) -> Iterator[None]:
         batch = 0
         while True:
             for exporter in exporters:
-                finish_batch(exporter, batch)
+                finish_batch(exporter, partitions, batch)
             batch += 1
             if closing.wait(BATCH_S):
                 return
@@ -201,12 +233,12 @@ def fed_exporters(names: list[str]) -> Iterator[None]:
             exporter.close()
 
 
-def finish_batch(exporter: Exporter, batch: int) -> None:
+def finish_batch(exporter: Exporter, partitions: int, batch: int) -> None:
     """A balanced load: the usual case, in which there is nothing to do."""
     now_s = time.time()
     tasks = tuple(
         TaskSample("q", 0, p, batch, EXECUTORS[p % 2], 0.8, 1000, 100_000, now_s)
-        for p in range(PARTITIONS)
+        for p in range(partitions)
     )
     sample = BatchSample("q", batch, now_s, 7.0, 16_000, interval_s=BATCH_S, backlog_rows=100.0)
     exporter.on_batch(sample, tasks, dict.fromkeys(EXECUTORS, 1))
