@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import ssl
 from collections.abc import Callable, Sequence
+from typing import Any
 
 from prometheus_api_client import PrometheusApiClientException, PrometheusConnect
 from requests.exceptions import RequestException
@@ -24,6 +25,7 @@ from balancedstream_operator.measurements import (
 from balancedstream_operator.scrapes import PREFIX, Series, find_oldest, find_pace_s
 from balancedstream_operator.sessions import (
     DEADLINE_S,
+    ROOM,
     AnswerError,
     BoundedAdapter,
     BoundedSession,
@@ -54,7 +56,7 @@ class Prometheus:
     def __init__(self, endpoint: Endpoint) -> None:
         self._shown = hide_userinfo(endpoint.url)
         url = endpoint.url.rstrip("/")
-        session = BoundedSession(Credentials.read(dict(endpoint.credentials)))
+        session = BoundedSession(Credentials.read(dict(endpoint.credentials)), _read_answer)
         self._connection = PrometheusConnect(
             url, timeout=DEADLINE_S, method="POST", session=session
         )
@@ -76,7 +78,8 @@ class Prometheus:
         def fetch(metrics: Sequence[str], look_back_s: float) -> list[Series]:
             return self._fetch(metrics, subject, look_back_s, now_s)
 
-        return fetch_measurement(fetch, subject, policy, now_s)
+        with ROOM.look():
+            return fetch_measurement(fetch, subject, policy, now_s)
 
     def _fetch(
         self, metrics: Sequence[str], subject: Subject, look_back_s: float, now_s: float
@@ -90,22 +93,37 @@ class Prometheus:
         selector = f'{{__name__=~"{names}",{",".join(matchers)}}}[{int(look_back_s) + 1}s]'
         try:
             found = self._connection.custom_query(selector, params={"time": now_s, **ALL_REPLICAS})
-            return [
-                Series(
-                    entry["metric"],
-                    tuple((float(time_s), float(value)) for time_s, value in entry["values"]),
-                )
-                for entry in found
-            ]
+            return [_check_series(entry) for entry in found]
+        # What an exception has seen, it keeps: none of these must stay in a variable.
         except (OSError, HTTPError, RequestException, PrometheusApiClientException) as error:
-            said = _describe(error)
-            cause = error
+            raise self._explain(_describe(error)) from error
         # A proxy may answer with anything: what is not JSON of Prometheus is a ValueError or worse.
         except (ValueError, KeyError, TypeError) as error:
             said = "its answer is none of Prometheus"
-            cause = error
-        message = f"Prometheus at {self._shown} cannot be queried: {said}"
-        raise MissingMeasurementsError(message) from cause
+            raise self._explain(said) from error
+
+    def _explain(self, said: str) -> MissingMeasurementsError:
+        return MissingMeasurementsError(f"Prometheus at {self._shown} cannot be queried: {said}")
+
+
+def _read_answer(text: str) -> Any:
+    """An answer of Prometheus, with a `Series` in the place of each JSON object of one."""
+    return json.loads(text, object_hook=_take_series)
+
+
+def _take_series(entry: dict[str, Any]) -> Series | dict[str, Any]:
+    """A series, as soon as its JSON has been read: Python's lists of it take far more memory."""
+    if "metric" not in entry or "values" not in entry:
+        return entry
+    samples = tuple((float(time_s), float(value)) for time_s, value in entry["values"])
+    return Series(entry["metric"], samples)
+
+
+def _check_series(entry: Any) -> Series:
+    if not isinstance(entry, Series):
+        message = "no series"
+        raise TypeError(message)
+    return entry
 
 
 def fetch_measurement(

@@ -1,18 +1,22 @@
 """HTTP sessions for servers that are not trusted: bounded in time and size, and without redirects.
 
 The time-outs of requests are for one read each, so a server that drips bytes would hold a thread
-for ever. Here one deadline counts for the whole answer.
+for ever. Here one deadline counts for the whole answer. What is made of an answer takes several
+times its size in memory, so large ones are taken in one after the other.
 """
 
 from __future__ import annotations
 
 import http.client
 import io
+import json
 import shutil
 import tempfile
+import threading
 import time
 import weakref
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -27,7 +31,11 @@ DEADLINE_S = 10.0
 """From the request to the last byte of the answer."""
 
 MAX_BYTES = 32 * 1024 * 1024
-"""Of an answer; 2,000 partitions that are scraped every 5 seconds make about 16 MB."""
+"""Of the answers that one look takes; 2,000 partitions that are scraped every 5 seconds make about
+16 MB."""
+
+SMALL_BYTES = 1024 * 1024
+"""A look whose answers have more than this waits until no other one holds as much."""
 
 
 class AnswerError(requests.RequestException):
@@ -75,15 +83,63 @@ class Credentials:
         )
 
 
+class Room:
+    """Room in memory for answers: any number of small looks, and one large one, at a time."""
+
+    def __init__(self) -> None:
+        self._large = threading.Lock()
+        self._mine = threading.local()
+
+    @property
+    def has_large(self) -> bool:
+        """Whether a large look is being taken."""
+        return self._large.locked()
+
+    @contextmanager
+    def look(self) -> Iterator[None]:
+        """A look of this thread: what it asks for, and what is made of it."""
+        self._mine.bytes, self._mine.is_large = 0, False
+        try:
+            yield
+        finally:
+            if self._mine.is_large:
+                self._large.release()
+
+    def take(self, count: int, deadline_s: float) -> None:
+        """Takes so many bytes more for this thread's look; may wait for another one to end.
+
+        Raises:
+            AnswerError: it is too large, or the other one did not end before the deadline.
+        """
+        mine = self._mine
+        mine.bytes += count
+        if mine.bytes > MAX_BYTES:
+            message = f"its answers have more than {MAX_BYTES} bytes"
+            raise AnswerError(message)
+        if mine.bytes > SMALL_BYTES and not mine.is_large:
+            if not self._large.acquire(timeout=max(deadline_s - time.monotonic(), 0.0)):
+                message = "other streams' large answers came first; the next look asks again"
+                raise AnswerError(message)
+            mine.is_large = True
+
+
+ROOM = Room()
+"""Of the process."""
+
+
 class BoundedSession(requests.Session):
     """A session whose answers end in time and fit into memory; other answers than 200 raise.
 
+    Its requests belong to a look, see `Room`.
+
     Args:
         credentials: for every request.
+        read: makes of an answer's text what its `json` returns.
     """
 
-    def __init__(self, credentials: Credentials) -> None:
+    def __init__(self, credentials: Credentials, read: Callable[[str], Any] = json.loads) -> None:
         super().__init__()
+        self._read = read
         self.headers.update(dict(credentials.headers))
         if credentials.token:
             self.headers["Authorization"] = f"Bearer {credentials.token}"
@@ -113,20 +169,19 @@ class BoundedSession(requests.Session):
             if response.status_code != 200:
                 message = f"it answered with status {response.status_code}"
                 raise AnswerError(message)
-            body = io.BytesIO()
-            for chunk in response.raw.stream(2**16, decode_content=True):
-                body.write(chunk)
-                if body.tell() > MAX_BYTES:
-                    message = f"its answer has more than {MAX_BYTES} bytes"
-                    raise AnswerError(message)
-                if time.monotonic() > deadline_s:
-                    message = f"its answer took more than {DEADLINE_S:.0f} s"
-                    raise AnswerError(message)
+            with io.BytesIO() as body:
+                for chunk in response.raw.stream(2**16, decode_content=True):
+                    ROOM.take(len(chunk), deadline_s)
+                    body.write(chunk)
+                    if time.monotonic() > deadline_s:
+                        message = f"its answer took more than {DEADLINE_S:.0f} s"
+                        raise AnswerError(message)
+                texts = [str(body.getbuffer(), "utf-8", "replace")]
         except Exception:
             response.close()
             raise
-        body.seek(0)
-        response.raw = body
+        # Once, and then no more: what requests does itself holds the answer three times.
+        response.json = lambda **_: self._read(texts.pop())  # type: ignore[method-assign]
         return response
 
 

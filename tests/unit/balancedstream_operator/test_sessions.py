@@ -94,7 +94,7 @@ def test_an_answer_that_is_too_large_is_not_read_to_its_end(
 ) -> None:
     monkeypatch.setattr(sessions, "MAX_BYTES", 100_000)
     with serve(lambda _: Response("x" * 300_000)) as url:
-        assert why_missing(url).endswith("its answer has more than 100000 bytes")
+        assert why_missing(url).endswith("its answers have more than 100000 bytes")
 
 
 def test_a_redirect_is_not_followed() -> None:
