@@ -122,8 +122,10 @@ def archive_classes(tmp_path: Path) -> dict[str, str]:
 def test_archived_classes_are_used_and_their_jars_come_first_in_their_order(tmp_path: Path) -> None:
     variables = archive_classes(tmp_path) | {"SPARK_JAVA_OPT_0": "-Xlog:cds=info"}
     command = started(tmp_path, ["executor"], variables)
-    assert command[1:4] == [
+    assert command[1:6] == [
         f"-XX:SharedArchiveFile={tmp_path}/spark.jsa",
+        "-XX:+UnlockDiagnosticVMOptions",
+        "-XX:ArchiveRelocationMode=0",
         "-Xlog:cds=off",
         "-Xlog:cds=info",
     ]
