@@ -47,6 +47,10 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption(
         "--manifests-seed", type=int, default=random.randrange(2**32), help="the same ones again"
     )
+    parser.addoption("--changes", type=int, default=8, metavar="N", help="of a stream under load")
+    parser.addoption(
+        "--changes-seed", type=int, default=random.randrange(2**32), help="the same ones again"
+    )
     parser.addoption(
         "--fault-schedules", type=int, default=1, metavar="N", help="run so many under load"
     )
