@@ -8,6 +8,7 @@ import logging
 import secrets
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
+from math import inf
 from typing import Any
 
 from balancedstream.core.objects import STREAM_LABEL, plan_name
@@ -105,6 +106,8 @@ class Applier:
         Raises:
             ClusterError: the API server refuses one, or cannot be reached.
         """
+        # If one is refused, those before it are no longer as they were.
+        self._applied_s = -inf
         for child in children:
             if child["kind"] == "Secret":
                 content = fill_secret(secrets.token_bytes(32))

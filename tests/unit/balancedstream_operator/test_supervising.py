@@ -227,6 +227,20 @@ def test_what_the_api_server_refuses_is_a_condition() -> None:
     assert "Correct the spec" in done.status["reason"]
 
 
+def test_what_was_applied_of_a_change_before_a_refusal_is_undone_when_the_change_is() -> None:
+    scene = Scene()
+    scene.run_pass()
+    binding, spec = ("RoleBinding", "clicks-driver"), dict(scene.resource["spec"])
+    scene.resource["spec"] = {**spec, "driver": {"serviceAccount": {"name": "other"}}}
+    scene.cluster.refuses = "StatefulSet"
+    scene.run_pass()
+    assert scene.cluster.objects[binding]["subjects"][0]["name"] == "other"
+    scene.cluster.refuses = ""
+    scene.resource["spec"] = spec
+    scene.run_pass()
+    assert scene.cluster.objects[binding]["subjects"][0]["name"] == "clicks-driver"
+
+
 def test_an_object_of_another_owner_is_never_taken_over() -> None:
     scene = Scene()
     scene.cluster.objects["ConfigMap", "clicks-plan"] = {"metadata": {"name": "clicks-plan"}}
