@@ -23,7 +23,7 @@ from streaming import describe_counts, run_and_compare, skewed
 from streams import Stream
 from waiting import wait_until
 
-pytestmark = [pytest.mark.e2e]
+pytestmark = [pytest.mark.e2e, pytest.mark.e2e_ci]
 
 FAULTS = 4
 """In one schedule: one of the storage, and others."""
