@@ -45,7 +45,8 @@ WINDOW_S = 30.0
 BATCH_S = 10.0
 EXECUTORS = ("1", "2")
 NAMESPACE = "operator-load"
-PROMETHEUS_PORT = 19090
+PROMETHEUS_PORT = 9090
+"""What the chart lets the operator reach."""
 FIRST_PORT = 19100
 SCRAPE_S = 15
 PATIENCE_S = 600.0
