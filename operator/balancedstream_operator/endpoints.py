@@ -48,10 +48,12 @@ class Endpoint:
     Attributes:
         url: of its HTTP API.
         credentials: by the keys of a Secret; empty for none.
+        of_the_operator: whether it is the operator's own, and none that a stream names.
     """
 
     url: str
     credentials: tuple[tuple[str, str], ...] = field(default=(), repr=False)
+    of_the_operator: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,7 +118,7 @@ def choose_endpoint(
         raise MissingMeasurementsError(message)
     given = tuple(sorted(credentials.items()))
     if own is None or _is_own(own, defaults):
-        return Endpoint(defaults.url, given or defaults.credentials)
+        return Endpoint(defaults.url, given or defaults.credentials, of_the_operator=True)
     if not any(_is_below(own, allowed) for allowed in defaults.allowed):
         message = (
             f"the operator may not ask {hide_userinfo(own)}, the stream's own Prometheus: leave "

@@ -25,7 +25,8 @@ from balancedstream_operator.measurements import (
 from balancedstream_operator.scrapes import PREFIX, Series, find_oldest, find_pace_s
 from balancedstream_operator.sessions import (
     DEADLINE_S,
-    ROOM,
+    OPERATORS,
+    OTHERS,
     AnswerError,
     BoundedAdapter,
     BoundedSession,
@@ -56,7 +57,9 @@ class Prometheus:
     def __init__(self, endpoint: Endpoint) -> None:
         self._shown = hide_userinfo(endpoint.url)
         url = endpoint.url.rstrip("/")
-        session = BoundedSession(Credentials.read(dict(endpoint.credentials)), _read_answer)
+        self._room = OPERATORS if endpoint.of_the_operator else OTHERS
+        credentials = Credentials.read(dict(endpoint.credentials))
+        session = BoundedSession(credentials, self._room, _read_answer)
         self._connection = PrometheusConnect(
             url, timeout=DEADLINE_S, method="POST", session=session
         )
@@ -78,7 +81,7 @@ class Prometheus:
         def fetch(metrics: Sequence[str], look_back_s: float) -> list[Series]:
             return self._fetch(metrics, subject, look_back_s, now_s)
 
-        with ROOM.look():
+        with self._room.look():
             return fetch_measurement(fetch, subject, policy, now_s)
 
     def _fetch(
@@ -98,7 +101,7 @@ class Prometheus:
         except (OSError, HTTPError, RequestException, PrometheusApiClientException) as error:
             raise self._explain(_describe(error)) from error
         # A proxy may answer with anything: what is not JSON of Prometheus is a ValueError or worse.
-        except (ValueError, KeyError, TypeError) as error:
+        except (ValueError, KeyError, TypeError, OverflowError, RecursionError) as error:
             said = "its answer is none of Prometheus"
             raise self._explain(said) from error
 
@@ -113,7 +116,7 @@ def _read_answer(text: str) -> Any:
 
 def _take_series(entry: dict[str, Any]) -> Series | dict[str, Any]:
     """A series, as soon as its JSON has been read: Python's lists of it take far more memory."""
-    if "metric" not in entry or "values" not in entry:
+    if not (isinstance(entry.get("metric"), dict) and isinstance(entry.get("values"), list)):
         return entry
     samples = tuple((float(time_s), float(value)) for time_s, value in entry["values"])
     return Series(entry["metric"], samples)

@@ -30,11 +30,9 @@ from urllib3.connection import HTTPConnection, HTTPSConnection
 DEADLINE_S = 10.0
 """From the request to the last byte of the answer."""
 
-MAX_BYTES = 32 * 1024 * 1024
-"""Of the answers that one look takes; 2,000 partitions that are scraped every 5 seconds make about
-16 MB."""
+MIB = 1024 * 1024
 
-SMALL_BYTES = 1024 * 1024
+SMALL_BYTES = MIB
 """A look whose answers have more than this waits until no other one holds as much."""
 
 
@@ -83,10 +81,20 @@ class Credentials:
         )
 
 
-class Room:
-    """Room in memory for answers: any number of small looks, and one large one, at a time."""
+BYTES_PER_VALUE = 5
+"""An answer of nothing but brackets would take 20 times its size in memory. A sample, which is
+three values to JSON, has some 20 bytes."""
 
-    def __init__(self) -> None:
+
+class Room:
+    """Room in memory for answers: any number of small looks, and one large one, at a time.
+
+    Args:
+        max_bytes: of the answers that one look takes.
+    """
+
+    def __init__(self, max_bytes: int) -> None:
+        self.max_bytes = max_bytes
         self._large = threading.Lock()
         self._mine = threading.local()
 
@@ -103,6 +111,7 @@ class Room:
             yield
         finally:
             if self._mine.is_large:
+                self._mine.is_large = False
                 self._large.release()
 
     def take(self, count: int, deadline_s: float) -> None:
@@ -113,8 +122,8 @@ class Room:
         """
         mine = self._mine
         mine.bytes += count
-        if mine.bytes > MAX_BYTES:
-            message = f"its answers have more than {MAX_BYTES} bytes"
+        if mine.bytes > self.max_bytes:
+            message = f"its answers have more than {self.max_bytes} bytes"
             raise AnswerError(message)
         if mine.bytes > SMALL_BYTES and not mine.is_large:
             if not self._large.acquire(timeout=max(deadline_s - time.monotonic(), 0.0)):
@@ -122,9 +131,23 @@ class Room:
                 raise AnswerError(message)
             mine.is_large = True
 
+    def check(self, text: str) -> None:
+        """Checks that an answer has not more values than a real one of the largest size.
 
-ROOM = Room()
-"""Of the process."""
+        Raises:
+            AnswerError: it has.
+        """
+        most = self.max_bytes // BYTES_PER_VALUE
+        if sum(map(text.count, ",[{")) > most:
+            message = f"its answer has more than {most} values"
+            raise AnswerError(message)
+
+
+OPERATORS = Room(32 * MIB)
+"""For the operator's own Prometheus; 2,000 partitions that are scraped every 5 s make 16 MB."""
+
+OTHERS = Room(16 * MIB)
+"""For all that streams name themselves: one that lets the others wait is one of these."""
 
 
 class BoundedSession(requests.Session):
@@ -134,11 +157,15 @@ class BoundedSession(requests.Session):
 
     Args:
         credentials: for every request.
+        room: that answers take.
         read: makes of an answer's text what its `json` returns.
     """
 
-    def __init__(self, credentials: Credentials, read: Callable[[str], Any] = json.loads) -> None:
+    def __init__(
+        self, credentials: Credentials, room: Room, read: Callable[[str], Any] = json.loads
+    ) -> None:
         super().__init__()
+        self._room = room
         self._read = read
         self.headers.update(dict(credentials.headers))
         if credentials.token:
@@ -171,12 +198,13 @@ class BoundedSession(requests.Session):
                 raise AnswerError(message)
             with io.BytesIO() as body:
                 for chunk in response.raw.stream(2**16, decode_content=True):
-                    ROOM.take(len(chunk), deadline_s)
+                    self._room.take(len(chunk), deadline_s)
                     body.write(chunk)
                     if time.monotonic() > deadline_s:
                         message = f"its answer took more than {DEADLINE_S:.0f} s"
                         raise AnswerError(message)
                 texts = [str(body.getbuffer(), "utf-8", "replace")]
+            self._room.check(texts[0])
         except Exception:
             response.close()
             raise

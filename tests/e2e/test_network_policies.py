@@ -66,7 +66,8 @@ def test_a_closed_stream_runs_and_only_prometheus_looks_at_it(
         assert driver is not None
         executor, peer = stream.wait_for_executors(2)
         [blocks] = find_ports(kube, executor)
-        for pod, port in ((driver, RPC), (driver, METRICS), (driver, UI), (executor, blocks)):
+        ways = [(driver, port) for port in (RPC, BLOCKS, METRICS, UI)] + [(executor, blocks)]
+        for pod, port in ways:
             assert reaches(kube, stranger, address(pod), port), "it is open before"
 
         with closed_streams(operator, storage.namespace, infrastructure):

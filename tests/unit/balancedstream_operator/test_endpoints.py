@@ -64,7 +64,8 @@ def test_a_stream_may_name_what_the_operator_allows(
 def test_the_operators_credentials_go_to_its_own_prometheus_only() -> None:
     allows = Defaults(OWN.url, allowed=("*",), credentials=OWN.credentials)
     theirs = make_spec(metrics={"prometheusUrl": "http://other"})
-    assert choose_endpoint(make_spec(), allows, {}) == Endpoint(OWN.url, OWN.credentials)
+    found = choose_endpoint(make_spec(), allows, {})
+    assert found == Endpoint(OWN.url, OWN.credentials, of_the_operator=True)
     assert choose_endpoint(theirs, allows, {}) == Endpoint("http://other")
     own = {"token": "theirs"}
     assert choose_endpoint(theirs, allows, own) == Endpoint("http://other", (("token", "theirs"),))
@@ -189,5 +190,6 @@ def test_the_secret_of_a_stream_is_read_in_its_namespace_and_a_missing_one_is_na
     token = base64.b64encode(b"t0ken").decode()
     scene.cluster.objects["Secret", "account"] = {"data": {"token": token}}
     scene.run_pass()
-    assert scene.endpoints == [Endpoint(DEFAULTS.url, (("token", "t0ken"),))]
+    asked = Endpoint(DEFAULTS.url, (("token", "t0ken"),), of_the_operator=True)
+    assert scene.endpoints == [asked]
     assert "t0ken" not in str(scene.resource["status"])

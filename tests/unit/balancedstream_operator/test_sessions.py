@@ -92,9 +92,14 @@ def test_a_server_that_drips_bytes_is_given_up_at_the_deadline(
 def test_an_answer_that_is_too_large_is_not_read_to_its_end(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(sessions, "MAX_BYTES", 100_000)
+    monkeypatch.setattr(sessions.OTHERS, "max_bytes", 100_000)
     with serve(lambda _: Response("x" * 300_000)) as url:
         assert why_missing(url).endswith("its answers have more than 100000 bytes")
+
+
+def test_an_answer_of_more_values_than_a_real_one_can_have_is_not_taken_in() -> None:
+    with serve(lambda _: Response('{"data":{"result":[' + "[]," * 2_000_000 + "[]]}}")) as url:
+        assert why_missing(url).endswith("its answer has more than 3355443 values")
 
 
 def test_a_redirect_is_not_followed() -> None:
@@ -115,6 +120,8 @@ def test_a_redirect_is_not_followed() -> None:
         Response("password of the database", 500),
         Response("password of the database"),
         Response({"data": {"result": [{"metric": {}, "values": [["password", "of"]]}]}}),
+        Response({"data": {"result": [{"metric": {}, "values": [[10**400, "password"]]}]}}),
+        Response("[" * 100_000 + "password"),
     ],
 )
 def test_nothing_of_an_answer_or_of_the_users_name_in_the_url_is_told(response: Response) -> None:
