@@ -53,7 +53,7 @@ class Oracles:
         self._world = world
         self.found: dict[str, str] = {}
         self.log: list[str] = []
-        self._newest: Plan | None = None
+        self._written: list[Plan] = []
         self._answered: WeakKeyDictionary[WatchedPlans, int] = WeakKeyDictionary()
         self._calls: list[tuple[float, int]] = []
         self._resource: Manifest = {}
@@ -104,10 +104,11 @@ class Oracles:
         if old is not None and plan.epoch < old.epoch:
             self.add("an epoch fell", f"from {old.epoch} to {plan.epoch}")
         self._largest = max(self._largest, len(plan.executors))
-        # What was lost is put back, whatever the bounds are by now; the next plan heeds them.
-        if plan not in (old, self._newest):
+        # What was lost is put back, whatever the bounds are by now, and of two operators one may
+        # know an older plan; the next plan heeds them.
+        if plan not in (old, *self._written):
             self._check_bounds(plan, old)
-        self._newest = plan
+            self._written.append(plan)
 
     def _check_bounds(self, plan: Plan, old: Plan | None) -> None:
         allowed = list(self._list_limits())
