@@ -85,7 +85,7 @@ def measure(
     with (
         fed_exporters(names, partitions),
         prometheus(names),
-        installed(operator),
+        site.installed(operator),
         site.namespace(NAMESPACE),
     ):
         site.kube.apply(*(describe(name, partitions) for name in names))
@@ -103,16 +103,6 @@ def measure(
             }
             benchmark.record(None, case, {"interval_s": 15, "scrape_s": SCRAPE_S}, measured)
             benchmark.tell(str(measured))
-
-
-@contextmanager
-def installed(operator: Operator) -> Iterator[None]:
-    """A release, with its definition, for as long."""
-    operator.install()
-    try:
-        yield
-    finally:
-        operator.uninstall()
 
 
 def describe(name: str, partitions: int) -> dict[str, Any]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -57,10 +57,13 @@ class Site:
         images.build_object_store_image(self.cluster.node)
         return deploy_object_store(self.kube, self.infrastructure, self.cluster.shared_folder)
 
-    @contextmanager
-    def operator(self, prometheus_url: str) -> Iterator[Operator]:
+    def operator(self, prometheus_url: str) -> AbstractContextManager[Operator]:
         """The chart, installed for as long; the project's images must have been built."""
-        operator = Operator(self.kube, prometheus_url)
+        return self.installed(Operator(self.kube, prometheus_url))
+
+    @contextmanager
+    def installed(self, operator: Operator) -> Iterator[Operator]:
+        """Any release, installed for as long."""
         operator.install()
         try:
             yield operator
