@@ -62,7 +62,8 @@ def list_packages(kube: Kube, namespace: str, image: str) -> dict[str, str]:
     )
 
     def is_over() -> bool:
-        pod = kube.find("v1", "Pod", name, namespace=namespace) or {}
+        pod = kube.find("v1", "Pod", name, namespace=namespace)
+        assert pod is not None
         return pod["status"]["phase"] in {"Succeeded", "Failed"}
 
     wait_until(f"the packages of {image}", is_over, timeout_s=120)

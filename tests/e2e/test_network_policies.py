@@ -93,7 +93,7 @@ def test_a_closed_stream_runs_and_only_prometheus_looks_at_it(
             kube.delete("v1", "Pod", executor["metadata"]["name"], namespace=stream.namespace)
             wait_until(
                 "another executor in its place",
-                lambda: len(stream.executors()) == 2 and executor not in stream.executors(),
+                lambda: executor["metadata"]["name"] not in stream.identities(),
                 timeout_s=120,
             )
             stream.wait_for_executors(2)
@@ -131,19 +131,20 @@ def address(pod: Manifest) -> str:
 def reaches(kube: Kube, pod: Manifest, host: str, port: int) -> bool:
     """Whether a process in a pod can connect."""
     connect = f"timeout 3 bash -c 'exec 3<>/dev/tcp/{host}/{port}' && echo reached"
-    said = kube.kubectl(
-        "exec", pod["metadata"]["name"], f"--container={pod['spec']['containers'][0]['name']}",
-        "--", "bash", "-c", connect, namespace=pod["metadata"]["namespace"], check=False,
-    )  # fmt: skip
-    return "reached" in said.splitlines()
+    return "reached" in run_in(kube, pod, "bash", "-c", connect, check=False).splitlines()
 
 
 def find_ports(kube: Kube, pod: Manifest) -> set[int]:
     """The ports on which a pod takes connections that are not its own."""
-    said = kube.kubectl(
-        "exec", pod["metadata"]["name"], f"--container={pod['spec']['containers'][0]['name']}",
-        "--", "cat", "/proc/net/tcp", "/proc/net/tcp6", namespace=pod["metadata"]["namespace"],
-    )  # fmt: skip
+    said = run_in(kube, pod, "cat", "/proc/net/tcp", "/proc/net/tcp6")
     sockets = [line.split() for line in said.splitlines()]
     listening = [socket[1].split(":") for socket in sockets if socket[3] == LISTEN]
     return {int(port, 16) for host, port in listening if not host.endswith(LOOPBACK)}
+
+
+def run_in(kube: Kube, pod: Manifest, *command: str, check: bool = True) -> str:
+    """What a command prints in the first container of a pod."""
+    name, namespace = pod["metadata"]["name"], pod["metadata"]["namespace"]
+    container = pod["spec"]["containers"][0]["name"]
+    into = ("exec", name, f"--container={container}", "--")
+    return kube.kubectl(*into, *command, namespace=namespace, check=check)

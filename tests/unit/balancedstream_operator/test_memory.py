@@ -29,7 +29,7 @@ NOW_S = 1_800_000_000.0
 LOOK = rf"""
 import re, sys, threading
 from balancedstream.core.policy import Policy
-from balancedstream_operator import main
+from balancedstream_operator import main  # takes as much itself as an operator
 from balancedstream_operator.endpoints import Endpoint, Subject
 from balancedstream_operator.measurements import MissingMeasurementsError
 from balancedstream_operator.prometheus import Prometheus
