@@ -1,10 +1,10 @@
-"""Which Prometheus a stream is measured by, and which of its series are the stream's: pure."""
+"""Which Prometheus a stream is measured by, and which of its series are the stream's."""
 
 from __future__ import annotations
 
 import ipaddress
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 from urllib.parse import unquote, urlsplit
@@ -27,7 +27,8 @@ class Defaults:
         url: for streams that name none; empty for none.
         labels: that its series must have.
         allowed: URLs that streams may name, with all below them; `*` allows any.
-        credentials: of the operator's own, by the keys of a Secret; they go nowhere else.
+        read_credentials: reads those of the operator's own, by the keys of a Secret, at each look,
+            because they may have been rotated; they go nowhere else.
         forbids_escalation: whether specs that give pods more rights than the operator's own
             templates do are refused.
         namespaces: that the operator watches; "" for the whole cluster.
@@ -36,7 +37,7 @@ class Defaults:
     url: str = ""
     labels: tuple[tuple[str, str], ...] = ()
     allowed: tuple[str, ...] = ()
-    credentials: tuple[tuple[str, str], ...] = field(default=(), repr=False)
+    read_credentials: Callable[[], Mapping[str, str]] = dict
     forbids_escalation: bool = False
     namespaces: tuple[str, ...] = ("",)
 
@@ -116,16 +117,16 @@ def choose_endpoint(
             "prometheus.url"
         )
         raise MissingMeasurementsError(message)
-    given = tuple(sorted(credentials.items()))
     if own is None or _is_own(own, defaults):
-        return Endpoint(defaults.url, given or defaults.credentials, of_the_operator=True)
+        given = credentials or defaults.read_credentials()
+        return Endpoint(defaults.url, tuple(sorted(given.items())), of_the_operator=True)
     if not any(_is_below(own, allowed) for allowed in defaults.allowed):
         message = (
             f"the operator may not ask {hide_userinfo(own)}, the stream's own Prometheus: leave "
             "spec.metrics.prometheusUrl out, or let the chart's prometheus.allowedUrls name it"
         )
         raise MissingMeasurementsError(message)
-    return Endpoint(own, given)
+    return Endpoint(own, tuple(sorted(credentials.items())))
 
 
 def names_own_prometheus(resource: Mapping[str, Any], defaults: Defaults) -> bool:

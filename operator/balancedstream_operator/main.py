@@ -18,7 +18,7 @@ from collections.abc import Sequence
 from contextlib import suppress
 from contextvars import Context, copy_context
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import lru_cache, partial
 from pathlib import Path
 from typing import Any, cast
 
@@ -304,17 +304,21 @@ def build_registry(
     return registry
 
 
+def read_mounted_secret(folder: Path) -> dict[str, str]:
+    """The keys of a Secret and what they hold; the kubelet replaces the files when it changes."""
+    # Each key is a link to a file.
+    return {path.name: path.read_text("utf-8") for path in folder.iterdir() if path.is_file()}
+
+
 def read_defaults(arguments: argparse.Namespace) -> Defaults:
-    """What the command line says of all streams; credentials are read once, at the start."""
+    """What the command line says of all streams."""
     labels = [text.partition("=")[::2] for text in arguments.prometheus_label]
     folder = arguments.prometheus_credentials
-    # In a mounted Secret, each key is a link to a file.
-    files = [path for path in Path(folder).iterdir() if path.is_file()] if folder else []
     return Defaults(
         arguments.prometheus_url,
         tuple(labels),
         tuple(arguments.allow_prometheus_url),
-        tuple(sorted((path.name, path.read_text("utf-8")) for path in files)),
+        partial(read_mounted_secret, Path(folder)) if folder else dict,
         arguments.forbid_escalation,
         ("",) if arguments.all_namespaces else tuple(arguments.namespace),
     )

@@ -72,12 +72,13 @@ def test_the_command_line_says_what_holds_for_all_streams(tmp_path: Path) -> Non
             ]
         )
         main(["--all-namespaces", "--forbid-escalation"])
-    assert given == [
-        Defaults(
-            "http://prometheus", (("cluster", "eu=1"),), ("http://thanos",), (("token", "t0ken"),)
-        ),
-        Defaults(forbids_escalation=True),
-    ]
+    secured, open_one = given
+    assert open_one == Defaults(forbids_escalation=True)
+    labels, allowed = (("cluster", "eu=1"),), ("http://thanos",)
+    assert secured == Defaults("http://prometheus", labels, allowed, secured.read_credentials)
+    assert secured.read_credentials() == {"token": "t0ken"}
+    (tmp_path / "token").write_text("another", "utf-8")
+    assert secured.read_credentials() == {"token": "another"}
 
 
 @pytest.mark.parametrize("arguments", [[], ["--all-namespaces", "--namespace", "shop"]])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -24,7 +25,7 @@ from balancedstream_operator.measurements import (
 )
 from balancedstream_operator.supervising import Supervisor
 
-OWN = Defaults("http://prometheus", credentials=(("token", "ours"),))
+OWN = Defaults("http://prometheus", read_credentials=lambda: {"token": "ours"})
 DRIVER = Subject("shop/clicks", "shop", POD, ("10.0.0.7", "fd00::7"))
 
 
@@ -62,14 +63,21 @@ def test_a_stream_may_name_what_the_operator_allows(
 
 
 def test_the_operators_credentials_go_to_its_own_prometheus_only() -> None:
-    allows = Defaults(OWN.url, allowed=("*",), credentials=OWN.credentials)
+    allows = replace(OWN, allowed=("*",))
     theirs = make_spec(metrics={"prometheusUrl": "http://other"})
     found = choose_endpoint(make_spec(), allows, {})
-    assert found == Endpoint(OWN.url, OWN.credentials, of_the_operator=True)
+    assert found == Endpoint(OWN.url, (("token", "ours"),), of_the_operator=True)
     assert choose_endpoint(theirs, allows, {}) == Endpoint("http://other")
     own = {"token": "theirs"}
     assert choose_endpoint(theirs, allows, own) == Endpoint("http://other", (("token", "theirs"),))
     assert "ours" not in repr(choose_endpoint(make_spec(), allows, {}))
+
+
+def test_the_operators_credentials_may_be_rotated() -> None:
+    tokens = iter(["old", "new"])
+    rotates = replace(OWN, read_credentials=lambda: {"token": next(tokens)})
+    found = [choose_endpoint(make_spec(), rotates, {}).credentials for _ in range(2)]
+    assert found == [(("token", "old"),), (("token", "new"),)]
 
 
 @pytest.mark.parametrize(
