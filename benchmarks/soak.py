@@ -84,7 +84,7 @@ def soak(benchmark: Benchmark, spark: SparkSession, workload: Workload) -> dict[
     figures: dict[str, list[float]] = defaultdict(list)
     try:
         for batch in range(workload.sample_batches, workload.batches + 1, workload.sample_batches):
-            await_that(lambda batch=batch: read_batch(query) >= batch, query)  # type: ignore[misc]
+            await_batch(query, batch)
             if not attachment.is_balancing:
                 message = f"the loop ended before batch {batch}"
                 raise MeasurementError(message)
@@ -96,6 +96,12 @@ def soak(benchmark: Benchmark, spark: SparkSession, workload: Workload) -> dict[
         query.stop()
         attachment.detach()
     return dict(figures)
+
+
+def await_batch(query: StreamingQuery, batch: int) -> None:
+    """Waits until a batch has ended, however long it takes while one after the other ends."""
+    while (ended := read_batch(query)) < batch:
+        await_that(lambda ended=ended: read_batch(query) > ended, query)  # type: ignore[misc]
 
 
 def draw_rows(spark: SparkSession, workload: Workload) -> DataFrame:
