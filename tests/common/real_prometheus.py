@@ -16,6 +16,10 @@ from programs import PROMETHEUS, find_tool
 from prometheus_api_client import PrometheusConnect
 from waiting import wait_until
 
+USER, PASSWORD = "operator", "hush"
+PASSWORD_HASH = "$2b$04$bOgJhRSjob66bgma/nAtOeku3sNnZkY9mfK6GBjCEX56JI1ytylWu"  # noqa: S105
+"""Bcrypt of the password, as Prometheus wants it."""
+
 _READY = "Server is ready to receive web requests."
 
 

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from loopback import serve
 from manifests import STREAM, make_spec
-from real_prometheus import run_prometheus, scrape
+from real_prometheus import PASSWORD, PASSWORD_HASH, USER, run_prometheus, scrape
 from scraped_driver import Driver, Observe, has_batches, measure_until
 from supervised import KeepingCluster
 
@@ -22,9 +22,6 @@ from balancedstream_operator.endpoints import Defaults
 from balancedstream_operator.measurements import MissingMeasurementsError
 from balancedstream_operator.measuring import Measurer
 from balancedstream_operator.prometheus import Prometheus
-
-PASSWORD_HASH = "$2b$04$bOgJhRSjob66bgma/nAtOeku3sNnZkY9mfK6GBjCEX56JI1ytylWu"  # noqa: S105
-"""Bcrypt of `hush`."""
 
 DRIVER = DriverState("Running", "", "", running=True, pod="clicks-driver-0", ips=("127.0.0.1",))
 
@@ -64,7 +61,7 @@ def url(folder: Path) -> Iterator[str]:
             "client_ca_file": "authority.crt",
             "client_auth_type": "RequireAndVerifyClientCert",
         },
-        "basic_auth_users": {"operator": PASSWORD_HASH},
+        "basic_auth_users": {USER: PASSWORD_HASH},
     }
     (folder / "web.yml").write_text(json.dumps(web), "utf-8")
     with serve(Driver(str(STREAM)).answer) as page:
@@ -77,8 +74,8 @@ def url(folder: Path) -> Iterator[str]:
 def secret(folder: Path) -> dict[str, str]:
     """What the Secret of a stream holds."""
     return {
-        "username": "operator",
-        "password": "hush",
+        "username": USER,
+        "password": PASSWORD,
         "ca.crt": (folder / "authority.crt").read_text("ascii"),
         "tls.crt": (folder / "client.crt").read_text("ascii"),
         "tls.key": (folder / "client.key").read_text("ascii"),
@@ -104,7 +101,7 @@ def why_missing(url: str, secret: dict[str, str]) -> str:
         observe_with(secret, url)(time.time())
     said = str(raised.value)
     assert said.startswith(f"Prometheus at {url} cannot be queried: ")
-    assert "hush" not in said
+    assert PASSWORD not in said
     return said
 
 
