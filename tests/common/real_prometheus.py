@@ -1,10 +1,10 @@
-"""Prometheus itself, as a child process that listens on a free port of 127.0.0.1."""
+"""Prometheus itself, or what speaks its language, as a child process that listens on 127.0.0.1."""
 
 from __future__ import annotations
 
 import json
 import subprocess
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -20,7 +20,7 @@ USER, PASSWORD = "operator", "hush"
 PASSWORD_HASH = "$2b$04$bOgJhRSjob66bgma/nAtOeku3sNnZkY9mfK6GBjCEX56JI1ytylWu"  # noqa: S105
 """Bcrypt of the password, as Prometheus wants it."""
 
-_READY = "Server is ready to receive web requests."
+_CONFIGURATION = "prometheus.yml"
 
 
 @contextmanager
@@ -32,12 +32,39 @@ def run_prometheus(folder: Path, configuration: Mapping[str, Any], *options: str
         configuration: what `prometheus.yml` says.
         options: of its command line, beside the usual ones.
     """
+    address = f"127.0.0.1:{find_free_port()}"
+    command = [find_tool("prometheus", PROMETHEUS), f"--config.file={_CONFIGURATION}"]
+    command += ["--storage.tsdb.path=data", f"--web.listen-address={address}", *options]
+    with _run(command, folder, configuration, "Server is ready to receive web requests."):
+        yield f"http://{address}"
+
+
+@contextmanager
+def run_victoria_metrics(
+    program: Path, folder: Path, configuration: Mapping[str, Any]
+) -> Iterator[str]:
+    """The same with VictoriaMetrics, which reads Prometheus' configuration.
+
+    Args:
+        program: its single-node version.
+        folder: as of `run_prometheus`.
+        configuration: what `prometheus.yml` says.
+    """
+    address = f"127.0.0.1:{find_free_port()}"
+    command = [str(program), f"-promscrape.config={_CONFIGURATION}", "-storageDataPath=data"]
+    command += [f"-httpListenAddr={address}"]
+    with _run(command, folder, configuration, "started VictoriaMetrics in"):
+        yield f"http://{address}"
+
+
+@contextmanager
+def _run(
+    command: Sequence[str], folder: Path, configuration: Mapping[str, Any], ready: str
+) -> Iterator[None]:
+    """A server until the block ends, which begins when its log says that it is ready."""
     folder.mkdir(exist_ok=True)
     # JSON is YAML.
-    (folder / "prometheus.yml").write_text(json.dumps(configuration), "utf-8")
-    address = f"127.0.0.1:{find_free_port()}"
-    command = [find_tool("prometheus", PROMETHEUS), "--config.file=prometheus.yml"]
-    command += ["--storage.tsdb.path=data", f"--web.listen-address={address}", *options]
+    (folder / _CONFIGURATION).write_text(json.dumps(configuration), "utf-8")
     log = folder / "log"
     with (
         log.open("w", encoding="utf-8") as output,
@@ -46,11 +73,11 @@ def run_prometheus(folder: Path, configuration: Mapping[str, Any], *options: str
 
         def has_begun() -> bool:
             assert process.poll() is None, log.read_text("utf-8")
-            return _READY in log.read_text("utf-8")
+            return ready in log.read_text("utf-8")
 
         try:
-            wait_until("Prometheus", has_begun, timeout_s=PATIENCE_S, interval_s=0.1)
-            yield f"http://{address}"
+            wait_until(command[0], has_begun, timeout_s=PATIENCE_S, interval_s=0.1)
+            yield
         finally:
             process.kill()
 

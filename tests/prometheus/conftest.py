@@ -12,3 +12,9 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         metavar="FILE",
         help="Thanos' program, of github.com/thanos-io/thanos, to test behind its querier, too",
     )
+    parser.addoption(
+        "--victoria-metrics",
+        type=Path,
+        metavar="FILE",
+        help="its program, of github.com/VictoriaMetrics/VictoriaMetrics, to test with it, too",
+    )
