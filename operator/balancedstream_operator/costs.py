@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from balancedstream_operator.measurements import ShuffleSample
+from balancedstream_operator.measurements import Measurement, ShuffleSample
+from balancedstream_operator.status import StatusDraft
 
 DISTRUSTED_BATCHES = 10
 """Estimates that this many batches in a row left untrusted do not improve by themselves."""
@@ -30,6 +31,18 @@ class Trust:
     holds: bool | None
     reason: str
     message: str
+
+
+def report_costs(measurement: Measurement, draft: StatusDraft) -> None:
+    """Sets the condition CostsTrusted.
+
+    Args:
+        measurement: of the pass.
+        draft: of the stream's status.
+    """
+    distrusted = draft.condition("CostsTrusted")["status"] == "False"
+    trust = judge_costs(measurement.shuffles, distrusted=distrusted)
+    draft.set_condition("CostsTrusted", trust.holds, trust.reason, trust.message)
 
 
 def judge_costs(shuffles: Sequence[ShuffleSample], *, distrusted: bool) -> Trust:

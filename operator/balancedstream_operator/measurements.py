@@ -51,6 +51,7 @@ QUERY_METRICS = (
     "plan_epoch",
     "executors",
     "executor_cores",
+    "executor_losses_total",
     "move_fixed_seconds",
     "move_bytes_per_second",
     "move_key_seconds",
@@ -164,6 +165,8 @@ class Measurement:
         stages: one sample per kind of stage and interval between scrapes in which batches finished:
             the mean of those batches.
         idle_s: query to the time at which Spark last said that it waits for data.
+        losses: cause to the executors that were lost by it while scaling looks back, all causes;
+            none of a driver of an older release.
         hidden: what the partitions without a sample in `tasks` did, one sample per executor and
             interval; none of operators that hide no partition.
     """
@@ -187,6 +190,7 @@ class Measurement:
     shuffles: tuple[ShuffleSample, ...] = ()
     stages: tuple[StageSample, ...] = ()
     idle_s: Mapping[str, float] = field(default_factory=dict)
+    losses: Mapping[str, int] = field(default_factory=dict)
     hidden: tuple[HiddenSample, ...] = ()
 
 
@@ -301,6 +305,7 @@ def measure(
         shuffles=tuple(_sample_shuffles(current)),
         stages=tuple(sample_stages(partitions, recent)),
         idle_s=idle_s,
+        losses={s.labels["cause"]: _count_new(s) for s in mine.get("executor_losses_total", ())},
         hidden=tuple(sample_hidden(partitions, level, tasks)),
     )
 
@@ -312,6 +317,13 @@ def _newest(all_series: Sequence[Series], default: float) -> float:
 def _newest_by(label: str, all_series: Sequence[Series], kind: type[_Number]) -> dict[str, _Number]:
     """The newest value for each value of a label, such as each query."""
     return {s.labels[label]: kind(s.samples[-1][1]) for s in all_series}
+
+
+def _count_new(counter: Series) -> int:
+    """By how much a counter has grown, which may have begun anew meanwhile."""
+    values = [value for _, value in counter.samples]
+    steps = (after - before if after >= before else after for before, after in pairwise(values))
+    return int(sum(steps))
 
 
 def _count_preparations(current: Mapping[str, Sequence[Series]]) -> dict[str, Preparations]:

@@ -7,9 +7,10 @@ from typing import Any
 from balancedstream.core.policy import Policy
 from balancedstream_operator.advising import Advice
 from balancedstream_operator.answering import report_approval, report_pause, report_proposal
-from balancedstream_operator.costs import judge_costs
+from balancedstream_operator.costs import report_costs
 from balancedstream_operator.drivers import DriverState
 from balancedstream_operator.limits import report_limits
+from balancedstream_operator.losses import report_losses
 from balancedstream_operator.measurements import Measurement
 from balancedstream_operator.outcomes import (
     AnswerFound,
@@ -45,6 +46,7 @@ _MEASURED_CONDITIONS = (
     "Migrating",
     "Unsplittable",
     "CostsTrusted",
+    "ExecutorsLost",
     "ScalingLimited",
     "Fallback",
 )
@@ -238,7 +240,8 @@ def _report_decided(spec: StreamSpec, policy: Policy, decided: Decided, draft: S
     measurement = decided.measurement
     draft.set_condition("MetricsAvailable", True, "Scraped", "Prometheus has the stream's metrics")
     _report_progress(measurement, draft)
-    _report_costs(measurement, draft)
+    report_costs(measurement, draft)
+    report_losses(measurement, draft)
     kinds = {stage.kind for stage in measurement.stages}
     stateless = bool(kinds) and "stateful" not in kinds
     balance = judge_balance(decided.choice.decision, policy, stateless=stateless)
@@ -283,13 +286,6 @@ def _report_progress(measurement: Measurement, draft: StatusDraft) -> None:
         return
     message = f"query {query} finished batch {measurement.last_batches.get(query)}"
     draft.set_condition("Running", True, "BatchesProgress", message)
-
-
-def _report_costs(measurement: Measurement, draft: StatusDraft) -> None:
-    """Whether cost-aware shuffles trust what they have learned."""
-    distrusted = draft.condition("CostsTrusted")["status"] == "False"
-    trust = judge_costs(measurement.shuffles, distrusted=distrusted)
-    draft.set_condition("CostsTrusted", trust.holds, trust.reason, trust.message)
 
 
 def _report_balance(

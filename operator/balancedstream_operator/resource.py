@@ -48,6 +48,7 @@ CONDITIONS = (
     "Paused",
     "Unsplittable",
     "CostsTrusted",
+    "ExecutorsLost",
     "PlanRefused",
     "DriverOutdated",
     "PassFailed",

@@ -17,6 +17,7 @@ ATTENTION_WHEN = {
     "Fallback": "True",
     "Unsplittable": "True",
     "CostsTrusted": "False",
+    "ExecutorsLost": "True",
     "PlanRefused": "True",
     "PassFailed": "True",
 }
@@ -34,6 +35,7 @@ _UNREMARKABLE = {
     "Suspended": "False",
     "Unsplittable": "False",
     "CostsTrusted": "True",
+    "ExecutorsLost": "False",
     "PlanRefused": "False",
     "DriverOutdated": "False",
     "PassFailed": "False",

@@ -6,11 +6,12 @@ import random
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
+from typing import get_args
 
 from metric_samples import Samples, batch_of, series, stage_of, task_of
 
 from balancedstream.core.restoring import RestoreCost
-from balancedstream.core.samples import BatchSample, StageKind, StageSample, TaskSample
+from balancedstream.core.samples import BatchSample, LossCause, StageKind, StageSample, TaskSample
 from balancedstream.metrics.catalogue import BATCH_DURATION_BUCKETS_S
 from balancedstream.metrics.exporter import Exporter
 
@@ -25,6 +26,7 @@ class Story:
     idle_s: dict[str, float] = field(default_factory=dict)
     balances: list[tuple[str, int, float, float, int, str]] = field(default_factory=list)
     failures: list[str] = field(default_factory=list)
+    losses: list[LossCause] = field(default_factory=list)
     settled: list[int] = field(default_factory=list)
     scales: list[tuple[int, int, int]] = field(default_factory=list)
     epochs: list[int] = field(default_factory=list)
@@ -69,6 +71,10 @@ class Story:
         self.failures.append(query)
         self.exporter.on_task_failure(query)
 
+    def lose(self, cause: LossCause) -> None:
+        self.losses.append(cause)
+        self.exporter.on_loss(cause)
+
     def settle(self, count: int) -> None:
         self.settled.append(count)
         for _ in range(count):
@@ -110,6 +116,8 @@ class Story:
             expected[series("scale_actions_total", direction=direction)] = sum(
                 (wanted - before) * sign > 0 for before, _, wanted in self.scales
             )
+        for cause in get_args(LossCause):
+            expected[series("executor_losses_total", cause=cause)] = self.losses.count(cause)
         if self.scales:
             expected[series("executors_wanted")] = self.scales[-1][2]
         for executor, cores in self.executors.items():
@@ -284,6 +292,7 @@ def tell_batches(story: Story, chance: random.Random, count: int) -> Iterator[in
                 story.settle(chance.randrange(moves_decided + 1))
         if chance.random() < 0.1:
             story.fail_task(query)
+            story.lose(chance.choice(get_args(LossCause)))
         if chance.random() < 0.05:
             story.end_query(query)
             numbers[query] = 0

@@ -11,6 +11,7 @@ from kube import Kube
 from monitoring import Prometheus
 from streaming import describe_counts, run_and_compare, skewed
 from streams import Stream
+from waiting import wait_until
 
 pytestmark = [pytest.mark.e2e]
 
@@ -83,3 +84,14 @@ def test_a_restarted_driver_container_leaves_no_executor_behind(
         stream.wait_for_batches(3, timeout_s=300)
         stream.wait_for_executors(2)
         assert not (before & set(stream.identities())) - {f"{stream.name}-driver-0"}
+
+
+@pytest.mark.usefixtures("operator", "app_image")
+def test_executors_that_are_killed_for_their_memory_are_explained(
+    open_stream: Callable[[str], Stream],
+) -> None:
+    stream = open_stream("hungry")
+    stream.apply(stream.describe("hungry.py", executors=(1, 1)))
+    said = stream.wait_for_condition("ExecutorsLost", "True", reason="OutOfMemory", timeout_s=300)
+    assert "raise executors.memoryOverhead" in said.message
+    wait_until("the event", lambda: "OutOfMemory" in stream.event_reasons(), timeout_s=30)

@@ -36,6 +36,12 @@ _REMEDIES = {
         "Use balanced(...): it separates the partition's keys, and its aggregate splits even one "
         "key."
     ),
+    ("ExecutorsLost", "True", "OutOfMemory"): (
+        "Raise executors.memoryOverhead, where Python and RocksDB have theirs."
+    ),
+    ("ExecutorsLost", "True", "HeapFull"): "Raise executors.memory.",
+    ("ExecutorsLost", "True", "ExecutorsExit"): ("The driver's log says how, in Spark's words."),
+    ("ExecutorsLost", "True", "ExecutorsSilent"): "Look at their nodes, and at the network.",
     ("CostsTrusted", "False", "EstimatesOff"): (
         "Give it a cost key that tells costs better, and make sure that the function works while "
         "it reads its input. The message names the shuffle and both errors."

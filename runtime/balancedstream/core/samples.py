@@ -20,6 +20,13 @@ StageKind = Literal["source", "stateful", "sink"]
 `sink`: what follows a shuffle without state, such as mapping and writing.
 """
 
+LossCause = Literal["memory", "heap", "exit", "silence"]
+"""Why an executor was lost that nobody wanted to go.
+
+`memory`: it was killed because its container, or pod, used more than it may. `heap`: its JVM ended
+after an OutOfMemoryError. `exit`: it ended in another way. `silence`: it did not answer any more.
+"""
+
 
 @dataclass(frozen=True, slots=True)
 class TaskSample:

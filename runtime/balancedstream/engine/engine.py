@@ -31,6 +31,7 @@ from balancedstream.engine.events import (
     TaskFailed,
 )
 from balancedstream.engine.listener import introduce_executors
+from balancedstream.engine.losses import find_loss
 from balancedstream.engine.settings import LOCALITY_WAIT_PROCESS
 from balancedstream.engine.stages import StageRow, sum_driver_times, sum_stages
 from balancedstream.engine.tasks import (
@@ -311,7 +312,8 @@ class SparkEngine:
                 self._cores.pop(event["executor"], None)
                 self._draining.discard(event["executor"])
                 self._cold.discard(event["executor"])
-                return ExecutorRemoved(event["executor"], event["reason"])
+                reason = event["reason"]
+                return ExecutorRemoved(event["executor"], reason, find_loss(reason))
             case "task_failed":
                 run = self._queries.get(event["run"])
                 label = run.label if run else event["run"]

@@ -7,7 +7,7 @@ from itertools import groupby
 from operator import attrgetter
 from typing import Literal
 
-from balancedstream.core.samples import BatchSample, StageSample, TaskSample
+from balancedstream.core.samples import BatchSample, LossCause, StageSample, TaskSample
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,10 +142,17 @@ class ExecutorAdded:
 
 @dataclass(frozen=True, slots=True)
 class ExecutorRemoved:
-    """An executor left or was lost."""
+    """An executor left or was lost.
+
+    Attributes:
+        executor: its id.
+        reason: in Spark's words.
+        loss: what it was lost by; None if it was to go.
+    """
 
     executor: str
     reason: str
+    loss: LossCause | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -207,13 +207,13 @@ class Controller:
                 self._planner.note_idle(query, self._engine.executors(), now_s)
                 self._realizer.note_idle(query)
                 self._realizer.retire_drained()
-            case ExecutorRemoved(executor=executor, reason=reason):
+            case ExecutorRemoved(executor=executor, reason=reason, loss=loss):
                 loses = self._acts and self._realizer.lose_executor(executor)
                 if loses and self._policy.balance.mode == "auto":
                     # The rest of this batch must not wait for it.
                     self._engine.set_locality_wait_s(MIN_LOCALITY_WAIT_S, at_once=True)
                 self._journal.add_executors(self._engine.executors())
-                self._journal.note(f"executor {executor} left: {reason}")
+                self._journal.add_departure(executor, reason, loss)
             case ExecutorAdded(executor=executor):
                 # A plan can give it state from the next batch on.
                 self._realizer.add_executor(executor)

@@ -59,6 +59,11 @@ METRICS = {
     "scale_actions_total": Series(
         ("direction",), "Changes of the requested number of executors: out adds, in removes."
     ),
+    "executor_losses_total": Series(
+        ("cause",),
+        "Executors lost without being asked to go: memory (the container's limit), heap "
+        "(OutOfMemoryError), exit (another end of the JVM), silence (no answer any more).",
+    ),
     "executors": Series((), "Executors that take work."),
     "executors_wanted": Series((), "Executors requested; absent before the first scale action."),
     "executors_advised": Series(

@@ -13,6 +13,7 @@ from balancedstream.core.restoring import RestoreCost
 from balancedstream.core.samples import (
     BatchSample,
     KeySample,
+    LossCause,
     ShuffleRecord,
     StageKind,
     StageSample,
@@ -28,6 +29,9 @@ _HEAT_WEIGHT = 0.2
 """Weight of the latest batch in a partition's heat: one slow task makes no hot partition."""
 
 
+_NO_LOSSES: dict[LossCause, int] = dict.fromkeys(get_args(LossCause), 0)
+
+
 @dataclass(slots=True)
 class Application:
     """The application as a whole.
@@ -40,6 +44,7 @@ class Application:
         key_moves: keys assigned to another state partition.
         key_moves_settled: those that have reached it.
         scale_actions: by direction.
+        losses: of executors, by cause.
         executors: that take work, id to cores.
         live: how many executors take work; a scale action says so before the next batch does.
         wanted: executors requested; None before the first scale action.
@@ -54,6 +59,7 @@ class Application:
     key_moves: int = 0
     key_moves_settled: int = 0
     scale_actions: dict[str, int] = field(default_factory=lambda: {"out": 0, "in": 0})
+    losses: dict[LossCause, int] = field(default_factory=lambda: dict(_NO_LOSSES))
     executors: dict[str, int] = field(default_factory=dict)
     live: int = 0
     wanted: int | None = None

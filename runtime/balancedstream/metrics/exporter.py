@@ -26,6 +26,7 @@ from balancedstream.core.restoring import RestoreCost
 from balancedstream.core.samples import (
     BatchSample,
     KeySample,
+    LossCause,
     ShuffleRecord,
     StageSample,
     TaskSample,
@@ -191,6 +192,11 @@ class Exporter(Metrics, Collector):
         """Notes who takes work (id to cores), also in mid-batch; removes the series of others."""
         with self._lock:
             self._update_executors(executors)
+
+    def on_loss(self, cause: LossCause) -> None:
+        """Adds an executor that was lost."""
+        with self._lock:
+            self._application.losses[cause] += 1
 
     def on_imbalance(self, query: str, operator: int, imbalance: float, bound: float) -> None:
         """Notes how evenly an operator is spread.

@@ -77,6 +77,8 @@ def write_application(page: Page, build: Sequence[str], application: Application
     page.add("move_key_seconds", application.restore_cost.key_s)
     for direction, actions in application.scale_actions.items():
         page.add("scale_actions_total", actions, direction)
+    for cause, losses in application.losses.items():
+        page.add("executor_losses_total", losses, cause)
     page.add("plan_epoch", application.epoch)
     page.add("executors", application.live)
     if application.wanted is not None:

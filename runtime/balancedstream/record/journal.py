@@ -9,7 +9,7 @@ from balancedstream.core.decisions import DecisionKind
 from balancedstream.core.hotspots import BalanceDecision, Move
 from balancedstream.core.keys import name_key
 from balancedstream.core.restoring import RestoreCost
-from balancedstream.core.samples import KeySample, OperatorId, ShuffleRecord, TaskSample
+from balancedstream.core.samples import KeySample, LossCause, OperatorId, ShuffleRecord, TaskSample
 from balancedstream.engine.events import BatchFinished
 from balancedstream.record.history import History
 from balancedstream.record.records import (
@@ -65,6 +65,12 @@ class Journal:
     def add_executors(self, executors: Mapping[str, int]) -> None:
         """An executor joined or left; these take work now."""
         self._metrics.on_executors(executors)
+
+    def add_departure(self, executor: str, reason: str, loss: LossCause | None) -> None:
+        """An executor left, in Spark's words; `loss` says what by if nobody wanted it to go."""
+        self.note(f"executor {executor} left: {reason}")
+        if loss is not None:
+            self._metrics.on_loss(loss)
 
     def add_restart(self, query: str, reason: str) -> None:
         """A query of this run started again."""

@@ -10,6 +10,7 @@ from balancedstream.core.restoring import RestoreCost
 from balancedstream.core.samples import (
     BatchSample,
     KeySample,
+    LossCause,
     OperatorId,
     ShuffleRecord,
     StageSample,
@@ -78,6 +79,9 @@ class Metrics:
 
     def on_executors(self, executors: Mapping[str, int]) -> None:
         """An executor joined or left; `executors` (id to cores) take work now."""
+
+    def on_loss(self, cause: LossCause) -> None:
+        """An executor was lost that nobody wanted to go."""
 
     def on_imbalance(self, query: str, operator: int, imbalance: float, bound: float) -> None:
         """How evenly an operator's work is spread, and the best that placement could do."""

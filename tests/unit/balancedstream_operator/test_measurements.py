@@ -191,6 +191,23 @@ def test_an_executor_that_left_is_not_there_any_more() -> None:
     assert [t.executor for t in found.tasks] == ["2"]
 
 
+def test_executors_are_lost_by_their_cause_also_when_the_driver_begins_anew() -> None:
+    exporter, scrapes = Exporter(stream=STREAM), Scrapes()
+    exporter.on_loss("memory")
+    tell(exporter, batch(0, 0.0))
+    scrapes.scrape(exporter, 10.0)
+    for _ in range(2):
+        exporter.on_loss("memory")
+    exporter.on_loss("silence")
+    scrapes.scrape(exporter, 20.0)
+    exporter = Exporter(stream=STREAM)
+    exporter.on_loss("memory")
+    scrapes.scrape(exporter, 30.0)
+    lost = {"memory": 3, "heap": 0, "exit": 0, "silence": 1}
+    assert scrapes.measure(31.0).losses == lost
+    assert scrapes.measure(31.0, since_s=30.0).losses == dict.fromkeys(lost, 0)
+
+
 @pytest.mark.parametrize(
     ("now_s", "stale"), [(132.0, False), (137.0, False), (162.0, True), (900.0, True)]
 )

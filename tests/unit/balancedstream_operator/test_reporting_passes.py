@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -215,6 +216,35 @@ def test_a_shuffle_whose_estimates_are_off_for_long_is_reported_until_they_are_t
     assert "label-by-kind" in events[0].message
     del scene.cluster.objects["Pod", POD]
     assert conditions(scene.run_pass())["CostsTrusted"][0] == "Unknown"
+
+
+def test_executors_that_lack_memory_are_a_condition_that_says_what_to_raise() -> None:
+    scene = Scene()
+    of_an_older_driver = conditions(scene.run_until_running())
+    assert of_an_older_driver["ExecutorsLost"] == ("Unknown", "NotMeasured")
+    events = []
+    for losses, expected in (
+        ({"memory": 0, "silence": 1}, ("False", "NoneLost")),
+        ({"memory": 2, "silence": 1}, ("True", "OutOfMemory")),
+        ({"memory": 2, "silence": 2}, ("True", "OutOfMemory")),
+        ({"memory": 0, "silence": 2}, ("True", "ExecutorsSilent")),
+        ({"memory": 0, "silence": 0}, ("False", "NoneLost")),
+    ):
+        scene.finish_batches()
+        assert isinstance(scene.measured, Measurement)
+        scene.measured = replace(scene.measured, losses=losses)
+        done = scene.run_pass()
+        assert conditions(done)["ExecutorsLost"] == expected
+        events += [e for e in done.events if e.message.startswith("ExecutorsLost")]
+    assert [(e.reason, e.warning) for e in events] == [
+        ("OutOfMemory", True),
+        ("ExecutorsSilent", True),
+        ("NoneLost", False),
+    ]
+    assert "2 killed, because its container used more memory than it may" in events[0].message
+    assert "raise executors.memoryOverhead" in events[0].message
+    del scene.cluster.objects["Pod", POD]
+    assert conditions(scene.run_pass())["ExecutorsLost"][0] == "Unknown"
 
 
 def test_a_suspended_stream_says_so() -> None:

@@ -83,6 +83,7 @@ def test_a_change_of_the_reason_alone_is_an_event_too() -> None:
         ("Fallback", True),
         ("Unsplittable", True),
         ("CostsTrusted", False),
+        ("ExecutorsLost", True),
     ],
 )
 def test_what_needs_attention_is_a_warning(kind: str, holds: bool) -> None:

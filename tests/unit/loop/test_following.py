@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from prometheus_client.core import Metric
 from scripted import RecordingSpectator, ScriptedEngine
 
@@ -129,6 +131,21 @@ def test_a_query_without_a_name_is_warned_of_because_the_driver_may_be_replaced(
     (note,) = view.notes
     assert "4f1c has no name" in note
     assert "queryName" in note
+
+
+def test_an_executor_that_was_lost_is_counted_and_one_that_was_to_go_is_not() -> None:
+    lost = ExecutorRemoved("b", "exited with exit code 52", "heap")
+    _, view, metrics = follow(ScriptedPlans(), batch(1, ALL_ON_A), lost)
+    assert view.notes == ["executor b left: exited with exit code 52"]
+    assert count_losses(metrics) == {"memory": 0, "heap": 1, "exit": 0, "silence": 0}
+    _, view, metrics = follow(ScriptedPlans(), batch(1, ALL_ON_A), ExecutorRemoved("b", "retired"))
+    assert view.notes == ["executor b left: retired"]
+    assert not any(count_losses(metrics).values())
+
+
+def count_losses(metrics: Iterable[Metric]) -> dict[str, float]:
+    (losses,) = (m for m in metrics if m.name == "balancedstream_executor_losses")
+    return {sample.labels["cause"]: sample.value for sample in losses.samples}
 
 
 def test_an_executor_is_shown_as_soon_as_it_joins_and_no_longer_when_it_left() -> None:

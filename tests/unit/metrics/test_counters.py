@@ -148,7 +148,7 @@ def test_the_number_of_series_keeps_to_its_documented_bound(
         queries = len(select(samples, "batches_total"))
         operators = len(partitions)
         others = [labels for _, labels in samples if "partition" not in dict(labels)]
-        fixed = 19 + len(executors) + 27 * queries + 14 * operators
+        fixed = 23 + len(executors) + 27 * queries + 14 * operators
         assert len(others) <= fixed + 5 * operators * len(executors)
         assert len(samples) - len(others) <= limit
         shown = Counter(key[::-1] for key in select(samples, "partition_state_bytes"))
