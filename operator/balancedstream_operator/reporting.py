@@ -29,13 +29,22 @@ from balancedstream_operator.pods import RESTART_ANNOTATION
 from balancedstream_operator.readiness import judge_readiness
 from balancedstream_operator.records import SILENT_AFTER_S, Control, PlanFound
 from balancedstream_operator.spec import StreamSpec, clamp_fixed, policy_of
-from balancedstream_operator.status import StatusDraft, StreamEvent, format_time, summarize
+from balancedstream_operator.status import (
+    StatusDraft,
+    StreamEvent,
+    format_time,
+    parse_time,
+    summarize,
+)
 
 IDLE_AFTER_S = 600.0
 """A query whose last batch is older than this is reported as idle, or as hung where rows wait."""
 
 HUNG_BATCHES = 3.0
 """It does not hang before it has taken so many times as long as any of its batches did."""
+
+BLIND_AFTER_S = 120.0
+"""Passes have failed for longer than this before what they said last is not believed any more."""
 
 EFFECT_BATCHES = 3
 """Batches after a plan before its effect is reported."""
@@ -142,7 +151,9 @@ def _report_suspended(driver: DriverState, draft: StatusDraft) -> None:
 
 
 def _report_driver(driver: DriverState, draft: StatusDraft) -> None:
-    draft.fields["phase"] = driver.phase
+    # A driver that runs is starting until a batch has ended.
+    ends = driver.running and draft.condition("Running")["status"] == "True"
+    draft.fields["phase"] = "Running" if ends else driver.phase
     _report_suspended(driver, draft)
     reason, message = "Current", "a new driver would be made in the same way"
     if driver.waits_for:
@@ -171,12 +182,19 @@ def _report_stopped(driver: DriverState, draft: StatusDraft) -> None:
 
 
 def report_failure(error: Exception, draft: StatusDraft) -> None:
-    """Writes down what ended a pass; all else stays as it was.
+    """Writes down what ended a pass; all else stays as it was, and is not believed for long.
 
     Args:
         error: whatever it was.
         draft: of the stream's status.
     """
+    failed = draft.condition("PassFailed")
+    since_s = parse_time(failed.get("lastTransitionTime")) or 0.0
+    if failed["status"] == "True" and draft.now_s - since_s > BLIND_AFTER_S:
+        message = f"no pass has come to its end for {draft.now_s - since_s:.0f} s"
+        draft.set_condition("Ready", None, "PassFailed", message)
+        draft.set_condition("Reconciling", True, "PassFailed", message)
+        draft.set_condition("Stalled", False, "PassFailed", message)
     said = f"{type(error).__name__}: {error}".partition("\n")[0]
     message = (
         f"the last pass failed: {said}. The stream keeps running as it is, and the operator tries "

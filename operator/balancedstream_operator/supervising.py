@@ -114,6 +114,7 @@ class Supervisor:
         self._unsure = False
         self._outages = 0
         self._missing = 0
+        self._measured: tuple[StreamSpec, Asked, float] | None = None
 
     def run_pass(self, resource: Mapping[str, Any], now_s: float) -> Pass:
         """Brings a stream one step closer to its spec, and writes its status.
@@ -185,7 +186,8 @@ class Supervisor:
         phase = status.get("phase")
         settled = outcome.driver is None or outcome.driver.settled
         if phase == "Running" and outcome.spec and settled:
-            return outcome.spec.metrics.interval_s
+            # A driver that crashes is noticed, however rarely its stream is decided on.
+            return min(outcome.spec.metrics.interval_s, RESTING_S)
         if phase in {"Invalid", "Suspended"}:
             return RESTING_S
         return max(WAITING_S, min(waited_s(status, now_s) / PATIENCE, RESTING_S))
@@ -244,7 +246,7 @@ class Supervisor:
         begun = self._begin(driver, now_s)
         outcome = replace(outcome, driver=driver, begun=begun)
         if not driver.running:
-            self._missing = 0
+            self._missing, self._measured = 0, None
             return outcome
         return self._lead(outcome, spec, driver, asked=asked, status=status, now_s=now_s)
 
@@ -295,6 +297,8 @@ class Supervisor:
             # Only its answer says whether the plugin is there, and whether it may scale.
             control = Control(None, silent_s=now_s - record.planned_s)
         outcome = replace(outcome, answer=answer, control=control)
+        if status.get("phase") == "Running" and self._is_measured(spec, asked, now_s):
+            return outcome
         policy = policy_of(spec)
         try:
             measurement = self._measurer.measure(spec, driver, policy, now_s)
@@ -304,7 +308,7 @@ class Supervisor:
             silent = spec.target_ref is not None and answer.answer is None
             reason = f"{error}{_say_how_to_attach(self._stream, driver) if silent else ''}"
             return replace(outcome, missing=MissingMeasurements(reason, holds))
-        self._missing = 0
+        self._missing, self._measured = 0, (spec, asked, now_s)
         answered = answer.answer or Answer(0)
         if not answered.scales:
             policy = replace(policy, scaling=replace(policy.scaling, mode="off"))
@@ -324,6 +328,13 @@ class Supervisor:
             now_s=now_s,
         )
         return replace(outcome, decided=replace(decided, scales=answered.scales))
+
+    def _is_measured(self, spec: StreamSpec, asked: Asked, now_s: float) -> bool:
+        """Whether all that is asked for was decided on less than an interval ago."""
+        if self._measured is None:
+            return False
+        *before, at_s = self._measured
+        return before == [spec, asked] and now_s - at_s < spec.metrics.interval_s
 
     def _begin(self, driver: DriverState, now_s: float) -> bool:
         """Begins a new history of epochs, if the newest plan is for another application.

@@ -169,16 +169,12 @@ def crash(scene: Scene) -> None:
     }
 
 
-def miss(scene: Scene) -> None:
-    scene.measured = "nothing is scraped"
-
-
 def refuse(scene: Scene) -> None:
     scene.cluster.refuses = "StatefulSet"
     scene.resource["spec"]["image"] = "clicks:2"
 
 
-@pytest.mark.parametrize("fail", [crash, miss, refuse])
+@pytest.mark.parametrize("fail", [crash, refuse])
 def test_a_stream_that_fails_is_looked_at_soon_and_then_ever_less(fail: Any) -> None:
     scene = Scene()
     scene.run_until_running()

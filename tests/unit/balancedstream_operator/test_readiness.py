@@ -7,7 +7,9 @@ from typing import Any
 import pytest
 from supervised import POD, Scene, conditions
 
+from balancedstream_operator.errors import ClusterError
 from balancedstream_operator.measurements import Measurement
+from balancedstream_operator.resource import Manifest
 from balancedstream_operator.supervising import Pass
 
 READY = ("True", "False", "False")
@@ -91,7 +93,33 @@ def test_a_stream_stays_ready_while_prometheus_is_away() -> None:
     scene.run_until_running()
     scene.measured = "Prometheus cannot be queried"
     for _ in range(4):
-        assert summary(scene.run_pass()) == READY
+        done = scene.run_pass()
+        assert summary(done) == READY
+        assert done.status["phase"] == "Running"
+        assert done.interval_s == 15.0, "three missing measurements are 45 s without"
+
+
+def test_what_a_stream_was_is_not_believed_while_no_pass_comes_to_its_end() -> None:
+    scene = Scene()
+    scene.run_until_running()
+    get = scene.cluster.get
+
+    def refuse_pods(api_version: str, kind: str, namespace: str, name: str) -> Manifest | None:
+        if kind == "Pod":
+            message = "pods is forbidden"
+            raise ClusterError(message, refused=True)
+        return get(api_version, kind, namespace, name)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(scene.cluster, "get", refuse_pods)
+        begun_s = scene.now_s
+        while scene.now_s - begun_s <= 120.0:
+            assert summary(scene.run_pass()) == READY, "for a while nothing else is known"
+        for _ in range(2):
+            done = scene.run_pass()
+        assert summary(done) == ("Unknown", "True", "False")
+        assert conditions(done)["Ready"][1] == "PassFailed"
+    assert summary(scene.run_pass()) == READY
 
 
 def test_a_stream_whose_driver_was_replaced_is_ready_when_batches_end_again() -> None:

@@ -192,6 +192,26 @@ def test_a_driver_pod_of_an_older_spec_is_replaced() -> None:
     assert conditions(done)["Running"] == ("False", "Replacing")
 
 
+def test_a_stream_that_is_decided_on_once_an_hour_is_looked_at_each_minute() -> None:
+    scene = Scene(metrics={"prometheusUrl": "http://prometheus", "intervalSeconds": 3600})
+    scene.run_until_running()
+    scene.finish_batches()
+    epoch = scene.run_pass().status["planEpoch"]
+    done = scene.run_pass()
+    assert (done.interval_s, done.status["planEpoch"]) == (60.0, epoch), "nothing is decided anew"
+    del scene.cluster.objects["Pod", POD]
+    assert conditions(scene.run_pass())["Ready"] == ("False", "NoDriver")
+    scene.start_driver()
+    scene.finish_batches()
+    assert conditions(scene.run_pass())["Ready"][0] == "True", "what runs anew is measured at once"
+    scene.resource["spec"]["executors"] = {"min": 2, "max": 4, "fixed": 3}
+    scene.resource["metadata"]["generation"] = 2
+    assert scene.run_pass().status["desiredExecutors"] == 3, "a change is acted on at once"
+    scene.now_s += 3600.0
+    scene.finish_batches()
+    assert scene.run_pass().status["decisions"], "and after an hour all is"
+
+
 def test_a_driver_is_not_judged_by_a_stateful_set_that_was_not_acted_on_yet() -> None:
     scene = Scene(metrics={"prometheusUrl": "http://prometheus", "intervalSeconds": 3600})
     scene.run_until_running()
