@@ -8,6 +8,7 @@ import logging
 import secrets
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import dataclass
 from math import inf
 from typing import Any
 
@@ -15,6 +16,7 @@ from balancedstream.core.objects import STREAM_LABEL, plan_name
 from balancedstream_operator.authentication import fill_secret
 from balancedstream_operator.checkpoints import find_conflict
 from balancedstream_operator.errors import ClusterError, StreamGoneError
+from balancedstream_operator.pacing import choose_retry_s
 from balancedstream_operator.ports import Cluster
 from balancedstream_operator.resource import (
     API_VERSION,
@@ -31,6 +33,16 @@ REPAIR_S = 300.0
 
 DRIVERS = "app.kubernetes.io/name=balancedstream-driver"
 """Label selector of all driver pods."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Refusal:
+    """What the API server said of children, when for the first time, and until when it stays."""
+
+    of: str
+    error: ClusterError
+    first_s: float
+    until_s: float
 
 
 class Applier:
@@ -57,6 +69,7 @@ class Applier:
         self._own: set[tuple[str, str]] = set()
         self._applied = ""
         self._applied_s = 0.0
+        self._refusal: _Refusal | None = None
         self._newest: Mapping[str, Any] | None = None
 
     def choose_newest(self, resource: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -82,7 +95,14 @@ class Applier:
         return self._newest
 
     def is_due(self, children: Sequence[Manifest], now_s: float) -> bool:
-        """Whether children have changed, or were not applied for some time."""
+        """Whether children have changed, or were not applied for some time.
+
+        Raises:
+            ClusterError: the API server has refused them, and is not asked again so soon.
+        """
+        refusal = self._refusal
+        if refusal and refusal.of == _fingerprint(children) and now_s < refusal.until_s:
+            raise refusal.error
         return _fingerprint(children) != self._applied or now_s >= self._applied_s + REPAIR_S
 
     def check(self, children: Sequence[Manifest]) -> bool:
@@ -108,14 +128,28 @@ class Applier:
         """
         # If one is refused, those before it are no longer as they were.
         self._applied_s = -inf
-        for child in children:
-            if child["kind"] == "Secret":
-                content = fill_secret(secrets.token_bytes(32))
-                self._cluster.create_secret(child | {"stringData": content})
-            else:
-                self._cluster.apply(child)
+        try:
+            for child in children:
+                self._apply(child)
+        except ClusterError as error:
+            if error.refused:
+                self._note_refusal(_fingerprint(children), error, now_s)
+            raise
+        self._refusal = None
         self._own |= {(child["kind"], child["metadata"]["name"]) for child in children}
         self._applied, self._applied_s = _fingerprint(children), now_s
+
+    def _apply(self, child: Manifest) -> None:
+        if child["kind"] == "Secret":
+            content = fill_secret(secrets.token_bytes(32))
+            self._cluster.create_secret(child | {"stringData": content})
+        else:
+            self._cluster.apply(child)
+
+    def _note_refusal(self, of: str, error: ClusterError, now_s: float) -> None:
+        before = self._refusal
+        first_s = before.first_s if before and before.of == of else now_s
+        self._refusal = _Refusal(of, error, first_s, now_s + choose_retry_s(now_s - first_s))
 
     def require_stream(self) -> Mapping[str, Any]:
         """The stream as it is now: a broken watch may have missed its deletion.

@@ -8,6 +8,15 @@ from typing import Any
 
 from balancedstream_operator.endpoints import Defaults, names_own_prometheus
 
+WAITING_S = 5.0
+"""Pause before what was tried in vain is tried again; it grows with the time that this takes."""
+
+PATIENCE = 4.0
+"""What has been tried for this many pauses is tried again after one more."""
+
+RESTING_S = 60.0
+"""The longest such pause."""
+
 THREADS = 8
 """Passes at the same time; each mostly waits for Prometheus and the API server."""
 
@@ -43,6 +52,15 @@ class PassThreads:
         """Returns when the passes that run have ended, and lets no other begin; it blocks."""
         for threads in (self._threads, self._others):
             threads.shutdown(wait=True, cancel_futures=True)
+
+
+def choose_retry_s(tried_s: float) -> float:
+    """The pause before what has been tried for so long is tried again, in seconds.
+
+    >>> choose_retry_s(0.0), choose_retry_s(40.0), choose_retry_s(9_000.0)
+    (5.0, 10.0, 60.0)
+    """
+    return max(WAITING_S, min(tried_s / PATIENCE, RESTING_S))
 
 
 def choose_rest_s(interval_s: float, took_s: float) -> float:

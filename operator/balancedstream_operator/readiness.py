@@ -47,9 +47,9 @@ def judge_readiness(
     """
     if invalid:
         return Readiness(False, False, True, "InvalidSpec", invalid)
-    reason, message = running["reason"], running["message"]
     if refusal:
-        return Readiness(False, False, True, reason, message)
+        return Readiness(False, False, True, "Refused", refusal)
+    reason, message = running["reason"], running["message"]
     if driver is not None and driver.phase == "Suspended":
         return Readiness(False, False, False, "Suspended", message)
     if driver is not None and not driver.settled:

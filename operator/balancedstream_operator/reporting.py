@@ -59,7 +59,7 @@ _MEASURED_CONDITIONS = (
     "ScalingLimited",
     "Fallback",
 )
-"""Unknown while the driver does not run."""
+"""Unknown while the driver does not run, or the stream is not decided on."""
 
 
 def report(outcome: PassOutcome, draft: StatusDraft) -> None:
@@ -69,11 +69,14 @@ def report(outcome: PassOutcome, draft: StatusDraft) -> None:
         outcome: of the pass.
         draft: of the stream's status; its events are appended in the order of the pass.
     """
+    known = draft.condition("Stalled")["reason"]
     _report_pass(outcome, draft)
     report_pause(outcome.paused, draft)
     if outcome.approval is not None:
         report_approval(outcome.approval, draft)
     running = draft.condition("Running")
+    if outcome.refusal and running["reason"] != "Refused" != known:
+        draft.events.append(StreamEvent("Refused", outcome.refusal, warning=True))
     found = judge_readiness(outcome.invalid, outcome.refusal, outcome.driver, running)
     draft.set_condition("Ready", found.ready, found.reason, found.message)
     for kind, holds in (("Reconciling", found.reconciling), ("Stalled", found.stalled)):
@@ -86,6 +89,8 @@ def _report_pass(outcome: PassOutcome, draft: StatusDraft) -> None:
     if spec is None:
         draft.fields |= {"phase": "Invalid", "reason": summarize([outcome.invalid])}
         draft.set_condition("Accepted", False, "InvalidSpec", outcome.invalid)
+        if outcome.driver is None or outcome.driver.running:
+            _report_unmeasured("InvalidSpec", outcome.invalid, draft)
         # A driver that was made before runs on, and may end.
         if outcome.driver is not None:
             _report_suspended(outcome.driver, draft)
@@ -104,9 +109,10 @@ def _report_pass(outcome: PassOutcome, draft: StatusDraft) -> None:
         "selector": _select_executors(outcome, spec),
         "mode": "Paused" if outcome.paused else _describe_mode(spec, policy),
     }
-    if outcome.driver is None:
+    if outcome.driver is None or (outcome.refusal and not outcome.driver.running):
         draft.fields |= {"phase": "Failing", "reason": summarize([outcome.refusal])}
         draft.set_condition("Running", False, "Refused", outcome.refusal)
+        _report_unmeasured("Refused", outcome.refusal, draft)
         return
     if outcome.begun:
         _report_begin(outcome.driver, draft)
@@ -177,8 +183,12 @@ def _report_driver(driver: DriverState, draft: StatusDraft) -> None:
 def _report_stopped(driver: DriverState, draft: StatusDraft) -> None:
     draft.set_condition("Running", False, driver.reason, driver.message)
     draft.fields |= {"executors": 0, "imbalance": None, "imbalanceText": None, "proposal": None}
+    _report_unmeasured(driver.reason, driver.message, draft)
+
+
+def _report_unmeasured(reason: str, message: str, draft: StatusDraft) -> None:
     for kind in _MEASURED_CONDITIONS:
-        draft.set_condition(kind, None, driver.reason, driver.message)
+        draft.set_condition(kind, None, reason, message)
 
 
 def report_failure(error: Exception, draft: StatusDraft) -> None:

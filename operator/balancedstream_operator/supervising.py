@@ -26,6 +26,7 @@ from balancedstream_operator.granting import Granter
 from balancedstream_operator.measurements import Measurement, MissingMeasurementsError
 from balancedstream_operator.measuring import Measurer
 from balancedstream_operator.outcomes import Decided, MissingMeasurements, PassOutcome
+from balancedstream_operator.pacing import RESTING_S, choose_retry_s
 from balancedstream_operator.partitioning import choose_partitions
 from balancedstream_operator.planner import Given, choose_plan
 from balancedstream_operator.plans import PlanBook
@@ -43,15 +44,6 @@ from balancedstream_operator.watching import DriverWatch
 from balancedstream_operator.writing import StatusWriter
 
 log = logging.getLogger(__name__)
-
-WAITING_S = 5.0
-"""Pause between passes until a stream runs; it grows with the time that this takes."""
-
-PATIENCE = 4.0
-"""A stream that has been on its way for this many pauses rests for one more."""
-
-RESTING_S = 60.0
-"""Pause between passes over a stream that only a change of its spec can wake."""
 
 OUTAGE_PASSES = 3
 """The API server must have failed this many passes in a row before the status says so."""
@@ -190,7 +182,7 @@ class Supervisor:
             return min(outcome.spec.metrics.interval_s, RESTING_S)
         if phase in {"Invalid", "Suspended"}:
             return RESTING_S
-        return max(WAITING_S, min(waited_s(status, now_s) / PATIENCE, RESTING_S))
+        return choose_retry_s(waited_s(status, now_s))
 
     def _supervise(
         self, resource: Mapping[str, Any], asked: Asked, status: Mapping[str, Any], now_s: float
@@ -234,7 +226,11 @@ class Supervisor:
             if not error.refused:
                 raise
             refusal = f"{error}. Correct the spec; everything that ran before keeps running"
-            return replace(outcome, refusal=refusal)
+            outcome = replace(outcome, refusal=refusal)
+            if spec.target_ref or record is None:
+                return outcome
+            # What runs by the objects before is led on, and not replaced.
+            driver = self._watch.find_driver(now_s)
         if driver is None:
             driver = self._watch.look(
                 wanted,

@@ -49,8 +49,8 @@ def try_change(kube: Kube, stream: Stream, base: Manifest, change: tuple[Mutatio
         said = conditions["Accepted"]["message"]
         assert re.match(r"spec\.\w+", said), said
         return "refused by the operator"
-    if conditions["Running"]["reason"] == "Refused":
-        said = conditions["Running"]["message"]
+    if conditions["Stalled"]["reason"] == "Refused":
+        said = conditions["Stalled"]["message"]
         assert A_FIELD.search(said), said
         return "refused as an object"
     assert_declared_is_what_runs(kube, stream)

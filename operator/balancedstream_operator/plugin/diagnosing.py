@@ -65,6 +65,11 @@ def diagnose(resource: Mapping[str, Any], now_s: float) -> Diagnosis:
         wrong.append(_describe(found, now_s))
         if remedy:
             to_do.append(remedy.replace("NAME", name))
+    stalled, running = (conditions.get(kind, {}) for kind in ("Stalled", "Running"))
+    # What runs, although an object of it is refused, has no other condition that says so.
+    if stalled.get("status") == running.get("status") == "True":
+        wrong.append(_describe(stalled, now_s))
+        to_do.append(find_remedy("Running", "False", stalled["reason"]))
     doing += _describe_work(status, conditions)
     proposal = status.get("proposal")
     if proposal:

@@ -6,6 +6,7 @@ import json
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import replace
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -13,12 +14,13 @@ import pytest
 from apiserver import ApiServer, path_of, write_kubeconfig
 from kubernetes.config import kube_config
 from loopback import serve
-from supervised import DEFAULTS, POD, STREAM, KeepingCluster, Scene
+from supervised import DEFAULTS, POD, STREAM, KeepingCluster, Scene, conditions
 
 from balancedstream_operator.kube import KubernetesCluster
 from balancedstream_operator.measurements import Measurement
+from balancedstream_operator.pacing import RESTING_S, WAITING_S
 from balancedstream_operator.resource import API_VERSION, KIND
-from balancedstream_operator.supervising import RESTING_S, WAITING_S, Pass, Supervisor
+from balancedstream_operator.supervising import Pass, Supervisor
 
 EVEN = dict.fromkeys(range(4), 2.0)
 RESOURCE = path_of(KIND, STREAM.name)
@@ -169,16 +171,29 @@ def crash(scene: Scene) -> None:
     }
 
 
-def refuse(scene: Scene) -> None:
-    scene.cluster.refuses = "StatefulSet"
-    scene.resource["spec"]["image"] = "clicks:2"
-
-
-@pytest.mark.parametrize("fail", [crash, refuse])
-def test_a_stream_that_fails_is_looked_at_soon_and_then_ever_less(fail: Any) -> None:
+def test_objects_that_are_refused_are_tried_again_soon_and_then_ever_less() -> None:
     scene = Scene()
     scene.run_until_running()
-    fail(scene)
+    scene.cluster.refuses = "StatefulSet"
+    scene.resource["spec"]["image"] = "clicks:2"
+    tried_s: list[float] = []
+    for _ in range(60):
+        applied = len(scene.cluster.applied)
+        done = scene.run_pass()
+        assert conditions(done)["Stalled"] == ("True", "Refused")
+        assert done.interval_s == 15.0, "what runs is led on"
+        if len(scene.cluster.applied) > applied:
+            tried_s.append(scene.now_s)
+    pauses = [after - before for before, after in pairwise(tried_s)]
+    assert pauses[:2] == [15.0, 15.0]
+    assert pauses == sorted(pauses)
+    assert pauses[-1] == RESTING_S
+
+
+def test_a_stream_that_fails_is_looked_at_soon_and_then_ever_less() -> None:
+    scene = Scene()
+    scene.run_until_running()
+    crash(scene)
     pauses = []
     for _ in range(40):
         done = scene.run_pass()

@@ -144,7 +144,7 @@ def test_streams_that_came_before_the_lease_are_looked_after_with_it(
 def test_a_stream_that_is_deleted_just_as_it_changes_is_looked_after_no_more(
     server: ApiServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("balancedstream_operator.supervising.WAITING_S", 3600.0)
+    monkeypatch.setattr("balancedstream_operator.pacing.WAITING_S", 3600.0)
     server.put(STREAM, resource())
     metrics = OperatorMetrics()
 
@@ -164,7 +164,7 @@ def test_a_stream_that_is_deleted_just_as_it_changes_is_looked_after_no_more(
 def test_a_changed_spec_is_acted_on_at_once(
     server: ApiServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("balancedstream_operator.supervising.WAITING_S", 3600.0)
+    monkeypatch.setattr("balancedstream_operator.pacing.WAITING_S", 3600.0)
     server.put(STREAM, resource())
 
     def act(operator: DistantOperator) -> None:
@@ -180,7 +180,7 @@ def test_a_changed_spec_is_acted_on_at_once(
 def test_an_annotation_that_asks_for_a_new_driver_is_acted_on_at_once(
     server: ApiServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("balancedstream_operator.supervising.WAITING_S", 3600.0)
+    monkeypatch.setattr("balancedstream_operator.pacing.WAITING_S", 3600.0)
     server.put(STREAM, resource())
 
     def act(operator: DistantOperator) -> None:
@@ -200,7 +200,7 @@ def test_an_annotation_that_asks_for_a_new_driver_is_acted_on_at_once(
 def test_an_approval_and_a_pause_are_acted_on_at_once_and_an_approval_is_taken_away(
     server: ApiServer, monkeypatch: pytest.MonkeyPatch, posted: list[tuple[str, str, str]]
 ) -> None:
-    monkeypatch.setattr("balancedstream_operator.supervising.WAITING_S", 3600.0)
+    monkeypatch.setattr("balancedstream_operator.pacing.WAITING_S", 3600.0)
     server.put(STREAM, resource())
 
     def act(operator: DistantOperator) -> None:
@@ -372,7 +372,7 @@ def run_kopf(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 def test_kopf_passes_streams_on_and_their_events_are_posted(
     server: ApiServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("balancedstream_operator.supervising.WAITING_S", 0.2)
+    monkeypatch.setattr("balancedstream_operator.pacing.WAITING_S", 0.2)
     server.put(STREAM, resource())
     with run_kopf(monkeypatch):
         wait_until(lambda: DRIVER in server.objects, "a driver of a stream that was there before")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -302,14 +303,8 @@ def test_a_spec_that_is_not_accepted_leaves_all_else_as_it_was() -> None:
     status = draft.build()
     assert (status["partitions"], status["planEpoch"]) == (48, 7)
     assert (status["phase"], status["reason"]) == ("Invalid", "spec.image: missing")
-    assert [c["type"] for c in status["conditions"]] == [
-        "Accepted",
-        "Ready",
-        "Reconciling",
-        "Stalled",
-        "Paused",
-        "PassFailed",
-    ]
+    judged = {"Accepted", "Ready", "Reconciling", "Stalled", "Paused", "PassFailed"}
+    assert known(status) == judged, "whether it is balanced is not measured"
     assert reasons(draft) == ["InvalidSpec"]
 
 
@@ -317,12 +312,10 @@ def test_a_refused_child_is_a_failing_stream_whose_driver_is_not_judged() -> Non
     draft = report_on(refusal="the API server did not apply StatefulSet clicks-driver: no")
     assert draft.fields["phase"] == "Failing"
     assert outline(draft, "Running") == ("False", "Refused")
-    assert {c["type"] for c in draft.build()["conditions"]} == {
-        "Accepted",
-        "Ready",
-        "Reconciling",
-        "Stalled",
-        "Running",
-        "Paused",
-        "PassFailed",
-    }
+    judged = {"Accepted", "Ready", "Reconciling", "Stalled", "Running", "Paused", "PassFailed"}
+    assert known(draft.build()) == judged
+
+
+def known(status: Mapping[str, Any]) -> set[str]:
+    """The conditions that are True or False."""
+    return {c["type"] for c in status["conditions"] if c["status"] != "Unknown"}

@@ -247,6 +247,43 @@ def test_what_the_api_server_refuses_is_a_condition() -> None:
     assert "Correct the spec" in done.status["reason"]
 
 
+def test_a_stream_of_which_an_object_is_refused_is_led_on() -> None:
+    scene = Scene()
+    scene.run_until_running()
+    scene.cluster.refuses = "PodDisruptionBudget"
+    scene.resource["spec"]["driver"] = {"evictable": False}
+    scene.finish_batches()
+    done = scene.run_pass()
+    assert conditions(done)["Running"] == ("True", "BatchesProgress")
+    assert conditions(done)["Stalled"] == ("True", "Refused")
+    assert conditions(done)["Ready"] == ("False", "Refused")
+    assert [(e.reason, e.warning) for e in done.events if e.reason == "Refused"] == [
+        ("Refused", True)
+    ]
+    assert "Refused" not in [e.reason for e in scene.run_pass().events], "it is told once"
+    plan = scene.cluster.plan()
+    assert plan is not None, "its load is balanced"
+    assert scene.cluster.deleted == [], "and its driver stays"
+    scene.cluster.objects.pop(("Pod", POD))
+    done = scene.run_pass()
+    assert conditions(done)["Running"] == ("False", "Refused")
+    assert conditions(done)["Balanced"][0] == "Unknown"
+    scene.cluster.refuses = ""
+    scene.start_driver()
+    scene.finish_batches()
+    scene.now_s += 60.0
+    assert conditions(scene.run_pass())["Ready"][0] == "True"
+
+
+def test_a_spec_that_is_not_accepted_leaves_nothing_of_what_was_measured() -> None:
+    scene = Scene()
+    scene.run_until_running()
+    scene.resource["spec"]["partitions"] = -1
+    done = scene.run_pass()
+    assert conditions(done)["Accepted"][0] == "False"
+    assert conditions(done)["Balanced"] == ("Unknown", "InvalidSpec")
+
+
 def test_what_was_applied_of_a_change_before_a_refusal_is_undone_when_the_change_is() -> None:
     scene = Scene()
     scene.run_pass()

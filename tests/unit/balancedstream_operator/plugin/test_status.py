@@ -80,6 +80,18 @@ def test_a_script_that_crashes_is_wrong_and_its_log_is_named(make_site: Callable
     )
 
 
+def test_a_refused_object_of_a_stream_that_runs_is_wrong(make_site: Callable[..., Any]) -> None:
+    site = make_site()
+    site.scene.run_until_running()
+    site.scene.cluster.refuses = "PodDisruptionBudget"
+    site.scene.resource["spec"]["driver"] = {"evictable": False}
+    site.scene.run_pass()
+    found = diagnose(site.scene.resource, site.scene.now_s)
+    (wrong,) = found.wrong
+    assert wrong.startswith("Stalled is True (Refused), for ")
+    assert found.to_do[0].startswith("Correct what the message names")
+
+
 def test_a_stream_without_an_operator_says_so(make_site: Callable[..., Any]) -> None:
     site = make_site()
     found = diagnose(site.scene.resource, 0.0)
