@@ -218,7 +218,11 @@ class ModelCluster(Cluster):
 
     def apply(self, manifest: Manifest) -> None:
         """Keeps a child."""
-        self._call(f"apply {manifest['kind']}")
+        kind = manifest["kind"]
+        self._call(f"apply {kind}")
+        if kind == self._world.weather.refused_kind:
+            message = f"the API server did not apply {kind} {manifest['metadata']['name']}: denied"
+            raise ClusterError(message, refused=True)
         self._world.oracles.check_owner(manifest)
         self._api.apply(manifest, CHILD_MANAGER)
         self._finish_write()

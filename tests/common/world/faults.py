@@ -35,11 +35,15 @@ def begin_fault(world: World, fault: Fault, chance: random.Random) -> None:
         _ACTS[fault.kind](world, fault, chance)
 
 
+_KINDS = ("PodDisruptionBudget", "Role", "StatefulSet", "Service")
+"""Of children."""
+
 _WEATHER: dict[str, tuple[str, Callable[[float], Any]]] = {
     "api outage": ("api_down", lambda _: True),
     "api errors": ("api_errors", lambda size: 0.1 + 0.6 * size),
     "api answers lost": ("api_lost", lambda size: 0.1 + 0.6 * size),
     "api throttles": ("api_throttles", lambda _: True),
+    "child refused": ("refused_kind", lambda size: _KINDS[int(size * len(_KINDS))]),
     "stale lists": ("api_stale_s", lambda size: 5.0 + 40.0 * size),
     "late watch": ("watch_lag_s", lambda size: 5.0 + 60.0 * size),
     "watch loses": ("watch_loss", lambda size: 0.3 + 0.7 * size),

@@ -211,6 +211,8 @@ class Oracles:
             self.add("Running without a driver", str(said["Running"]))
         if said["Ready"][0] == "True" and not running:
             self.add("Ready without a driver", str(said["Ready"]))
+        if said.get("Running") == ("False", "Refused") and self._is_own(pod) and running:
+            self.add("Running is Refused, and the driver runs", str(said["Stalled"]))
         if said.get("Suspended", ("", ""))[0] == "True" and running and not _leaves(pod):
             found = world.api.get("StatefulSet", driver_name(world.stream)) or {}
             if found.get("spec", {}).get("replicas") != 0:
@@ -218,6 +220,13 @@ class Oracles:
         kstatus = [said[kind][0] == "True" for kind in ("Ready", "Reconciling", "Stalled")]
         if sum(kstatus) > 1:
             self.add("Ready, Reconciling and Stalled contradict", str(kstatus))
+
+    def _is_own(self, pod: Manifest | None) -> bool:
+        """Whether a pod is of the StatefulSet of the stream that there is now."""
+        found = self._world.api.get("StatefulSet", driver_name(self._world.stream)) or {}
+        made = [o["uid"] for o in (pod or {}).get("metadata", {}).get("ownerReferences") or []]
+        owned = [o["uid"] for o in found.get("metadata", {}).get("ownerReferences") or []]
+        return found.get("metadata", {}).get("uid") in made and self._world.stream.uid in owned
 
 
 def is_running(pod: Manifest | None) -> bool:
