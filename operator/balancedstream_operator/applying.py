@@ -7,12 +7,12 @@ import json
 import logging
 import secrets
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass
 from math import inf
 from typing import Any
 
 from balancedstream.core.objects import STREAM_LABEL, plan_name
+from balancedstream_operator.asking import read_wanted
 from balancedstream_operator.authentication import fill_secret
 from balancedstream_operator.checkpoints import find_conflict
 from balancedstream_operator.errors import ClusterError, StreamGoneError
@@ -70,29 +70,32 @@ class Applier:
         self._applied = ""
         self._applied_s = 0.0
         self._refusal: _Refusal | None = None
-        self._newest: Mapping[str, Any] | None = None
+        self._current: Mapping[str, Any] | None = None
+        # What this pass read.
+        self._read: Mapping[str, Any] | None = None
+        self._hint: str | None = None
 
-    def choose_newest(self, resource: Mapping[str, Any]) -> Mapping[str, Any]:
-        """The stream as it was last seen, or what is newer and was read at the first call.
+    def find_current(self, resource: Mapping[str, Any]) -> Mapping[str, Any]:
+        """The stream as the API server has it: read at the first call, and at a hint of a change.
 
-        A server that is behind lists old streams, and an operator that starts would go back to
-        them: it would stop a driver that was resumed, or replace one twice.
+        A server that is behind lists old streams, to an operator that starts and to one whose watch
+        broke. Nothing in them tells their age: a resourceVersion may only be compared for equality,
+        and an annotation does not change the generation. So a stream that was listed or watched,
+        and of which other things are wanted, is a hint to read it; each is followed once.
 
         Args:
-            resource: the BalancedStream as it was last seen.
+            resource: the BalancedStream as it was last listed or watched.
 
         Raises:
             StreamGoneError: the stream was deleted.
+            ClusterError: the API server cannot be reached.
         """
-        if self._newest is None:
-            # The pass fails by itself if it needs the server, and the next one asks again.
-            with suppress(ClusterError):
-                self._newest = self.require_stream()
-        if self._newest is None:
-            return resource
-        if _generation(resource) >= _generation(self._newest):
-            self._newest = resource
-        return self._newest
+        version, wanted = resource["metadata"].get("resourceVersion"), read_wanted(resource)
+        current, self._read = self._current, None
+        if current is None or (version != self._hint and wanted != read_wanted(current)):
+            current = self._current = self._read = self.require_stream()
+        self._hint = version
+        return current
 
     def is_due(self, children: Sequence[Manifest], now_s: float) -> bool:
         """Whether children have changed, or were not applied for some time.
@@ -116,8 +119,7 @@ class Applier:
             ClusterError: another stream has its checkpoint, an object of another owner has the
                 name of a child, or the API server cannot be reached.
         """
-        resource = self.require_stream()
-        self._refuse_shared_checkpoint(resource)
+        self._refuse_shared_checkpoint(self._read or self.require_stream())
         return self._has_children(children) or bool(self._applied)
 
     def apply(self, children: Sequence[Manifest], now_s: float) -> None:
@@ -222,10 +224,6 @@ class Applier:
                 raise ClusterError(message, refused=True)
             has_some |= bool(found and metadata["name"] != plan_name(self._stream.name))
         return has_some
-
-
-def _generation(resource: Mapping[str, Any]) -> int:
-    return int(resource["metadata"].get("generation", 0))
 
 
 def _fingerprint(children: Sequence[Manifest]) -> str:

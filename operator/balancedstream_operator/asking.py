@@ -35,6 +35,28 @@ class Asked:
     paused: str = ""
 
 
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """All that people want of a stream: an annotation does not change the generation.
+
+    Attributes:
+        generation: of the spec.
+        asked: beside it.
+    """
+
+    generation: int
+    asked: Asked
+
+
+def read_wanted(resource: Mapping[str, Any]) -> Wanted:
+    """What is wanted, from a BalancedStream.
+
+    >>> read_wanted({"metadata": {"generation": 2}}).generation
+    2
+    """
+    return Wanted(int(resource["metadata"].get("generation", 0)), read_asked(resource))
+
+
 def read_asked(resource: Mapping[str, Any]) -> Asked:
     """What is asked for, from a BalancedStream.
 

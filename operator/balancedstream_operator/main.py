@@ -24,7 +24,7 @@ from typing import Any, cast
 
 import kopf
 
-from balancedstream_operator.asking import Asked, read_asked
+from balancedstream_operator.asking import read_wanted
 from balancedstream_operator.endpoints import Defaults
 from balancedstream_operator.errors import ClusterError, StreamGoneError
 from balancedstream_operator.kube import KubernetesCluster, connect
@@ -111,7 +111,7 @@ class Operator:
             if self._active:
                 self._start(watched)
             return
-        if _asked(watched.resource) != _asked(resource):
+        if read_wanted(watched.resource) != read_wanted(resource):
             watched.changed.set()
         watched.resource = resource
 
@@ -215,11 +215,6 @@ def choose_pause_s(failure: Exception, failures: int) -> float:
     pause_s: float = min(RETRY_S * 2.0 ** min(failures - 1, 30), MAX_RETRY_S)
     asked_s = failure.retry_after_s if isinstance(failure, ClusterError) else 0.0
     return max(pause_s, min(asked_s, MAX_RETRY_S))
-
-
-def _asked(resource: dict[str, Any]) -> tuple[object, Asked]:
-    """Changes with whatever a user changes; an annotation does not change the generation."""
-    return resource["metadata"].get("generation"), read_asked(resource)
 
 
 def _post(

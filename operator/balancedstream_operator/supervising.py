@@ -122,7 +122,7 @@ class Supervisor:
                 lost, call again.
             StreamGoneError: the stream does not exist any more.
         """
-        resource = self._applier.choose_newest(resource)
+        resource = self._applier.find_current(resource)
         before = self._status if self._status is not None else resource.get("status") or {}
         generation = int(resource["metadata"].get("generation", 0))
         failure: Exception | None = None

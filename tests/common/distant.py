@@ -6,6 +6,8 @@ import asyncio
 from collections.abc import Callable
 from typing import Any
 
+from apiserver import ApiServer, path_of
+
 from balancedstream_operator.endpoints import Defaults
 from balancedstream_operator.main import Operator
 from balancedstream_operator.metrics import OperatorMetrics
@@ -21,6 +23,14 @@ class DistantOperator:
     def update(self, resource: dict[str, Any]) -> None:
         """Gives it a stream that was created or changed."""
         self._loop.call_soon_threadsafe(self._operator.update, resource)
+
+    def change(self, server: ApiServer, changed: dict[str, Any]) -> None:
+        """Somebody changes a stream in an API server, and the watch tells of it."""
+        metadata = changed["metadata"]
+        path = path_of("BalancedStream", metadata["name"])
+        metadata["resourceVersion"] = f"{len(server.requests)}"
+        server.put(path, {"status": server.objects[path].get("status") or {}, **changed})
+        self.update(changed)
 
     def remove(self, resource: dict[str, Any]) -> None:
         """Tells it of a deleted stream."""

@@ -172,6 +172,7 @@ class Scene:
         self.executors = {"1": 1, "2": 1}
         self.epoch = 0
         self.cluster.objects["BalancedStream", "clicks"] = self.resource
+        self._before: dict[str, Any] = {}
         self.turns = Turns()
         self.supervisor = self.make_supervisor()
 
@@ -194,9 +195,22 @@ class Scene:
     def run_pass(self) -> Pass:
         """One pass, 15 s after the one before."""
         self.now_s += 15.0
+        self.count_changes()
         done = self.supervisor.run_pass(self.resource, self.now_s)
         self.resource["status"] = dict(done.status)
         return done
+
+    def count_changes(self) -> None:
+        """What the API server does with changes of the stream: it gives them a version."""
+        metadata, before = self.resource["metadata"], self._before
+        if self.resource == before:
+            return
+        known = before.get("metadata", metadata)["generation"]
+        if before and self.resource["spec"] != before["spec"] and metadata["generation"] == known:
+            metadata["generation"] += 1
+        self.cluster.versions += 1
+        metadata["resourceVersion"] = str(self.cluster.versions)
+        self._before = copy.deepcopy(self.resource)
 
     def start_driver(self) -> None:
         """The driver's container runs."""

@@ -170,7 +170,7 @@ def test_a_changed_spec_is_acted_on_at_once(
     def act(operator: DistantOperator) -> None:
         operator.update(resource())
         wait_until(lambda: "status" in server.objects[STREAM], "a status")
-        operator.update(resource(2, suspend=True))
+        operator.change(server, resource(2, suspend=True))
         wait_until(lambda: server.objects[DRIVER]["spec"]["replicas"] == 0, "a stopped driver")
 
     look_after(act)
@@ -189,7 +189,7 @@ def test_an_annotation_that_asks_for_a_new_driver_is_acted_on_at_once(
         template = server.objects[DRIVER]["spec"]["template"]
         asked = resource()
         asked["metadata"]["annotations"] = {RESTART_ANNOTATION: "now"}
-        operator.update(asked)
+        operator.change(server, asked)
         wait_until(
             lambda: server.objects[DRIVER]["spec"]["template"] != template, "another template"
         )
@@ -208,14 +208,13 @@ def test_an_approval_and_a_pause_are_acted_on_at_once_and_an_approval_is_taken_a
         wait_until(lambda: "status" in server.objects[STREAM], "a status")
         asked = resource()
         asked["metadata"]["annotations"] = {APPROVE_ANNOTATION: "1-abcdef"}
-        server.put(STREAM, {**asked, "status": server.objects[STREAM]["status"]})
-        operator.update(asked)
+        operator.change(server, asked)
         wait_until(lambda: "approval" in server.objects[STREAM]["status"], "an answer")
         assert server.objects[STREAM]["metadata"]["annotations"] == {}
         assert server.objects[STREAM]["status"]["approval"]["result"] == "Refused"
         asked = resource()
         asked["metadata"]["annotations"] = {PAUSED_ANNOTATION: "true"}
-        operator.update(asked)
+        operator.change(server, asked)
         wait_until(lambda: server.objects[STREAM]["status"]["mode"] == "Paused", "a pause")
         said = {"ApprovalRefused", "Asked"}
         wait_until(lambda: {reason for _, reason, _ in [*posted]} >= said, "events")
@@ -277,12 +276,12 @@ def test_an_error_of_ours_ends_one_pass_and_no_stream_and_everybody_is_told(
     posted: list[tuple[str, str, str]],
 ) -> None:
     monkeypatch.setattr(process, "RETRY_S", 0.05)
-    server.put(STREAM, resource())
+    broken = resource()
+    del broken["spec"]
+    server.put(STREAM, broken)
     metrics = OperatorMetrics()
 
     def act(operator: DistantOperator) -> None:
-        broken = resource()
-        del broken["spec"]
         operator.update(broken)
         wait_until(lambda: "this pass failed" in caplog.text, "a line in the log")
         wait_until(lambda: "status" in server.objects[STREAM], "a status")
@@ -292,7 +291,7 @@ def test_an_error_of_ours_ends_one_pass_and_no_stream_and_everybody_is_told(
         wait_until(lambda: told in posted, "an event, which is posted after the status")
         wait_until(lambda: read(metrics, "pass_failures_total")["shop/clicks"] >= 3, "more passes")
         assert posted == [told], "once"
-        operator.update(resource(2))
+        operator.change(server, resource(2))
         wait_until(lambda: DRIVER in server.objects, "a driver")
 
     look_after(act, metrics)
