@@ -6,10 +6,13 @@ what happens in it.
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 from world.faults import KINDS
 from world.runs import run_seed
-from world.schedules import make_schedule
+from world.schedules import Fault, make_schedule
+from world.worlds import World
 
 SCHEDULES = 300
 """At a tenth of a second each, they take half a minute."""
@@ -38,3 +41,16 @@ def test_leaving_out_a_fault_changes_nothing_before_it() -> None:
     logs = [run_seed(3, without).oracles.log for without in ((), (last.number,))]
     begin = next(n for n, line in enumerate(logs[0]) if str(last) in line)
     assert logs[0][:begin] == logs[1][:begin]
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_a_driver_that_was_replaced_is_kept_when_old_streams_are_listed(seed: int) -> None:
+    faults = (
+        Fault(0, "restart asked", 200.0, 5.0, 0.5),
+        # From a time before somebody asked, when the next driver runs.
+        Fault(1, "old list", 300.0, 60.0, 0.9),
+    )
+    schedule = replace(make_schedule(seed, KINDS), faults=faults, operators=1)
+    world = World(schedule)
+    world.run()
+    assert world.oracles.found == {}

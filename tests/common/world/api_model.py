@@ -64,6 +64,16 @@ class ApiServer:
         old = [manifest for time_s, manifest in self._history[kind, name] if time_s <= at_s]
         return old[-1] if old else None
 
+    def age_s(self, manifest: Manifest) -> float:
+        """For how long an object has been there, however it was."""
+        metadata = manifest["metadata"]
+        times = [
+            time_s
+            for time_s, known in self._history[manifest["kind"], metadata["name"]]
+            if known is not None and known["metadata"]["uid"] == metadata["uid"]
+        ]
+        return self._world.now_s - times[0]
+
     def list_since(self, manifest: Manifest) -> list[Manifest]:
         """An object as it was at some time, and as it has been since."""
         metadata = manifest["metadata"]
@@ -224,6 +234,7 @@ class ModelCluster(Cluster):
             message = f"the API server did not apply {kind} {manifest['metadata']['name']}: denied"
             raise ClusterError(message, refused=True)
         self._world.oracles.check_owner(manifest)
+        self._world.oracles.check_stop(manifest)
         self._api.apply(manifest, CHILD_MANAGER)
         self._finish_write()
 
@@ -255,6 +266,8 @@ class ModelCluster(Cluster):
         if found is not None and uid not in {"", found["metadata"]["uid"]}:
             message = f"the API server did not delete pod {name}: it is another one"
             raise ClusterError(message, refused=False)
+        if found is not None:
+            self._world.oracles.check_replacement(found)
         self._world.nodes.delete_pod(name)
         self._finish_write()
 

@@ -108,6 +108,26 @@ def _cut_operator(world: World, fault: Fault, chance: random.Random) -> None:
         _add_operator(world, later, chance)
 
 
+def _show_old_list(world: World, fault: Fault, chance: random.Random) -> None:
+    """A server that is behind lists streams to an operator that starts, or whose watch broke."""
+    operator = world.find_operator()
+    if operator is None:
+        return
+    world.weather.list_age_s = 180.0 * fault.size
+    if chance.random() < 0.5:
+        operator.kill()
+        world.restart_operator(operator)
+    else:
+        operator.list_streams()
+
+    def catch_up() -> None:
+        world.weather.clear("list_age_s")
+        for present in world.operators:
+            present.list_streams()
+
+    world.call_in(fault.length_s, catch_up)
+
+
 def _shift_clock(world: World, fault: Fault, chance: random.Random) -> None:
     """The operator's clock is ahead or behind, until somebody sets it."""
     operator = world.find_operator()
@@ -290,6 +310,7 @@ _ACTS: dict[str, Act] = {
     "operator killed": _kill_operator,
     "two operators": _add_operator,
     "operator cut off": _cut_operator,
+    "old list": _show_old_list,
     "clock off": _shift_clock,
     "pass interrupted": _interrupt_pass,
     "status lost": _wipe_status,

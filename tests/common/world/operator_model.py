@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from balancedstream_operator.asking import read_asked
+from balancedstream_operator.asking import read_wanted
 from balancedstream_operator.endpoints import Defaults
 from balancedstream_operator.errors import ClusterError, StreamGoneError
 from balancedstream_operator.leases import RENEW_S, Lease, Tenure
@@ -114,24 +113,28 @@ class OperatorProcess:
         for uid, watched in list(self._watched.items()):
             self._run_pass(uid, watched.turn)
 
-    def _list(self) -> None:
-        """What kopf does at first, and whenever a watch ends; it does not tell what is gone."""
-        if not self.alive:
-            return
+    def list_streams(self) -> bool:
+        """Takes in what a list has, which does not tell what is gone; False if it reaches none."""
         weather = self._world.weather
         if weather.api_down or self.cluster.cut:
-            self._world.call_in(5.0, self._list)
-            return
-        self._world.call_in(WATCH_S, self._list)
+            return False
+        age_s = max(weather.api_stale_s, weather.list_age_s)
         for kind, name in list(self._world.api.objects):
             if kind == KIND:
-                found = self._world.api.get_old(kind, name, weather.api_stale_s)
+                found = self._world.api.get_old(kind, name, age_s)
                 if found is not None:
                     self._take_in("MODIFIED", found)
+        return True
+
+    def _list(self) -> None:
+        """What kopf does at first, and whenever a watch ends."""
+        if self.alive:
+            self._world.call_in(WATCH_S if self.list_streams() else 5.0, self._list)
 
     def _note(self, what: str, manifest: Manifest) -> None:
         weather = self._world.weather
-        if manifest["kind"] != KIND or weather.api_down or self.cluster.cut:
+        deaf = weather.api_down or weather.list_age_s or self.cluster.cut
+        if manifest["kind"] != KIND or deaf:
             return
         if weather.watch_loss and self._chance.random() < weather.watch_loss:
             return
@@ -164,7 +167,7 @@ class OperatorProcess:
             if self.acts:
                 self._call_in(self._chance.uniform(0.1, 1.0), uid)
             return
-        changed = _asked(watched.resource) != _asked(manifest)
+        changed = read_wanted(watched.resource) != read_wanted(manifest)
         watched.resource = manifest
         if changed and self.acts:
             self._call_in(0.0, uid)
@@ -207,7 +210,3 @@ class OperatorProcess:
             interval_s = max(interval_s, choose_pause_s(failure, watched.failures))
         if uid in self._watched and self.alive:
             self._call_in(PASS_S + interval_s, uid)
-
-
-def _asked(resource: Mapping[str, Any]) -> object:
-    return resource["metadata"].get("generation"), read_asked(resource)

@@ -12,15 +12,19 @@ from balancedstream.core.objects import PLAN_KEY
 from balancedstream.core.plan import Answer, Plan, parse_plan
 from balancedstream.core.policy import ScalingPolicy
 from balancedstream.errors import BalancedStreamError
+from balancedstream_operator.asking import read_asked
 from balancedstream_operator.errors import ClusterError
+from balancedstream_operator.pods import SPEC_ANNOTATION
 from balancedstream_operator.resource import (
     CONDITIONS,
+    KIND,
     MAX_DECISIONS,
     Manifest,
     driver_name,
     driver_pod_name,
 )
-from balancedstream_operator.spec import policy_of, read_spec
+from balancedstream_operator.restarts import fingerprint
+from balancedstream_operator.spec import StreamSpec, policy_of, read_spec
 from balancedstream_operator.supervising import Pass
 
 if TYPE_CHECKING:
@@ -138,6 +142,36 @@ class Oracles:
         for resource in self._world.api.list_since(self._resource):
             with suppress(BalancedStreamError):
                 yield policy_of(read_spec(resource["spec"])).scaling
+
+    def check_replacement(self, pod: Manifest) -> None:
+        """A driver that runs is replaced only if something else was wanted since it was made."""
+        api, stale_s = self._world.api, self._world.weather.api_stale_s
+        if not is_running(api.get_old("Pod", pod["metadata"]["name"], stale_s)):
+            return
+        made_for = (pod["metadata"].get("annotations") or {}).get(SPEC_ANNOTATION)
+        wanted = {
+            fingerprint(spec, read_asked(resource).restart)
+            for resource, spec in self._list_specs(pod)
+        }
+        if wanted == {made_for}:
+            self.add("a driver was replaced and nobody asked", f"it was made for {made_for}")
+
+    def check_stop(self, manifest: Manifest) -> None:
+        """A driver is stopped only if somebody suspended the stream since it was made."""
+        pod = self._world.api.get("Pod", driver_pod_name(self._world.stream))
+        if manifest["kind"] != "StatefulSet" or manifest["spec"]["replicas"] or not pod:
+            return
+        specs = [spec for _, spec in self._list_specs(pod)]
+        if specs and not any(spec.suspend for spec in specs):
+            self.add("a driver was stopped and nobody asked", pod["metadata"]["uid"])
+
+    def _list_specs(self, pod: Manifest) -> Iterator[tuple[Manifest, StreamSpec]]:
+        """What the stream has been, where it was valid, since a pod was made."""
+        api = self._world.api
+        then = api.get_old(KIND, self._world.stream.name, api.age_s(pod))
+        for resource in api.list_since(then) if then else ():
+            with suppress(BalancedStreamError):
+                yield resource, read_spec(resource["spec"])
 
     def check_request(self, application: Application) -> None:
         """Spark is asked for no more than the largest plan, and those that leave."""

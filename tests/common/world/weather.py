@@ -16,6 +16,8 @@ class Weather:
         api_throttles: whether it answers 429 to the operators, and asks to wait.
         api_stale_s: age of what the operators' lists and reads of pods say.
         refused_kind: of the operators' objects that a policy refuses; empty for none.
+        list_age_s: age of what lists of streams say, if it is more than that; watches, which
+            go on from there, tell nothing meanwhile.
         watch_lag_s: how much later watches bring an event.
         watch_loss: part of the events that no watch brings; the next list does.
         watch_repeats: part of the events that come twice.
@@ -38,6 +40,7 @@ class Weather:
     api_throttles: bool = False
     api_stale_s: float = 0.0
     refused_kind: str = ""
+    list_age_s: float = 0.0
     watch_lag_s: float = 0.0
     watch_loss: float = 0.0
     watch_repeats: float = 0.0
