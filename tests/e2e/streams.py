@@ -103,6 +103,13 @@ class Stream:
         """Merges into the spec; None removes a field."""
         self._kube.merge(API_VERSION, KIND, self.name, {"spec": spec}, namespace=self.namespace)
 
+    def annotate(self, name: str, value: str) -> None:
+        """Sets an annotation."""
+        metadata = {"annotations": {name: value}}
+        self._kube.merge(
+            API_VERSION, KIND, self.name, {"metadata": metadata}, namespace=self.namespace
+        )
+
     def scale(self, replicas: int) -> None:
         """`kubectl scale`."""
         self._kube.kubectl(

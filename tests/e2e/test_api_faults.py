@@ -114,9 +114,14 @@ def test_an_operator_that_is_shown_old_streams_goes_back_to_none_of_them(
     resumed, renewed = open_stream("resumed"), open_stream("renewed")
     for stream in (resumed, renewed):
         stream.apply(suspended(stream, **NOWHERE))
+    restarted = open_stream("restarted")
+    restarted.apply(restarted.describe("rate.py", executors=(1, 1), **NOWHERE))
     local.start()
     for stream in (resumed, renewed):
         wait_until_settled(stream)
+    first = wait_until("a driver to replace", lambda: find_driver(restarted), timeout_s=60)
+    restarted.annotate("balancedstream.io/restart", "now")
+    wait_until("the next driver", lambda: find_driver(restarted) not in {"", first}, timeout_s=90)
     resumed.change({"suspend": False})
     wait_until("a driver", resumed.driver, timeout_s=60)
     renewed.delete()
@@ -126,14 +131,14 @@ def test_an_operator_that_is_shown_old_streams_goes_back_to_none_of_them(
     local.kill()
 
     def looks() -> tuple[Any, ...]:
-        """What an old stream would change: replicas and pod of a driver, owners."""
+        """What an old stream would change: replicas of a driver, owners, and pods of drivers."""
         sets = {
             stream.name: read_children(kube, stream)["StatefulSet", "NAME-driver"]
             for stream in (resumed, renewed)
         }
         owners = [found["metadata"]["ownerReferences"][0]["uid"] for found in sets.values()]
-        driver = resumed.driver() or {"metadata": {"uid": "none"}}
-        return sets["resumed"]["spec"]["replicas"], owners, driver["metadata"]["uid"]
+        drivers = [find_driver(stream) for stream in (resumed, restarted)]
+        return sets["resumed"]["spec"]["replicas"], owners, drivers
 
     before = looks()
     api.serve_old_lists()
@@ -185,6 +190,11 @@ def test_an_operator_whose_watch_is_too_old_lists_the_streams_anew(
     old.delete()
     kube.wait_for_absence("apps/v1", "StatefulSet", "old-driver", namespace=old.namespace)
     assert local.runs()
+
+
+def find_driver(stream: Stream) -> str:
+    """The uid of a driver's pod; empty if there is none."""
+    return str((stream.driver() or {"metadata": {"uid": ""}})["metadata"]["uid"])
 
 
 def suspended(stream: Stream, **spec: Any) -> Manifest:
