@@ -19,6 +19,9 @@ from balancedstream_operator.targets import TargetRef, driver_selector
 STUCK_AFTER_S = 60.0
 """A pod that still exists this long after its grace period is on a node that does not respond."""
 
+STARTED_WITHIN_S = 300.0
+"""A pod that has a node, and of which nothing has changed for longer than this, does not start."""
+
 SHOWN_CHARACTERS = 700
 """Of a container's last output: a status has to stay small."""
 
@@ -131,18 +134,21 @@ def describe_driver(
             pod=name,
         )
     cure = "correct spec.image; a new pod then starts"
-    phase, reason, message = _describe_waiting(name, status, container, cure)
+    phase, reason, message = _describe_waiting(pod, container, cure, now_s)
     return DriverState(phase, reason, message, outdated=outdated, uid=uid, settled=settled)
 
 
-def describe_target(target: TargetRef, pods: Sequence[Mapping[str, Any]]) -> DriverState:
+def describe_target(
+    target: TargetRef, pods: Sequence[Mapping[str, Any]], now_s: float
+) -> DriverState:
     """The state of a driver that another operator runs.
 
     Args:
         target: names it.
         pods: that its selector selects; those of drivers that have ended may still be among them.
+        now_s: seconds since the Unix epoch.
 
-    >>> describe_target(TargetRef(selector={"app": "clicks"}), []).reason
+    >>> describe_target(TargetRef(selector={"app": "clicks"}), [], 0.0).reason
     'TargetMissing'
     """
     live = [pod for pod in pods if not _is_over(pod)]
@@ -164,7 +170,7 @@ def describe_target(target: TargetRef, pods: Sequence[Mapping[str, Any]]) -> Dri
     phase, reason, message = "Starting", "DriverRunning", f"pod {name} is running"
     if not running:
         cure = "correct it in the application"
-        phase, reason, message = _describe_waiting(name, status, container, cure)
+        phase, reason, message = _describe_waiting(pod, container, cure, now_s)
     return DriverState(
         phase,
         "TargetFailed" if phase == "Failing" else reason,
@@ -195,10 +201,14 @@ def _describe_absence(target: TargetRef, pods: Sequence[Mapping[str, Any]]) -> D
     if status.get("phase") != "Failed":
         message = f"pod {name} has ended, or ends; plans are made again for the next driver"
         return DriverState("Pending", "TargetEnded", message)
+    containers = [
+        *(status.get("initContainerStatuses") or []),
+        *(status.get("containerStatuses") or []),
+    ]
     ended = [
         entry["state"]["terminated"]
-        for entry in status.get("containerStatuses") or []
-        if (entry.get("state") or {}).get("terminated")
+        for entry in containers
+        if (entry.get("state") or {}).get("terminated") and not _has_succeeded(entry)
     ]
     words = "; ".join(_describe_end(entry) for entry in ended) or status.get("message") or "?"
     message = f"pod {name} has failed ({words}); plans are made again for the next driver"
@@ -246,43 +256,61 @@ def _describe_leaving(name: str, namespace: str, node: str, since_s: float) -> D
 
 
 def _describe_waiting(
-    name: str,
-    status: Mapping[str, Any],
-    container: Mapping[str, Any] | None,
-    cure: str,
+    pod: Mapping[str, Any], container: Mapping[str, Any] | None, cure: str, now_s: float
 ) -> tuple[str, str, str]:
     """Phase, reason and message; `cure` says what to do about an image that cannot be pulled."""
-    state = (container or {}).get("state") or {}
-    waiting = state.get("waiting") or {}
-    reason = waiting.get("reason", "")
-    ended = ((container or {}).get("lastState") or {}).get("terminated") or state.get("terminated")
-    said = _find_bad_image([*(status.get("initContainerStatuses") or []), container or {}])
-    if said:
-        return "Failing", "ImageUnavailable", f"the image cannot be pulled ({said}): {cure}"
-    if ended and (reason == "CrashLoopBackOff" or state.get("terminated")):
-        return (
-            "Failing",
-            "ApplicationFailed",
-            f"the script ended with exit code {ended.get('exitCode')}; it restarts after a pause. "
-            f"Its last output: {_read_output(ended)}",
-        )
-    if reason and reason not in _STARTING:
-        said = waiting.get("message", "")
-        return "Failing", reason, f"pod {name} cannot start: {said or reason}"
-    for condition in status.get("conditions") or []:
+    name, status = pod["metadata"]["name"], pod.get("status") or {}
+    for entry in status.get("initContainerStatuses") or []:
+        # Most end before the driver starts.
+        if not _has_succeeded(entry):
+            fault = _find_fault(name, entry, f"init container {entry['name']}", cure)
+            if fault:
+                return "Failing", *fault
+    fault = _find_fault(name, container or {}, "the script", cure)
+    if fault:
+        return "Failing", *fault
+    conditions = status.get("conditions") or []
+    for condition in conditions:
         if condition.get("type") == "PodScheduled" and condition.get("status") == "False":
             said = condition.get("message") or "no node fits"
             return "Pending", "Unschedulable", f"pod {name} waits for a node: {said}"
+    changed = [condition.get("lastTransitionTime") for condition in conditions]
+    since_s = now_s - max((_seconds(time) for time in changed if time), default=now_s)
+    if since_s > STARTED_WITHIN_S:
+        message = (
+            f"pod {name} has been starting for {since_s / 60.0:.0f} minutes; kubectl describe pod "
+            f"{name} --namespace {pod['metadata']['namespace']} says why"
+        )
+        return "Failing", "StartStuck", message
     return "Pending", "ContainerCreating", f"pod {name} is starting"
 
 
-def _find_bad_image(containers: Sequence[Mapping[str, Any]]) -> str:
-    """Why the image of one of them cannot be pulled; empty if none of them says so."""
-    for container in containers:
-        waiting = (container.get("state") or {}).get("waiting") or {}
-        if waiting.get("reason") in _BAD_IMAGE:
-            return str(waiting.get("message") or waiting["reason"])
-    return ""
+def _find_fault(
+    pod: str, container: Mapping[str, Any], what: str, cure: str
+) -> tuple[str, str] | None:
+    """Reason and message of what keeps a container from running; None if nothing is known to."""
+    state = container.get("state") or {}
+    waiting = state.get("waiting") or {}
+    reason = waiting.get("reason", "")
+    said = waiting.get("message") or reason
+    if reason in _BAD_IMAGE:
+        return "ImageUnavailable", f"the image cannot be pulled ({said}): {cure}"
+    loops = reason == "CrashLoopBackOff"
+    ended = (container.get("lastState") or {} if loops else state).get("terminated")
+    if ended:
+        message = (
+            f"{what} ended with exit code {ended.get('exitCode')}; it restarts after a pause. "
+            f"Its last output: {_read_output(ended)}"
+        )
+        return "ApplicationFailed", message
+    if reason and reason not in _STARTING:
+        return reason, f"pod {pod} cannot start: {said}"
+    return None
+
+
+def _has_succeeded(container: Mapping[str, Any]) -> bool:
+    terminated = (container.get("state") or {}).get("terminated") or {}
+    return terminated.get("exitCode") == 0
 
 
 def _seconds(timestamp: str) -> float:

@@ -263,7 +263,7 @@ class Supervisor:
         if spec.target_ref is None:
             children = build_children(self._stream, spec, outcome.partitions, restart)
         else:
-            driver = self._watch.look_at_target(spec.target_ref)
+            driver = self._watch.look_at_target(spec.target_ref, now_s)
             needs_role = self._granter.needs_role(driver.account, now_s)
             children = build_target_children(self._stream, driver.account if needs_role else "")
         if self._applier.is_due(children, now_s):

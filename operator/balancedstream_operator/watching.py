@@ -90,14 +90,14 @@ class DriverWatch:
             return DriverState("Pending", "Replacing", message)
         return driver
 
-    def look_at_target(self, target: TargetRef) -> DriverState:
+    def look_at_target(self, target: TargetRef, now_s: float) -> DriverState:
         """The state of a driver that another operator runs, and that nothing is done to.
 
         Raises:
             ClusterError: the API server cannot be reached, or takes the labels for none.
         """
         pods = self._cluster.list_pods(self._stream.namespace, driver_selector(target))
-        driver = describe_target(target, pods)
+        driver = describe_target(target, pods, now_s)
         if driver.pod and not driver.application:
             # Spark labels the drivers that it makes. Of a pod with spark-submit in it, only the
             # application itself can tell.

@@ -278,14 +278,15 @@ def read_target(resource: Manifest) -> TargetRef | None:
         return None
 
 
-def check_target(target: TargetRef, pods: Sequence[Manifest]) -> Finding:
+def check_target(target: TargetRef, pods: Sequence[Manifest], now_s: float) -> Finding:
     """Whether the application that a stream names has a driver that runs.
 
     Args:
         target: names it.
         pods: that can be its driver.
+        now_s: seconds since the Unix epoch.
     """
-    driver = describe_target(target, pods)
+    driver = describe_target(target, pods, now_s)
     if driver.phase == "Failing":
         remedy = find_remedy("Running", "False", driver.reason)
         return Finding("problem", f"driver: {driver.message}. {remedy}")

@@ -200,6 +200,6 @@ class Doctor:
         )
         if pods is None:
             return ""
-        self.findings.append(check_target(target, pods))
-        application = describe_target(target, pods).application
+        self.findings.append(check_target(target, pods, self._now_s))
+        application = describe_target(target, pods, self._now_s).application
         return application_selector(application) if application else ""

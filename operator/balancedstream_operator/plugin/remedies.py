@@ -10,6 +10,7 @@ _REMEDIES = {
         "Read its last words in the message, then kubectl logs NAME-driver-0 --previous."
     ),
     ("Running", "False", "Unschedulable"): "Read the message; it is the scheduler's.",
+    ("Running", "False", "StartStuck"): "Read the events: kubectl describe pod NAME-driver-0.",
     ("Running", "False", "DriverStuck"): (
         "Make sure that the old pod runs nowhere, then run the command in the message that "
         "fits. The operator never forces it, because two drivers on one checkpoint would lose data."

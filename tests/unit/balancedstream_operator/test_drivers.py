@@ -6,7 +6,14 @@ from typing import Any
 
 import pytest
 
-from balancedstream_operator.drivers import STUCK_AFTER_S, describe_driver
+from balancedstream_operator.drivers import (
+    STARTED_WITHIN_S,
+    STUCK_AFTER_S,
+    describe_driver,
+    describe_target,
+)
+from balancedstream_operator.status import format_time
+from balancedstream_operator.targets import TargetRef
 
 NOW_S = 1_000_000.0
 ENDS_NOW = "1970-01-12T13:46:40Z"
@@ -187,6 +194,93 @@ def test_a_sidecar_whose_image_cannot_be_pulled_keeps_the_driver_from_starting()
     driver = describe_driver(found, stateful_set(), NOW_S)
     assert (driver.phase, driver.reason) == ("Failing", "ImageUnavailable")
     assert "the image cannot be pulled (agent:9 not found)" in driver.message
+
+
+def waits_for_init(**container: Any) -> dict[str, Any]:
+    found = pod(waiting("PodInitializing"))
+    found["status"]["initContainerStatuses"] = [{"name": "fetch", **container}]
+    return found
+
+
+@pytest.mark.parametrize(
+    ("container", "reason", "says"),
+    [
+        pytest.param(
+            {"state": {"terminated": terminated(2, "no bucket")}},
+            "ApplicationFailed",
+            "init container fetch ended with exit code 2; it restarts after a pause. "
+            "Its last output: no bucket",
+            id="failed",
+        ),
+        pytest.param(
+            {**waiting("CrashLoopBackOff"), "lastState": {"terminated": terminated(0, "done")}},
+            "ApplicationFailed",
+            "init container fetch ended with exit code 0",
+            id="a sidecar that does not stay",
+        ),
+        pytest.param(
+            waiting("CreateContainerConfigError", 'secret "s3" not found'),
+            "CreateContainerConfigError",
+            'pod clicks-driver-0 cannot start: secret "s3" not found',
+            id="no secret",
+        ),
+    ],
+)
+def test_an_init_container_that_fails_says_why_the_driver_does_not_start(
+    container: dict[str, Any], reason: str, says: str
+) -> None:
+    driver = describe_driver(waits_for_init(**container), stateful_set(), NOW_S)
+    assert (driver.phase, driver.reason) == ("Failing", reason)
+    assert says in driver.message
+
+
+@pytest.mark.parametrize(
+    "state", [{"terminated": terminated(0, "")}, {"running": {}}, {"waiting": {}}]
+)
+def test_an_init_container_that_succeeds_or_runs_is_no_failure(state: dict[str, Any]) -> None:
+    driver = describe_driver(waits_for_init(state=state), stateful_set(), NOW_S)
+    assert (driver.phase, driver.reason) == ("Pending", "ContainerCreating")
+
+
+@pytest.mark.parametrize(
+    ("since_s", "phase", "reason"),
+    [
+        (STARTED_WITHIN_S, "Pending", "ContainerCreating"),
+        (STARTED_WITHIN_S + 60.0, "Failing", "StartStuck"),
+    ],
+)
+def test_a_pod_of_which_nothing_has_changed_for_minutes_does_not_start(
+    since_s: float, phase: str, reason: str
+) -> None:
+    found = pod(waiting("ContainerCreating"))
+    found["status"]["conditions"] = [
+        {
+            "type": kind,
+            "status": status,
+            "lastTransitionTime": format_time(NOW_S - ago_s),
+        }
+        for kind, status, ago_s in (("PodScheduled", "True", 9_000.0), ("Ready", "False", since_s))
+    ]
+    driver = describe_driver(found, stateful_set(), NOW_S)
+    assert (driver.phase, driver.reason) == (phase, reason)
+    if reason == "StartStuck":
+        assert driver.message == (
+            "pod clicks-driver-0 has been starting for 6 minutes; kubectl describe pod "
+            "clicks-driver-0 --namespace shop says why"
+        )
+
+
+def test_a_driver_of_another_operator_that_does_not_start_says_why_too() -> None:
+    target = TargetRef(selector={"app": "clicks"})
+    found = waits_for_init(state={"running": {}})
+    found["status"]["conditions"] = [{"type": "Ready", "lastTransitionTime": format_time(0.0)}]
+    driver = describe_target(target, [found], NOW_S)
+    assert (driver.phase, driver.reason) == ("Failing", "TargetFailed")
+    assert "has been starting for 16667 minutes" in driver.message
+    failed = waits_for_init(state={"terminated": terminated(2, "no bucket")})
+    failed["status"]["phase"] = "Failed"
+    driver = describe_target(target, [failed], NOW_S)
+    assert "has failed (exit code 2: no bucket)" in driver.message
 
 
 def test_of_a_long_last_output_the_end_is_shown() -> None:
