@@ -177,7 +177,7 @@ class KubernetesCluster:
 
     def try_pod(self, manifest: Manifest) -> None:
         """Asks whether a pod would be taken, in a dry run: admission judges it, none is made."""
-        with translate_errors("take another executor in a dry run"):
+        with translate_errors(f"take pod {manifest['metadata']['name']} in a dry run"):
             self._resource("v1", "Pod").create(
                 body=manifest,
                 namespace=manifest["metadata"]["namespace"],

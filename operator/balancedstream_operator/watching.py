@@ -23,12 +23,38 @@ from balancedstream_operator.executors import (
     describe_next,
     explain_shortage,
 )
+from balancedstream_operator.hindrances import (
+    HINDERED_AFTER_S,
+    describe_first,
+    explain_absence,
+    explain_config_map,
+    list_config_maps,
+)
 from balancedstream_operator.outcomes import AnswerFound
 from balancedstream_operator.ports import Cluster
 from balancedstream_operator.records import check_epoch
 from balancedstream_operator.resource import Manifest, Stream, driver_name, driver_pod_name
 from balancedstream_operator.spec import StreamSpec
 from balancedstream_operator.targets import TargetRef, driver_selector
+
+
+class Stopwatch:
+    """For how long something has been as it is."""
+
+    def __init__(self) -> None:
+        self._state: object = None
+        self._since_s = 0.0
+
+    def measure(self, state: object, now_s: float) -> float:
+        """The seconds since the state was first this one, without another one meanwhile.
+
+        >>> stopwatch = Stopwatch()
+        >>> [stopwatch.measure(state, now_s) for state, now_s in (("a", 5), ("a", 7), ("b", 9))]
+        [0, 2, 0]
+        """
+        if state != self._state:
+            self._state, self._since_s = state, now_s
+        return now_s - self._since_s
 
 
 class DriverWatch:
@@ -43,7 +69,8 @@ class DriverWatch:
         self._stream = stream
         self._cluster = cluster
         self._refused = ""
-        self._short_since_s: float | None = None
+        self._shortage = Stopwatch()
+        self._start = Stopwatch()
 
     def find_driver(self, now_s: float) -> DriverState:
         """The state of our own driver.
@@ -51,10 +78,14 @@ class DriverWatch:
         Raises:
             ClusterError: the API server cannot be reached.
         """
+        return describe_driver(*self._find(), now_s)
+
+    def _find(self) -> tuple[Manifest | None, Manifest | None]:
+        """The driver's pod and its StatefulSet."""
         namespace = self._stream.namespace
         found = self._cluster.get("apps/v1", "StatefulSet", namespace, driver_name(self._stream))
         pod = self._cluster.get("v1", "Pod", namespace, driver_pod_name(self._stream))
-        return describe_driver(pod, found, now_s)
+        return pod, found
 
     def look(
         self,
@@ -79,7 +110,8 @@ class DriverWatch:
         Raises:
             ClusterError: the API server cannot be reached.
         """
-        driver = self.find_driver(now_s)
+        pod, stateful_set = self._find()
+        driver = describe_driver(pod, stateful_set, now_s)
         if driver.outdated and not (driver.running and wanted == (driver.spec or first_spec)):
             first = take_turn() if driver.running and restart != driver.restart else None
             if first:
@@ -88,6 +120,22 @@ class DriverWatch:
             self._cluster.delete_pod(self._stream.namespace, pod_name, driver.uid)
             message = "the spec changed: a new driver continues from the checkpoint"
             return DriverState("Pending", "Replacing", message)
+        # By its reason where there is no pod: one that leaves is no driver that has none.
+        if self._start.measure(driver.uid or driver.reason, now_s) <= HINDERED_AFTER_S:
+            return driver
+        if stateful_set and driver.reason == "NoDriver":
+            error = self._judge(describe_first(self._stream, stateful_set))
+            return explain_absence(self._stream, driver, error)
+        if pod and driver.reason in {"ContainerCreating", "StartStuck"}:
+            return self._explain_start(driver, pod)
+        return driver
+
+    def _explain_start(self, driver: DriverState, pod: Manifest) -> DriverState:
+        for name, keys in list_config_maps(pod):
+            found = self._cluster.get("v1", "ConfigMap", self._stream.namespace, name)
+            explained = explain_config_map(driver, name, keys, found)
+            if explained is not None:
+                return explained
         return driver
 
     def look_at_target(self, target: TargetRef, now_s: float) -> DriverState:
@@ -148,25 +196,19 @@ class DriverWatch:
         Raises:
             ClusterError: the API server cannot be reached.
         """
-        if running >= desired:
-            self._short_since_s = None
-            return ""
-        if self._short_since_s is None:
-            self._short_since_s = now_s
-        if now_s <= self._short_since_s + SHORT_AFTER_S:
+        lasted_s = self._shortage.measure(running < desired, now_s)
+        if running >= desired or lasted_s <= SHORT_AFTER_S:
             return ""
         pods = self._cluster.list_pods(self._stream.namespace, selector) if selector else []
-        asked = ""
-        if count_live(pods) < desired:
-            asked = self._ask_about(describe_next(self._stream, spec, pods))
+        like = describe_next(self._stream, spec, pods) if count_live(pods) < desired else None
+        # Nobody knows what to ask about where there is none to go by.
+        asked = str(self._judge(like) or TAKEN) if like else ""
         return explain_shortage(pods, asked)
 
-    def _ask_about(self, pod: Manifest | None) -> str:
-        """What the API server says of a pod; empty if nobody knows what to ask about."""
-        if pod is None:
-            return ""
+    def _judge(self, pod: Manifest) -> ClusterError | None:
+        """What the API server has against a pod; None if it would take it."""
         try:
             self._cluster.try_pod(pod)
         except ClusterError as error:
-            return str(error)
-        return TAKEN
+            return error
+        return None

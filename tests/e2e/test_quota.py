@@ -1,4 +1,4 @@
-"""Executors that a quota refuses leave no pod: the status has the quota's own words."""
+"""Pods that a quota refuses are not there to ask: the status has the quota's own words."""
 
 from __future__ import annotations
 
@@ -59,3 +59,20 @@ def test_a_stream_whose_quota_has_room_for_the_driver_only_says_so(
     said = stream.wait_for_condition("ScalingLimited", reason="ExecutorsPending", timeout_s=300)
     assert "1 of 1 executors did not start" in said.message
     assert "exceeded quota: few, requested: pods=1, used: pods=1, limited: pods=1" in said.message
+
+
+@pytest.mark.usefixtures("operator", "app_image")
+def test_a_driver_that_the_quota_refuses_is_explained_and_comes_when_there_is_room(
+    kube: Kube, open_stream: Callable[[str], Stream]
+) -> None:
+    stream = open_stream("shut")
+    kube.apply(describe_quota(stream, pods=0))
+    stream.apply(stream.describe("rate.py", executors=(1, 1)))
+    said = stream.wait_for_condition("Running", "False", reason="DriverRefused", timeout_s=240)
+    assert "exceeded quota: few, requested: pods=1, used: pods=0, limited: pods=0" in said.message
+    assert stream.condition("Reconciling").status == "True", "others may leave the quota room"
+    wait_until("the event", lambda: "DriverRefused" in stream.event_reasons(), timeout_s=30)
+    assert kube.pods(stream.namespace) == [], "none is made to find out"
+    kube.apply(describe_quota(stream, pods=2))
+    # Kubernetes tries again after pauses that have grown for as long as it was refused.
+    stream.wait_for_condition("Running", timeout_s=600)

@@ -74,7 +74,7 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
 - apiGroups: [policy]
   resources: [poddisruptionbudgets]
   verbs: [get, list, watch, create, patch, update]
-# The operator reads pods, deletes drivers of an old revision, and asks in a dry run why executors are
+# The operator reads pods, deletes drivers of an old revision, and asks in a dry run why pods are
 # refused. It makes no pod: these verbs are for the drivers' Roles, too, and Kubernetes lets no account
 # grant permissions that it does not have.
 - apiGroups: [""]

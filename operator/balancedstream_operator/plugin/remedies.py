@@ -10,6 +10,13 @@ _REMEDIES = {
         "Read its last words in the message, then kubectl logs NAME-driver-0 --previous."
     ),
     ("Running", "False", "Unschedulable"): "Read the message; it is the scheduler's.",
+    ("Running", "False", "DriverRefused"): (
+        "Raise the quota, or correct what they name. Kubernetes then makes the pod, after a pause "
+        "of up to 17 minutes."
+    ),
+    ("Running", "False", "ConfigMapMissing"): (
+        "Add it; the pod starts by itself. Or correct the spec."
+    ),
     ("Running", "False", "StartStuck"): "Read the events: kubectl describe pod NAME-driver-0.",
     ("Running", "False", "DriverStuck"): (
         "Make sure that the old pod runs nowhere, then run the command in the message that "

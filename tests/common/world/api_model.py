@@ -209,10 +209,13 @@ class ModelCluster(Cluster):
             self._finish_write()
 
     def try_pod(self, manifest: Manifest) -> None:
-        """Refuses a pod that the quota has no room for."""
-        self._call("take another executor in a dry run")
+        """Refuses an executor that the quota has no room for."""
+        what = f"take pod {manifest['metadata']['name']} in a dry run"
+        self._call(what)
+        if manifest["metadata"]["labels"].get("app.kubernetes.io/name") == "balancedstream-driver":
+            return
         if len(self._world.list_executor_pods()) >= self._world.weather.quota:
-            message = "the API server did not take another executor in a dry run: exceeded quota"
+            message = f"the API server did not {what}: exceeded quota"
             raise ClusterError(message, refused=True)
 
     def may(self, namespace: str, account: str, verb: str, config_map: str) -> bool:

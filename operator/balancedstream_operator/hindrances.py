@@ -1,0 +1,101 @@
+"""What keeps a driver of ours from starting where no container of its pod says it: pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from typing import Any
+
+from balancedstream_operator.drivers import DriverState
+from balancedstream_operator.errors import ClusterError
+from balancedstream_operator.resource import Manifest, Stream, driver_name
+
+HINDERED_AFTER_S = 60.0
+"""What a driver has waited for longer than this, without a pod or in one, is looked for."""
+
+_QUOTA_IS_USED_UP = "exceeded quota"
+"""How the API server says that a pod fits as soon as others end."""
+
+
+def describe_first(stream: Stream, stateful_set: Mapping[str, Any]) -> Manifest:
+    """A pod like the driver's, to ask whether it would be taken; no pod has its name.
+
+    Args:
+        stream: whose.
+        stateful_set: of the driver.
+    """
+    template = stateful_set["spec"]["template"]
+    kept = {name: template["metadata"].get(name) or {} for name in ("labels", "annotations")}
+    metadata = {"name": driver_name(stream), "namespace": stream.namespace}
+    return {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": kept | metadata,
+        "spec": template["spec"],
+    }
+
+
+def explain_absence(stream: Stream, driver: DriverState, error: ClusterError | None) -> DriverState:
+    """The state of a driver whose StatefulSet makes no pod.
+
+    Args:
+        stream: whose.
+        driver: as it is known so far.
+        error: what the API server has against its pod; None if it would take it.
+
+    >>> stream = Stream("shop", "clicks", "1")
+    >>> refused = ClusterError("exceeded quota: few", refused=True)
+    >>> explain_absence(stream, DriverState("Pending", "NoDriver", ""), refused).reason
+    'DriverRefused'
+    """
+    if error is None:
+        message = (
+            f"{driver.message}. The API server would take it now, and Kubernetes tries again after "
+            f"pauses of up to 17 minutes; kubectl describe statefulset {driver_name(stream)} "
+            f"--namespace {stream.namespace} says more"
+        )
+        return replace(driver, message=message)
+    lasts = error.refused and _QUOTA_IS_USED_UP not in str(error)
+    return replace(
+        driver,
+        phase="Failing" if lasts else driver.phase,
+        reason="DriverRefused",
+        message=f"{driver.message}: {error}",
+    )
+
+
+def list_config_maps(pod: Mapping[str, Any]) -> Iterator[tuple[str, frozenset[str]]]:
+    """The ConfigMaps of a pod's volumes without which it does not start, and their keys.
+
+    >>> source = {"name": "script", "items": [{"key": "run.py", "path": "script.py"}]}
+    >>> list(list_config_maps({"spec": {"volumes": [{"name": "a", "configMap": source}]}}))
+    [('script', frozenset({'run.py'}))]
+    """
+    for volume in (pod.get("spec") or {}).get("volumes") or []:
+        source = volume.get("configMap")
+        if source and not source.get("optional"):
+            keys = frozenset(item["key"] for item in source.get("items") or [])
+            yield source["name"], keys
+
+
+def explain_config_map(
+    driver: DriverState, name: str, keys: frozenset[str], found: Mapping[str, Any] | None
+) -> DriverState | None:
+    """The state of a driver whose pod waits for a ConfigMap; None if it does not.
+
+    Args:
+        driver: as it is known so far.
+        name: of the ConfigMap.
+        keys: of it, which the pod mounts.
+        found: the ConfigMap; None if it does not exist.
+    """
+    there = {**((found or {}).get("data") or {}), **((found or {}).get("binaryData") or {})}
+    missing = ", ".join(sorted(keys - there.keys()))
+    if found is not None and not missing:
+        return None
+    lacks = f"has no key {missing}" if found is not None else "does not exist"
+    message = (
+        f"the driver's pod waits for ConfigMap {name}, which {lacks}: add it, and the pod starts "
+        "by itself, or correct the spec"
+    )
+    return replace(driver, phase="Failing", reason="ConfigMapMissing", message=message)
