@@ -32,7 +32,6 @@ PER_NAMESPACE = {
     *all_of("", "pods", "get list watch create delete deletecollection"),
     *all_of("", "secrets", "create"),
     *all_of("authorization.k8s.io", "localsubjectaccessreviews", "create"),
-    *all_of("", "persistentvolumeclaims", "get"),
     *all_of("", "events", "create patch"),
 }
 LEASE = f"{FULL_NAME}-lease"

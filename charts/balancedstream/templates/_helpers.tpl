@@ -90,10 +90,6 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
   resources: [secrets]
   verbs: [get]
 {{- end }}
-# To report a missing claim.
-- apiGroups: [""]
-  resources: [persistentvolumeclaims]
-  verbs: [get]
 - apiGroups: [""]
   resources: [events]
   verbs: [create, patch]

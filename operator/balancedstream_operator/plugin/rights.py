@@ -53,7 +53,6 @@ OPERATOR = (
     *_each("", "pods", "get list watch create delete deletecollection"),
     *_each("", "secrets", "create"),
     *_each("authorization.k8s.io", "localsubjectaccessreviews", "create"),
-    *_each("", "persistentvolumeclaims", "get"),
     *_each("", "events", "create patch"),
 )
 """What the operator needs where it watches, as the chart grants it."""
