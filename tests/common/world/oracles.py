@@ -245,7 +245,8 @@ class Oracles:
             self.add("Running without a driver", str(said["Running"]))
         if said["Ready"][0] == "True" and not running:
             self.add("Ready without a driver", str(said["Ready"]))
-        if said.get("Running") == ("False", "Refused") and self._is_own(pod) and running:
+        stays = running and self._is_own(pod) and not _leaves(pod)
+        if said.get("Running") == ("False", "Refused") and stays:
             self.add("Running is Refused, and the driver runs", str(said["Stalled"]))
         if said.get("Suspended", ("", ""))[0] == "True" and running and not _leaves(pod):
             found = world.api.get("StatefulSet", driver_name(world.stream)) or {}
