@@ -186,8 +186,23 @@ def is_ready(status: Mapping[str, Any]) -> bool:
     >>> is_ready({"conditions": [{"type": "Ready", "status": "True"}]}), is_ready({})
     (True, False)
     """
+    return _holds("Ready", status)
+
+
+def has_batches(status: Mapping[str, Any]) -> bool:
+    """Whether the driver of a stream runs and its batches end.
+
+    Unlike a ready one, its spec may just have changed.
+
+    >>> has_batches({"conditions": [{"type": "Running", "status": "True"}]}), has_batches({})
+    (True, False)
+    """
+    return _holds("Running", status)
+
+
+def _holds(condition: str, status: Mapping[str, Any]) -> bool:
     conditions = status.get("conditions") or []
-    return any((c["type"], c["status"]) == ("Ready", "True") for c in conditions)
+    return any((c["type"], c["status"]) == (condition, "True") for c in conditions)
 
 
 def choose_conditions(conditions: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:

@@ -38,7 +38,7 @@ from balancedstream_operator.resource import Manifest, Stream
 from balancedstream_operator.restarts import fingerprint
 from balancedstream_operator.spec import StreamSpec, find_unknown, policy_of, read_spec
 from balancedstream_operator.starting import Start, bound_epoch
-from balancedstream_operator.status import StatusDraft, StreamEvent, is_ready, recall, waited_s
+from balancedstream_operator.status import StatusDraft, StreamEvent, has_batches, recall, waited_s
 from balancedstream_operator.turns import Turns
 from balancedstream_operator.watching import DriverWatch
 from balancedstream_operator.writing import StatusWriter
@@ -135,6 +135,7 @@ class Supervisor:
             draft = StatusDraft(before, generation, now_s)
             report(outcome, draft)
         except StreamGoneError:
+            self._turns.end(self._stream)
             raise
         except Exception as error:
             outage = isinstance(error, ClusterError) and not error.refused
@@ -148,15 +149,15 @@ class Supervisor:
         else:
             self._outages = 0
         self._write_status(draft)
-        if failure is None and is_ready(self._status or {}):
-            self._turns.end(self._stream)
+        if failure is None:
+            self._turns.see(self._stream, self._status or {})
         interval_s = self._choose_interval(outcome, self._status or {}, now_s)
         events, self._events = tuple(self._events), []
         return Pass(self._status or {}, events, interval_s, failure)
 
     def _take_turn(self, status: Mapping[str, Any], now_s: float) -> Stream | None:
-        """The stream whose driver is replaced first; one that is not ready waits for nobody."""
-        return self._turns.take(self._stream, now_s) if is_ready(status) else None
+        """The stream whose driver is replaced first; one without batches waits for nobody."""
+        return self._turns.take(self._stream, now_s) if has_batches(status) else None
 
     def _write_status(self, draft: StatusDraft) -> None:
         """What could not be written is written with the next status, and its events are posted."""

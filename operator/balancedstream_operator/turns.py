@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Mapping
+from typing import Any
 
 from balancedstream_operator.resource import Stream
+from balancedstream_operator.status import is_ready
 
 TURN_S = 600.0
 """A stream whose new driver is not ready after this long does not keep the others waiting."""
@@ -36,6 +39,11 @@ class Turns:
             if holder != stream:
                 self._holder, self._taken_s = stream, now_s
             return None
+
+    def see(self, stream: Stream, status: Mapping[str, Any]) -> None:
+        """Ends the turn of a stream whose driver is ready again, or is not to run any more."""
+        if is_ready(status) or status.get("phase") == "Suspended":
+            self.end(stream)
 
     def end(self, stream: Stream) -> None:
         """Ends the turn of a stream, if it has it."""

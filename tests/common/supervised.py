@@ -17,7 +17,7 @@ from balancedstream_operator.measurements import (
     MissingMeasurementsError,
     ShuffleSample,
 )
-from balancedstream_operator.resource import Manifest, Stream
+from balancedstream_operator.resource import Manifest, Stream, driver_pod_name
 from balancedstream_operator.status import format_time
 from balancedstream_operator.supervising import Pass, Supervisor
 from balancedstream_operator.turns import Turns
@@ -27,10 +27,6 @@ POD = "clicks-driver-0"
 TARGET = "clicks-driver"
 """The driver's pod of an application that kubeflow's operator runs."""
 DEFAULTS = Defaults("http://prometheus")
-DRIVER_LABELS = {
-    "app.kubernetes.io/name": "balancedstream-driver",
-    "balancedstream.io/stream": "clicks",
-}
 SKEWED = {0: 4.0, 1: 3.0, 2: 0.5, 3: 0.5}
 ALL_ON_1 = dict.fromkeys(range(4), "1")
 
@@ -137,24 +133,38 @@ class KeepingCluster:
         metadata["annotations"] = {key: v for key, v in annotations.items() if key != name}
         return True
 
-    def plan(self) -> Plan | None:
-        """The plan that was written last."""
-        text = self.objects.get(("ConfigMap", "clicks-plan"), {}).get("data", {}).get("plan.json")
+    def plan(self, name: str = "clicks") -> Plan | None:
+        """The plan of a stream that was written last."""
+        text = self.objects.get(("ConfigMap", f"{name}-plan"), {}).get("data", {}).get("plan.json")
         return parse_plan(text) if text else None
 
 
 class Scene:
-    """A stream, its supervisor, and a driver that does as it is told."""
+    """A stream, its supervisor, and a driver that does as it is told.
 
-    def __init__(self, **spec: Any) -> None:
+    Args:
+        stream: which.
+        cluster: where; a new one if it is not given.
+        turns: of all streams of the operator; new ones if they are not given.
+        spec: what is other than usual.
+    """
+
+    def __init__(
+        self,
+        stream: Stream = STREAM,
+        cluster: KeepingCluster | None = None,
+        turns: Turns | None = None,
+        **spec: Any,
+    ) -> None:
+        self.stream = stream
         self.now_s = 10_000.0
-        self.cluster = KeepingCluster()
+        self.cluster = cluster or KeepingCluster()
         self.measured: Measurement | str = "nothing yet"
         self.resource: dict[str, Any] = {
             "metadata": {
-                "name": "clicks",
-                "namespace": "shop",
-                "uid": "uid-1",
+                "name": stream.name,
+                "namespace": stream.namespace,
+                "uid": stream.uid,
                 "generation": 1,
                 "creationTimestamp": format_time(self.now_s),
             },
@@ -171,15 +181,20 @@ class Scene:
         self.placement = dict(ALL_ON_1)
         self.executors = {"1": 1, "2": 1}
         self.epoch = 0
-        self.cluster.objects["BalancedStream", "clicks"] = self.resource
+        self.cluster.objects["BalancedStream", stream.name] = self.resource
         self._before: dict[str, Any] = {}
-        self.turns = Turns()
+        self.turns = turns or Turns()
         self.supervisor = self.make_supervisor()
 
     def make_supervisor(self) -> Supervisor:
         """A supervisor as it is after a restart of the operator."""
         return Supervisor(
-            STREAM, self.cluster, lambda _: self, DEFAULTS, self.find_streams, turns=self.turns
+            self.stream,
+            self.cluster,
+            lambda _: self,
+            DEFAULTS,
+            self.find_streams,
+            turns=self.turns,
         )
 
     def find_streams(self) -> list[Manifest]:
@@ -214,14 +229,19 @@ class Scene:
 
     def start_driver(self) -> None:
         """The driver's container runs."""
-        self.cluster.objects["Pod", POD] = {
-            "metadata": {"name": POD, "namespace": "shop", "labels": dict(DRIVER_LABELS)},
+        name = driver_pod_name(self.stream)
+        labels = {
+            "app.kubernetes.io/name": "balancedstream-driver",
+            "balancedstream.io/stream": self.stream.name,
+        }
+        self.cluster.objects["Pod", name] = {
+            "metadata": {"name": name, "namespace": self.stream.namespace, "labels": labels},
             "status": {"containerStatuses": [{"name": "driver", "state": {"running": {}}}]},
         }
 
     def finish_batches(self, busy_s: Mapping[int, float] = SKEWED, count: int = 5) -> None:
         """Batches run where the newest plan wants them; Prometheus sees the last three."""
-        plan = self.cluster.plan()
+        plan = self.cluster.plan(self.stream.name)
         if plan:
             self.epoch = plan.epoch
             started = [e for e in plan.executors if e.startswith(NEW_EXECUTOR)]
@@ -249,7 +269,7 @@ class Scene:
             {"q": self.now_s},
         )
         answer = Answer(self.epoch)
-        self.cluster.objects["ConfigMap", "clicks-answer"]["data"] = {
+        self.cluster.objects["ConfigMap", f"{self.stream.name}-answer"]["data"] = {
             "answer.json": answer.to_json()
         }
 
@@ -264,7 +284,7 @@ class Scene:
             for ago in range(5)
         )
         stages = (dataclasses.replace(stage, batch=self.batch, finished_s=self.now_s),)
-        plan = self.cluster.plan()
+        plan = self.cluster.plan(self.stream.name)
         self.epoch = plan.epoch if plan else 0
         self.measured = Measurement(
             self.now_s,
@@ -275,7 +295,7 @@ class Scene:
             finished_s={"q": self.now_s},
             stages=stages,
         )
-        self.cluster.objects["ConfigMap", "clicks-answer"]["data"] = {
+        self.cluster.objects["ConfigMap", f"{self.stream.name}-answer"]["data"] = {
             "answer.json": Answer(self.epoch).to_json()
         }
 
