@@ -8,10 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from functools import lru_cache
 from typing import Any
-
-import yaml
 
 from balancedstream.core.objects import STREAM_LABEL, answer_name, plan_name
 from balancedstream_operator.authentication import has_secret, secret_name
@@ -258,16 +255,12 @@ def _role_binding(stream: Stream, account: str) -> Manifest:
 
 
 def _configuration(stream: Stream, spec: StreamSpec, conf: Mapping[str, str]) -> Manifest:
-    template = _render_yaml(json.dumps(build_executor_pod(stream, spec)))
+    # Spark reads a file that begins with a brace as JSON, whatever it is called. As YAML 1.2, which
+    # PyYAML does not write, a label 12e4567 would be a number, and arrive as Infinity.
+    template = json.dumps(build_executor_pod(stream, spec), indent=2)
     return _config_map(stream, configuration_name(stream)) | {
         "data": {"spark-defaults.conf": render_properties(conf), "executor.yaml": template}
     }
-
-
-@lru_cache(maxsize=1024)
-def _render_yaml(manifest: str) -> str:
-    """A manifest as YAML, from JSON; YAML is slow, and most passes find what the last one found."""
-    return yaml.safe_dump(json.loads(manifest), sort_keys=False)
 
 
 def _service(stream: Stream) -> Manifest:

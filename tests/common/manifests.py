@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import copy
+import json
 from typing import Any
-
-import yaml
 
 from balancedstream_operator.children import build_children
 from balancedstream_operator.resource import Stream
@@ -45,5 +44,5 @@ def template(**changes: Any) -> dict[str, Any]:
 def executor_pod(**changes: Any) -> dict[str, Any]:
     """The template of executor pods, as Spark reads it."""
     data = child("ConfigMap", "clicks-configuration", **changes)["data"]
-    found: dict[str, Any] = yaml.safe_load(data["executor.yaml"])
+    found: dict[str, Any] = json.loads(data["executor.yaml"])
     return found

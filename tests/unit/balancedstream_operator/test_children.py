@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 
 from manifests import STREAM, child, make_spec, template
@@ -85,3 +86,10 @@ def test_settings_of_the_user_win_over_defaults_and_never_over_what_the_pods_dep
         "spark.submit.deployMode",
     }
     assert {key for key in set_here if conf[key] == "mine"} == left_to_the_pod
+
+
+def test_spark_reads_the_executors_template_as_json_which_takes_no_text_for_a_number() -> None:
+    given = {"min": 1, "max": 4, "podTemplate": {"metadata": {"labels": {"commit": "12e4567"}}}}
+    data = child("ConfigMap", "clicks-configuration", executors=given)["data"]
+    assert data["executor.yaml"].startswith("{")
+    assert json.loads(data["executor.yaml"])["metadata"]["labels"]["commit"] == "12e4567"
