@@ -38,6 +38,56 @@ FOLLOWING: dict[str, Json] = {
 }
 """A stream whose application another operator runs."""
 
+FULL: dict[str, Json] = {
+    **RUNNING,
+    "image": "clicks:2",
+    "application": {
+        "configMap": {"name": "scripts", "key": "clicks.py"},
+        "arguments": ["--topic", "clicks", "--from", "earliest"],
+    },
+    "imagePullPolicy": "Always",
+    "executors": {
+        "min": 3,
+        "max": 6,
+        "cores": 2,
+        "cpu": "2500m",
+        "memory": "2g",
+        "memoryOverhead": "700m",
+        "podTemplate": {
+            "metadata": {"labels": {"commit": "12e4567"}, "annotations": {"note": "theirs"}},
+            "spec": {
+                "automountServiceAccountToken": True,
+                "nodeSelector": {"disk": "any"},
+                "tolerations": [{"key": "spot", "operator": "Exists"}],
+                "volumes": [{"name": "tmp", "hostPath": {"path": "/fast"}}],
+                "containers": [{"name": "executor", "env": [{"name": "A", "value": "1"}]}],
+            },
+        },
+    },
+    "driver": {
+        "cpu": "2",
+        "memory": "3g",
+        "memoryOverhead": "600m",
+        "evictable": False,
+        "serviceAccount": {"annotations": {"role": "reader"}},
+        "podTemplate": {
+            "metadata": {"labels": {"team": "shop"}, "annotations": {"note": "mine"}},
+            "spec": {
+                "terminationGracePeriodSeconds": 90,
+                "nodeSelector": {"disk": "ssd"},
+                "tolerations": [{"key": "drivers", "operator": "Exists"}],
+                "volumes": [{"name": "tmp", "hostPath": {"path": "/large"}}],
+                "containers": [
+                    {"name": "driver", "env": [{"name": "B", "value": "2"}]},
+                    {"name": "sidecar", "image": "sidecar:1"},
+                ],
+            },
+        },
+    },
+    "metrics": {"hotKeys": "off"},
+}
+"""Says something of each field that pods are made from, and nowhere the default."""
+
 # What comes as JSON from the API server has no surrogates.
 _CHARACTERS = st.characters(exclude_categories=["Cs"])
 _TEXT = st.text(_CHARACTERS, max_size=12)

@@ -81,9 +81,9 @@ def assert_declared_is_what_runs(kube: Kube, stream: Stream) -> None:
         applied = strip(kube.try_to_apply(child, FIELD_MANAGER))
         assert there[child["kind"], short] == applied, f"{child['kind']} {short}"
     if "targetRef" not in spec:
-        conf = there["ConfigMap", "NAME-configuration"]["data"]["spark-defaults.conf"]
-        driver = there["StatefulSet", "NAME-driver"]
-        assert list(find_differences(spec, stream.name, driver, conf)) == []
+        by_name = {(kind, child["metadata"]["name"]): child for (kind, _), child in there.items()}
+        partitions = found["status"]["partitions"]
+        assert list(find_differences(spec, stream.name, partitions, by_name)) == []
 
 
 def wait_until_acted(stream: Stream, *, or_failed: bool = False) -> dict[str, Any]:

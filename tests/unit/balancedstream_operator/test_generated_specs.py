@@ -7,9 +7,10 @@ from collections.abc import Mapping
 from contextlib import suppress
 from typing import Any
 
-from declared import find_differences
+from declared import find_broken_limits, find_differences, least_partitions
 from generated_specs import (
     FOLLOWING,
+    FULL,
     RUNNING,
     Mutation,
     draw_changes,
@@ -46,6 +47,19 @@ def test_a_spec_that_the_schema_allows_is_what_runs_or_is_refused_by_field(
 
 @settings(max_examples=100)
 @given(draw_changes())
+@example(())
+@example((Mutation(("executors", "min"), 6),))
+@example((Mutation(("executors", "min"), 1), Mutation(("executors", "max"), 1)))
+@example((Mutation(("executors", "fixed"), 9),))
+@example((Mutation(("driver", "serviceAccount"), {"name": "mine"}),))
+def test_so_it_is_for_a_spec_that_says_something_of_each_field(
+    changes: tuple[Mutation, ...],
+) -> None:
+    check(FULL, changes)
+
+
+@settings(max_examples=100)
+@given(draw_changes())
 def test_so_it_is_for_the_application_of_another_operator(changes: tuple[Mutation, ...]) -> None:
     check(FOLLOWING, changes)
 
@@ -76,6 +90,7 @@ def check(base: Mapping[str, Any], changes: tuple[Mutation, ...]) -> None:
         scene.start_driver()
         scene.finish_batches()
         run_pass(scene)
+        assert list(find_broken_limits(scene.resource["spec"], scene.resource["status"])) == []
         return
     assert accepted["reason"] == "InvalidSpec"
     changed = {f"spec.{change.path[0]}" for change in changes}
@@ -104,7 +119,6 @@ def check_children(scene: Scene) -> None:
     assert (("StatefulSet", POD.removesuffix("-0")) in objects) == ("targetRef" not in spec)
     if "targetRef" in spec:
         return
-    assert 1 <= scene.resource["status"]["partitions"] <= MOST_PARTITIONS
-    text = objects["ConfigMap", "clicks-configuration"]["data"]["spark-defaults.conf"]
-    driver = objects["StatefulSet", "clicks-driver"]
-    assert list(find_differences(spec, "clicks", driver, text)) == []
+    partitions = scene.resource["status"]["partitions"]
+    assert least_partitions(spec) <= partitions <= MOST_PARTITIONS
+    assert list(find_differences(spec, "clicks", partitions, objects)) == []
