@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from supervised import DRIVER_LABELS, POD, Scene, conditions
+from supervised import POD, Scene, conditions
 
 from balancedstream_operator.errors import ClusterError
 from balancedstream_operator.resource import Manifest
@@ -14,6 +14,11 @@ from balancedstream_operator.supervising import Pass
 FORBIDDEN = 'the API server did not take it: pods "clicks-driver" is forbidden'
 ON_ITS_WAY = ("False", "True", "False")
 STUCK = ("False", "False", "True")
+
+DRIVER_LABELS = {
+    "app.kubernetes.io/name": "balancedstream-driver",
+    "balancedstream.io/stream": "clicks",
+}
 
 
 def run_for_a_minute(scene: Scene) -> Pass:
