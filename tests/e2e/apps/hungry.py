@@ -1,4 +1,4 @@
-"""Counts by a Python function that keeps what it is given: executors run out of memory."""
+"""Runs a Python function that takes more memory than an executor's container may."""
 
 from __future__ import annotations
 
@@ -7,31 +7,30 @@ from collections.abc import Iterator
 import pandas as pd
 from pyspark.sql import SparkSession
 
-MIB = 2**20
-kept: list[bytearray] = []
+TAKEN_BYTES = 2 * 2**30
 
 
-def keep(frames: Iterator[pd.DataFrame]) -> Iterator[pd.DataFrame]:
-    """Takes 200 MiB more in each task, and touches them."""
+def take(frames: Iterator[pd.DataFrame]) -> Iterator[pd.DataFrame]:
+    """Lets the rows through once it has written to all that memory."""
     for frame in frames:
-        kept.append(bytearray(b"x" * 200 * MIB))
-        yield frame
+        taken = b"x" * TAKEN_BYTES
+        yield frame[: len(taken)]
 
 
 def main() -> None:
     """Runs until it is stopped."""
     spark = SparkSession.builder.appName("hungry").getOrCreate()
-    (
+    query = (
         spark.readStream.format("rate")
         .option("rowsPerSecond", 10)
         .load()
-        .mapInPandas(keep, "timestamp timestamp, value long")
+        .mapInPandas(take, "timestamp timestamp, value long")
         .writeStream.queryName("hungry")
         .format("noop")
         .trigger(processingTime="5 seconds")
         .start()
-        .awaitTermination()
     )
+    query.awaitTermination()
 
 
 if __name__ == "__main__":
