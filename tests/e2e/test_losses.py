@@ -91,7 +91,9 @@ def test_executors_that_are_killed_for_their_memory_are_explained(
     open_stream: Callable[[str], Stream],
 ) -> None:
     stream = open_stream("hungry")
-    stream.apply(stream.describe("hungry.py", executors=(1, 1)))
+    manifest = stream.describe("hungry.py", executors=(1, 1))
+    manifest["spec"]["executors"] |= {"cores": 4, "memoryOverhead": "256m"}
+    stream.apply(manifest)
     said = stream.wait_for_condition("ExecutorsLost", "True", reason="OutOfMemory", timeout_s=300)
     assert "raise executors.memoryOverhead" in said.message
     wait_until("the event", lambda: "OutOfMemory" in stream.event_reasons(), timeout_s=30)
