@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import re
 from collections.abc import Mapping
 from typing import Any
 
@@ -40,6 +41,8 @@ CONF_DIR = "/etc/balancedstream"
 SCRIPT_DIR = "/etc/balancedstream-script"
 CHECKPOINTS_DIR = "/checkpoints"
 DRIVER_GRACE_S = 60
+_SIZE = re.compile(r"[1-9][0-9]*[kmgt]b?", re.IGNORECASE)
+"""Memory as Spark's settings write it, with its unit."""
 
 _POD_SECURITY: Manifest = {
     "runAsNonRoot": True,
@@ -213,7 +216,7 @@ def build_driver_pod(
                 },
             }
         )
-    memory_mib = parse_mib(spec.driver.memory) + parse_mib(spec.driver.memory_overhead)
+    memory_mib = _driver_memory_mib(spec)
     container = {
         "name": "driver",
         "image": spec.image,
@@ -293,6 +296,17 @@ def build_driver_pod(
     if restart:
         annotations[RESTART_ANNOTATION] = restart
     return merged
+
+
+def _driver_memory_mib(spec: StreamSpec) -> int:
+    """Heap and overhead of the driver's container; Spark's own settings come before the spec's."""
+    return sum(
+        parse_mib(given if _SIZE.fullmatch(given := spec.spark_conf.get(name, "")) else size)
+        for name, size in (
+            ("spark.driver.memory", spec.driver.memory),
+            ("spark.driver.memoryOverhead", spec.driver.memory_overhead),
+        )
+    )
 
 
 def check_templates(stream: Stream, spec: StreamSpec) -> None:

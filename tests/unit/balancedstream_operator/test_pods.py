@@ -93,6 +93,22 @@ def test_lists_that_have_no_names_are_replaced() -> None:
 
 
 @pytest.mark.parametrize(
+    ("conf", "limit"),
+    [
+        ({}, "1536Mi"),
+        ({"spark.driver.memory": "4g"}, "4608Mi"),
+        ({"spark.driver.memory": "4G", "spark.driver.memoryOverhead": "1gb"}, "5120Mi"),
+        ({"spark.driver.memory": "much"}, "1536Mi"),
+    ],
+)
+def test_the_drivers_limit_is_of_the_memory_that_spark_takes(
+    conf: dict[str, str], limit: str
+) -> None:
+    resources = template(sparkConf=conf)["spec"]["containers"][0]["resources"]
+    assert resources["limits"]["memory"] == resources["requests"]["memory"] == limit
+
+
+@pytest.mark.parametrize(
     ("over", "expected"),
     [
         pytest.param(
