@@ -179,10 +179,10 @@ class Applier:
         conflict = find_conflict(self._stream, self._find_streams(), pods)
         if conflict:
             message = (
-                f"{conflict}, and two drivers on one checkpoint would lose data: delete the other "
-                "one, or give this stream a checkpoint of its own"
+                f"{conflict.message}, and two drivers on one checkpoint would lose data: delete "
+                "the other one, or give this stream a checkpoint of its own"
             )
-            raise ClusterError(message, refused=True)
+            raise ClusterError(message, refused=True, passes=conflict.passes)
 
     def _list_drivers(self, namespace: str) -> list[Manifest]:
         try:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import posixpath
 import re
 from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -16,12 +17,25 @@ _SCHEMES = {"s3": "s3a", "s3n": "s3a", "abfs": "abfss"}
 """Hadoop's several names for one store."""
 
 
+@dataclass(frozen=True, slots=True)
+class Conflict:
+    """Who else has the checkpoint of a stream.
+
+    Attributes:
+        message: for people.
+        passes: whether it is a pod that is being deleted.
+    """
+
+    message: str
+    passes: bool = False
+
+
 def find_conflict(
     stream: Stream,
     resources: Iterable[Mapping[str, Any]],
     driver_pods: Iterable[Mapping[str, Any]],
-) -> str:
-    """Who else has the checkpoint of a stream, for a person; empty if nobody has.
+) -> Conflict | None:
+    """Who else has the checkpoint of a stream; None if nobody has.
 
     Of two streams the older one has it. The driver of a stream that was deleted has it until its
     pod is gone.
@@ -35,14 +49,15 @@ def find_conflict(
     mine = known.get(stream.uid)
     place = _place_of_stream(mine) if mine else ""
     if mine is None or not place:
-        return ""
+        return None
     for other in known.values():
         metadata = other["metadata"]
         # Of two with one name the other was deleted, and the watch has not told it.
         if _name(other) == _name(mine):
             continue
         if _place_of_stream(other) == place and _age(other) < _age(mine):
-            return f"{KIND} {metadata['namespace']}/{metadata['name']} has the checkpoint {place}"
+            name = f"{metadata['namespace']}/{metadata['name']}"
+            return Conflict(f"{KIND} {name} has the checkpoint {place}")
     for pod in driver_pods:
         metadata = pod["metadata"]
         namespace, name = metadata["namespace"], metadata["name"]
@@ -50,8 +65,9 @@ def find_conflict(
         if (namespace, label) == (stream.namespace, stream.name):
             continue
         if _place_of_pod(pod) == place:
-            return f"pod {namespace}/{name}, which still exists, has the checkpoint {place}"
-    return ""
+            message = f"pod {namespace}/{name}, which still exists, has the checkpoint {place}"
+            return Conflict(message, passes=bool(metadata.get("deletionTimestamp")))
+    return None
 
 
 def _place_of_stream(resource: Mapping[str, Any]) -> str:

@@ -19,6 +19,9 @@ from balancedstream_operator.targets import TargetRef, driver_selector
 STUCK_AFTER_S = 60.0
 """A pod that still exists this long after its grace period is on a node that does not respond."""
 
+FEW_RESTARTS = 3
+"""A container that ended may do better once what it needs is there, such as a broker."""
+
 STARTED_WITHIN_S = 300.0
 """A pod that has a node, and of which nothing has changed for longer than this, does not start."""
 
@@ -50,6 +53,7 @@ class DriverState:
         account: ServiceAccount of its pod, if it is not ours.
         restart: what asked for its pod; empty if nothing but the spec did.
         spec: fingerprint of the spec that its pod was made for; empty if an older release made it.
+        retries: whether it ended a few times only, and starts again.
         waits_for: the stream whose driver is replaced before this one; empty if there is none.
         settled: whether its StatefulSet has been acted on; until then `outdated` is not known.
     """
@@ -67,6 +71,7 @@ class DriverState:
     pod: str = ""
     application: str = ""
     account: str = ""
+    retries: bool = False
     waits_for: str = ""
 
     def select_executors(self, stream: Stream, target: TargetRef | None) -> str:
@@ -135,7 +140,16 @@ def describe_driver(
         )
     cure = "correct spec.image; a new pod then starts"
     phase, reason, message = _describe_waiting(pod, container, cure, now_s)
-    return DriverState(phase, reason, message, outdated=outdated, uid=uid, settled=settled)
+    few = all(entry.get("restartCount", 0) < FEW_RESTARTS for entry in _list_containers(status))
+    return DriverState(
+        phase,
+        reason,
+        message,
+        outdated=outdated,
+        uid=uid,
+        settled=settled,
+        retries=few and reason == "ApplicationFailed",
+    )
 
 
 def describe_target(
@@ -201,13 +215,9 @@ def _describe_absence(target: TargetRef, pods: Sequence[Mapping[str, Any]]) -> D
     if status.get("phase") != "Failed":
         message = f"pod {name} has ended, or ends; plans are made again for the next driver"
         return DriverState("Pending", "TargetEnded", message)
-    containers = [
-        *(status.get("initContainerStatuses") or []),
-        *(status.get("containerStatuses") or []),
-    ]
     ended = [
         entry["state"]["terminated"]
-        for entry in containers
+        for entry in _list_containers(status)
         if (entry.get("state") or {}).get("terminated") and not _has_succeeded(entry)
     ]
     words = "; ".join(_describe_end(entry) for entry in ended) or status.get("message") or "?"
@@ -306,6 +316,13 @@ def _find_fault(
     if reason and reason not in _STARTING:
         return reason, f"pod {pod} cannot start: {said}"
     return None
+
+
+def _list_containers(status: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+    return [
+        *(status.get("initContainerStatuses") or []),
+        *(status.get("containerStatuses") or []),
+    ]
 
 
 def _has_succeeded(container: Mapping[str, Any]) -> bool:

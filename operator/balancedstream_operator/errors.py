@@ -10,12 +10,16 @@ class ClusterError(BalancedStreamError):
 
     Attributes:
         refused: whether the server refused the request, so that retrying the same is no use.
+        passes: whether what it is refused for ends by itself.
         retry_after_s: how long the server asks to wait; 0.0 if it does not.
     """
 
-    def __init__(self, message: str, *, refused: bool, retry_after_s: float = 0.0) -> None:
+    def __init__(
+        self, message: str, *, refused: bool, passes: bool = False, retry_after_s: float = 0.0
+    ) -> None:
         super().__init__(message)
         self.refused = refused
+        self.passes = passes
         self.retry_after_s = retry_after_s
 
 

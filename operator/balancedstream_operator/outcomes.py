@@ -97,7 +97,9 @@ class PassOutcome:
         unknown: fields of the spec that this release does not know.
         partitions: state partitions of the stream.
         refusal: why the API server refused a child; empty if it took them all.
-        driver: how the driver is, also of a spec that is not accepted; None if a child was refused.
+        waits: whether what it is refused for ends by itself.
+        driver: how the driver is, also of a spec that is not accepted, or if a child was refused;
+            None if it was not looked at.
         begun: whether the driver is of another application than the plans before, so that a new
             history of epochs begins.
         plan_found: what the plan's ConfigMap held.
@@ -115,6 +117,7 @@ class PassOutcome:
     unknown: tuple[str, ...] = ()
     partitions: int = 0
     refusal: str = ""
+    waits: bool = False
     driver: DriverState | None = None
     begun: bool = False
     plan_found: PlanFound = PlanFound()  # noqa: RUF009 - frozen

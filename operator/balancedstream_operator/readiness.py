@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from balancedstream_operator.drivers import DriverState
+from balancedstream_operator.outcomes import PassOutcome
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,25 +31,23 @@ class Readiness:
     message: str
 
 
-def judge_readiness(
-    invalid: str, refusal: str, driver: DriverState | None, running: Mapping[str, str]
-) -> Readiness:
+def judge_readiness(outcome: PassOutcome, running: Mapping[str, str]) -> Readiness:
     """How ready a stream is.
 
     Args:
-        invalid: why the spec is not accepted; empty if it is.
-        refusal: why the API server refused an object of the stream; empty if it took all.
-        driver: its state; None if it was not looked at.
+        outcome: of the pass.
         running: the condition Running.
 
-    >>> judge_readiness("", "", None, {"status": "True", "reason": "Idle", "message": ""}).ready
+    >>> from balancedstream_operator.resource import Stream
+    >>> outcome = PassOutcome(Stream("shop", "clicks", "1"))
+    >>> judge_readiness(outcome, {"status": "True", "reason": "Idle", "message": ""}).ready
     True
     """
-    if invalid:
-        return Readiness(False, False, True, "InvalidSpec", invalid)
-    if refusal:
-        return Readiness(False, False, True, "Refused", refusal)
-    reason, message = running["reason"], running["message"]
+    if outcome.invalid:
+        return Readiness(False, False, True, "InvalidSpec", outcome.invalid)
+    if outcome.refusal:
+        return Readiness(False, outcome.waits, not outcome.waits, "Refused", outcome.refusal)
+    reason, message, driver = running["reason"], running["message"], outcome.driver
     if driver is not None and driver.phase == "Suspended":
         return Readiness(False, False, False, "Suspended", message)
     if driver is not None and not driver.settled:
@@ -57,5 +55,6 @@ def judge_readiness(
         return Readiness(False, True, False, "Applying", waits)
     if running["status"] == "True":
         return Readiness(True, False, False, reason, message)
-    stalled = reason == "NoProgress" or (driver is not None and driver.phase == "Failing")
+    fails = driver is not None and driver.phase == "Failing" and not driver.retries
+    stalled = reason == "NoProgress" or fails
     return Readiness(False, not stalled, stalled, reason, message)

@@ -77,7 +77,7 @@ def report(outcome: PassOutcome, draft: StatusDraft) -> None:
     running = draft.condition("Running")
     if outcome.refusal and running["reason"] != "Refused" != known:
         draft.events.append(StreamEvent("Refused", outcome.refusal, warning=True))
-    found = judge_readiness(outcome.invalid, outcome.refusal, outcome.driver, running)
+    found = judge_readiness(outcome, running)
     draft.set_condition("Ready", found.ready, found.reason, found.message)
     for kind, holds in (("Reconciling", found.reconciling), ("Stalled", found.stalled)):
         draft.set_condition(kind, holds, found.reason, found.message)

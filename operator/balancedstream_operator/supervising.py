@@ -227,7 +227,7 @@ class Supervisor:
             if not error.refused:
                 raise
             refusal = f"{error}. Correct the spec; everything that ran before keeps running"
-            outcome = replace(outcome, refusal=refusal)
+            outcome = replace(outcome, refusal=refusal, waits=error.passes)
             if spec.target_ref or record is None:
                 return outcome
             # What runs by the objects before is led on, and not replaced.

@@ -59,7 +59,7 @@ def diagnose(resource: Mapping[str, Any], now_s: float) -> Diagnosis:
         attention = ATTENTION_WHEN.get(kind) == found["status"]
         if kind in _SUMS or not (remedy or attention):
             continue
-        if kind == "Running" and comes:
+        if kind == "Running" and comes and not remedy:
             doing.append(found.get("message", ""))
             continue
         wrong.append(_describe(found, now_s))

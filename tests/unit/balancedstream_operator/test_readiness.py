@@ -50,6 +50,7 @@ def test_a_stream_is_ready_when_its_batches_end_and_not_before() -> None:
         {
             "state": {"waiting": {"reason": "CrashLoopBackOff"}},
             "lastState": {"terminated": {"exitCode": 1}},
+            "restartCount": 3,
         },
     ],
 )
@@ -86,6 +87,48 @@ def test_a_query_that_hangs_stalls_the_stream_and_one_without_input_does_not() -
             backlog_rows={"q": backlog},
         )
         assert summary(scene.run_pass()) == expected
+
+
+def test_a_driver_whose_broker_may_come_yet_is_on_its_way_and_its_end_is_told() -> None:
+    scene = Scene()
+    scene.run_pass()
+    scene.start_driver()
+    ended = {"exitCode": 1, "message": "no brokers"}
+    for restarts in range(3):
+        set_container(
+            scene,
+            state={"waiting": {"reason": "CrashLoopBackOff"}},
+            lastState={"terminated": ended},
+            restartCount=restarts,
+        )
+        done = scene.run_pass()
+        assert summary(done) == ON_ITS_WAY
+        assert conditions(done)["Running"] == ("False", "ApplicationFailed")
+
+
+def test_a_stream_that_waits_for_a_checkpoint_which_is_being_left_is_on_its_way() -> None:
+    scene = Scene(checkpoints={"claim": "checkpoints", "path": "clicks"})
+    left = scene.cluster.objects["Pod", "old-driver-0"] = {
+        "metadata": {
+            "name": "old-driver-0",
+            "namespace": "shop",
+            "labels": {
+                "app.kubernetes.io/name": "balancedstream-driver",
+                "balancedstream.io/stream": "old",
+            },
+        },
+        "spec": {
+            "containers": [{"env": [{"name": "CHECKPOINT_DIR", "value": "/checkpoints/clicks"}]}],
+            "volumes": [
+                {"name": "checkpoints", "persistentVolumeClaim": {"claimName": "checkpoints"}}
+            ],
+        },
+    }
+    assert summary(scene.run_pass()) == STUCK, "somebody has to delete it"
+    left["metadata"]["deletionTimestamp"] = "2026-11-28T10:00:00Z"
+    done = scene.run_pass()
+    assert summary(done) == ON_ITS_WAY
+    assert conditions(done)["Running"] == ("False", "Refused")
 
 
 def test_a_stream_stays_ready_while_prometheus_is_away() -> None:
