@@ -204,6 +204,11 @@ def test_a_drained_executor_leaves_without_a_failed_task_and_only_those_lost_are
     assert query.isActive
     os.kill(find_executor_pids(spark.sparkContext.applicationId)[rest[0]], signal.SIGKILL)
     collect_until(lambda: rest[0] not in engine.executors())
+    losses = {e.executor: e.loss for e in events if isinstance(e, ExecutorRemoved)}
+    assert losses.keys() == {victim, rest[0]}
+    assert losses[victim] is None, "it was to go"
+    # Spark may hear that the connection is gone before it hears of the exit code.
+    assert losses[rest[0]] in {"exit", "silence"}
     collect_until(lambda: len(engine.executors()) == 2)
     engine.set_executor_count(3)
     collect_until(lambda: len(engine.executors()) == 3)
