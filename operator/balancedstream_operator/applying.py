@@ -37,11 +37,12 @@ DRIVERS = "app.kubernetes.io/name=balancedstream-driver"
 
 @dataclass(frozen=True, slots=True)
 class _Refusal:
-    """What the API server said of children, when for the first time, and until when it stays."""
+    """What the API server said of children: for the first time, last, and until when it stays."""
 
     of: str
     error: ClusterError
     first_s: float
+    last_s: float
     until_s: float
 
 
@@ -104,7 +105,9 @@ class Applier:
             ClusterError: the API server has refused them, and is not asked again so soon.
         """
         refusal = self._refusal
-        if refusal and refusal.of == _fingerprint(children) and now_s < refusal.until_s:
+        # A clock may be set back.
+        lasts = refusal is not None and refusal.last_s <= now_s < refusal.until_s
+        if refusal and lasts and refusal.of == _fingerprint(children):
             raise refusal.error
         return _fingerprint(children) != self._applied or now_s >= self._applied_s + REPAIR_S
 
@@ -151,7 +154,8 @@ class Applier:
     def _note_refusal(self, of: str, error: ClusterError, now_s: float) -> None:
         before = self._refusal
         first_s = before.first_s if before and before.of == of else now_s
-        self._refusal = _Refusal(of, error, first_s, now_s + choose_retry_s(now_s - first_s))
+        until_s = now_s + choose_retry_s(now_s - first_s)
+        self._refusal = _Refusal(of, error, first_s, now_s, until_s)
 
     def require_stream(self) -> Mapping[str, Any]:
         """The stream as it is now: a broken watch may have missed its deletion.

@@ -47,6 +47,7 @@ class DriverState:
         outdated: whether its pod was made from another template than a new one would be.
         running: whether its container runs.
         uid: of its pod; empty if there is none.
+        began: when its container began to run; empty if it does not run, or nobody says.
         ips: addresses of its pod.
         pod: name of its pod; empty if there is none.
         application: Spark's id of its application, if it is not ours; empty if nobody told it.
@@ -65,6 +66,7 @@ class DriverState:
     running: bool = False
     uid: str = ""
     settled: bool = True
+    began: str = ""
     ips: tuple[str, ...] = ()
     spec: str = ""
     restart: str = ""
@@ -133,6 +135,7 @@ def describe_driver(
             running=True,
             uid=uid,
             settled=settled,
+            began=_read_begin(container),
             ips=_read_ips(status),
             spec=(metadata.get("annotations") or {}).get(SPEC_ANNOTATION, ""),
             restart=(metadata.get("annotations") or {}).get(RESTART_ANNOTATION, ""),
@@ -191,6 +194,7 @@ def describe_target(
         message,
         running=running,
         uid=metadata.get("uid", ""),
+        began=_read_begin(container),
         ips=_read_ips(status),
         pod=name,
         application=(metadata.get("labels") or {}).get(APPLICATION_LABEL, ""),
@@ -243,6 +247,11 @@ def _find_container(status: Mapping[str, Any], name: str) -> Mapping[str, Any] |
 def _runs(container: Mapping[str, Any] | None) -> bool:
     state = (container or {}).get("state") or {}
     return state.get("running") is not None
+
+
+def _read_begin(container: Mapping[str, Any] | None) -> str:
+    running = ((container or {}).get("state") or {}).get("running") or {}
+    return str(running.get("startedAt") or "")
 
 
 def _read_ips(status: Mapping[str, Any]) -> tuple[str, ...]:

@@ -55,13 +55,12 @@ def explain_absence(stream: Stream, driver: DriverState, error: ClusterError | N
             f"--namespace {stream.namespace} says more"
         )
         return replace(driver, message=message)
-    lasts = error.refused and _QUOTA_IS_USED_UP not in str(error)
-    return replace(
-        driver,
-        phase="Failing" if lasts else driver.phase,
-        reason="DriverRefused",
-        message=f"{driver.message}: {error}",
-    )
+    message = f"{driver.message}: {error}"
+    if not error.refused:
+        # Such as a webhook that is down: nobody has said no.
+        return replace(driver, message=message)
+    phase = driver.phase if _QUOTA_IS_USED_UP in str(error) else "Failing"
+    return replace(driver, phase=phase, reason="DriverRefused", message=message)
 
 
 def list_config_maps(pod: Mapping[str, Any]) -> Iterator[tuple[str, frozenset[str]]]:

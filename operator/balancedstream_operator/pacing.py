@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from concurrent.futures import Executor, ThreadPoolExecutor
+from math import inf
 from typing import Any
 
 from balancedstream_operator.endpoints import Defaults, names_own_prometheus
@@ -52,6 +53,37 @@ class PassThreads:
         """Returns when the passes that run have ended, and lets no other begin; it blocks."""
         for threads in (self._threads, self._others):
             threads.shutdown(wait=True, cancel_futures=True)
+
+
+class Pace:
+    """When a stream is decided on: at each interval, and at once where something is new."""
+
+    def __init__(self) -> None:
+        self.forget()
+
+    def forget(self) -> None:
+        """Lets it be decided on at the next look."""
+        self._seen: object = None
+        self._at_s = -inf
+
+    def note(self, seen: object, now_s: float) -> None:
+        """Notes that it is decided on, and by what; `now_s` counts from the Unix epoch."""
+        self._seen, self._at_s = seen, now_s
+
+    def is_due(self, seen: object, interval_s: float, now_s: float) -> bool:
+        """Whether something is new, or the interval is over; a clock may be set back."""
+        return seen != self._seen or not 0.0 <= now_s - self._at_s < interval_s
+
+    def choose_pause_s(self, interval_s: float, now_s: float) -> float:
+        """The seconds until the next look: what crashes is noticed, however long the interval is.
+
+        >>> pace = Pace()
+        >>> pace.note("a", 0.0)
+        >>> [pace.choose_pause_s(75.0, now_s) for now_s in (0.0, 60.0, 90.0)]
+        [60.0, 15.0, 60.0]
+        """
+        left_s = self._at_s + interval_s - now_s
+        return min(left_s if 0.0 < left_s <= interval_s else interval_s, RESTING_S)
 
 
 def choose_retry_s(tried_s: float) -> float:

@@ -300,12 +300,13 @@ def build_driver_pod(
 
 def _driver_memory_mib(spec: StreamSpec) -> int:
     """Heap and overhead of the driver's container; Spark's own settings come before the spec's."""
+    heap = spec.spark_conf.get("spark.driver.memory", "")
+    overhead = spec.spark_conf.get("spark.driver.memoryOverhead", "")
+    if overhead.isdecimal():
+        overhead += "m"
     return sum(
-        parse_mib(given if _SIZE.fullmatch(given := spec.spark_conf.get(name, "")) else size)
-        for name, size in (
-            ("spark.driver.memory", spec.driver.memory),
-            ("spark.driver.memoryOverhead", spec.driver.memory_overhead),
-        )
+        parse_mib(given if _SIZE.fullmatch(given) else size)
+        for given, size in ((heap, spec.driver.memory), (overhead, spec.driver.memory_overhead))
     )
 
 

@@ -157,9 +157,10 @@ def _report_suspended(driver: DriverState, draft: StatusDraft) -> None:
 
 
 def _report_driver(driver: DriverState, draft: StatusDraft) -> None:
-    # A driver that runs is starting until a batch has ended.
-    ends = driver.running and draft.condition("Running")["status"] == "True"
-    draft.fields["phase"] = "Running" if ends else driver.phase
+    # A driver that runs is starting until a batch has ended, also if one hangs later.
+    known = draft.condition("Running")
+    begun = known["status"] == "True" or known["reason"] == "NoProgress"
+    draft.fields["phase"] = "Running" if driver.running and begun else driver.phase
     _report_suspended(driver, draft)
     reason, message = "Current", "a new driver would be made in the same way"
     if driver.waits_for:

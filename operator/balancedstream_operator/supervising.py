@@ -26,7 +26,7 @@ from balancedstream_operator.granting import Granter
 from balancedstream_operator.measurements import Measurement, MissingMeasurementsError
 from balancedstream_operator.measuring import Measurer
 from balancedstream_operator.outcomes import Decided, MissingMeasurements, PassOutcome
-from balancedstream_operator.pacing import RESTING_S, choose_retry_s
+from balancedstream_operator.pacing import RESTING_S, Pace, choose_retry_s
 from balancedstream_operator.partitioning import choose_partitions
 from balancedstream_operator.planner import Given, choose_plan
 from balancedstream_operator.plans import PlanBook
@@ -106,7 +106,7 @@ class Supervisor:
         self._unsure = False
         self._outages = 0
         self._missing = 0
-        self._measured: tuple[StreamSpec, Asked, float] | None = None
+        self._pace = Pace()
 
     def run_pass(self, resource: Mapping[str, Any], now_s: float) -> Pass:
         """Brings a stream one step closer to its spec, and writes its status.
@@ -122,7 +122,11 @@ class Supervisor:
                 lost, call again.
             StreamGoneError: the stream does not exist any more.
         """
-        resource = self._applier.find_current(resource)
+        try:
+            resource = self._applier.find_current(resource)
+        except StreamGoneError:
+            self._turns.end(self._stream)
+            raise
         before = self._status if self._status is not None else resource.get("status") or {}
         generation = int(resource["metadata"].get("generation", 0))
         failure: Exception | None = None
@@ -144,6 +148,7 @@ class Supervisor:
                 raise
             log.exception("%s: this pass failed; the stream keeps running as it is", self._stream)
             failure = error
+            self._pace.forget()
             draft = StatusDraft(before, int(recall(before, "observedGeneration", 0)), now_s)
             report_failure(error, draft)
         else:
@@ -170,8 +175,9 @@ class Supervisor:
             self._unsure = True
             raise
 
-    @staticmethod
-    def _choose_interval(outcome: PassOutcome, status: Mapping[str, Any], now_s: float) -> float:
+    def _choose_interval(
+        self, outcome: PassOutcome, status: Mapping[str, Any], now_s: float
+    ) -> float:
         """A stream that is on its way is looked at more often, and one that rests less.
 
         One that has been on its way for minutes rests, too: it crashes, or nobody measures it.
@@ -179,8 +185,7 @@ class Supervisor:
         phase = status.get("phase")
         settled = outcome.driver is None or outcome.driver.settled
         if phase == "Running" and outcome.spec and settled:
-            # A driver that crashes is noticed, however rarely its stream is decided on.
-            return min(outcome.spec.metrics.interval_s, RESTING_S)
+            return self._pace.choose_pause_s(outcome.spec.metrics.interval_s, now_s)
         if phase in {"Invalid", "Suspended"}:
             return RESTING_S
         return choose_retry_s(waited_s(status, now_s))
@@ -228,10 +233,14 @@ class Supervisor:
                 raise
             refusal = f"{error}. Correct the spec; everything that ran before keeps running"
             outcome = replace(outcome, refusal=refusal, waits=error.passes)
-            if spec.target_ref or record is None:
+            if record is None:
                 return outcome
             # What runs by the objects before is led on, and not replaced.
-            driver = self._watch.find_driver(now_s)
+            driver = (
+                self._watch.look_at_target(spec.target_ref, now_s)
+                if spec.target_ref
+                else self._watch.find_driver(now_s)
+            )
         if driver is None:
             driver = self._watch.look(
                 wanted,
@@ -243,7 +252,8 @@ class Supervisor:
         begun = self._begin(driver, now_s)
         outcome = replace(outcome, driver=driver, begun=begun)
         if not driver.running:
-            self._missing, self._measured = 0, None
+            self._missing = 0
+            self._pace.forget()
             return outcome
         return self._lead(outcome, spec, driver, asked=asked, status=status, now_s=now_s)
 
@@ -294,7 +304,8 @@ class Supervisor:
             # Only its answer says whether the plugin is there, and whether it may scale.
             control = Control(None, silent_s=now_s - record.planned_s)
         outcome = replace(outcome, answer=answer, control=control)
-        if status.get("phase") == "Running" and self._is_measured(spec, asked, now_s):
+        seen, interval_s = (spec, asked, driver), spec.metrics.interval_s
+        if status.get("phase") == "Running" and not self._pace.is_due(seen, interval_s, now_s):
             return outcome
         policy = policy_of(spec)
         try:
@@ -305,7 +316,8 @@ class Supervisor:
             silent = spec.target_ref is not None and answer.answer is None
             reason = f"{error}{_say_how_to_attach(self._stream, driver) if silent else ''}"
             return replace(outcome, missing=MissingMeasurements(reason, holds))
-        self._missing, self._measured = 0, (spec, asked, now_s)
+        self._missing = 0
+        self._pace.note(seen, now_s)
         answered = answer.answer or Answer(0)
         if not answered.scales:
             policy = replace(policy, scaling=replace(policy.scaling, mode="off"))
@@ -325,13 +337,6 @@ class Supervisor:
             now_s=now_s,
         )
         return replace(outcome, decided=replace(decided, scales=answered.scales))
-
-    def _is_measured(self, spec: StreamSpec, asked: Asked, now_s: float) -> bool:
-        """Whether all that is asked for was decided on less than an interval ago."""
-        if self._measured is None:
-            return False
-        *before, at_s = self._measured
-        return before == [spec, asked] and now_s - at_s < spec.metrics.interval_s
 
     def _begin(self, driver: DriverState, now_s: float) -> bool:
         """Begins a new history of epochs, if the newest plan is for another application.

@@ -67,7 +67,7 @@ def diagnose(resource: Mapping[str, Any], now_s: float) -> Diagnosis:
             to_do.append(remedy.replace("NAME", name))
     stalled, running = (conditions.get(kind, {}) for kind in ("Stalled", "Running"))
     # What runs, although an object of it is refused, has no other condition that says so.
-    if stalled.get("status") == running.get("status") == "True":
+    if stalled.get("reason") == "Refused" != running.get("reason"):
         wrong.append(_describe(stalled, now_s))
         to_do.append(find_remedy("Running", "False", stalled["reason"]))
     doing += _describe_work(status, conditions)

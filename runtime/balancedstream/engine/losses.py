@@ -11,7 +11,12 @@ _EXIT_CODE = re.compile(r"(?:code|status):? (\d+)", re.IGNORECASE)
 _HEAP_FULL = 52
 """With it a JVM of Spark ends itself after an OutOfMemoryError (`SparkExitCode.OOM`)."""
 
-_WANTED = ("decommission", "killed by driver", "deleted by a user or the framework")
+_WANTED = (
+    "decommission",
+    "killed by driver",
+    "deleted by a user or the framework",
+    "imminent node shutdown",
+)
 """Somebody let it go: Spark, a drain of its node, or whoever deleted its pod."""
 
 _OVER_LIMIT = ("OOMKilled", "memory limits")
@@ -36,6 +41,7 @@ def find_loss(reason: str) -> LossCause | None:
     if any(words in reason for words in _OVER_LIMIT):
         return "memory"
     code = _EXIT_CODE.search(reason)
-    if code is None:
+    # A node that lacks something evicts pods, with any code.
+    if code is None or "brief reason: Evicted" in reason:
         return "silence"
     return "heap" if int(code[1]) == _HEAP_FULL else "exit"

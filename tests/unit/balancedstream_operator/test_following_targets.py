@@ -235,8 +235,9 @@ def test_somebody_elses_role_of_that_name_is_never_taken_over() -> None:
     scene.run_pass()
     scene.start_driver()
     done = scene.run_pass()
-    assert conditions(done)["Running"] == ("False", "Refused")
-    assert "Role clicks-driver exists and does not belong to this stream" in done.status["reason"]
+    assert conditions(done)["Stalled"] == ("True", "Refused")
+    (said,) = [c["message"] for c in done.status["conditions"] if c["type"] == "Stalled"]
+    assert "Role clicks-driver exists and does not belong to this stream" in said
     assert scene.cluster.objects[ROLE] == THEIRS
 
 

@@ -98,6 +98,7 @@ def test_lists_that_have_no_names_are_replaced() -> None:
         ({}, "1536Mi"),
         ({"spark.driver.memory": "4g"}, "4608Mi"),
         ({"spark.driver.memory": "4G", "spark.driver.memoryOverhead": "1gb"}, "5120Mi"),
+        ({"spark.driver.memoryOverhead": "2048"}, "3072Mi"),
         ({"spark.driver.memory": "much"}, "1536Mi"),
     ],
 )

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections import Counter
+from dataclasses import replace
+from typing import Any
 
 import pytest
 from supervised import ALL_ON_1, POD, Scene, conditions
@@ -207,9 +209,80 @@ def test_a_stream_that_is_decided_on_once_an_hour_is_looked_at_each_minute() -> 
     scene.resource["spec"]["executors"] = {"min": 2, "max": 4, "fixed": 3}
     scene.resource["metadata"]["generation"] = 2
     assert scene.run_pass().status["desiredExecutors"] == 3, "a change is acted on at once"
-    scene.now_s += 3600.0
+
+
+def hourly() -> Scene:
+    """A stream that was just decided on, and is so once an hour."""
+    scene = Scene(metrics={"prometheusUrl": "http://prometheus", "intervalSeconds": 3600})
+    scene.run_until_running()
     scene.finish_batches()
-    assert scene.run_pass().status["decisions"], "and after an hour all is"
+    scene.run_pass()
+    return scene
+
+
+def is_decided(scene: Scene) -> bool:
+    """Whether the next pass measures the stream."""
+    scene.measured = "it was looked at"
+    return conditions(scene.run_pass())["MetricsAvailable"][0] == "False"
+
+
+@pytest.mark.parametrize(
+    ("part", "value"),
+    [
+        ("metadata", {"name": POD, "namespace": "shop", "uid": "another"}),
+        (
+            "status",
+            {
+                "containerStatuses": [
+                    {"name": "driver", "state": {"running": {"startedAt": "2026-11-28T10:00:00Z"}}}
+                ]
+            },
+        ),
+    ],
+    ids=["another pod", "a container that was restarted"],
+)
+def test_a_driver_that_is_new_is_measured_at_once(part: str, value: dict[str, Any]) -> None:
+    scene = hourly()
+    scene.cluster.objects["Pod", POD][part] = value
+    assert is_decided(scene)
+
+
+@pytest.mark.parametrize(("shift_s", "decides"), [(0.0, False), (3600.0, True), (-7200.0, True)])
+def test_it_is_decided_on_after_the_interval_and_when_the_clock_was_set_back(
+    shift_s: float, decides: bool
+) -> None:
+    scene = hourly()
+    scene.now_s += shift_s
+    assert is_decided(scene) == decides
+
+
+def test_an_interval_that_is_no_multiple_of_a_minute_is_kept() -> None:
+    scene = Scene(metrics={"prometheusUrl": "http://prometheus", "intervalSeconds": 75})
+    scene.run_until_running()
+    scene.finish_batches()
+    assert [scene.run_pass().interval_s for _ in range(3)] == [60.0, 45.0, 30.0]
+    scene.now_s += 15.0
+    assert is_decided(scene)
+
+
+def test_a_query_that_hangs_keeps_its_phase_between_two_decisions() -> None:
+    scene = hourly()
+    scene.now_s += 3600.0
+    assert isinstance(scene.measured, Measurement)
+    scene.measured = replace(
+        scene.measured, scraped_s=scene.now_s, batches=(), backlog_rows={"q": 50.0}
+    )
+    passes = [scene.run_pass() for _ in range(4)]
+    assert [conditions(done)["Running"] for done in passes] == 4 * [("False", "NoProgress")]
+    assert {done.status["phase"] for done in passes} == {"Running"}
+
+
+def test_the_failure_of_a_pass_is_not_told_when_the_next_one_has_ended() -> None:
+    scene = hourly()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(scene.supervisor, "_watch", None)
+        assert "the last pass failed" in scene.run_pass().status["reason"]
+    assert "failed" not in scene.run_pass().status["reason"]
 
 
 def test_a_driver_is_not_judged_by_a_stateful_set_that_was_not_acted_on_yet() -> None:

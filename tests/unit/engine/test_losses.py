@@ -45,6 +45,18 @@ def say(code: str, reason: str) -> str:
         ),
         ("The executor with id 3 was deleted by a user or the framework.", None),
         ("Executor killed by driver.", None),
+        (
+            say("143", "Error")
+            + "The API gave the following brief reason: Terminated\nThe API gave the following "
+            "message: Pod was terminated in response to imminent node shutdown.",
+            None,
+        ),
+        (
+            say("137(SIGKILL, possible container OOM)", "Error")
+            + "The API gave the following brief reason: Evicted\nThe API gave the following "
+            "message: The node was low on resource: memory.",
+            "silence",
+        ),
         ("Executor decommission: spark scale down", None),
     ],
 )
