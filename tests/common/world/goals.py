@@ -143,7 +143,9 @@ def _judge_balance(status: Mapping[str, Any], application: Application) -> Itera
         yield f"Balanced is {balanced or 'unknown'}: {why}"
     if status.get("executors") != len(live):
         yield f"executors is {status.get('executors')}, and there are {len(live)}"
-    if (drain_s := application.drain_s(len(live))) > BACKLOG_S:
+    # A partition that is too much for one executor keeps the others waiting, whatever is done.
+    is_stuck = said.get("Unsplittable", ("", ""))[0] == "True"
+    if not is_stuck and (drain_s := application.drain_s(len(live))) > BACKLOG_S:
         yield f"rows wait that need {drain_s:.0f} s"
 
 
