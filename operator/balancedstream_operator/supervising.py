@@ -123,10 +123,13 @@ class Supervisor:
             StreamGoneError: the stream does not exist any more.
         """
         try:
-            resource = self._applier.find_current(resource)
+            return self._pass(resource, now_s)
         except StreamGoneError:
             self._turns.end(self._stream)
             raise
+
+    def _pass(self, resource: Mapping[str, Any], now_s: float) -> Pass:
+        resource = self._applier.find_current(resource)
         before = self._status if self._status is not None else resource.get("status") or {}
         generation = int(resource["metadata"].get("generation", 0))
         failure: Exception | None = None
@@ -139,7 +142,6 @@ class Supervisor:
             draft = StatusDraft(before, generation, now_s)
             report(outcome, draft)
         except StreamGoneError:
-            self._turns.end(self._stream)
             raise
         except Exception as error:
             outage = isinstance(error, ClusterError) and not error.refused

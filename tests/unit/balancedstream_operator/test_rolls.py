@@ -129,6 +129,13 @@ class Roll:
             if child == name or child.startswith(f"{name}-"):
                 del self.cluster.objects[kind, child]
 
+    def change_and_delete(self, name: str) -> None:
+        """Another spec, of which the watch tells, and then its end, of which it does not."""
+        resource = self.scenes[name].resource
+        resource["spec"]["image"] = "clicks:2"
+        resource["metadata"]["generation"] += 1
+        self.delete(name)
+
     def _exists(self, scene: Scene) -> bool:
         return ("BalancedStream", scene.stream.name) in self.cluster.objects
 
@@ -182,7 +189,7 @@ def test_a_driver_that_never_gets_ready_keeps_the_others_waiting_for_ten_minutes
     assert roll.find_down() == {"clicks"}
 
 
-@pytest.mark.parametrize("end", ["suspend", "delete"])
+@pytest.mark.parametrize("end", ["suspend", "delete", "change_and_delete"])
 def test_a_stream_that_is_suspended_or_deleted_does_not_keep_the_others_waiting(end: str) -> None:
     roll = Roll(clicks=NEVER_S)
     roll.annotate()
