@@ -23,6 +23,9 @@ WARM_UP_S = 60.0
 """After this time an executor counts as it is: it may be busy with tasks of a batch. On half a core
 a warm-up takes about 10 s, and 35 s if it keeps state in Python."""
 
+CANCEL_AGAIN_S = 0.5
+"""After this time a warm-up that has not ended is cancelled once more."""
+
 POOL = "balancedstream"
 """Under Spark's FAIR scheduler a job of this pool gets the next free slot."""
 
@@ -62,8 +65,8 @@ class WarmUp:
 
     def _run(self, executor: str, cores: int) -> None:
         group = f"balancedstream-warm-up-{executor}"
-        over = threading.Event()
-        limit = threading.Timer(WARM_UP_S, self._give_up, [executor, group, over])
+        over, ended = threading.Event(), threading.Event()
+        limit = threading.Timer(WARM_UP_S, self._give_up, [executor, group, over, ended])
         limit.daemon = True
         limit.start()
         try:
@@ -76,13 +79,19 @@ class WarmUp:
             log.info("executor %s was not warmed up: %s", executor, str(error).partition("\n")[0])
         finally:
             limit.cancel()
+            ended.set()
             self._tell(executor)
 
-    def _give_up(self, executor: str, group: str, over: threading.Event) -> None:
+    def _give_up(
+        self, executor: str, group: str, over: threading.Event, ended: threading.Event
+    ) -> None:
         # The job may not have begun yet, and is not waited for.
         over.set()
         self._tell(executor)
         self._context.cancelJobGroup(group)
+        # Of a job that was just being submitted Spark did not know the group yet.
+        while not ended.wait(CANCEL_AGAIN_S):
+            self._context.cancelJobGroup(group)
 
     def _run_jobs(self, executor: str, cores: int, over: threading.Event) -> None:
         """Runs a job with the Python that queries run; without it if there is none, or it fails."""
