@@ -27,8 +27,8 @@ class Defaults:
         url: for streams that name none; empty for none.
         labels: that its series must have.
         allowed: URLs that streams may name, with all below them; `*` allows any.
-        read_credentials: reads those of the operator's own, by the keys of a Secret, at each look,
-            because they may have been rotated; they go nowhere else.
+        read_credentials: reads those of the operator's own, by the keys of a Secret, with each
+            decision, because they may have been rotated; they go nowhere else.
         forbids_escalation: whether specs that give pods more rights than the operator's own
             templates do are refused.
         namespaces: that the operator watches; "" for the whole cluster.

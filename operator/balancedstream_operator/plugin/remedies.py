@@ -48,7 +48,7 @@ _REMEDIES = {
         "Raise executors.memoryOverhead, where Python and RocksDB have theirs."
     ),
     ("ExecutorsLost", "True", "HeapFull"): "Raise executors.memory.",
-    ("ExecutorsLost", "True", "ExecutorsExit"): ("The driver's log says how, in Spark's words."),
+    ("ExecutorsLost", "True", "ExecutorsExit"): "The driver's log says how, in Spark's words.",
     ("ExecutorsLost", "True", "ExecutorsSilent"): "Look at their nodes, and at the network.",
     ("CostsTrusted", "False", "EstimatesOff"): (
         "Give it a cost key that tells costs better, and make sure that the function works while "
