@@ -37,13 +37,17 @@ DRIVERS = "app.kubernetes.io/name=balancedstream-driver"
 
 @dataclass(frozen=True, slots=True)
 class _Refusal:
-    """What the API server said of children: for the first time, last, and until when it stays."""
+    """What the API server said of children, when for the first time, and when last."""
 
     of: str
     error: ClusterError
     first_s: float
     last_s: float
-    until_s: float
+
+    def holds(self, of: str, now_s: float) -> bool:
+        """Whether it is too soon to ask about these children again; a clock may be set back."""
+        pause_s = choose_retry_s(self.last_s - self.first_s)
+        return of == self.of and 0.0 <= now_s - self.last_s < pause_s
 
 
 class Applier:
@@ -104,12 +108,10 @@ class Applier:
         Raises:
             ClusterError: the API server has refused them, and is not asked again so soon.
         """
-        refusal = self._refusal
-        # A clock may be set back.
-        lasts = refusal is not None and refusal.last_s <= now_s < refusal.until_s
-        if refusal and lasts and refusal.of == _fingerprint(children):
-            raise refusal.error
-        return _fingerprint(children) != self._applied or now_s >= self._applied_s + REPAIR_S
+        wanted = _fingerprint(children)
+        if self._refusal and self._refusal.holds(wanted, now_s):
+            raise self._refusal.error
+        return wanted != self._applied or now_s >= self._applied_s + REPAIR_S
 
     def check(self, children: Sequence[Manifest]) -> bool:
         """Makes sure that the stream exists, and that its checkpoint and children are its own.
@@ -154,8 +156,7 @@ class Applier:
     def _note_refusal(self, of: str, error: ClusterError, now_s: float) -> None:
         before = self._refusal
         first_s = before.first_s if before and before.of == of else now_s
-        until_s = now_s + choose_retry_s(now_s - first_s)
-        self._refusal = _Refusal(of, error, first_s, now_s, until_s)
+        self._refusal = _Refusal(of, error, first_s, now_s)
 
     def require_stream(self) -> Mapping[str, Any]:
         """The stream as it is now: a broken watch may have missed its deletion.
