@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from balancedstream.core.sizing import parse_mib
-from balancedstream_operator.pods import build_executor_pod, merge
+from balancedstream_operator.pods import build_executor_pod, copy_pod, merge
 from balancedstream_operator.resource import Manifest, Stream
 from balancedstream_operator.spec import StreamSpec
 
@@ -58,12 +58,9 @@ def describe_next(
     Returns:
         The pod. None without any to go by, if the application is another operator's.
     """
-    metadata = {"name": f"{stream.name}-executor", "namespace": stream.namespace}
+    name = f"{stream.name}-executor"
     if pods:
-        like = pods[0]
-        kept = {name: like["metadata"].get(name) or {} for name in ("labels", "annotations")}
-        given = {name: value for name, value in like["spec"].items() if name != "nodeName"}
-        return {"apiVersion": "v1", "kind": "Pod", "metadata": kept | metadata, "spec": given}
+        return copy_pod(pods[0], name, stream.namespace)
     if spec.target_ref is not None:
         return None
     executors = spec.executors
@@ -78,7 +75,10 @@ def describe_next(
     }
     pod: Manifest = merge(
         build_executor_pod(stream, spec),
-        {"metadata": metadata, "spec": {"containers": [container]}},
+        {
+            "metadata": {"name": name, "namespace": stream.namespace},
+            "spec": {"containers": [container]},
+        },
     )
     return pod
 

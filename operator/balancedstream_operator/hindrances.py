@@ -8,31 +8,13 @@ from typing import Any
 
 from balancedstream_operator.drivers import DriverState
 from balancedstream_operator.errors import ClusterError
-from balancedstream_operator.resource import Manifest, Stream, driver_name
+from balancedstream_operator.resource import Stream, driver_name
 
 HINDERED_AFTER_S = 60.0
 """What a driver has waited for longer than this, without a pod or in one, is looked for."""
 
 _QUOTA_IS_USED_UP = "exceeded quota"
 """How the API server says that a pod fits as soon as others end."""
-
-
-def describe_first(stream: Stream, stateful_set: Mapping[str, Any]) -> Manifest:
-    """A pod like the driver's, to ask whether it would be taken; no pod has its name.
-
-    Args:
-        stream: whose.
-        stateful_set: of the driver.
-    """
-    template = stateful_set["spec"]["template"]
-    kept = {name: template["metadata"].get(name) or {} for name in ("labels", "annotations")}
-    metadata = {"name": driver_name(stream), "namespace": stream.namespace}
-    return {
-        "apiVersion": "v1",
-        "kind": "Pod",
-        "metadata": kept | metadata,
-        "spec": template["spec"],
-    }
 
 
 def explain_absence(stream: Stream, driver: DriverState, error: ClusterError | None) -> DriverState:

@@ -310,6 +310,21 @@ def _driver_memory_mib(spec: StreamSpec) -> int:
     )
 
 
+def copy_pod(like: Mapping[str, Any], name: str, namespace: str) -> Manifest:
+    """A pod of another name, such as none has, that is like another one or like a template.
+
+    >>> copy_pod({"metadata": {}, "spec": {"nodeName": "a"}}, "b", "shop")["spec"]
+    {}
+    """
+    kept = {field: like["metadata"].get(field) or {} for field in ("labels", "annotations")}
+    return {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {**kept, "name": name, "namespace": namespace},
+        "spec": {field: value for field, value in like["spec"].items() if field != "nodeName"},
+    }
+
+
 def check_templates(stream: Stream, spec: StreamSpec) -> None:
     """Refuses pod templates that cannot be merged over ours.
 

@@ -25,12 +25,12 @@ from balancedstream_operator.executors import (
 )
 from balancedstream_operator.hindrances import (
     HINDERED_AFTER_S,
-    describe_first,
     explain_absence,
     explain_config_map,
     list_config_maps,
 )
 from balancedstream_operator.outcomes import AnswerFound
+from balancedstream_operator.pods import copy_pod
 from balancedstream_operator.ports import Cluster
 from balancedstream_operator.records import check_epoch
 from balancedstream_operator.resource import Manifest, Stream, driver_name, driver_pod_name
@@ -124,7 +124,9 @@ class DriverWatch:
         if self._start.measure(driver.uid or driver.reason, now_s) <= HINDERED_AFTER_S:
             return driver
         if stateful_set and driver.reason == "NoDriver":
-            error = self._judge(describe_first(self._stream, stateful_set))
+            template = stateful_set["spec"]["template"]
+            name = driver_name(self._stream)
+            error = self._judge(copy_pod(template, name, self._stream.namespace))
             return explain_absence(self._stream, driver, error)
         if pod and driver.reason in {"ContainerCreating", "StartStuck"}:
             return self._explain_start(driver, pod)
