@@ -40,6 +40,7 @@ class KeepingCluster:
         self.deleted: list[str] = []
         self.refuses: str = ""
         self.refuses_pods: str = ""
+        self.unreadable: dict[str, ClusterError] = {}
         self.tried: list[Manifest] = []
         self.takes_no_status = False
         self.versions = 0
@@ -49,7 +50,9 @@ class KeepingCluster:
         self.hides_rights = False
 
     def get(self, version: str, kind: str, namespace: str, name: str) -> Manifest | None:
-        """An object, or None."""
+        """An object, or None; what a kind fails with is raised."""
+        if kind in self.unreadable:
+            raise self.unreadable[kind]
         return copy.deepcopy(self.objects.get((kind, name)))
 
     def list_pods(self, namespace: str, selector: str) -> list[Manifest]:

@@ -143,17 +143,23 @@ class Stream:
         return Condition()
 
     def wait_for_condition(
-        self, kind: str, status: str = "True", *, reason: str = "", timeout_s: float = 120
+        self,
+        kind: str,
+        status: str = "True",
+        *,
+        reason: str = "",
+        words: str = "",
+        timeout_s: float = 120,
     ) -> Condition:
-        """Until the condition has this status, and this reason where one is given."""
+        """Until the condition has this status, and this reason and these words where given."""
 
         def look() -> Condition | None:
             condition = self.condition(kind)
             fits = condition.status == status and reason in ("", condition.reason)
-            return condition if fits else None
+            return condition if fits and words in condition.message else None
 
         return wait_until(
-            f"{kind}={status} {reason} of {self.name}",
+            f"{kind}={status} {reason} {words} of {self.name}",
             look,
             timeout_s=timeout_s,
             last_seen=lambda: self.status().get("conditions"),

@@ -14,7 +14,6 @@ from monitoring import Prometheus
 from prometheus_operator import API_VERSION, read_definitions
 from real_prometheus import PASSWORD
 from streams import Condition, Stream
-from waiting import wait_until
 
 pytestmark = [pytest.mark.e2e]
 
@@ -59,12 +58,12 @@ def test_operator_and_streams_log_in_to_prometheus_with_secrets_that_are_rotated
     wait_for_measurements(own, "False", "the chart's prometheus.streamSecrets lets the operator")
 
     shared.install(*settings, "--set=prometheus.streamSecrets=true")
-    wait_for_measurements(own, "True", "")
+    wait_for_measurements(own, "True")
     wait_for_measurements(theirs, "False", "401")
     operators_pod = shared.pod()
     kube.apply(describe_login(LOGIN, NAMESPACE, PASSWORD))
     # The kubelet takes a minute and more to bring what a Secret holds now.
-    wait_for_measurements(theirs, "True", "")
+    wait_for_measurements(theirs, "True")
     assert shared.pod() is not None
     assert uid(shared.pod()) == uid(operators_pod), "it was not restarted for that"
 
@@ -135,19 +134,9 @@ def test_the_prometheus_operators_own_definitions_take_the_monitors_and_rules(
             kube.delete("apiextensions.k8s.io/v1", "CustomResourceDefinition", name)
 
 
-def wait_for_measurements(stream: Stream, status: str, words: str) -> Condition:
+def wait_for_measurements(stream: Stream, status: str, words: str = "") -> Condition:
     """Until the operator has measured the stream, or says with these words why it has not."""
-
-    def look() -> Condition | None:
-        found = stream.condition("MetricsAvailable")
-        return found if found.status == status and words in found.message else None
-
-    return wait_until(
-        f"MetricsAvailable={status} {words}",
-        look,
-        timeout_s=300,
-        last_seen=lambda: stream.condition("MetricsAvailable"),
-    )
+    return stream.wait_for_condition("MetricsAvailable", status, words=words, timeout_s=300)
 
 
 def uid(pod: Manifest | None) -> str:

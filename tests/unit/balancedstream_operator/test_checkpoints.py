@@ -119,6 +119,18 @@ def make_pod(name: str, namespace: str, uri: str) -> dict[str, Any]:
     }
 
 
+def test_a_checkpoint_that_a_pod_is_leaving_is_waited_for_and_one_that_is_kept_is_not() -> None:
+    scene = make_scene({"uri": "s3a://lake/clicks"})
+    left = make_pod("old", "shop", "s3a://lake/clicks")
+    scene.cluster.objects["Pod", "old"] = left
+    found = conditions(scene.run_pass())
+    assert (found["Reconciling"][0], found["Stalled"][0]) == ("False", "True")
+    left["metadata"]["deletionTimestamp"] = "2026-11-28T10:00:00Z"
+    found = conditions(scene.run_pass())
+    assert (found["Reconciling"][0], found["Stalled"][0]) == ("True", "False")
+    assert (found["Ready"][0], found["Running"]) == ("False", ("False", "Refused"))
+
+
 def test_a_stream_that_runs_keeps_its_checkpoint_whatever_pods_elsewhere_say() -> None:
     scene = make_scene({"uri": "s3a://lake/kept"})
     scene.run_until_running()

@@ -153,18 +153,11 @@ def test_a_change_that_cannot_be_read_anew_is_tried_again() -> None:
     run_driver(scene)
     scene.resource["spec"]["suspend"] = True
     changed = remember(scene)
-    get = scene.cluster.get
-
-    def fail(version: str, kind: str, namespace: str, name: str) -> Manifest | None:
-        if kind == "BalancedStream":
-            message = "the API server cannot be reached"
-            raise ClusterError(message, refused=False)
-        return get(version, kind, namespace, name)
-
-    scene.cluster.get = fail  # type: ignore[method-assign]
+    down = ClusterError("the API server cannot be reached", refused=False)
+    scene.cluster.unreadable["BalancedStream"] = down
     with pytest.raises(ClusterError):
         show(scene, changed)
-    scene.cluster.get = get  # type: ignore[method-assign]
+    del scene.cluster.unreadable["BalancedStream"]
     assert show(scene, changed).status["phase"] == "Suspended"
 
 
