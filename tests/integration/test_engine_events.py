@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import json
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
 import pytest
+from py4j.java_gateway import get_field
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
 from pyspark.sql.streaming.query import StreamingQuery
@@ -51,6 +52,62 @@ def test_a_queue_that_nobody_reads_any_more_takes_nothing_in(spark: SparkSession
     queue.close()
     queue.addMeasurement("batch")
     assert read_all(queue) == []
+
+
+@pytest.mark.usefixtures("engine")
+def test_the_records_of_a_task_are_those_of_its_exchanges(spark: SparkSession) -> None:
+    # A heartbeat sets the task's own number to zero for a moment, the one that `TaskMetrics` has.
+    jvm = spark._jvm
+    left = build_node(jvm, "Exchange", {"data size": 20, "records read": 21})
+    right = build_node(jvm, "Exchange", {"records read": 31})
+    join = build_node(jvm, "SymmetricHashJoin", {STORES: 10, "records read": 11}, [left, right])
+    operators = compile_class(spark, "StatefulOperators")
+    operators.addExecution(1, join)
+
+    both = build_task(jvm, {10: MANY, 11: MANY, 20: MANY, 21: MANY + 70, 31: MANY + 7})
+    (state,) = operators.readTask(both)
+    assert get_field(state, "records") == 2 * MANY + 77
+    (state,) = operators.readTask(build_task(jvm, {10: MANY}))
+    assert [get_field(state, name) for name in ("stores", "records")] == [MANY, 0]
+    assert list(operators.readTask(build_task(jvm, {21: MANY}))) == []
+    operators.removeExecution(1)
+    assert list(operators.readTask(both)) == []
+
+
+MANY = 1 << 32
+"""py4j passes as a long, as the updates of accumulators are, only what no int can hold."""
+
+STORES = "number of state store instances"
+
+
+def build_node(jvm: Any, name: str, metrics: dict[str, int], children: Sequence[Any] = ()) -> Any:
+    """A node of a plan, as Spark reports it; `metrics` gives the ids of their accumulators."""
+    of_operator = "checkpoint = /c, runId = 0a1b2c3d-0000-4000-8000-000000000001, opId = 0"
+    text = f"state info [ {of_operator}, ver = 1, numPartitions = 6]" if STORES in metrics else ""
+    sql = jvm.org.apache.spark.sql.execution
+    infos = [sql.metric.SQLMetricInfo(metric, id_, "sum") for metric, id_ in metrics.items()]
+    utils = jvm.PythonUtils
+    return sql.SparkPlanInfo(
+        name, text, utils.toSeq(list(children)), utils.toScalaMap({}), utils.toSeq(infos)
+    )
+
+
+def build_task(jvm: Any, updates: dict[int, int]) -> Any:
+    """A task that ended, with what it added to accumulators."""
+    scheduler = jvm.org.apache.spark.scheduler
+    task = scheduler.TaskInfo(0, 0, 0, 0, 0, "1", "localhost", scheduler.TaskLocality.ANY(), False)
+    nothing = jvm.scala.Option.empty()
+    task.setAccumulables(
+        jvm.PythonUtils.toSeq(
+            [
+                scheduler.AccumulableInfo(
+                    id_, nothing, jvm.scala.Some(update), nothing, False, False, nothing
+                )
+                for id_, update in updates.items()
+            ]
+        )
+    )
+    return task
 
 
 def count(stream: Callable[[int], DataFrame]) -> DataFrame:

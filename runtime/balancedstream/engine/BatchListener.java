@@ -278,7 +278,7 @@ public final class BatchListener extends SparkListener {
       row.index = info.partitionId();
       row.executor = info.executorId();
       row.busyMs = busyMs;
-      row.records = e.taskMetrics().shuffleReadMetrics().recordsRead();
+      row.records = state.records;
       row.stateBytes = Math.max(state.memoryBytes, state.sstBytes);
       row.restoreMs = state.restoreMs;
       row.finishedMs = info.finishTime();

@@ -26,6 +26,12 @@ public final class StatefulOperators {
   private static final String SST_BYTES = "RocksDB: size of all SST files";
   private static final String LOAD_MS = "RocksDB: load - time taken to load the store";
 
+  /**
+   * Of each exchange, what its readers got. `TaskMetrics` has the same number, but a heartbeat sets
+   * it to zero for a moment (`ShuffleReadMetrics.setMergeValues`), and a task that ends then sends zero.
+   */
+  private static final String RECORDS = "records read";
+
   /** Spark's text of `StatefulOperatorStateInfo`; a checkpoint's path may have any character. */
   private static final Pattern STATE_INFO = Pattern.compile(
       "state info \\[ checkpoint = (.*?), runId = ([0-9a-f-]{36}), opId = (\\d+),"
@@ -47,10 +53,11 @@ public final class StatefulOperators {
     public long memoryBytes;
     public long sstBytes;
     public long restoreMs;
+    public long records; // that the task read from shuffles, whoever of its operators they are for
   }
 
   private static final class Metric {
-    Operator operator;
+    Operator operator; // null for an exchange
     String name;
   }
 
@@ -79,6 +86,7 @@ public final class StatefulOperators {
   /** The `TaskState` of each operator that has a state store in a task. */
   public List readTask(TaskInfo info) {
     Map found = new HashMap(); // Operator -> TaskState
+    long records = 0L;
     Iterator it = ScalaCollections.asJava(info.accumulables()).iterator();
     while (it.hasNext()) {
       AccumulableInfo a = (AccumulableInfo) it.next();
@@ -87,6 +95,10 @@ public final class StatefulOperators {
       Object update = a.update().get();
       if (!(update instanceof Long)) continue;
       long value = Math.max(0L, ((Long) update).longValue());
+      if (metric.operator == null) {
+        records += value;
+        continue;
+      }
       TaskState state = (TaskState) found.get(metric.operator);
       if (state == null) {
         state = new TaskState();
@@ -103,7 +115,9 @@ public final class StatefulOperators {
     while (each.hasNext()) {
       TaskState state = (TaskState) each.next();
       // In a union, the stage has the operator but this task does not.
-      if (state.stores > 0L) states.add(state);
+      if (state.stores == 0L) continue;
+      state.records = records;
+      states.add(state);
     }
     return states;
   }
@@ -126,39 +140,45 @@ public final class StatefulOperators {
   }
 
   private void findOperators(SparkPlanInfo plan, List ids) {
-    String text = plan.simpleString();
-    String name = plan.nodeName();
-    Matcher info = STATE_INFO.matcher(text);
-    if (info.find() && !name.equals("StateStoreRestore")) {
-      Operator operator = new Operator();
-      operator.stateRoot = info.group(1);
-      operator.runId = info.group(2);
-      operator.id = Long.parseLong(info.group(3));
-      operator.partitions = Integer.parseInt(info.group(4));
-      operator.name = name;
-      Iterator it = ScalaCollections.asJava(plan.metrics()).iterator();
-      boolean writesState = false;
-      while (it.hasNext()) {
-        SQLMetricInfo m = (SQLMetricInfo) it.next();
-        Metric metric = new Metric();
-        metric.operator = operator;
-        metric.name = m.name();
-        if (STORES.equals(m.name())) writesState = true;
-        Long id = Long.valueOf(m.accumulatorId());
-        ids.add(id);
-        metrics.put(id, metric);
-      }
-      if (writesState) {
-        Map ofRun = (Map) operators.get(operator.runId);
-        if (ofRun == null) {
-          ofRun = new HashMap();
-          operators.put(operator.runId, ofRun);
-        }
-        ofRun.put(Long.valueOf(operator.id), operator);
-      }
+    Operator operator = readOperator(plan);
+    boolean isExchange = plan.nodeName().equals("Exchange");
+    boolean writesState = false;
+    Iterator it = ScalaCollections.asJava(plan.metrics()).iterator();
+    while (it.hasNext()) {
+      SQLMetricInfo m = (SQLMetricInfo) it.next();
+      if (operator == null && !(isExchange && m.name().equals(RECORDS))) continue;
+      Metric metric = new Metric();
+      metric.operator = operator;
+      metric.name = m.name();
+      if (STORES.equals(m.name())) writesState = true;
+      Long id = Long.valueOf(m.accumulatorId());
+      ids.add(id);
+      metrics.put(id, metric);
     }
-    Iterator it = ScalaCollections.asJava(plan.children()).iterator();
-    while (it.hasNext()) findOperators((SparkPlanInfo) it.next(), ids);
+    if (writesState) {
+      Map ofRun = (Map) operators.get(operator.runId);
+      if (ofRun == null) {
+        ofRun = new HashMap();
+        operators.put(operator.runId, ofRun);
+      }
+      ofRun.put(Long.valueOf(operator.id), operator);
+    }
+    Iterator each = ScalaCollections.asJava(plan.children()).iterator();
+    while (each.hasNext()) findOperators((SparkPlanInfo) each.next(), ids);
+  }
+
+  /** The stateful operator that a node of a plan is; null if it is none. */
+  private static Operator readOperator(SparkPlanInfo plan) {
+    if (plan.nodeName().equals("StateStoreRestore")) return null;
+    Matcher info = STATE_INFO.matcher(plan.simpleString());
+    if (!info.find()) return null;
+    Operator operator = new Operator();
+    operator.stateRoot = info.group(1);
+    operator.runId = info.group(2);
+    operator.id = Long.parseLong(info.group(3));
+    operator.partitions = Integer.parseInt(info.group(4));
+    operator.name = plan.nodeName();
+    return operator;
   }
 
   /** A string in JSON, or null. */
