@@ -33,7 +33,6 @@ from balancedstream_operator.batches import (
 )
 from balancedstream_operator.hidden import sample_hidden
 from balancedstream_operator.scrapes import (
-    Interval,
     Series,
     Target,
     drop_gaps,
@@ -46,6 +45,7 @@ from balancedstream_operator.scrapes import (
     keep_newest,
 )
 from balancedstream_operator.stages import STAGE_METRICS, sample_stages
+from balancedstream_operator.tasks import TASK_METRICS, sample_keys, sample_tasks
 
 QUERY_METRICS = (
     "plan_epoch",
@@ -74,12 +74,7 @@ QUERY_METRICS = (
 
 PARTITION_METRICS = (
     *STAGE_METRICS,
-    "partition_busy_seconds_total",
-    "partition_state_load_seconds_total",
-    "partition_records_total",
-    "partition_state_bytes",
-    "partition_executor_info",
-    "hot_key_busy_seconds",
+    *TASK_METRICS,
     "partitions_hidden",
     "operator_busy_seconds_total",
     "operator_state_load_seconds_total",
@@ -265,7 +260,7 @@ def measure(
         (i for i in shown if i.last_batch - i.batches + 1 >= arrivals.get(i.query, 0)), newest
     )
     recent = [i for of_query in keep_newest(shown, newest).values() for i in of_query]
-    tasks = tuple(_sample_tasks(partitions, level))
+    tasks = tuple(sample_tasks(partitions, level))
     batches = tuple(sample_batches(mine, intervals))
     idle_s = _newest_by("query", current["query_idle_timestamp_seconds"], float)
     seen = {batch.query for batch in batches}
@@ -300,7 +295,7 @@ def measure(
             _newest(current["move_bytes_per_second"], RestoreCost().bytes_per_s),
             _newest(current["move_key_seconds"], RestoreCost().key_s),
         ),
-        keys=tuple(_sample_keys(partitions, level)),
+        keys=tuple(sample_keys(partitions, level)),
         keys_under_way=_newest_by("query", current["keys_under_way"], int),
         shuffles=tuple(_sample_shuffles(current)),
         stages=tuple(sample_stages(partitions, recent)),
@@ -355,68 +350,6 @@ def _check_fresh(scrapes: Sequence[float], now_s: float, stale_after_s: float | 
         raise MissingMeasurementsError(message)
 
 
-def _sample_tasks(
-    partitions: Mapping[str, Sequence[Series]], intervals_of: Mapping[str, Sequence[Interval]]
-) -> Iterable[TaskSample]:
-    executor_at: dict[tuple[str, str, str, float], str] = {}
-    for series in partitions.get("partition_executor_info", ()):
-        for time_s, _ in series.samples:
-            executor_at[(*_partition(series), time_s)] = series.labels["executor"]
-    values = {
-        (name, *_partition(s)): dict(s.samples)
-        for name in (
-            "partition_state_load_seconds_total",
-            "partition_records_total",
-            "partition_state_bytes",
-        )
-        for s in partitions.get(name, ())
-    }
-    for series in partitions.get("partition_busy_seconds_total", ()):
-        key = _partition(series)
-        busy_s = dict(series.samples)
-        restore_s = values.get(("partition_state_load_seconds_total", *key), {})
-        records = values.get(("partition_records_total", *key), {})
-        state_bytes = values.get(("partition_state_bytes", *key), {})
-        for interval in intervals_of.get(key[0], ()):
-            before, after = interval.before_s, interval.after_s
-            executor = executor_at.get((*key, after))
-            grown = [restore_s, records, busy_s]
-            whole = all(before in of and after in of for of in grown)
-            if executor is None or not whole or any(of[after] < of[before] for of in grown):
-                continue
-            yield TaskSample(
-                query=key[0],
-                operator=int(key[1]),
-                partition=int(key[2]),
-                batch=interval.last_batch,
-                executor=executor,
-                busy_s=(busy_s[after] - busy_s[before]) / interval.batches,
-                records=round((records[after] - records[before]) / interval.batches),
-                state_bytes=int(state_bytes.get(after, 0.0)),
-                finished_s=after,
-                restore_s=(restore_s[after] - restore_s[before]) / interval.batches,
-                moved=executor_at.get((*key, before)) not in (None, executor),
-            )
-
-
-def _sample_keys(
-    partitions: Mapping[str, Sequence[Series]], intervals_of: Mapping[str, Sequence[Interval]]
-) -> Iterable[KeySample]:
-    for series in partitions.get("hot_key_busy_seconds", ()):
-        query, operator, partition = _partition(series)
-        busy_s = dict(series.samples)
-        for interval in intervals_of.get(query, ()):
-            if interval.after_s in busy_s:
-                yield KeySample(
-                    query=query,
-                    operator=int(operator),
-                    key=series.labels["key"],
-                    partition=int(partition),
-                    batch=interval.last_batch,
-                    busy_s=busy_s[interval.after_s],
-                )
-
-
 def _sample_shuffles(current: Mapping[str, Sequence[Series]]) -> Iterable[ShuffleSample]:
     trusted, untrusted_batches, errors, equal_errors = (
         _newest_by("shuffle", current.get(name, ()), float)
@@ -435,8 +368,3 @@ def _sample_shuffles(current: Mapping[str, Sequence[Series]]) -> Iterable[Shuffl
             error=errors.get(shuffle),
             equal_error=equal_errors.get(shuffle),
         )
-
-
-def _partition(series: Series) -> tuple[str, str, str]:
-    labels = series.labels
-    return labels["query"], labels["operator"], labels["partition"]

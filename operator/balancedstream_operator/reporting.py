@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from balancedstream.core.policy import Policy
 from balancedstream_operator.advising import Advice
 from balancedstream_operator.answering import report_approval, report_pause, report_proposal
+from balancedstream_operator.balances import report_balance
 from balancedstream_operator.costs import report_costs
 from balancedstream_operator.drivers import DriverState
 from balancedstream_operator.limits import report_limits
@@ -21,11 +20,10 @@ from balancedstream_operator.outcomes import (
 from balancedstream_operator.planner import (
     Balance,
     Given,
-    PlanChoice,
-    describe_load,
     judge_balance,
 )
 from balancedstream_operator.pods import RESTART_ANNOTATION
+from balancedstream_operator.progress import report_progress
 from balancedstream_operator.readiness import judge_readiness
 from balancedstream_operator.records import SILENT_AFTER_S, Control, PlanFound
 from balancedstream_operator.spec import StreamSpec, clamp_fixed, policy_of
@@ -36,12 +34,6 @@ from balancedstream_operator.status import (
     parse_time,
     summarize,
 )
-
-IDLE_AFTER_S = 600.0
-"""A query whose last batch is older than this is reported as idle, or as hung where rows wait."""
-
-HUNG_BATCHES = 3.0
-"""It does not hang before it has taken so many times as long as any of its batches did."""
 
 BLIND_AFTER_S = 120.0
 """Passes have failed for longer than this before what they said last is not believed any more."""
@@ -268,102 +260,19 @@ def _report_fallback(reason: str, message: str, draft: StatusDraft) -> None:
 def _report_decided(spec: StreamSpec, policy: Policy, decided: Decided, draft: StatusDraft) -> None:
     measurement = decided.measurement
     draft.set_condition("MetricsAvailable", True, "Scraped", "Prometheus has the stream's metrics")
-    _report_progress(measurement, draft)
+    report_progress(measurement, draft)
     report_costs(measurement, draft)
     report_losses(measurement, draft)
     kinds = {stage.kind for stage in measurement.stages}
     stateless = bool(kinds) and "stateful" not in kinds
     balance = judge_balance(decided.choice.decision, policy, stateless=stateless)
-    _report_balance(measurement, decided.choice, balance, draft)
+    report_balance(measurement, decided.choice, balance, draft)
     report_limits(spec, decided, draft)
     plan = decided.given.plan
     draft.fields["planEpoch"] = plan.epoch if plan else 0
     _report_effect(measurement, decided.given, balance, draft)
     _report_control(decided, draft)
     _report_new_plan(decided, draft)
-
-
-def _report_progress(measurement: Measurement, draft: StatusDraft) -> None:
-    """Whether batches finish; the last one may be older than all that is looked back at."""
-    if not measurement.finished_s and measurement.idle_s:
-        message = "no batch has finished since the driver started, because there has been no input"
-        draft.fields["phase"] = "Running"
-        draft.set_condition("Running", True, "Idle", message)
-        return
-    if not measurement.finished_s:
-        message = "no batch has finished since the driver started; the first one can take long"
-        draft.set_condition("Running", None, "NoBatchYet", message)
-        return
-    draft.fields["phase"] = "Running"
-    ages_s = {query: measurement.scraped_s - at_s for query, at_s in measurement.finished_s.items()}
-    for query, age_s in sorted(ages_s.items()):
-        waiting = measurement.backlog_rows.get(query)
-        longest_s = measurement.longest_s.get(query, 0.0)
-        if waiting and age_s > max(IDLE_AFTER_S, HUNG_BATCHES * longest_s):
-            message = (
-                f"the last batch of query {query} finished {age_s:.0f} s ago, and {waiting:.0f} "
-                "rows wait: it hangs, or this batch takes far longer than any before; see the "
-                "driver's log"
-            )
-            draft.set_condition("Running", False, "NoProgress", message)
-            return
-    query, age_s = min(ages_s.items(), key=lambda item: item[1])
-    if age_s > IDLE_AFTER_S and not measurement.backlog_rows.get(query):
-        # Without input Spark runs no batch.
-        message = f"the last batch finished {age_s:.0f} s ago; there has been no input since"
-        draft.set_condition("Running", True, "Idle", message)
-        return
-    message = f"query {query} finished batch {measurement.last_batches.get(query)}"
-    draft.set_condition("Running", True, "BatchesProgress", message)
-
-
-def _report_balance(
-    measurement: Measurement, choice: PlanChoice, balance: Balance, draft: StatusDraft
-) -> None:
-    decision = choice.decision
-    draft.fields |= describe_load(measurement, decision)
-    draft.fields |= {
-        "imbalance": balance.imbalance,
-        "imbalanceBound": balance.bound,
-        "imbalanceText": None
-        if balance.imbalance is None
-        else f"{balance.imbalance:.2f} ({balance.bound:.2f})",
-        "reason": summarize([choice.waits, balance.reason, decision.scaling.reason]),
-    }
-    if balance.holds is not None:
-        word = "Even" if balance.holds else "Skewed"
-        draft.set_condition("Balanced", balance.holds, word, balance.reason)
-    partitions = sum(measurement.under_way.values())
-    keys = sum(measurement.keys_under_way.values())
-    if partitions or keys:
-        counts = [(partitions, "state partitions"), (keys, "keys")]
-        message = " and ".join(f"{count} {what}" for count, what in counts if count)
-        preparing = measurement.preparing
-        loads = f", {preparing} with state that is loaded ahead now" if preparing else ""
-        draft.set_condition("Migrating", True, "MovesUnderWay", f"{message} are moving{loads}")
-    else:
-        draft.set_condition("Migrating", False, "Settled", "no state partition is moving")
-    draft.fields |= _describe_preparations(measurement)
-    heavy = balance.unsplittable
-    draft.set_condition(
-        "Unsplittable",
-        bool(heavy),
-        "HotPartition" if heavy else "NoHotPartition",
-        heavy or "no partition is too much for one executor",
-    )
-
-
-def _describe_preparations(measurement: Measurement) -> dict[str, Any]:
-    found = {
-        outcome: {
-            "moves": loaded.moves,
-            "stateBytes": loaded.state_bytes,
-            "seconds": round(loaded.spent_s, 3),
-        }
-        for outcome, loaded in measurement.preparations.items()
-    }
-    # A driver of an older release counts none; what another one counted would be wrong.
-    return {"preparations": found or None}
 
 
 def _report_effect(

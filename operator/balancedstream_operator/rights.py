@@ -15,8 +15,8 @@ LOOK_AGAIN_S = 300.0
 """Who lacks which rights is asked for another account, and this often."""
 
 
-class Granter:
-    """Finds out whether the driver of one stream needs a Role.
+class DriverRights:
+    """What the driver of one stream may do without a Role of ours.
 
     Args:
         stream: whose driver.

@@ -22,7 +22,6 @@ from balancedstream_operator.drivers import DriverState
 from balancedstream_operator.endpoints import Defaults, Endpoint
 from balancedstream_operator.errors import ClusterError, StreamGoneError
 from balancedstream_operator.escalations import refuse_escalation
-from balancedstream_operator.granting import Granter
 from balancedstream_operator.measurements import Measurement, MissingMeasurementsError
 from balancedstream_operator.measuring import Measurer
 from balancedstream_operator.outcomes import Decided, MissingMeasurements, PassOutcome
@@ -36,6 +35,7 @@ from balancedstream_operator.records import Control, Record, judge_control
 from balancedstream_operator.reporting import report, report_failure
 from balancedstream_operator.resource import Manifest, Stream
 from balancedstream_operator.restarts import fingerprint
+from balancedstream_operator.rights import DriverRights
 from balancedstream_operator.spec import StreamSpec, find_unknown, policy_of, read_spec
 from balancedstream_operator.starting import Start, bound_epoch
 from balancedstream_operator.status import StatusDraft, StreamEvent, has_batches, recall, waited_s
@@ -95,7 +95,7 @@ class Supervisor:
         self._applier = Applier(stream, cluster, find_streams, defaults.namespaces)
         self._approver = Approver(stream, cluster)
         self._turns = turns or Turns()
-        self._granter = Granter(stream, cluster)
+        self._rights = DriverRights(stream, cluster)
         self._watch = DriverWatch(stream, cluster)
         self._book = PlanBook(stream, cluster)
         # Drivers that an older release made do not say which spec they were made for.
@@ -277,7 +277,7 @@ class Supervisor:
             children = build_children(self._stream, spec, outcome.partitions, restart)
         else:
             driver = self._watch.look_at_target(spec.target_ref, now_s)
-            needs_role = self._granter.needs_role(driver.account, now_s)
+            needs_role = self._rights.needs_role(driver.account, now_s)
             children = build_target_children(self._stream, driver.account if needs_role else "")
         if self._applier.is_due(children, now_s):
             self._apply(children, outcome.partitions, bound, now_s)

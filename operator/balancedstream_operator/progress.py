@@ -1,0 +1,51 @@
+"""Whether the batches of a stream finish: pure."""
+
+from __future__ import annotations
+
+from balancedstream_operator.measurements import Measurement
+from balancedstream_operator.status import StatusDraft
+
+IDLE_AFTER_S = 600.0
+"""A query whose last batch is older than this is reported as idle, or as hung where rows wait."""
+
+HUNG_BATCHES = 3.0
+"""It does not hang before it has taken so many times as long as any of its batches did."""
+
+
+def report_progress(measurement: Measurement, draft: StatusDraft) -> None:
+    """Sets the phase and the condition Running.
+
+    Args:
+        measurement: of the pass; the last batch may be older than all that is looked back at.
+        draft: of the stream's status.
+    """
+    if not measurement.finished_s and measurement.idle_s:
+        message = "no batch has finished since the driver started, because there has been no input"
+        draft.fields["phase"] = "Running"
+        draft.set_condition("Running", True, "Idle", message)
+        return
+    if not measurement.finished_s:
+        message = "no batch has finished since the driver started; the first one can take long"
+        draft.set_condition("Running", None, "NoBatchYet", message)
+        return
+    draft.fields["phase"] = "Running"
+    ages_s = {query: measurement.scraped_s - at_s for query, at_s in measurement.finished_s.items()}
+    for query, age_s in sorted(ages_s.items()):
+        waiting = measurement.backlog_rows.get(query)
+        longest_s = measurement.longest_s.get(query, 0.0)
+        if waiting and age_s > max(IDLE_AFTER_S, HUNG_BATCHES * longest_s):
+            message = (
+                f"the last batch of query {query} finished {age_s:.0f} s ago, and {waiting:.0f} "
+                "rows wait: it hangs, or this batch takes far longer than any before; see the "
+                "driver's log"
+            )
+            draft.set_condition("Running", False, "NoProgress", message)
+            return
+    query, age_s = min(ages_s.items(), key=lambda item: item[1])
+    if age_s > IDLE_AFTER_S and not measurement.backlog_rows.get(query):
+        # Without input Spark runs no batch.
+        message = f"the last batch finished {age_s:.0f} s ago; there has been no input since"
+        draft.set_condition("Running", True, "Idle", message)
+        return
+    message = f"query {query} finished batch {measurement.last_batches.get(query)}"
+    draft.set_condition("Running", True, "BatchesProgress", message)
