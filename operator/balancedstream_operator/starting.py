@@ -1,17 +1,19 @@
-"""What a decision starts from: what was written down, and what the driver says; pure."""
+"""What a decision starts from, and what is written down with its plan: pure."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from balancedstream.core.plan import Answer, Plan
+from balancedstream.core.policy import Policy
+from balancedstream_operator.drivers import DriverState
 from balancedstream_operator.measurements import Measurement
-from balancedstream_operator.planner import Given
+from balancedstream_operator.planner import Given, PlanChoice
 from balancedstream_operator.records import Control, Record
-from balancedstream_operator.spec import StreamSpec
+from balancedstream_operator.spec import StreamSpec, policy_of
 from balancedstream_operator.status import parse_time, recall
 
 
@@ -34,58 +36,103 @@ def bound_epoch(metadata: Mapping[str, Any], now_s: float) -> int:
 
 @dataclass(frozen=True, slots=True)
 class Start:
-    """What is known of a stream whose driver runs.
+    """What is known of a stream whose driver runs, apart from what it measured.
 
     Attributes:
+        spec: what the user asks for.
+        driver: how it is.
         record: written with the newest plan.
         plan: the newest one; None before the first.
-        status: of the stream before the pass.
+        answer: of the driver; a silent one has nothing in force.
         control: whether the driver follows the plan.
-        driver: uid of its pod.
+        status: of the stream before the pass.
     """
 
+    spec: StreamSpec
+    driver: DriverState
     record: Record
     plan: Plan | None
-    status: Mapping[str, Any]
+    answer: Answer
     control: Control
-    driver: str
+    status: Mapping[str, Any]
 
-    def give(
-        self, spec: StreamSpec, measurement: Measurement, answer: Answer, now_s: float
-    ) -> Given:
+    @property
+    def policy(self) -> Policy:
+        """How to decide: a driver that cannot scale is not asked to."""
+        policy = policy_of(self.spec)
+        if self.answer.scales:
+            return policy
+        return replace(policy, scaling=replace(policy.scaling, mode="off"))
+
+    def give(self, measurement: Measurement, now_s: float) -> Given:
         """The state that a decision on a measurement starts from.
 
         Args:
-            spec: of the stream.
             measurement: of the stream.
-            answer: of its driver.
             now_s: seconds since the Unix epoch.
         """
-        record = self.record
+        record, is_ours = self.record, self.spec.target_ref is None
         # Until the operator has scaled it, an application has as many executors as it wants.
-        scaled = record.scaled_s is not None and answer.scales
-        sizes = spec.target_ref is None or scaled
+        sizes = is_ours or (record.scaled_s is not None and self.answer.scales)
         running = len(measurement.executors)
         scaled_s = record.scaled_s
-        if spec.target_ref is None:
+        if is_ours:
             scaled_s = scaled_s or parse_time(recall(self.status, "lastScaleTime"))
         return Given(
             plan=self.plan,
             planned_after=record.planned_after,
             moved=record.moved,
-            desired=self._recall_desired(spec, running) if sizes else running,
+            desired=self._recall_desired(running) if sizes else running,
             last_scaled_s=scaled_s,
             last_scale_out=record.scale_out,
-            refusals=record.refusals.follow(self.driver, self.control, self.plan),
+            refusals=record.refusals.follow(self.driver.uid, self.control, self.plan),
             refused_s=now_s - record.planned_s if self.control.refusal else None,
             sizes=sizes,
         )
 
-    def _recall_desired(self, spec: StreamSpec, running: int) -> int:
+    def note(
+        self,
+        given: Given,
+        measurement: Measurement,
+        choice: PlanChoice,
+        new_plan: Plan | None,
+        now_s: float,
+    ) -> Record:
+        """What to write down of a decision.
+
+        Args:
+            given: what it started from.
+            measurement: that it was made on.
+            choice: the decision.
+            new_plan: the plan that is written with the record; None leaves the old one.
+            now_s: seconds since the Unix epoch.
+        """
+        scale_out = choice.decision.scaling.scale_out
+        old = scale_out is not None and scale_out.at_s < measurement.scraped_s
+        judged = scale_out if old else self.record.scale_out
+        if new_plan is None:
+            return replace(self.record, scale_out=judged)
+        count = len(new_plan.executors)
+        return replace(
+            self.record,
+            epoch=new_plan.epoch,
+            desired=count,
+            scaled_s=now_s if count != given.desired else given.last_scaled_s,
+            scale_out=scale_out if count > given.desired else judged,
+            planned_s=now_s,
+            planned_after=dict(measurement.last_batches),
+            # An executor that leaves hands over its partitions, whatever balancing decided.
+            moved=bool(choice.moves) or count != given.desired,
+            refusals=given.refusals,
+            known_refusal=self.answer.refused,
+            approved=choice.advice.id if choice.approved else self.record.approved,
+        )
+
+    def _recall_desired(self, running: int) -> int:
         """How many executors were decided on last: what is written with the plan comes first."""
         if self.record.desired is not None:
             return self.record.desired
         if self.plan:
             return len(self.plan.executors)
-        least = max(spec.executors.min, running)
+        least = max(self.spec.executors.min, running)
         return int(recall(self.status, "desiredExecutors", least))

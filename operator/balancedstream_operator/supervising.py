@@ -12,7 +12,6 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from balancedstream.core.plan import Answer
-from balancedstream.core.policy import Policy
 from balancedstream.errors import InvalidInputError
 from balancedstream_operator.applying import Applier
 from balancedstream_operator.approving import Approver
@@ -27,7 +26,7 @@ from balancedstream_operator.measuring import Measurer
 from balancedstream_operator.outcomes import Decided, MissingMeasurements, PassOutcome
 from balancedstream_operator.pacing import RESTING_S, Pace, choose_retry_s
 from balancedstream_operator.partitioning import choose_partitions
-from balancedstream_operator.planner import Given, choose_plan
+from balancedstream_operator.planner import choose_plan
 from balancedstream_operator.plans import PlanBook
 from balancedstream_operator.pods import check_templates
 from balancedstream_operator.ports import Cluster, Source
@@ -320,25 +319,41 @@ class Supervisor:
             return replace(outcome, missing=MissingMeasurements(reason, holds))
         self._missing = 0
         self._pace.note(seen, now_s)
-        answered = answer.answer or Answer(0)
-        if not answered.scales:
-            policy = replace(policy, scaling=replace(policy.scaling, mode="off"))
-        start = Start(record, self._book.plan, status, control, driver.uid)
-        given = start.give(spec, measurement, answered, now_s)
-        pods = driver.select_executors(self._stream, spec.target_ref)
-        running = len(measurement.executors)
-        decided = self._decide(
-            replace(record, known_refusal=answered.refused),
-            policy,
-            measurement,
-            given,
-            asked,
-            silent_s=control.silent_s,
-            shortage=self._watch.find_shortage(given.desired, running, pods, spec, now_s),
-            next_epoch=max(self._book.epoch, answered.epoch) + 1,
-            now_s=now_s,
+        start = Start(
+            spec, driver, record, self._book.plan, answer.answer or Answer(0), control, status
         )
-        return replace(outcome, decided=replace(decided, scales=answered.scales))
+        return replace(outcome, decided=self._decide(start, measurement, asked, now_s))
+
+    def _decide(
+        self, start: Start, measurement: Measurement, asked: Asked, now_s: float
+    ) -> Decided:
+        """Decides on a measurement, and writes the plan that the decision asks for."""
+        silent_s, answer = start.control.silent_s, start.answer
+        held = silent_s is not None or bool(asked.paused)
+        given = start.give(measurement, now_s)
+        pods = start.driver.select_executors(self._stream, start.spec.target_ref)
+        running = len(measurement.executors)
+        shortage = self._watch.find_shortage(given.desired, running, pods, start.spec, now_s)
+        choice = choose_plan(
+            measurement,
+            start.policy,
+            given,
+            next_epoch=max(self._book.epoch, answer.epoch) + 1,
+            approve="" if held else asked.approve,
+        )
+        new_plan = None if held else choice.plan
+        record = start.note(given, measurement, choice, new_plan, now_s)
+        if record != start.record:
+            self._book.write(new_plan or given.plan, record)
+        return Decided(
+            measurement=measurement,
+            given=given,
+            choice=choice,
+            new_plan=new_plan,
+            silent_s=silent_s,
+            shortage=shortage,
+            scales=answer.scales,
+        )
 
     def _begin(self, driver: DriverState, now_s: float) -> bool:
         """Begins a new history of epochs, if the newest plan is for another application.
@@ -370,54 +385,6 @@ class Supervisor:
         self._applier.apply(children, now_s)
         # A status that was lost is repaired, too.
         self._writer.forget()
-
-    def _decide(
-        self,
-        record: Record,
-        policy: Policy,
-        measurement: Measurement,
-        given: Given,
-        asked: Asked,
-        *,
-        silent_s: float | None,
-        shortage: str,
-        next_epoch: int,
-        now_s: float,
-    ) -> Decided:
-        """Decides on a measurement, and writes the plan that the decision asks for."""
-        held = silent_s is not None or bool(asked.paused)
-        approve = "" if held else asked.approve
-        choice = choose_plan(measurement, policy, given, next_epoch, approve=approve)
-        new_plan = None if held else choice.plan
-        scale_out = choice.decision.scaling.scale_out
-        old = scale_out is not None and scale_out.at_s < measurement.scraped_s
-        judged = scale_out if old else record.scale_out
-        if new_plan is not None:
-            count = len(new_plan.executors)
-            written = replace(
-                record,
-                epoch=new_plan.epoch,
-                desired=count,
-                scaled_s=now_s if count != given.desired else given.last_scaled_s,
-                scale_out=scale_out if count > given.desired else judged,
-                planned_s=now_s,
-                planned_after=dict(measurement.last_batches),
-                # An executor that leaves hands over its partitions, whatever balancing decided.
-                moved=bool(choice.moves) or count != given.desired,
-                refusals=given.refusals,
-                approved=choice.advice.id if choice.approved else record.approved,
-            )
-            self._book.write(new_plan, written)
-        elif judged != record.scale_out:
-            self._book.write(given.plan, replace(record, scale_out=judged))
-        return Decided(
-            measurement=measurement,
-            given=given,
-            choice=choice,
-            new_plan=new_plan,
-            silent_s=silent_s,
-            shortage=shortage,
-        )
 
 
 def _say_how_to_attach(stream: Stream, driver: DriverState) -> str:
