@@ -53,8 +53,10 @@ def list_config_maps(pod: Mapping[str, Any]) -> Iterator[tuple[str, frozenset[st
     [('script', frozenset({'run.py'}))]
     """
     for volume in (pod.get("spec") or {}).get("volumes") or []:
-        source = volume.get("configMap")
-        if source and not source.get("optional"):
+        parts = (volume.get("projected") or {}).get("sources") or []
+        for source in (part.get("configMap") for part in [volume, *parts]):
+            if not source or source.get("optional"):
+                continue
             keys = frozenset(item["key"] for item in source.get("items") or [])
             yield source["name"], keys
 

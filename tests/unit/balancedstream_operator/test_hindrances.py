@@ -152,6 +152,14 @@ def test_a_config_map_that_a_pod_waits_for_is_named_until_it_is_there(
     assert conditions(scene.run_pass())["Running"] == ("False", "ContainerCreating")
 
 
+def test_a_config_map_in_a_projected_volume_is_waited_for_as_well() -> None:
+    scene = Scene()
+    scene.run_pass()
+    sources = [{"serviceAccountToken": {"path": "token"}}, {"configMap": SCRIPT}]
+    make_pod(scene, {"name": "all", "projected": {"sources": sources}})
+    assert conditions(run_for_a_minute(scene))["Running"] == ("False", "ConfigMapMissing")
+
+
 def test_a_pod_starts_without_an_optional_config_map_and_without_other_volumes() -> None:
     scene = Scene()
     scene.run_pass()
