@@ -111,13 +111,14 @@ class VirtualCluster(Cluster):
         """An object, or None."""
         return self._objects.get((kind, name))
 
-    def apply(self, manifest: Manifest) -> None:
+    def apply(self, manifest: Manifest, uid: str = "") -> str:
         """Keeps an object; fields that the manifest does not name stay."""
         kind, name = manifest["kind"], manifest["metadata"]["name"]
         kept = self._objects.setdefault((kind, name), {})
         kept.update(manifest)
         if kind == "StatefulSet":
             self._start_driver()
+        return f"{kind}/{name}"
 
     def list_pods(self, namespace: str, selector: str) -> list[Manifest]:
         """None: nobody else has the checkpoint, and executors that are missing come."""

@@ -71,7 +71,8 @@ class Applier:
         self._cluster = cluster
         self._find_streams = find_streams
         self._namespaces = namespaces
-        self._own: set[tuple[str, str]] = set()
+        # The uids of the children; of those that are not there yet, none.
+        self._own: dict[tuple[str, str], str] = {}
         self._applied = ""
         self._applied_s = 0.0
         self._refusal: _Refusal | None = None
@@ -143,15 +144,23 @@ class Applier:
                 self._note_refusal(_fingerprint(children), error, now_s)
             raise
         self._refusal = None
-        self._own |= {(child["kind"], child["metadata"]["name"]) for child in children}
         self._applied, self._applied_s = _fingerprint(children), now_s
 
     def _apply(self, child: Manifest) -> None:
         if child["kind"] == "Secret":
             content = fill_secret(secrets.token_bytes(32))
             self._cluster.create_secret(child | {"stringData": content})
-        else:
-            self._cluster.apply(child)
+            return
+        key = child["kind"], child["metadata"]["name"]
+        uid = self._cluster.apply(child, self._own.pop(key, ""))
+        if not uid:
+            # It was deleted, and its name may be another's by now.
+            self._find_own(child)
+            uid = self._cluster.apply(child, self._own.pop(key, ""))
+        if not uid:
+            message = f"{key[0]} {key[1]} was made anew while it was applied"
+            raise ClusterError(message, refused=False)
+        self._own[key] = uid
 
     def _note_refusal(self, of: str, error: ClusterError, now_s: float) -> None:
         before = self._refusal
@@ -202,33 +211,43 @@ class Applier:
     def _has_children(self, children: Sequence[Manifest]) -> bool:
         """Whether there are children besides the plan's ConfigMap.
 
+        Raises:
+            ClusterError: there is one of another owner, or the API server cannot be reached.
+        """
+        # The operator may not read a Secret; its name has the stream's uid.
+        there = [c for c in children if c["kind"] != "Secret" and self._find_own(c)]
+        return any(c["metadata"]["name"] != plan_name(self._stream.name) for c in there)
+
+    def _find_own(self, child: Manifest) -> bool:
+        """Whether a child is there, which is then told from another object by its uid.
+
         Another owner's object with the name of a child is never taken over. One without any owner
         is, if it is labelled as this stream's: `kubectl delete` with `--cascade=orphan` leaves such
-        ones behind. A child that this operator applied is not looked at again.
+        ones behind. A child that this operator knows is not looked at again.
 
         Raises:
             ClusterError: there is one of another owner, or the API server cannot be reached.
         """
-        has_some = False
-        for child in children:
-            kind, metadata = child["kind"], child["metadata"]
-            # The operator may not read a Secret; its name has the stream's uid.
-            if kind == "Secret" or (kind, metadata["name"]) in self._own:
-                continue
-            found = self._cluster.get(
-                child["apiVersion"], kind, metadata["namespace"], metadata["name"]
+        kind, metadata = child["kind"], child["metadata"]
+        key = kind, metadata["name"]
+        if key in self._own:
+            return True
+        found = self._cluster.get(
+            child["apiVersion"], kind, metadata["namespace"], metadata["name"]
+        )
+        if found is None:
+            return False
+        there = found["metadata"]
+        labelled = metadata["labels"].items() <= (there.get("labels") or {}).items()
+        strange = not (there.get("ownerReferences") or labelled)
+        if strange or is_owned_by_another(there, self._stream.uid):
+            message = (
+                f"{kind} {metadata['name']} exists and does not belong to this stream; delete it, "
+                "or give the stream another name"
             )
-            there = (found or {}).get("metadata") or {}
-            labelled = metadata["labels"].items() <= (there.get("labels") or {}).items()
-            strange = not (there.get("ownerReferences") or labelled)
-            if found and (strange or is_owned_by_another(there, self._stream.uid)):
-                message = (
-                    f"{kind} {metadata['name']} exists and does not belong to this stream; delete "
-                    "it, or give the stream another name"
-                )
-                raise ClusterError(message, refused=True)
-            has_some |= bool(found and metadata["name"] != plan_name(self._stream.name))
-        return has_some
+            raise ClusterError(message, refused=True)
+        self._own[key] = there["uid"]
+        return True
 
 
 def _fingerprint(children: Sequence[Manifest]) -> str:

@@ -34,6 +34,9 @@ or one of another type."""
 _ONLY_ESCAPED = re.compile("[\x7f-\x9f\u2028\u2029\ufeff\ufffe\uffff]")
 """Characters that YAML takes for ends of lines, or not at all."""
 
+_OTHER_UID = {409: "uid mismatch", 422: "metadata.uid: Invalid value"}
+"""How the API server refuses to apply a uid: no object has the name, or one with another uid."""
+
 _UNPROCESSABLE = 422
 """How the API server says that a test of a JSON patch failed."""
 
@@ -52,6 +55,14 @@ def translate_errors(what: str) -> Iterator[None]:
     except HTTPError as error:
         message = f"the API server cannot be reached to {what}: {error}"
         raise ClusterError(message, refused=False) from error
+
+
+def _is_of_another_object(error: ClusterError) -> bool:
+    """Whether what was applied has the uid of another object, or of one that is gone."""
+    cause = error.__cause__
+    return isinstance(cause, ApiException) and any(
+        cause.status == status and said in _reason_of(cause) for status, said in _OTHER_UID.items()
+    )
 
 
 def _wait_of(error: ApiException) -> float:
@@ -128,9 +139,24 @@ class KubernetesCluster:
         pods: list[Manifest] = found.to_dict()["items"]
         return pods
 
-    def apply(self, manifest: Manifest) -> None:
-        """Applies a manifest (server-side apply), and takes over fields that others own."""
-        self._apply(manifest, FIELD_MANAGER)
+    def apply(self, manifest: Manifest, uid: str = "") -> str:
+        """Applies a manifest (server-side apply), and takes over fields that others own.
+
+        Args:
+            manifest: of the object.
+            uid: that it must have; empty for any, and for an object that is made.
+
+        Returns:
+            Its uid; empty, and nothing is changed, if another one has its name or none has.
+        """
+        if uid:
+            manifest = {**manifest, "metadata": {**manifest["metadata"], "uid": uid}}
+        try:
+            return str(self._apply(manifest, FIELD_MANAGER)["metadata"]["uid"])
+        except ClusterError as error:
+            if uid and _is_of_another_object(error):
+                return ""
+            raise
 
     def apply_plan(self, manifest: Manifest) -> Manifest:
         """Applies a plan's ConfigMap, and returns it; the plan has a field manager of its own."""

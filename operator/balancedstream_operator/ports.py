@@ -25,8 +25,16 @@ class Cluster(Protocol):
     def list_pods(self, namespace: str, selector: str) -> list[Manifest]:
         """Returns the pods of a namespace ("" for all) that a label selector selects."""
 
-    def apply(self, manifest: Manifest) -> None:
-        """Creates or changes an object so that it matches the manifest (server-side apply)."""
+    def apply(self, manifest: Manifest, uid: str = "") -> str:
+        """Creates or changes an object so that it matches the manifest (server-side apply).
+
+        Args:
+            manifest: of the object.
+            uid: that it must have; empty for any, and for an object that is made.
+
+        Returns:
+            Its uid; empty, and nothing is changed, if another one has its name or none has.
+        """
 
     def apply_plan(self, manifest: Manifest) -> Manifest:
         """Applies a plan's ConfigMap, and returns it; the plan has a field manager of its own."""

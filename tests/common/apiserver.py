@@ -220,7 +220,20 @@ class ApiServer:
             return Response(kept)
         assert request.content_type == "application/apply-patch+yaml", request.content_type
         assert not part
-        self._keep(path, {**self.objects.get(path, {}), **yaml.safe_load(request.body)})
+        return self._apply(path, yaml.safe_load(request.body))
+
+    def _apply(self, path: str, manifest: Manifest) -> Response:
+        """What the API server answers to a server-side apply, in its words."""
+        kept = self.objects.get(path, {})
+        given, there = manifest["metadata"].get("uid"), kept.get("metadata", {}).get("uid")
+        if given and kept and given != there:
+            message = f'is invalid: metadata.uid: Invalid value: "{given}": field is immutable'
+            return refuse(422, f"{path} {message}")
+        if given and not kept:
+            said = f"the provided object specified uid {given}, and no existing object was found"
+            return refuse(409, f"Operation cannot be fulfilled on {path}: uid mismatch: {said}")
+        manifest["metadata"]["uid"] = there or f"uid-{len(self.requests)}"
+        self._keep(path, {**kept, **manifest})
         return Response(self.objects[path])
 
     def _keep(self, path: str, manifest: Manifest) -> None:

@@ -31,6 +31,10 @@ SKEWED = {0: 4.0, 1: 3.0, 2: 0.5, 3: 0.5}
 ALL_ON_1 = dict.fromkeys(range(4), "1")
 
 
+UID = "4d"
+"""Of every object that a test did not give another one."""
+
+
 class KeepingCluster:
     """Holds objects; the test plays kubelet and driver."""
 
@@ -53,7 +57,10 @@ class KeepingCluster:
         """An object, or None; what a kind fails with is raised."""
         if kind in self.unreadable:
             raise self.unreadable[kind]
-        return copy.deepcopy(self.objects.get((kind, name)))
+        found = copy.deepcopy(self.objects.get((kind, name)))
+        if found and "metadata" in found:
+            found["metadata"].setdefault("uid", UID)
+        return found
 
     def list_pods(self, namespace: str, selector: str) -> list[Manifest]:
         """The pods that a selector selects, of a namespace or all."""
@@ -65,9 +72,11 @@ class KeepingCluster:
         ]
         return [pod for pod in pods if wanted.items() <= pod["metadata"]["labels"].items()]
 
-    def apply(self, manifest: Manifest) -> None:
-        """Keeps a manifest, unless its kind is refused."""
+    def apply(self, manifest: Manifest, uid: str = "") -> str:
+        """Keeps a manifest, unless its kind is refused, or the object is another one."""
         kind, name = manifest["kind"], manifest["metadata"]["name"]
+        if uid and uid != ((self.get("", kind, "", name) or {}).get("metadata") or {}).get("uid"):
+            return ""
         if kind == self.refuses:
             message = f"the API server did not take {kind} {name}: invalid"
             raise ClusterError(message, refused=True)
@@ -80,7 +89,10 @@ class KeepingCluster:
             version = str(self.versions)
         if version is not None:
             made["metadata"]["resourceVersion"] = version
+        found = kept.get("metadata", {}).get("uid", UID)
+        made["metadata"]["uid"] = found
         self.objects[kind, name] = made
+        return str(found)
 
     def apply_plan(self, manifest: Manifest) -> Manifest:
         """Keeps a plan, unless another version of it is there by now."""

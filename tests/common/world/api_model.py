@@ -229,17 +229,22 @@ class ModelCluster(Cluster):
             return self._world.list_executor_pods()
         return [o for (kind, _), o in self._api.objects.items() if kind == "Pod"]
 
-    def apply(self, manifest: Manifest) -> None:
-        """Keeps a child."""
+    def apply(self, manifest: Manifest, uid: str = "") -> str:
+        """Keeps a child, unless another object has its name."""
         kind = manifest["kind"]
         self._call(f"apply {kind}")
+        there = self._api.get(kind, manifest["metadata"]["name"]) or {}
+        if uid and uid != (there.get("metadata") or {}).get("uid"):
+            return ""
         if kind == self._world.weather.refused_kind:
             message = f"the API server did not apply {kind} {manifest['metadata']['name']}: denied"
             raise ClusterError(message, refused=True)
         self._world.oracles.check_owner(manifest)
+        self._world.oracles.check_taken(manifest, there)
         self._world.oracles.check_stop(manifest)
-        self._api.apply(manifest, CHILD_MANAGER)
+        applied = self._api.apply(manifest, CHILD_MANAGER)
         self._finish_write()
+        return str(applied["metadata"]["uid"])
 
     def apply_plan(self, manifest: Manifest) -> Manifest:
         """Keeps a plan, unless another version of it is there by now."""

@@ -208,6 +208,22 @@ def _delete_child(world: World, fault: Fault, chance: random.Random) -> None:
         world.api.remove(*chance.choice(children))
 
 
+def _take_name(world: World, fault: Fault, chance: random.Random) -> None:
+    """Somebody deletes a child, and has an object of their own with its name for some time."""
+    children = [
+        (kind, name)
+        for (kind, name), found in sorted(world.api.objects.items())
+        if kind in {"Service", "Role", "PodDisruptionBudget"}
+        and found["metadata"].get("ownerReferences")
+    ]
+    if not children:
+        return
+    kind, name = chance.choice(children)
+    world.api.remove(kind, name)
+    world.api.put({"kind": kind, "metadata": {"name": name, "labels": {"team": "other"}}})
+    world.call_in(fault.length_s, lambda: world.api.remove(kind, name))
+
+
 def _crash_driver(world: World, fault: Fault, chance: random.Random) -> None:
     world.nodes.crash()
 
@@ -317,6 +333,7 @@ _ACTS: dict[str, Act] = {
     "plan lost": _lose_plan,
     "answer lost": _lose_answer,
     "child deleted": _delete_child,
+    "name taken": _take_name,
     "driver crashes": _crash_driver,
     "driver evicted": _evict_driver,
     "executors lost": _lose_executors,

@@ -88,6 +88,11 @@ class Oracles:
             elif manifest["metadata"].get("resourceVersion") is None:
                 self.add("a child of a deleted stream", manifest["kind"])
 
+    def check_taken(self, manifest: Manifest, there: Manifest) -> None:
+        """No object of somebody else is changed; `there` is what has the name."""
+        if there and not there["metadata"].get("ownerReferences"):
+            self.add("an object of somebody else is changed", manifest["kind"])
+
     def begin_pass(self, resource: Manifest) -> None:
         """A pass looks at a stream as it was once."""
         self._resource = resource

@@ -98,7 +98,22 @@ def test_a_manifest_is_applied_by_the_server_and_conflicts_are_won(
     assert request.query["fieldManager"] == FIELD_MANAGER
     assert request.query["force"].lower() == "true"
     assert yaml.safe_load(request.body) == config_map(a="1")
-    assert server.objects[PLAN] == config_map(a="1")
+    assert server.objects[PLAN]["data"] == {"a": "1"}
+
+
+def test_an_object_that_was_made_anew_or_is_gone_is_left_alone(
+    server: ApiServer, cluster: KubernetesCluster
+) -> None:
+    uid = cluster.apply(config_map(a="1"))
+    assert cluster.apply(config_map(a="2"), uid) == uid == server.objects[PLAN]["metadata"]["uid"]
+    assert server.objects[PLAN]["data"] == {"a": "2"}
+    theirs = {**config_map(a="theirs"), "metadata": {"name": "clicks-plan", "uid": "theirs"}}
+    server.put(PLAN, theirs)
+    assert cluster.apply(config_map(a="3"), uid) == ""
+    assert server.objects[PLAN] == theirs
+    server.remove(PLAN)
+    assert cluster.apply(config_map(a="3"), uid) == ""
+    assert PLAN not in server.objects
 
 
 def test_any_character_reaches_the_server_which_reads_yaml(

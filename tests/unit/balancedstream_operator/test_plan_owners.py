@@ -18,10 +18,10 @@ def test_an_operator_that_restores_a_deleted_plan_does_not_overwrite_a_newer_one
     other = scene.make_supervisor()
     works = scene.cluster.apply
 
-    def interrupt(manifest: Manifest) -> None:
+    def interrupt(manifest: Manifest, uid: str = "") -> str:
         scene.cluster.apply = works  # type: ignore[method-assign]
         other.run_pass(scene.resource, scene.now_s)
-        works(manifest)
+        return works(manifest, uid)
 
     scene.cluster.apply = interrupt  # type: ignore[method-assign]
     with pytest.raises(ClusterError, match="another operator has written"):

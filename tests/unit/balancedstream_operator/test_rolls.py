@@ -34,16 +34,17 @@ class ControlledCluster(KeepingCluster):
         super().__init__()
         self.acts_at_once = acts_at_once
 
-    def apply(self, manifest: Manifest) -> None:
+    def apply(self, manifest: Manifest, uid: str = "") -> str:
         key = manifest["kind"], manifest["metadata"]["name"]
         before = copy.deepcopy(self.objects.get(key) or {})
-        super().apply(manifest)
+        found = super().apply(manifest, uid)
         if manifest["kind"] == "StatefulSet":
             generation = before.get("metadata", {}).get("generation", 0)
             changed = before.get("spec") != manifest["spec"]
             self.objects[key]["metadata"]["generation"] = generation + changed
             if self.acts_at_once:
                 self.act_on(manifest["metadata"]["name"])
+        return found
 
     def act_on(self, name: str) -> None:
         """The controller sees the StatefulSet as it is now."""

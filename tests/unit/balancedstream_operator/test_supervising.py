@@ -397,6 +397,23 @@ def test_what_somebody_else_makes_before_it_could_be_applied_is_not_taken_over()
     assert scene.cluster.objects["StatefulSet", "clicks-driver"] == theirs
 
 
+@pytest.mark.parametrize("kind", ["Service", "StatefulSet"])
+def test_what_somebody_else_makes_in_place_of_a_deleted_child_is_not_taken_over(kind: str) -> None:
+    scene = Scene()
+    scene.run_until_running()
+    ours = scene.cluster.objects.pop((kind, "clicks-driver"))
+    theirs = {"metadata": {"name": "clicks-driver", "namespace": "shop", "uid": "theirs"}}
+    scene.cluster.objects[kind, "clicks-driver"] = theirs
+    scene.now_s += 600
+    done = scene.run_pass()
+    assert f"{kind} clicks-driver exists and does not belong" in str(done.status["conditions"])
+    assert scene.cluster.objects[kind, "clicks-driver"] == theirs
+    del scene.cluster.objects[kind, "clicks-driver"]
+    scene.now_s += 600
+    scene.run_pass()
+    assert scene.cluster.objects[kind, "clicks-driver"]["spec"] == ours["spec"]
+
+
 def test_objects_that_a_deletion_left_behind_go_on_under_a_stream_of_the_same_name() -> None:
     scene = Scene()
     scene.run_until_running()
