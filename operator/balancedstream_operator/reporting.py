@@ -112,6 +112,9 @@ def _report_pass(outcome: PassOutcome, draft: StatusDraft) -> None:
     _report_plan_found(outcome.plan_found, draft)
     if outcome.answer is not None and outcome.control is not None:
         _report_answer(outcome.answer, outcome.control, draft)
+    elif outcome.driver.running:
+        # Nobody knows how to lead it: its plan is lost, and cannot be written.
+        _report_unmeasured_driver(outcome.driver, draft)
     if outcome.missing is not None:
         _report_missing(outcome.missing, outcome.driver, draft)
     if outcome.decided is not None:
@@ -239,12 +242,16 @@ def _report_answer(found: AnswerFound, control: Control, draft: StatusDraft) -> 
             draft.events.append(StreamEvent("PlanRefused", found.answer.refused, warning=True))
 
 
-def _report_missing(missing: MissingMeasurements, driver: DriverState, draft: StatusDraft) -> None:
+def _report_unmeasured_driver(driver: DriverState, draft: StatusDraft) -> None:
+    """What was said of a driver while it did not run is over; what was measured may still hold."""
     running = draft.condition("Running")
     if running["status"] != "True" and running["reason"] != "NoProgress":
-        # What was said of the driver while it did not run is over.
         message = f"{driver.message}; whether its batches end is not known without metrics"
         draft.set_condition("Running", None, "NotMeasured", message)
+
+
+def _report_missing(missing: MissingMeasurements, driver: DriverState, draft: StatusDraft) -> None:
+    _report_unmeasured_driver(driver, draft)
     draft.set_condition("MetricsAvailable", False, "Missing", missing.reason)
     if missing.holds:
         report_proposal(Advice(), draft)

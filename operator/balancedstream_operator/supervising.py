@@ -233,15 +233,15 @@ class Supervisor:
             if not error.refused:
                 raise
             refusal = f"{error}. Correct the spec; everything that ran before keeps running"
-            outcome = replace(outcome, refusal=refusal, waits=error.passes)
-            if record is None:
-                return outcome
             # What runs by the objects before is led on, and not replaced.
             driver = (
                 self._watch.look_at_target(spec.target_ref, now_s)
                 if spec.target_ref
                 else self._watch.find_driver(now_s)
             )
+            outcome = replace(outcome, refusal=refusal, waits=error.passes, driver=driver)
+            if self._book.record is None:
+                return outcome
         if driver is None:
             driver = self._watch.look(
                 wanted,

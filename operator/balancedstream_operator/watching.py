@@ -33,7 +33,13 @@ from balancedstream_operator.outcomes import AnswerFound
 from balancedstream_operator.pods import copy_pod
 from balancedstream_operator.ports import Cluster
 from balancedstream_operator.records import check_epoch
-from balancedstream_operator.resource import Manifest, Stream, driver_name, driver_pod_name
+from balancedstream_operator.resource import (
+    Manifest,
+    Stream,
+    driver_name,
+    driver_pod_name,
+    is_owned_by_another,
+)
 from balancedstream_operator.spec import StreamSpec
 from balancedstream_operator.targets import TargetRef, driver_selector
 
@@ -84,6 +90,9 @@ class DriverWatch:
         """The driver's pod and its StatefulSet."""
         namespace = self._stream.namespace
         found = self._cluster.get("apps/v1", "StatefulSet", namespace, driver_name(self._stream))
+        if found and is_owned_by_another(found["metadata"], self._stream.uid):
+            # It goes with a deleted stream of the same name.
+            return None, None
         pod = self._cluster.get("v1", "Pod", namespace, driver_pod_name(self._stream))
         return pod, found
 

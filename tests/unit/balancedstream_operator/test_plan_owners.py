@@ -38,11 +38,13 @@ def test_the_plan_of_a_deleted_stream_of_the_same_name_is_not_taken_over() -> No
     scene = Scene()
     scene.run_until_running()
     left = scene.cluster.objects[PLAN]
-    left["metadata"]["ownerReferences"][0]["uid"] = "uid-0"
+    driver = scene.cluster.objects["StatefulSet", "clicks-driver"]
+    for theirs in (left, driver):
+        theirs["metadata"]["ownerReferences"][0]["uid"] = "uid-0"
     scene.supervisor = scene.make_supervisor()
     scene.resource["status"] = {}
     assert conditions(scene.run_pass())["Running"] == ("False", "Refused")
-    del scene.cluster.objects[PLAN]
-    scene.cluster.objects.pop(("Pod", POD))
+    for key in (PLAN, ("StatefulSet", "clicks-driver"), ("Pod", POD)):
+        del scene.cluster.objects[key]
     scene.run_pass()
     assert scene.cluster.plan() is None, "and is not restored when it has gone"

@@ -414,6 +414,27 @@ def test_what_somebody_else_makes_in_place_of_a_deleted_child_is_not_taken_over(
     assert scene.cluster.objects[kind, "clicks-driver"]["spec"] == ours["spec"]
 
 
+def test_a_stream_that_runs_is_said_to_run_if_its_plan_is_lost_while_a_child_is_refused() -> None:
+    scene = Scene()
+    scene.run_until_running()
+    del scene.cluster.objects["ConfigMap", "clicks-plan"]
+    theirs = {"metadata": {"name": "clicks-driver", "namespace": "shop", "uid": "theirs"}}
+    scene.cluster.objects["Service", "clicks-driver"] = theirs
+    # An operator that starts remembers neither.
+    scene.supervisor = scene.make_supervisor()
+    done = scene.run_pass()
+    assert conditions(done)["Stalled"] == ("True", "Refused")
+    assert conditions(done)["Running"][0] == "True"
+    assert done.status["phase"] == "Running"
+    scene.resource["status"] = {}
+    scene.supervisor = scene.make_supervisor()
+    assert conditions(scene.run_pass())["Running"] == ("Unknown", "NotMeasured")
+    del scene.cluster.objects["Service", "clicks-driver"]
+    scene.now_s += 600
+    done = scene.run_pass()
+    assert conditions(done)["Ready"][0] == "True"
+
+
 def test_objects_that_a_deletion_left_behind_go_on_under_a_stream_of_the_same_name() -> None:
     scene = Scene()
     scene.run_until_running()
