@@ -41,6 +41,15 @@ def kubectl_bst(kube: Kube, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
     return run
 
 
+@pytest.mark.usefixtures("operator", "prometheus")
+def test_before_the_first_stream_prometheus_is_found_through_the_api_server(
+    kubectl_bst: Type,
+) -> None:
+    said = kubectl_bst("doctor", "-n", "default")
+    assert "answers, and scrapes" in " ".join(said.split())
+    assert "problem" not in said
+
+
 @pytest.mark.usefixtures("operator", "app_image")
 def test_a_person_sees_approves_pauses_and_resumes_a_skewed_stream(
     kubectl_bst: Type,

@@ -4,20 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any
 
 from balancedstream.errors import InvalidInputError
 from balancedstream.version import TESTED_SPARK, __version__
 from balancedstream_operator.crd import build
 from balancedstream_operator.drivers import describe_target
 from balancedstream_operator.plugin.diagnosing import describe_age
+from balancedstream_operator.plugin.findings import Finding
 from balancedstream_operator.plugin.remedies import find_remedy
 from balancedstream_operator.resource import KIND, VERSION, Manifest
 from balancedstream_operator.spec import find_unknown, read_spec
 from balancedstream_operator.status import parse_time, recall
 from balancedstream_operator.targets import TargetRef
-
-Level = Literal["ok", "problem", "unseen"]
 
 SPARK_LABEL = "spark-version"
 """Spark's own label of executor pods."""
@@ -27,19 +26,6 @@ LEASE_LATE_S = 60.0
 
 _SHOWN = 5
 """Fields that a sentence names; the others are counted."""
-
-
-@dataclass(frozen=True, slots=True)
-class Finding:
-    """One line of `doctor`.
-
-    Attributes:
-        level: ok; problem; or unseen for what cannot be known from here.
-        sentence: what was found, and what to do about a problem.
-    """
-
-    level: Level
-    sentence: str
 
 
 def check_definition(found: Manifest | None) -> Finding:
@@ -100,7 +86,7 @@ class OperatorFound:
         wanted: pods that there should be.
         watched: namespaces; empty for all.
         lease: name of its Lease; empty for none.
-        prometheus: whether it has a Prometheus of its own.
+        prometheus: URL of its own; empty if it has none.
         account: `system:serviceaccount:NAMESPACE:NAME`.
     """
 
@@ -110,7 +96,7 @@ class OperatorFound:
     wanted: int
     watched: tuple[str, ...]
     lease: str
-    prometheus: bool
+    prometheus: str
     account: str
 
     def watches(self, namespace: str) -> bool:
@@ -127,7 +113,10 @@ def read_operator(deployment: Manifest) -> OperatorFound | None:
     pod = spec["template"]["spec"]
     arguments = [a for c in pod["containers"] for a in c.get("args") or []]
     watched = tuple(a.partition("=")[2] for a in arguments if a.startswith("--namespace="))
-    lease = next((a.partition("=")[2] for a in arguments if a.startswith("--lease=")), "")
+    lease, prometheus = (
+        next((a.partition("=")[2] for a in arguments if a.startswith(f"{option}=")), "")
+        for option in ("--lease", "--prometheus-url")
+    )
     namespace = metadata["namespace"]
     account = pod.get("serviceAccountName", "default")
     return OperatorFound(
@@ -137,7 +126,7 @@ def read_operator(deployment: Manifest) -> OperatorFound | None:
         recall(spec, "replicas", 1),
         watched,
         lease,
-        any(a.startswith("--prometheus-url=") for a in arguments),
+        prometheus,
         f"system:serviceaccount:{namespace}:{account}",
     )
 

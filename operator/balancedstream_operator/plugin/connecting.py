@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import json
+from http import HTTPStatus
 from typing import Any
 
 from kubernetes import client, config
+from kubernetes.client import ApiException
 from kubernetes.dynamic import DynamicClient
 from kubernetes.dynamic.exceptions import NotFoundError, ResourceNotFoundError
 from urllib3.exceptions import HTTPError
@@ -13,6 +16,7 @@ from balancedstream_operator.errors import ClusterError
 from balancedstream_operator.kube import TIMEOUT_S, translate_errors
 from balancedstream_operator.plugin.errors import NoClusterError, NoStreamError
 from balancedstream_operator.plugin.rights import Right
+from balancedstream_operator.plugin.services import Service
 from balancedstream_operator.resource import API_VERSION, KIND, Manifest
 
 _REVIEWS = "authorization.k8s.io/v1"
@@ -109,6 +113,32 @@ class Connection:
                 _request_timeout=TIMEOUT_S,
             )
 
+    def ask(self, service: Service, query: str) -> tuple[int, object]:
+        """What the Prometheus behind a Service, or the API server in its place, answers to a query.
+
+        Returns:
+            The status by HTTP, and the answer: parsed if it is JSON.
+        """
+        path = (
+            f"/api/v1/namespaces/{service.namespace}/services/"
+            f"{service.scheme}:{service.name}:{service.port}/proxy{service.path}/api/v1/query"
+        )
+        try:
+            with translate_errors(f"ask {service}"):
+                found = self._client.request(
+                    "get",
+                    path,
+                    query_params=[("query", query)],
+                    serialize=False,
+                    _request_timeout=TIMEOUT_S,
+                )
+        except ClusterError as error:
+            cause = error.__cause__
+            if not isinstance(cause, ApiException):
+                raise
+            return cause.status, _parse(cause.body)
+        return HTTPStatus.OK, _parse(found.data)
+
     def may(self, right: Right, namespace: str, account: str = "") -> bool:
         """Whether the person, or an account, has a right.
 
@@ -141,3 +171,10 @@ class Connection:
         except HTTPError as error:
             message = f"the API server cannot be reached to find {kind}s: {error}"
             raise ClusterError(message, refused=False) from error
+
+
+def _parse(body: str | bytes | None) -> object:
+    try:
+        return json.loads(body or "")
+    except ValueError:
+        return body

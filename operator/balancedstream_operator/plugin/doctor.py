@@ -12,8 +12,6 @@ from balancedstream.core.objects import application_selector, executor_selector
 from balancedstream_operator.drivers import describe_target
 from balancedstream_operator.errors import ClusterError
 from balancedstream_operator.plugin.checks import (
-    Finding,
-    Level,
     OperatorFound,
     check_claim,
     check_definition,
@@ -27,7 +25,9 @@ from balancedstream_operator.plugin.checks import (
     read_target,
 )
 from balancedstream_operator.plugin.connecting import Connection
+from balancedstream_operator.plugin.findings import Finding, Level
 from balancedstream_operator.plugin.rights import ASKING, OPERATOR, READING, Right
+from balancedstream_operator.plugin.services import COUNT_TARGETS, check_answer, find_service
 from balancedstream_operator.resource import GROUP, PLURAL, Manifest
 from balancedstream_operator.targets import TargetRef, driver_selector
 
@@ -70,7 +70,7 @@ class Doctor:
         self.findings += [check_definition(found) for found in definition or ()]
         self._examine_rights(namespace)
         namespaces = sorted({s["metadata"]["namespace"] for s in streams} | {namespace} - {""})
-        self._examine_operators(namespaces)
+        self._examine_operators(namespaces, is_new=not streams)
         for stream in streams:
             self._examine_stream(stream)
         if not streams:
@@ -111,7 +111,7 @@ class Doctor:
             str(right) for right in rights if not self._connection.may(right, namespace, account)
         )
 
-    def _examine_operators(self, namespaces: Sequence[str]) -> None:
+    def _examine_operators(self, namespaces: Sequence[str], *, is_new: bool) -> None:
         deployments = self._see(
             "operator", lambda: self._connection.find("apps/v1", "Deployment", "", OPERATOR_LABELS)
         )
@@ -121,6 +121,9 @@ class Doctor:
         self.findings += check_operators(operators, namespaces)
         for operator in operators:
             self._examine_operator(operator, namespaces)
+            # Later, streams say what the operator itself found.
+            if is_new:
+                self._examine_prometheus(operator)
 
     def _examine_operator(self, operator: OperatorFound, namespaces: Sequence[str]) -> None:
         if operator.lease:
@@ -140,6 +143,19 @@ class Doctor:
             )
         for namespace in filter(operator.watches, namespaces):
             self._examine_operators_rights(operator.account, namespace)
+
+    def _examine_prometheus(self, operator: OperatorFound) -> None:
+        url = operator.prometheus
+        service = find_service(url, operator.name.partition("/")[0])
+        if service is not None:
+            status, answer = self._connection.ask(service, COUNT_TARGETS)
+            self.findings.append(check_answer(url, service, status, answer))
+        elif url:
+            self._add(
+                "unseen",
+                f"prometheus: {url} is no Service of this cluster; whether the operator reaches it "
+                "shows with the first stream",
+            )
 
     def _examine_operators_rights(self, account: str, namespace: str) -> None:
         missing = self._see(

@@ -6,8 +6,8 @@ import textwrap
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from balancedstream_operator.plugin.checks import Finding
 from balancedstream_operator.plugin.diagnosing import Diagnosis
+from balancedstream_operator.plugin.findings import Finding
 
 _MARGIN = 9
 """Columns of the words on the left of a screen, such as `wrong`."""

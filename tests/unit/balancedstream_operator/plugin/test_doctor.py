@@ -26,6 +26,7 @@ DEFINITION = path_of("CustomResourceDefinition", "balancedstreams.balancedstream
 DEPLOYMENT = path_of("Deployment", "balancedstream", "balancedstream-system")
 LEASE = path_of("Lease", "balancedstream", "balancedstream-system")
 CLAIM = path_of("PersistentVolumeClaim", "checkpoints")
+PROMETHEUS = path_of("Service", "http:p:80", "balancedstream-system") + "/proxy/api/v1/query"
 STREAM = path_of("BalancedStream", "clicks")
 EXECUTOR = path_of("Pod", "clicks-exec-1")
 
@@ -41,6 +42,7 @@ def healthy(make_site: Callable[..., Any]) -> Any:
     put(DEPLOYMENT, describe_operator())
     put(LEASE, describe_lease(time.time()))
     put(CLAIM, describe_claim())
+    put(PROMETHEUS, count_targets("14"))
     labels = {"spark-role": "executor", "balancedstream.io/stream": "clicks"}
     put(EXECUTOR, {"metadata": {"name": "e", "labels": labels | {"spark-version": "4.3.0"}}})
     return site
@@ -79,6 +81,17 @@ def describe_claim(mode: str = "ReadWriteMany", phase: str = "Bound") -> dict[st
         "spec": {"accessModes": [mode]},
         "status": {"phase": phase},
     }
+
+
+def count_targets(*counts: str) -> dict[str, Any]:
+    """What Prometheus answers to `count(up)`."""
+    result = [{"metric": {}, "value": [1, count]} for count in counts]
+    return {"status": "success", "data": {"resultType": "vector", "result": result}}
+
+
+def point(site: Any, url: str) -> None:
+    pod = site.server.objects[DEPLOYMENT]["spec"]["template"]["spec"]
+    pod["containers"] = [{"args": ["--lease=balancedstream", f"--prometheus-url={url}"]}]
 
 
 def change(site: Any, path: str, **fields: Any) -> None:
@@ -300,6 +313,53 @@ def test_before_the_first_stream_what_shows_later_is_unseen(
     status, output, _ = kubectl_bst(site, "doctor", "-n", "shop")
     assert status == 0
     assert "unseen   streams: there is none here" in output
+    assert "ok       prometheus: http://p answers, and scrapes 14 targets" in output
+
+
+NEW_SITES: dict[str, tuple[str, Callable[[Any], object], str]] = {
+    "nothing is scraped": (
+        "problem",
+        lambda s: s.server.put(PROMETHEUS, count_targets()),
+        "http://p answers, and scrapes nothing: have it scrape pods",
+    ),
+    "no such Service": (
+        "problem",
+        lambda s: s.server.remove(PROMETHEUS),
+        "http://p names Service p in namespace balancedstream-system, which does not exist",
+    ),
+    "no right to ask": (
+        "unseen",
+        lambda s: s.server.hidden.add(PROMETHEUS),
+        "http://p: you may not ask it through the API server (get services/proxy)",
+    ),
+    "elsewhere": (
+        "unseen",
+        lambda s: point(s, "https://metrics.shop.example"),
+        "https://metrics.shop.example is no Service of this cluster; whether the operator",
+    ),
+    "perhaps elsewhere": (
+        "unseen",
+        lambda s: point(s, "https://metrics.example"),
+        "https://metrics.example is no Service of this cluster; whether the operator",
+    ),
+}
+
+
+@pytest.mark.parametrize(("level", "spoil", "says"), NEW_SITES.values(), ids=NEW_SITES.keys())
+def test_before_the_first_stream_prometheus_is_asked_through_the_api_server(
+    make_site: Callable[..., Any],
+    kubectl_bst: Run,
+    level: str,
+    spoil: Callable[[Any], object],
+    says: str,
+) -> None:
+    site = healthy(make_site)
+    site.server.remove(STREAM)
+    spoil(site)
+    _, output, _ = kubectl_bst(site, "doctor", "-n", "shop", "-o", "json")
+    (found,) = [f for f in json.loads(output) if f["sentence"].startswith("prometheus")]
+    assert found["level"] == level
+    assert says in found["sentence"]
 
 
 def test_the_rights_of_the_operator_are_those_that_the_chart_grants() -> None:
