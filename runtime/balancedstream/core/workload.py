@@ -32,6 +32,9 @@ _GROWTH = 1.02
 _LONG_S = 60.0
 """Batches that lasted so long together are enough, however few."""
 
+_LATE = 1.5
+"""A next batch is late after so many times what passed between the ends of the last two."""
+
 _SHRINKS = 0.9
 """A last batch of this part of the mean says that batches get shorter."""
 
@@ -248,7 +251,8 @@ def measure_work(
         by_query[stage.query].append(stage)
     for query, run in runs.items():
         intervals = _list_intervals(run)
-        window = _window(intervals, limits, now_s)
+        waits = waits_for_data(query, idle_s or {}, now_s)
+        window = _window(intervals, limits, now_s, waits=waits)
         work.covered_s = max(work.covered_s, now_s - run[0].finished_s + run[0].duration_s)
         measured = _Measured(
             query,
@@ -258,7 +262,7 @@ def measure_work(
         )
         row_s = measured.row_s
         if not measured.rows or not _is_enough(window, limits):
-            if waits_for_data(query, idle_s or {}, now_s) and not window:
+            if waits and not window:
                 quiet_s = now_s - run[-1].finished_s
                 if quiet_s < limits.scale_in_delay_s:
                     unmeasured.append(f"query {query} has waited for data for {quiet_s:.0f} s only")
@@ -450,12 +454,17 @@ def _list_intervals(run: Sequence[BatchSample]) -> list[_Interval]:
 
 
 def _window(
-    intervals: Sequence[_Interval], limits: ScalingPolicy, now_s: float
+    intervals: Sequence[_Interval], limits: ScalingPolicy, now_s: float, *, waits: bool
 ) -> Sequence[_Interval]:
-    """The batches of the last `window_s`; of a slow stream that still runs, some before it too."""
-    recent = [
-        interval for interval in intervals if interval.batch.finished_s >= now_s - limits.window_s
-    ]
+    """The batches of the last `window_s`; of a slow stream that still runs, some before it too.
+
+    One that does not wait for data runs its next batch, which may take as long as the last one and
+    the pause before it did: by then, those of another query may be all that is recent.
+    """
+    reach_s = limits.window_s
+    if intervals and not waits:
+        reach_s = max(reach_s, _LATE * intervals[-1].length_s)
+    recent = [interval for interval in intervals if interval.batch.finished_s >= now_s - reach_s]
     return recent and max(recent, intervals[-limits.min_batches :], key=len)
 
 

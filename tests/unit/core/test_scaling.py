@@ -302,6 +302,33 @@ def test_queries_that_share_executors_add_up_and_an_unmeasured_one_prevents_remo
     assert "query q: 9 of 5 recent batches measured, 0 rows in the last of them" in one.reason
 
 
+def test_queries_whose_batches_take_longer_than_the_window_add_up_as_well() -> None:
+    # Batches of 120 s take turns, so within the last 90 s there is one of them at most.
+    batches = [
+        BatchSample(query, n, end_s + 240.0 * n, 120.0, 60_000, 240.0, 9_000.0 * n)
+        for query, end_s in (("p", 0.0), ("q", 120.0))
+        for n in range(8)
+    ]
+    load = OperatorLoad((7,), {0: 60.0, 1: 60.0}, {}, {}, {0: "a", 1: "a"}, {})
+    loads = {("p", 0): load, ("q", 0): load}
+    stages = [
+        StageSample(query, 7, "stateful", end_s, 2, 60.0, {"a": 120.0})
+        for query, end_s in (("p", 1680.0), ("q", 1800.0))
+    ]
+    policy = replace(POLICY, scaling=replace(POLICY.scaling, window_s=90.0))
+    for now_s in (1815.0, 1860.0, 1905.0):
+        found = decide(batches, loads, {"a": 1}, policy, now_s=now_s, stages=stages)
+        assert found.utilization == pytest.approx(1.0)
+        assert (found.executors > 1, found.verdict) == (True, Verdict.CAPACITY)
+    # Far too late, what they were is not known to be so any more.
+    late = decide(batches, loads, {"a": 1}, policy, now_s=2400.0, stages=stages)
+    assert late.verdict == Verdict.HOLD
+    waiting = decide(
+        batches, loads, {"a": 1}, policy, now_s=1905.0, stages=stages, idle_s={"p": 1900.0}
+    )
+    assert waiting.utilization == pytest.approx(0.5), "p has come to its end"
+
+
 @given(st.permutations(range(60)))
 @settings(max_examples=10)
 def test_the_order_of_the_batches_does_not_matter(order: list[int]) -> None:
