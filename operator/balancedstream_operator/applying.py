@@ -9,7 +9,7 @@ import secrets
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from math import inf
-from typing import Any
+from typing import Any, NoReturn
 
 from balancedstream.core.objects import STREAM_LABEL, plan_name
 from balancedstream_operator.asking import read_wanted
@@ -23,7 +23,7 @@ from balancedstream_operator.resource import (
     KIND,
     Manifest,
     Stream,
-    is_owned_by_another,
+    belongs_to,
 )
 
 log = logging.getLogger(__name__)
@@ -71,7 +71,7 @@ class Applier:
         self._cluster = cluster
         self._find_streams = find_streams
         self._namespaces = namespaces
-        # The uids of the children; of those that are not there yet, none.
+        # Uids of the children that are there, as they were last seen.
         self._own: dict[tuple[str, str], str] = {}
         self._applied = ""
         self._applied_s = 0.0
@@ -152,6 +152,7 @@ class Applier:
             self._cluster.create_secret(child | {"stringData": content})
             return
         key = child["kind"], child["metadata"]["name"]
+        # Forgotten first: after a failure, it is looked at again.
         uid = self._cluster.apply(child, self._own.pop(key, ""))
         if not uid:
             # It was deleted, and its name may be another's by now.
@@ -219,14 +220,11 @@ class Applier:
         return any(c["metadata"]["name"] != plan_name(self._stream.name) for c in there)
 
     def _find_own(self, child: Manifest) -> bool:
-        """Whether a child is there, which is then told from another object by its uid.
-
-        Another owner's object with the name of a child is never taken over. One without any owner
-        is, if it is labelled as this stream's: `kubectl delete` with `--cascade=orphan` leaves such
-        ones behind. A child that this operator knows is not looked at again.
+        """Looks for a child, and notes its uid; one that is known is not looked at again.
 
         Raises:
-            ClusterError: there is one of another owner, or the API server cannot be reached.
+            ClusterError: an object that is not the stream's has its name, or the API server cannot
+                be reached.
         """
         kind, metadata = child["kind"], child["metadata"]
         key = kind, metadata["name"]
@@ -238,16 +236,23 @@ class Applier:
         if found is None:
             return False
         there = found["metadata"]
-        labelled = metadata["labels"].items() <= (there.get("labels") or {}).items()
-        strange = not (there.get("ownerReferences") or labelled)
-        if strange or is_owned_by_another(there, self._stream.uid):
-            message = (
-                f"{kind} {metadata['name']} exists and does not belong to this stream; delete it, "
-                "or give the stream another name"
-            )
-            raise ClusterError(message, refused=True)
+        if not belongs_to(there, self._stream):
+            refuse_stranger(kind, metadata["name"])
         self._own[key] = there["uid"]
         return True
+
+
+def refuse_stranger(kind: str, name: str) -> NoReturn:
+    """Ends a pass in which an object that is not the stream's has the name of one of its own.
+
+    Raises:
+        ClusterError: always.
+    """
+    message = (
+        f"{kind} {name} exists and does not belong to this stream; delete it, or give the stream "
+        "another name"
+    )
+    raise ClusterError(message, refused=True)
 
 
 def _fingerprint(children: Sequence[Manifest]) -> str:

@@ -91,6 +91,8 @@ def _say_why_not(approve: str, outcome: PassOutcome) -> str:
         return f"the driver does not run: {driver.message}"
     if outcome.paused:
         return f"the stream is paused ({outcome.paused}); resume it first"
+    if decided is None and outcome.refusal:
+        return f"the stream is stalled: {outcome.refusal}"
     if decided is None:
         missing = outcome.missing.reason if outcome.missing else "nothing was measured"
         return f"nothing can be decided now: {missing}"

@@ -35,7 +35,8 @@ _ONLY_ESCAPED = re.compile("[\x7f-\x9f\u2028\u2029\ufeff\ufffe\uffff]")
 """Characters that YAML takes for ends of lines, or not at all."""
 
 _OTHER_UID = {409: "uid mismatch", 422: "metadata.uid: Invalid value"}
-"""How the API server refuses to apply a uid: no object has the name, or one with another uid."""
+"""How the API server refuses to apply a uid: because no object has the name, or one that has
+another uid."""
 
 _UNPROCESSABLE = 422
 """How the API server says that a test of a JSON patch failed."""

@@ -19,7 +19,7 @@ from balancedstream_operator.records import (
     check_epoch,
     read_record,
 )
-from balancedstream_operator.resource import Stream, is_owned_by_another
+from balancedstream_operator.resource import Stream, belongs_to
 
 
 class PlanBook:
@@ -60,10 +60,10 @@ class PlanBook:
         """
         name = plan_name(self._stream.name)
         found = self._cluster.get("v1", "ConfigMap", self._stream.namespace, name) or {}
-        if is_owned_by_another(found.get("metadata") or {}, self._stream.uid):
-            # It will go with a deleted stream of the same name.
-            return PlanFound()
-        self._found = found.get("metadata") or {}
+        metadata = found.get("metadata") or {}
+        if found and not belongs_to(metadata, self._stream):
+            return PlanFound(foreign=True)
+        self._found = metadata
         data = _data_of(found)
         if data == self._seen:
             return PlanFound()

@@ -181,11 +181,13 @@ class PlanFound:
         overwritten: whether something else replaced the plan.
         adopted: whether that is a newer plan, which is in force now.
         unreadable: why its plan cannot be used; empty if it can.
+        foreign: whether the ConfigMap is somebody else's, who has taken its name.
     """
 
     overwritten: bool = False
     adopted: bool = False
     unreadable: str = ""
+    foreign: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -112,9 +112,8 @@ def _report_pass(outcome: PassOutcome, draft: StatusDraft) -> None:
     _report_plan_found(outcome.plan_found, draft)
     if outcome.answer is not None and outcome.control is not None:
         _report_answer(outcome.answer, outcome.control, draft)
-    elif outcome.driver.running:
-        # Nobody knows how to lead it: its plan is lost, and cannot be written.
-        _report_unmeasured_driver(outcome.driver, draft)
+    elif outcome.refusal and outcome.driver.running:
+        _report_left_alone(outcome, outcome.driver, draft)
     if outcome.missing is not None:
         _report_missing(outcome.missing, outcome.driver, draft)
     if outcome.decided is not None:
@@ -248,6 +247,15 @@ def _report_unmeasured_driver(driver: DriverState, draft: StatusDraft) -> None:
     if running["status"] != "True" and running["reason"] != "NoProgress":
         message = f"{driver.message}; whether its batches end is not known without metrics"
         draft.set_condition("Running", None, "NotMeasured", message)
+
+
+def _report_left_alone(outcome: PassOutcome, driver: DriverState, draft: StatusDraft) -> None:
+    """A driver that no plan can be written for, because children are refused, is not led."""
+    _report_unmeasured_driver(driver, draft)
+    _report_unmeasured("Refused", outcome.refusal, draft)
+    draft.fields["reason"] = summarize([outcome.refusal])
+    if draft.fields["phase"] != "Running":
+        draft.fields["phase"] = "Failing"
 
 
 def _report_missing(missing: MissingMeasurements, driver: DriverState, draft: StatusDraft) -> None:

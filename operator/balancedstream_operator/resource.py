@@ -6,6 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from balancedstream.core.objects import STREAM_LABEL
+
 Manifest = dict[str, Any]
 """A Kubernetes object as its YAML or JSON holds it."""
 
@@ -90,6 +92,20 @@ def is_owned_by_another(metadata: Mapping[str, Any], uid: str) -> bool:
     True
     """
     return bool(metadata.get("ownerReferences")) and not is_owned_by(metadata, uid)
+
+
+def belongs_to(metadata: Mapping[str, Any], stream: Stream) -> bool:
+    """Whether an object is a stream's: it owns it, or nobody does and it has the stream's label.
+
+    `kubectl delete` with `--cascade=orphan` leaves such ones behind.
+
+    >>> stream = Stream("shop", "clicks", "1")
+    >>> belongs_to({"labels": {STREAM_LABEL: "clicks"}}, stream), belongs_to({}, stream)
+    (True, False)
+    """
+    if metadata.get("ownerReferences"):
+        return is_owned_by(metadata, stream.uid)
+    return bool((metadata.get("labels") or {}).get(STREAM_LABEL) == stream.name)
 
 
 def driver_name(stream: Stream) -> str:

@@ -1,4 +1,4 @@
-"""Finds out whether a driver that is not ours lacks the rights to follow plans."""
+"""Whether a driver that is not ours needs a Role to follow plans."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ LOOK_AGAIN_S = 300.0
 
 
 class DriverRights:
-    """What the driver of one stream may do without a Role of ours.
+    """Knows whether the driver of one stream needs a Role.
 
     Args:
         stream: whose driver.

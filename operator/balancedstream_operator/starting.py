@@ -43,7 +43,7 @@ class Start:
         driver: how it is.
         record: written with the newest plan.
         plan: the newest one; None before the first.
-        answer: of the driver; a silent one has nothing in force.
+        answer: of the driver; one that never answered has nothing in force.
         control: whether the driver follows the plan.
         status: of the stream before the pass.
     """

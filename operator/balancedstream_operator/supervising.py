@@ -11,9 +11,10 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+from balancedstream.core.objects import plan_name
 from balancedstream.core.plan import Answer
 from balancedstream.errors import InvalidInputError
-from balancedstream_operator.applying import Applier
+from balancedstream_operator.applying import Applier, refuse_stranger
 from balancedstream_operator.approving import Approver
 from balancedstream_operator.asking import Asked, read_asked
 from balancedstream_operator.children import build_children, build_target_children
@@ -233,14 +234,10 @@ class Supervisor:
             if not error.refused:
                 raise
             refusal = f"{error}. Correct the spec; everything that ran before keeps running"
-            # What runs by the objects before is led on, and not replaced.
-            driver = (
-                self._watch.look_at_target(spec.target_ref, now_s)
-                if spec.target_ref
-                else self._watch.find_driver(now_s)
-            )
+            driver = self._find_driver(spec, now_s)
             outcome = replace(outcome, refusal=refusal, waits=error.passes, driver=driver)
-            if self._book.record is None:
+            # What runs by the objects before is led on, if it can be, and not replaced.
+            if driver is None or found.foreign or self._book.record is None:
                 return outcome
         if driver is None:
             driver = self._watch.look(
@@ -258,6 +255,17 @@ class Supervisor:
             return outcome
         return self._lead(outcome, spec, driver, asked=asked, status=status, now_s=now_s)
 
+    def _find_driver(self, spec: StreamSpec, now_s: float) -> DriverState | None:
+        """The driver, which nothing is done to; None if the API server refuses to look for it."""
+        if spec.target_ref is None:
+            return self._watch.find_driver(now_s)
+        try:
+            return self._watch.look_at_target(spec.target_ref, now_s)
+        except ClusterError as error:
+            if not error.refused:
+                raise
+            return None
+
     def _keep(
         self,
         outcome: PassOutcome,
@@ -272,6 +280,8 @@ class Supervisor:
             The driver, if it is another operator's: what it needs depends on it.
         """
         driver, found = None, outcome.plan_found
+        if found.foreign:
+            refuse_stranger("ConfigMap", plan_name(self._stream.name))
         if spec.target_ref is None:
             children = build_children(self._stream, spec, outcome.partitions, restart)
         else:

@@ -25,7 +25,9 @@ _NAME_LABELS = {
 }
 """API group of a SparkApplication, and the label by which its pods name it."""
 
-_LABEL = r"([a-z0-9][-a-z0-9.]*/)?[A-Za-z0-9][-A-Za-z0-9_.]*=([A-Za-z0-9][-A-Za-z0-9_.]*)?"
+_WORD = "[A-Za-z0-9]([-A-Za-z0-9_.]*[A-Za-z0-9])?"
+
+_LABEL = f"([a-z0-9]([-a-z0-9.]*[a-z0-9])?/)?{_WORD}=({_WORD})?"
 
 _GROUPS = "|".join(group.replace(".", r"\.") for group in _NAME_LABELS)
 

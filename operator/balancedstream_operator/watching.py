@@ -36,9 +36,9 @@ from balancedstream_operator.records import check_epoch
 from balancedstream_operator.resource import (
     Manifest,
     Stream,
+    belongs_to,
     driver_name,
     driver_pod_name,
-    is_owned_by_another,
 )
 from balancedstream_operator.spec import StreamSpec
 from balancedstream_operator.targets import TargetRef, driver_selector
@@ -90,8 +90,7 @@ class DriverWatch:
         """The driver's pod and its StatefulSet."""
         namespace = self._stream.namespace
         found = self._cluster.get("apps/v1", "StatefulSet", namespace, driver_name(self._stream))
-        if found and is_owned_by_another(found["metadata"], self._stream.uid):
-            # It goes with a deleted stream of the same name.
+        if found and not belongs_to(found["metadata"], self._stream):
             return None, None
         pod = self._cluster.get("v1", "Pod", namespace, driver_pod_name(self._stream))
         return pod, found

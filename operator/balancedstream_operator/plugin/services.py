@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from http import HTTPStatus
@@ -9,8 +10,8 @@ from urllib.parse import urlsplit
 
 from balancedstream_operator.plugin.findings import Finding
 
-COUNT_TARGETS = "count(up)"
-"""A query whose answer is the number of targets that Prometheus scrapes."""
+COUNT_TARGETS = "count(up == 1)"
+"""A query whose answer is the number of targets that answer Prometheus."""
 
 _LATER = "whether the operator reaches it shows with the first stream"
 
@@ -57,7 +58,8 @@ def find_service(url: str, namespace: str) -> Service | None:
     """
     parts = urlsplit(url)
     name, *rest = (parts.hostname or "").split(".")
-    if not name or parts.scheme not in _PORTS or (rest[1:] and rest[1] != "svc"):
+    is_name = re.fullmatch("[a-z]([-a-z0-9]*[a-z0-9])?", name) and name != "localhost"
+    if not is_name or parts.scheme not in _PORTS or (rest[1:] and rest[1] != "svc"):
         return None
     return Service(
         namespace=rest[0] if rest else namespace,

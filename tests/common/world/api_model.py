@@ -240,7 +240,7 @@ class ModelCluster(Cluster):
             message = f"the API server did not apply {kind} {manifest['metadata']['name']}: denied"
             raise ClusterError(message, refused=True)
         self._world.oracles.check_owner(manifest)
-        self._world.oracles.check_taken(manifest, there)
+        self._world.oracles.check_taken(manifest, there or None)
         self._world.oracles.check_stop(manifest)
         applied = self._api.apply(manifest, CHILD_MANAGER)
         self._finish_write()
@@ -251,6 +251,7 @@ class ModelCluster(Cluster):
         self._call("apply the plan")
         self._world.oracles.check_owner(manifest)
         before = self._api.get("ConfigMap", manifest["metadata"]["name"])
+        self._world.oracles.check_taken(manifest, before)
         applied = self._api.apply(manifest, PLAN_MANAGER)
         self._world.oracles.check_plan(manifest, before)
         self._finish_write()

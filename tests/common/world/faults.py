@@ -210,11 +210,11 @@ def _delete_child(world: World, fault: Fault, chance: random.Random) -> None:
 
 def _take_name(world: World, fault: Fault, chance: random.Random) -> None:
     """Somebody deletes a child, and has an object of their own with its name for some time."""
+    kinds, plan = {"Service", "Role", "PodDisruptionBudget"}, plan_name(world.stream.name)
     children = [
         (kind, name)
         for (kind, name), found in sorted(world.api.objects.items())
-        if kind in {"Service", "Role", "PodDisruptionBudget"}
-        and found["metadata"].get("ownerReferences")
+        if (kind in kinds or name == plan) and found["metadata"].get("ownerReferences")
     ]
     if not children:
         return

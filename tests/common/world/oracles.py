@@ -88,7 +88,7 @@ class Oracles:
             elif manifest["metadata"].get("resourceVersion") is None:
                 self.add("a child of a deleted stream", manifest["kind"])
 
-    def check_taken(self, manifest: Manifest, there: Manifest) -> None:
+    def check_taken(self, manifest: Manifest, there: Manifest | None) -> None:
         """No object of somebody else is changed; `there` is what has the name."""
         if there and not there["metadata"].get("ownerReferences"):
             self.add("an object of somebody else is changed", manifest["kind"])

@@ -54,6 +54,7 @@ def test_a_drivers_pod_is_found_by_the_labels_that_its_operator_gives_it(
         (KUBEFLOW | {"kind": "ScheduledSparkApplication"}, "spec.targetRef.kind: must be one of"),
         ({"selector": {"app": "a,b=c"}}, "app=a,b=c is no label"),
         ({"selector": {"!app": "a"}}, "!app=a is no label"),
+        ({"selector": {"app": "clicks-"}}, "app=clicks- is no label"),
     ],
 )
 def test_a_reference_to_nothing_or_to_two_things_is_refused(
