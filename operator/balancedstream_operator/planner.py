@@ -113,6 +113,7 @@ def choose_plan(
         stages=measurement.stages,
         last_scale_out=given.last_scale_out,
         idle_s=measurement.idle_s,
+        running=tuple(measurement.last_batches),
         hidden=measurement.hidden if measurement.executors else (),
         prepared=measurement.prepared,
     )

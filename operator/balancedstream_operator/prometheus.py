@@ -13,6 +13,7 @@ from urllib3.exceptions import HTTPError
 from urllib3.util.retry import Retry
 
 from balancedstream.core.policy import Policy
+from balancedstream.core.workload import LATE
 from balancedstream_operator.batches import BATCH_METRICS
 from balancedstream_operator.endpoints import Endpoint, Subject, hide_userinfo
 from balancedstream_operator.measurements import (
@@ -149,7 +150,6 @@ def fetch_measurement(
     scaling = policy.scaling
     late_s = subject.stale_after_s or 0.0
     far_s = late_s + LOOK_BACK * max(scaling.window_s, scaling.scale_in_delay_s) + 2 * SCRAPE_S
-    near_s = late_s + LOOK_BACK * policy.window.window_s
     queries = fetch(QUERY_METRICS, far_s)
     # As many batches as scaling asks for, the one before them, and the one that runs.
     pace_s = find_pace_s(queries, subject.owns)
@@ -158,10 +158,12 @@ def fetch_measurement(
         names = {PREFIX + metric for metric in BATCH_METRICS}
         queries = [s for s in queries if s.labels["__name__"] not in names]
         queries += fetch(BATCH_METRICS, needed_s)
+    # The last batch of a slow query counts until its next one is late, and shows with its interval.
+    near_s = late_s + LOOK_BACK * max(policy.window.window_s, (LATE + 1.0) * pace_s)
     # Nearly all that a driver shows is of its partitions, so no scrape of them is in vain.
     oldest_s = find_oldest(queries, subject.owns, policy.window.batches)
     if oldest_s is not None:
-        near_s = min(near_s, now_s - oldest_s)
+        near_s = min(near_s, now_s - oldest_s, MAX_LOOK_BACK_S)
     return measure(
         queries,
         fetch(PARTITION_METRICS, near_s),

@@ -20,6 +20,7 @@ from balancedstream.core.policy import Policy
 from balancedstream.core.samples import OperatorId
 from balancedstream.core.scaling import ScalingDecision
 from balancedstream.core.scaling import decide as decide_scaling
+from balancedstream.core.workload import find_current
 
 DecisionKind = Literal["move", "scale", "advise", "limited", "hold", "none"]
 """The outcome of a decision.
@@ -99,12 +100,16 @@ def decide(observation: Observation, policy: Policy) -> Decision:
     >>> decision.balance["q", 0].reason
     '2 moves: imbalance 2.00 → 1.00 (bound 1.00)'
     """
+    current = find_current(
+        observation.batches, observation.now_s, observation.idle_s, observation.running
+    )
     loads = measure(
         observation.tasks,
         observation.executors,
         policy.window,
         observation.now_s,
         observation.hidden,
+        current=current,
     )
     balance: dict[OperatorId, BalanceDecision] = {}
     keys: dict[OperatorId, AssignmentDecision] = {}
@@ -149,9 +154,10 @@ def decide(observation: Observation, policy: Policy) -> Decision:
         observation.executors,
         policy,
         now_s=observation.now_s,
-        stages=prune(observation.stages, policy.window, observation.now_s),
+        stages=prune(observation.stages, policy.window, observation.now_s, current),
         last_scale_out=observation.last_scale_out,
         idle_s=observation.idle_s,
+        current=current,
         requested=observation.requested,
         last_change_s=observation.last_scaled_s,
         missing=observation.missing,

@@ -70,6 +70,8 @@ def measure(
     policy: WindowPolicy,
     now_s: float,
     hidden: Iterable[HiddenSample] = (),
+    *,
+    current: Set[tuple[str, int]] = frozenset(),
 ) -> dict[OperatorId, OperatorLoad]:
     """Measure the load of every partition over the window.
 
@@ -90,6 +92,7 @@ def measure(
         policy: number and age of the batches in the window.
         now_s: clock of the samples' `finished_s`.
         hidden: what the partitions without a sample did, any order; none if there are none.
+        current: batches that count however old they are, as (query, batch).
 
     Returns:
         (query, operator) to its load; an operator without a sample in the window is left out.
@@ -116,7 +119,7 @@ def measure(
         hidden_state_bytes={'a': 5}, scatter=0.0)
     """
     tasks, rests = list(samples), list(hidden)
-    window = _find_window([*tasks, *rests], policy, now_s)
+    window = _find_window([*tasks, *rests], policy, now_s, current)
     by_partition = _group_by_partition(_in_window(tasks, window))
     by_executor: dict[OperatorId, dict[OperatorId, HiddenSample]] = defaultdict(dict)
     for rest in sorted(_in_window(rests, window), key=lambda rest: (rest.finished_s, rest.work_s)):
@@ -142,8 +145,19 @@ def share_out(work_s: float, shares: Mapping[str, float]) -> dict[str, float]:
     return {executor: work_s * share / total for executor, share in positive.items()}
 
 
-def prune(samples: Iterable[_Sample], policy: WindowPolicy, now_s: float) -> list[_Sample]:
+def prune(
+    samples: Iterable[_Sample],
+    policy: WindowPolicy,
+    now_s: float,
+    current: Set[tuple[str, int]] = frozenset(),
+) -> list[_Sample]:
     """Drop the samples that are in neither this window nor a later one; the order stays.
+
+    Args:
+        samples: of the queries that run.
+        policy: the measuring window.
+        now_s: clock of the samples' `finished_s`.
+        current: batches that count however old they are, as (query, batch).
 
     >>> old, new = (
     ...     TaskSample("q", 0, 0, batch, "a", 1.0, 1, 1, finished_s=float(batch))
@@ -153,7 +167,7 @@ def prune(samples: Iterable[_Sample], policy: WindowPolicy, now_s: float) -> lis
     True
     """
     tasks = list(samples)
-    return _in_window(tasks, _find_window(tasks, policy, now_s))
+    return _in_window(tasks, _find_window(tasks, policy, now_s, current))
 
 
 _batch_of: Callable[[Any], tuple[str, int]] = attrgetter("query", "batch")
@@ -162,7 +176,10 @@ _finished_s: Callable[[Any], float] = attrgetter("finished_s")
 
 
 def _find_window(
-    samples: Iterable[TaskSample | HiddenSample | StageSample], policy: WindowPolicy, now_s: float
+    samples: Iterable[TaskSample | HiddenSample | StageSample],
+    policy: WindowPolicy,
+    now_s: float,
+    current: Set[tuple[str, int]],
 ) -> set[tuple[str, int]]:
     """The batches that count, as (query, batch).
 
@@ -177,7 +194,7 @@ def _find_window(
     since_s = now_s - policy.window_s
     recent: dict[str, list[tuple[float, int]]] = defaultdict(list)
     for (query, batch), last_s in finished_s.items():
-        if last_s >= since_s:
+        if last_s >= since_s or (query, batch) in current:
             recent[query].append((last_s, batch))
     # Ordered by time, not by number: a query that starts again counts its batches from 0.
     return {

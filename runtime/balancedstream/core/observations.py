@@ -38,6 +38,7 @@ class Observation:
             cannot move.
         stages: all tasks of the batches in the measuring window, by kind of stage, any order.
         idle_s: query to the time at which Spark last said that it waits for data.
+        running: queries that have not ended; None if all that have batches run.
         hidden: samples of the partitions that have none in `tasks`, any order; none if all have.
         prepared: (query, operator) of those whose moves cost a batch nothing, because the target
             loads the state beforehand.
@@ -55,6 +56,7 @@ class Observation:
     stages: tuple[StageSample, ...] = ()
     last_scale_out: ScaleOut | None = None
     idle_s: Mapping[str, float] = field(default_factory=dict)
+    running: tuple[str, ...] | None = None
     hidden: tuple[HiddenSample, ...] = ()
     prepared: tuple[OperatorId, ...] = ()
 
@@ -116,6 +118,8 @@ def parse_observation(text: str) -> Observation:
     if content.get("last_scale_out") is not None:
         content["last_scale_out"] = _parse(ScaleOut, content["last_scale_out"], "last_scale_out")
     content["hidden"] = _parse_each(HiddenSample, content.get("hidden", []), "hidden")
+    if content.get("running") is not None:
+        content["running"] = _parse_names(content["running"])
     content["prepared"] = _parse_operators(content.get("prepared", []))
     if "restore_cost" in content:
         content["restore_cost"] = _parse(RestoreCost, content["restore_cost"], "restore_cost")
@@ -127,6 +131,13 @@ def parse_observation(text: str) -> Observation:
         message = f"observation.now_s: must be a number, not {content['now_s']!r}"
         raise InvalidInputError(message)
     return Observation(**content)
+
+
+def _parse_names(items: Any) -> tuple[str, ...]:
+    if not isinstance(items, list) or not all(isinstance(item, str) for item in items):
+        message = "observation.running: must be a list of names of queries"
+        raise InvalidInputError(message)
+    return tuple(items)
 
 
 def _parse_operators(items: Any) -> tuple[OperatorId, ...]:

@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import math
 from bisect import bisect_left
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from numbers import Real
@@ -202,6 +202,7 @@ def decide(
     last_change_s: float | None = None,
     last_scale_out: ScaleOut | None = None,
     idle_s: Mapping[str, float] | None = None,
+    current: Set[tuple[str, int]] = frozenset(),
     missing: int = 0,
 ) -> ScalingDecision:
     """Decide how many executors there should be.
@@ -231,6 +232,7 @@ def decide(
         last_change_s: time of the last change of that number; None for never.
         last_scale_out: of the last decision that had one; None for never.
         idle_s: query to the time at which Spark last said that it waits for data.
+        current: as `workload.find_current` returns it.
         missing: number of measurements in a row that failed, up to now.
 
     Returns:
@@ -269,7 +271,14 @@ def decide(
         return hold(f"measurements failed {missing} times in a row")
     settling = _settling(runs, limits, now_s, last_change_s, idle_s or {})
     work, unmeasured = measure_work(
-        runs, loads, stages, limits, now_s, last_change_s=last_change_s, idle_s=idle_s
+        runs,
+        loads,
+        stages,
+        limits,
+        now_s,
+        last_change_s=last_change_s,
+        idle_s=idle_s,
+        current=current,
     )
     if settling or not runs or (unmeasured and not work.queries):
         return hold(settling or "; ".join(unmeasured) or "no batch was measured yet")

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, field
 
 from balancedstream.core.loads import OperatorLoad
@@ -32,7 +32,7 @@ _GROWTH = 1.02
 _LONG_S = 60.0
 """Batches that lasted so long together are enough, however few."""
 
-_LATE = 1.5
+LATE = 1.5
 """A next batch is late after so many times what passed between the ends of the last two."""
 
 _SHRINKS = 0.9
@@ -208,6 +208,40 @@ def waits_for_data(query: str, idle_s: Mapping[str, float], now_s: float) -> boo
     return now_s - idle_s.get(query, -math.inf) <= _IDLE_REPORT_S
 
 
+def find_current(
+    batches: Iterable[BatchSample],
+    now_s: float,
+    idle_s: Mapping[str, float],
+    running: Collection[str] | None = None,
+) -> frozenset[tuple[str, int]]:
+    """The last batches, as (query, batch), of the queries whose next one is not late.
+
+    They say what a query does now, however long ago they ended: its next batch may take as long as
+    the last one and the pause before it did, and so longer than all windows.
+
+    Args:
+        batches: any order.
+        now_s: clock of the batches' `finished_s`.
+        idle_s: query to the time at which Spark last said that it waits for data.
+        running: queries that have not ended; None if none has.
+
+    >>> batches = [BatchSample("q", n, 400.0 * n, 300.0, 5, 400.0) for n in (1, 2)]
+    >>> find_current(batches, 1300.0, {}), find_current(batches, 1500.0, {})
+    (frozenset({('q', 2)}), frozenset())
+    """
+    last: dict[str, BatchSample] = {}
+    for batch in batches:
+        if batch.query not in last or batch.finished_s >= last[batch.query].finished_s:
+            last[batch.query] = batch
+    return frozenset(
+        (query, batch.batch)
+        for query, batch in last.items()
+        if (running is None or query in running)
+        and not waits_for_data(query, idle_s, now_s)
+        and now_s - batch.finished_s <= LATE * max(batch.interval_s or 0.0, batch.duration_s)
+    )
+
+
 def measure_work(
     runs: Runs,
     loads: Mapping[OperatorId, OperatorLoad],
@@ -217,6 +251,7 @@ def measure_work(
     *,
     last_change_s: float | None = None,
     idle_s: Mapping[str, float] | None = None,
+    current: Set[tuple[str, int]] = frozenset(),
 ) -> tuple[Work, list[str]]:
     """Adds up the work of all queries.
 
@@ -233,6 +268,7 @@ def measure_work(
         now_s: clock of the batches' `finished_s`.
         last_change_s: time of the last change of the number of executors; None for never.
         idle_s: query to the time at which Spark last said that it waits for data.
+        current: as `find_current` returns it.
 
     Returns:
         The work, and a sentence for each query that could not be measured, or not in full.
@@ -251,8 +287,7 @@ def measure_work(
         by_query[stage.query].append(stage)
     for query, run in runs.items():
         intervals = _list_intervals(run)
-        waits = waits_for_data(query, idle_s or {}, now_s)
-        window = _window(intervals, limits, now_s, waits=waits)
+        window = _window(intervals, limits, now_s, current)
         work.covered_s = max(work.covered_s, now_s - run[0].finished_s + run[0].duration_s)
         measured = _Measured(
             query,
@@ -262,7 +297,7 @@ def measure_work(
         )
         row_s = measured.row_s
         if not measured.rows or not _is_enough(window, limits):
-            if waits and not window:
+            if waits_for_data(query, idle_s or {}, now_s) and not window:
                 quiet_s = now_s - run[-1].finished_s
                 if quiet_s < limits.scale_in_delay_s:
                     unmeasured.append(f"query {query} has waited for data for {quiet_s:.0f} s only")
@@ -272,6 +307,9 @@ def measure_work(
                 f"{measured.rows} rows in the last of them"
             )
             continue
+        age_s = now_s - run[-1].finished_s
+        if age_s > limits.window_s:
+            unmeasured.append(f"query {query}: its last batch ended {age_s:.0f} s ago")
         if not measured.stages:
             unmeasured.append(
                 f"query {query}: its driver does not report the work outside stateful tasks"
@@ -454,17 +492,18 @@ def _list_intervals(run: Sequence[BatchSample]) -> list[_Interval]:
 
 
 def _window(
-    intervals: Sequence[_Interval], limits: ScalingPolicy, now_s: float, *, waits: bool
+    intervals: Sequence[_Interval],
+    limits: ScalingPolicy,
+    now_s: float,
+    current: Set[tuple[str, int]],
 ) -> Sequence[_Interval]:
-    """The batches of the last `window_s`; of a slow stream that still runs, some before it too.
-
-    One that does not wait for data runs its next batch, which may take as long as the last one and
-    the pause before it did: by then, those of another query may be all that is recent.
-    """
-    reach_s = limits.window_s
-    if intervals and not waits:
-        reach_s = max(reach_s, _LATE * intervals[-1].length_s)
-    recent = [interval for interval in intervals if interval.batch.finished_s >= now_s - reach_s]
+    """The batches of the last `window_s`; of a slow stream that still runs, some before it too."""
+    recent = [
+        interval
+        for interval in intervals
+        if interval.batch.finished_s >= now_s - limits.window_s
+        or (interval.batch.query, interval.batch.batch) in current
+    ]
     return recent and max(recent, intervals[-limits.min_batches :], key=len)
 
 

@@ -13,6 +13,7 @@ from balancedstream.core.planning import propose
 from balancedstream.core.policy import Mode, Policy
 from balancedstream.core.samples import BatchSample, KeySample, OperatorId, StageSample, TaskSample
 from balancedstream.core.scaling import LIMITS, ScaleOut, ScalingDecision
+from balancedstream.core.workload import find_current
 from balancedstream.loop.baseline import Baseline
 from balancedstream.loop.ports import FinishedBatch
 from balancedstream.loop.progress import RealizerState
@@ -189,8 +190,9 @@ class Decider:
         self._keys = [k for k in self._keys if k.query != query or k.batch >= batch]
 
     def _prune(self, now_s: float) -> None:
-        self._tasks = prune(self._tasks, self._policy.window, now_s)
-        self._stages = prune(self._stages, self._policy.window, now_s)
+        current = find_current(self._batches, now_s, self._idle_s)
+        self._tasks = prune(self._tasks, self._policy.window, now_s, current)
+        self._stages = prune(self._stages, self._policy.window, now_s, current)
         if self._keys:
             measured = {(task.query, task.batch) for task in self._tasks}
             self._keys = [key for key in self._keys if (key.query, key.batch) in measured]

@@ -12,6 +12,7 @@ from balancedstream.core.loads import OperatorLoad
 from balancedstream.core.policy import Policy, ScalingPolicy
 from balancedstream.core.samples import BatchSample, StageSample
 from balancedstream.core.scaling import ScaleOut, ScalingDecision, Verdict, decide
+from balancedstream.core.workload import find_current
 
 POLICY = Policy(
     scaling=ScalingPolicy(
@@ -316,16 +317,26 @@ def test_queries_whose_batches_take_longer_than_the_window_add_up_as_well() -> N
         for query, end_s in (("p", 1680.0), ("q", 1800.0))
     ]
     policy = replace(POLICY, scaling=replace(POLICY.scaling, window_s=90.0))
+
+    def decide_at(now_s: float, idle_s: dict[str, float] | None = None) -> ScalingDecision:
+        return decide(
+            batches,
+            loads,
+            {"a": 1},
+            policy,
+            now_s=now_s,
+            stages=stages,
+            idle_s=idle_s,
+            current=find_current(batches, now_s, idle_s or {}),
+        )
+
     for now_s in (1815.0, 1860.0, 1905.0):
-        found = decide(batches, loads, {"a": 1}, policy, now_s=now_s, stages=stages)
+        found = decide_at(now_s)
         assert found.utilization == pytest.approx(1.0)
         assert (found.executors > 1, found.verdict) == (True, Verdict.CAPACITY)
     # Far too late, what they were is not known to be so any more.
-    late = decide(batches, loads, {"a": 1}, policy, now_s=2400.0, stages=stages)
-    assert late.verdict == Verdict.HOLD
-    waiting = decide(
-        batches, loads, {"a": 1}, policy, now_s=1905.0, stages=stages, idle_s={"p": 1900.0}
-    )
+    assert decide_at(2400.0).verdict == Verdict.HOLD
+    waiting = decide_at(1905.0, {"p": 1900.0})
     assert waiting.utilization == pytest.approx(0.5), "p has come to its end"
 
 
