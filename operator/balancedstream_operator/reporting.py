@@ -103,7 +103,9 @@ def _report_pass(outcome: PassOutcome, draft: StatusDraft) -> None:
     }
     if outcome.driver is None or (outcome.refusal and not outcome.driver.running):
         draft.fields |= {"phase": "Failing", "reason": summarize([outcome.refusal])}
-        draft.set_condition("Running", False, "Refused", outcome.refusal)
+        # Where looking for the driver is refused, nobody knows whether it runs.
+        runs = None if outcome.driver is None else False
+        draft.set_condition("Running", runs, "Refused", outcome.refusal)
         _report_unmeasured("Refused", outcome.refusal, draft)
         return
     if outcome.begun:
@@ -253,6 +255,8 @@ def _report_left_alone(outcome: PassOutcome, driver: DriverState, draft: StatusD
     """A driver that no plan can be written for, because children are refused, is not led."""
     _report_unmeasured_driver(driver, draft)
     _report_unmeasured("Refused", outcome.refusal, draft)
+    report_proposal(Advice(), draft)
+    draft.fields |= {"imbalance": None, "imbalanceText": None}
     draft.fields["reason"] = summarize([outcome.refusal])
     if draft.fields["phase"] != "Running":
         draft.fields["phase"] = "Failing"

@@ -233,6 +233,8 @@ class Supervisor:
         except ClusterError as error:
             if not error.refused:
                 raise
+            # One that is gone would keep its checkpoint from others.
+            self._applier.require_stream()
             refusal = f"{error}. Correct the spec; everything that ran before keeps running"
             driver = self._find_driver(spec, now_s)
             outcome = replace(outcome, refusal=refusal, waits=error.passes, driver=driver)

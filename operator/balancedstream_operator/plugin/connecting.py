@@ -132,12 +132,12 @@ class Connection:
                     serialize=False,
                     _request_timeout=TIMEOUT_S,
                 )
+                return HTTPStatus.OK, _parse(found.data)
         except ClusterError as error:
             cause = error.__cause__
             if not isinstance(cause, ApiException):
                 raise
             return cause.status, _parse(cause.body)
-        return HTTPStatus.OK, _parse(found.data)
 
     def may(self, right: Right, namespace: str, account: str = "") -> bool:
         """Whether the person, or an account, has a right.

@@ -10,6 +10,7 @@ from typing import Any, TypeVar
 
 from balancedstream.core.objects import application_selector, executor_selector
 from balancedstream_operator.drivers import describe_target
+from balancedstream_operator.endpoints import hide_userinfo
 from balancedstream_operator.errors import ClusterError
 from balancedstream_operator.plugin.checks import (
     OperatorFound,
@@ -145,17 +146,25 @@ class Doctor:
             self._examine_operators_rights(operator.account, namespace)
 
     def _examine_prometheus(self, operator: OperatorFound) -> None:
-        url = operator.prometheus
-        service = find_service(url, operator.name.partition("/")[0])
-        if service is not None:
-            status, answer = self._connection.ask(service, COUNT_TARGETS)
-            self.findings.append(check_answer(url, service, status, answer))
-        elif url:
+        if not operator.prometheus:
+            return
+        service = find_service(operator.prometheus, operator.name.partition("/")[0])
+        url = hide_userinfo(operator.prometheus)
+        if service is None:
             self._add(
                 "unseen",
                 f"prometheus: {url} is no Service of this cluster; whether the operator reaches it "
                 "shows with the first stream",
             )
+            return
+        try:
+            status, answer = self._connection.ask(service, COUNT_TARGETS)
+        except ClusterError as error:
+            self._add(
+                "unseen", f"prometheus: {url} does not answer through the API server: {error}"
+            )
+        else:
+            self.findings.append(check_answer(url, service, status, answer))
 
     def _examine_operators_rights(self, account: str, namespace: str) -> None:
         missing = self._see(

@@ -6,14 +6,18 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from http import HTTPStatus
+from typing import Any
 from urllib.parse import urlsplit
 
-from balancedstream_operator.plugin.findings import Finding
+from balancedstream_operator.plugin.findings import Finding, Level
 
 COUNT_TARGETS = "count(up == 1)"
 """A query whose answer is the number of targets that answer Prometheus."""
 
 _LATER = "whether the operator reaches it shows with the first stream"
+
+_NO_PODS = "no endpoints available"
+"""How the API server says that no pod of a Service is ready."""
 
 _PORTS = {"http": 80, "https": 443}
 
@@ -56,18 +60,22 @@ def find_service(url: str, namespace: str) -> Service | None:
     443
     >>> find_service("https://metrics.shop.example", "shop")
     """
-    parts = urlsplit(url)
+    try:
+        parts = urlsplit(url)
+        port = parts.port or _PORTS.get(parts.scheme, 0)
+    except ValueError:
+        return None
     name, *rest = (parts.hostname or "").split(".")
     is_name = re.fullmatch("[a-z]([-a-z0-9]*[a-z0-9])?", name) and name != "localhost"
-    if not is_name or parts.scheme not in _PORTS or (rest[1:] and rest[1] != "svc"):
+    if not is_name or not port or (rest[1:] and rest[1] != "svc"):
         return None
     return Service(
         namespace=rest[0] if rest else namespace,
         name=name,
         scheme=parts.scheme,
-        port=parts.port or _PORTS[parts.scheme],
+        port=port,
         path=parts.path.rstrip("/"),
-        certain=len(rest) != 1,
+        certain=rest[1:] in ([], ["svc"], ["svc", "cluster", "local"]) and len(rest) != 1,
     )
 
 
@@ -75,25 +83,23 @@ def check_answer(url: str, service: Service, status: int, answer: object) -> Fin
     """Whether the operator's own Prometheus answers and scrapes, as the API server reaches it.
 
     Args:
-        url: of the Prometheus.
+        url: of the Prometheus, as people may see it.
         service: that the URL names.
         status: of the answer to `COUNT_TARGETS`, by HTTP.
         answer: as it was parsed from JSON, or text.
     """
-    found = answer if isinstance(answer, Mapping) else {}
-    if found.get("kind") == "Status":
-        return _check_refusal(url, service, status, str(found.get("message", "")))
+    if isinstance(answer, Mapping) and answer.get("kind") == "Status":
+        return _check_refusal(url, service, status, str(answer.get("message", "")))
     if status in {HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN}:
         login = "wants a login; whether the operator's holds shows with the first stream"
         return Finding("unseen", f"prometheus: {url} {login}")
-    if status != HTTPStatus.OK or found.get("status") != "success":
+    count = _read_count(answer) if status == HTTPStatus.OK else None
+    if count is None:
         return Finding(
             "problem",
             f"prometheus: {url} does not answer as Prometheus does (HTTP {status}): set the "
             "chart's prometheus.url to the address of its HTTP API",
         )
-    result = found["data"]["result"]
-    count = int(float(result[0]["value"][1])) if result else 0
     if not count:
         return Finding(
             "problem",
@@ -101,6 +107,15 @@ def check_answer(url: str, service: Service, status: int, answer: object) -> Fin
             "prometheus.io annotations, or set the chart's monitoring.podMonitor.enabled",
         )
     return Finding("ok", f"prometheus: {url} answers, and scrapes {count} targets; {_LATER}")
+
+
+def _read_count(answer: Any) -> int | None:
+    """The number that a query answers, 0 for an empty answer; None if it is no answer of one."""
+    try:
+        result = answer["data"]["result"]
+        return int(float(result[0]["value"][1])) if result else 0
+    except (KeyError, IndexError, TypeError, ValueError):
+        return None
 
 
 def _check_refusal(url: str, service: Service, status: int, message: str) -> Finding:
@@ -116,8 +131,10 @@ def _check_refusal(url: str, service: Service, status: int, message: str) -> Fin
             f"prometheus: {url} names {service}, which does not exist: set the chart's "
             "prometheus.url",
         )
+    # Policies may keep out the API server alone; that no pod is ready holds for all.
+    level: Level = "problem" if message.startswith(_NO_PODS) else "unseen"
     return Finding(
-        "problem",
+        level,
         f"prometheus: {url} does not answer the API server: {message}. See the pods of {service}, "
         "and its ports",
     )

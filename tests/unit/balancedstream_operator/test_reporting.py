@@ -309,7 +309,8 @@ def test_a_spec_that_is_not_accepted_leaves_all_else_as_it_was() -> None:
 
 
 def test_a_refused_child_is_a_failing_stream_whose_driver_is_not_judged() -> None:
-    draft = report_on(refusal="the API server did not apply StatefulSet clicks-driver: no")
+    refusal = "the API server did not apply StatefulSet clicks-driver: no"
+    draft = report_on(refusal=refusal, driver=DriverState("Pending", "NoDriver", "no pod"))
     assert draft.fields["phase"] == "Failing"
     assert outline(draft, "Running") == ("False", "Refused")
     judged = {"Accepted", "Ready", "Reconciling", "Stalled", "Running", "Paused", "PassFailed"}

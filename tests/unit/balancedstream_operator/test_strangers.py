@@ -8,7 +8,7 @@ import pytest
 from supervised import Scene, TargetScene, conditions
 
 from balancedstream_operator.asking import APPROVE_ANNOTATION
-from balancedstream_operator.errors import ClusterError
+from balancedstream_operator.errors import ClusterError, StreamGoneError
 from balancedstream_operator.resource import Manifest
 
 THEIRS = {"metadata": {"name": "clicks-driver", "namespace": "shop", "uid": "theirs"}}
@@ -131,6 +131,17 @@ def test_a_plans_config_map_that_somebody_else_has_made_is_not_written() -> None
     assert conditions(scene.run_pass())["Ready"][0] == "True"
 
 
+def test_a_deleted_stream_is_let_go_of_although_somebody_has_taken_the_name_of_its_plan() -> None:
+    scene = Scene()
+    scene.run_until_running()
+    theirs = {"metadata": {"name": "clicks-plan", "uid": "theirs"}, "data": {"a": "b"}}
+    scene.cluster.objects["ConfigMap", "clicks-plan"] = theirs
+    scene.run_pass()
+    del scene.cluster.objects["BalancedStream", "clicks"]
+    with pytest.raises(StreamGoneError):
+        scene.run_pass()
+
+
 def test_a_driver_that_the_api_server_refuses_to_look_for_is_a_refusal() -> None:
     scene = TargetScene()
 
@@ -142,6 +153,6 @@ def test_a_driver_that_the_api_server_refuses_to_look_for_is_a_refusal() -> None
     done = scene.run_pass()
     assert done.failure is None
     assert conditions(done)["Accepted"] == ("True", "Accepted")
-    assert conditions(done)["Running"] == ("False", "Refused")
+    assert conditions(done)["Running"] == ("Unknown", "Refused")
     assert conditions(done)["Stalled"] == ("True", "Refused")
     assert done.status["phase"] == "Failing"

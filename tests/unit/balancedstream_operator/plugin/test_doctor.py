@@ -5,8 +5,9 @@ from __future__ import annotations
 import copy
 import json
 import re
+import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,7 @@ from apiserver import path_of
 
 from balancedstream.version import __version__
 from balancedstream_operator.crd import build
+from balancedstream_operator.plugin import connecting
 from balancedstream_operator.plugin.rights import OPERATOR, Right
 from balancedstream_operator.status import format_time
 
@@ -337,6 +339,11 @@ NEW_SITES: dict[str, tuple[str, Callable[[Any], object], str]] = {
         lambda s: point(s, "https://metrics.shop.example"),
         "https://metrics.shop.example is no Service of this cluster; whether the operator",
     ),
+    "with a login in its URL": (
+        "unseen",
+        lambda s: point(s, "https://me:secret@metrics.shop.example"),
+        "prometheus: https://metrics.shop.example is no Service of this cluster",
+    ),
     "perhaps elsewhere": (
         "unseen",
         lambda s: point(s, "https://metrics.example"),
@@ -360,6 +367,26 @@ def test_before_the_first_stream_prometheus_is_asked_through_the_api_server(
     (found,) = [f for f in json.loads(output) if f["sentence"].startswith("prometheus")]
     assert found["level"] == level
     assert says in found["sentence"]
+
+
+def test_a_prometheus_that_hangs_ends_no_examination(
+    make_site: Callable[..., Any], kubectl_bst: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    told = threading.Event()
+
+    def hang() -> Iterator[dict[str, Any]]:
+        yield {"status": "success"}
+        told.wait(30.0)
+
+    site = healthy(make_site)
+    site.server.remove(STREAM)
+    site.server.objects[PROMETHEUS] = hang()
+    monkeypatch.setattr(connecting, "TIMEOUT_S", (5, 0.5))
+    status, output, _ = kubectl_bst(site, "doctor", "-n", "shop")
+    told.set()
+    assert status == 0
+    assert "unseen   prometheus: http://p does not answer through the API server: " in output
+    assert "unseen   streams: there is none here" in output
 
 
 def test_the_rights_of_the_operator_are_those_that_the_chart_grants() -> None:

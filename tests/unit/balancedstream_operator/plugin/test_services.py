@@ -21,6 +21,8 @@ URL = "http://prometheus.monitoring.svc:9090"
         ("http://localhost:9090", None),
         ("http://10.0.0.7:9090", None),
         ("http://[fd00::1]:9090", None),
+        ("http://prometheus:99999", None),
+        ("http://[x", None),
         ("prometheus", None),
         ("", None),
     ],
@@ -39,6 +41,13 @@ def test_a_url_names_a_service_as_pods_call_it(
         (403, {"error": "no tenant"}, "unseen", "wants a login"),
         (404, "not found", "problem", "does not answer as Prometheus does (HTTP 404)"),
         (200, "<html>", "problem", "does not answer as Prometheus does (HTTP 200)"),
+        (200, {"status": "success", "data": []}, "problem", "does not answer as Prometheus does"),
+        (
+            503,
+            {"kind": "Status", "message": "error trying to reach service: i/o timeout"},
+            "unseen",
+            "does not answer the API server: error trying to reach service: i/o timeout",
+        ),
         (422, {"status": "error"}, "problem", "does not answer as Prometheus does (HTTP 422)"),
         (
             503,
