@@ -247,6 +247,8 @@ def test_executors_that_join_take_tasks_of_the_batch_that_runs_where_the_wait_is
     finally:
         slow.unlink(missing_ok=True)
         engine.set_locality_wait_s(10.0)
+        # Also after a failure before, which would else never be told.
+        engine.set_executor_count(3)
         while len(engine.executors()) < 3:
             batches("joined")
 
