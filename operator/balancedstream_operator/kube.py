@@ -141,15 +141,7 @@ class KubernetesCluster:
         return pods
 
     def apply(self, manifest: Manifest, uid: str = "") -> str:
-        """Applies a manifest (server-side apply), and takes over fields that others own.
-
-        Args:
-            manifest: of the object.
-            uid: that it must have; empty for any, and for an object that is made.
-
-        Returns:
-            Its uid; empty, and nothing is changed, if another one has its name or none has.
-        """
+        """Applies a manifest as `ports.Cluster` says, and takes over fields that others own."""
         if uid:
             manifest = {**manifest, "metadata": {**manifest["metadata"], "uid": uid}}
         try:
