@@ -1,8 +1,15 @@
-"""Tests that take turns: long ones, of which a run of CI has time for some only."""
+"""Tests that take turns: long ones, of which a run of CI has time for some only.
+
+And the folder for what processes leave behind that are killed, as Spark's executors are in tests:
+a JVM's copy of RocksDB alone has 14 MiB.
+"""
 
 from __future__ import annotations
 
+import os
 import random
+import shutil
+import tempfile
 
 import pytest
 from seeds import RunSeed
@@ -21,6 +28,8 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
+    if not hasattr(config, "workerinput"):  # pytest-xdist's workers inherit it
+        _collect_leftovers(config)
     config.stash[_SEED] = RunSeed(config, "turns_seed", config.getoption("--turns-seed"))
 
 
@@ -40,3 +49,15 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     left_out = [item for item in waiting if item.path not in drawn]
     config.hook.pytest_deselected(items=left_out)
     items[:] = [item for item in items if item not in left_out]
+
+
+def _collect_leftovers(config: pytest.Config) -> None:
+    """Gives the processes of this run a folder for temporary files that goes when it ends."""
+    system = tempfile.gettempdir()
+    folder = tempfile.mkdtemp(prefix="balancedstream-tests-")
+    config.add_cleanup(lambda: shutil.rmtree(folder, ignore_errors=True))
+    java = os.environ.get("JDK_JAVA_OPTIONS", "")
+    os.environ["JDK_JAVA_OPTIONS"] = f"{java} -Djava.io.tmpdir={folder}".strip()
+    os.environ["TMPDIR"] = tempfile.tempdir = folder
+    # The files of failed tests stay where pytest keeps them.
+    os.environ.setdefault("PYTEST_DEBUG_TEMPROOT", system)
