@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from balancedstream_operator.measurements import Measurement
-from balancedstream_operator.status import StatusDraft
+from balancedstream_operator.status import UNMEASURED, StatusDraft, format_time, parse_time
 
 IDLE_AFTER_S = 600.0
 """A query whose last batch is older than this is reported as idle, or as hung where rows wait."""
+
+BELIEVED_S = 600.0
+"""So long after the last measurement, what it said of the batches is not believed any more."""
 
 HUNG_BATCHES = 3.0
 """It does not hang before it has taken so many times as long as any of its batches did."""
@@ -49,3 +52,33 @@ def report_progress(measurement: Measurement, draft: StatusDraft) -> None:
         return
     message = f"query {query} finished batch {measurement.last_batches.get(query)}"
     draft.set_condition("Running", True, "BatchesProgress", message)
+
+
+def was_measured(draft: StatusDraft) -> bool:
+    """Whether a batch of the driver has been seen to end, also if one hangs since.
+
+    Args:
+        draft: of the stream's status; its condition Running is that of the last pass.
+    """
+    running = draft.condition("Running")
+    return running["status"] == "True" or running["reason"] in {"NoProgress", UNMEASURED}
+
+
+def report_unmeasured_progress(what_runs: str, draft: StatusDraft) -> None:
+    """Sets the condition Running of a stream whose driver runs, and which is not measured.
+
+    What was said of the driver while it did not run is over. What was measured holds for a while.
+
+    Args:
+        what_runs: the driver, in a sentence.
+        draft: of the stream's status; its condition MetricsAvailable is that of the last pass.
+    """
+    if not was_measured(draft):
+        message = f"{what_runs}; whether its batches end is not known without metrics"
+        draft.set_condition("Running", None, "NotMeasured", message)
+        return
+    measured = draft.condition("MetricsAvailable")
+    since_s = parse_time(measured.get("lastTransitionTime")) or draft.now_s
+    if measured["status"] != "True" and draft.now_s - since_s > BELIEVED_S:
+        message = f"whether its batches end is not known: no metrics since {format_time(since_s)}"
+        draft.set_condition("Running", None, UNMEASURED, message)

@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from balancedstream_operator.outcomes import PassOutcome
+from balancedstream_operator.status import UNMEASURED
 
 
 @dataclass(frozen=True, slots=True)
@@ -17,14 +18,15 @@ class Readiness:
     """The three conditions; of `reconciling` and `stalled` one holds at most.
 
     Attributes:
-        ready: whether the driver of this generation of the spec is up, and its batches end.
+        ready: whether the driver of this generation of the spec is up, and its batches end; None
+            if that is not known any more.
         reconciling: whether the stream gets ready by itself.
         stalled: whether it does not without a person.
         reason: in one CamelCase word.
         message: for people.
     """
 
-    ready: bool
+    ready: bool | None
     reconciling: bool
     stalled: bool
     reason: str
@@ -55,6 +57,8 @@ def judge_readiness(outcome: PassOutcome, running: Mapping[str, str]) -> Readine
         return Readiness(False, True, False, "Applying", waits)
     if running["status"] == "True":
         return Readiness(True, False, False, reason, message)
+    if reason == UNMEASURED:
+        return Readiness(None, True, False, reason, message)
     fails = driver is not None and driver.phase == "Failing" and not driver.retries
     stalled = reason == "NoProgress" or fails
     return Readiness(False, not stalled, stalled, reason, message)

@@ -23,7 +23,11 @@ from balancedstream_operator.planner import (
     judge_balance,
 )
 from balancedstream_operator.pods import RESTART_ANNOTATION
-from balancedstream_operator.progress import report_progress
+from balancedstream_operator.progress import (
+    report_progress,
+    report_unmeasured_progress,
+    was_measured,
+)
 from balancedstream_operator.readiness import judge_readiness
 from balancedstream_operator.records import SILENT_AFTER_S, Control, PlanFound
 from balancedstream_operator.spec import StreamSpec, clamp_fixed, policy_of
@@ -82,6 +86,7 @@ def _report_pass(outcome: PassOutcome, draft: StatusDraft) -> None:
         draft.fields |= {"phase": "Invalid", "reason": summarize([outcome.invalid])}
         draft.set_condition("Accepted", False, "InvalidSpec", outcome.invalid)
         if outcome.driver is None or outcome.driver.running:
+            report_unmeasured_progress("the spec is not accepted", draft)
             _report_unmeasured("InvalidSpec", outcome.invalid, draft)
         # A driver that was made before runs on, and may end.
         if outcome.driver is not None:
@@ -153,10 +158,9 @@ def _report_suspended(driver: DriverState, draft: StatusDraft) -> None:
 
 
 def _report_driver(driver: DriverState, draft: StatusDraft) -> None:
-    # A driver that runs is starting until a batch has ended, also if one hangs later.
-    known = draft.condition("Running")
-    begun = known["status"] == "True" or known["reason"] == "NoProgress"
-    draft.fields["phase"] = "Running" if driver.running and begun else driver.phase
+    # A driver that runs is starting until a batch has ended.
+    begun = driver.running and was_measured(draft)
+    draft.fields["phase"] = "Running" if begun else driver.phase
     _report_suspended(driver, draft)
     reason, message = "Current", "a new driver would be made in the same way"
     if driver.waits_for:
@@ -243,17 +247,9 @@ def _report_answer(found: AnswerFound, control: Control, draft: StatusDraft) -> 
             draft.events.append(StreamEvent("PlanRefused", found.answer.refused, warning=True))
 
 
-def _report_unmeasured_driver(driver: DriverState, draft: StatusDraft) -> None:
-    """What was said of a driver while it did not run is over; what was measured may still hold."""
-    running = draft.condition("Running")
-    if running["status"] != "True" and running["reason"] != "NoProgress":
-        message = f"{driver.message}; whether its batches end is not known without metrics"
-        draft.set_condition("Running", None, "NotMeasured", message)
-
-
 def _report_left_alone(outcome: PassOutcome, driver: DriverState, draft: StatusDraft) -> None:
     """A driver that no plan can be written for, because children are refused, is not led."""
-    _report_unmeasured_driver(driver, draft)
+    report_unmeasured_progress(driver.message, draft)
     _report_unmeasured("Refused", outcome.refusal, draft)
     report_proposal(Advice(), draft)
     draft.fields |= {"imbalance": None, "imbalanceText": None}
@@ -263,7 +259,7 @@ def _report_left_alone(outcome: PassOutcome, driver: DriverState, draft: StatusD
 
 
 def _report_missing(missing: MissingMeasurements, driver: DriverState, draft: StatusDraft) -> None:
-    _report_unmeasured_driver(driver, draft)
+    report_unmeasured_progress(driver.message, draft)
     draft.set_condition("MetricsAvailable", False, "Missing", missing.reason)
     if missing.holds:
         report_proposal(Advice(), draft)

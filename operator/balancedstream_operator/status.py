@@ -54,6 +54,9 @@ _EVENTS = {
 }
 """The reason of the event that a decision makes, by its kind."""
 
+UNMEASURED = "MetricsMissing"
+"""The reason of the condition Running where batches ended when they were last measured."""
+
 _SILENT = {"Ready", "Reconciling", "Stalled"}
 """Conditions that sum up others, which have events of their own."""
 
@@ -186,23 +189,24 @@ def is_ready(status: Mapping[str, Any]) -> bool:
     >>> is_ready({"conditions": [{"type": "Ready", "status": "True"}]}), is_ready({})
     (True, False)
     """
-    return _holds("Ready", status)
+    return _find_condition("Ready", status).get("status") == "True"
 
 
 def has_batches(status: Mapping[str, Any]) -> bool:
-    """Whether the driver of a stream runs and its batches end.
+    """Whether the driver of a stream runs and its batches end, as far as is known.
 
-    Unlike a ready one, its spec may just have changed.
+    Unlike a ready one, its spec may just have changed, or it is not measured at present.
 
     >>> has_batches({"conditions": [{"type": "Running", "status": "True"}]}), has_batches({})
     (True, False)
     """
-    return _holds("Running", status)
+    running = _find_condition("Running", status)
+    return running.get("status") == "True" or running.get("reason") == UNMEASURED
 
 
-def _holds(condition: str, status: Mapping[str, Any]) -> bool:
+def _find_condition(kind: str, status: Mapping[str, Any]) -> Mapping[str, Any]:
     conditions = status.get("conditions") or []
-    return any((c["type"], c["status"]) == (condition, "True") for c in conditions)
+    return next((condition for condition in conditions if condition["type"] == kind), {})
 
 
 def choose_conditions(conditions: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:

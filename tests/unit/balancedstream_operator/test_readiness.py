@@ -116,6 +116,40 @@ def test_a_stream_stays_ready_while_prometheus_is_away() -> None:
         assert done.interval_s == 15.0, "three missing measurements are 45 s without"
 
 
+@pytest.mark.parametrize("hangs", [False, True])
+def test_what_prometheus_said_of_a_stream_is_not_believed_for_long(hangs: bool) -> None:
+    scene = Scene()
+    scene.run_until_running()
+    if hangs:
+        finished_s, waiting = {"q": scene.now_s - 700.0}, {"q": 70.0}
+        scene.measured = Measurement(
+            scene.now_s, 1, {}, finished_s=finished_s, backlog_rows=waiting
+        )
+        scene.run_pass()
+    scene.measured = "Prometheus cannot be queried"
+    begun_s = scene.now_s
+    while scene.now_s - begun_s <= 600.0:
+        assert summary(scene.run_pass()) == (STUCK if hangs else READY)
+    for _ in range(2):
+        done = scene.run_pass()
+    assert summary(done) == ("Unknown", "True", "False")
+    assert conditions(done)["Running"] == ("Unknown", "MetricsMissing")
+    assert done.status["phase"] == "Running"
+    scene.finish_batches()
+    assert summary(scene.run_pass()) == READY
+
+
+def test_what_was_measured_of_a_stream_that_is_left_alone_is_not_believed_for_long() -> None:
+    scene = Scene()
+    scene.run_until_running()
+    scene.resource["spec"]["balancing"] = {"mode": "Sometimes"}
+    scene.run_pass()
+    scene.now_s += 700.0
+    done = scene.run_pass()
+    assert conditions(done)["Running"] == ("Unknown", "MetricsMissing")
+    assert summary(done) == STUCK, "because of its spec"
+
+
 def test_what_a_stream_was_is_not_believed_while_no_pass_comes_to_its_end() -> None:
     scene = Scene()
     scene.run_until_running()

@@ -72,8 +72,11 @@ def test_a_stream_that_runs_is_said_to_run_if_its_plan_is_lost_while_a_child_is_
     assert conditions(done)["Stalled"] == ("True", "Refused")
     assert conditions(done)["Running"][0] == "True"
     assert done.status["phase"] == "Running"
+    scene.now_s += 700.0
+    done = scene.run_pass()
+    assert conditions(done)["Running"] == ("Unknown", "MetricsMissing"), "for nobody measures it"
+    assert done.status["phase"] == "Running"
     del scene.cluster.objects["Service", "clicks-driver"]
-    scene.now_s += 600
     assert conditions(scene.run_pass())["Ready"][0] == "True"
 
 
