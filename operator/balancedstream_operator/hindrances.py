@@ -8,10 +8,17 @@ from typing import Any
 
 from balancedstream_operator.drivers import DriverState
 from balancedstream_operator.errors import ClusterError
-from balancedstream_operator.resource import Stream, driver_name
+from balancedstream_operator.resource import GROUP, Stream, driver_name
 
 HINDERED_AFTER_S = 60.0
 """What a driver has waited for longer than this, without a pod or in one, is looked for."""
+
+WOKEN_ANNOTATION = f"{GROUP}/woken"
+"""On a driver's StatefulSet: a new value has its controller look at it, which else has pauses of up
+to 17 minutes after refusals."""
+
+WAKES_EACH_S = 60.0
+"""It is not woken more often."""
 
 _QUOTA_IS_USED_UP = "exceeded quota"
 """How the API server says that a pod fits as soon as others end."""
@@ -32,9 +39,9 @@ def explain_absence(stream: Stream, driver: DriverState, error: ClusterError | N
     """
     if error is None:
         message = (
-            f"{driver.message}. The API server would take it now, and Kubernetes tries again after "
-            f"pauses of up to 17 minutes; kubectl describe statefulset {driver_name(stream)} "
-            f"--namespace {stream.namespace} says more"
+            f"{driver.message}. The API server would take it now, and Kubernetes was asked to try "
+            f"again; kubectl describe statefulset {driver_name(stream)} --namespace "
+            f"{stream.namespace} says more"
         )
         return replace(driver, message=message)
     message = f"{driver.message}: {error}"

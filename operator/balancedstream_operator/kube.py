@@ -179,6 +179,18 @@ class KubernetesCluster:
                 _request_timeout=TIMEOUT_S,
             )
 
+    def annotate(self, manifest: Manifest, name: str, value: str) -> None:
+        """Sets an annotation of an object; another one that has its name by now is a refusal."""
+        kind, metadata = manifest["kind"], manifest["metadata"]
+        with translate_errors(f"annotate {kind} {metadata['name']}"):
+            self._resource(manifest["apiVersion"], kind).patch(
+                body={"metadata": {"uid": metadata["uid"], "annotations": {name: value}}},
+                namespace=metadata["namespace"],
+                name=metadata["name"],
+                content_type="application/merge-patch+json",
+                _request_timeout=TIMEOUT_S,
+            )
+
     def create_secret(self, manifest: Manifest) -> None:
         """Makes a Secret; one that has its name stays as it is, and is not read."""
         name = manifest["metadata"]["name"]

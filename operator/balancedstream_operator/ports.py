@@ -42,6 +42,9 @@ class Cluster(Protocol):
     def delete_pod(self, namespace: str, name: str, uid: str) -> None:
         """Deletes a pod with its grace period, unless another one has its name by now."""
 
+    def annotate(self, manifest: Manifest, name: str, value: str) -> None:
+        """Sets an annotation of an object, unless another one has its name by now."""
+
     def create_secret(self, manifest: Manifest) -> None:
         """Makes a Secret; one that has its name stays as it is."""
 

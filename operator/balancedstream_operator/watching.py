@@ -25,6 +25,8 @@ from balancedstream_operator.executors import (
 )
 from balancedstream_operator.hindrances import (
     HINDERED_AFTER_S,
+    WAKES_EACH_S,
+    WOKEN_ANNOTATION,
     explain_absence,
     explain_config_map,
     list_config_maps,
@@ -41,6 +43,7 @@ from balancedstream_operator.resource import (
     driver_pod_name,
 )
 from balancedstream_operator.spec import StreamSpec
+from balancedstream_operator.status import format_time
 from balancedstream_operator.targets import TargetRef, driver_selector
 
 
@@ -135,10 +138,24 @@ class DriverWatch:
             template = stateful_set["spec"]["template"]
             name = driver_name(self._stream)
             error = self._judge(copy_pod(template, name, self._stream.namespace))
+            error = error or self._wake_controller(stateful_set, now_s)
             return explain_absence(self._stream, driver, error)
         if pod and driver.reason in {"ContainerCreating", "StartStuck"}:
             return self._explain_start(driver, pod)
         return driver
+
+    def _wake_controller(self, stateful_set: Manifest, now_s: float) -> ClusterError | None:
+        """Has a StatefulSet looked at now, whose controller has pauses after each refusal.
+
+        Returns:
+            What the API server has against it; None if it took it.
+        """
+        minute = format_time(now_s // WAKES_EACH_S * WAKES_EACH_S)
+        try:
+            self._cluster.annotate(stateful_set, WOKEN_ANNOTATION, minute)
+        except ClusterError as error:
+            return error
+        return None
 
     def _explain_start(self, driver: DriverState, pod: Manifest) -> DriverState:
         for name, keys in list_config_maps(pod):

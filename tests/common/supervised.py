@@ -46,6 +46,7 @@ class KeepingCluster:
         self.refuses_pods: str = ""
         self.unreadable: dict[str, ClusterError] = {}
         self.tried: list[Manifest] = []
+        self.annotated: list[tuple[str, str, str, str]] = []
         self.takes_no_status = False
         self.versions = 0
         self.written: list[dict[str, Any]] = []
@@ -118,6 +119,10 @@ class KeepingCluster:
         self.tried.append(manifest)
         if self.refuses_pods:
             raise ClusterError(self.refuses_pods, refused=True)
+
+    def annotate(self, manifest: Manifest, name: str, value: str) -> None:
+        """Notes an annotation."""
+        self.annotated.append((manifest["kind"], manifest["metadata"]["name"], name, value))
 
     def may(self, namespace: str, account: str, verb: str, config_map: str) -> bool:
         """Whether an account has the rights of a driver, or the operator may not ask for them."""

@@ -74,5 +74,8 @@ def test_a_driver_that_the_quota_refuses_is_explained_and_comes_when_there_is_ro
     wait_until("the event", lambda: "DriverRefused" in stream.event_reasons(), timeout_s=30)
     assert kube.pods(stream.namespace) == [], "none is made to find out"
     kube.apply(describe_quota(stream, pods=2))
-    # Kubernetes tries again after pauses that have grown for as long as it was refused.
+    # Its controller has long pauses by then, so the operator wakes it.
     stream.wait_for_condition("Running", timeout_s=600)
+    made = kube.find("apps/v1", "StatefulSet", f"{stream.name}-driver", namespace=stream.namespace)
+    assert made is not None
+    assert "balancedstream.io/woken" in made["metadata"]["annotations"]

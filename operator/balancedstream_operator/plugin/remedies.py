@@ -11,8 +11,8 @@ _REMEDIES = {
     ),
     ("Running", "False", "Unschedulable"): "Read the message; it is the scheduler's.",
     ("Running", "False", "DriverRefused"): (
-        "Raise the quota, or correct what they name. Kubernetes then makes the pod, after a pause "
-        "of up to 17 minutes."
+        "Raise the quota, or correct what they name. The operator then has the pod made within a "
+        "minute."
     ),
     ("Running", "False", "ConfigMapMissing"): (
         "Add it; the pod starts by itself. Or correct the spec."

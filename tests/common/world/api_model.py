@@ -295,6 +295,18 @@ class ModelCluster(Cluster):
         self._api.change(KIND, stream.name, status=merged)
         self._finish_write()
 
+    def annotate(self, manifest: Manifest, name: str, value: str) -> None:
+        """Sets an annotation of a child."""
+        kind, metadata = manifest["kind"], manifest["metadata"]
+        self._call(f"annotate {kind}")
+        found = (self._api.get(kind, metadata["name"]) or {}).get("metadata") or {}
+        if found.get("uid") != metadata["uid"]:
+            message = f"the API server did not annotate {kind}: it is another one, or gone"
+            raise ClusterError(message, refused=True)
+        annotations = {**(found.get("annotations") or {}), name: value}
+        self._api.change(kind, metadata["name"], metadata={"annotations": annotations})
+        self._finish_write()
+
     def take_annotation(self, stream: Stream, name: str, value: str) -> bool:
         """Removes an annotation, if it still has that value."""
         self._call("remove an annotation")

@@ -8,6 +8,7 @@ import pytest
 from supervised import POD, Scene, conditions
 
 from balancedstream_operator.errors import ClusterError
+from balancedstream_operator.hindrances import WOKEN_ANNOTATION
 from balancedstream_operator.resource import Manifest
 from balancedstream_operator.supervising import Pass
 
@@ -96,11 +97,38 @@ def test_a_driver_that_comes_after_all_is_like_any_other() -> None:
     done = scene.run_pass()
     assert conditions(done)["Running"] == ("False", "NoDriver")
     assert "would take it now" in say(done)
+    ((*woken, _),) = scene.cluster.annotated
+    assert woken == ["StatefulSet", "clicks-driver", WOKEN_ANNOTATION], "its controller pauses"
     make_pod(scene)
     assert conditions(scene.run_pass())["Running"] == ("False", "ContainerCreating")
     scene.start_driver()
     scene.finish_batches()
     assert summary(scene.run_pass()) == ("True", "False", "False")
+
+
+def test_the_controller_of_a_driver_that_does_not_come_is_woken_once_a_minute() -> None:
+    scene = Scene()
+    run_for_a_minute(scene)
+    since_s = scene.now_s
+    while scene.now_s < since_s + 600.0:
+        scene.run_pass()
+    times = {value for *_, value in scene.cluster.annotated}
+    assert len(times) in {10, 11}, "the same value wakes nobody"
+
+
+def test_a_stateful_set_that_the_operator_may_not_change_is_reported(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def forbid(manifest: Manifest, name: str, value: str) -> None:
+        message = "the API server did not annotate StatefulSet clicks-driver: denied by policy"
+        raise ClusterError(message, refused=True)
+
+    scene = Scene()
+    monkeypatch.setattr(scene.cluster, "annotate", forbid)
+    run_for_a_minute(scene)
+    done = scene.run_pass()
+    assert conditions(done)["Running"] == ("False", "DriverRefused")
+    assert "denied by policy" in say(done)
 
 
 def test_a_server_that_fails_to_judge_the_drivers_pod_fails_no_pass() -> None:

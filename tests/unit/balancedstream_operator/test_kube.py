@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import json
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -226,6 +227,20 @@ def annotate(server: ApiServer, value: str, uid: str = "uid-1") -> None:
     metadata: dict[str, Any] = {"name": "clicks", "namespace": "shop", "uid": uid}
     metadata["annotations"] = {"balancedstream.io/approve": value, "other": "stays"}
     server.put(STREAM, stream() | {"metadata": metadata})
+
+
+def test_an_annotation_is_set_beside_others_and_not_on_another_object_of_the_name(
+    server: ApiServer, cluster: KubernetesCluster
+) -> None:
+    annotate(server, "7-abc")
+    seen = copy.deepcopy(server.objects[STREAM])
+    cluster.annotate(seen, "woken", "now")
+    annotations = server.objects[STREAM]["metadata"]["annotations"]
+    assert annotations == seen["metadata"]["annotations"] | {"woken": "now"}
+    seen["metadata"]["uid"] = "uid-0"
+    with pytest.raises(ClusterError, match="did not annotate BalancedStream clicks"):
+        cluster.annotate(seen, "woken", "later")
+    assert server.objects[STREAM]["metadata"]["annotations"]["woken"] == "now"
 
 
 @pytest.mark.parametrize(
