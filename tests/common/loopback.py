@@ -22,7 +22,7 @@ class Request:
         path: without the query string.
         query: the last value of each parameter of the query string.
         content_type: of the body; empty for none.
-        body: as text.
+        body: as text; bytes that are none are escaped (`surrogateescape`).
         headers: by their names in lower case.
     """
 
@@ -64,7 +64,7 @@ def serve(answer: Answer, tls: ssl.SSLContext | None = None) -> Iterator[str]:
                 for name, values in parse_qs(parts.query, keep_blank_values=True).items()
             }
             size = int(self.headers.get("Content-Length") or 0)
-            body = self.rfile.read(size).decode()
+            body = self.rfile.read(size).decode(errors="surrogateescape")
             content_type = self.headers.get("Content-Type") or ""
             headers = {name.lower(): value for name, value in self.headers.items()}
             response = answer(Request(self.command, parts.path, query, content_type, body, headers))

@@ -102,7 +102,7 @@ def scrape(
     }
 
 
-def ask(url: str, expression: str) -> list[dict[str, str]]:
+def ask(url: str, expression: str, **headers: str) -> list[dict[str, str]]:
     """The labels of what an instant query finds, with its value as `value`."""
-    found = PrometheusConnect(url).custom_query(expression)
+    found = PrometheusConnect(url, headers=headers).custom_query(expression)
     return [{**one["metric"], "value": one["value"][1]} for one in found]
