@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import random
 import shutil
+import signal
 import tempfile
 
 import pytest
@@ -54,10 +55,13 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 def _collect_leftovers(config: pytest.Config) -> None:
     """Gives the processes of this run a folder for temporary files that goes when it ends."""
     system = tempfile.gettempdir()
-    folder = tempfile.mkdtemp(prefix="balancedstream-tests-")
+    # Spark's sockets are in it, and a socket's path has 107 characters at most.
+    folder = tempfile.mkdtemp(prefix="bst-")
+    # Who ends a run with it, as `timeout` does, gets the same end as with Ctrl-C.
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
     config.add_cleanup(lambda: shutil.rmtree(folder, ignore_errors=True))
     java = os.environ.get("JDK_JAVA_OPTIONS", "")
-    os.environ["JDK_JAVA_OPTIONS"] = f"{java} -Djava.io.tmpdir={folder}".strip()
+    os.environ["JDK_JAVA_OPTIONS"] = f'{java} "-Djava.io.tmpdir={folder}"'.strip()
     os.environ["TMPDIR"] = tempfile.tempdir = folder
     # The files of failed tests stay where pytest keeps them.
     os.environ.setdefault("PYTEST_DEBUG_TEMPROOT", system)
