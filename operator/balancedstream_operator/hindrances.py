@@ -24,32 +24,40 @@ _QUOTA_IS_USED_UP = "exceeded quota"
 """How the API server says that a pod fits as soon as others end."""
 
 
-def explain_absence(stream: Stream, driver: DriverState, error: ClusterError | None) -> DriverState:
-    """The state of a driver whose StatefulSet makes no pod.
+def explain_absence(driver: DriverState, error: ClusterError) -> DriverState:
+    """The state of a driver whose StatefulSet makes no pod, because it is not taken.
 
     Args:
-        stream: whose.
         driver: as it is known so far.
-        error: what the API server has against its pod; None if it would take it.
+        error: what the API server has against its pod.
 
-    >>> stream = Stream("shop", "clicks", "1")
     >>> refused = ClusterError("exceeded quota: few", refused=True)
-    >>> explain_absence(stream, DriverState("Pending", "NoDriver", ""), refused).reason
+    >>> explain_absence(DriverState("Pending", "NoDriver", ""), refused).reason
     'DriverRefused'
     """
-    if error is None:
-        message = (
-            f"{driver.message}. The API server would take it now, and Kubernetes was asked to try "
-            f"again; kubectl describe statefulset {driver_name(stream)} --namespace "
-            f"{stream.namespace} says more"
-        )
-        return replace(driver, message=message)
     message = f"{driver.message}: {error}"
     if not error.refused:
         # Such as a webhook that is down: nobody has said no.
         return replace(driver, message=message)
     phase = driver.phase if _QUOTA_IS_USED_UP in str(error) else "Failing"
     return replace(driver, phase=phase, reason="DriverRefused", message=message)
+
+
+def explain_pause(stream: Stream, driver: DriverState, error: ClusterError | None) -> DriverState:
+    """The state of a driver whose StatefulSet makes no pod, although it would be taken.
+
+    Args:
+        stream: whose.
+        driver: as it is known so far.
+        error: why its controller could not be woken; None if it was.
+    """
+    woken = f"tries again after a pause of up to 17 minutes ({error})" if error else "was woken"
+    message = (
+        f"{driver.message}. The API server would take it now, and the StatefulSet's controller "
+        f"{woken}; kubectl describe statefulset {driver_name(stream)} --namespace "
+        f"{stream.namespace} says more"
+    )
+    return replace(driver, message=message)
 
 
 def list_config_maps(pod: Mapping[str, Any]) -> Iterator[tuple[str, frozenset[str]]]:

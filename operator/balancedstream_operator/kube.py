@@ -180,9 +180,9 @@ class KubernetesCluster:
             )
 
     def annotate(self, manifest: Manifest, name: str, value: str) -> None:
-        """Sets an annotation of an object; another one that has its name by now is a refusal."""
+        """Sets an annotation of an object; one that does not exist any more is no error."""
         kind, metadata = manifest["kind"], manifest["metadata"]
-        with translate_errors(f"annotate {kind} {metadata['name']}"):
+        with translate_errors(f"annotate {kind} {metadata['name']}"), suppress(NotFoundError):
             self._resource(manifest["apiVersion"], kind).patch(
                 body={"metadata": {"uid": metadata["uid"], "annotations": {name: value}}},
                 namespace=metadata["namespace"],

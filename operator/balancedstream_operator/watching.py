@@ -29,6 +29,7 @@ from balancedstream_operator.hindrances import (
     WOKEN_ANNOTATION,
     explain_absence,
     explain_config_map,
+    explain_pause,
     list_config_maps,
 )
 from balancedstream_operator.outcomes import AnswerFound
@@ -138,8 +139,9 @@ class DriverWatch:
             template = stateful_set["spec"]["template"]
             name = driver_name(self._stream)
             error = self._judge(copy_pod(template, name, self._stream.namespace))
-            error = error or self._wake_controller(stateful_set, now_s)
-            return explain_absence(self._stream, driver, error)
+            if error is not None:
+                return explain_absence(driver, error)
+            return explain_pause(self._stream, driver, self._wake_controller(stateful_set, now_s))
         if pod and driver.reason in {"ContainerCreating", "StartStuck"}:
             return self._explain_start(driver, pod)
         return driver

@@ -127,7 +127,8 @@ def test_a_stateful_set_that_the_operator_may_not_change_is_reported(
     monkeypatch.setattr(scene.cluster, "annotate", forbid)
     run_for_a_minute(scene)
     done = scene.run_pass()
-    assert conditions(done)["Running"] == ("False", "DriverRefused")
+    assert conditions(done)["Running"] == ("False", "NoDriver"), "nobody refuses its pod"
+    assert "a pause of up to 17 minutes (the API server did not annotate" in say(done)
     assert "denied by policy" in say(done)
 
 

@@ -241,6 +241,8 @@ def test_an_annotation_is_set_beside_others_and_not_on_another_object_of_the_nam
     with pytest.raises(ClusterError, match="did not annotate BalancedStream clicks"):
         cluster.annotate(seen, "woken", "later")
     assert server.objects[STREAM]["metadata"]["annotations"]["woken"] == "now"
+    del server.objects[STREAM]
+    cluster.annotate(seen, "woken", "later")
 
 
 @pytest.mark.parametrize(
