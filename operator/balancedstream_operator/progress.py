@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from balancedstream_operator.drivers import DriverState
 from balancedstream_operator.measurements import Measurement
 from balancedstream_operator.status import UNMEASURED, StatusDraft, format_time, parse_time
 
@@ -9,7 +10,7 @@ IDLE_AFTER_S = 600.0
 """A query whose last batch is older than this is reported as idle, or as hung where rows wait."""
 
 BELIEVED_S = 600.0
-"""So long after the last measurement, what it said of the batches is not believed any more."""
+"""So long after the last measurement, it is not believed any more that batches end."""
 
 HUNG_BATCHES = 3.0
 """It does not hang before it has taken so many times as long as any of its batches did."""
@@ -29,6 +30,7 @@ def report_progress(measurement: Measurement, draft: StatusDraft) -> None:
         return
     if not measurement.finished_s:
         message = "no batch has finished since the driver started; the first one can take long"
+        draft.fields["phase"] = "Starting"
         draft.set_condition("Running", None, "NoBatchYet", message)
         return
     draft.fields["phase"] = "Running"
@@ -64,21 +66,22 @@ def was_measured(draft: StatusDraft) -> bool:
     return running["status"] == "True" or running["reason"] in {"NoProgress", UNMEASURED}
 
 
-def report_unmeasured_progress(what_runs: str, draft: StatusDraft) -> None:
-    """Sets the condition Running of a stream whose driver runs, and which is not measured.
+def report_unmeasured_progress(driver: DriverState | None, draft: StatusDraft) -> None:
+    """Sets the condition Running of a stream that is not measured, and whose driver may run.
 
-    What was said of the driver while it did not run is over. What was measured holds for a while.
+    What was said of a driver while it did not run is over once it does. That batches end holds for
+    a while, and that a query hangs until it is measured again.
 
     Args:
-        what_runs: the driver, in a sentence.
+        driver: which runs; None if nobody looked at it.
         draft: of the stream's status; its condition MetricsAvailable is that of the last pass.
     """
-    if not was_measured(draft):
-        message = f"{what_runs}; whether its batches end is not known without metrics"
+    if driver is not None and not was_measured(draft):
+        message = f"{driver.message}; whether its batches end is not known without metrics"
         draft.set_condition("Running", None, "NotMeasured", message)
-        return
     measured = draft.condition("MetricsAvailable")
     since_s = parse_time(measured.get("lastTransitionTime")) or draft.now_s
-    if measured["status"] != "True" and draft.now_s - since_s > BELIEVED_S:
-        message = f"whether its batches end is not known: no metrics since {format_time(since_s)}"
+    lately = measured["status"] == "True" or draft.now_s - since_s <= BELIEVED_S
+    if draft.condition("Running")["status"] == "True" and not lately:
+        message = f"whether its batches end is not known: not measured since {format_time(since_s)}"
         draft.set_condition("Running", None, UNMEASURED, message)

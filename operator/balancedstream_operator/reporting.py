@@ -86,7 +86,7 @@ def _report_pass(outcome: PassOutcome, draft: StatusDraft) -> None:
         draft.fields |= {"phase": "Invalid", "reason": summarize([outcome.invalid])}
         draft.set_condition("Accepted", False, "InvalidSpec", outcome.invalid)
         if outcome.driver is None or outcome.driver.running:
-            report_unmeasured_progress("the spec is not accepted", draft)
+            report_unmeasured_progress(outcome.driver, draft)
             _report_unmeasured("InvalidSpec", outcome.invalid, draft)
         # A driver that was made before runs on, and may end.
         if outcome.driver is not None:
@@ -149,6 +149,7 @@ def _report_begin(driver: DriverState, draft: StatusDraft) -> None:
         "of plans begins, from epoch 1"
     )
     draft.events.append(StreamEvent("NewApplication", message))
+    draft.set_condition("Running", None, "NoBatchYet", message)
 
 
 def _report_suspended(driver: DriverState, draft: StatusDraft) -> None:
@@ -249,7 +250,7 @@ def _report_answer(found: AnswerFound, control: Control, draft: StatusDraft) -> 
 
 def _report_left_alone(outcome: PassOutcome, driver: DriverState, draft: StatusDraft) -> None:
     """A driver that no plan can be written for, because children are refused, is not led."""
-    report_unmeasured_progress(driver.message, draft)
+    report_unmeasured_progress(driver, draft)
     _report_unmeasured("Refused", outcome.refusal, draft)
     report_proposal(Advice(), draft)
     draft.fields |= {"imbalance": None, "imbalanceText": None}
@@ -259,7 +260,7 @@ def _report_left_alone(outcome: PassOutcome, driver: DriverState, draft: StatusD
 
 
 def _report_missing(missing: MissingMeasurements, driver: DriverState, draft: StatusDraft) -> None:
-    report_unmeasured_progress(driver.message, draft)
+    report_unmeasured_progress(driver, draft)
     draft.set_condition("MetricsAvailable", False, "Missing", missing.reason)
     if missing.holds:
         report_proposal(Advice(), draft)

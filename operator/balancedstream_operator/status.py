@@ -54,7 +54,7 @@ _EVENTS = {
 }
 """The reason of the event that a decision makes, by its kind."""
 
-UNMEASURED = "MetricsMissing"
+UNMEASURED = "NoLongerMeasured"
 """The reason of the condition Running where batches ended when they were last measured."""
 
 _SILENT = {"Ready", "Reconciling", "Stalled"}

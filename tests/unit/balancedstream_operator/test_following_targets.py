@@ -72,6 +72,21 @@ def test_a_new_application_begins_a_new_history_of_epochs() -> None:
     assert scene.run_pass().status["appliedEpoch"] == 1
 
 
+def test_a_new_application_is_not_ready_by_the_batches_of_the_one_before() -> None:
+    scene = TargetScene()
+    scene.run_until_running()
+    scene.measured = "Prometheus cannot be queried"
+    scene.start_driver("spark-2")
+    for _ in range(2):
+        done = scene.run_pass()
+        assert conditions(done)["Running"] == ("Unknown", "NotMeasured")
+        assert done.status["phase"] == "Starting"
+    scene.finish_batches()
+    done = scene.run_pass()
+    assert conditions(done)["Ready"][0] == "True"
+    assert done.status["phase"] == "Running"
+
+
 def test_a_new_application_in_a_pod_without_sparks_labels_begins_one_as_soon_as_it_answers() -> (
     None
 ):
@@ -313,6 +328,9 @@ def test_an_image_that_cannot_be_pulled_is_the_applications_to_correct() -> None
     done = scene.run_pass()
     assert conditions(done)["Running"] == ("False", "TargetFailed")
     assert "(no such image): correct it in the application" in message_of(done, "Running")
+    scene.resource["spec"]["balancing"] = {"mode": "Sometimes"}
+    done = scene.run_pass()
+    assert conditions(done)["Running"] == ("False", "TargetFailed"), "nobody saw it run since"
 
 
 @pytest.mark.parametrize("labels", [{}, {"spark-app-selector": "spark-7"}])

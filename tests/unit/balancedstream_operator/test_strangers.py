@@ -74,7 +74,7 @@ def test_a_stream_that_runs_is_said_to_run_if_its_plan_is_lost_while_a_child_is_
     assert done.status["phase"] == "Running"
     scene.now_s += 700.0
     done = scene.run_pass()
-    assert conditions(done)["Running"] == ("Unknown", "MetricsMissing"), "for nobody measures it"
+    assert conditions(done)["Running"] == ("Unknown", "NoLongerMeasured")
     assert done.status["phase"] == "Running"
     del scene.cluster.objects["Service", "clicks-driver"]
     assert conditions(scene.run_pass())["Ready"][0] == "True"
