@@ -10,7 +10,6 @@ from typing import Any
 from urllib.parse import unquote, urlsplit
 
 from balancedstream_operator.measurements import MissingMeasurementsError
-from balancedstream_operator.scrapes import Target
 from balancedstream_operator.spec import StreamSpec
 
 ANY_URL = "*"
@@ -77,19 +76,18 @@ class Subject:
     labels: tuple[tuple[str, str], ...] = ()
     stale_after_s: float | None = None
 
-    def owns(self, target: Target) -> bool:
-        """Whether a target can be the driver's pod, by the labels that Prometheus itself sets.
+    def owns(self, labels: Mapping[str, str]) -> bool:
+        """Whether a series can be the driver's, by the labels that Prometheus itself sets.
 
         Another cluster behind the same Thanos has streams of the same name, and any pod that is
-        scraped can claim to be a driver. What a target does not tell does not speak against it.
+        scraped can claim to be a driver. What a series does not tell does not speak against it.
 
         >>> subject = Subject("shop/clicks", "shop", "clicks-driver-0", ("10.0.0.7",))
-        >>> subject.owns(frozenset({("pod", "clicks-driver-0"), ("instance", "10.0.0.7:9404")}))
+        >>> subject.owns({"pod": "clicks-driver-0", "instance": "10.0.0.7:9404"})
         True
-        >>> subject.owns(frozenset({("pod", "clicks-driver-0"), ("instance", "10.8.0.7:9404")}))
+        >>> subject.owns({"pod": "clicks-driver-0", "instance": "10.8.0.7:9404"})
         False
         """
-        labels = dict(target)
         expected = {"namespace": self.namespace, "pod": self.pod}
         if any(labels.get(name, value) != value for name, value in expected.items() if value):
             return False

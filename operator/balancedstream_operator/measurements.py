@@ -9,7 +9,7 @@ start of its Python workers.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
 from statistics import median
@@ -34,7 +34,6 @@ from balancedstream_operator.batches import (
 from balancedstream_operator.hidden import sample_hidden
 from balancedstream_operator.scrapes import (
     Series,
-    Target,
     drop_gaps,
     find_intervals,
     find_lasting,
@@ -194,17 +193,15 @@ def measure(
     partition_series: Iterable[Series],
     now_s: float,
     *,
-    owns: Callable[[Target], bool] = lambda _: True,
     stale_after_s: float | None = None,
     newest: int | None = None,
 ) -> Measurement:
     """Reads a measurement from the series of one stream.
 
     Args:
-        query_series: of `QUERY_METRICS`, any order.
+        query_series: of `QUERY_METRICS` and its driver, any order.
         partition_series: of `PARTITION_METRICS`, any order, as far back as `find_oldest` says.
         now_s: the current time, by the clock of the samples.
-        owns: whether a target can be the stream's driver.
         stale_after_s: age from which the newest scrape is too old; None follows the scrapes.
         newest: intervals of each query that have samples of stages, partitions and keys; None for
             all. A window of so many batches looks at no other.
@@ -223,15 +220,7 @@ def measure(
             "Prometheus scrapes it"
         )
         raise MissingMeasurementsError(message)
-    found = {target: group_by_name(series) for target, series in targets.items() if owns(target)}
-    if not found:
-        message = (
-            "Prometheus has metrics of this stream from other pods than its driver only. If that "
-            "has just started, the next scrape helps; otherwise check which pods claim to be it, "
-            "and set spec.metrics.labels where several clusters share one Prometheus. The first "
-            f"has {_describe(min(targets, key=sorted))}"
-        )
-        raise MissingMeasurementsError(message)
+    found = {target: group_by_name(series) for target, series in targets.items()}
     scrapes = {target: find_scrapes(mine) for target, mine in found.items()}
     # Of equally recent targets, the one with the fewest gaps.
     target = max(found, key=lambda t: (scrapes[t][-1:], len(scrapes[t]), sorted(t)))
@@ -329,12 +318,6 @@ def _count_preparations(current: Mapping[str, Sequence[Series]]) -> dict[str, Pr
         outcome: Preparations(moves, sizes.get(outcome, 0), spent_s.get(outcome, 0.0))
         for outcome, moves in _newest_by("outcome", current["preparations_total"], int).items()
     }
-
-
-def _describe(target: Target) -> str:
-    """The labels that tell where a target is."""
-    shown = [f"{name}={value}" for name, value in sorted(target) if name != "stream"]
-    return ", ".join(shown)[:300] or "no labels"
 
 
 def _check_fresh(scrapes: Sequence[float], now_s: float, stale_after_s: float | None) -> None:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import json
+import re
 import ssl
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
 from prometheus_api_client import PrometheusApiClientException, PrometheusConnect
@@ -23,7 +24,14 @@ from balancedstream_operator.measurements import (
     MissingMeasurementsError,
     measure,
 )
-from balancedstream_operator.scrapes import PREFIX, Series, find_oldest, find_pace_s
+from balancedstream_operator.scrapes import (
+    EPOCH,
+    PREFIX,
+    Series,
+    count_targets,
+    find_oldest,
+    find_pace_s,
+)
 from balancedstream_operator.sessions import (
     DEADLINE_S,
     OPERATORS,
@@ -48,6 +56,11 @@ MAX_LOOK_BACK_S = 6 * 3600.0
 """No batch is so slow that more than this is fetched."""
 
 
+MAX_COPIES = 32
+"""Targets of one driver. An HA pair in which two jobs scrape a pod makes four, and each restart of
+a driver that Prometheus labels by its container one more."""
+
+
 class Prometheus:
     """One Prometheus server, or what speaks its language.
 
@@ -64,8 +77,11 @@ class Prometheus:
         self._connection = PrometheusConnect(
             url, timeout=DEADLINE_S, method="POST", session=session
         )
-        # The next pass is the retry: passes count failures, and retries here would hide them.
-        session.mount(url, BoundedAdapter(max_retries=Retry(total=0)))
+        # The next pass is the retry: passes count failures, and retries here would hide them. An
+        # adapter of one URL would miss other spellings of it.
+        session.adapters.clear()
+        for scheme in ("http://", "https://"):
+            session.mount(scheme, BoundedAdapter(max_retries=Retry(total=0)))
 
     def observe(self, subject: Subject, policy: Policy, now_s: float) -> Measurement:
         """Returns what the stream's driver measured recently.
@@ -89,14 +105,19 @@ class Prometheus:
         self, metrics: Sequence[str], subject: Subject, look_back_s: float, now_s: float
     ) -> list[Series]:
         names = "|".join(PREFIX + metric for metric in metrics)
-        # Strings of PromQL are quoted as those of JSON are.
-        matchers = [
-            f"{name}={json.dumps(value, ensure_ascii=False)}"
-            for name, value in (("stream", subject.stream), *subject.labels)
-        ]
-        selector = f'{{__name__=~"{names}",{",".join(matchers)}}}[{int(look_back_s) + 1}s]'
+        matchers = ",".join([*_match_stream(subject), *_match_driver(subject)])
+        found = self._query(f'{{__name__=~"{names}",{matchers}}}[{int(look_back_s) + 1}s]', now_s)
+        if found or EPOCH not in metrics:
+            return found
+        # One of another pod says more than none; and there may be any number of them.
+        matchers = ",".join(_match_stream(subject))
+        return self._query(f"bottomk(1, {PREFIX}{EPOCH}{{{matchers}}})[15s:1s]", now_s)
+
+    def _query(self, expression: str, now_s: float) -> list[Series]:
         try:
-            found = self._connection.custom_query(selector, params={"time": now_s, **ALL_REPLICAS})
+            found = self._connection.custom_query(
+                expression, params={"time": now_s, **ALL_REPLICAS}
+            )
             return [_check_series(entry) for entry in found]
         # What an exception has seen, it keeps: none of these must stay in a variable.
         except (OSError, HTTPError, RequestException, PrometheusApiClientException) as error:
@@ -108,6 +129,22 @@ class Prometheus:
 
     def _explain(self, said: str) -> MissingMeasurementsError:
         return MissingMeasurementsError(f"Prometheus at {self._shown} cannot be queried: {said}")
+
+
+def _match_stream(subject: Subject) -> Iterator[str]:
+    """Matchers of PromQL, whose strings are quoted as those of JSON are."""
+    for name, value in (("stream", subject.stream), *subject.labels):
+        yield f"{name}={json.dumps(value, ensure_ascii=False)}"
+
+
+def _match_driver(subject: Subject) -> Iterator[str]:
+    """Matchers that leave out most of what `Subject.owns` does; a label may be missing."""
+    for name, value in (("namespace", subject.namespace), ("pod", subject.pod)):
+        if value:
+            yield f"{name}=~{json.dumps('|' + re.escape(value))}"
+    if subject.ips:
+        ours = "|".join(rf"{re.escape(ip)}(:\d+)?" for ip in subject.ips)
+        yield f"instance=~{json.dumps(f'|.*[^0-9.:].*|{ours}')}"
 
 
 def _read_answer(text: str) -> Any:
@@ -150,28 +187,54 @@ def fetch_measurement(
     scaling = policy.scaling
     late_s = subject.stale_after_s or 0.0
     far_s = late_s + LOOK_BACK * max(scaling.window_s, scaling.scale_in_delay_s) + 2 * SCRAPE_S
-    queries = fetch(QUERY_METRICS, far_s)
+    found = fetch(QUERY_METRICS, far_s)
+    queries = _keep_own(found, subject)
+    if found and not queries:
+        message = (
+            "Prometheus has metrics of this stream from other pods than its driver only. If that "
+            "has just started, the next scrape helps; otherwise check which pods claim to be it, "
+            "and set spec.metrics.labels where several clusters share one Prometheus. The first "
+            f"has {_describe_pod(min(found, key=lambda series: len(series.labels)))}"
+        )
+        raise MissingMeasurementsError(message)
+    copies = count_targets(queries)
+    if copies > MAX_COPIES:
+        message = (
+            f"Prometheus has {copies} copies of the driver's metrics, and more than {MAX_COPIES} "
+            f"are not read: see in which labels the series of {PREFIX}{EPOCH} differ"
+        )
+        raise MissingMeasurementsError(message)
     # As many batches as scaling asks for, the one before them, and the one that runs.
-    pace_s = find_pace_s(queries, subject.owns)
+    pace_s = find_pace_s(queries)
     needed_s = min(late_s + LOOK_BACK * (scaling.min_batches + 2) * pace_s, MAX_LOOK_BACK_S)
     if needed_s > far_s:
         names = {PREFIX + metric for metric in BATCH_METRICS}
         queries = [s for s in queries if s.labels["__name__"] not in names]
-        queries += fetch(BATCH_METRICS, needed_s)
+        queries += _keep_own(fetch(BATCH_METRICS, needed_s), subject)
     # The last batch of a slow query counts until its next one is late, and shows with its interval.
     near_s = late_s + LOOK_BACK * max(policy.window.window_s, (LATE + 1.0) * pace_s)
     # Nearly all that a driver shows is of its partitions, so no scrape of them is in vain.
-    oldest_s = find_oldest(queries, subject.owns, policy.window.batches)
+    oldest_s = find_oldest(queries, policy.window.batches)
     if oldest_s is not None:
         near_s = min(near_s, now_s - oldest_s, MAX_LOOK_BACK_S)
     return measure(
         queries,
-        fetch(PARTITION_METRICS, near_s),
+        _keep_own(fetch(PARTITION_METRICS, near_s), subject),
         now_s,
-        owns=subject.owns,
         stale_after_s=subject.stale_after_s,
         newest=policy.window.batches,
     )
+
+
+def _keep_own(found: Iterable[Series], subject: Subject) -> list[Series]:
+    return [series for series in found if subject.owns(series.labels)]
+
+
+def _describe_pod(series: Series) -> str:
+    """The labels that tell where a series comes from."""
+    labels = sorted(series.labels.items())
+    shown = [f"{name}={value}" for name, value in labels if name not in {"stream", "__name__"}]
+    return ", ".join(shown)[:300] or "no labels"
 
 
 def _describe(error: BaseException) -> str:

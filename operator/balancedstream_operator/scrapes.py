@@ -8,7 +8,7 @@ all labels that the driver did not set, whatever they are called.
 from __future__ import annotations
 
 from collections import Counter, defaultdict, deque
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from math import inf, isfinite
@@ -174,14 +174,11 @@ def keep_newest(intervals: Iterable[Interval], newest: int | None) -> dict[str, 
     return {query: list(kept) for query, kept in found.items()}
 
 
-def find_oldest(
-    query_series: Iterable[Series], owns: Callable[[Target], bool], newest: int
-) -> float | None:
+def find_oldest(query_series: Iterable[Series], newest: int) -> float | None:
     """Time of the oldest scrape that the newest intervals of any query begin with.
 
     Args:
         query_series: what tells the intervals, any order.
-        owns: whether a target can be the stream's driver.
         newest: intervals of each query.
 
     Returns:
@@ -191,8 +188,7 @@ def find_oldest(
     return min(
         (
             interval.before_s
-            for target, series in targets.items()
-            if owns(target)
+            for series in targets.values()
             for kept in keep_newest(find_intervals(group_by_name(series)), newest).values()
             for interval in kept
         ),
@@ -200,24 +196,30 @@ def find_oldest(
     )
 
 
-def find_pace_s(query_series: Iterable[Series], owns: Callable[[Target], bool]) -> float:
+def find_pace_s(query_series: Iterable[Series]) -> float:
     """Seconds from one batch to the next of the slowest query; 0 if there is none.
 
     Args:
-        query_series: what tells the intervals, any order.
-        owns: whether a target can be the stream's driver.
+        query_series: of the driver, any order.
     """
-    targets = group_by_target([s for s in map(drop_gaps, query_series) if s.samples])
     return max(
         (
             s.samples[-1][1]
-            for target, series in targets.items()
-            if owns(target)
-            for s in series
-            if _name(s) in {"trigger_interval_seconds", "last_batch_duration_seconds"}
+            for s in map(drop_gaps, query_series)
+            if s.samples and _name(s) in {"trigger_interval_seconds", "last_batch_duration_seconds"}
         ),
         default=0.0,
     )
+
+
+def count_targets(all_series: Iterable[Series]) -> int:
+    """Targets that some series were scraped from.
+
+    >>> a, b = ({"__name__": "balancedstream_plan_epoch", "replica": name} for name in "ab")
+    >>> count_targets([Series(a, ()), Series(b, ()), Series(b, ())])
+    2
+    """
+    return len({frozenset(_shared(s)) for s in all_series if _name(s) == EPOCH})
 
 
 def drop_gaps(series: Series) -> Series:

@@ -219,7 +219,13 @@ class BoundedAdapter(HTTPAdapter):
     def init_poolmanager(self, *args: Any, **kwargs: Any) -> None:
         """As its base class, with pools of such connections."""
         super().init_poolmanager(*args, **kwargs)
-        self.poolmanager.pool_classes_by_scheme = {"http": _Pool, "https": _TlsPool}
+        self.poolmanager.pool_classes_by_scheme = _POOLS
+
+    def proxy_manager_for(self, *args: Any, **kwargs: Any) -> Any:
+        """As its base class, with pools of such connections."""
+        manager = super().proxy_manager_for(*args, **kwargs)
+        manager.pool_classes_by_scheme = _POOLS
+        return manager
 
 
 class _DeadlineReader(io.RawIOBase):
@@ -253,10 +259,18 @@ class _Response(http.client.HTTPResponse):
 
 
 class _Bounded(HTTPConnection):
+    def connect(self) -> None:
+        # A proxy answers while the connection is made.
+        self._set_deadline()
+        super().connect()
+
     def getresponse(self) -> Any:
+        self._set_deadline()
+        return super().getresponse()
+
+    def _set_deadline(self) -> None:
         deadline_s = time.monotonic() + DEADLINE_S
         self.response_class = partial(_Response, deadline_s=deadline_s)  # type: ignore[assignment]
-        return super().getresponse()
 
 
 class _TlsBounded(_Bounded, HTTPSConnection):
@@ -269,3 +283,6 @@ class _Pool(HTTPConnectionPool):
 
 class _TlsPool(HTTPSConnectionPool):
     ConnectionCls = _TlsBounded
+
+
+_POOLS = {"http": _Pool, "https": _TlsPool}

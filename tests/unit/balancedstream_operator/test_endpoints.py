@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -17,12 +18,13 @@ from balancedstream.errors import InvalidInputError
 from balancedstream.metrics.exporter import Exporter
 from balancedstream_operator.endpoints import Defaults, Endpoint, Subject, choose_endpoint
 from balancedstream_operator.measurements import (
-    PARTITION_METRICS,
     QUERY_METRICS,
     Measurement,
     MissingMeasurementsError,
     measure,
 )
+from balancedstream_operator.prometheus import fetch_measurement
+from balancedstream_operator.scrapes import Series
 from balancedstream_operator.supervising import Supervisor
 
 OWN = Defaults("http://prometheus", read_credentials=lambda: {"token": "ours"})
@@ -96,7 +98,7 @@ def test_the_operators_credentials_may_be_rotated() -> None:
 def test_a_target_is_the_driver_unless_its_labels_say_something_else(
     labels: dict[str, str], owns: bool
 ) -> None:
-    assert DRIVER.owns(frozenset({("stream", "shop/clicks"), *labels.items()})) is owns
+    assert DRIVER.owns({"stream": "shop/clicks", **labels}) is owns
 
 
 def scrape(instance: str, late_s: float, rows: int) -> Scrapes:
@@ -110,15 +112,16 @@ def scrape(instance: str, late_s: float, rows: int) -> Scrapes:
 
 def test_another_pod_that_claims_to_be_the_driver_is_not_believed() -> None:
     ours, forged = scrape("10.0.0.7:9404", 0.0, 100), scrape("10.6.6.6:9404", 5.0, 9)
-    measured = measure(
-        ours.select(QUERY_METRICS) + forged.select(QUERY_METRICS),
-        ours.select(PARTITION_METRICS) + forged.select(PARTITION_METRICS),
-        130.0,
-        owns=DRIVER.owns,
-    )
-    assert {b.input_rows for b in measured.batches} == {100}
+
+    def measure_by(*targets: Scrapes) -> Measurement:
+        def fetch(metrics: Sequence[str], look_back_s: float) -> list[Series]:
+            return [series for target in targets for series in target.select(tuple(metrics))]
+
+        return fetch_measurement(fetch, DRIVER, Policy(), 130.0)
+
+    assert {b.input_rows for b in measure_by(ours, forged).batches} == {100}
     with pytest.raises(MissingMeasurementsError, match=r"instance=10\.6\.6\.6:9404"):
-        measure(forged.select(QUERY_METRICS), [], 130.0, owns=DRIVER.owns)
+        measure_by(forged)
 
 
 @pytest.mark.parametrize(("stale_after_s", "missing"), [(None, True), (90.0, True), (150.0, False)])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import random
 import re
 from typing import Any
@@ -47,9 +48,8 @@ class Scripted:
         assert (request.method, request.path) == ("POST", "/api/v1/query")
         self.queries.append(request.query)
         names = re.search(r'__name__=~"([^"]*)"', request.query["query"])
-        assert names is not None
-        chosen = [s for s in self._found if s["metric"]["__name__"] in names[1].split("|")]
-        return matrix(*chosen)
+        asked = names[1].split("|") if names else []
+        return matrix(*(s for s in self._found if s["metric"]["__name__"] in asked))
 
 
 def test_what_was_scraped_becomes_a_measurement() -> None:
@@ -127,6 +127,49 @@ def test_further_labels_are_matched_whatever_characters_are_in_them() -> None:
         Prometheus(Endpoint(url)).observe(subject, Policy(), NOW_S)
     expected = f'stream="{STREAM}",cluster="a\\"b\\\\c",tier="1é"}}'
     assert all(expected in query["query"] for query in scripted.queries)
+
+
+def matchers_of(query: str) -> dict[str, str]:
+    """Regular expressions of labels in a query, as Prometheus reads them."""
+    found = re.findall(r'(\w+)=~("(?:[^"\\]|\\.)*")', query)
+    return {name: json.loads(quoted) for name, quoted in found if name != "__name__"}
+
+
+@pytest.mark.parametrize(
+    ("label", "value", "asked"),
+    [
+        ("pod", "", True),
+        ("pod", "clicks-driver-0", True),
+        ("pod", "evil-0", False),
+        ("namespace", "shop", True),
+        ("namespace", "shopping", False),
+        ("instance", "", True),
+        ("instance", "10.0.0.7", True),
+        ("instance", "10.0.0.7:9404", True),
+        ("instance", "10.0.0.71:9404", False),
+        ("instance", "10.0.0.9:9404", False),
+        ("instance", "node-3:9404", True),
+        ("instance", "[fd00::7]:9404", True),
+    ],
+)
+def test_what_another_pod_shows_is_not_fetched(label: str, value: str, asked: bool) -> None:
+    scripted = Scripted(series("plan_epoch", (990.0, 1.0)))
+    subject = Subject(STREAM, "shop", "clicks-driver-0", ("10.0.0.7", "fd00::7"))
+    with serve(scripted.answer) as url:
+        Prometheus(Endpoint(url)).observe(subject, Policy(), NOW_S)
+    for query in scripted.queries:
+        pattern = matchers_of(query["query"])[label]
+        assert bool(re.fullmatch(pattern, value)) is asked
+    assert subject.owns({label: value} if value else {}) or not asked
+
+
+def test_any_number_of_copies_of_a_driver_costs_little_and_is_told() -> None:
+    many = [series("plan_epoch", (990.0, 1.0), copy=str(number)) for number in range(20_000)]
+    with (
+        serve(Scripted(*many).answer) as url,
+        pytest.raises(MissingMeasurementsError, match="has 20000 copies of the driver's metrics"),
+    ):
+        Prometheus(Endpoint(url)).observe(SUBJECT, Policy(), NOW_S)
 
 
 def test_a_stream_that_prometheus_does_not_know_has_no_measurement() -> None:

@@ -72,21 +72,36 @@ def drip(text: bytes, pause_s: float) -> Iterator[str]:
         pytest.param(b"HTTP/1.1 200 OK\r\n\r\n", id="a body without one"),
     ],
 )
+@pytest.mark.parametrize("path", ["", "/.", "/%7e"])
 def test_a_server_that_drips_bytes_is_given_up_at_the_deadline(
-    monkeypatch: pytest.MonkeyPatch, sent: bytes
+    monkeypatch: pytest.MonkeyPatch, sent: bytes, path: str
 ) -> None:
+    with drip(sent, 0.05) as url:
+        expect_end(monkeypatch, f"{url}{path}")
+
+
+@pytest.mark.parametrize("scheme", ["http", "https"])
+def test_a_proxy_that_drips_bytes_is_given_up_at_the_deadline(
+    monkeypatch: pytest.MonkeyPatch, scheme: str
+) -> None:
+    with drip(b"HTTP/1.1 200 OK\r\nX-Long: ", 0.05) as url:
+        monkeypatch.setenv(f"{scheme}_proxy", url)
+        expect_end(monkeypatch, f"{scheme}://prometheus.example")
+
+
+def expect_end(monkeypatch: pytest.MonkeyPatch, url: str) -> None:
+    """A measurement does not hold its thread for ever."""
     monkeypatch.setattr(sessions, "DEADLINE_S", 0.5)
     ended = threading.Event()
-    with drip(sent, 0.05) as url:
 
-        def ask() -> None:
-            why_missing(url)
-            ended.set()
+    def ask() -> None:
+        why_missing(url)
+        ended.set()
 
-        thread = threading.Thread(target=ask)
-        thread.start()
-        assert ended.wait(30.0), "the thread is held for ever"
-        thread.join()
+    thread = threading.Thread(target=ask)
+    thread.start()
+    assert ended.wait(30.0), "the thread is held for ever"
+    thread.join()
 
 
 def test_an_answer_that_is_too_large_is_not_read_to_its_end(
