@@ -323,7 +323,7 @@ def _find_fault(
         )
         return "ApplicationFailed", message
     if reason and reason not in _STARTING:
-        return reason, f"pod {pod} cannot start: {said}"
+        return "CannotStart", f"pod {pod} cannot start: {reason}: {said}"
     return None
 
 

@@ -395,8 +395,6 @@ class Supervisor:
             epoch = bound if old and self._book.plan is None else self._book.epoch
             self._book.write(self._book.plan, Record(partitions, epoch, planned_s=now_s))
         self._applier.apply(children, now_s)
-        # A status that was lost is repaired, too.
-        self._writer.forget()
 
 
 def _say_how_to_attach(stream: Stream, driver: DriverState) -> str:

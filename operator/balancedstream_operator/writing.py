@@ -17,6 +17,10 @@ WORDS_S = 60.0
 """If only texts changed, such as the number of the last batch, one status a minute is written."""
 
 
+COMPLETE_S = 300.0
+"""All of a status is written this often, because the one in the cluster may have been lost."""
+
+
 class StatusWriter:
     """Writes the status of one stream.
 
@@ -31,10 +35,7 @@ class StatusWriter:
         # What the cluster is known to hold.
         self._written: Mapping[str, Any] = {}
         self._written_s = 0.0
-
-    def forget(self) -> None:
-        """Lets the next call write everything, whatever was written: a lost status is repaired."""
-        self._written = {}
+        self._complete_s = 0.0
 
     def write(self, status: Mapping[str, Any], now_s: float) -> None:
         """Writes what is new; what could not be written is written with the next status.
@@ -46,6 +47,9 @@ class StatusWriter:
         Raises:
             ClusterError: the API server does not take it.
         """
+        if now_s >= self._complete_s + COMPLETE_S:
+            self._written = {}
+        complete = not self._written
         changes = changed_fields(self._written, status)
         if now_s < self._written_s + WORDS_S and not changed_fields(
             without_words(self._written), without_words(status)
@@ -54,6 +58,8 @@ class StatusWriter:
         if changes:
             self._put(changes)
             self._written_s = now_s
+            if complete:
+                self._complete_s = now_s
         self._written = status
 
     def _put(self, changes: dict[str, Any]) -> None:

@@ -10,6 +10,7 @@ from balancedstream.errors import InvalidInputError
 from balancedstream.version import TESTED_SPARK, __version__
 from balancedstream_operator.crd import build
 from balancedstream_operator.drivers import describe_target
+from balancedstream_operator.endpoints import hide_userinfo
 from balancedstream_operator.plugin.diagnosing import describe_age
 from balancedstream_operator.plugin.findings import Finding
 from balancedstream_operator.plugin.remedies import find_remedy
@@ -238,7 +239,8 @@ def check_spec(resource: Manifest) -> Finding:
 
 def check_metrics(resource: Manifest, name: str) -> Finding:
     """Whether the operator reads the stream's load from Prometheus, as it says itself."""
-    url = ((resource["spec"].get("metrics") or {}).get("prometheusUrl")) or "the operator's own"
+    own = (resource["spec"].get("metrics") or {}).get("prometheusUrl")
+    url = hide_userinfo(own) if own else "the operator's own"
     condition: Mapping[str, Any] = next(
         (
             c

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import asdict
 from typing import Any
 
-from balancedstream.errors import BalancedStreamError
+from balancedstream.errors import BalancedStreamError, InvalidInputError
 from balancedstream.version import __version__
 from balancedstream_operator.plugin.acting import Patience, approve, pause
 from balancedstream_operator.plugin.connecting import Connection
@@ -155,7 +155,11 @@ def _approve(connection: Connection, arguments: argparse.Namespace) -> int:
 
 
 def _pause(connection: Connection, arguments: argparse.Namespace) -> int:
-    return _set_pause(connection, arguments, arguments.reason)
+    reason = arguments.reason.strip()
+    if reason.lower() in {"", "false"}:
+        message = f"--reason: {arguments.reason!r} does not pause a stream; say why it is paused"
+        raise InvalidInputError(message)
+    return _set_pause(connection, arguments, reason)
 
 
 def _resume(connection: Connection, arguments: argparse.Namespace) -> int:

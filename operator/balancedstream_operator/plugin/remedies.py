@@ -17,6 +17,9 @@ _REMEDIES = {
     ("Running", "False", "ConfigMapMissing"): (
         "Add it; the pod starts by itself. Or correct the spec."
     ),
+    ("Running", "False", "CannotStart"): (
+        "Add what the message names, or correct the spec. The pod then starts by itself."
+    ),
     ("Running", "False", "StartStuck"): "Read the events: kubectl describe pod NAME-driver-0.",
     ("Running", "False", "DriverStuck"): (
         "Make sure that the old pod runs nowhere, then run the command in the message that "

@@ -158,8 +158,8 @@ def test_for_a_stuck_pod_the_message_has_the_commands_and_what_is_safe() -> None
         pytest.param(
             waiting("CreateContainerConfigError", 'secret "s3" not found'),
             "Failing",
-            "CreateContainerConfigError",
-            'pod clicks-driver-0 cannot start: secret "s3" not found',
+            "CannotStart",
+            'pod clicks-driver-0 cannot start: CreateContainerConfigError: secret "s3" not found',
             id="no secret",
         ),
         pytest.param(
@@ -220,8 +220,8 @@ def waits_for_init(**container: Any) -> dict[str, Any]:
         ),
         pytest.param(
             waiting("CreateContainerConfigError", 'secret "s3" not found'),
-            "CreateContainerConfigError",
-            'pod clicks-driver-0 cannot start: secret "s3" not found',
+            "CannotStart",
+            'pod clicks-driver-0 cannot start: CreateContainerConfigError: secret "s3" not found',
             id="no secret",
         ),
     ],

@@ -39,6 +39,36 @@ def test_unchanged_children_are_applied_again_only_to_repair_them() -> None:
     assert scene.cluster.applied[count:] == children
 
 
+@pytest.mark.parametrize(
+    "change",
+    [
+        pytest.param({}, id="a stream that runs"),
+        pytest.param({"balancing": {"mode": "Sometimes"}}, id="an invalid one"),
+        pytest.param({"suspend": True}, id="a suspended one"),
+    ],
+)
+def test_a_status_that_somebody_removed_is_written_again(change: dict[str, Any]) -> None:
+    scene = Scene()
+    scene.run_until_running()
+    scene.resource["spec"] |= change
+    scene.run_pass()
+    scene.cluster.written.clear()
+    scene.now_s += 600.0
+    done = scene.run_pass()
+    (written,) = scene.cluster.written
+    assert written == {name: value for name, value in done.status.items() if value is not None}
+
+
+def test_a_status_that_somebody_removed_while_a_child_is_refused_is_written_again() -> None:
+    scene = Scene()
+    scene.cluster.refuses = "StatefulSet"
+    scene.run_pass()
+    scene.cluster.written.clear()
+    scene.now_s += 600.0
+    done = scene.run_pass()
+    assert scene.cluster.written == [done.status]
+
+
 def test_a_skewed_stream_is_balanced_by_a_plan_and_then_reported_as_balanced() -> None:
     scene = Scene()
     done = scene.run_until_running()

@@ -95,6 +95,19 @@ def test_a_stream_is_paused_with_a_reason_and_resumed(
     assert read_annotations(site) == {}
 
 
+@pytest.mark.parametrize("reason", ["", " ", "false"])
+def test_what_would_not_pause_a_stream_is_no_reason(
+    make_site: Callable[..., Any], kubectl_bst: Run, reason: str
+) -> None:
+    site = make_site()
+    site.scene.run_until_running()
+    site.publish()
+    status, output, errors = kubectl_bst(site, "pause", "clicks", "-n", "shop", "--reason", reason)
+    assert (status, output) == (2, "")
+    assert errors.startswith("error: --reason: ")
+    assert read_annotations(site) == {}
+
+
 @pytest.mark.parametrize(
     ("arguments", "left"),
     [

@@ -19,6 +19,7 @@ from apiserver import path_of
 from balancedstream.version import __version__
 from balancedstream_operator.crd import build
 from balancedstream_operator.plugin import connecting
+from balancedstream_operator.plugin.checks import check_metrics
 from balancedstream_operator.plugin.rights import OPERATOR, Right
 from balancedstream_operator.status import format_time
 
@@ -31,6 +32,13 @@ CLAIM = path_of("PersistentVolumeClaim", "checkpoints")
 PROMETHEUS = path_of("Service", "http:p:80", "balancedstream-system") + "/proxy/api/v1/query"
 STREAM = path_of("BalancedStream", "clicks")
 EXECUTOR = path_of("Pod", "clicks-exec-1")
+
+
+def test_nobody_reads_a_password_in_what_the_doctor_says() -> None:
+    told = {"type": "MetricsAvailable", "status": "True"}
+    spec = {"metrics": {"prometheusUrl": "https://me:secret@prometheus:9090"}}
+    found = check_metrics({"spec": spec, "status": {"conditions": [told]}}, "clicks")
+    assert "reaches https://prometheus:9090, which" in found.sentence
 
 
 def healthy(make_site: Callable[..., Any]) -> Any:
