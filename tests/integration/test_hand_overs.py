@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from patience import PATIENCE_S
 from prepared import MAX_BATCHES, Batches, Place, Start, find_files, move, others
 from pyspark.sql import SparkSession
 from stateful_queries import Stream, aggregate
@@ -14,6 +15,17 @@ from balancedstream.engine.engine import SparkEngine
 from balancedstream.engine.events import BatchFinished
 
 pytestmark = [pytest.mark.integration, pytest.mark.turn]
+
+TRIGGER = "1 second"
+"""Faster batches would write changes faster than this storage is read, and no load would end."""
+
+
+@pytest.fixture(autouse=True)
+def patient_tasks(engine: SparkEngine) -> Iterator[None]:
+    """Tasks that wait for their executor however long another one there waits for its state."""
+    engine.set_locality_wait_s(PATIENCE_S)
+    yield
+    engine.give_locality_wait_back()
 
 
 @pytest.fixture
@@ -62,7 +74,7 @@ def test_a_hand_over_that_its_task_waits_for_fetches_nothing_again(
     stream: Stream, start: Start, batches: Batches, engine: SparkEngine, tmp_path: Path
 ) -> None:
     # The next batch's tasks begin while what changed is read, and wait.
-    query = start(aggregate(stream), "late-hand-over", "update", slow=True)
+    query = start(aggregate(stream), "late-hand-over", "update", slow=True, trigger=TRIGGER)
     state = tmp_path / "late-hand-over" / "state" / "0"
     targets = load_ahead(engine, batches, "late-hand-over", state)
     move(engine, "late-hand-over", targets)
@@ -74,7 +86,7 @@ def test_a_hand_over_that_its_task_waits_for_fetches_nothing_again(
 def test_what_changed_while_a_target_waited_is_read_before_the_hand_over(
     stream: Stream, start: Start, batches: Batches, engine: SparkEngine, tmp_path: Path
 ) -> None:
-    query = start(aggregate(stream), "long-held", "update", slow=True)
+    query = start(aggregate(stream), "long-held", "update", slow=True, trigger=TRIGGER)
     targets = load_ahead(engine, batches, "long-held", tmp_path / "long-held" / "state" / "0")
     for _ in range(6):
         seen = batches("long-held")
@@ -92,7 +104,7 @@ def test_what_changed_while_a_target_waited_is_read_before_the_hand_over(
 def test_the_two_partitions_of_an_exchange_move_in_the_same_batch(
     stream: Stream, start: Start, batches: Batches, engine: SparkEngine
 ) -> None:
-    start(aggregate(stream), "exchange", "update", slow=True)
+    start(aggregate(stream), "exchange", "update", slow=True, trigger=TRIGGER)
     batches("exchange")
     seen = batches("exchange")
     places = {t.partition: t.executor for t in seen.tasks}
