@@ -51,8 +51,11 @@ _POD_SECURITY: Manifest = {
     "fsGroupChangePolicy": "OnRootMismatch",
     "seccompProfile": {"type": "RuntimeDefault"},
 }
+_SAFE_TO_EVICT = "cluster-autoscaler.kubernetes.io/safe-to-evict"
+_LET_GO = {_SAFE_TO_EVICT: "true"}
+"""cluster-autoscaler leaves the node of a pod alone that has a /tmp, or that a pod owns."""
 _KEEP = {
-    "cluster-autoscaler.kubernetes.io/safe-to-evict": "false",
+    _SAFE_TO_EVICT: "false",
     "karpenter.sh/do-not-disrupt": "true",
 }
 """Annotations by which autoscalers leave a pod's node alone."""
@@ -276,7 +279,7 @@ def build_driver_pod(
                 "prometheus.io/scrape": "true",
                 "prometheus.io/port": str(METRICS_PORT),
                 "prometheus.io/path": "/metrics",
-                **({} if spec.driver.evictable else _KEEP),
+                **(_LET_GO if spec.driver.evictable else _KEEP),
             },
         },
         "spec": {
@@ -346,7 +349,7 @@ def build_executor_pod(stream: Stream, spec: StreamSpec) -> Manifest:
     pod = {
         "apiVersion": "v1",
         "kind": "Pod",
-        "metadata": {"labels": stream_labels(stream, "executor")},
+        "metadata": {"labels": stream_labels(stream, "executor"), "annotations": dict(_LET_GO)},
         "spec": {
             "automountServiceAccountToken": False,
             "enableServiceLinks": False,

@@ -124,7 +124,8 @@ def _report_pass(outcome: PassOutcome, draft: StatusDraft) -> None:
     if outcome.missing is not None:
         _report_missing(outcome.missing, outcome.driver, draft)
     if outcome.decided is not None:
-        _report_decided(spec, policy, outcome.decided, draft)
+        unusable = outcome.answer.unreadable if outcome.answer is not None else ""
+        _report_decided(spec, policy, outcome.decided, unusable, draft)
         report_proposal(Advice() if outcome.paused else outcome.decided.proposal, draft)
 
 
@@ -273,7 +274,9 @@ def _report_fallback(reason: str, message: str, draft: StatusDraft) -> None:
     draft.fields["reason"] = summarize([held])
 
 
-def _report_decided(spec: StreamSpec, policy: Policy, decided: Decided, draft: StatusDraft) -> None:
+def _report_decided(
+    spec: StreamSpec, policy: Policy, decided: Decided, unusable: str, draft: StatusDraft
+) -> None:
     measurement = decided.measurement
     draft.set_condition("MetricsAvailable", True, "Scraped", "Prometheus has the stream's metrics")
     report_progress(measurement, draft)
@@ -287,7 +290,7 @@ def _report_decided(spec: StreamSpec, policy: Policy, decided: Decided, draft: S
     plan = decided.given.plan
     draft.fields["planEpoch"] = plan.epoch if plan else 0
     _report_effect(measurement, decided.given, balance, draft)
-    _report_control(decided, draft)
+    _report_control(decided, unusable, draft)
     _report_new_plan(decided, draft)
 
 
@@ -318,13 +321,16 @@ def _report_effect(
     draft.set_effect(plan.epoch, effects)
 
 
-def _report_control(decided: Decided, draft: StatusDraft) -> None:
-    """Whether the driver answers plans."""
+def _report_control(decided: Decided, unusable: str, draft: StatusDraft) -> None:
+    """Whether the driver answers plans; `unusable` says why its answer says nothing."""
     plan, silent_s = decided.given.plan, decided.silent_s
     if silent_s is None or (plan is None and silent_s <= SILENT_AFTER_S):
         draft.set_condition(
             "Fallback", False, "InControl", "the stream is measured, and its driver answers"
         )
+        return
+    if unusable:
+        _report_fallback("AnswerUnusable", f"the driver's answer cannot be used: {unusable}", draft)
         return
     what = f"answered plan {plan.epoch}" if plan else "said that it follows plans,"
     message = (

@@ -31,6 +31,9 @@ _LEFT_ALONE = {
 }
 """Annotations that keep autoscalers from a pod, by their own documentation."""
 
+_LET_GO = {"cluster-autoscaler.kubernetes.io/safe-to-evict": "true"}
+"""That lets cluster-autoscaler evict one that has a /tmp, which it else leaves alone."""
+
 _OF_THE_OPERATOR = {f"balancedstream.io/{name}" for name in ("configuration", "spec", "restart")}
 """Annotations of a driver's pod by which the operator knows what it was made for."""
 
@@ -183,7 +186,7 @@ def _compare_evictable(
     evictable, template = spec["driver"]["evictable"], spec["driver"]["podTemplate"]
     own = (template.get("metadata") or {}).get("annotations") or {}
     found = driver["template"]["metadata"].get("annotations") or {}
-    wanted: dict[str, str] = {} if evictable else _LEFT_ALONE
+    wanted = _LET_GO if evictable else _LEFT_ALONE
     free = [key for key in _LEFT_ALONE if own.get(key) is None]
     return {
         "driver.evictable": (1 if evictable else 0, budget["spec"]["maxUnavailable"]),

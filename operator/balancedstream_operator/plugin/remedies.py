@@ -40,6 +40,10 @@ _REMEDIES = {
         "Check the URL that the message names, that the operator may ask it, and that "
         "Prometheus scrapes the driver pods (annotations, or the chart's PodMonitor)."
     ),
+    ("Fallback", "True", "AnswerUnusable"): (
+        "See who else may write ConfigMaps there. Then have a new driver made, which begins anew: "
+        'kubectl annotate bst NAME --overwrite balancedstream.io/restart="$(date)".'
+    ),
     ("Fallback", "True", "DriverSilent"): (
         "The driver's log says why it cannot reach the API server."
     ),

@@ -51,6 +51,25 @@ ESCALATES = [
     (secure(allowPrivilegeEscalation=True), f"{SIDE}.allowPrivilegeEscalation"),
     (secure(runAsUser=0), f"{SIDE}.runAsUser"),
     (secure(runAsNonRoot=False), f"{SIDE}.runAsNonRoot"),
+    (secure(runAsGroup=0), f"{SIDE}.runAsGroup"),
+    (secure(procMount="Unmasked"), f"{SIDE}.procMount"),
+    (secure(seLinuxOptions={"type": "spc_t"}), f"{SIDE}.seLinuxOptions"),
+    (secure(seccompProfile={"type": "Unconfined"}), f"{SIDE}.seccompProfile.type"),
+    (secure(appArmorProfile={"type": "Unconfined"}), f"{SIDE}.appArmorProfile.type"),
+    (secure(windowsOptions={"hostProcess": True}), f"{SIDE}.windowsOptions.hostProcess"),
+    ({"spec": {"securityContext": {"fsGroup": 0}}}, "spec.securityContext.fsGroup"),
+    (
+        {"spec": {"securityContext": {"supplementalGroups": [4, 0]}}},
+        "spec.securityContext.supplementalGroups",
+    ),
+    (
+        {"spec": {"securityContext": {"sysctls": [{"name": "kernel.msgmax", "value": "1"}]}}},
+        "spec.securityContext.sysctls",
+    ),
+    (
+        {"spec": {"volumes": [{"name": "disk", "flexVolume": {"driver": "x"}}]}},
+        "spec.volumes[disk].flexVolume",
+    ),
     (secure(capabilities={"add": ["SYS_ADMIN"]}), f"{SIDE}.capabilities.add"),
     (secure(capabilities={"drop": []}), f"{SIDE}.capabilities.drop"),
     ({"spec": {"securityContext": {"runAsUser": 0}}}, "spec.securityContext.runAsUser"),
@@ -81,6 +100,8 @@ def test_a_template_that_gives_more_rights_is_refused_by_the_path_of_the_field(
         in_container(ports=[{"containerPort": 1}], image="proxy:1"),
         secure(privileged=False, allowPrivilegeEscalation=False, capabilities={"drop": ["ALL"]}),
         secure(capabilities={"add": [], "drop": None}),
+        secure(seccompProfile={"type": "RuntimeDefault"}, runAsGroup=10001, procMount="Default"),
+        {"spec": {"securityContext": {"fsGroup": 2000, "supplementalGroups": [3000]}}},
     ],
 )
 def test_what_a_template_may_say_without_giving_more_rights_is_not_refused(

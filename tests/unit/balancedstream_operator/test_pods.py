@@ -224,7 +224,11 @@ def test_a_driver_can_be_kept_from_drains_and_autoscalers() -> None:
     kept = template(driver={"evictable": False})["metadata"]["annotations"]
     assert kept["cluster-autoscaler.kubernetes.io/safe-to-evict"] == "false"
     assert kept["karpenter.sh/do-not-disrupt"] == "true"
-    assert not any("evict" in name for name in template()["metadata"]["annotations"])
+    for pod in (template(), executor_pod()):
+        annotations = pod["metadata"]["annotations"]
+        # It leaves a pod with a /tmp, or without a controller, alone unless it is told.
+        assert annotations["cluster-autoscaler.kubernetes.io/safe-to-evict"] == "true"
+        assert "karpenter.sh/do-not-disrupt" not in annotations
 
 
 def test_a_driver_can_have_the_identity_of_a_cloud() -> None:

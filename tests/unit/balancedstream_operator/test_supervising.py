@@ -193,6 +193,13 @@ def test_a_driver_that_does_not_answer_gets_no_new_plan() -> None:
         done = scene.run_pass()
     assert conditions(done)["Fallback"] == ("True", "DriverSilent")
     assert done.status["planEpoch"] == 1
+    scene.cluster.objects["ConfigMap", "clicks-answer"] = {
+        "metadata": {"name": "clicks-answer"},
+        "data": {"answer.json": Answer(2**53 - 1).to_json()},
+    }
+    done = scene.run_pass()
+    assert conditions(done)["Fallback"] == ("True", "AnswerUnusable"), "of a plan of no operator"
+    assert "so far ahead of 1" in done.status["reason"]
 
 
 def test_an_overwritten_plan_is_restored_and_reported() -> None:
