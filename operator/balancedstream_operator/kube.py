@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from typing import Any
 
@@ -107,6 +107,22 @@ def connect() -> DynamicClient:
     return DynamicClient(client.ApiClient(configuration))
 
 
+def set_annotation(
+    resource: Resource, metadata: Mapping[str, Any], name: str, value: str | None
+) -> None:
+    """Sets an annotation of an object; None removes it.
+
+    The uid makes the server refuse it if another one has the object's name by now.
+    """
+    resource.patch(
+        body={"metadata": {"uid": metadata["uid"], "annotations": {name: value}}},
+        namespace=metadata["namespace"],
+        name=metadata["name"],
+        content_type="application/merge-patch+json",
+        _request_timeout=TIMEOUT_S,
+    )
+
+
 class KubernetesCluster:
     """The API server.
 
@@ -183,13 +199,7 @@ class KubernetesCluster:
         """Sets an annotation of an object; one that does not exist any more is no error."""
         kind, metadata = manifest["kind"], manifest["metadata"]
         with translate_errors(f"annotate {kind} {metadata['name']}"), suppress(NotFoundError):
-            self._resource(manifest["apiVersion"], kind).patch(
-                body={"metadata": {"uid": metadata["uid"], "annotations": {name: value}}},
-                namespace=metadata["namespace"],
-                name=metadata["name"],
-                content_type="application/merge-patch+json",
-                _request_timeout=TIMEOUT_S,
-            )
+            set_annotation(self._resource(manifest["apiVersion"], kind), metadata, name, value)
 
     def create_secret(self, manifest: Manifest) -> None:
         """Makes a Secret; one that has its name stays as it is, and is not read."""

@@ -13,7 +13,7 @@ from kubernetes.dynamic.exceptions import NotFoundError, ResourceNotFoundError
 from urllib3.exceptions import HTTPError
 
 from balancedstream_operator.errors import ClusterError
-from balancedstream_operator.kube import TIMEOUT_S, translate_errors
+from balancedstream_operator.kube import TIMEOUT_S, set_annotation, translate_errors
 from balancedstream_operator.plugin.errors import NoClusterError, NoStreamError
 from balancedstream_operator.plugin.rights import Right
 from balancedstream_operator.plugin.services import Service
@@ -99,19 +99,10 @@ class Connection:
         return found
 
     def annotate(self, stream: Manifest, name: str, value: str | None) -> None:
-        """Sets an annotation of a BalancedStream; None removes it.
-
-        The uid makes the server refuse it if another one has the stream's name by now.
-        """
+        """Sets an annotation of a BalancedStream; None removes it."""
         metadata = stream["metadata"]
         with translate_errors(f"annotate {metadata['name']}"):
-            self._resource(API_VERSION, KIND).patch(
-                body={"metadata": {"uid": metadata["uid"], "annotations": {name: value}}},
-                namespace=metadata["namespace"],
-                name=metadata["name"],
-                content_type="application/merge-patch+json",
-                _request_timeout=TIMEOUT_S,
-            )
+            set_annotation(self._resource(API_VERSION, KIND), metadata, name, value)
 
     def ask(self, service: Service, query: str) -> tuple[int, object]:
         """What the Prometheus behind a Service, or the API server in its place, answers to a query.
