@@ -28,9 +28,9 @@ from balancedstream_operator.scrapes import (
     EPOCH,
     PREFIX,
     Series,
-    count_targets,
     find_oldest,
     find_pace_s,
+    find_targets,
 )
 from balancedstream_operator.sessions import (
     DEADLINE_S,
@@ -54,7 +54,6 @@ no scrape is whole. Others do not know this parameter, and ignore it."""
 
 MAX_LOOK_BACK_S = 6 * 3600.0
 """No batch is so slow that more than this is fetched."""
-
 
 MAX_COPIES = 32
 """Targets of one driver. An HA pair in which two jobs scrape a pod makes four, and each restart of
@@ -197,7 +196,7 @@ def fetch_measurement(
             f"has {_describe_pod(min(found, key=lambda series: len(series.labels)))}"
         )
         raise MissingMeasurementsError(message)
-    copies = count_targets(queries)
+    copies = len(find_targets(queries))
     if copies > MAX_COPIES:
         message = (
             f"Prometheus has {copies} copies of the driver's metrics, and more than {MAX_COPIES} "

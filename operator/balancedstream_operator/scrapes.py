@@ -66,6 +66,16 @@ def group_by_name(all_series: Iterable[Series]) -> dict[str, list[Series]]:
     return found
 
 
+def find_targets(all_series: Iterable[Series]) -> set[Target]:
+    """The targets that some series were scraped from, by those of `EPOCH`.
+
+    >>> a, b = ({"__name__": "balancedstream_plan_epoch", "replica": name} for name in "ab")
+    >>> len(find_targets([Series(a, ()), Series(b, ()), Series(b, ())]))
+    2
+    """
+    return {frozenset(_shared(s)) for s in all_series if _name(s) == EPOCH}
+
+
 def group_by_target(
     all_series: Sequence[Series], targets: Iterable[Target] | None = None
 ) -> dict[Target, list[Series]]:
@@ -80,7 +90,7 @@ def group_by_target(
     [{'replica': 'a'}]
     """
     if targets is None:
-        targets = [frozenset(_shared(s)) for s in all_series if _name(s) == EPOCH]
+        targets = find_targets(all_series)
     # Labels of one target may be a part of another's.
     ranked = sorted(set(targets), key=lambda target: (-len(target), sorted(target)))
     found: dict[Target, list[Series]] = defaultdict(list)
@@ -210,16 +220,6 @@ def find_pace_s(query_series: Iterable[Series]) -> float:
         ),
         default=0.0,
     )
-
-
-def count_targets(all_series: Iterable[Series]) -> int:
-    """Targets that some series were scraped from.
-
-    >>> a, b = ({"__name__": "balancedstream_plan_epoch", "replica": name} for name in "ab")
-    >>> count_targets([Series(a, ()), Series(b, ()), Series(b, ())])
-    2
-    """
-    return len({frozenset(_shared(s)) for s in all_series if _name(s) == EPOCH})
 
 
 def drop_gaps(series: Series) -> Series:

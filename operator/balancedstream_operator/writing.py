@@ -16,7 +16,6 @@ log = logging.getLogger(__name__)
 WORDS_S = 60.0
 """If only texts changed, such as the number of the last batch, one status a minute is written."""
 
-
 COMPLETE_S = 300.0
 """All of a status is written this often, because the one in the cluster may have been lost."""
 
