@@ -58,6 +58,20 @@ def run_victoria_metrics(
 
 
 @contextmanager
+def run_mimir(program: Path, folder: Path, configuration: Mapping[str, Any]) -> Iterator[None]:
+    """The same with Mimir, whose own configuration says where it listens.
+
+    Args:
+        program: with all of its parts.
+        folder: as of `run_prometheus`.
+        configuration: what its file says.
+    """
+    command = [str(program), f"-config.file={_CONFIGURATION}", "-target=all"]
+    with _run(command, folder, configuration, "Application started"):
+        yield
+
+
+@contextmanager
 def _run(
     command: Sequence[str], folder: Path, configuration: Mapping[str, Any], ready: str
 ) -> Iterator[None]:

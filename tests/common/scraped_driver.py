@@ -112,9 +112,9 @@ Observe = Callable[[float], Measurement]
 """Measures at a time."""
 
 
-def observe_by(url: str, subject: Subject = SUBJECT) -> Observe:
-    """Measures by a Prometheus, as the operator does."""
-    prometheus = Prometheus(Endpoint(url))
+def observe_by(url: str, subject: Subject = SUBJECT, **credentials: str) -> Observe:
+    """Measures by a Prometheus, as the operator does; credentials are by the keys of a Secret."""
+    prometheus = Prometheus(Endpoint(url, tuple(credentials.items())))
     return lambda now_s: prometheus.observe(subject, Policy(), now_s)
 
 

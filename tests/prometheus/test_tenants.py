@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import json
-import subprocess
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -14,14 +11,10 @@ import requests
 from harness.applications import find_free_port
 from loopback import Answer, Request, Response, serve
 from patience import PATIENCE_S
-from real_prometheus import ask, run_prometheus, scrape
-from scraped_driver import SUBJECT, Driver, has_batches, measure_until
-from waiting import wait_until
+from real_prometheus import ask, run_mimir, run_prometheus, scrape
+from scraped_driver import Driver, Observe, has_batches, measure_until, observe_by
 
-from balancedstream.core.policy import Policy
-from balancedstream_operator.endpoints import Endpoint
 from balancedstream_operator.measurements import MissingMeasurementsError
-from balancedstream_operator.prometheus import Prometheus
 
 HERE = "127.0.0.1"
 TENANT = "X-Scope-OrgID"
@@ -30,7 +23,6 @@ TENANT = "X-Scope-OrgID"
 def describe_mimir(folder: Path, port: int) -> dict[str, Any]:
     """The configuration of a Mimir in one process, which keeps everything in a folder."""
     alone = {"instance_addr": HERE, "kvstore": {"store": "inmemory"}}
-    files = {"backend": "filesystem"}
     return {
         "multitenancy_enabled": True,
         "server": {
@@ -45,7 +37,7 @@ def describe_mimir(folder: Path, port: int) -> dict[str, Any]:
             "tsdb": {"dir": f"{folder}/tsdb"},
             "bucket_store": {"sync_dir": f"{folder}/sync"},
         },
-        "ruler_storage": {**files, "filesystem": {"dir": f"{folder}/rules"}},
+        "ruler_storage": {"backend": "filesystem", "filesystem": {"dir": f"{folder}/rules"}},
         "ruler": {"rule_path": f"{folder}/ruler", "ring": alone},
         "compactor": {"data_dir": f"{folder}/compactor", "sharding_ring": alone},
         "memberlist": {"bind_addr": [HERE], "bind_port": find_free_port()},
@@ -70,28 +62,6 @@ def mimir(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[str]:
     port = find_free_port()
     with run_mimir(program.resolve(), tmp_path, describe_mimir(tmp_path, port)):
         yield f"http://{HERE}:{port}"
-
-
-@contextmanager
-def run_mimir(program: Path, folder: Path, configuration: Mapping[str, Any]) -> Iterator[None]:
-    """Until the block ends, which begins when all of its parts run."""
-    (folder / "mimir.yml").write_text(json.dumps(configuration), "utf-8")
-    log = folder / "mimir.log"
-    command = [str(program), "-config.file=mimir.yml", "-target=all"]
-    with (
-        log.open("w", encoding="utf-8") as output,
-        subprocess.Popen(command, cwd=folder, stdout=output, stderr=output) as process,
-    ):
-
-        def runs() -> bool:
-            assert process.poll() is None, log.read_text("utf-8")
-            return "Application started" in log.read_text("utf-8")
-
-        try:
-            wait_until("Mimir", runs, timeout_s=PATIENCE_S, interval_s=0.1)
-            yield
-        finally:
-            process.kill()
 
 
 def describe_replica(name: str, page: str, url: str) -> dict[str, Any]:
@@ -119,9 +89,10 @@ def write_as(tenant: str, url: str) -> Answer:
 def test_a_tenant_of_mimir_is_measured_whole_and_by_its_own_name_only(
     mimir: str, tmp_path: Path
 ) -> None:
-    def connect_as(tenant: str) -> Prometheus:
-        headers = (("headers", f"{TENANT}: {tenant}"),) if tenant else ()
-        return Prometheus(Endpoint(f"{mimir}/prometheus", headers))
+    url = f"{mimir}/prometheus"
+
+    def observe_as(tenant: str) -> Observe:
+        return observe_by(url, headers=f"{TENANT}: {tenant}" if tenant else "")
 
     with (
         serve(Driver().answer) as page,
@@ -129,10 +100,9 @@ def test_a_tenant_of_mimir_is_measured_whole_and_by_its_own_name_only(
         run_prometheus(tmp_path / "a", describe_replica("a", page, gateway)),
         run_prometheus(tmp_path / "b", describe_replica("b", page, gateway)),
     ):
-        ours = connect_as("shop")
-        found = measure_until(has_batches(12), lambda now_s: ours.observe(SUBJECT, Policy(), now_s))
-        (series,) = ask(f"{mimir}/prometheus", "balancedstream_plan_epoch", **{TENANT: "shop"})
+        found = measure_until(has_batches(12), observe_as("shop"))
+        (series,) = ask(url, "balancedstream_plan_epoch", **{TENANT: "shop"})
         assert "__replica__" not in series, "Mimir took one of the pair"
         for tenant, said in (("bakery", "has no metrics"), ("", "status 401")):
             with pytest.raises(MissingMeasurementsError, match=said):
-                connect_as(tenant).observe(SUBJECT, Policy(), found.scraped_s)
+                observe_as(tenant)(found.scraped_s)
