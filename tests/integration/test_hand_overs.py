@@ -17,7 +17,7 @@ from balancedstream.engine.events import BatchFinished
 pytestmark = [pytest.mark.integration, pytest.mark.turn]
 
 TRIGGER = "1 second"
-"""Faster batches would write changes faster than this storage is read, and no load would end."""
+"""Faster batches would write changes faster than this storage is read: no load would catch up."""
 
 
 @pytest.fixture(autouse=True)

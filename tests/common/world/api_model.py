@@ -299,10 +299,12 @@ class ModelCluster(Cluster):
         """Sets an annotation of a child."""
         kind, metadata = manifest["kind"], manifest["metadata"]
         self._call(f"annotate {kind}")
-        found = (self._api.get(kind, metadata["name"]) or {}).get("metadata") or {}
-        if found.get("uid") != metadata["uid"]:
-            message = f"the API server did not annotate {kind}: it is another one, or gone"
-            raise ClusterError(message, refused=True)
+        found = (self._api.get(kind, metadata["name"]) or {}).get("metadata")
+        if found is None:
+            return
+        if found["uid"] != metadata["uid"]:
+            message = f"the API server did not annotate {kind}: it is another one"
+            raise ClusterError(message, refused=False)
         annotations = {**(found.get("annotations") or {}), name: value}
         self._api.change(kind, metadata["name"], metadata={"annotations": annotations})
         self._finish_write()
