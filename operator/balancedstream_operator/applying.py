@@ -15,7 +15,7 @@ from balancedstream.core.objects import STREAM_LABEL, plan_name
 from balancedstream_operator.asking import read_wanted
 from balancedstream_operator.authentication import fill_secret
 from balancedstream_operator.checkpoints import find_conflict
-from balancedstream_operator.errors import ClusterError, StreamGoneError
+from balancedstream_operator.errors import ClusterError, StreamGoneError, StreamLeavingError
 from balancedstream_operator.pacing import choose_retry_s
 from balancedstream_operator.ports import Cluster
 from balancedstream_operator.resource import (
@@ -24,6 +24,7 @@ from balancedstream_operator.resource import (
     Manifest,
     Stream,
     belongs_to,
+    is_being_deleted,
 )
 
 log = logging.getLogger(__name__)
@@ -94,6 +95,7 @@ class Applier:
 
         Raises:
             StreamGoneError: the stream was deleted.
+            StreamLeavingError: it is being deleted.
             ClusterError: the API server cannot be reached.
         """
         version, wanted = resource["metadata"].get("resourceVersion"), read_wanted(resource)
@@ -122,6 +124,7 @@ class Applier:
 
         Raises:
             StreamGoneError: the stream was deleted.
+            StreamLeavingError: it is being deleted.
             ClusterError: another stream has its checkpoint, an object of another owner has the
                 name of a child, or the API server cannot be reached.
         """
@@ -173,6 +176,7 @@ class Applier:
 
         Raises:
             StreamGoneError: the stream was deleted.
+            StreamLeavingError: it is being deleted.
             ClusterError: the API server cannot be reached.
         """
         name = self._stream.name
@@ -180,6 +184,10 @@ class Applier:
         if found is None or found["metadata"]["uid"] != self._stream.uid:
             message = f"{self._stream} was deleted; its pods stop, and its checkpoint stays"
             raise StreamGoneError(message)
+        if is_being_deleted(found["metadata"]):
+            # Next time it is read again, not recalled: it may be gone by then.
+            self._current = None
+            raise StreamLeavingError(_describe_deletion(found["metadata"]))
         return found
 
     def _refuse_shared_checkpoint(self, resource: Mapping[str, Any]) -> None:
@@ -253,6 +261,16 @@ def refuse_stranger(kind: str, name: str) -> NoReturn:
         "another name"
     )
     raise ClusterError(message, refused=True)
+
+
+def _describe_deletion(metadata: Mapping[str, Any]) -> str:
+    """What a stream that is being deleted still waits for, for people."""
+    finalizers = ", ".join(metadata.get("finalizers") or []) or "none"
+    return (
+        f"the stream is being deleted since {metadata['deletionTimestamp']}: it gets no plan, no "
+        f"pod and no repair any more. Its finalizers are: {finalizers}; it goes when they are "
+        "taken away. Its checkpoint stays"
+    )
 
 
 def _fingerprint(children: Sequence[Manifest]) -> str:

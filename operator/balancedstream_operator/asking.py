@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from balancedstream_operator.pods import RESTART_ANNOTATION
-from balancedstream_operator.resource import GROUP
+from balancedstream_operator.resource import GROUP, is_being_deleted
 
 APPROVE_ANNOTATION = f"{GROUP}/approve"
 """On a BalancedStream: the id of the proposal to carry out; the operator takes it away."""
@@ -42,10 +42,12 @@ class Wanted:
     Attributes:
         generation: of the spec.
         asked: beside it.
+        deleted: whether it is being deleted.
     """
 
     generation: int
     asked: Asked
+    deleted: bool = False
 
 
 def read_wanted(resource: Mapping[str, Any]) -> Wanted:
@@ -54,7 +56,9 @@ def read_wanted(resource: Mapping[str, Any]) -> Wanted:
     >>> read_wanted({"metadata": {"generation": 2}}).generation
     2
     """
-    return Wanted(int(resource["metadata"].get("generation", 0)), read_asked(resource))
+    metadata = resource["metadata"]
+    deleted = is_being_deleted(metadata)
+    return Wanted(int(metadata.get("generation", 0)), read_asked(resource), deleted)
 
 
 def read_asked(resource: Mapping[str, Any]) -> Asked:

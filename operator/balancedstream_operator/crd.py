@@ -91,7 +91,9 @@ def _status() -> Schema:
         # A stream that no operator has looked at is behind, for who waits by the rules of kstatus.
         "default": {"observedGeneration": -1},
         "properties": {
-            "phase": _text("Pending, Starting, Running, Suspended, Failing or Invalid.", 64),
+            "phase": _text(
+                "Pending, Starting, Running, Suspended, Failing, Invalid or Deleting.", 64
+            ),
             "reason": _text("Why something changes, or why nothing does.", 4096),
             "mode": _text("Modes of balancing and scaling, or Paused.", 64),
             "observedGeneration": _whole("Generation of the spec that the operator last acted on."),

@@ -25,3 +25,7 @@ class ClusterError(BalancedStreamError):
 
 class StreamGoneError(BalancedStreamError):
     """The BalancedStream was deleted, and the operator was not notified."""
+
+
+class StreamLeavingError(BalancedStreamError):
+    """The BalancedStream is being deleted: it gets nothing more."""

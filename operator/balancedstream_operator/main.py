@@ -289,7 +289,7 @@ def build_registry(
         resource: dict[str, Any] = copy.deepcopy(dict(event["object"]))
         if event["type"] == "DELETED":
             operator_of[0].remove(resource)
-        elif "deletionTimestamp" not in resource["metadata"]:
+        else:
             operator_of[0].update(resource)
 
     @kopf.on.probe(id="streams", registry=registry)

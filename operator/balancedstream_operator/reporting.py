@@ -194,6 +194,17 @@ def _report_unmeasured(reason: str, message: str, draft: StatusDraft) -> None:
         draft.set_condition(kind, None, reason, message)
 
 
+def report_deletion(message: str, draft: StatusDraft) -> None:
+    """Writes down that a stream is being deleted: it is not looked after any more."""
+    reason = "BeingDeleted"
+    draft.fields |= {"phase": "Deleting", "reason": summarize([message]), "proposal": None}
+    draft.set_condition("Ready", False, reason, message)
+    draft.set_condition("Reconciling", True, reason, message)
+    draft.set_condition("Stalled", False, reason, message)
+    draft.set_condition("Running", None, reason, message)
+    _report_unmeasured(reason, message, draft)
+
+
 def report_failure(error: Exception, draft: StatusDraft) -> None:
     """Writes down what ended a pass; all else stays as it was, and is not believed for long.
 

@@ -94,6 +94,15 @@ def is_owned_by_another(metadata: Mapping[str, Any], uid: str) -> bool:
     return bool(metadata.get("ownerReferences")) and not is_owned_by(metadata, uid)
 
 
+def is_being_deleted(metadata: Mapping[str, Any]) -> bool:
+    """Whether an object is on its way out: its finalizers, or its grace period, still hold it.
+
+    >>> is_being_deleted({"deletionTimestamp": "2026-01-01T00:00:00Z"}), is_being_deleted({})
+    (True, False)
+    """
+    return bool(metadata.get("deletionTimestamp"))
+
+
 def belongs_to(metadata: Mapping[str, Any], stream: Stream) -> bool:
     """Whether an object is a stream's: it owns it, or nobody does and it has the stream's label.
 

@@ -20,7 +20,7 @@ from balancedstream_operator.asking import Asked, read_asked
 from balancedstream_operator.children import build_children, build_target_children
 from balancedstream_operator.drivers import DriverState
 from balancedstream_operator.endpoints import Defaults, Endpoint
-from balancedstream_operator.errors import ClusterError, StreamGoneError
+from balancedstream_operator.errors import ClusterError, StreamGoneError, StreamLeavingError
 from balancedstream_operator.escalations import refuse_escalation
 from balancedstream_operator.measurements import Measurement, MissingMeasurementsError
 from balancedstream_operator.measuring import Measurer
@@ -32,7 +32,7 @@ from balancedstream_operator.plans import PlanBook
 from balancedstream_operator.pods import check_templates
 from balancedstream_operator.ports import Cluster, Source
 from balancedstream_operator.records import Control, Record, judge_control
-from balancedstream_operator.reporting import report, report_failure
+from balancedstream_operator.reporting import report, report_deletion, report_failure
 from balancedstream_operator.resource import Manifest, Stream
 from balancedstream_operator.restarts import fingerprint
 from balancedstream_operator.rights import DriverRights
@@ -129,7 +129,10 @@ class Supervisor:
             raise
 
     def _pass(self, resource: Mapping[str, Any], now_s: float) -> Pass:
-        resource = self._applier.find_current(resource)
+        try:
+            resource = self._applier.find_current(resource)
+        except StreamLeavingError as error:
+            return self._leave(resource, error, now_s)
         before = self._status if self._status is not None else resource.get("status") or {}
         generation = int(resource["metadata"].get("generation", 0))
         failure: Exception | None = None
@@ -143,6 +146,8 @@ class Supervisor:
             report(outcome, draft)
         except StreamGoneError:
             raise
+        except StreamLeavingError as error:
+            return self._leave(resource, error, now_s)
         except Exception as error:
             outage = isinstance(error, ClusterError) and not error.refused
             self._outages = self._outages + 1 if outage else 0
@@ -161,6 +166,16 @@ class Supervisor:
         interval_s = self._choose_interval(outcome, self._status or {}, now_s)
         events, self._events = tuple(self._events), []
         return Pass(self._status or {}, events, interval_s, failure)
+
+    def _leave(self, resource: Mapping[str, Any], error: StreamLeavingError, now_s: float) -> Pass:
+        """Ends a pass over a stream that is being deleted: it gets a status, and nothing else."""
+        self._turns.end(self._stream)
+        before = self._status if self._status is not None else resource.get("status") or {}
+        draft = StatusDraft(before, int(recall(before, "observedGeneration", 0)), now_s)
+        report_deletion(str(error), draft)
+        self._write_status(draft)
+        events, self._events = tuple(self._events), []
+        return Pass(self._status or {}, events, RESTING_S)
 
     def _take_turn(self, status: Mapping[str, Any], now_s: float) -> Stream | None:
         """The stream whose driver is replaced first; one without batches waits for nobody."""

@@ -36,6 +36,9 @@ _REMEDIES = {
         "Correct what the message names, mostly a pod template. A renamed stream starts by "
         "itself when the old driver is gone."
     ),
+    ("Reconciling", "True", "BeingDeleted"): (
+        "If it stays: ask who set the finalizers that the message names."
+    ),
     ("MetricsAvailable", "False", ""): (
         "Check the URL that the message names, that the operator may ask it, and that "
         "Prometheus scrapes the driver pods (annotations, or the chart's PodMonitor)."
