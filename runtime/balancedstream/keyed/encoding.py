@@ -38,8 +38,8 @@ class KeyEncoding:
 
     Attributes:
         problem: why keys of this type never move; empty if they can move.
-        changes_in_pandas: whether a key has a timestamp: pandas uses the time zone of the session,
-            and Python that of the machine.
+        has_timestamp: whether a key has one: pandas uses the time zone of the session, and Python
+            that of the machine.
 
     >>> from pyspark.sql.types import IntegerType, StringType
     >>> encoding = KeyEncoding(StructType().add("land", StringType()).add("n", IntegerType()))
@@ -55,7 +55,7 @@ class KeyEncoding:
         unlike = FloatType, DoubleType, ArrayType, StructType
         self._plain = not any(isinstance(column, unlike) for column in self._types)
         self._alone = len(self._types) == 1
-        self.changes_in_pandas = holds_type(schema, TimestampType)
+        self.has_timestamp = holds_type(schema, TimestampType)
         if isinstance(parsed, StructKey):
             # A key of one column is hashed and written like the column.
             self._key_type = parsed.fields[0][1] if self._alone else parsed
@@ -100,7 +100,7 @@ class KeyEncoding:
 
         Raises:
             InvalidInputError: as `read`, or all columns are null, or the key contains NaN, a value
-                that pandas turns into NaN, or a zero of a float.
+                that pandas turns into NaN, a zero of a float, or a time that comes twice.
         """
         values = self.read(text)
         if all(value is None for value in values):
@@ -108,6 +108,23 @@ class KeyEncoding:
         if any(map(_is_nan_in_pandas, values, self._types)):
             _refuse_nan(text)
         _refuse_zero(text, values)
+        if self.comes_twice(values):
+            why = (
+                "has a timestamp in an hour that comes twice, because clocks are set back then: it "
+                "is never moved, for PySpark confuses it with the key an hour later or earlier"
+            )
+            raise RefusedKeyError(text, why)
+
+    def comes_twice(self, values: Sequence[Any]) -> bool:
+        """Whether the key has a timestamp whose local time is that of another one, too.
+
+        PySpark compares keys in the session's time zone, and finds the key of a timer by its time
+        in the zone of this machine. For such a key both may find the state of another one.
+
+        Args:
+            values: of the key's columns, as PySpark passes them to a function.
+        """
+        return self.has_timestamp and any(map(_comes_twice, values, self._types))
 
     def can_move(self, text: str) -> bool:
         """Whether a key that a task wrote can move."""
@@ -221,10 +238,63 @@ def _internalize(value: Any, of_type: DataType) -> Any:
             )
             raise InvalidInputError(message)
         return int(value)
-    if isinstance(of_type, TimestampType) and value is not None and value.tzinfo is None:
-        # Unlike `toInternal`, this distinguishes the two hours when clocks are set back.
-        value = value.astimezone(datetime.UTC)
-    return of_type.toInternal(value)
+    return of_type.toInternal(_fix_instants(value, of_type))
+
+
+def _fix_instants(value: Any, of_type: DataType) -> Any:
+    """A value whose timestamps are in UTC.
+
+    `toInternal` confuses the two hours when clocks are set back, unless it is given a time zone.
+    """
+    match of_type:
+        case _ if value is None:
+            return None
+        case ArrayType():
+            return [_fix_instants(each, of_type.elementType) for each in value]
+        case StructType():
+            types = [field.dataType for field in of_type]
+            return tuple(map(_fix_instants, _list_fields(value, of_type), types))
+        case TimestampType() if value.tzinfo is None:
+            return value.astimezone(datetime.UTC)
+    return value
+
+
+def _list_fields(value: Any, of_type: StructType) -> Sequence[Any]:
+    """The fields of a struct, which Arrow gives as a dictionary, and Spark as a row."""
+    return [value[name] for name in of_type.names] if isinstance(value, dict) else value
+
+
+def _comes_twice(value: Any, of_type: DataType) -> bool:
+    match of_type:
+        case _ if value is None:
+            return False
+        case ArrayType():
+            return any(_comes_twice(each, of_type.elementType) for each in value)
+        case StructType():
+            types = [field.dataType for field in of_type]
+            return any(map(_comes_twice, _list_fields(value, of_type), types))
+        case TimestampType():
+            return any(map(_has_two_instants, (value, _to_local(value))))
+    return False
+
+
+def _to_local(moment: datetime.datetime) -> datetime.datetime:
+    """A moment in the time zone of this machine, as PySpark gives it: without the zone."""
+    try:
+        return datetime.datetime.fromtimestamp(moment.timestamp())  # noqa: DTZ006
+    except (OverflowError, ValueError):
+        # On the first or last day of the calendar, when no clock was set back.
+        return moment.replace(tzinfo=None)
+
+
+def _has_two_instants(time: datetime.datetime) -> bool:
+    """Whether clocks showed a time, in its zone or else in that of this machine, twice."""
+    try:
+        first, second = (time.replace(fold=fold).timestamp() for fold in (0, 1))
+    except (OverflowError, ValueError):
+        # On the first or last day of the calendar, when no clock was set back.
+        return False
+    return first != second
 
 
 def _to_python(value: Any) -> Any:

@@ -259,7 +259,7 @@ class BalancedFrame:
         """Gives up control of keys that could move, but not with this method."""
         if self.control is None:
             return
-        if "Pandas" in method and self._encoding.changes_in_pandas:
+        if "Pandas" in method and self._encoding.has_timestamp:
             why = (
                 f"keys with a timestamp do not move under {method}, because pandas has them in "
                 "another time zone; use transformWithState, or another key"

@@ -120,7 +120,8 @@ class MovableProcessor(StatefulProcessor):
         if first is not None:
             rows = itertools.chain((first,), rows)
             yield from self._processor.handleInputRows(values, rows, timerValues)
-        if task.is_asked(text, has_rows=first is not None):
+        is_asked = task.is_asked(text, has_rows=first is not None)
+        if is_asked and not self._encoding.comes_twice(values):
             self._hand_over_when_settled(text, timerValues)
         task.sketch.update(text.encode(), time.perf_counter() - started_s)
 

@@ -112,9 +112,9 @@ def test_a_struct_of_pandas_is_the_key_that_a_row_is_also_with_arrays_in_it() ->
 
 def test_only_a_key_with_a_timestamp_is_another_one_in_pandas() -> None:
     named = StructType().add("timestamp", spark.StringType(), metadata={"a": "timestamp"})
-    assert not KeyEncoding(named.add("local", spark.TimestampNTZType())).changes_in_pandas
+    assert not KeyEncoding(named.add("local", spark.TimestampNTZType())).has_timestamp
     for of_type in (spark.TimestampType(), DEEP_TYPE, spark.ArrayType(DEEP_TYPE)):
-        assert encode(spark.StringType(), of_type).changes_in_pandas
+        assert encode(spark.StringType(), of_type).has_timestamp
 
 
 def test_arrays_of_numpy_are_the_keys_that_lists_are() -> None:
