@@ -59,7 +59,7 @@ class Home:
         return bytes(self.files[file][offset : offset + state_bytes])
 
     def remove_outdated(self, next_batch: int) -> None:
-        outdated = [name for name in self.files if int(name.partition("-")[0]) < next_batch - 1]
+        outdated = [name for name in self.files if int(name.partition("-")[0]) < next_batch - 2]
         for name in outdated:
             del self.files[name]
 

@@ -9,14 +9,17 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import uuid
+from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 from pyspark import TaskContext
 
 from balancedstream.core.epochs import Epoch, parse_epoch
-from balancedstream.errors import CheckpointError
+from balancedstream.errors import CheckpointError, InvalidInputError
 from balancedstream.workers.files import draft
 from balancedstream.workers.names import (
     BATCH_PROPERTY,
@@ -33,7 +36,12 @@ DEFAULT_NAME = "keys"
 """Of an operator that is not given one."""
 
 KEPT_EPOCHS = 100
-"""Spark itself keeps the offsets of this many batches."""
+"""Spark itself keeps the offsets of this many batches, unless `minBatchesToRetain` says more."""
+
+_BATCH = re.compile(r"0|[1-9][0-9]{0,17}")
+_EPOCH_FILE = re.compile(r"([0-9]{1,18})-[0-9a-f]{12}\.json")
+_HANDOFF_FILE = re.compile(r"([0-9]{1,18})-[0-9]+-[0-9]+-[0-9a-f]{12}\.state")
+"""What else is in these folders is not ours, and stays."""
 
 
 def describe_offset(name: str, table: str, number: int) -> dict[str, Any]:
@@ -58,12 +66,11 @@ class Home:
         self._folder = self._checkpoint / "balancedstream" / name
         self._epochs = self._folder / "epochs"
         self._handoffs = self._folder / "handoffs"
+        self._offsets = self._checkpoint / "offsets"
 
     def find_next_batch(self) -> int:
         """The micro-batch that is planned next: Spark writes the offsets of a batch to plan it."""
-        offsets = self._checkpoint / "offsets"
-        names = os.listdir(offsets) if offsets.is_dir() else []
-        return 1 + max((int(name) for name in names if name.isdecimal()), default=-1)
+        return 1 + max(self._list_planned(), default=-1)
 
     def read_epoch_of(self, batch: int) -> Epoch:
         """The epoch of a planned micro-batch.
@@ -77,14 +84,20 @@ class Home:
         """The file with the epoch of a planned micro-batch; empty for the first epoch.
 
         Raises:
-            CheckpointError: the batch was planned without this operator, or with two of this name.
+            CheckpointError: the batch was planned without this operator, or with two of this name;
+                or what Spark wrote cannot be read.
         """
-        path = self._checkpoint / "offsets" / str(batch)
-        found = []
-        for line in path.read_text("utf-8").splitlines()[2:]:
-            offset = json.loads(line) if line.startswith("{") else None
-            if isinstance(offset, dict) and offset.get(MARK) == self._name:
-                found.append(offset)
+        path = self._offsets / str(batch)
+        try:
+            offsets = [*_parse_offsets(path.read_text("utf-8"))]
+        except (OSError, ValueError) as error:
+            message = (
+                f"{path} cannot be read ({error}), so it is unknown where the keys of batch "
+                f"{batch} are; no row was processed: put the whole checkpoint back as it was after "
+                "a batch that Spark still has"
+            )
+            raise CheckpointError(message) from error
+        found = [o for o in offsets if isinstance(o, dict) and o.get(MARK) == self._name]
         if len(found) != 1:
             count = "no" if not found else "more than one"
             message = (
@@ -98,8 +111,23 @@ class Home:
         return table
 
     def read_epoch(self, table: str) -> Epoch:
-        """The epoch in a file; an empty name stands for the first epoch."""
-        return parse_epoch((self._epochs / table).read_text("utf-8")) if table else Epoch()
+        """The epoch in a file; an empty name stands for the first epoch.
+
+        Raises:
+            CheckpointError: the file is missing or damaged.
+        """
+        if not table:
+            return Epoch()
+        path = self._epochs / table
+        try:
+            return parse_epoch(path.read_text("utf-8"))
+        except (OSError, ValueError, RecursionError, InvalidInputError) as error:
+            message = (
+                f"{path} cannot be read ({error}), so it is unknown where the keys of this batch "
+                "are; no row was processed, and no state is lost: put the whole checkpoint back, "
+                "with its folder balancedstream"
+            )
+            raise CheckpointError(message) from error
 
     def write_epoch(self, epoch: Epoch) -> str:
         """Writes an epoch to a file of its own and returns the file's name."""
@@ -127,11 +155,14 @@ class Home:
                 handoff.seek(offset)
                 content = handoff.read(state_bytes)
         except FileNotFoundError as error:
+            planned = self._offsets / str(int(file.partition("-")[0]) + 1)
             message = (
                 f"{self._handoffs / file} is gone, with the state of a key that arrives in this "
-                "batch; the batch was not committed and no state is lost: the file was removed "
-                "when the next batch was planned, so put the whole checkpoint back, or go back to "
-                "a batch in which no key changed its partition"
+                "batch; the batch was not committed and no state is lost: put the whole checkpoint "
+                "back, or go back to a batch in which no key changed its partition, for the file "
+                "was removed two batches later. If no batch was planned after this one, you may "
+                f"instead stop the query and delete {planned}: it is then planned anew, and asks "
+                "for the key again"
             )
             raise CheckpointError(message) from error
         if len(content) < state_bytes:
@@ -144,22 +175,82 @@ class Home:
         return content
 
     def remove_outdated(self, next_batch: int) -> None:
-        """Removes files that no batch needs any more: finished handoffs and old epochs."""
-        for path in self._list(self._handoffs):
-            # The batch before wrote its handoffs for the next one.
-            if int(path.name.partition("-")[0]) < next_batch - 1:
-                path.unlink(missing_ok=True)
-        epochs = {path: int(path.name.partition("-")[0]) for path in self._list(self._epochs)}
-        # By number, because one epoch may have many files that no batch was planned with.
-        newest = max(epochs.values(), default=0)
-        for path, number in epochs.items():
-            if number <= newest - KEPT_EPOCHS:
-                path.unlink(missing_ok=True)
+        """Removes files that no batch needs any more: finished handoffs and old epochs.
 
-    def _list(self, folder: Path) -> list[Path]:
-        """The files of a folder, without drafts and hidden files of a network file system."""
-        found = folder.iterdir() if folder.is_dir() else ()
-        return [path for path in found if not path.name.startswith(".")]
+        What cannot be removed stays.
+        """
+        for path, batch in _list_numbered(self._handoffs, _HANDOFF_FILE):
+            # A batch takes in what the batch before wrote. The driver of a newer attempt may run
+            # that batch, while this one still plans.
+            if batch < next_batch - 2:
+                _remove(path)
+        epochs = [*_list_numbered(self._epochs, _EPOCH_FILE)]
+        # By number, because one epoch may have many files that no batch was planned with.
+        newest = max((number for _, number in epochs), default=0)
+        old = [each for each in epochs if each[1] <= newest - KEPT_EPOCHS]
+        oldest_needed = self._find_oldest_epoch() if old else 0
+        for path, number in old:
+            if number < oldest_needed:
+                _remove(path)
+
+    def _find_oldest_epoch(self) -> int:
+        """Number of the epoch of the oldest batch that Spark may go back to; 0 if unknown."""
+        oldest = min(self._list_planned(), default=None)
+        if oldest is None:
+            return 0
+        try:
+            found = _EPOCH_FILE.fullmatch(self.find_epoch_of(oldest))
+        except CheckpointError:
+            # Spark has just removed it, or it is of a query that was not balanced.
+            return 0
+        return int(found[1]) if found else 0
+
+    def _list_planned(self) -> list[int]:
+        """The batches whose offsets Spark keeps."""
+        return [number for _, number in _list_numbered(self._offsets, _BATCH)]
+
+
+def _list_numbered(folder: Path, pattern: re.Pattern[str]) -> Iterator[tuple[Path, int]]:
+    """The files of a folder whose whole names fit, each with the number that its name begins with.
+
+    Whatever else people, backups and file systems leave there is passed over.
+    """
+    with suppress(FileNotFoundError, NotADirectoryError), os.scandir(folder) as entries:
+        for entry in entries:
+            found = pattern.fullmatch(entry.name)
+            if found and entry.is_file():
+                yield folder / entry.name, int(found[found.lastindex or 0])
+
+
+def _remove(path: Path) -> None:
+    with suppress(OSError):
+        path.unlink()
+
+
+def _parse_offsets(text: str) -> Iterator[Any]:
+    r"""The offsets of a batch's sources that are objects of JSON, as ours are.
+
+    Args:
+        text: of a file of Spark's offset log.
+
+    Raises:
+        ValueError: the log is cut off, or has a format that is not known here.
+
+    >>> [*_parse_offsets('v1\n{}\n-\n{"a": 1}')], [*_parse_offsets('v2\n{}\n1:{"a": 1}\n0:-')]
+    ([{'a': 1}], [{'a': 1}])
+    """
+    # Not by `splitlines`: the name of a file in an offset may have what Unicode calls a line's end.
+    version, _, *lines = text.split("\n")
+    if version not in {"v1", "v2"}:
+        message = f"its format is {version:.20}, and only v1 and v2 are known"
+        raise ValueError(message)
+    for line in lines:
+        # From the second format on, each has its source's name or place before it.
+        offset = line.partition(":")[2] if version == "v2" else line
+        if offset.startswith("{"):
+            # What another source writes is its own affair.
+            with suppress(ValueError, RecursionError):
+                yield json.loads(offset)
 
 
 class HandoffWriter:

@@ -54,7 +54,8 @@ ABANDONED_QUERY_S = 30 * 86_400.0
 """A query that ran no batch for this long has no attempt that a pin must hold for."""
 
 _QUERY_ID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
-_NAME = re.compile(r"(?P<kind>after|pinned)-(?P<batch>\d+)")
+_NAME = re.compile(r"(?P<kind>after|pinned)-(?P<batch>0|[1-9][0-9]{0,17})")
+"""What else is in these folders is not ours, and stays."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -178,7 +179,7 @@ class CostFolder:
             return None
         if known is not None and known.batch == newest:
             return known
-        return _read(self._file("after", newest).read_bytes())
+        return _read(self._read_newest(before))
 
     def find_newest(self, before: int | None = None) -> int | None:
         """The batch of that version, even if it cannot be read."""
@@ -223,8 +224,7 @@ class CostFolder:
         pinned = self._file("pinned", batch)
         with self._explaining():
             if not pinned.exists():
-                newest = self.find_newest(batch)
-                data = b"" if newest is None else self._file("after", newest).read_bytes()
+                data = self._read_newest(batch)
                 # If it exists now, another task was faster.
                 with self._draft(data) as complete, suppress(FileExistsError):
                     now_s = complete.stat().st_mtime
@@ -249,12 +249,21 @@ class CostFolder:
             return newest
         return _read(data) if data else None
 
+    def _read_newest(self, before: int | None) -> bytes:
+        """The newest version from a batch before this one as bytes; none if there is none."""
+        while (newest := self.find_newest(before)) is not None:
+            # A driver that another one has replaced may remove it now.
+            with suppress(FileNotFoundError):
+                return self._file("after", newest).read_bytes()
+        return b""
+
     def _file(self, kind: str, batch: int) -> Path:
         return self._path / f"{kind}-{batch}"
 
     def _list(self, kind: str) -> list[int]:
         with suppress(FileNotFoundError):
-            found = (_NAME.fullmatch(name) for name in os.listdir(self._path))
+            with os.scandir(self._path) as entries:
+                found = [_NAME.fullmatch(entry.name) for entry in entries if entry.is_file()]
             return [int(match["batch"]) for match in found if match and match["kind"] == kind]
         return []
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from pathlib import Path
+from unittest import mock
 
 import pytest
 from hypothesis import given, settings
@@ -145,21 +146,147 @@ def test_state_that_ends_too_soon_is_refused(home: Home) -> None:
 
 def test_state_whose_file_was_removed_is_refused_with_what_to_do(home: Home) -> None:
     file = hand_over(home, 7)
-    home.remove_outdated(9)
-    with pytest.raises(CheckpointError, match=r"is gone.*no state is lost.*go back to a batch"):
+    home.remove_outdated(10)
+    refused = r"is gone.*no state is lost.*go back to a batch.* delete .*/offsets/8:"
+    with pytest.raises(CheckpointError, match=refused):
         home.read_handoff(file, 0, 5)
 
 
-def test_only_what_the_batch_before_handed_over_is_kept(home: Home, tmp_path: Path) -> None:
+def test_what_the_last_two_batches_handed_over_is_kept(home: Home, tmp_path: Path) -> None:
     files = {batch: hand_over(home, batch) for batch in (2, 7, 8, 9, 10, 11)}
     home.remove_outdated(11)
-    assert list_files(tmp_path, "handoffs") == sorted([files[10], files[11]])
+    assert list_files(tmp_path, "handoffs") == sorted(files[batch] for batch in (9, 10, 11))
 
 
-def test_old_epochs_go_and_as_many_stay_as_spark_keeps_offsets(home: Home, tmp_path: Path) -> None:
+def test_a_driver_that_another_has_replaced_leaves_what_the_running_batch_needs(
+    home: Home, tmp_path: Path
+) -> None:
+    # It sees that batch 8 is planned, and cleans up before one that it will never run.
+    file = hand_over(home, 7)
+    plan(tmp_path, 8, describe_offset("keys", "", 0))
+    home.remove_outdated(home.find_next_batch())
+    assert home.read_handoff(file, 0, 5) == b"state"
+
+
+@pytest.mark.parametrize("first", [0, 2])
+def test_old_epochs_go_when_spark_keeps_no_batch_with_them(
+    home: Home, tmp_path: Path, first: int
+) -> None:
     names = [home.write_epoch(Epoch(number)) for number in range(1, KEPT_EPOCHS + 4)]
+    for batch, table in list(enumerate(names))[first:]:
+        plan(tmp_path, batch, describe_offset("keys", table, batch + 1))
     home.remove_outdated(500)
-    assert list_files(tmp_path, "epochs") == sorted(names[3:])
+    assert list_files(tmp_path, "epochs") == sorted(names[first:])
+
+
+def test_however_many_batches_spark_keeps_it_can_go_back_to_each(
+    home: Home, tmp_path: Path
+) -> None:
+    # As with `spark.sql.streaming.minBatchesToRetain`.
+    for batch in range(3 * KEPT_EPOCHS):
+        table = home.write_epoch(Epoch(batch + 1, batch))
+        plan(tmp_path, batch, describe_offset("keys", table, batch + 1))
+        home.remove_outdated(batch + 1)
+    for batch in range(3 * KEPT_EPOCHS):
+        assert home.read_epoch_of(batch).number == batch + 1
+
+
+@pytest.mark.parametrize(
+    "text", [None, "", "{", "[1]", "\0", "[" * 99_999, '{"number":' + "1" * 5000 + "}"]
+)
+def test_an_epoch_that_cannot_be_read_is_one_sentence_with_what_to_do(
+    home: Home, tmp_path: Path, text: str | None
+) -> None:
+    table = home.write_epoch(EPOCH)
+    path = tmp_path / "balancedstream" / "keys" / "epochs" / table
+    path.unlink() if text is None else path.write_text(text)
+    with pytest.raises(CheckpointError, match=r"cannot be read.*no state is lost: put the whole"):
+        home.read_epoch(table)
+
+
+@pytest.mark.parametrize("text", [None, "", "v1", "v9\n{}\n{}", "\0"])
+def test_a_batch_whose_offsets_cannot_be_read_is_one_sentence_with_what_to_do(
+    home: Home, tmp_path: Path, text: str | None
+) -> None:
+    (tmp_path / "offsets").mkdir()
+    if text is not None:
+        (tmp_path / "offsets" / "3").write_text(text)
+    with pytest.raises(CheckpointError, match=r"offsets/3 cannot be read.*put the whole check"):
+        home.read_epoch_of(3)
+
+
+@pytest.mark.parametrize("version", ["v1", "v2"])
+def test_both_formats_of_sparks_offset_log_name_the_epoch(
+    home: Home, tmp_path: Path, version: str
+) -> None:
+    table = home.write_epoch(EPOCH)
+    others = [
+        '{"topic":{"0":5}}',
+        "-",
+        "17",
+        "{no JSON}",
+        '{"file":"a\u2028b\x85{"}',
+        "{" * 9000,
+        "[1]",
+    ]
+    ours = json.dumps(describe_offset("keys", table, 4))
+    for place in range(len(others) + 1):
+        offsets = [*others[:place], ours, *others[place:]]
+        if version == "v2":
+            offsets = [f"{number}:{offset}" for number, offset in enumerate(offsets)]
+        (tmp_path / "offsets").mkdir(exist_ok=True)
+        text = "\n".join([version, '{"batchWatermarkMs":0}', *offsets])
+        (tmp_path / "offsets" / "7").write_text(text, "utf-8")
+        assert home.read_epoch_of(7) == EPOCH
+
+
+STRAYS = (
+    "notes.txt", "._x", ".12.crc", "12.crc", "x", "-1", "9" * 200, "7", "7-", "a-b.json", "²",
+    "5-0a1b2c3d4e5f.json.bak", "Thumbs.db", "folder/", "99/", "5-0a1b2c3d4e5f.json/",
+    "1-0-0-0a1b2c3d4e5f.state/",
+)  # fmt: skip
+
+
+def leave(folder: Path, name: str) -> None:
+    """What people, backups and file systems leave in a folder; a name ends with / for a folder."""
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / name).mkdir() if name.endswith("/") else (folder / name).touch()
+
+
+@settings(max_examples=60)
+@given(st.lists(st.tuples(st.sampled_from(["epochs", "handoffs"]), st.sampled_from(STRAYS))))
+def test_what_else_is_in_the_folders_does_no_harm_and_stays(
+    tmp_path_factory: pytest.TempPathFactory, strays: list[tuple[str, str]]
+) -> None:
+    checkpoint = tmp_path_factory.mktemp("checkpoint")
+    home = Home(str(checkpoint), "keys")
+    for folder, name in {*strays}:
+        leave(checkpoint / "balancedstream" / "keys" / folder, name)
+    names = [home.write_epoch(Epoch(number)) for number in range(1, KEPT_EPOCHS + 4)]
+    plan(checkpoint, 8, describe_offset("keys", names[1], 2))
+    file = hand_over(home, 7)
+    home.remove_outdated(9)
+    assert home.read_handoff(file, 0, 5) == b"state"
+    epochs = {name.rstrip("/") for folder, name in strays if folder == "epochs"}
+    assert {*list_files(checkpoint, "epochs")} == {*names[1:], *epochs}
+    home.remove_outdated(20)
+    handoffs = {name.rstrip("/") for folder, name in strays if folder == "handoffs"}
+    assert {*list_files(checkpoint, "handoffs")} == handoffs
+
+
+@pytest.mark.parametrize("stray", ["notes.txt", "12.tmp", "12/", ".12.crc", "²", "9" * 200, "-"])
+def test_what_else_is_among_the_offsets_is_no_batch(home: Home, tmp_path: Path, stray: str) -> None:
+    plan(tmp_path, 3, describe_offset("keys", "", 0))
+    leave(tmp_path / "offsets", stray)
+    assert home.find_next_batch() == 4
+
+
+def test_what_cannot_be_removed_stays_and_nothing_fails(home: Home, tmp_path: Path) -> None:
+    hand_over(home, 1)
+    folder = tmp_path / "balancedstream" / "keys" / "handoffs"
+    with mock.patch.object(Path, "unlink", side_effect=PermissionError):
+        home.remove_outdated(9)
+    assert len([*folder.iterdir()]) == 1
 
 
 def test_there_is_nothing_to_remove_at_first(home: Home) -> None:

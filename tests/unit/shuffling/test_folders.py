@@ -38,6 +38,54 @@ def test_a_batch_is_routed_by_the_newest_version_of_an_earlier_batch(tmp_path: P
     assert batch_of(folder.pin(7)) == 2
 
 
+@pytest.mark.parametrize(
+    "stray",
+    [
+        "notes.txt",
+        "._x",
+        ".crc",
+        "after-9/",
+        "pinned-9/",
+        "after-",
+        "after-x",
+        "after-٩",
+        "after-09",
+    ],
+)
+def test_what_else_is_in_the_folder_is_no_version_and_no_error(tmp_path: Path, stray: str) -> None:
+    (tmp_path / stray).mkdir() if stray.endswith("/") else (tmp_path / stray).touch()
+    folder = CostFolder(tmp_path)
+    assert folder.pin(1) is None
+    folder.publish(version(1))
+    assert batch_of(folder.newest()) == 1
+    assert batch_of(folder.pin(12)) == 1
+    assert (tmp_path / stray).exists()
+
+
+@pytest.mark.parametrize("name", ["after-9", "pinned-12"])
+def test_an_empty_file_holds_no_costs(tmp_path: Path, name: str) -> None:
+    folder = CostFolder(tmp_path)
+    folder.publish(version(1))
+    (tmp_path / name).touch()
+    assert folder.pin(12) is None
+
+
+def test_a_version_that_another_driver_removes_meanwhile_is_passed_over(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = CostFolder(tmp_path)
+    for batch in (1, 2):
+        folder.publish(version(batch))
+    read = Path.read_bytes
+
+    def remove_first(path: Path) -> bytes:
+        (tmp_path / "after-2").unlink(missing_ok=True)
+        return read(path)
+
+    monkeypatch.setattr(Path, "read_bytes", remove_first)
+    assert batch_of(folder.pin(7)) == 1
+
+
 def test_a_batch_stays_with_what_its_first_task_found(tmp_path: Path) -> None:
     assert CostFolder(tmp_path).pin(2) is None
     CostFolder(tmp_path).publish(version(1))
