@@ -8,8 +8,23 @@ from typing import Any
 
 import yaml
 
-from balancedstream.core.policy import Policy, knobs, parse
+from balancedstream.core.policy import Policy, knobs, name_field, parse
 from balancedstream.errors import InvalidInputError
+
+MAX_BYTES = 2**16
+"""A policy with all knobs, and comments, has a twentieth of it."""
+
+_MOST = 2**63
+"""No knob is as large, and Python does not write all numbers that it reads."""
+
+
+class _Loader(yaml.SafeLoader):
+    """Reads no dates: a policy has none, and Python does not know all that YAML takes for one."""
+
+    yaml_implicit_resolvers = {  # noqa: RUF012 - as PyYAML has it
+        first: [(tag, pattern) for tag, pattern in resolvers if not tag.endswith(":timestamp")]
+        for first, resolvers in yaml.SafeLoader.yaml_implicit_resolvers.items()
+    }
 
 
 def read_policy(path: Path | None, knob_texts: Mapping[str, str] | None = None) -> Policy:
@@ -45,20 +60,93 @@ def read_policy(path: Path | None, knob_texts: Mapping[str, str] | None = None) 
 
 def _read_yaml(path: Path) -> dict[str, Any]:
     try:
-        content = yaml.safe_load(path.read_text("utf-8"))
-    except yaml.YAMLError as error:
-        # PyYAML's message has several lines.
-        message = f"policy: {path} is not YAML: {' '.join(str(error).split())}"
-        raise InvalidInputError(message) from error
+        with path.open("rb") as file:
+            content = file.read(MAX_BYTES + 1)
+        if len(content) > MAX_BYTES:
+            message = f"policy: has more than {MAX_BYTES} bytes, and so is something else"
+            raise InvalidInputError(message)
+        return _read_sections(yaml.compose(content.decode(), _Loader))
     except (OSError, UnicodeDecodeError) as error:
         message = f"policy: {path} cannot be read ({error})"
         raise InvalidInputError(message) from error
-    return {} if content is None else content
+    except yaml.MarkedYAMLError as error:
+        where = f", line {error.problem_mark.line + 1}" if error.problem_mark else ""
+        message = f"policy: is not YAML{where}: {error.problem or error.context} (in {path})"
+        raise InvalidInputError(message) from error
+    except yaml.YAMLError as error:
+        # PyYAML's message has several lines.
+        message = f"policy: is not YAML: {' '.join(str(error).split())} (in {path})"
+        raise InvalidInputError(message) from error
+    except RecursionError as error:
+        message = f"policy: has brackets in brackets, instead of mappings of values (in {path})"
+        raise InvalidInputError(message) from error
+    except InvalidInputError as error:
+        message = f"{error} (in {path})"
+        raise InvalidInputError(message) from error
+
+
+def _read_sections(root: yaml.Node | None) -> dict[str, Any]:
+    """Section name to its fields; what is no mapping stays as it is, for `parse` to refuse."""
+    if root is None or _is_null(root):
+        return {}
+    sections = _read_fields("policy", root)
+    return {
+        name: None
+        if _is_null(node)
+        else {
+            field: _read_value(f"{name_field(name)}.{name_field(field)}", value)
+            for field, value in _read_fields(name_field(name), node).items()
+        }
+        for name, node in sections.items()
+    }
+
+
+def _read_fields(path: str, node: yaml.Node) -> dict[str, yaml.Node]:
+    """The entries of a mapping. PyYAML itself takes the last one of a name that is there twice."""
+    if not isinstance(node, yaml.MappingNode):
+        what = "a mapping of sections" if path == "policy" else "a mapping of its fields"
+        message = f"{path}: must be {what}, not {_describe(node)}"
+        raise InvalidInputError(message)
+    entries: dict[str, yaml.Node] = {}
+    for key, value in node.value:
+        if not isinstance(key, yaml.ScalarNode):
+            message = f"{path}: the name of a field must be a word, not {_describe(key)}"
+            raise InvalidInputError(message)
+        name = f"{path}.{name_field(key.value)}".removeprefix("policy.")
+        if key.value in entries:
+            message = f"{name}: is there twice, the second time in line {key.start_mark.line + 1}"
+            raise InvalidInputError(message)
+        entries[key.value] = value
+    return entries
+
+
+def _read_value(path: str, node: yaml.Node) -> object:
+    if not isinstance(node, yaml.ScalarNode):
+        message = f"{path}: must be a single value, not {_describe(node)}"
+        raise InvalidInputError(message)
+    try:
+        value = _Loader("").construct_object(node)
+    except (ValueError, yaml.YAMLError):
+        # As of a number with more digits than Python reads.
+        return node.value
+    is_number = isinstance(value, int) and abs(value) < _MOST
+    return value if value is None or is_number or isinstance(value, float) else node.value
+
+
+def _is_null(node: yaml.Node) -> bool:
+    return node.tag == "tag:yaml.org,2002:null"
+
+
+def _describe(node: yaml.Node) -> str:
+    if isinstance(node, yaml.ScalarNode):
+        return f"{node.value!r:.80}"
+    return "a list" if isinstance(node, yaml.SequenceNode) else "a mapping"
 
 
 def _parse_value(text: str) -> object:
     """A number if it is one; whatever else it is, `parse` checks it."""
     try:
-        return yaml.safe_load(text)
-    except yaml.YAMLError:
+        node = yaml.compose(text, _Loader)
+    except (yaml.YAMLError, RecursionError):
         return text
+    return _read_value("", node) if isinstance(node, yaml.ScalarNode) else text

@@ -84,7 +84,7 @@ class Knob:
     def check(self, value: object) -> None:
         """Raises InvalidInputError, with the path, unless `value` fits."""
         if not self.fits(value):
-            message = f"{self.path}: must be {self.allowed}, not {value!r}"
+            message = f"{self.path}: must be {self.allowed}, not {value!r:.80}"
             raise InvalidInputError(message)
 
 
@@ -415,6 +415,16 @@ def _knobs_of(name: str) -> tuple[Knob, ...]:
     return tuple(made)
 
 
+def name_field(name: object) -> str:
+    r"""The name that somebody gave a field, short and on one line.
+
+    >>> name_field("act_abov"), name_field("a\nb"), name_field(7)
+    ('act_abov', "'a\\nb'", '7')
+    """
+    text = str(name)
+    return text[:80] if text.isprintable() else f"{text!r:.80}"
+
+
 def _field_name(knob: Knob) -> str:
     return knob.path.partition(".")[2]
 
@@ -424,10 +434,10 @@ def _fields_of(path: str, given: object, *, allowed: Collection[str]) -> dict[st
     if given is None:
         return {}
     if not isinstance(given, Mapping):
-        message = f"{path}: must be a mapping of {', '.join(allowed)}, not {given!r}"
+        message = f"{path}: must be a mapping of {', '.join(allowed)}, not {given!r:.80}"
         raise InvalidInputError(message)
     for name in given:
         if name not in allowed:
-            message = f"{path}.{name}: unknown field, allowed are {', '.join(allowed)}"
+            message = f"{path}.{name_field(name)}: unknown field, allowed are {', '.join(allowed)}"
             raise InvalidInputError(message)
     return dict(given)
