@@ -8,11 +8,13 @@ standard input, and takes its exit status back. This process only waits, and out
 from __future__ import annotations
 
 import os
+import re
 import socket
+import stat
 import subprocess
 import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import NoReturn
@@ -25,6 +27,24 @@ PORT = "BALANCEDSTREAM_JOIN_PORT"
 GREETING = "PYSPARK_GATEWAY_SECRET"
 VERSION = "BALANCEDSTREAM_PLUGIN_VERSION"
 """As in `Sidecar.java` and `Agent.java`."""
+
+
+def _is_port(text: str) -> bool:
+    is_number = text.isascii() and text.isdecimal() and len(text) < 6
+    return is_number and 0 < int(text) < 65_536
+
+
+_KNOWN: dict[str, Callable[[str], object]] = {
+    PORT: _is_port,
+    GREETING: re.compile(r"[0-9a-f]{1,128}").fullmatch,
+    VERSION: re.compile(r"[A-Za-z0-9.+_-]{0,64}").fullmatch,
+    "PYSPARK_GATEWAY_PORT": _is_port,
+    "PYSPARK_PIN_THREAD": "true".__eq__,
+}
+"""What an invitation says. Nothing else becomes a variable of the agent's environment, because
+whoever can write to the folder could name code there, which the agent's Python would run."""
+
+MAX_BYTES = 4096
 
 LOOPBACK = "127.0.0.1"
 LOOK_S = 1.0
@@ -73,7 +93,7 @@ def read_invitation(folder: Path) -> Mapping[str, str]:
     """
     path = folder / INVITATION
     try:
-        lines = path.read_text("ascii").splitlines()
+        text = _read_file(path)
     except FileNotFoundError:
         return {}
     except OSError as error:
@@ -82,7 +102,24 @@ def read_invitation(folder: Path) -> Mapping[str, str]:
             "driver's user alone may read it: give this container the same runAsUser."
         )
         raise InvalidInputError(message) from error
-    return dict(line.split("=", 1) for line in lines)
+    told = dict(line.partition("=")[::2] for line in text.split("\n"))
+    for name, known in _KNOWN.items():
+        if not known(told.get(name, "\n")):
+            # Without the value, which may be a secret.
+            message = (
+                f"{path} is no invitation of a plugin: {name} is missing in it, or is no value of "
+                "it. The application runs on, not balanced. Take jar and image from the same "
+                "version, and let nobody but the driver write to that folder."
+            )
+            raise InvalidInputError(message)
+    return {name: told[name] for name in _KNOWN}
+
+
+def _read_file(path: Path) -> str:
+    """The beginning of a file, also if it is a pipe to which nobody writes."""
+    with open(os.open(path, os.O_RDONLY | os.O_NONBLOCK), "rb") as file:
+        is_file = stat.S_ISREG(os.fstat(file.fileno()).st_mode)
+        return file.read(MAX_BYTES).decode("ascii", "replace") if is_file else ""
 
 
 def join(invitation: Mapping[str, str]) -> socket.socket | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import socket
 import subprocess
 import sys
@@ -11,6 +12,8 @@ from pathlib import Path
 
 import pytest
 from harness.applications import find_free_port
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 
 from balancedstream import sidecar
 from balancedstream.errors import InvalidInputError
@@ -21,14 +24,19 @@ KNOCK = b"0a1b2c"
 PATIENCE_S = 30.0
 
 
-def write_invitation(folder: Path, port: int, version: str = __version__) -> None:
+def write_invitation(
+    folder: Path, port: object, version: str = __version__, **others: str | None
+) -> None:
     """As the plugin does."""
     lines = {
         "BALANCEDSTREAM_JOIN_PORT": str(port),
+        "PYSPARK_GATEWAY_PORT": "25333",
         "PYSPARK_GATEWAY_SECRET": KNOCK.decode(),
+        "PYSPARK_PIN_THREAD": "true",
         "BALANCEDSTREAM_PLUGIN_VERSION": version,
+        **others,
     }
-    text = "".join(f"{name}={value}\n" for name, value in lines.items())
+    text = "".join(f"{name}={value}\n" for name, value in lines.items() if value is not None)
     written = folder / "written"
     written.write_text(text)
     written.rename(folder / INVITATION)
@@ -123,3 +131,58 @@ def test_an_invitation_that_it_may_not_read_is_said_with_what_to_do(tmp_path: Pa
     (tmp_path / INVITATION).mkdir()
     with pytest.raises(InvalidInputError, match=r"cannot be read .*the same runAsUser"):
         read_invitation(tmp_path)
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["PYTHONSTARTUP", "PYTHONPATH", "LD_PRELOAD", "PATH", "PYTHONHOME", "A B", ""],
+)
+def test_no_other_variable_reaches_the_agent(tmp_path: Path, name: str) -> None:
+    write_invitation(tmp_path, 7)
+    expected = read_invitation(tmp_path)
+    write_invitation(tmp_path, 7, **{name: "/evil"})
+    assert read_invitation(tmp_path) == expected
+    assert name not in expected
+
+
+@pytest.mark.parametrize(
+    ("name", "values"),
+    [
+        ("BALANCEDSTREAM_JOIN_PORT", [None, "", "0", "65536", "-1", "7 ", "\u0667", "9" * 5000]),
+        ("PYSPARK_GATEWAY_PORT", [None, "x", "99999"]),
+        ("PYSPARK_GATEWAY_SECRET", [None, "", "é", "a\0", "g", "a" * 200]),
+        ("BALANCEDSTREAM_PLUGIN_VERSION", [None, "1 2", "\x1b[31m", "1" * 99]),
+        ("PYSPARK_PIN_THREAD", [None, "false", ""]),
+    ],
+)
+def test_a_broken_invitation_is_one_sentence_that_names_what_is_broken(
+    tmp_path: Path, name: str, values: list[str | None]
+) -> None:
+    for value in values:
+        write_invitation(tmp_path, 7, __version__, **{name: value})
+        with pytest.raises(InvalidInputError, match=f"no invitation of a plugin: {name} is"):
+            read_invitation(tmp_path)
+
+
+@settings(max_examples=200, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(st.binary(max_size=200))
+def test_no_file_is_more_than_refused(tmp_path: Path, content: bytes) -> None:
+    (tmp_path / INVITATION).write_bytes(content)
+    with pytest.raises(InvalidInputError, match="no invitation of a plugin"):
+        read_invitation(tmp_path)
+
+
+def test_a_pipe_is_no_invitation_and_nobody_waits_for_it(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / INVITATION)
+    with pytest.raises(InvalidInputError, match="no invitation of a plugin"):
+        read_invitation(tmp_path)
+
+
+def test_the_command_says_what_is_broken_without_a_stack_trace(tmp_path: Path) -> None:
+    (tmp_path / INVITATION).write_text("PYTHONSTARTUP=/evil.py")
+    with run_sidecar(tmp_path) as process:
+        assert process.wait(PATIENCE_S) == 2
+        assert process.stderr
+        _, *said = process.stderr.read().splitlines()
+    assert len(said) == 1
+    assert "is no invitation of a plugin" in said[0]
