@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import time
 from collections.abc import Callable, Iterator
 from functools import partial
@@ -32,6 +33,9 @@ def measure_overhead() -> None:
 
     The function does nothing, and all items are distinct.
     """
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
+    parser.add_argument("--overhead", action="store_true", help="what measuring adds")
+    parser.parse_args()
     file = RESULTS / "shuffle_overhead.jsonl"
     benchmark = Benchmark("shuffle, overhead", file.parent, file, smoke=False, code=describe_code())
     chance = np.random.default_rng(1)

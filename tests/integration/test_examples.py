@@ -14,6 +14,7 @@ from types import ModuleType
 from typing import Any
 
 import pytest
+from pages import read_blocks, read_commands
 from processes import SETTINGS, write_submit_arguments
 from simulated_runs import Scenario, Simulation, new_history
 
@@ -111,6 +112,25 @@ def test_the_flights_demo_ends_with_a_percentage_or_with_why_there_is_none(
     assert re.search(r"results equal to the recomputation +NO", screen)
 
 
+def test_the_page_of_the_flights_shows_what_the_programs_print(tmp_path: Path) -> None:
+    shown = {
+        command.words[1].rpartition("/")[2]: command
+        for block in read_blocks(FLIGHTS / "README.md")
+        if block.is_shell
+        for command in read_commands(block.text)
+        if command.words[0] == "python"
+    }
+    folder, *how = shown["replay.py"].words[2:]
+    said = succeeds(FLIGHTS / "replay.py", tmp_path / "flights", *how)
+    assert said.replace(str(tmp_path / "flights"), folder) == shown["replay.py"].output
+    check = load(FLIGHTS / "check.py", beside=True)
+    frame = check.read_flights()
+    frame = frame.assign(scheduled=check.scheduled_departures(frame))
+    expected = (check.expected_stations, check.expected_silences, check.expected_hours)
+    recomputed = check.describe_equal(frame, *(expect(frame) for expect in expected))
+    assert f"{recomputed}\n" == shown["check.py"].output
+
+
 def by_number(path: Path) -> int:
     return int(path.name)
 
@@ -153,8 +173,12 @@ def test_texts_are_each_described_once_as_without_spark(tmp_path: Path) -> None:
     assert described == expected
 
 
-def load(script: Path) -> ModuleType:
-    """The script as a module; it is not run."""
+def load(script: Path, *, beside: bool = False) -> ModuleType:
+    """The script as a module; it is not run. It may import what is beside it."""
+    if beside:
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(sys, "path", [str(script.parent), *sys.path])
+            return load(script)
     spec = importlib.util.spec_from_file_location(f"{script.parent.name}-{script.stem}", script)
     assert spec is not None
     assert spec.loader is not None

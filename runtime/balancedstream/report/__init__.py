@@ -85,7 +85,7 @@ def write_report(history: History, directory: str | Path, notes: Sequence[str] =
 
     Args:
         history: the record of the run; it may still grow meanwhile.
-        directory: an existing directory; files of an earlier report are replaced.
+        directory: made if it is missing; files of an earlier report are replaced.
         notes: what a reader should know when comparing the figures, one sentence each.
 
     Returns:
@@ -95,6 +95,7 @@ def write_report(history: History, directory: str | Path, notes: Sequence[str] =
         OSError: the directory cannot be written to.
     """
     path = Path(directory)
+    path.mkdir(parents=True, exist_ok=True)
     summary = summarize(history, notes)
     _write_whole(path / "report.json", [render_json(summary)])
     _write_whole(path / "report.html", [render_page(history, summary)])
