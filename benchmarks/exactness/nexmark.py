@@ -168,7 +168,7 @@ class Verdicts(io.TextIOBase):
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
-    parser.add_argument("--data", type=Path, default=REPOSITORY.parent / "shared" / "nexmark")
+    parser.add_argument("--data", type=Path, required=True, help="folder with its run_all.py")
     parser.add_argument("--seed", type=int, help="of the moves (default: a fresh one)")
     parser.add_argument("--out", type=Path, required=True, help="file of outcomes, appended to")
     parser.add_argument("queries", nargs="*", help="such as q5 q8 (default: all)")

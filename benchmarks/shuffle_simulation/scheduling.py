@@ -1,6 +1,6 @@
 """The scheduler of Online Shuffle Grouping: it gives each record to the least loaded instance.
 
-Rivetti et al., "Proactive online scheduling for shuffle grouping in distributed stream processing
+Rivetti et al., "Online scheduling for shuffle grouping in distributed stream processing
 systems" (Online Shuffle Grouping, OSG): any of k instances may run any record, and what a record
 costs depends on its content. The instances measure costs in sketches (`measuring.InstanceMeter`);
 the scheduler estimates each record's cost with them.

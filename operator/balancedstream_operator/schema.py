@@ -289,7 +289,8 @@ def _describe_knobs(declared: Knobs) -> Schema:
     properties: Schema = {}
     for name, knob in _knobs_of(declared).items():
         unit = f" [{knob.unit}]" if knob.unit else ""
-        schema: Schema = {"description": f"{knob.sentence}{unit}", "default": _word(knob.default)}
+        sentence = _say_as_in_manifests(knob)
+        schema: Schema = {"description": f"{sentence}{unit}", "default": _word(knob.default)}
         if knob.bounds is None:
             schema |= {"type": "string", "enum": [_word(choice) for choice in knob.choices]}
         else:
@@ -299,6 +300,17 @@ def _describe_knobs(declared: Knobs) -> Schema:
     if declared.rules:
         described["x-kubernetes-validations"] = [rule(*entry) for entry in declared.rules]
     return described
+
+
+def _say_as_in_manifests(knob: Knob) -> str:
+    """The sentence of a knob with the names and words that a manifest has for other knobs."""
+    sentence = knob.sentence
+    for name in {other.path.partition(".")[2] for other in knobs()}:
+        if "_" in name:
+            sentence = re.sub(rf"\b{name}\b", camel(name), sentence)
+    for choice in knob.choices:
+        sentence = sentence.replace(f"({choice})", f"({_word(choice)})")
+    return sentence
 
 
 def _word(value: Any) -> Any:

@@ -1,7 +1,7 @@
 """Which instance of a stateless operator runs which record.
 
 Any of k instances may run any record, and what a record costs depends on its content. The greedy
-rule is that of Rivetti et al., "Proactive online scheduling for shuffle grouping in distributed
+rule is that of Rivetti et al., "Online scheduling for shuffle grouping in distributed
 stream processing systems" (Online Shuffle Grouping, OSG). The rest of that paper, a state machine
 for streams without batches, is in `benchmarks/shuffle_simulation/scheduling.py`: a micro-batch
 begins with idle instances, and all its records are there before the first one is assigned, so the

@@ -1,6 +1,6 @@
 """What records cost, in constant memory: the sketches of Online Shuffle Grouping.
 
-Rivetti et al., "Proactive online scheduling for shuffle grouping in distributed stream processing
+Rivetti et al., "Online scheduling for shuffle grouping in distributed stream processing
 systems" (Online Shuffle Grouping, OSG), keeps its knowledge of costs in sketches. The two Count-Min
 matrices, their size, the estimate, and the test for stability follow the authors' code. The hash,
 time in whole nanoseconds, the cost of an item that was never seen, and the limits of the parameters

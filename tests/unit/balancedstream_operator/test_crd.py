@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Any
 
@@ -64,6 +65,14 @@ def test_every_knob_of_the_policy_can_be_set_in_a_manifest() -> None:
         )
     )
     assert shown + 2 == len(list(knobs())), "all but the two limits, which executors has"
+
+
+def test_sentences_name_fields_and_words_as_a_manifest_has_them() -> None:
+    for path, part in walk(schema()["properties"]["spec"]):
+        said = part.get("description", "")
+        assert re.findall(r"\b[a-z]+_[a-z_]+\b", said) == [], path
+        for choice in part.get("enum", ()):
+            assert choice[0].islower() or f"({choice.lower()})" not in said, path
 
 
 def test_every_field_of_the_status_but_times_says_what_it_is() -> None:

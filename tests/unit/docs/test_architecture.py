@@ -38,3 +38,15 @@ def test_the_page_draws_each_layer_where_the_contract_has_it(name: str, number: 
     depths, drawn = read_contract(name), read_picture(number)
     assert sorted(drawn) == sorted(depths)
     assert drawn == sorted(drawn, key=depths.__getitem__)
+
+
+def test_a_paper_that_the_code_cites_has_the_title_that_the_references_give() -> None:
+    references = " ".join((ROOT / "docs" / "references.md").read_text("utf-8").split()).lower()
+    cited = {}
+    for folder in ("runtime", "operator", "benchmarks"):
+        for file in (ROOT / folder).rglob("*.py"):
+            text = " ".join(file.read_text("utf-8").split())
+            for title in re.findall(r'et al\.,? "([^"]+)"', text):
+                cited[file.name] = title
+    assert len(cited) >= 3
+    assert {f: t for f, t in cited.items() if f'"{t.lower()}"' not in references} == {}
