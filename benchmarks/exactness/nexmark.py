@@ -29,7 +29,7 @@ from typing import Any, TextIO
 
 from comparison import summarize
 from disturbing import describe_batch
-from outcomes import REPOSITORY, read_commit, read_lines, write_outcome
+from outcomes import read_commit, read_lines, write_outcome
 from sessions import open_disturbed
 
 from balancedstream.engine.engine import SparkEngine
