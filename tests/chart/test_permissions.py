@@ -35,6 +35,7 @@ PER_NAMESPACE = {
     *all_of("", "events", "create patch"),
 }
 LEASE = f"{FULL_NAME}-lease"
+CLUSTER_NAME = f"{FULL_NAME}:{NAMESPACE}"
 
 
 def test_the_lease_is_the_only_one_that_the_operator_may_change(helm: str) -> None:
@@ -56,14 +57,16 @@ def test_cluster_wide(helm: str) -> None:
         f"--lease={FULL_NAME}",
         "--prometheus-url=http://prometheus:9090",
     ]
-    role = next(m for m in of_kind(manifests, "ClusterRole") if m["metadata"]["name"] == FULL_NAME)
+    role = next(
+        m for m in of_kind(manifests, "ClusterRole") if m["metadata"]["name"] == CLUSTER_NAME
+    )
     assert grants(role) == {
         *PER_NAMESPACE,
         *all_of("apiextensions.k8s.io", "customresourcedefinitions", "get list watch"),
         *all_of("", "namespaces", "list watch"),
     }
     binding = only(manifests, "ClusterRoleBinding")
-    assert binding["roleRef"]["name"] == FULL_NAME
+    assert binding["roleRef"]["name"] == CLUSTER_NAME
     assert binding["subjects"] == [SUBJECT]
     assert [role["metadata"]["name"] for role in of_kind(manifests, "Role")] == [LEASE]
 
@@ -105,7 +108,7 @@ def test_secrets_of_streams_can_be_read_only_if_that_is_asked_for(helm: str) -> 
 
 def test_users_with_the_clusters_own_roles_may_read_and_change_streams(helm: str) -> None:
     roles = {role["metadata"]["name"]: role for role in of_kind(render(helm), "ClusterRole")}
-    view, edit = roles[f"{FULL_NAME}-view"], roles[f"{FULL_NAME}-edit"]
+    view, edit = roles[f"{CLUSTER_NAME}:view"], roles[f"{CLUSTER_NAME}:edit"]
     assert "rbac.authorization.k8s.io/aggregate-to-view" in view["metadata"]["labels"]
     assert {verb for _, _, verb in grants(view)} == {"get", "list", "watch"}
     assert "rbac.authorization.k8s.io/aggregate-to-edit" in edit["metadata"]["labels"]

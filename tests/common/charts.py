@@ -34,26 +34,58 @@ def run(command: Sequence[str], *, cwd: Path = ROOT) -> subprocess.CompletedProc
     return subprocess.run(command, cwd=cwd, capture_output=True, text=True, check=False)
 
 
-def render_raw(helm: str, *settings: str) -> subprocess.CompletedProcess[str]:
-    """What Helm says to the chart with some settings."""
+def template(
+    helm: str,
+    values: Manifest,
+    *settings: str,
+    chart: Path = CHART,
+    release: str = "bst",
+    namespace: str = NAMESPACE,
+) -> subprocess.CompletedProcess[str]:
+    """What Helm says to a chart with some values, as in a file, and settings on top of them."""
     # A Helm that was built from its sources takes itself for the companion of an old Kubernetes.
-    command = [helm, "template", "bst", str(CHART), "--namespace", NAMESPACE]
+    command = [helm, "template", release, str(chart), "--namespace", namespace, "--values", "-"]
     command += ["--kube-version", "1.34.0"]
     for setting in settings:
         command += ["--set", setting]
-    return run(command)
+    given = json.dumps(values, ensure_ascii=False)
+    return subprocess.run(command, input=given, capture_output=True, text=True, check=False)
+
+
+def render_raw(helm: str, *settings: str) -> subprocess.CompletedProcess[str]:
+    """What Helm says to the chart with some settings."""
+    return template(helm, {}, *settings)
 
 
 def render(helm: str, *settings: str) -> list[Manifest]:
     """The objects that Helm makes of the chart with some settings."""
-    result = render_raw(helm, *settings)
+    return load(render_raw(helm, *settings))
+
+
+class _StrictLoader(yaml.SafeLoader):
+    """Refuses a key that is there twice, as the API server does."""
+
+    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> Any:
+        keys = [self.construct_object(key, deep=deep) for key, _ in node.value]
+        assert len(keys) == len(set(keys)), f"a key is there twice: {sorted(map(str, keys))}"
+        return super().construct_mapping(node, deep)
+
+
+def load(result: subprocess.CompletedProcess[str]) -> list[Manifest]:
+    """The objects that Helm made."""
     assert result.returncode == 0, result.stderr
-    manifests = [m for m in yaml.safe_load_all(result.stdout) if m]
+    manifests = [m for m in yaml.load_all(result.stdout, _StrictLoader) if m]
     # Whatever is rendered is an object of Kubernetes, and no two are the same one.
-    names = [(m["kind"], m["metadata"].get("namespace"), m["metadata"]["name"]) for m in manifests]
+    names = [identity(m) for m in manifests]
     assert len(names) == len(set(names))
     assert all(m["apiVersion"] for m in manifests)
     return manifests
+
+
+def identity(manifest: Manifest) -> tuple[str, str, str]:
+    """Kind, namespace (empty for none) and name of an object."""
+    metadata = manifest["metadata"]
+    return manifest["kind"], metadata.get("namespace", ""), metadata["name"]
 
 
 def of_kind(manifests: Sequence[Manifest], kind: str) -> list[Manifest]:

@@ -1,18 +1,25 @@
+{{/* The alias of a dependency is its name, and may be none of Kubernetes. */}}
 {{- define "balancedstream.name" -}}
-{{- default .Chart.Name .Values.nameOverride | trunc 63 | trimSuffix "-" }}
+{{- $name := default .Chart.Name .Values.nameOverride | lower | replace "_" "-" }}
+{{- $name | trimAll "-" | trunc 63 | trimAll "-" }}
 {{- end }}
 
 {{- define "balancedstream.fullname" -}}
 {{- if .Values.fullnameOverride }}
-{{- .Values.fullnameOverride | trunc 63 | trimSuffix "-" }}
+{{- .Values.fullnameOverride }}
 {{- else }}
 {{- $name := include "balancedstream.name" . }}
 {{- if contains $name .Release.Name }}
-{{- .Release.Name | trunc 63 | trimSuffix "-" }}
+{{- .Release.Name | trunc 63 | trimAll "-." }}
 {{- else }}
-{{- printf "%s-%s" .Release.Name $name | trunc 63 | trimSuffix "-" }}
+{{- printf "%s-%s" .Release.Name $name | trunc 63 | trimAll "-." }}
 {{- end }}
 {{- end }}
+{{- end }}
+
+{{/* Of what belongs to the whole cluster. No name of ours has a colon, and names of RBAC may. */}}
+{{- define "balancedstream.clusterName" -}}
+{{- printf "%s:%s" (include "balancedstream.fullname" .) .Release.Namespace }}
 {{- end }}
 
 {{- define "balancedstream.serviceAccountName" -}}
@@ -24,24 +31,79 @@
 {{- end }}
 
 {{- define "balancedstream.image" -}}
-{{- if .Values.image.digest }}
-{{- printf "%s@%s" .Values.image.repository .Values.image.digest }}
+{{- $image := .Values.image }}
+{{- $repository := list $image.registry $image.repository | compact | join "/" }}
+{{- if $image.digest }}
+{{- printf "%s@%s" $repository $image.digest }}
 {{- else }}
-{{- printf "%s:%s" .Values.image.repository (default .Chart.AppVersion .Values.image.tag) }}
+{{- printf "%s:%s" $repository (default .Chart.AppVersion $image.tag) }}
 {{- end }}
 {{- end }}
 
 {{- define "balancedstream.selectorLabels" -}}
-app.kubernetes.io/name: {{ include "balancedstream.name" . }}
-app.kubernetes.io/instance: {{ .Release.Name }}
+app.kubernetes.io/name: {{ include "balancedstream.name" . | quote }}
+app.kubernetes.io/instance: {{ .Release.Name | quote }}
 app.kubernetes.io/component: operator
 {{- end }}
 
+{{/* `kubectl bst doctor` finds the operator by its chart, also under an alias. */}}
 {{- define "balancedstream.labels" -}}
 {{ include "balancedstream.selectorLabels" . }}
-app.kubernetes.io/version: {{ .Chart.AppVersion | quote }}
-app.kubernetes.io/managed-by: {{ .Release.Service }}
-helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
+app.kubernetes.io/version: {{ .Chart.AppVersion | replace "+" "_" | quote }}
+app.kubernetes.io/managed-by: {{ .Release.Service | quote }}
+helm.sh/chart: {{ printf "balancedstream-%s" .Chart.Version | replace "+" "_" | quote }}
+{{- end }}
+
+{{/*
+Labels of an object, as YAML: the chart's own with those of the user, which must be others, because
+selectors, Helm and the doctor know objects by them.
+
+Arguments: `root`; optionally `given`, what a setting gives by the setting's name, and `own`, more
+labels of the chart.
+*/}}
+{{- define "balancedstream.allLabels" -}}
+{{- $own := include "balancedstream.labels" .root | fromYaml | merge (dict) (default dict .own) }}
+{{- $all := deepCopy $own }}
+{{- range $given := list (dict "commonLabels" .root.Values.commonLabels) (default dict .given) }}
+{{- range $setting, $labels := $given }}
+{{- range $key, $value := $labels }}
+{{- if hasKey $own $key }}
+{{- fail (printf "%s: the chart sets the label %s itself; leave it out" $setting $key) }}
+{{- end }}
+{{- $_ := set $all $key $value }}
+{{- end }}
+{{- end }}
+{{- end }}
+{{- toYaml $all }}
+{{- end }}
+
+{{/* Annotations, as YAML, of a list of maps; what comes later wins, and the user's come last. */}}
+{{- define "balancedstream.annotations" -}}
+{{- $all := dict }}
+{{- range . }}
+{{- range $key, $value := . }}
+{{- $_ := set $all $key $value }}
+{{- end }}
+{{- end }}
+{{- toYaml $all }}
+{{- end }}
+
+{{/*
+Metadata of an object, as YAML.
+
+Arguments: `root` and `name`; optionally `namespace`, `given` and `own` as above, and `annotations`.
+*/}}
+{{- define "balancedstream.metadata" -}}
+name: {{ .name | quote }}
+{{- with .namespace }}
+namespace: {{ . | quote }}
+{{- end }}
+labels:
+  {{- include "balancedstream.allLabels" . | nindent 2 }}
+{{- with include "balancedstream.annotations" (list .root.Values.commonAnnotations .annotations) | fromYaml }}
+annotations:
+  {{- toYaml . | nindent 2 }}
+{{- end }}
 {{- end }}
 
 {{/* Permissions in each watched namespace; in a Role or in the ClusterRole. */}}
