@@ -83,7 +83,7 @@ plugin-apps: $(VENV)/.connect $(SPARKS:%=.venv-spark-%/.connect)
 
 # What the images contain, with hashes; after a change of pyproject.toml or constraints.txt.
 lock: .venv-tools/.ready
-	@$(LOCK) -c constraints.txt --extra operator --output-file docker/locks/operator.txt pyproject.toml
+	@$(LOCK) -c constraints.txt --extra operator --extra aws --output-file docker/locks/operator.txt pyproject.toml
 	@$(LOCK) -c constraints.txt --extra kubernetes --output-file docker/locks/spark-4.3.txt pyproject.toml
 	@$(call constrain,$(filter 3.5.%,$(SPARKS))) > .venv-tools/constraints-3.5.txt
 	@$(LOCK) -c .venv-tools/constraints-3.5.txt --extra kubernetes --output-file docker/locks/spark-3.5.txt pyproject.toml
@@ -112,7 +112,7 @@ $(VENV)/.ready: pyproject.toml constraints.txt
 	  echo "BalancedStream needs Python 3.11 or newer (Spark 4.3 does). Install it, or name it: make PYTHON=/path/to/python3.11 demo" >&2; exit 1; \
 	fi; \
 	"$$found" -m venv $(VENV)
-	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev,e2e,examples,kubernetes,operator]'
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[aws,dev,e2e,examples,kubernetes,operator]'
 	@touch $@
 
 # Java lets an archive for other jars alone, so tests only take longer where this one is of no use.

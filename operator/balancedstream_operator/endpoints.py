@@ -28,6 +28,7 @@ class Defaults:
         allowed: URLs that streams may name, with all below them; `*` allows any.
         read_credentials: reads those of the operator's own, by the keys of a Secret, with each
             decision, because they may have been rotated; they go nowhere else.
+        sigv4_region: of AWS, to sign requests to the operator's own for; empty for no signature.
         forbids_escalation: whether specs that give pods more rights than the operator's own
             templates do are refused.
         namespaces: that the operator watches; "" for the whole cluster.
@@ -39,6 +40,7 @@ class Defaults:
     read_credentials: Callable[[], Mapping[str, str]] = dict
     forbids_escalation: bool = False
     namespaces: tuple[str, ...] = ("",)
+    sigv4_region: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,11 +51,13 @@ class Endpoint:
         url: of its HTTP API.
         credentials: by the keys of a Secret; empty for none.
         of_the_operator: whether it is the operator's own, and none that a stream names.
+        sigv4_region: of AWS, to sign requests for as the operator; empty for no signature.
     """
 
     url: str
     credentials: tuple[tuple[str, str], ...] = field(default=(), repr=False)
     of_the_operator: bool = False
+    sigv4_region: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,8 +120,14 @@ def choose_endpoint(
         )
         raise MissingMeasurementsError(message)
     if own is None or _is_own(own, defaults):
+        # A stream with a Secret of its own asks as itself.
         given = credentials or defaults.read_credentials()
-        return Endpoint(defaults.url, tuple(sorted(given.items())), of_the_operator=True)
+        return Endpoint(
+            defaults.url,
+            tuple(sorted(given.items())),
+            of_the_operator=True,
+            sigv4_region="" if credentials else defaults.sigv4_region,
+        )
     if not any(_is_below(own, allowed) for allowed in defaults.allowed):
         message = (
             f"the operator may not ask {hide_userinfo(own)}, the stream's own Prometheus: leave "

@@ -24,15 +24,18 @@ from typing import Any, cast
 
 import kopf
 
+from balancedstream.errors import MissingPackageError
 from balancedstream_operator.asking import read_wanted
 from balancedstream_operator.endpoints import Defaults
 from balancedstream_operator.errors import ClusterError, StreamGoneError
 from balancedstream_operator.kube import KubernetesCluster, connect
 from balancedstream_operator.leases import Lease, hold
+from balancedstream_operator.measurements import MissingMeasurementsError
 from balancedstream_operator.metrics import OperatorMetrics
 from balancedstream_operator.pacing import PassThreads, choose_rest_s
 from balancedstream_operator.prometheus import Prometheus
 from balancedstream_operator.resource import GROUP, PLURAL, VERSION, Stream
+from balancedstream_operator.signing import check_package
 from balancedstream_operator.status import StreamEvent
 from balancedstream_operator.supervising import Pass, Supervisor
 from balancedstream_operator.turns import Turns
@@ -299,23 +302,42 @@ def build_registry(
     return registry
 
 
-def read_mounted_secret(folder: Path) -> dict[str, str]:
-    """The keys of a Secret and what they hold; the kubelet replaces the files when it changes."""
-    # Each key is a link to a file.
-    return {path.name: path.read_text("utf-8") for path in folder.iterdir() if path.is_file()}
+def read_credentials(folder: Path | None, token_file: Path | None) -> dict[str, str]:
+    """What authenticates to the operator's own Prometheus, by the keys of a Secret, as it is now.
+
+    Args:
+        folder: of a mounted Secret, whose files the kubelet replaces; None for none.
+        token_file: with a token, which comes before that of the Secret; None for none.
+
+    Raises:
+        MissingMeasurementsError: a file cannot be read.
+    """
+    try:
+        # Each key is a link to a file.
+        paths = {path.name: path for path in folder.iterdir() if path.is_file()} if folder else {}
+        if token_file:
+            paths["token"] = token_file
+        return {name: path.read_text("utf-8") for name, path in paths.items()}
+    except (OSError, ValueError) as error:
+        message = f"what authenticates the operator to Prometheus cannot be read: {error}"
+        raise MissingMeasurementsError(message) from error
 
 
 def read_defaults(arguments: argparse.Namespace) -> Defaults:
     """What the command line says of all streams."""
     labels = [text.partition("=")[::2] for text in arguments.prometheus_label]
-    folder = arguments.prometheus_credentials
+    folder, token_file = (
+        Path(given) if given else None
+        for given in (arguments.prometheus_credentials, arguments.prometheus_token_file)
+    )
     return Defaults(
         arguments.prometheus_url,
         tuple(labels),
         tuple(arguments.allow_prometheus_url),
-        partial(read_mounted_secret, Path(folder)) if folder else dict,
+        partial(read_credentials, folder, token_file) if folder or token_file else dict,
         arguments.forbid_escalation,
         ("",) if arguments.all_namespaces else tuple(arguments.namespace),
+        arguments.prometheus_sigv4_region,
     )
 
 
@@ -339,6 +361,8 @@ def main(argv: Sequence[str] | None = None) -> None:
     """Runs the operator until SIGTERM or SIGINT."""
     parser = argparse.ArgumentParser(
         prog="balancedstream-operator",
+        # The chart must know each option by its name.
+        allow_abbrev=False,
         description="Keeps BalancedStreams balanced and right-sized.",
     )
     where = parser.add_mutually_exclusive_group(required=True)
@@ -365,6 +389,17 @@ def main(argv: Sequence[str] | None = None) -> None:
         help="a mounted Secret to authenticate to that Prometheus with",
     )
     parser.add_argument(
+        "--prometheus-token-file",
+        metavar="FILE",
+        help="a file with a bearer token for that Prometheus, such as one of the ServiceAccount",
+    )
+    parser.add_argument(
+        "--prometheus-sigv4-region",
+        default="",
+        metavar="REGION",
+        help="of AWS, to sign requests to that Prometheus for (SigV4)",
+    )
+    parser.add_argument(
         "--allow-prometheus-url",
         action="append",
         default=[],
@@ -383,6 +418,11 @@ def main(argv: Sequence[str] | None = None) -> None:
         help="act only while holding this Lease in the namespace of POD_NAMESPACE",
     )
     arguments = parser.parse_args(argv)
+    if arguments.prometheus_sigv4_region:
+        try:
+            check_package()
+        except MissingPackageError as error:
+            parser.error(str(error))
     start_logging(os.environ.get("LOG_LEVEL", "INFO"), os.environ.get("LOG_FORMAT", "text"))
     # Otherwise every event of a watch would be a line.
     logging.getLogger("kopf.objects").setLevel(logging.WARNING)

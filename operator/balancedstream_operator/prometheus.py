@@ -41,6 +41,7 @@ from balancedstream_operator.sessions import (
     BoundedSession,
     Credentials,
 )
+from balancedstream_operator.signing import AwsSignature, IdentityError
 
 LOOK_BACK = 1.1
 """A little more than the window, so that the sample before it is there, too."""
@@ -73,6 +74,8 @@ class Prometheus:
         self._room = OPERATORS if endpoint.of_the_operator else OTHERS
         credentials = Credentials.read(dict(endpoint.credentials))
         session = BoundedSession(credentials, self._room, _read_answer)
+        if endpoint.sigv4_region:
+            session.auth = AwsSignature(endpoint.sigv4_region)
         self._connection = PrometheusConnect(
             url, timeout=DEADLINE_S, method="POST", session=session
         )
@@ -238,7 +241,7 @@ def _describe_pod(series: Series) -> str:
 
 def _describe(error: BaseException) -> str:
     """What went wrong, without anything that the server or the credentials say."""
-    if isinstance(error, AnswerError):
+    if isinstance(error, AnswerError | IdentityError):
         return str(error)
     while error.__context__ is not None:
         error = error.__context__

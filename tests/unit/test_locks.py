@@ -8,29 +8,40 @@ from importlib import metadata
 from pathlib import Path
 
 import pytest
+from packaging.markers import Marker
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
 ROOT = Path(__file__).parents[2]
 LOCKS = ROOT / "docker" / "locks"
 PYPROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))
-IMAGES = {"operator": "operator", "spark-4.3": "kubernetes", "spark-3.5": "kubernetes"}
-"""The lock of each image, and the extra that it installs."""
-OF_THE_IMAGES = {"python_version": "3.11", "python_full_version": "3.11.2", "extra": ""}
+IMAGES = {
+    "operator": ("operator", "aws"),
+    "spark-4.3": ("kubernetes",),
+    "spark-3.5": ("kubernetes",),
+}
+"""The lock of each image, and the extras that it installs."""
+OF_THE_IMAGES = {
+    "python_version": "3.11",
+    "python_full_version": "3.11.2",
+    "sys_platform": "linux",
+    "extra": "",
+}
 """Debian 12's Python."""
 
 
 def read_lock(name: str) -> dict[str, str]:
-    """Versions by name; every one of them has at least one hash."""
+    """Versions by name of what Linux needs; all that is locked has at least one hash."""
     text = (LOCKS / f"{name}.txt").read_text("utf-8")
     versions: dict[str, str] = {}
     for entry in re.split(r"\n(?=\S)", text.strip()):
         line, *hashes = entry.split(" \\\n")
-        pinned = re.fullmatch(r"(\S+)==(\S+)(?: ; .*)?", line)
+        pinned = re.fullmatch(r"(\S+)==(\S+)(?: ; (.*))?", line)
         assert pinned, line
         assert hashes, line
         assert all(re.fullmatch(r" +--hash=sha256:[0-9a-f]{64}", found) for found in hashes), line
-        versions[canonicalize_name(pinned[1])] = pinned[2]
+        if pinned[3] is None or Marker(pinned[3]).evaluate(OF_THE_IMAGES):
+            versions[canonicalize_name(pinned[1])] = pinned[2]
     return versions
 
 
@@ -48,12 +59,13 @@ def read_pins_of_spark_3() -> dict[str, str]:
     return dict(pin.split("==") for pin in [f"pyspark=={spark}", *pins.split()])
 
 
-def find_needed(extra: str) -> set[str]:
-    """Every package that an extra needs, by what the tested packages say of themselves."""
+def find_needed(extras: tuple[str, ...]) -> set[str]:
+    """Every package that extras need, by what the tested packages say of themselves."""
     project = PYPROJECT["project"]
     found: set[str] = set()
     left = [*map(Requirement, project["dependencies"])]
-    left += map(Requirement, project["optional-dependencies"][extra])
+    for extra in extras:
+        left += map(Requirement, project["optional-dependencies"][extra])
     while left:
         requirement = left.pop()
         name = canonicalize_name(requirement.name)

@@ -16,6 +16,7 @@ import pytest
 from balancedstream_operator import main as process
 from balancedstream_operator.endpoints import Defaults
 from balancedstream_operator.main import main
+from balancedstream_operator.measurements import MissingMeasurementsError
 
 
 @pytest.fixture(autouse=True)
@@ -79,6 +80,33 @@ def test_the_command_line_says_what_holds_for_all_streams(tmp_path: Path) -> Non
     assert secured.read_credentials() == {"token": "t0ken"}
     (tmp_path / "token").write_text("another", "utf-8")
     assert secured.read_credentials() == {"token": "another"}
+
+
+def test_a_token_in_a_file_is_read_with_each_decision_and_may_be_late(tmp_path: Path) -> None:
+    (tmp_path / "secret").mkdir()
+    (tmp_path / "secret" / "token").write_text("of the Secret", "utf-8")
+    (tmp_path / "secret" / "ca.crt").write_text("CA", "utf-8")
+    token = tmp_path / "token"
+    given = process.read_credentials
+    with pytest.raises(MissingMeasurementsError, match=r"cannot be read: .*token"):
+        given(tmp_path / "secret", token)
+    for text in ("first", "second"):
+        token.write_text(text, "utf-8")
+        assert given(None, token) == {"token": text}
+        assert given(tmp_path / "secret", token) == {"token": text, "ca.crt": "CA"}
+    token.write_bytes(b"\xff")
+    with pytest.raises(MissingMeasurementsError, match="cannot be read"):
+        given(None, token)
+
+
+def test_an_option_that_needs_a_package_names_it(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setitem(sys.modules, "botocore.auth", None)
+    with pytest.raises(SystemExit) as ended:
+        main(["--all-namespaces", "--prometheus-sigv4-region=eu-central-1"])
+    assert ended.value.code == 2
+    assert "pip install 'balancedstream[aws]'" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("arguments", [[], ["--all-namespaces", "--namespace", "shop"]])
