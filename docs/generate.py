@@ -29,7 +29,8 @@ def render_policy() -> str:
         "| --- | --- | --- | --- | --- |",
     ]
     lines += [
-        f"| `{k.path}` | {k.default} | {k.allowed} | {k.unit} | {k.sentence} |" for k in knobs()
+        f"| `{k.path}` | {k.default_text} | {k.allowed} | {k.unit} | {k.sentence} |"
+        for k in knobs()
     ]
     return "\n".join(lines) + "\n"
 

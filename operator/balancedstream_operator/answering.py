@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from balancedstream.core.periods import find_exclusion
+from balancedstream.core.policy import Policy
 from balancedstream_operator.advising import Advice
 from balancedstream_operator.asking import PAUSED_ANNOTATION
 from balancedstream_operator.outcomes import Approval
@@ -26,6 +28,24 @@ def report_pause(paused: str, draft: StatusDraft) -> None:
     draft.set_condition("Paused", True, "Asked", message)
     if "reason" in draft.fields:
         draft.fields["reason"] = summarize([f"paused{said}", draft.fields["reason"]])
+
+
+def report_exclusion(policy: Policy, draft: StatusDraft) -> None:
+    """Whether the schedule lets nothing be moved or scaled now.
+
+    Args:
+        policy: of the stream.
+        draft: of the stream's status.
+    """
+    excluded = find_exclusion(policy.schedule.excluded, draft.now_s)
+    if not excluded:
+        draft.set_condition("Excluded", False, "NotExcluded", "no excluded period holds")
+        return
+    message = (
+        f"{excluded}: nothing is moved or scaled; lost executors and drivers are replaced all the "
+        "same"
+    )
+    draft.set_condition("Excluded", True, "InPeriod", message)
 
 
 def report_proposal(advice: Advice, draft: StatusDraft) -> None:

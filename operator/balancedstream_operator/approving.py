@@ -98,6 +98,8 @@ def _say_why_not(approve: str, outcome: PassOutcome) -> str:
         return f"nothing can be decided now: {missing}"
     if decided.silent_s is not None:
         return f"the driver has not answered the last plan for {decided.silent_s:.0f} s"
+    if decided.demands.excluded:
+        return f"the stream is {decided.demands.excluded}"
     if decided.choice.waits:
         return f"it is out of date: {decided.choice.waits}"
     now = decided.proposal

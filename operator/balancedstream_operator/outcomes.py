@@ -8,7 +8,7 @@ from balancedstream.core.plan import Answer, Plan
 from balancedstream_operator.advising import Advice
 from balancedstream_operator.drivers import DriverState
 from balancedstream_operator.measurements import Measurement
-from balancedstream_operator.planner import Given, PlanChoice
+from balancedstream_operator.planner import Demands, Given, PlanChoice
 from balancedstream_operator.records import Control, PlanFound
 from balancedstream_operator.resource import Stream
 from balancedstream_operator.spec import StreamSpec
@@ -55,6 +55,7 @@ class Decided:
             or still has time.
         shortage: why executors have been missing for long; empty if none have.
         scales: whether the driver adds and removes executors.
+        demands: that the decision was made under.
     """
 
     measurement: Measurement
@@ -64,6 +65,7 @@ class Decided:
     silent_s: float | None
     shortage: str
     scales: bool = True
+    demands: Demands = Demands()  # noqa: RUF009 - frozen
 
     @property
     def proposal(self) -> Advice:

@@ -6,9 +6,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from balancedstream.core.decisions import Decision, decide
+from balancedstream.core.decisions import Decision, decide, raise_minimum
 from balancedstream.core.modes import switch_modes
 from balancedstream.core.observations import Observation
+from balancedstream.core.periods import find_exclusion, find_floor
 from balancedstream.core.plan import NEW_EXECUTOR, KeyPlacement, Plan
 from balancedstream.core.planning import propose
 from balancedstream.core.policy import MigrationPolicy, Policy
@@ -54,6 +55,31 @@ class Given:
 
 
 @dataclass(frozen=True, slots=True)
+class Demands:
+    """What is asked of a decision from outside the measurement.
+
+    Attributes:
+        excluded: why nothing may be moved or scaled now, for people; empty if all may.
+        floor: the least number of executors that is asked for at present; 0 for none.
+        floor_why: who asks for it, for people.
+    """
+
+    excluded: str = ""
+    floor: int = 0
+    floor_why: str = ""
+
+
+def find_demands(policy: Policy, now_s: float) -> Demands:
+    """What a schedule asks for at a time, in seconds since the Unix epoch.
+
+    >>> find_demands(Policy(), 0.0)
+    Demands(excluded='', floor=0, floor_why='')
+    """
+    schedule = policy.schedule
+    return Demands(find_exclusion(schedule.excluded, now_s), *find_floor(schedule.floors, now_s))
+
+
+@dataclass(frozen=True, slots=True)
 class PlanChoice:
     """A decision, and the plan that carries it out.
 
@@ -87,6 +113,7 @@ def choose_plan(
     next_epoch: int,
     *,
     approve: str = "",
+    demands: Demands = Demands(),
 ) -> PlanChoice:
     """Decides on a measurement, and plans what the decision asks for.
 
@@ -96,7 +123,9 @@ def choose_plan(
         given: the state to start from.
         next_epoch: epoch of a new plan.
         approve: id of the advice to carry out, where the policy only advises; empty for none.
+        demands: on the decision, at the time when it is made.
     """
+    policy = raise_minimum(policy, demands.floor)
     if given.sizes:
         policy = _within_limits(policy, given.desired)
     observation = Observation(
@@ -116,6 +145,9 @@ def choose_plan(
         running=tuple(measurement.last_batches),
         hidden=measurement.hidden if measurement.executors else (),
         prepared=measurement.prepared,
+        excluded=demands.excluded,
+        floor=demands.floor,
+        floor_why=demands.floor_why,
     )
     decision = decide(observation, policy)
     waits = _why_wait(measurement, given)

@@ -4,7 +4,12 @@ from __future__ import annotations
 
 from balancedstream.core.policy import Policy
 from balancedstream_operator.advising import Advice
-from balancedstream_operator.answering import report_approval, report_pause, report_proposal
+from balancedstream_operator.answering import (
+    report_approval,
+    report_exclusion,
+    report_pause,
+    report_proposal,
+)
 from balancedstream_operator.balances import report_balance
 from balancedstream_operator.costs import report_costs
 from balancedstream_operator.drivers import DriverState
@@ -106,6 +111,7 @@ def _report_pass(outcome: PassOutcome, draft: StatusDraft) -> None:
         "selector": _select_executors(outcome, spec),
         "mode": "Paused" if outcome.paused else _describe_mode(spec, policy),
     }
+    report_exclusion(policy, draft)
     if outcome.driver is None or (outcome.refusal and not outcome.driver.running):
         draft.fields |= {"phase": "Failing", "reason": summarize([outcome.refusal])}
         # Where looking for the driver is refused, nobody knows whether it runs.

@@ -48,6 +48,7 @@ CONDITIONS = (
     "Fallback",
     "Suspended",
     "Paused",
+    "Excluded",
     "Unsplittable",
     "CostsTrusted",
     "ExecutorsLost",

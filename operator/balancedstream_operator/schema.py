@@ -79,6 +79,14 @@ class Part:
 
 
 @dataclass(frozen=True, slots=True)
+class Parts:
+    """A list of at most `max_items` objects, each with the spec class of the field."""
+
+    sentence: str
+    max_items: int
+
+
+@dataclass(frozen=True, slots=True)
 class Foreign:
     """An object of Kubernetes' own, which the API server checks when it is used."""
 
@@ -102,7 +110,7 @@ class Knobs:
     rules: tuple[tuple[str, str], ...] = ()
 
 
-_Declared = Text | Number | Words | Switch | Texts | Part | Foreign | Knobs
+_Declared = Text | Number | Words | Switch | Texts | Part | Parts | Foreign | Knobs
 _Spec = TypeVar("_Spec")
 
 
@@ -213,6 +221,11 @@ def drop_unknown(kind: type, manifest: object, path: str = "spec") -> tuple[obje
         kept[name] = value
         if isinstance(declared, Part):
             kept[name], inner = drop_unknown(_part(value_kind), value, f"{path}.{name}")
+        elif isinstance(declared, Parts) and isinstance(value, list):
+            kind_of = _part(value_kind)
+            found = [drop_unknown(kind_of, v, f"{path}.{name}[{i}]") for i, v in enumerate(value)]
+            kept[name] = [part for part, _ in found]
+            inner = [gone for _, dropped_there in found for gone in dropped_there]
         elif isinstance(declared, Knobs) and isinstance(value, Mapping):
             knobs_known = {camel(knob) for knob in _knobs_of(declared)}
             kept[name] = {knob: given for knob, given in value.items() if knob in knobs_known}
@@ -267,6 +280,8 @@ def _describe_value(kind: Any, declared: _Declared) -> Schema:
                 }
         case Part():
             schema |= describe(_part(kind))
+        case Parts(max_items=max_items):
+            schema |= {"type": "array", "items": describe(_part(kind)), "maxItems": max_items}
         case Foreign():
             schema |= {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
         case Knobs():
@@ -334,22 +349,36 @@ def _read_value(kind: Any, declared: _Declared, value: object, path: str) -> Any
                 message = f"{path}: must be true or false, not {value!r}"
                 raise InvalidInputError(message)
             return value
-        case Texts(max_length=max_length):
-            if get_origin(kind) is tuple:
-                if not isinstance(value, Sequence) or isinstance(value, str):
-                    message = f"{path}: must be a list, not {value!r}"
-                    raise InvalidInputError(message)
-                return tuple(
-                    _text(f"{path}[{i}]", text, max_length) for i, text in enumerate(value)
-                )
-            texts = _mapping(path, value)
-            return {key: _text(f"{path}.{key}", text, max_length) for key, text in texts.items()}
+        case Texts():
+            return _read_texts(kind, declared, value, path)
         case Part():
             return read(_part(kind), value, path)
+        case Parts(max_items=max_items):
+            items = _read_list(path, value, max_items)
+            return tuple(read(_part(kind), item, f"{path}[{i}]") for i, item in enumerate(items))
         case Foreign():
             return _mapping(path, value)
         case Knobs():
             return _read_knobs(declared, _mapping(path, value), path)
+
+
+def _read_texts(kind: Any, declared: Texts, value: object, path: str) -> object:
+    longest = declared.max_length
+    if get_origin(kind) is not tuple:
+        texts = _mapping(path, value)
+        return {key: _text(f"{path}.{key}", text, longest) for key, text in texts.items()}
+    items = _read_list(path, value, declared.max_items)
+    return tuple(_text(f"{path}[{i}]", text, longest) for i, text in enumerate(items))
+
+
+def _read_list(path: str, value: object, max_items: int) -> Sequence[object]:
+    if not isinstance(value, Sequence) or isinstance(value, str):
+        message = f"{path}: must be a list, not {value!r:.200}"
+        raise InvalidInputError(message)
+    if len(value) > max_items:
+        message = f"{path}: must have at most {max_items} items, not {len(value)}"
+        raise InvalidInputError(message)
+    return value
 
 
 def _read_knobs(declared: Knobs, given: Mapping[str, Any], path: str) -> dict[str, Any]:
@@ -393,8 +422,8 @@ def _is_whole(kind: Any) -> bool:
 
 
 def _part(kind: Any) -> type:
-    """The spec class of a field, which may also be None."""
-    found: type = next(k for k in (get_args(kind) or (kind,)) if k is not type(None))
+    """The spec class of a field, which may also be None, or of the items of a list."""
+    found: type = next(k for k in (get_args(kind) or (kind,)) if k not in (type(None), ...))
     return found
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from typing import Annotated, Any, ClassVar, get_args
 
 from balancedstream.core.keys import KeyNaming
@@ -12,6 +12,7 @@ from balancedstream.core.objects import STREAM_LABEL
 from balancedstream.core.policy import Policy, parse
 from balancedstream.errors import InvalidInputError
 from balancedstream_operator.resource import NAME
+from balancedstream_operator.schedules import Schedule
 from balancedstream_operator.schema import (
     Knobs,
     Number,
@@ -248,6 +249,9 @@ class StreamSpec:
             ),
         ),
     ] = field(default_factory=dict)
+    schedule: Annotated[Schedule, Part("What holds at certain times only.")] = field(
+        default_factory=Schedule
+    )
     metrics: Annotated[Metrics, Part("Where the operator reads the load from.")] = field(
         default_factory=Metrics
     )
@@ -326,7 +330,9 @@ def _check_policy(spec: StreamSpec) -> None:
         policy_of(spec)
     except InvalidInputError as error:
         message = re.sub(
-            r"\bscaling\.(\w+)", lambda found: f"spec.scaling.{camel(found[1])}", str(error)
+            r"\b((?:scaling|schedule\.\w+\[\d+\])\.)(\w+)",
+            lambda found: f"spec.{found[1]}{camel(found[2])}",
+            str(error),
         )
         raise InvalidInputError(message) from error
 
@@ -357,6 +363,10 @@ def policy_of(spec: StreamSpec) -> Policy:
                 "max_executors": limits.max,
             },
             "window": spec.metrics.window,
+            "schedule": {
+                "excluded": [asdict(period) for period in spec.schedule.excluded],
+                "floors": [asdict(floor) for floor in spec.schedule.floors],
+            },
         }
     )
     if not limits.fixed:

@@ -40,6 +40,7 @@ _UNREMARKABLE = {
     "DriverOutdated": "False",
     "PassFailed": "False",
     "Paused": "False",
+    "Excluded": "False",
 }
 """The state that a condition can start in without an event."""
 

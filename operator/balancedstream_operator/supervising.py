@@ -27,7 +27,7 @@ from balancedstream_operator.measuring import Measurer
 from balancedstream_operator.outcomes import Decided, MissingMeasurements, PassOutcome
 from balancedstream_operator.pacing import RESTING_S, Pace, choose_retry_s
 from balancedstream_operator.partitioning import choose_partitions
-from balancedstream_operator.planner import choose_plan
+from balancedstream_operator.planner import choose_plan, find_demands
 from balancedstream_operator.plans import PlanBook
 from balancedstream_operator.pods import check_templates
 from balancedstream_operator.ports import Cluster, Source
@@ -361,12 +361,15 @@ class Supervisor:
         pods = start.driver.select_executors(self._stream, start.spec.target_ref)
         running = len(measurement.executors)
         shortage = self._watch.find_shortage(given.desired, running, pods, start.spec, now_s)
+        policy = start.policy
+        demands = find_demands(policy, now_s)
         choice = choose_plan(
             measurement,
-            start.policy,
+            policy,
             given,
             next_epoch=max(self._book.epoch, answer.epoch) + 1,
             approve="" if held else asked.approve,
+            demands=demands,
         )
         new_plan = None if held else choice.plan
         record = start.note(given, measurement, choice, new_plan, now_s)
@@ -380,6 +383,7 @@ class Supervisor:
             silent_s=silent_s,
             shortage=shortage,
             scales=answer.scales,
+            demands=demands,
         )
 
     def _begin(self, driver: DriverState, now_s: float) -> bool:

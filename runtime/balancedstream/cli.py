@@ -181,7 +181,7 @@ def _print_policy(arguments: argparse.Namespace) -> int:
         unit = f" [{knob.unit}]" if knob.unit else ""
         print(f"  # {knob.sentence}{unit}")
         print(f"  # {knob.allowed}")
-        print(f"  {name}: {knob.default}")
+        print(f"  {name}: {knob.default_text}")
     return 0
 
 

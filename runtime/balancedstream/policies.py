@@ -18,6 +18,10 @@ _MOST = 2**63
 """No knob is as large, and Python does not write all numbers that it reads."""
 
 
+_LISTS = frozenset(knob.path for knob in knobs() if knob.is_list)
+"""Paths of the knobs that are lists of mappings."""
+
+
 class _Loader(yaml.SafeLoader):
     """Reads no dates: a policy has none, and Python does not know all that YAML takes for one."""
 
@@ -54,7 +58,7 @@ def read_policy(path: Path | None, knob_texts: Mapping[str, str] | None = None) 
         if knob not in known:
             message = f"{knob}: no such knob, `balancedstream policy` prints all"
             raise InvalidInputError(message)
-        sections.setdefault(section, {})[name] = _parse_value(text)
+        sections.setdefault(section, {})[name] = _parse_value(knob, text)
     return parse(sections)
 
 
@@ -121,6 +125,8 @@ def _read_fields(path: str, node: yaml.Node) -> dict[str, yaml.Node]:
 
 
 def _read_value(path: str, node: yaml.Node) -> object:
+    if isinstance(node, yaml.SequenceNode) and path in _LISTS:
+        return [_read_item(f"{path}[{i}]", item) for i, item in enumerate(node.value)]
     if not isinstance(node, yaml.ScalarNode):
         message = f"{path}: must be a single value, not {_describe(node)}"
         raise InvalidInputError(message)
@@ -133,6 +139,14 @@ def _read_value(path: str, node: yaml.Node) -> object:
     return value if value is None or is_number or isinstance(value, float) else node.value
 
 
+def _read_item(path: str, node: yaml.Node) -> object:
+    """An item of a list; what is no mapping stays as it is, for `parse` to refuse."""
+    if not isinstance(node, yaml.MappingNode):
+        return _read_value(path, node)
+    entries = _read_fields(path, node)
+    return {name: _read_value(f"{path}.{name_field(name)}", v) for name, v in entries.items()}
+
+
 def _is_null(node: yaml.Node) -> bool:
     return node.tag == "tag:yaml.org,2002:null"
 
@@ -143,10 +157,12 @@ def _describe(node: yaml.Node) -> str:
     return "a list" if isinstance(node, yaml.SequenceNode) else "a mapping"
 
 
-def _parse_value(text: str) -> object:
-    """A number if it is one; whatever else it is, `parse` checks it."""
+def _parse_value(knob: str, text: str) -> object:
+    """A number or a list if it is one; whatever else it is, `parse` checks it."""
     try:
         node = yaml.compose(text, _Loader)
     except (yaml.YAMLError, RecursionError):
         return text
-    return _read_value("", node) if isinstance(node, yaml.ScalarNode) else text
+    if isinstance(node, yaml.ScalarNode) or (node is not None and knob in _LISTS):
+        return _read_value(knob, node)
+    return text

@@ -189,3 +189,43 @@ def test_no_text_of_a_knob_is_more_than_refused(path: str, text: str) -> None:
 def test_a_knob_with_a_hostile_value_is_refused_by_its_name(text: str) -> None:
     with pytest.raises(InvalidInputError, match=r"^window.batches: must be an integer .{0,120}$"):
         read_policy(None, {"window.batches": text})
+
+
+def test_periods_are_read_from_a_file_and_from_a_knob(tmp_path: Path) -> None:
+    file = tmp_path / "policy.yaml"
+    file.write_text(
+        "schedule:\n"
+        "  excluded:\n"
+        "    - cron: 0 8 * * 1-5\n"
+        "      time_zone: Europe/Berlin\n"
+        "      duration_s: 36000\n"
+    )
+    (period,) = read_policy(file).schedule.excluded
+    assert (period.cron, period.time_zone, period.duration_s) == (
+        "0 8 * * 1-5",
+        "Europe/Berlin",
+        36_000,
+    )
+    text = '[{cron: "0 8 * * 1-5", duration_s: 3600, min_executors: 6}]'
+    policy = read_policy(file, {"schedule.floors": text})
+    assert policy.schedule.floors[0].min_executors == 6
+    assert policy.schedule.excluded == (period,)
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("0 8 * * *", r"^schedule.excluded: must be a list of at most 8, each with cron"),
+        ("[[1]]", r"^schedule.excluded\[0\]: must be a single value, not a list"),
+        ("[1]", r"^schedule.excluded\[0\]: must be a mapping of cron"),
+        ("[{cron: [1]}]", r"^schedule.excluded\[0\].cron: must be a single value, not a list"),
+        ("[{cron: a, cron: b}]", r"^schedule.excluded\[0\].cron: is there twice"),
+        (
+            '[{cron: "0 8 * * *", duration_s: 1h}]',
+            r"^schedule.excluded\[0\].duration_s: must be an",
+        ),
+    ],
+)
+def test_a_list_that_is_none_is_refused_by_the_name_of_its_field(text: str, said: str) -> None:
+    with pytest.raises(InvalidInputError, match=said):
+        read_policy(None, {"schedule.excluded": text})

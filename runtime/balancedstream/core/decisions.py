@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Literal
 
 from balancedstream.core.assignments import (
@@ -18,7 +18,7 @@ from balancedstream.core.loads import OperatorLoad, measure, prune
 from balancedstream.core.observations import Observation
 from balancedstream.core.policy import Policy
 from balancedstream.core.samples import OperatorId
-from balancedstream.core.scaling import ScalingDecision
+from balancedstream.core.scaling import ScalingDecision, Verdict
 from balancedstream.core.scaling import decide as decide_scaling
 from balancedstream.core.workload import find_current
 
@@ -100,6 +100,7 @@ def decide(observation: Observation, policy: Policy) -> Decision:
     >>> decision.balance["q", 0].reason
     '2 moves: imbalance 2.00 → 1.00 (bound 1.00)'
     """
+    policy = raise_minimum(policy, observation.floor)
     current = find_current(
         observation.batches, observation.now_s, observation.idle_s, observation.running
     )
@@ -125,6 +126,7 @@ def decide(observation: Observation, policy: Policy) -> Decision:
             found = measure_keys(samples, load.batches, observation.restore_cost.key_s)
             # Of a hidden partition nobody knows what it would cost without the key.
             key_loads[operator] = [key for key in found if key.partition in load.busy_s]
+        if samples and not observation.excluded:
             keys[operator] = assign(
                 key_loads[operator],
                 load.busy_s,
@@ -162,4 +164,68 @@ def decide(observation: Observation, policy: Policy) -> Decision:
         last_change_s=observation.last_scaled_s,
         missing=observation.missing,
     )
+    if observation.floor_why:
+        scaling = replace(scaling, reason=f"{scaling.reason}; at least {observation.floor_why}")
+    if observation.excluded:
+        balance = _keep_places(balance, loads, observation)
+        scaling = _keep_number(scaling, observation)
     return Decision(loads, balance, scaling, keys, key_loads)
+
+
+def raise_minimum(policy: Policy, floor: int) -> Policy:
+    """The policy with at least so many executors, as far as their maximum allows.
+
+    Args:
+        policy: of a stream or an application.
+        floor: the least number that is asked for from outside; 0 for none.
+
+    >>> from balancedstream.core.policy import ScalingPolicy
+    >>> raise_minimum(Policy(scaling=ScalingPolicy(max_executors=4)), 9).scaling.min_executors
+    4
+    """
+    limits = policy.scaling
+    least = min(max(limits.min_executors, floor), max(limits.max_executors, limits.min_executors))
+    if least == limits.min_executors:
+        return policy
+    return replace(policy, scaling=replace(limits, min_executors=least))
+
+
+def _keep_places(
+    balance: Mapping[OperatorId, BalanceDecision],
+    loads: Mapping[OperatorId, OperatorLoad],
+    observation: Observation,
+) -> dict[OperatorId, BalanceDecision]:
+    """Without the moves that can wait: what a lost executor had needs a place all the same.
+
+    An executor without any partition takes the place of a lost one, or was asked for before: it
+    gets its share, for otherwise the stream would be short of it until the period is over.
+    """
+    used: set[str] = set()
+    for load in loads.values():
+        used |= {*load.placement.values()} | {e for e, s in load.hidden_busy_s.items() if s > 0.0}
+    empty = observation.executors.keys() - used
+    return {
+        operator: replace(
+            found,
+            moves=tuple(
+                move
+                for move in found.moves
+                if move.source not in observation.executors or move.target in empty
+            ),
+            reason=f"no change: {observation.excluded} ({found.reason})",
+        )
+        for operator, found in balance.items()
+    }
+
+
+def _keep_number(scaling: ScalingDecision, observation: Observation) -> ScalingDecision:
+    asked = observation.asked
+    changes = scaling.executors != asked
+    return replace(
+        scaling,
+        executors=asked,
+        verdict=Verdict.HOLD if changes else scaling.verdict,
+        reason=f"no change: {observation.excluded} ({scaling.reason})",
+        limited=scaling.limited and not changes,
+        scale_out=observation.last_scale_out if changes else scaling.scale_out,
+    )

@@ -42,6 +42,9 @@ class Observation:
         hidden: samples of the partitions that have none in `tasks`, any order; none if all have.
         prepared: (query, operator) of those whose moves cost a batch nothing, because the target
             loads the state beforehand.
+        excluded: why nothing may be moved or scaled now, for people; empty if all may.
+        floor: the least number of executors that is asked for from outside at present; 0 for none.
+        floor_why: who asks for it, for people.
     """
 
     now_s: float
@@ -59,6 +62,9 @@ class Observation:
     running: tuple[str, ...] | None = None
     hidden: tuple[HiddenSample, ...] = ()
     prepared: tuple[OperatorId, ...] = ()
+    excluded: str = ""
+    floor: int = 0
+    floor_why: str = ""
 
     @property
     def asked(self) -> int:
@@ -130,7 +136,16 @@ def parse_observation(text: str) -> Observation:
     if not isinstance(content["now_s"], int | float):
         message = f"observation.now_s: must be a number, not {content['now_s']!r}"
         raise InvalidInputError(message)
+    _check_requests(content)
     return Observation(**content)
+
+
+def _check_requests(content: Mapping[str, Any]) -> None:
+    """What is asked for from outside is of the right type."""
+    for name, kind in (("excluded", str), ("floor", int), ("floor_why", str)):
+        if type(content.get(name, kind())) is not kind:
+            message = f"observation.{name}: {content[name]!r:.80} is of the wrong type"
+            raise InvalidInputError(message)
 
 
 def _parse_names(items: Any) -> tuple[str, ...]:

@@ -10,6 +10,7 @@ from dataclasses import asdict, dataclass, field, fields
 from functools import cache
 from typing import Annotated, Any, ClassVar, Literal, get_args, get_type_hints
 
+from balancedstream.core.periods import Floor, Period
 from balancedstream.errors import InvalidInputError
 
 Mode = Literal["auto", "advise", "off"]
@@ -35,26 +36,51 @@ class Choice:
 
 
 @dataclass(frozen=True, slots=True)
+class Periods:
+    """What a section declares next to a list of periods: one sentence."""
+
+    sentence: str
+
+
+MAX_PERIODS = 8
+"""Of one list."""
+
+
+@dataclass(frozen=True, slots=True)
 class Knob:
     """One setting as the documentation, the command line and the CRD show it.
 
     Attributes:
         path: its place in a policy file, `section.field`.
-        kind: `int`, `float` or `str`.
-        unit: of the value; empty for words.
+        kind: `int`, `float` or `str`; the class of its items for a list of periods.
+        unit: of the value; empty for words and lists.
         default: the value if a policy does not set it.
-        bounds: lowest and highest value, both inclusive; None for words.
-        choices: the allowed words; empty for numbers.
+        bounds: lowest and highest value, both inclusive; None for words and lists.
+        choices: the allowed words; empty for numbers and lists.
         sentence: what it does.
     """
 
     path: str
     kind: type
     unit: str
-    default: float | str
+    default: float | str | tuple[Period, ...]
     bounds: tuple[float, float] | None
     choices: tuple[str, ...]
     sentence: str
+
+    @property
+    def is_list(self) -> bool:
+        """Whether it is a list of periods."""
+        return self.bounds is None and not self.choices
+
+    @property
+    def default_text(self) -> str:
+        """The default as YAML has it.
+
+        >>> {knob.path: knob.default_text for knob in knobs()}["schedule.excluded"]
+        '[]'
+        """
+        return "[]" if self.is_list else str(self.default)
 
     @property
     def allowed(self) -> str:
@@ -64,6 +90,9 @@ class Knob:
         >>> allowed["balance.mode"], allowed["window.batches"]
         ('one of auto, advise, off', 'an integer from 1 to 1000')
         """
+        if self.is_list:
+            names = ", ".join(entry.name for entry in fields(self.kind))
+            return f"a list of at most {MAX_PERIODS}, each with {names}"
         if self.bounds is None:
             return f"one of {', '.join(self.choices)}"
         article = "an integer" if self.kind is int else "a number"
@@ -71,6 +100,12 @@ class Knob:
 
     def fits(self, value: object) -> bool:
         """Whether `value` has the right type and is in range."""
+        if self.is_list:
+            return (
+                isinstance(value, tuple)
+                and len(value) <= MAX_PERIODS
+                and all(type(item) is self.kind for item in value)
+            )
         if self.bounds is None:
             return value in self.choices
         numbers = int if self.kind is int else (int, float)
@@ -325,6 +360,35 @@ class ScalingPolicy(_Section):
 
 
 @dataclass(frozen=True)
+class SchedulePolicy(_Section):
+    """What holds at certain times only.
+
+    Raises:
+        InvalidInputError: a value of the wrong type or out of range; the message names the field.
+
+    >>> SchedulePolicy(floors=(Floor("0 8 * * 1-5", 3600, min_executors=6),)).excluded
+    ()
+    """
+
+    name: ClassVar[str] = "schedule"
+
+    excluded: Annotated[
+        tuple[Period, ...],
+        Periods(
+            "Nothing is moved or scaled for duration_s seconds from each time of a cron "
+            "expression on; only what lost executors had is placed."
+        ),
+    ] = ()
+    floors: Annotated[
+        tuple[Floor, ...],
+        Periods(
+            "There are at least min_executors, within scaling.max_executors, for duration_s "
+            "seconds from each time of a cron expression on."
+        ),
+    ] = ()
+
+
+@dataclass(frozen=True)
 class Policy:
     """All knobs, by section.
 
@@ -336,11 +400,12 @@ class Policy:
     scaling: ScalingPolicy = field(default_factory=ScalingPolicy)
     window: WindowPolicy = field(default_factory=WindowPolicy)
     migration: MigrationPolicy = field(default_factory=MigrationPolicy)
+    schedule: SchedulePolicy = field(default_factory=SchedulePolicy)
 
 
 _SECTIONS: dict[str, type[_Section]] = {
     section.name: section
-    for section in (BalancePolicy, ScalingPolicy, WindowPolicy, MigrationPolicy)
+    for section in (BalancePolicy, ScalingPolicy, WindowPolicy, MigrationPolicy, SchedulePolicy)
 }
 
 
@@ -383,17 +448,45 @@ def parse(mapping: object) -> Policy:
             # YAML 1.1 reads a bare `off` as false.
             if value is False and "off" in known[key].choices:
                 values[key] = "off"
+            if known[key].is_list:
+                values[key] = _parse_periods(known[key], value)
         made[name] = _SECTIONS[name](**values)
     return Policy(**made)
 
 
-def to_mapping(policy: Policy) -> dict[str, dict[str, float | str]]:
+def to_mapping(policy: Policy) -> dict[str, dict[str, Any]]:
     """Writes a policy as the mapping that `parse` reads, defaults included.
 
     >>> to_mapping(Policy())["window"]
     {'batches': 3, 'window_s': 180.0}
     """
-    return {name: asdict(getattr(policy, name)) for name in _SECTIONS}
+    written = {name: asdict(getattr(policy, name)) for name in _SECTIONS}
+    # As YAML and JSON have them.
+    for values in written.values():
+        values |= {name: list(v) for name, v in values.items() if isinstance(v, tuple)}
+    return written
+
+
+def _parse_periods(knob: Knob, given: object) -> tuple[Period, ...]:
+    """The periods of a list in a file, whose items are mappings."""
+    if not isinstance(given, list) or len(given) > MAX_PERIODS:
+        message = f"{knob.path}: must be {knob.allowed}, not {given!r:.80}"
+        raise InvalidInputError(message)
+    names = [entry.name for entry in fields(knob.kind)]
+    found = []
+    for position, item in enumerate(given):
+        path = f"{knob.path}[{position}]"
+        values = _fields_of(path, item, allowed=names)
+        for name in ("cron", "duration_s"):
+            if name not in values:
+                message = f"{path}.{name}: missing"
+                raise InvalidInputError(message)
+        try:
+            found.append(knob.kind(**values))
+        except InvalidInputError as error:
+            message = f"{path}.{error}"
+            raise InvalidInputError(message) from error
+    return tuple(found)
 
 
 @cache
@@ -406,7 +499,10 @@ def _knobs_of(name: str) -> tuple[Knob, ...]:
         kind, declared = get_args(hints[entry.name])
         path = f"{section.name}.{entry.name}"
         default = getattr(section, entry.name)
-        if isinstance(declared, Range):
+        if isinstance(declared, Periods):
+            item = next(kind for kind in get_args(kind) if kind is not ...)
+            made.append(Knob(path, item, "", (), None, (), declared.sentence))
+        elif isinstance(declared, Range):
             bounds = (declared.minimum, declared.maximum)
             made.append(Knob(path, kind, declared.unit, default, bounds, (), declared.sentence))
         else:

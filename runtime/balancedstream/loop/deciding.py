@@ -9,6 +9,7 @@ from dataclasses import replace
 from balancedstream.core.decisions import Decision, DecisionKind, decide
 from balancedstream.core.loads import prune
 from balancedstream.core.observations import Observation
+from balancedstream.core.periods import find_exclusion, find_floor
 from balancedstream.core.planning import propose
 from balancedstream.core.policy import Mode, Policy
 from balancedstream.core.samples import BatchSample, KeySample, OperatorId, StageSample, TaskSample
@@ -128,6 +129,8 @@ class Decider:
             now_s: seconds since the Unix epoch.
             ran: operators with a new measurement; the others have nothing new to report.
         """
+        schedule = self._policy.schedule
+        floor, floor_why = find_floor(schedule.floors, now_s)
         observation = Observation(
             now_s=now_s,
             executors=executors,
@@ -141,6 +144,9 @@ class Decider:
             last_scale_out=self._last_scale_out,
             idle_s=dict(self._idle_s),
             prepared=tuple(state.prepared),
+            excluded=find_exclusion(schedule.excluded, now_s),
+            floor=floor,
+            floor_why=floor_why,
         )
         decision = decide(observation, self._policy)
         scale_out = decision.scaling.scale_out

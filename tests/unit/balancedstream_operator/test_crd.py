@@ -62,6 +62,7 @@ def test_every_knob_of_the_policy_can_be_set_in_a_manifest() -> None:
             spec["migration"],
             spec["scaling"],
             spec["metrics"]["properties"]["window"],
+            spec["schedule"],
         )
     )
     assert shown + 2 == len(list(knobs())), "all but the two limits, which executors has"

@@ -9,13 +9,16 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from balancedstream.core.periods import Floor, Period
 from balancedstream.core.policy import (
+    MAX_PERIODS,
     STRATEGIES,
     BalancePolicy,
     Knob,
     MigrationPolicy,
     Policy,
     ScalingPolicy,
+    SchedulePolicy,
     WindowPolicy,
     knobs,
     parse,
@@ -24,11 +27,12 @@ from balancedstream.core.policy import (
 from balancedstream.errors import InvalidInputError
 
 KNOBS = list(knobs())
-SECTIONS = (BalancePolicy, ScalingPolicy, WindowPolicy, MigrationPolicy)
+SECTIONS = (BalancePolicy, ScalingPolicy, WindowPolicy, MigrationPolicy, SchedulePolicy)
+SCALARS = [knob for knob in KNOBS if not knob.is_list]
 # Those that no other field's value can contradict.
 FREE_KNOBS = [
     knob
-    for knob in KNOBS
+    for knob in SCALARS
     if not knob.path.endswith(("_utilization", "scaling.min_executors", "scaling.max_executors"))
 ]
 
@@ -58,7 +62,7 @@ def test_every_field_is_a_knob_with_unit_default_range_and_a_sentence() -> None:
     for knob in KNOBS:
         assert knob.sentence.endswith("."), knob.path
         assert "\n" not in knob.sentence
-        assert (knob.bounds is None) == bool(knob.choices)
+        assert (knob.bounds is None) == (bool(knob.choices) or knob.is_list)
         assert (knob.bounds is None) != bool(knob.unit), knob.path
         knob.check(knob.default)
 
@@ -105,7 +109,7 @@ def test_a_policy_survives_being_written_and_read(data: st.DataObject) -> None:
             assert read_one(policy, f"{section}.{name}") == value
 
 
-@pytest.mark.parametrize("knob", KNOBS, ids=lambda knob: knob.path)
+@pytest.mark.parametrize("knob", SCALARS, ids=lambda knob: knob.path)
 @pytest.mark.parametrize("wrong", [None, True, [1], {}, "", "nonsense", math.nan, b"1"], ids=repr)
 def test_a_wrong_type_is_refused_by_name_with_what_is_allowed(knob: Knob, wrong: object) -> None:
     with pytest.raises(InvalidInputError) as refusal:
@@ -131,7 +135,7 @@ def test_a_count_is_no_fraction(knob: Knob) -> None:
 @pytest.mark.parametrize(
     ("mapping", "message"),
     [
-        ([], "^policy: must be a mapping of balance, scaling, window, migration"),
+        ([], "^policy: must be a mapping of balance, scaling, window, migration, schedule"),
         ({"balanse": {}}, "^policy.balanse: unknown field, allowed are balance, scaling, "),
         ({"balance": 3}, "^balance: must be a mapping of mode, act_above"),
         ({"balance": {"act_abov": 1}}, "^balance.act_abov: unknown field, allowed are mode, act"),
@@ -161,3 +165,57 @@ def test_fields_that_contradict_each_other_are_refused_by_name(
 
 def test_no_greatest_number_of_executors_contradicts_no_least() -> None:
     assert ScalingPolicy(min_executors=5).max_executors == 0
+
+
+WORKDAY = {"cron": "0 8 * * 1-5", "duration_s": 36_000, "time_zone": "Europe/Berlin"}
+
+
+def test_periods_are_read_from_mappings_and_written_as_such() -> None:
+    given = {"excluded": [WORKDAY], "floors": [{**WORKDAY, "min_executors": 6}]}
+    policy = parse({"schedule": given})
+    assert policy.schedule == SchedulePolicy(
+        (Period("0 8 * * 1-5", 36_000, "Europe/Berlin"),),
+        (Floor("0 8 * * 1-5", 36_000, "Europe/Berlin", 6),),
+    )
+    assert to_mapping(policy)["schedule"] == given
+    assert parse(to_mapping(policy)) == policy
+
+
+@pytest.mark.parametrize(
+    ("periods", "message"),
+    [
+        (None, "^schedule.excluded: must be a list of at most 8, each with cron, duration_s, time"),
+        ("0 8 * * *", "^schedule.excluded: must be a list"),
+        ({"cron": "0 8 * * *"}, "^schedule.excluded: must be a list"),
+        ([WORKDAY] * (MAX_PERIODS + 1), "^schedule.excluded: must be a list of at most 8"),
+        (
+            ["0 8 * * *"],
+            r"^schedule.excluded\[0\]: must be a mapping of cron, duration_s, time_zone",
+        ),
+        ([WORKDAY, {"cron": "0 8 * * *"}], r"^schedule.excluded\[1\].duration_s: missing$"),
+        ([{"duration_s": 60}], r"^schedule.excluded\[0\].cron: missing$"),
+        ([None], r"^schedule.excluded\[0\].cron: missing$"),
+        (
+            [{**WORKDAY, "min_executors": 2}],
+            r"^schedule.excluded\[0\].min_executors: unknown field",
+        ),
+        ([{**WORKDAY, "cron": "0 8 * *"}], r"^schedule.excluded\[0\].cron: must be five fields"),
+        ([{**WORKDAY, "cron": 8}], r"^schedule.excluded\[0\].cron: must be text, not 8$"),
+        (
+            [{**WORKDAY, "duration_s": 59}],
+            r"^schedule.excluded\[0\].duration_s: must be an integer",
+        ),
+        ([{**WORKDAY, "duration_s": "10h"}], r"^schedule.excluded\[0\].duration_s: must be an int"),
+        ([{**WORKDAY, "time_zone": "CEST+"}], r"^schedule.excluded\[0\].time_zone: must be a name"),
+    ],
+)
+def test_a_period_that_is_none_is_refused_by_its_place_and_field(
+    periods: object, message: str
+) -> None:
+    with pytest.raises(InvalidInputError, match=message):
+        parse({"schedule": {"excluded": periods}})
+
+
+def test_a_section_takes_periods_only() -> None:
+    with pytest.raises(InvalidInputError, match=r"^schedule.floors: must be a list"):
+        SchedulePolicy(floors=(Period("0 8 * * *", 60),))  # type: ignore[arg-type]

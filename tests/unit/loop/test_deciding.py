@@ -9,7 +9,7 @@ from scripted import RecordingSpectator
 
 from balancedstream.core.keys import name_key
 from balancedstream.core.plan import Plan
-from balancedstream.core.policy import Policy
+from balancedstream.core.policy import Policy, parse
 from balancedstream.core.restoring import RestoreCost
 from balancedstream.core.samples import BatchSample, KeySample, TaskSample
 from balancedstream.engine.events import BatchFinished, StatefulOperator
@@ -44,7 +44,7 @@ class Keys:
 class Scene:
     """A decider whose plans are only written down."""
 
-    def __init__(self, keys: Keys) -> None:
+    def __init__(self, keys: Keys, policy: Policy | None = None) -> None:
         self.keys = keys
         self.requested: int | None = None
         self.moving: dict[tuple[str, int], dict[int, str]] = {}
@@ -59,7 +59,7 @@ class Scene:
             apply=lambda plan, why: self.plans.append(plan),
         )
         journal = Journal(self.history, view, Exporter(hot_keys="hashed"), lambda: 7.0)
-        self.decider = Decider(realizer, Policy(), journal)
+        self.decider = Decider(realizer, policy or Policy(), journal)
 
     def run_batch(self, *busy_s: float) -> None:
         batch = self.keys.batch
@@ -126,3 +126,19 @@ def test_executors_that_join_before_anything_was_measured_get_no_plan() -> None:
     scene = Scene(Keys({}))
     scene.decider.note_executors(EXECUTORS, 1.0)
     assert scene.plans == []
+
+
+def test_nothing_moves_while_a_period_is_excluded_and_the_journal_says_until_when() -> None:
+    # A batch ends 50 s after the epoch began.
+    schedule = {"excluded": [{"cron": "0 0 * * *", "duration_s": 600, "time_zone": "Asia/Tokyo"}]}
+    scene = Scene(Keys({DE: 4.0}), parse({"schedule": schedule}))
+    for _ in range(3):
+        scene.run_batch(7.0, 0.5, 0.5)
+    assert scene.plans, "at nine o'clock in Tokyo"
+    schedule["excluded"][0]["cron"] = "0 9 * * *"
+    scene = Scene(Keys({DE: 4.0}), parse({"schedule": schedule}))
+    for _ in range(3):
+        scene.run_batch(7.0, 0.5, 0.5)
+    assert scene.plans == []
+    (decision, *_) = scene.history.decisions
+    assert decision.reason.startswith("no change: excluded until 09:10 Asia/Tokyo (")
