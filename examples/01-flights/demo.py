@@ -20,7 +20,7 @@ from typing import Any
 HERE = Path(__file__).parent
 EXECUTORS = 4
 # Each Python task of transformWithState costs some 0.2 s whatever its input: few partitions.
-PARTITIONS = 12
+PARTITIONS = 16
 DAYS = 105  # to the middle of April
 # Each is a batch; a second plan after the first one leaves five batches on one side of it.
 FILES = 20

@@ -5,8 +5,11 @@ from __future__ import annotations
 import ast
 import json
 import sys
+import time
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
+from textwrap import dedent
+from threading import Thread
 from typing import Any
 
 import pandas as pd
@@ -200,6 +203,36 @@ def test_a_report_is_made_again_as_the_page_shows_it(
     assert made[0] == made[1]
 
 
+def test_the_job_of_the_page_runs_as_it_is(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    block, from_kafka = PYTHON["docs/your-job.md"]
+    # The demo's job reads so from Kafka, and the tests on a cluster run it.
+    job = (ROOT / "tests" / "e2e" / "apps" / "counts.py").read_text("utf-8")
+    assert from_kafka.text in dedent(job.partition("minBatchesToRetain")[2].partition("\n")[2])
+
+    visits = tmp_path / "input" / "visits"
+    visits.mkdir(parents=True)
+    (visits / "0.json").write_text('{"user_id": "ann", "at": "2026-01-01T00:00:00Z"}\n' * 3)
+    # Relative paths are below the driver's working folder, which is that of the test's session.
+    given = block.text.replace('"input/visits"', repr(str(visits))).replace(
+        '"output/', f'"{tmp_path}/output/'
+    )
+    text = given.replace('"checkpoints/hourly"', repr(str(tmp_path / "checkpoints" / "own")))
+    names: dict[str, Any] = {"__name__": "snippets"}
+    thread = Thread(target=lambda: exec(compile(text, str(block), "exec"), names))  # noqa: S102
+    thread.start()
+    deadline_s = time.monotonic() + PATIENCE_S
+    while "query" not in names and thread.is_alive() and time.monotonic() < deadline_s:
+        time.sleep(0.1)
+    names["query"].processAllAvailable()
+    names["query"].stop()
+    thread.join()
+    counted = [row for f in (tmp_path / "output").rglob("*.json") for row in f.read_text().split()]
+    assert [json.loads(row)["count"] for row in counted] == [3]
+
+
 def test_the_snippets_of_every_page_are_run() -> None:
-    others = {"docs/operations.md", "docs/reference/report.md"}
+    others = {"docs/operations.md", "docs/reference/report.md", "docs/your-job.md"}
     assert {page for page, blocks in PYTHON.items() if blocks} == {*GIVEN, *others}

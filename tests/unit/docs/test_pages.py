@@ -192,6 +192,26 @@ def test_decisions_that_pages_show_read_as_those_that_are_made() -> None:
     assert [line for line in shown if not re.fullmatch(form, line)] == []
 
 
+def test_packages_of_spark_have_the_version_that_is_installed() -> None:
+    installed = re.findall(r"^pyspark==(.+)$", (ROOT / "constraints.txt").read_text("utf-8"), re.M)
+    named = {
+        version
+        for page in PAGES
+        for version in re.findall(r"org\.apache\.spark:[\w.-]+:([\d.]+)", page.read_text("utf-8"))
+    }
+    assert named == set(installed)
+
+
+def test_reasons_that_the_questions_page_explains_are_those_that_the_code_gives() -> None:
+    page = (ROOT / "docs" / "faq.md").read_text("utf-8")
+    table = page.partition("| the reason says |")[2].partition("\n\n")[0]
+    reasons = re.findall(r"^\| `([^`]+)` \|", table, re.M)
+    sources = "".join(path.read_text("utf-8") for path in (ROOT / "runtime").rglob("*.py"))
+    joined = re.sub(r'"\s*f?"', "", sources)
+    assert len(reasons) >= 5
+    assert [reason for reason in reasons if reason not in joined] == []
+
+
 def test_a_block_is_checked_or_listed_with_the_reason() -> None:
     listed = UNCHECKED["blocks"]
     others = {
