@@ -11,10 +11,11 @@ from typing import Any
 from kubernetes import client, config
 from kubernetes.client import ApiException
 from kubernetes.dynamic import DynamicClient, Resource
-from kubernetes.dynamic.exceptions import ConflictError, NotFoundError
+from kubernetes.dynamic.exceptions import ConflictError, NotFoundError, ResourceNotFoundError
 from urllib3.exceptions import HTTPError
 
 from balancedstream_operator.errors import ClusterError
+from balancedstream_operator.reading import bound_stream, read_json
 from balancedstream_operator.resource import API_VERSION, KIND, Manifest, Stream
 
 FIELD_MANAGER = "balancedstream"
@@ -23,6 +24,9 @@ PLAN_MANAGER = "balancedstream-plan"
 
 TIMEOUT_S = (5, 20)
 CONNECTIONS = 32
+
+PAGE = 100
+"""Pods of one answer: each may have more than a megabyte."""
 
 # Timeout, conflict and too many requests: a retry may succeed.
 _LATER = {408, 409, 429}
@@ -55,6 +59,13 @@ def translate_errors(what: str) -> Iterator[None]:
         raise ClusterError(message, refused=refused, retry_after_s=_wait_of(error)) from error
     except HTTPError as error:
         message = f"the API server cannot be reached to {what}: {error}"
+        raise ClusterError(message, refused=False) from error
+    except ResourceNotFoundError as error:
+        # Its definition is gone, or not there yet.
+        message = f"the API server did not {what}: it does not know such objects ({error})"
+        raise ClusterError(message, refused=False) from error
+    except ValueError as error:
+        message = f"the API server did not {what}: its answer is no JSON; is that a proxy's?"
         raise ClusterError(message, refused=False) from error
 
 
@@ -137,24 +148,39 @@ class KubernetesCluster:
         """Returns an object, or None if it does not exist."""
         try:
             with translate_errors(f"return {kind} {name}"):
-                found = self._resource(version, kind).get(
-                    name=name, namespace=namespace, _request_timeout=TIMEOUT_S
+                answer = self._resource(version, kind).get(
+                    name=name, namespace=namespace, serialize=False, _request_timeout=TIMEOUT_S
                 )
+                text = answer.data
+                manifest: Manifest = read_json(text)
         except ClusterError as error:
             if isinstance(error.__cause__, NotFoundError):
                 return None
             raise
-        manifest: Manifest = found.to_dict()
-        return manifest
+        return bound_stream(manifest, len(text)) if kind == KIND else manifest
 
     def list_pods(self, namespace: str, selector: str) -> list[Manifest]:
         """Returns the pods of a namespace ("" for all) that a label selector selects."""
-        with translate_errors(f"list pods with {selector}"):
-            found = self._resource("v1", "Pod").get(
-                namespace=namespace, label_selector=selector, _request_timeout=TIMEOUT_S
-            )
-        pods: list[Manifest] = found.to_dict()["items"]
-        return pods
+        pods: list[Manifest] = []
+        token: str | None = None
+        while True:
+            with translate_errors(f"list pods with {selector}"):
+                answer = self._resource("v1", "Pod").get(
+                    namespace=namespace,
+                    label_selector=selector,
+                    limit=PAGE,
+                    _continue=token,
+                    serialize=False,
+                    _request_timeout=TIMEOUT_S,
+                )
+                page = read_json(answer.data)
+            for pod in page["items"]:
+                # As large as all the rest, and nobody reads them.
+                pod["metadata"].pop("managedFields", None)
+                pods.append(pod)
+            token = (page.get("metadata") or {}).get("continue")
+            if not token:
+                return pods
 
     def apply(self, manifest: Manifest, uid: str = "") -> str:
         """Applies a manifest as `ports.Cluster` says, and takes over fields that others own."""
@@ -200,6 +226,16 @@ class KubernetesCluster:
         kind, metadata = manifest["kind"], manifest["metadata"]
         with translate_errors(f"annotate {kind} {metadata['name']}"), suppress(NotFoundError):
             set_annotation(self._resource(manifest["apiVersion"], kind), metadata, name, value)
+
+    def create_event(self, manifest: Manifest) -> None:
+        """Makes an event."""
+        with translate_errors(f"make event {manifest['reason']}"):
+            self._resource("v1", "Event").create(
+                body=manifest,
+                namespace=manifest["metadata"]["namespace"],
+                serialize=False,
+                _request_timeout=TIMEOUT_S,
+            )
 
     def create_secret(self, manifest: Manifest) -> None:
         """Makes a Secret; one that has its name stays as it is, and is not read."""

@@ -1,40 +1,40 @@
-"""The operator's process: kopf watches BalancedStreams, and one task looks after each of them.
+"""The operator's process: it follows BalancedStreams, and one task looks after each of them.
 
-It uses only kopf's `on.event`: timers and daemons put a finalizer on the object, and then a
-BalancedStream could not be deleted while the operator is gone.
+It sets no finalizer on a BalancedStream: then nobody could delete one while the operator is gone.
 """
 
 from __future__ import annotations
 
 import argparse
 import asyncio
-import copy
 import logging
 import os
+import signal
 import socket
 import time
 import uuid
 from collections.abc import Sequence
 from contextlib import suppress
-from contextvars import Context, copy_context
 from dataclasses import dataclass
 from functools import lru_cache, partial
 from pathlib import Path
-from typing import Any, cast
-
-import kopf
+from typing import Any
 
 from balancedstream.errors import MissingPackageError
 from balancedstream_operator.asking import read_wanted
 from balancedstream_operator.endpoints import Defaults
 from balancedstream_operator.errors import ClusterError, StreamGoneError
+from balancedstream_operator.following import Sight, start_followers
+from balancedstream_operator.health import serve_health
 from balancedstream_operator.kube import KubernetesCluster, connect
 from balancedstream_operator.leases import Lease, hold
+from balancedstream_operator.logs import start_logging
 from balancedstream_operator.measurements import MissingMeasurementsError
 from balancedstream_operator.metrics import OperatorMetrics
 from balancedstream_operator.pacing import PassThreads, choose_rest_s
+from balancedstream_operator.posting import EventPoster
 from balancedstream_operator.prometheus import Prometheus
-from balancedstream_operator.resource import GROUP, PLURAL, VERSION, Stream
+from balancedstream_operator.resource import Stream
 from balancedstream_operator.signing import check_package
 from balancedstream_operator.status import StreamEvent
 from balancedstream_operator.supervising import Pass, Supervisor
@@ -48,12 +48,6 @@ RETRY_S = 5.0
 MAX_RETRY_S = 300.0
 """Pause after a pass that failed; it doubles with each further one, up to the limit."""
 
-EVENT_AGAIN_S = 1800.0
-"""The same event is not posted again within this time."""
-
-WATCH_S = 300
-"""A watch is restarted this often, and a little later if the connection is half open."""
-
 
 @dataclass
 class _Watched:
@@ -62,13 +56,11 @@ class _Watched:
     Attributes:
         resource: as it was last seen.
         changed: set when its spec changes, or when somebody asks for something by an annotation.
-        context: of the handler that saw it first; kopf posts events of no other.
-        task: makes the passes over it.
+        task: makes the passes over it; None while nobody does.
     """
 
     resource: dict[str, Any]
     changed: asyncio.Event
-    context: Context
     task: asyncio.Task[None] | None = None
 
 
@@ -91,6 +83,8 @@ class Operator:
         self._metrics = metrics
         self._threads = PassThreads(defaults)
         self._watched: dict[str, _Watched] = {}
+        self._sights: dict[str, Sight] = {}
+        self._seen = False
         self._active = active
         metrics.set_active(active)
 
@@ -110,9 +104,10 @@ class Operator:
         uid = resource["metadata"]["uid"]
         watched = self._watched.get(uid)
         if watched is None:
-            watched = self._watched[uid] = _Watched(resource, asyncio.Event(), copy_context())
-            if self._active:
-                self._start(watched)
+            watched = self._watched[uid] = _Watched(resource, asyncio.Event())
+        if self._active and watched.task is None:
+            watched.resource = resource
+            self._start(watched)
             return
         if read_wanted(watched.resource) != read_wanted(resource):
             watched.changed.set()
@@ -121,7 +116,7 @@ class Operator:
     def _start(self, watched: _Watched) -> None:
         metadata = watched.resource["metadata"]
         self._metrics.add_stream(f"{metadata['namespace']}/{metadata['name']}")
-        watched.task = asyncio.create_task(self._look_after(watched), context=watched.context)
+        watched.task = asyncio.create_task(self._look_after(watched))
 
     def remove(self, resource: dict[str, Any]) -> None:
         """Handles a deleted BalancedStream; Kubernetes deletes the objects that it owned."""
@@ -130,6 +125,44 @@ class Operator:
         watched = self._watched.pop(metadata["uid"], None)
         if watched and watched.task:
             watched.task.cancel()
+
+    def keep(self, namespace: str, uids: set[str]) -> None:
+        """Forgets BalancedStreams that a namespace has no more; "" for the whole cluster."""
+        for watched in self._list_within(namespace):
+            if watched.resource["metadata"]["uid"] not in uids:
+                self.remove(watched.resource)
+
+    def see(self, namespace: str, sight: Sight) -> None:
+        """Handles that the BalancedStreams of a namespace can be seen, or cannot."""
+        self._sights[namespace] = sight
+        self._seen = self._seen or not sight.hidden
+        self._metrics.set_served(namespace, not sight.hidden)
+        for watched in self._list_within(namespace):
+            if sight.reason == "NoDefinition":
+                self.remove(watched.resource)
+            elif sight.reason == "Forbidden" and watched.task:
+                # It may still have its checkpoint, so others must know of it.
+                watched.task.cancel()
+                watched.task = None
+
+    def explain_unready(self) -> str:
+        """Why no BalancedStream can be looked after; empty if some can."""
+        sights = self._sights.values()
+        hidden = [sight.hidden for sight in sights if sight.hidden]
+        if any(sight.reason == "NoDefinition" for sight in sights):
+            return next(sight.hidden for sight in sights if sight.reason == "NoDefinition")
+        if len(hidden) < len(sights):
+            return ""
+        if self._seen and any(sight.reason == "Unreachable" for sight in sights):
+            return ""
+        return "; ".join(hidden) or "no BalancedStreams have been listed yet"
+
+    def _list_within(self, namespace: str) -> list[_Watched]:
+        return [
+            watched
+            for watched in self._watched.values()
+            if namespace in {"", watched.resource["metadata"]["namespace"]}
+        ]
 
     def close(self) -> None:
         """Ends the tasks of all streams; a pass that has started finishes in its thread."""
@@ -153,7 +186,7 @@ class Operator:
             lambda: [known.resource for known in [*self._watched.values()]],
             turns=self._turns,
         )
-        posted: dict[str, tuple[str, float]] = {}
+        poster = EventPoster(self._cluster)
         failures = 0
         loop = asyncio.get_running_loop()
         try:
@@ -161,6 +194,7 @@ class Operator:
                 resource = watched.resource
                 watched.changed.clear()
                 failure: Exception | None = None
+                events: list[StreamEvent] = []
                 interval_s = 0.0
                 try:
                     done, took_s = await loop.run_in_executor(
@@ -182,24 +216,29 @@ class Operator:
                 else:
                     interval_s, failure = choose_rest_s(done.interval_s, took_s), done.failure
                     self._metrics.add_pass(str(stream), done.status, took_s)
-                    for event in done.events:
-                        # That of the condition PassFailed says the same as the one below.
-                        if failure is None or event.reason != type(failure).__name__:
-                            _post(resource, event, posted)
+                    # That of the condition PassFailed says the same as the one below.
+                    said = type(failure).__name__
+                    events += [e for e in done.events if failure is None or e.reason != said]
                 if failure is not None:
                     failures += 1
                     self._metrics.add_failure(str(stream))
                     message = f"{type(failure).__name__}: {failure}".partition("\n")[0]
-                    _post(resource, StreamEvent("PassFailed", message, warning=True), posted)
+                    events.append(StreamEvent("PassFailed", message, warning=True))
                     interval_s = max(interval_s, choose_pause_s(failure, failures))
                 else:
                     failures = 0
+                if events:
+                    threads = self._threads.choose(resource)
+                    await loop.run_in_executor(threads, poster.post, resource, events)
                 # Python 3.11's `wait_for` drops a cancellation that comes together with a change.
                 with suppress(TimeoutError):
                     async with asyncio.timeout(interval_s):
                         await watched.changed.wait()
         finally:
-            self._metrics.remove(str(stream))
+            # The next one of that name may be there already.
+            known = (w.resource["metadata"] for w in self._watched.values() if w.task)
+            if all((m["namespace"], m["name"]) != (stream.namespace, stream.name) for m in known):
+                self._metrics.remove(str(stream))
 
 
 def _run_pass(supervisor: Supervisor, resource: dict[str, Any]) -> tuple[Pass, float]:
@@ -220,86 +259,61 @@ def choose_pause_s(failure: Exception, failures: int) -> float:
     return max(pause_s, min(asked_s, MAX_RETRY_S))
 
 
-def _post(
-    resource: dict[str, Any], event: StreamEvent, posted: dict[str, tuple[str, float]]
+class _FromThreads:
+    """Passes what followers tell, from their threads, to an operator on its event loop."""
+
+    def __init__(self, operator: Operator) -> None:
+        self._operator = operator
+        self._call = asyncio.get_running_loop().call_soon_threadsafe
+
+    def update(self, resource: dict[str, Any]) -> None:
+        self._call(self._operator.update, resource)
+
+    def remove(self, resource: dict[str, Any]) -> None:
+        self._call(self._operator.remove, resource)
+
+    def keep(self, namespace: str, uids: set[str]) -> None:
+        self._call(self._operator.keep, namespace, uids)
+
+    def see(self, namespace: str, sight: Sight) -> None:
+        self._call(self._operator.see, namespace, sight)
+
+
+async def operate(
+    defaults: Defaults, stop: asyncio.Event, lease_name: str = "", *, health_port: int = HEALTH_PORT
 ) -> None:
-    """Posts a Kubernetes event, unless the same one was posted recently."""
-    now_s = time.monotonic()
-    message, posted_s = posted.get(event.reason, ("", -EVENT_AGAIN_S))
-    if message == event.message and now_s < posted_s + EVENT_AGAIN_S:
-        return
-    posted[event.reason] = event.message, now_s
-    kind = "Warning" if event.warning else "Normal"
-    kopf.event(cast("kopf.Body", resource), type=kind, reason=event.reason, message=event.message)
-
-
-def build_registry(
-    defaults: Defaults, *, all_namespaces: bool, lease_name: str = ""
-) -> kopf.OperatorRegistry:
-    """The handlers; they pass kopf's events to an Operator.
+    """Looks after BalancedStreams until it is told to stop.
 
     Args:
-        defaults: Prometheus for streams that name none, and what streams may ask for.
-        all_namespaces: whether to watch the whole cluster.
+        defaults: which streams, their Prometheus, and what they may ask for.
+        stop: set to end it.
         lease_name: of the Lease in the pod's namespace that the operator must hold to act; empty
             acts without one.
+        health_port: for probes.
     """
-    registry = kopf.OperatorRegistry()
-    # Filled at start-up, once there is an event loop.
-    operator_of: list[Operator] = []
-    leases: list[tuple[Lease, asyncio.Task[None]]] = []
-
-    @kopf.on.login(registry=registry)
-    def log_in(**kwargs: Any) -> kopf.ConnectionInfo | None:
-        return kopf.login_with_service_account(**kwargs) or kopf.login_with_kubeconfig(**kwargs)
-
-    @kopf.on.startup(registry=registry)
-    async def start(settings: kopf.OperatorSettings, **_: Any) -> None:
-        settings.posting.loggers = False
-        settings.posting.reporting_component = "balancedstream"
-        # Without a ClusterRole the operator may not list namespaces and CRDs.
-        settings.scanning.disabled = not all_namespaces
-        settings.watching.server_timeout = WATCH_S
-        settings.watching.client_timeout = WATCH_S + 30
-        settings.watching.connect_timeout = 10
-        settings.networking.request_timeout = 30
-        metrics = OperatorMetrics()
-        metrics.start(METRICS_PORT)
-        operator = Operator(defaults, metrics, active=not lease_name)
-        operator_of.append(operator)
-        if lease_name:
-            namespace = os.environ.get("POD_NAMESPACE", "default")
-            identity = f"{os.environ.get('POD_NAME', socket.gethostname())}_{uuid.uuid4()}"
-            lease = Lease(connect(), namespace, lease_name, identity)
-            task = asyncio.create_task(hold(lease, operator.activate, lambda: os._exit(1)))
-            leases.append((lease, task))
-
-    @kopf.on.cleanup(registry=registry)
-    async def stop(**_: Any) -> None:
-        # Otherwise kopf waits some seconds for tasks that never end.
-        for operator in operator_of:
-            operator.close()
-        for lease, task in leases:
-            # Passes that still run must have ended before another operator begins; until then the
-            # Lease is renewed.
-            await asyncio.to_thread(operator_of[0].wait)
-            task.cancel()
-            with suppress(ClusterError):
-                await asyncio.to_thread(lease.release)
-
-    @kopf.on.event(GROUP, VERSION, PLURAL, registry=registry)
-    async def on_stream(event: kopf.RawEvent, **_: Any) -> None:
-        resource: dict[str, Any] = copy.deepcopy(dict(event["object"]))
-        if event["type"] == "DELETED":
-            operator_of[0].remove(resource)
-        else:
-            operator_of[0].update(resource)
-
-    @kopf.on.probe(id="streams", registry=registry)
-    async def count_streams(**_: Any) -> int:
-        return operator_of[0].count_streams()
-
-    return registry
+    metrics = OperatorMetrics()
+    metrics.start(METRICS_PORT)
+    operator = Operator(defaults, metrics, active=not lease_name)
+    health = await serve_health(health_port, operator.explain_unready)
+    followers = start_followers(connect(), defaults.namespaces, _FromThreads(operator))
+    lease, held = None, None
+    if lease_name:
+        namespace = os.environ.get("POD_NAMESPACE", "default")
+        identity = f"{os.environ.get('POD_NAME', socket.gethostname())}_{uuid.uuid4()}"
+        lease = Lease(connect(), namespace, lease_name, identity)
+        held = asyncio.create_task(hold(lease, operator.activate, lambda: os._exit(1)))
+    await stop.wait()
+    for follower in followers:
+        follower.stop()
+    operator.close()
+    # Passes that still run must have ended before another operator begins; until then the Lease is
+    # renewed.
+    await asyncio.to_thread(operator.wait)
+    if lease and held:
+        held.cancel()
+        with suppress(ClusterError):
+            await asyncio.to_thread(lease.release)
+    health.close()
 
 
 def read_credentials(folder: Path | None, token_file: Path | None) -> dict[str, str]:
@@ -339,22 +353,6 @@ def read_defaults(arguments: argparse.Namespace) -> Defaults:
         ("",) if arguments.all_namespaces else tuple(arguments.namespace),
         arguments.prometheus_sigv4_region,
     )
-
-
-def start_logging(level: str, log_format: str) -> None:
-    """Logs to standard error.
-
-    Args:
-        level: the least that is logged, such as INFO.
-        log_format: "json" for one object a line, anything else for text.
-    """
-    if log_format == "json":
-        kopf.configure(log_format=kopf.LogFormat.JSON)
-        # Kopf silences it, and with it errors of tasks that nobody waits for.
-        logging.getLogger("asyncio").propagate = True
-    else:
-        logging.basicConfig(format="%(asctime)s %(levelname)s %(message)s")
-    logging.getLogger().setLevel(level)
 
 
 def main(argv: Sequence[str] | None = None) -> None:
@@ -424,19 +422,14 @@ def main(argv: Sequence[str] | None = None) -> None:
         except MissingPackageError as error:
             parser.error(str(error))
     start_logging(os.environ.get("LOG_LEVEL", "INFO"), os.environ.get("LOG_FORMAT", "text"))
-    # Otherwise every event of a watch would be a line.
-    logging.getLogger("kopf.objects").setLevel(logging.WARNING)
-    kopf.run(
-        registry=build_registry(
-            read_defaults(arguments),
-            all_namespaces=arguments.all_namespaces,
-            lease_name=arguments.lease,
-        ),
-        clusterwide=arguments.all_namespaces,
-        namespaces=arguments.namespace or (),
-        standalone=True,
-        liveness_endpoint=f"http://0.0.0.0:{HEALTH_PORT}/healthz",
-    )
+    asyncio.run(_run(read_defaults(arguments), arguments.lease))
+
+
+async def _run(defaults: Defaults, lease_name: str) -> None:
+    stop = asyncio.Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        asyncio.get_running_loop().add_signal_handler(number, stop.set)
+    await operate(defaults, stop, lease_name)
 
 
 if __name__ == "__main__":

@@ -55,6 +55,13 @@ class OperatorMetrics:
             "1 while the operator holds its Lease and acts, 0 while it waits for it.",
             registry=self.registry,
         )
+        self._served = Gauge(
+            f"{_PREFIX}_namespace_served",
+            "1 while the BalancedStreams of a namespace, or of all where it is empty, can be seen, "
+            "0 while they are left out.",
+            ["namespace"],
+            registry=self.registry,
+        )
         self._epoch = Gauge(
             f"{_PREFIX}_plan_epoch",
             "Epoch of a stream's newest plan.",
@@ -80,6 +87,10 @@ class OperatorMetrics:
     def set_active(self, active: bool) -> None:
         """Records whether the operator acts."""
         self._active.set(active)
+
+    def set_served(self, namespace: str, served: bool) -> None:
+        """Records whether the BalancedStreams of a namespace can be seen; "" for all."""
+        self._served.labels(namespace).set(served)
 
     def add_stream(self, stream: str) -> None:
         """Counts a stream that has had no pass yet."""

@@ -61,6 +61,17 @@ class Cluster(Protocol):
         """Removes an annotation of a BalancedStream; False if it has not that value any more."""
 
 
+class EventSink(Protocol):
+    """Where Kubernetes events go; `kube.KubernetesCluster` is the real one."""
+
+    def create_event(self, manifest: Manifest) -> None:
+        """Makes an event.
+
+        Raises:
+            ClusterError: the API server cannot be reached, or refuses it.
+        """
+
+
 class Source(Protocol):
     """Where measurements come from; `prometheus.Prometheus` is the real one."""
 

@@ -31,6 +31,7 @@ from balancedstream_operator.planner import choose_plan, find_demands
 from balancedstream_operator.plans import PlanBook
 from balancedstream_operator.pods import check_templates
 from balancedstream_operator.ports import Cluster, Source
+from balancedstream_operator.reading import refuse_unread
 from balancedstream_operator.records import Control, Record, judge_control
 from balancedstream_operator.reporting import report, report_deletion, report_failure
 from balancedstream_operator.resource import Manifest, Stream
@@ -216,6 +217,7 @@ class Supervisor:
             self._unsure = False
         outcome = PassOutcome(self._stream, paused=asked.paused)
         try:
+            refuse_unread(resource)
             spec = read_spec(resource["spec"])
             check_templates(self._stream, spec)
             if self._forbids_escalation:

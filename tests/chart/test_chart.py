@@ -141,7 +141,8 @@ def test_one_operator_that_is_restricted(helm: str) -> None:
     ports = {port["name"]: port["containerPort"] for port in operator["ports"]}
     assert ports == {"health": 8080, "metrics": 8081}
     for probe in ("startupProbe", "livenessProbe", "readinessProbe"):
-        assert operator[probe]["httpGet"] == {"path": "/healthz", "port": "health"}
+        path = "/readyz" if probe == "readinessProbe" else "/healthz"
+        assert operator[probe]["httpGet"] == {"path": path, "port": "health"}
     assert only(manifests, "ServiceAccount")["automountServiceAccountToken"] is False
     assert pod["automountServiceAccountToken"] is True
 

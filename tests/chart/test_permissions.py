@@ -60,11 +60,7 @@ def test_cluster_wide(helm: str) -> None:
     role = next(
         m for m in of_kind(manifests, "ClusterRole") if m["metadata"]["name"] == CLUSTER_NAME
     )
-    assert grants(role) == {
-        *PER_NAMESPACE,
-        *all_of("apiextensions.k8s.io", "customresourcedefinitions", "get list watch"),
-        *all_of("", "namespaces", "list watch"),
-    }
+    assert grants(role) == PER_NAMESPACE
     binding = only(manifests, "ClusterRoleBinding")
     assert binding["roleRef"]["name"] == CLUSTER_NAME
     assert binding["subjects"] == [SUBJECT]

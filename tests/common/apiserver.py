@@ -62,8 +62,10 @@ class ApiServer:
         requests: every request, oldest first.
         refusals: path of an object to the status and the message with which writes of it fail.
         retry_after: header of these answers; empty for none.
-        forbidden: what access reviews deny, such as `SelfSubjectAccessReview patch pods`.
+        forbidden: what access reviews deny, such as `SelfSubjectAccessReview patch pods`;
+            everywhere, or only `in` a namespace.
         hidden: paths that this client may not use.
+        broken: path to the answer that it gives, whatever is asked.
     """
 
     def __init__(self) -> None:
@@ -73,8 +75,11 @@ class ApiServer:
         self.retry_after = ""
         self.forbidden: set[str] = set()
         self.hidden: set[str] = set()
+        self.broken: dict[str, Response] = {}
         self._lock = threading.Lock()
-        self._watches: list[queue.Queue[Manifest | None]] = []
+        self._watches: list[queue.Queue[Any]] = []
+        # All that watches of BalancedStreams were told; a version is how many there were.
+        self._told: list[Manifest] = []
 
     def put(self, path: str, manifest: Manifest) -> None:
         """Keeps an object, and sends it to watches of BalancedStreams."""
@@ -103,6 +108,8 @@ class ApiServer:
         """The response to a request."""
         with self._lock:
             self.requests.append(request)
+            if request.path in self.broken:
+                return self.broken[request.path]
             if request.path in self.hidden:
                 return refuse(403, f"forbidden: you cannot use {request.path}")
             if request.method == "GET":
@@ -146,7 +153,9 @@ class ApiServer:
         if path.rpartition("/")[2] not in {name for kinds in RESOURCES.values() for name in kinds}:
             return refuse(404, f"{path} not found")
         if request.query.get("watch") == "true":
-            watch: queue.Queue[Manifest | None] = queue.Queue()
+            watch: queue.Queue[Any] = queue.Queue()
+            for event in self._told[int(request.query.get("resourceVersion", len(self._told))) :]:
+                watch.put(event)
             self._watches.append(watch)
             return Response(iter(watch.get, None))
         prefix, _, plural = path.rpartition("/")
@@ -166,7 +175,7 @@ class ApiServer:
                 "kind": "List",
                 "apiVersion": "v1",
                 "items": items,
-                "metadata": {"resourceVersion": "1"},
+                "metadata": {"resourceVersion": str(len(self._told))},
             }
         )
 
@@ -193,10 +202,8 @@ class ApiServer:
         asked = review["spec"]["resourceAttributes"]
         resource = "/".join(filter(None, (asked["resource"], asked.get("subresource"))))
         right = f"{review['kind']} {asked['verb']} {resource}"
-        return {
-            **review,
-            "status": {"allowed": right not in self.forbidden},
-        }
+        denied = {right, f"{right} in {asked.get('namespace')}"} & self.forbidden
+        return {**review, "status": {"allowed": not denied}}
 
     def _patch(self, request: Request) -> Response:
         path, of_status, part = request.path.partition("/status")
@@ -243,8 +250,10 @@ class ApiServer:
 
     def _notify(self, what: str, manifest: Manifest) -> None:
         if manifest.get("kind") == "BalancedStream":
+            event = {"type": what, "object": copy.deepcopy(manifest)}
+            self._told.append(event)
             for watch in self._watches:
-                watch.put({"type": what, "object": copy.deepcopy(manifest)})
+                watch.put(event)
 
 
 def merge(kept: Manifest | None, change: Manifest) -> Manifest:

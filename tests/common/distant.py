@@ -1,4 +1,4 @@
-"""The operator's process without kopf: a test in another thread gives it streams."""
+"""The operator's process without its watch: a test in another thread gives it streams."""
 
 from __future__ import annotations
 

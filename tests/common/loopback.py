@@ -39,7 +39,8 @@ class Response:
     """What the server answers.
 
     Attributes:
-        body: JSON, text, or an iterator of JSON objects that are sent line by line.
+        body: JSON, text, bytes, or an iterator of JSON objects, or of bytes, that are sent line by
+            line.
         status: of HTTP.
         headers: beside the usual content type, or in its place.
     """
@@ -76,11 +77,13 @@ def serve(answer: Answer, tls: ssl.SSLContext | None = None) -> Iterator[str]:
             self.end_headers()
             if isinstance(response.body, Iterator):
                 for line in response.body:
-                    self.wfile.write(json.dumps(line).encode() + b"\n")
+                    sent = line if isinstance(line, bytes) else json.dumps(line).encode()
+                    self.wfile.write(sent + b"\n")
                     self.wfile.flush()
+            elif isinstance(response.body, bytes):
+                self.wfile.write(response.body)
             else:
-                sent = response.body if text else json.dumps(response.body)
-                self.wfile.write(sent.encode())
+                self.wfile.write((response.body if text else json.dumps(response.body)).encode())
 
         do_GET = do_POST = do_PUT = do_PATCH = do_DELETE = handle_any  # noqa: N815
 

@@ -53,6 +53,7 @@ class KeepingCluster:
         self.trusted: set[str] = set()
         self.asked_rights: list[str] = []
         self.hides_rights = False
+        self.events: list[str] = []
 
     def get(self, version: str, kind: str, namespace: str, name: str) -> Manifest | None:
         """An object, or None; what a kind fails with is raised."""
@@ -123,6 +124,10 @@ class KeepingCluster:
     def annotate(self, manifest: Manifest, name: str, value: str) -> None:
         """Notes an annotation."""
         self.annotated.append((manifest["kind"], manifest["metadata"]["name"], name, value))
+
+    def create_event(self, manifest: Manifest) -> None:
+        """Notes the reason of an event."""
+        self.events.append(manifest["reason"])
 
     def may(self, namespace: str, account: str, verb: str, config_map: str) -> bool:
         """Whether an account has the rights of a driver, or the operator may not ask for them."""

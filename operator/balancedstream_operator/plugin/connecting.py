@@ -17,6 +17,7 @@ from balancedstream_operator.kube import TIMEOUT_S, set_annotation, translate_er
 from balancedstream_operator.plugin.errors import NoClusterError, NoStreamError
 from balancedstream_operator.plugin.rights import Right
 from balancedstream_operator.plugin.services import Service
+from balancedstream_operator.reading import read_json
 from balancedstream_operator.resource import API_VERSION, KIND, Manifest
 
 _REVIEWS = "authorization.k8s.io/v1"
@@ -58,15 +59,16 @@ class Connection:
         try:
             with translate_errors(f"return {kind} {name}"):
                 found = self._resource(version, kind).get(
-                    name=name, namespace=namespace or None, _request_timeout=TIMEOUT_S
+                    name=name,
+                    namespace=namespace or None,
+                    serialize=False,
+                    _request_timeout=TIMEOUT_S,
                 )
-        except ResourceNotFoundError:
-            return None
+                manifest: Manifest = read_json(found.data)
         except ClusterError as error:
-            if isinstance(error.__cause__, NotFoundError):
+            if isinstance(error.__cause__, NotFoundError | ResourceNotFoundError):
                 return None
             raise
-        manifest: Manifest = found.to_dict()
         return manifest
 
     def find(self, version: str, kind: str, namespace: str, selector: str = "") -> list[Manifest]:
@@ -76,11 +78,14 @@ class Connection:
                 found = self._resource(version, kind).get(
                     namespace=namespace or None,
                     label_selector=selector or None,
+                    serialize=False,
                     _request_timeout=TIMEOUT_S,
                 )
-        except ResourceNotFoundError:
-            return []
-        items: list[Manifest] = found.to_dict()["items"]
+                items: list[Manifest] = read_json(found.data)["items"]
+        except ClusterError as error:
+            if isinstance(error.__cause__, ResourceNotFoundError):
+                return []
+            raise
         return items
 
     def get_stream(self, namespace: str, name: str) -> Manifest:

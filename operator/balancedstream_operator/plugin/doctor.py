@@ -27,7 +27,7 @@ from balancedstream_operator.plugin.checks import (
 )
 from balancedstream_operator.plugin.connecting import Connection
 from balancedstream_operator.plugin.findings import Finding, Level
-from balancedstream_operator.plugin.rights import ASKING, OPERATOR, READING, Right
+from balancedstream_operator.plugin.rights import ASKING, FOLLOWING, OPERATOR, READING, Right
 from balancedstream_operator.plugin.services import COUNT_TARGETS, check_answer, find_service
 from balancedstream_operator.resource import GROUP, PLURAL, Manifest
 from balancedstream_operator.targets import TargetRef, driver_selector
@@ -144,6 +144,9 @@ class Doctor:
             )
         for namespace in filter(operator.watches, namespaces):
             self._examine_operators_rights(operator.account, namespace)
+        for namespace in operator.watched:
+            if namespace not in namespaces:
+                self._examine_left_out(operator, namespace)
 
     def _examine_prometheus(self, operator: OperatorFound) -> None:
         if not operator.prometheus:
@@ -179,6 +182,21 @@ class Doctor:
             )
         elif missing is not None:
             self._add("ok", f"rights: the operator may do what it needs in namespace {namespace}")
+
+    def _examine_left_out(self, operator: OperatorFound, namespace: str) -> None:
+        """Whether the operator can see the streams of a namespace that it should watch."""
+        missing = self._see(
+            f"rights of the operator in namespace {namespace}",
+            lambda: self._find_missing(FOLLOWING, namespace, operator.account),
+        )
+        if missing:
+            self._add(
+                "problem",
+                f"operator: {operator.name} leaves out namespace {namespace}, of which it should "
+                f"watch the streams: it may not {missing} there. If the namespace was deleted, "
+                "take it out of the chart's watch.namespaces; if it was made anew, upgrade the "
+                "release, which makes its Role again. No restart is needed",
+            )
 
     def _examine_stream(self, stream: Manifest) -> None:
         metadata = stream["metadata"]

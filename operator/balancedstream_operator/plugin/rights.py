@@ -42,6 +42,9 @@ READING = _each(GROUP, PLURAL, "get list")
 ASKING = _each(GROUP, PLURAL, "patch")
 """`approve`, `pause` and `resume`."""
 
+FOLLOWING = _each(GROUP, PLURAL, "list watch")
+"""Without these the operator leaves a namespace out."""
+
 OPERATOR = (
     *_each(GROUP, PLURAL, "get list watch patch"),
     *_each(GROUP, f"{PLURAL}/status", "get patch"),

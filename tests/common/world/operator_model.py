@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING
 from balancedstream_operator.asking import read_wanted
 from balancedstream_operator.endpoints import Defaults
 from balancedstream_operator.errors import ClusterError, StreamGoneError
+from balancedstream_operator.following import WATCH_S
 from balancedstream_operator.leases import RENEW_S, Lease, Tenure
-from balancedstream_operator.main import WATCH_S, choose_pause_s
+from balancedstream_operator.main import choose_pause_s
 from balancedstream_operator.pacing import choose_rest_s
 from balancedstream_operator.resource import KIND, Manifest, Stream
 from balancedstream_operator.supervising import Supervisor
@@ -127,7 +128,7 @@ class OperatorProcess:
         return True
 
     def _list(self) -> None:
-        """What kopf does at first, and whenever a watch ends."""
+        """What `following.Follower` does at first, and whenever a watch ends."""
         if self.alive:
             self._world.call_in(WATCH_S if self.list_streams() else 5.0, self._list)
 

@@ -1,16 +1,12 @@
-"""What the operator's command line says reaches kopf and the operator."""
+"""What the operator's command line says reaches the operator."""
 
 from __future__ import annotations
 
 import json
-import logging
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
-import kopf
 import pytest
 
 from balancedstream_operator import main as process
@@ -19,61 +15,53 @@ from balancedstream_operator.main import main
 from balancedstream_operator.measurements import MissingMeasurementsError
 
 
-@pytest.fixture(autouse=True)
-def levels() -> Iterator[None]:
-    """Puts back what `main` sets for its whole process."""
-    loggers = [logging.getLogger(), logging.getLogger("kopf.objects")]
-    before = [logger.level for logger in loggers]
-    yield
-    for logger, level in zip(loggers, before, strict=True):
-        logger.setLevel(level)
+@pytest.fixture
+def given(monkeypatch: pytest.MonkeyPatch) -> list[tuple[Defaults, str]]:
+    """What the process would have been started with."""
+    found: list[tuple[Defaults, str]] = []
+
+    async def run(defaults: Defaults, lease: str) -> None:
+        found.append((defaults, lease))
+
+    monkeypatch.setattr(process, "_run", run)
+    monkeypatch.setattr(process, "start_logging", lambda *_: None)
+    return found
 
 
 @pytest.mark.parametrize(
-    ("arguments", "clusterwide", "namespaces"),
+    ("arguments", "namespaces"),
     [
-        (["--all-namespaces"], True, []),
-        (["--namespace", "shop", "--namespace=bank"], False, ["shop", "bank"]),
+        (["--all-namespaces"], ("",)),
+        (["--namespace", "shop", "--namespace=bank"], ("shop", "bank")),
     ],
 )
 def test_the_command_line_says_which_namespaces_are_watched(
-    monkeypatch: pytest.MonkeyPatch,
-    arguments: list[str],
-    clusterwide: bool,
-    namespaces: list[str],
+    given: list[tuple[Defaults, str]], arguments: list[str], namespaces: tuple[str, ...]
 ) -> None:
-    given: dict[str, Any] = {}
-    monkeypatch.setattr(kopf, "run", lambda **kwargs: given.update(kwargs))
     main(arguments)
-    assert given["clusterwide"] is clusterwide
-    assert list(given["namespaces"]) == namespaces
-    assert given["standalone"] is True
-    assert given["liveness_endpoint"] == "http://0.0.0.0:8080/healthz"
+    main([*arguments, "--lease=operator"])
+    assert [(found.namespaces, lease) for found, lease in given] == [
+        (namespaces, ""),
+        (namespaces, "operator"),
+    ]
 
 
-def test_the_command_line_says_what_holds_for_all_streams(tmp_path: Path) -> None:
+def test_the_command_line_says_what_holds_for_all_streams(
+    given: list[tuple[Defaults, str]], tmp_path: Path
+) -> None:
     (tmp_path / "token").write_text("t0ken", "utf-8")
     (tmp_path / "..data").mkdir()
-    given: list[Defaults] = []
-
-    def build(defaults: Defaults, **_: Any) -> kopf.OperatorRegistry:
-        given.append(defaults)
-        return kopf.OperatorRegistry()
-
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(process, "build_registry", build)
-        patch.setattr(kopf, "run", lambda **_: None)
-        main(
-            [
-                "--all-namespaces",
-                "--prometheus-url=http://prometheus",
-                "--prometheus-label=cluster=eu=1",
-                "--allow-prometheus-url=http://thanos",
-                f"--prometheus-credentials={tmp_path}",
-            ]
-        )
-        main(["--all-namespaces", "--forbid-escalation"])
-    secured, open_one = given
+    main(
+        [
+            "--all-namespaces",
+            "--prometheus-url=http://prometheus",
+            "--prometheus-label=cluster=eu=1",
+            "--allow-prometheus-url=http://thanos",
+            f"--prometheus-credentials={tmp_path}",
+        ]
+    )
+    main(["--all-namespaces", "--forbid-escalation"])
+    (secured, _), (open_one, _) = given
     assert open_one == Defaults(forbids_escalation=True)
     labels, allowed = (("cluster", "eu=1"),), ("http://thanos",)
     assert secured == Defaults("http://prometheus", labels, allowed, secured.read_credentials)
@@ -120,7 +108,7 @@ def test_the_namespaces_must_be_given_in_one_way(
 
 LOGS_SOMETHING = """
 import logging
-from balancedstream_operator.main import start_logging
+from balancedstream_operator.logs import start_logging
 start_logging("WARNING", {0!r})
 logging.getLogger("balancedstream_operator").info("too little")
 logging.getLogger("asyncio").error("nobody waited")

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from contextvars import ContextVar
 
-import kopf
 import pytest
 from supervised import DEFAULTS, Scene
 
@@ -20,18 +18,11 @@ def test_it_posts_events_of_streams_that_it_knew_before_it_acted(
 ) -> None:
     scene = Scene(balancing={"mode": "No"})
     monkeypatch.setattr(process, "KubernetesCluster", lambda: scene.cluster)
-    # Kopf posts events by a variable that only tasks of its handlers have.
-    queue: ContextVar[list[str]] = ContextVar("queue")
-    events: list[str] = []
-    monkeypatch.setattr(kopf, "event", lambda _, *, reason, **more: queue.get().append(reason))
-
-    async def see(operator: Operator) -> None:
-        queue.set(events)
-        operator.update(scene.resource)
+    events = scene.cluster.events
 
     async def go() -> None:
         operator = Operator(DEFAULTS, OperatorMetrics(), active=False)
-        await asyncio.create_task(see(operator))
+        operator.update(scene.resource)
         operator.activate()
         deadline_s = time.monotonic() + 60.0
         while not events:

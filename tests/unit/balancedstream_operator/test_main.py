@@ -1,16 +1,13 @@
-"""The process: kopf's watch reaches supervisors, and their status and events reach the cluster."""
+"""The process: its watch reaches supervisors, and their status and events reach the cluster."""
 
 from __future__ import annotations
 
 import asyncio
-import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-import kopf
 import pytest
 from apiserver import ApiServer, path_of, write_kubeconfig
 from distant import DistantOperator, look_after
@@ -21,10 +18,10 @@ from balancedstream_operator import main as process
 from balancedstream_operator.asking import APPROVE_ANNOTATION, PAUSED_ANNOTATION
 from balancedstream_operator.endpoints import Defaults
 from balancedstream_operator.errors import ClusterError
-from balancedstream_operator.main import Operator, build_registry
+from balancedstream_operator.kube import KubernetesCluster
+from balancedstream_operator.main import Operator
 from balancedstream_operator.metrics import OperatorMetrics
 from balancedstream_operator.pods import RESTART_ANNOTATION
-from balancedstream_operator.status import StreamEvent
 
 STREAM = path_of("BalancedStream", "clicks")
 DRIVER = path_of("StatefulSet", "clicks-driver")
@@ -91,22 +88,21 @@ def server(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[ApiServe
         server.close_watches()
 
 
-@pytest.fixture
+@pytest.fixture(autouse=True)
 def posted(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, str, str]]:
     """Kubernetes events, as (type, reason, message)."""
     events: list[tuple[str, str, str]] = []
 
-    def post(_: object, *, type: str, reason: str, message: str) -> None:  # noqa: A002
-        events.append((type, reason, message))
+    def post(_: object, event: dict[str, Any]) -> None:
+        events.append((event["type"], event["reason"], event["message"]))
 
-    monkeypatch.setattr(kopf, "event", post)
+    monkeypatch.setattr(KubernetesCluster, "create_event", post)
     return events
 
 
 # --- an Operator looks after the streams that it gets
 
 
-@pytest.mark.usefixtures("posted")
 def test_a_stream_that_appears_gets_its_objects_and_a_status(server: ApiServer) -> None:
     server.put(STREAM, resource())
 
@@ -120,7 +116,6 @@ def test_a_stream_that_appears_gets_its_objects_and_a_status(server: ApiServer) 
     look_after(act)
 
 
-@pytest.mark.usefixtures("posted")
 def test_streams_that_came_before_the_lease_are_looked_after_with_it(
     server: ApiServer,
 ) -> None:
@@ -140,7 +135,6 @@ def test_streams_that_came_before_the_lease_are_looked_after_with_it(
     asyncio.run(go())
 
 
-@pytest.mark.usefixtures("posted")
 def test_a_stream_that_is_deleted_just_as_it_changes_is_looked_after_no_more(
     server: ApiServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -160,7 +154,6 @@ def test_a_stream_that_is_deleted_just_as_it_changes_is_looked_after_no_more(
     asyncio.run(go())
 
 
-@pytest.mark.usefixtures("posted")
 def test_a_changed_spec_is_acted_on_at_once(
     server: ApiServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -176,7 +169,6 @@ def test_a_changed_spec_is_acted_on_at_once(
     look_after(act)
 
 
-@pytest.mark.usefixtures("posted")
 def test_an_annotation_that_asks_for_a_new_driver_is_acted_on_at_once(
     server: ApiServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -222,7 +214,6 @@ def test_an_approval_and_a_pause_are_acted_on_at_once_and_an_approval_is_taken_a
     look_after(act)
 
 
-@pytest.mark.usefixtures("posted")
 def test_a_deleted_stream_ends_its_task_and_leaves_the_metrics(server: ApiServer) -> None:
     server.put(STREAM, resource())
     metrics = OperatorMetrics()
@@ -251,7 +242,6 @@ def test_a_stream_whose_deletion_was_missed_ends_its_task_too(server: ApiServer)
     assert DRIVER not in server.objects
 
 
-@pytest.mark.usefixtures("posted")
 @pytest.mark.parametrize("status", [503, 500])
 def test_a_pass_that_fails_is_tried_again(
     server: ApiServer, monkeypatch: pytest.MonkeyPatch, status: int
@@ -306,94 +296,3 @@ def test_the_next_pass_waits_longer_after_each_failure_and_as_the_server_asks(
 ) -> None:
     error = ClusterError("too many requests", refused=False, retry_after_s=retry_after_s)
     assert process.choose_pause_s(error, failures) == pause_s
-
-
-def test_an_event_is_posted_once_in_half_an_hour_unless_it_says_something_else(
-    posted: list[tuple[str, str, str]], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    clock_s = [0.0]
-    monkeypatch.setattr("time.monotonic", lambda: clock_s[0])
-    known: dict[str, tuple[str, float]] = {}
-    for at_s, event in (
-        (0.0, StreamEvent("Skewed", "imbalance 1.5", warning=True)),
-        (60.0, StreamEvent("Skewed", "imbalance 1.5", warning=True)),
-        (60.0, StreamEvent("Moving", "2 moves")),
-        (90.0, StreamEvent("Skewed", "imbalance 1.6", warning=True)),
-        (90.0 + 1799.0, StreamEvent("Skewed", "imbalance 1.6", warning=True)),
-        (90.0 + 1801.0, StreamEvent("Skewed", "imbalance 1.6", warning=True)),
-    ):
-        clock_s[0] = at_s
-        process._post(resource(), event, known)
-    assert posted == [
-        ("Warning", "Skewed", "imbalance 1.5"),
-        ("Normal", "Moving", "2 moves"),
-        ("Warning", "Skewed", "imbalance 1.6"),
-        ("Warning", "Skewed", "imbalance 1.6"),
-    ]
-
-
-# --- kopf and the handlers
-
-
-@contextmanager
-def run_kopf(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """Runs the operator with kopf's own watch, until the block ends."""
-    monkeypatch.setattr(OperatorMetrics, "start", lambda *_: None)
-    stop, ready = threading.Event(), threading.Event()
-    errors: list[BaseException] = []
-
-    def run() -> None:
-        try:
-            asyncio.run(
-                kopf.operator(
-                    registry=build_registry(Defaults(), all_namespaces=False),
-                    namespaces=["shop"],
-                    standalone=True,
-                    stop_flag=stop,
-                    ready_flag=ready,
-                )
-            )
-        except BaseException as error:
-            errors.append(error)
-
-    thread = threading.Thread(target=run)
-    thread.start()
-    try:
-        assert ready.wait(PATIENCE_S)
-        yield
-    finally:
-        stop.set()
-        thread.join(PATIENCE_S)
-    assert not thread.is_alive()
-    assert not errors
-
-
-def test_kopf_passes_streams_on_and_their_events_are_posted(
-    server: ApiServer, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("balancedstream_operator.pacing.WAITING_S", 0.2)
-    server.put(STREAM, resource())
-    with run_kopf(monkeypatch):
-        wait_until(lambda: DRIVER in server.objects, "a driver of a stream that was there before")
-        other = path_of("BalancedStream", "views")
-        server.put(other, resource(name="views"))
-        wait_until(lambda: path_of("StatefulSet", "views-driver") in server.objects, "another")
-        server.put(STREAM, {**server.objects[STREAM], **resource(2, balancing={"mode": "No"})})
-        wait_until(
-            lambda: server.objects[STREAM]["status"]["phase"] == "Invalid", "the changed spec"
-        )
-        wait_until(
-            lambda: any(
-                event["reason"] == "InvalidSpec" and event["type"] == "Warning"
-                for path, event in list(server.objects.items())
-                if "/events/" in path
-            ),
-            "an event",
-        )
-        server.remove(other)
-        server.close_watches()
-    assert not [
-        request
-        for request in server.requests
-        if request.method == "PATCH" and request.path == STREAM and "finalizers" in request.body
-    ], "with a finalizer, streams could not be deleted without the operator"

@@ -11,7 +11,6 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-import kopf
 import pytest
 from apiserver import ApiServer, path_of, write_kubeconfig
 from kubernetes.config import kube_config
@@ -96,7 +95,6 @@ def server(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[ApiServe
         path.write_text(write_kubeconfig(url), "utf-8")
         monkeypatch.setattr(kube_config, "KUBE_CONFIG_DEFAULT_LOCATION", str(path))
         monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
-        monkeypatch.setattr(kopf, "event", lambda *_, **__: None)
         yield server
 
 

@@ -249,6 +249,20 @@ def test_the_operators_rights_are_unseen_where_only_an_administrator_may_ask(
     assert "unseen   rights of the operator in namespace shop: you may not see it" in output
 
 
+def test_a_namespace_that_the_operator_leaves_out_is_a_problem(
+    make_site: Callable[..., Any], kubectl_bst: Run
+) -> None:
+    site = healthy(make_site)
+    change(site, DEPLOYMENT, **describe_operator("--namespace=shop", "--namespace=bank"))
+    status, output, _ = kubectl_bst(site, "doctor", "-n", "shop")
+    assert (status, "leaves out" in output) == (0, False)
+    site.server.forbidden.add("SubjectAccessReview watch balancedstreams in bank")
+    status, output, _ = kubectl_bst(site, "doctor", "-n", "shop")
+    assert status == 1
+    assert "leaves out namespace bank" in output
+    assert "it may not watch balancedstreams there" in output
+
+
 def test_operators_of_other_products_are_none_of_ours(
     make_site: Callable[..., Any], kubectl_bst: Run
 ) -> None:
