@@ -12,19 +12,20 @@ from typing import Any
 
 from balancedstream.core.objects import STREAM_LABEL, answer_name, plan_name
 from balancedstream_operator.authentication import has_secret, secret_name
+from balancedstream_operator.configuration import build_spark_conf, render_properties
 from balancedstream_operator.pods import (
     BLOCK_MANAGER_PORT,
-    CONF_DIR,
     DRIVER_PORT,
     METRICS_PORT,
     UI_PORT,
     build_driver_pod,
     build_executor_pod,
-    checkpoint_dir,
     configuration_name,
+    driver_account,
     stream_labels,
 )
 from balancedstream_operator.resource import API_VERSION, KIND, Manifest, Stream, driver_name
+from balancedstream_operator.spark_pods import makes_claims
 from balancedstream_operator.spec import StreamSpec
 
 
@@ -40,11 +41,12 @@ def build_children(
         restart: value of the annotation that asks for a new driver; empty for none.
     """
     conf = build_spark_conf(stream, spec, partitions)
-    account = spec.driver.service_account
-    return [
-        *([] if account.name else [_service_account(stream, account.annotations)]),
-        _role(stream, [_POD_RULE, *_plan_rules(stream)]),
-        _role_binding(stream, account.name or driver_name(stream)),
+    account, own = driver_account(stream, spec), spec.driver.service_account
+    claims = [_CLAIM_RULE] if makes_claims(conf) else []
+    children = [
+        *([_service_account(stream, own.annotations)] if account == driver_name(stream) else []),
+        _role(stream, [_POD_RULE, *claims, *_plan_rules(stream)]),
+        _role_binding(stream, account),
         *([_secret(stream)] if has_secret(spec) else []),
         _disruption_budget(stream, evictable=spec.driver.evictable),
         _config_map(stream, plan_name(stream.name)),
@@ -53,21 +55,32 @@ def build_children(
         _service(stream),
         _stateful_set(stream, spec, build_driver_pod(stream, spec, conf, restart)),
     ]
+    return [_mark(child, spec) for child in children]
 
 
-def build_target_children(stream: Stream, account: str) -> list[Manifest]:
+def _mark(child: Manifest, spec: StreamSpec) -> Manifest:
+    """An object with the labels and annotations that all objects of its stream have."""
+    metadata = dict(child["metadata"])
+    metadata["labels"] = {**spec.labels, **metadata["labels"]}
+    annotations = {**spec.annotations, **metadata.get("annotations", {})}
+    return {**child, "metadata": metadata | ({"annotations": annotations} if annotations else {})}
+
+
+def build_target_children(stream: Stream, account: str, spec: StreamSpec) -> list[Manifest]:
     """Every object of a stream whose application another operator runs, in the order to apply them.
 
     Args:
         stream: whose.
         account: of the driver's pod, if it has not the rights to follow plans; empty if it has.
+        spec: of the stream.
     """
     rights = [_role(stream, _plan_rules(stream)), _role_binding(stream, account)]
-    return [
+    children = [
         *(rights if account else []),
         _config_map(stream, plan_name(stream.name)),
         _config_map(stream, answer_name(stream.name)),
     ]
+    return [_mark(child, spec) for child in children]
 
 
 def build_plan(stream: Stream, data: Mapping[str, str], found: Mapping[str, Any]) -> Manifest:
@@ -82,75 +95,6 @@ def build_plan(stream: Stream, data: Mapping[str, str], found: Mapping[str, Any]
     manifest = _config_map(stream, plan_name(stream.name)) | {"data": dict(data)}
     seen = {name: found[name] for name in ("resourceVersion", "uid") if found.get(name)}
     return manifest | {"metadata": manifest["metadata"] | seen}
-
-
-def build_spark_conf(stream: Stream, spec: StreamSpec, partitions: int) -> dict[str, str]:
-    """The job's Spark settings: our defaults, then the user's own, then what the pods need."""
-    executors = spec.executors
-    defaults = {
-        "spark.executor.memoryOverhead": executors.memory_overhead,
-        "spark.driver.memory": spec.driver.memory,
-        "spark.executor.memory": executors.memory,
-        "spark.executor.cores": str(executors.cores),
-        "spark.kubernetes.container.image.pullPolicy": spec.image_pull_policy,
-        "spark.authenticate": "true",
-        # A stream outlives its executors. Spark would end the driver after a few that are lost, or
-        # that a quota refuses, however long that takes; and it remembers each without an interval.
-        "spark.executor.maxNumFailures": str(2**31 - 1),
-        "spark.executor.failuresValidityInterval": "1h",
-    }
-    owned = {
-        "spark.master": "k8s://https://kubernetes.default.svc",
-        "spark.app.name": stream.name,
-        # A change of executors.min restarts nothing: the plan asks for the right number.
-        "spark.executor.instances": str(executors.min),
-        "spark.sql.shuffle.partitions": str(partitions),
-        "spark.sql.streaming.checkpointLocation": checkpoint_dir(stream, spec),
-        "spark.driver.port": str(DRIVER_PORT),
-        "spark.driver.blockManager.port": str(BLOCK_MANAGER_PORT),
-        "spark.kubernetes.namespace": stream.namespace,
-        "spark.kubernetes.container.image": spec.image,
-        "spark.kubernetes.executor.podTemplateFile": f"{CONF_DIR}/executor.yaml",
-        "spark.kubernetes.executor.podTemplateContainerName": "executor",
-        # Otherwise Spark creates and deletes ConfigMaps, which the driver may not.
-        "spark.kubernetes.executor.disableConfigMap": "true",
-        # Otherwise Spark deletes Services and claims when it stops, which the driver may not.
-        "spark.kubernetes.driver.service.deleteOnTermination": "false",
-        "spark.kubernetes.driver.ownPersistentVolumeClaim": "false",
-        f"spark.kubernetes.executor.label.{STREAM_LABEL}": stream.name,
-    }
-    if executors.cpu:
-        defaults["spark.kubernetes.executor.request.cores"] = executors.cpu
-    return {**defaults, **spec.spark_conf, **owned}
-
-
-_ESCAPES = (("\\", "\\\\"), ("\n", "\\n"), ("\r", "\\r"), ("\t", "\\t"), ("\f", "\\f"))
-
-
-def render_properties(conf: Mapping[str, str]) -> str:
-    r"""Settings as a Java properties file, which is what spark-defaults.conf is.
-
-    >>> print(render_properties({"spark.a": "C:\\x", "spark.b": "x y"}), end="")
-    spark.a=C:\\x
-    spark.b=x y
-    """
-
-    def escape(text: str) -> str:
-        for raw, safe in _ESCAPES:
-            text = text.replace(raw, safe)
-        return text
-
-    def escape_key(text: str) -> str:
-        text = escape(text)
-        for character in " :=#!":
-            text = text.replace(character, f"\\{character}")
-        return text
-
-    def escape_value(text: str) -> str:
-        # Spaces before a value are skipped.
-        return f"\\{escape(text)}" if text.startswith(" ") else escape(text)
-
-    return "".join(f"{escape_key(key)}={escape_value(conf[key])}\n" for key in sorted(conf))
 
 
 def _object(stream: Stream, version: str, kind: str, name: str) -> Manifest:
@@ -212,6 +156,14 @@ _POD_RULE: Manifest = {
 }
 """RBAC cannot select by label, so a driver can delete any pod of its namespace: see
 `docs/security.md`."""
+
+
+_CLAIM_RULE: Manifest = {
+    "apiGroups": [""],
+    "resources": ["persistentvolumeclaims"],
+    "verbs": ["create"],
+}
+"""For executors with claims of their own, which belong to their pods and go with them."""
 
 
 def _plan_rules(stream: Stream) -> list[Manifest]:

@@ -31,6 +31,7 @@ class Defaults:
         sigv4_region: of AWS, to sign requests to the operator's own for; empty for no signature.
         forbids_escalation: whether specs that give pods more rights than the operator's own
             templates do are refused.
+        allowed_accounts: ServiceAccounts that pods may run as even then.
         namespaces: that the operator watches; "" for the whole cluster.
     """
 
@@ -39,6 +40,7 @@ class Defaults:
     allowed: tuple[str, ...] = ()
     read_credentials: Callable[[], Mapping[str, str]] = dict
     forbids_escalation: bool = False
+    allowed_accounts: tuple[str, ...] = ()
     namespaces: tuple[str, ...] = ("",)
     sigv4_region: str = ""
 

@@ -7,7 +7,7 @@ account may: Pod Security admission judges that, and this is no substitute for i
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from typing import Any
 
 from balancedstream.errors import InvalidInputError
@@ -52,20 +52,30 @@ _OF_EXECUTORS: Mapping[_Field, Callable[[Any], bool]] = {
 }
 """The same of executors, which get no token."""
 
-_CONF = re.compile(
-    r"spark\.kubernetes\.(executor\.volumes\.hostPath\..*"
-    r"|authenticate\.(driver|executor)\.serviceAccountName)"
+_CONF: tuple[tuple[str, Callable[[str], bool]], ...] = (
+    (r"spark\.kubernetes\.executor\.volumes\.hostPath\..*", lambda _: True),
+    (r"spark\.kubernetes\.authenticate\.executor\.serviceAccountName", bool),
+    (
+        r"spark\.kubernetes\.(executor\.)?securityContext\.allowPrivilegeEscalation",
+        lambda value: value.strip().lower() == "true",
+    ),
+    # A class of the user's own, which may do anything with the pod.
+    (r"spark\.kubernetes\.executor\.pod\.featureSteps", bool),
 )
-"""Spark's settings that say the same of executors; theirs default to the driver's account."""
+"""Spark's settings that say the same of executors, and which of their values do."""
 
 
-def refuse_escalation(spec: StreamSpec) -> None:
+def refuse_escalation(spec: StreamSpec, allowed_accounts: Collection[str] = ()) -> None:
     """Refuses a spec whose pods would have more rights than the operator's own templates give.
+
+    Args:
+        spec: of a stream.
+        allowed_accounts: names of ServiceAccounts that pods may run as nevertheless.
 
     Raises:
         InvalidInputError: the message names the fields.
     """
-    found = list(_find_escalations(spec))
+    found = list(_find_escalations(spec, allowed_accounts))
     if found:
         message = (
             f"{', '.join(found)}: gives pods more rights than the operator's own templates do, and "
@@ -75,17 +85,25 @@ def refuse_escalation(spec: StreamSpec) -> None:
         raise InvalidInputError(message)
 
 
-def _find_escalations(spec: StreamSpec) -> Iterator[str]:
-    if spec.driver.service_account.name:
-        yield "spec.driver.serviceAccount.name"
+def _find_escalations(spec: StreamSpec, allowed_accounts: Collection[str]) -> Iterator[str]:
+    accounts = {
+        "spec.driver.serviceAccount.name": spec.driver.service_account.name,
+        "spec.executors.serviceAccount.name": spec.executors.service_account.name,
+    }
+    yield from (path for path, name in accounts.items() if name and name not in allowed_accounts)
     for path, template, fields in (
         ("spec.driver.podTemplate", spec.driver.pod_template, _ANY),
         ("spec.executors.podTemplate", spec.executors.pod_template, _OF_EXECUTORS),
     ):
         for where, name, value in _walk(template, path, ""):
-            if name in fields and fields[name](value):
+            is_account = name[1] in {"serviceAccountName", "serviceAccount"}
+            allowed = is_account and isinstance(value, str) and value in allowed_accounts
+            if name in fields and fields[name](value) and not allowed:
                 yield where
-    yield from (f"spec.sparkConf.{key}" for key in spec.spark_conf if _CONF.fullmatch(key))
+    for key, value in spec.spark_conf.items():
+        gives = any(re.fullmatch(pattern, key) and more(value) for pattern, more in _CONF)
+        if gives and not (key.endswith("serviceAccountName") and value in allowed_accounts):
+            yield f"spec.sparkConf.{key}"
 
 
 def _walk(found: Any, path: str, within: str) -> Iterator[tuple[str, _Field, Any]]:

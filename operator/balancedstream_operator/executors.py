@@ -6,9 +6,10 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from balancedstream.core.sizing import parse_mib
-from balancedstream_operator.pods import build_executor_pod, copy_pod, merge
+from balancedstream_operator.configuration import build_running_conf
+from balancedstream_operator.pods import build_executor_pod, copy_pod
 from balancedstream_operator.resource import Manifest, Stream
+from balancedstream_operator.spark_pods import make_executor_pod
 from balancedstream_operator.spec import StreamSpec
 
 SHORT_AFTER_S = 60.0
@@ -63,24 +64,10 @@ def describe_next(
         return copy_pod(pods[0], name, stream.namespace)
     if spec.target_ref is not None:
         return None
-    executors = spec.executors
-    memory = f"{parse_mib(executors.memory) + parse_mib(executors.memory_overhead)}Mi"
-    container = {
-        "name": "executor",
-        "image": spec.image,
-        "resources": {
-            "requests": {"cpu": executors.cpu or str(executors.cores), "memory": memory},
-            "limits": {"memory": memory},
-        },
-    }
-    pod: Manifest = merge(
-        build_executor_pod(stream, spec),
-        {
-            "metadata": {"name": name, "namespace": stream.namespace},
-            "spec": {"containers": [container]},
-        },
+    made = make_executor_pod(
+        build_executor_pod(stream, spec), build_running_conf(stream, spec), name=name
     )
-    return pod
+    return made | {"metadata": made["metadata"] | {"namespace": stream.namespace}}
 
 
 def _describe(pod: Mapping[str, Any]) -> str:

@@ -350,6 +350,7 @@ def read_defaults(arguments: argparse.Namespace) -> Defaults:
         tuple(arguments.allow_prometheus_url),
         partial(read_credentials, folder, token_file) if folder or token_file else dict,
         arguments.forbid_escalation,
+        tuple(arguments.allow_service_account),
         ("",) if arguments.all_namespaces else tuple(arguments.namespace),
         arguments.prometheus_sigv4_region,
     )
@@ -408,6 +409,13 @@ def main(argv: Sequence[str] | None = None) -> None:
         "--forbid-escalation",
         action="store_true",
         help="refuse streams whose pods would get more rights than the operator's templates give",
+    )
+    parser.add_argument(
+        "--allow-service-account",
+        action="append",
+        default=[],
+        metavar="NAME",
+        help="ServiceAccount that pods may run as even with --forbid-escalation; repeatable",
     )
     parser.add_argument(
         "--lease",

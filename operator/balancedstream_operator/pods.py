@@ -1,4 +1,4 @@
-"""Pod templates of a stream's driver and executors, with the user's own merged over them."""
+"""Pod templates of a stream's driver and executors, with the user's own merged over them: pure."""
 
 from __future__ import annotations
 
@@ -10,7 +10,6 @@ from typing import Any
 
 from balancedstream.core.objects import STREAM_LABEL
 from balancedstream.core.sizing import parse_mib
-from balancedstream.errors import InvalidInputError
 from balancedstream_operator.authentication import (
     SECRET_DIR,
     has_secret,
@@ -19,7 +18,9 @@ from balancedstream_operator.authentication import (
 )
 from balancedstream_operator.resource import GROUP, Manifest, Stream, driver_name
 from balancedstream_operator.restarts import fingerprint
+from balancedstream_operator.spark_pods import mounts_claims
 from balancedstream_operator.spec import StreamSpec
+from balancedstream_operator.templates import merge, name_account
 
 CONFIGURATION_ANNOTATION = f"{GROUP}/configuration"
 """On the driver's pod: a fingerprint of everything that needs a restart of the driver."""
@@ -35,7 +36,10 @@ BLOCK_MANAGER_PORT = 7079
 METRICS_PORT = 9404
 UI_PORT = 4040
 GROUP_ID = 10001
-"""Group of the images' user, which owns the volumes."""
+"""Group of the images' user, to whom a mounted claim belongs."""
+
+DRIVER_TEMPLATE = "spec.driver.podTemplate"
+EXECUTORS_TEMPLATE = "spec.executors.podTemplate"
 
 CONF_DIR = "/etc/balancedstream"
 SCRIPT_DIR = "/etc/balancedstream-script"
@@ -46,10 +50,12 @@ _SIZE = re.compile(r"[1-9][0-9]*[kmgt]b?", re.IGNORECASE)
 
 _POD_SECURITY: Manifest = {
     "runAsNonRoot": True,
+    "seccompProfile": {"type": "RuntimeDefault"},
+}
+_CLAIM_SECURITY: Manifest = {
     "fsGroup": GROUP_ID,
     # Otherwise each start changes the owner of every file of the checkpoint.
     "fsGroupChangePolicy": "OnRootMismatch",
-    "seccompProfile": {"type": "RuntimeDefault"},
 }
 _SAFE_TO_EVICT = "cluster-autoscaler.kubernetes.io/safe-to-evict"
 _LET_GO = {_SAFE_TO_EVICT: "true"}
@@ -65,6 +71,9 @@ _CONTAINER_SECURITY: Manifest = {
     "capabilities": {"drop": ["ALL"]},
     "readOnlyRootFilesystem": True,
 }
+
+_CLAIMS = {"persistentVolumeClaim", "ephemeral"}
+"""Sources of volumes that are claims."""
 
 
 def configuration_name(stream: Stream) -> str:
@@ -86,77 +95,16 @@ def checkpoint_dir(stream: Stream, spec: StreamSpec) -> str:
     return f"{CHECKPOINTS_DIR}/{spec.checkpoints.path or stream.name}"
 
 
-_MERGE_KEYS: dict[str, tuple[str, ...]] = {
-    "containers": ("name",),
-    "initContainers": ("name",),
-    "env": ("name",),
-    "volumes": ("name",),
-    "imagePullSecrets": ("name",),
-    "schedulingGates": ("name",),
-    "resourceClaims": ("name",),
-    "volumeMounts": ("mountPath",),
-    "volumeDevices": ("devicePath",),
-    "ports": ("containerPort", "protocol"),
-    "hostAliases": ("ip",),
-    "topologySpreadConstraints": ("topologyKey",),
-}
-"""Fields by which Kubernetes itself tells the entries of these lists apart (`patchMergeKey`)."""
-
-
-_PROBE_ASKS = {"exec", "grpc", "httpGet", "tcpSocket"}
-"""A probe asks in one of these ways, so a user's other way takes the place of ours."""
-
-
-def merge(base: Any, over: Any, path: str = "") -> Any:
-    """Merges a user's pod template over ours: maps by key, lists as Kubernetes merges them.
-
-    Null is what an empty value of a Helm chart renders to, and counts as not given.
-
-    Args:
-        base: ours.
-        over: the user's.
-        path: of the field that both are.
-
-    Raises:
-        InvalidInputError: ours is an object or a list that is merged, and the user's is not; the
-            message names the field.
-
-    >>> merge({"env": [{"name": "x", "v": 1}]}, {"env": [{"name": "x", "w": 2}, {"name": "y"}]})
-    {'env': [{'name': 'x', 'v': 1, 'w': 2}, {'name': 'y'}]}
-    """
-    if over is None:
-        return base
-    name = path.rpartition(".")[2]
-    if isinstance(base, Mapping):
-        if not isinstance(over, Mapping):
-            message = f"{path}: must be an object, not {over!r}"
-            raise InvalidInputError(message)
-        merged = dict(base)
-        if name.endswith("Probe") and _PROBE_ASKS & over.keys():
-            others = _PROBE_ASKS - over.keys()
-            merged = {key: value for key, value in base.items() if key not in others}
-        for key, value in over.items():
-            merged[key] = merge(base.get(key), value, f"{path}.{key}")
-        return merged
-    keys = _MERGE_KEYS.get(name)
-    if keys is None or not isinstance(base, list):
-        return over
-    if not isinstance(over, list):
-        message = f"{path}: must be a list, not {over!r}"
-        raise InvalidInputError(message)
-    entries = {_identify(entry, keys): entry for entry in base}
-    for entry in over:
-        identity = _identify(entry, keys)
-        # A volume has one source, so the user's takes the place of ours.
-        known = entries.get(identity) if name != "volumes" else None
-        entries[identity] = merge(known, entry, f"{path}[{identity[0]}]")
-    return list(entries.values())
-
-
-def _identify(entry: Any, keys: tuple[str, ...]) -> tuple[str, ...]:
-    """What tells an entry of a list from the others; the API server refuses what has none of it."""
-    given = entry if isinstance(entry, Mapping) else {}
-    return tuple(str(given.get(key, "TCP" if key == "protocol" else "")) for key in keys)
+def _pod_security(
+    spec: StreamSpec, template: Mapping[str, Any], conf: Mapping[str, str]
+) -> Manifest:
+    """Of a pod with a claim, also of the user's own, a group to whom the files belong."""
+    own = template.get("spec")
+    volumes = own.get("volumes") if isinstance(own, Mapping) else None
+    claims = bool(spec.checkpoints.claim) or mounts_claims(conf)
+    for volume in volumes if isinstance(volumes, list) else ():
+        claims |= isinstance(volume, Mapping) and bool(_CLAIMS & volume.keys())
+    return {**_POD_SECURITY, **(_CLAIM_SECURITY if claims else {})}
 
 
 def stream_labels(stream: Stream, component: str) -> dict[str, str]:
@@ -188,8 +136,6 @@ def build_driver_pod(
     secret = secret_conf(stream) if has_secret(spec) else {}
     submit = " ".join(
         [
-            "--conf spark.driver.host=$(POD_IP)",
-            "--conf spark.driver.bindAddress=$(POD_IP)",
             "--conf spark.kubernetes.driver.pod.name=$(POD_NAME)",
             # Here, beside the mount: a driver without it restarts with a newer configuration.
             *(f"--conf {name}={value}" for name, value in secret.items()),
@@ -241,6 +187,8 @@ def build_driver_pod(
         "env": [
             {"name": "POD_IP", "valueFrom": {"fieldRef": {"fieldPath": "status.podIP"}}},
             {"name": "POD_NAME", "valueFrom": {"fieldRef": {"fieldPath": "metadata.name"}}},
+            # Spark's own default of spark.driver.host, with brackets about an IPv6 address.
+            {"name": "SPARK_LOCAL_HOSTNAME", "value": "$(POD_IP)"},
             {"name": "SPARK_CONF_DIR", "value": CONF_DIR},
             {"name": "CHECKPOINT_DIR", "value": checkpoint_dir(stream, spec)},
             {"name": "PYSPARK_SUBMIT_ARGS", "value": submit},
@@ -274,25 +222,27 @@ def build_driver_pod(
     }
     pod = {
         "metadata": {
-            "labels": stream_labels(stream, "driver"),
+            "labels": {**spec.labels, **stream_labels(stream, "driver")},
             "annotations": {
                 "prometheus.io/scrape": "true",
                 "prometheus.io/port": str(METRICS_PORT),
                 "prometheus.io/path": "/metrics",
                 **(_LET_GO if spec.driver.evictable else _KEEP),
+                **spec.annotations,
             },
         },
         "spec": {
-            "serviceAccountName": spec.driver.service_account.name or driver_name(stream),
+            "serviceAccountName": driver_account(stream, spec),
             "automountServiceAccountToken": True,
             "enableServiceLinks": False,
             "terminationGracePeriodSeconds": DRIVER_GRACE_S,
-            "securityContext": _POD_SECURITY,
+            **_pull_secrets(spec),
+            "securityContext": _pod_security(spec, spec.driver.pod_template, {}),
             "containers": [container],
             "volumes": volumes,
         },
     }
-    merged: Manifest = merge(pod, spec.driver.pod_template, "spec.driver.podTemplate")
+    merged: Manifest = merge(pod, name_account(spec.driver.pod_template), DRIVER_TEMPLATE)
     annotations = merged["metadata"]["annotations"]
     annotations[CONFIGURATION_ANNOTATION] = _summarize(build_executor_pod(stream, spec), conf)
     annotations[SPEC_ANNOTATION] = fingerprint(spec, restart)
@@ -328,15 +278,6 @@ def copy_pod(like: Mapping[str, Any], name: str, namespace: str) -> Manifest:
     }
 
 
-def check_templates(stream: Stream, spec: StreamSpec) -> None:
-    """Refuses pod templates that cannot be merged over ours.
-
-    Raises:
-        InvalidInputError: the message names the field.
-    """
-    build_driver_pod(stream, spec, {})
-
-
 def _summarize(executor_pod: Manifest, conf: Mapping[str, str]) -> str:
     """Changes with everything that needs a restart of the driver, outside its pod template."""
     restarts = {key: value for key, value in conf.items() if key != "spark.executor.instances"}
@@ -345,15 +286,26 @@ def _summarize(executor_pod: Manifest, conf: Mapping[str, str]) -> str:
 
 
 def build_executor_pod(stream: Stream, spec: StreamSpec) -> Manifest:
-    """The template that Spark creates executor pods from."""
+    """The template that Spark creates executor pods from.
+
+    Raises:
+        InvalidInputError: a pod template cannot be merged; the message names the field.
+    """
+    own = spec.executors.pod_template
     pod = {
         "apiVersion": "v1",
         "kind": "Pod",
-        "metadata": {"labels": stream_labels(stream, "executor"), "annotations": dict(_LET_GO)},
+        "metadata": {
+            "labels": {**spec.labels, **stream_labels(stream, "executor")},
+            "annotations": {**_LET_GO, **spec.annotations},
+        },
         "spec": {
+            "serviceAccountName": spec.executors.service_account.name
+            or driver_account(stream, spec),
             "automountServiceAccountToken": False,
             "enableServiceLinks": False,
-            "securityContext": _POD_SECURITY,
+            **_pull_secrets(spec),
+            "securityContext": _pod_security(spec, own, spec.spark_conf),
             "containers": [
                 {
                     "name": "executor",
@@ -364,8 +316,20 @@ def build_executor_pod(stream: Stream, spec: StreamSpec) -> Manifest:
             "volumes": _storage_volumes(spec),
         },
     }
-    merged: Manifest = merge(pod, spec.executors.pod_template, "spec.executors.podTemplate")
+    merged: Manifest = merge(pod, name_account(own), EXECUTORS_TEMPLATE)
     return merged
+
+
+def driver_account(stream: Stream, spec: StreamSpec) -> str:
+    """The ServiceAccount that the driver runs as; executors do, too, if the spec names no other."""
+    named = name_account(spec.driver.pod_template).get("spec")
+    own = named.get("serviceAccountName") if isinstance(named, Mapping) else None
+    return str(own or spec.driver.service_account.name or driver_name(stream))
+
+
+def _pull_secrets(spec: StreamSpec) -> Manifest:
+    names = spec.image_pull_secrets
+    return {"imagePullSecrets": [{"name": name} for name in names]} if names else {}
 
 
 def _storage_mounts(spec: StreamSpec) -> list[Manifest]:

@@ -20,7 +20,7 @@ def fingerprint(spec: StreamSpec, restart: str) -> str:
     """
     limits = Executors(max=1)
     executors = replace(spec.executors, max=limits.max, min=limits.min, fixed=limits.fixed)
-    parts = [
+    parts: list[Any] = [
         spec.image,
         spec.image_pull_policy,
         spec.application,
@@ -33,6 +33,14 @@ def fingerprint(spec: StreamSpec, restart: str) -> str:
         spec.metrics.hot_keys,
         restart,
     ]
+    # Beside the others where there are any: what a release adds changes nothing by itself.
+    named = {
+        "imagePullSecrets": list(spec.image_pull_secrets),
+        "labels": dict(spec.labels),
+        "annotations": dict(spec.annotations),
+    }
+    given = {name: value for name, value in named.items() if value}
+    parts += [given] if given else []
     text = json.dumps(parts, sort_keys=True, default=_list_changes)
     return hashlib.sha256(text.encode()).hexdigest()[:16]
 

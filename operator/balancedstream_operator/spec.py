@@ -8,10 +8,9 @@ from dataclasses import asdict, dataclass, field, replace
 from typing import Annotated, Any, ClassVar, get_args
 
 from balancedstream.core.keys import KeyNaming
-from balancedstream.core.objects import STREAM_LABEL
 from balancedstream.core.policy import Policy, parse
 from balancedstream.errors import InvalidInputError
-from balancedstream_operator.resource import NAME
+from balancedstream_operator.resource import GROUP, NAME
 from balancedstream_operator.schedules import Schedule
 from balancedstream_operator.schema import (
     Knobs,
@@ -27,43 +26,19 @@ from balancedstream_operator.schema import (
     read,
     rule,
 )
+from balancedstream_operator.settings import DYNAMIC, OWNED_CONF, PROVIDER, ROCKSDB, check_conf
 from balancedstream_operator.targets import (
     TargetRef,
     check_target,
     find_beside_target,
+    is_label,
     refuse_beside_target,
 )
 from balancedstream_operator.workloads import Application, Checkpoints, Driver, Executors
 
 _LABEL = r"[a-zA-Z_][a-zA-Z0-9_]*"
 
-OWNED_CONF = (
-    "spark.master",
-    "spark.app.name",
-    "spark.submit.deployMode",
-    "spark.executor.instances",
-    "spark.sql.shuffle.partitions",
-    "spark.sql.streaming.checkpointLocation",
-    "spark.kubernetes.namespace",
-    "spark.kubernetes.container.image",
-    "spark.kubernetes.driver.pod.name",
-    "spark.kubernetes.driver.ownPersistentVolumeClaim",
-    "spark.kubernetes.driver.service.deleteOnTermination",
-    "spark.kubernetes.executor.podTemplateFile",
-    "spark.kubernetes.executor.podTemplateContainerName",
-    "spark.kubernetes.executor.disableConfigMap",
-    f"spark.kubernetes.executor.label.{STREAM_LABEL}",
-    "spark.driver.host",
-    "spark.driver.bindAddress",
-    "spark.driver.port",
-    "spark.driver.blockManager.port",
-)
-"""Settings that the rest of the spec determines, or that the driver pod depends on."""
-
 _OWNED = ", ".join(f"'{key}'" for key in OWNED_CONF)
-_PROVIDER = "spark.sql.streaming.stateStore.providerClass"
-_ROCKSDB = ".RocksDBStateStoreProvider"
-_DYNAMIC = "spark.dynamicAllocation.enabled"
 
 _REQUIRED = ("image", "application", "checkpoints")
 """What a job needs that the operator runs."""
@@ -123,6 +98,7 @@ class Metrics:
 
 OF_THE_TARGET: Mapping[str, object] = {
     **dict.fromkeys((*_REQUIRED, "partitions")),
+    "imagePullSecrets": [],
     "imagePullPolicy": "IfNotPresent",
     "sparkConf": {},
     "suspend": False,
@@ -137,6 +113,7 @@ OF_THE_TARGET: Mapping[str, object] = {
     "executors.cpu": None,
     "executors.memory": Executors.memory,
     "executors.memoryOverhead": Executors.memory_overhead,
+    "executors.serviceAccount.name": None,
     "executors.podTemplate": {},
     "metrics.hotKeys": Metrics.hot_keys,
 }
@@ -174,15 +151,15 @@ class StreamSpec:
             "create a new BalancedStream for a new checkpoint",
         ),
         rule(
-            f"!('{_DYNAMIC}' in self.sparkConf) || "
-            f"self.sparkConf['{_DYNAMIC}'].lowerAscii() != 'true'",
-            f"sparkConf must not enable {_DYNAMIC}: Spark and the operator would both set the "
+            f"!('{DYNAMIC}' in self.sparkConf) || "
+            f"self.sparkConf['{DYNAMIC}'].trim().lowerAscii() != 'true'",
+            f"sparkConf must not enable {DYNAMIC}: Spark and the operator would both set the "
             "number of executors; set executors.min and executors.max instead",
         ),
         rule(
-            f"!('{_PROVIDER}' in self.sparkConf) || "
-            f"self.sparkConf['{_PROVIDER}'].endsWith('{_ROCKSDB}')",
-            f"{_PROVIDER} in sparkConf must be RocksDB: the in-memory store "
+            f"!('{PROVIDER}' in self.sparkConf) || "
+            f"self.sparkConf['{PROVIDER}'].endsWith('{ROCKSDB}')",
+            f"{PROVIDER} in sparkConf must be RocksDB: the in-memory store "
             "(HDFS-backed) reloads a partition's whole state with each move",
         ),
         rule(
@@ -215,8 +192,33 @@ class StreamSpec:
     image_pull_policy: Annotated[
         str, Words("When nodes pull the image.", ("IfNotPresent", "Always", "Never"))
     ] = "IfNotPresent"
+    image_pull_secrets: Annotated[
+        tuple[str, ...],
+        Texts(
+            "Names of Secrets that driver and executors pull their images with.",
+            max_items=16,
+            max_length=253,
+        ),
+    ] = ()
+    labels: Annotated[
+        Mapping[str, str],
+        Texts(
+            "Labels of all objects and pods of the stream, beside the operator's own.",
+            max_items=32,
+            max_length=63,
+        ),
+    ] = field(default_factory=dict)
+    annotations: Annotated[
+        Mapping[str, str],
+        Texts("Annotations of all objects and pods of the stream.", max_items=32),
+    ] = field(default_factory=dict)
     spark_conf: Annotated[
-        Mapping[str, str], Texts("Spark settings of the job.", max_items=256, max_length=4096)
+        Mapping[str, str],
+        Texts(
+            "Spark settings of the job. Each value is text: quote true, false and numbers.",
+            max_items=256,
+            max_length=4096,
+        ),
     ] = field(default_factory=dict)
     driver: Annotated[Driver, Part("The pod that runs the script.")] = field(default_factory=Driver)
     partitions: Annotated[
@@ -288,6 +290,7 @@ def read_spec(manifest: object) -> StreamSpec:
         if not re.fullmatch(_LABEL, label) or label in {"stream", "__name__"}:
             message = f"spec.metrics.labels: {label!r} is no name of a label to match"
             raise InvalidInputError(message)
+    _check_metadata(spec)
     _check_policy(spec)
     return spec
 
@@ -308,20 +311,30 @@ def _check_workload(spec: StreamSpec, manifest: object) -> None:
     if ".." in (spec.checkpoints.path or ""):
         message = "spec.checkpoints.path: must not contain .."
         raise InvalidInputError(message)
-    _check_conf(spec.spark_conf)
+    check_conf(spec.spark_conf)
 
 
-def _check_conf(conf: Mapping[str, str]) -> None:
-    for name in OWNED_CONF:
-        if name in conf:
-            message = f"spec.sparkConf.{name}: the operator sets it"
+_RESERVED = re.compile(
+    rf"{re.escape(GROUP)}/.*|app\.kubernetes\.io/(name|instance|managed-by)|"
+    r"spark-(role|version|app-[a-z]+|exec-[a-z]+)"
+)
+
+
+def _check_metadata(spec: StreamSpec) -> None:
+    """Refuses labels and annotations that are none, or that mean something to the operator."""
+    for key, value in spec.labels.items():
+        if not is_label(key, value):
+            message = f"spec.labels: {key}={value} is no label"
             raise InvalidInputError(message)
-    if conf.get(_DYNAMIC, "").lower() == "true":
-        message = f"spec.sparkConf.{_DYNAMIC}: set executors.min and executors.max instead"
-        raise InvalidInputError(message)
-    if not conf.get(_PROVIDER, _ROCKSDB).endswith(_ROCKSDB):
-        message = f"spec.sparkConf.{_PROVIDER}: must be RocksDB"
-        raise InvalidInputError(message)
+    for key in spec.annotations:
+        if not is_label(key):
+            message = f"spec.annotations: {key!r} is no name of an annotation"
+            raise InvalidInputError(message)
+    for name, keys in (("labels", spec.labels), ("annotations", spec.annotations)):
+        for key in keys:
+            if _RESERVED.fullmatch(key):
+                message = f"spec.{name}.{key}: the operator or Spark sets it"
+                raise InvalidInputError(message)
 
 
 def _check_policy(spec: StreamSpec) -> None:

@@ -18,6 +18,7 @@ from balancedstream_operator.applying import Applier, refuse_stranger
 from balancedstream_operator.approving import Approver
 from balancedstream_operator.asking import Asked, read_asked
 from balancedstream_operator.children import build_children, build_target_children
+from balancedstream_operator.conflicts import check_templates
 from balancedstream_operator.drivers import DriverState
 from balancedstream_operator.endpoints import Defaults, Endpoint
 from balancedstream_operator.errors import ClusterError, StreamGoneError, StreamLeavingError
@@ -29,7 +30,6 @@ from balancedstream_operator.pacing import RESTING_S, Pace, choose_retry_s
 from balancedstream_operator.partitioning import choose_partitions
 from balancedstream_operator.planner import choose_plan, find_demands
 from balancedstream_operator.plans import PlanBook
-from balancedstream_operator.pods import check_templates
 from balancedstream_operator.ports import Cluster, Source
 from balancedstream_operator.reading import refuse_unread
 from balancedstream_operator.records import Control, Record, judge_control
@@ -92,6 +92,7 @@ class Supervisor:
         self._stream = stream
         self._cluster = cluster
         self._forbids_escalation = defaults.forbids_escalation
+        self._allowed_accounts = defaults.allowed_accounts
         self._measurer = Measurer(stream, cluster, open_source, defaults)
         self._applier = Applier(stream, cluster, find_streams, defaults.namespaces)
         self._approver = Approver(stream, cluster)
@@ -219,9 +220,10 @@ class Supervisor:
         try:
             refuse_unread(resource)
             spec = read_spec(resource["spec"])
-            check_templates(self._stream, spec)
+            if spec.target_ref is None:
+                check_templates(self._stream, spec)
             if self._forbids_escalation:
-                refuse_escalation(spec)
+                refuse_escalation(spec, self._allowed_accounts)
         except InvalidInputError as error:
             # One that is gone would keep its checkpoint from others.
             self._applier.require_stream()
@@ -306,7 +308,9 @@ class Supervisor:
         else:
             driver = self._watch.look_at_target(spec.target_ref, now_s)
             needs_role = self._rights.needs_role(driver.account, now_s)
-            children = build_target_children(self._stream, driver.account if needs_role else "")
+            children = build_target_children(
+                self._stream, driver.account if needs_role else "", spec
+            )
         if self._applier.is_due(children, now_s):
             self._apply(children, outcome.partitions, bound, now_s)
             self._book.read(bound, now_s)

@@ -27,6 +27,10 @@ _NAME_LABELS = {
 
 _WORD = "[A-Za-z0-9]([-A-Za-z0-9_.]*[A-Za-z0-9])?"
 
+MAX_WORD = 63
+MAX_PREFIX = 253
+"""Characters of a label's name and value, and of the domain before its name."""
+
 _LABEL = f"([a-z0-9]([-a-z0-9.]*[a-z0-9])?/)?{_WORD}=({_WORD})?"
 
 _GROUPS = "|".join(group.replace(".", r"\.") for group in _NAME_LABELS)
@@ -89,9 +93,20 @@ def check_target(target: TargetRef) -> None:
         message = "spec.targetRef: apiVersion and name belong together"
         raise InvalidInputError(message)
     for key, value in target.selector.items():
-        if not re.fullmatch(_LABEL, f"{key}={value}"):
+        if not is_label(key, value):
             message = f"spec.targetRef.selector: {key}={value} is no label"
             raise InvalidInputError(message)
+
+
+def is_label(key: str, value: str = "") -> bool:
+    """Whether the API server takes a key and a value for a label; an annotation has such a key.
+
+    >>> is_label("example.com/team", "shop"), is_label("team", "-")
+    (True, False)
+    """
+    prefix, slash, name = key.rpartition("/")
+    fits = len(name) <= MAX_WORD and len(value) <= MAX_WORD and len(prefix) <= MAX_PREFIX
+    return fits and bool(re.fullmatch(_LABEL, f"{prefix}{slash}{name}={value}", re.ASCII))
 
 
 def driver_selector(target: TargetRef) -> str:

@@ -99,6 +99,20 @@ class Driver:
 
 
 @dataclass(frozen=True)
+class ExecutorAccount:
+    """The executors' ServiceAccount; they get no token of it."""
+
+    name: Annotated[
+        str | None,
+        Text(
+            "A ServiceAccount that exists, for the executors' identity in the cloud; defaults to "
+            "the driver's.",
+            pattern=NAME,
+        ),
+    ] = None
+
+
+@dataclass(frozen=True)
 class Executors:
     """How many executors there are, and the resources of each."""
 
@@ -122,6 +136,9 @@ class Executors:
     memory_overhead: Annotated[
         str, Text("Memory beside the heap: Python, RocksDB, threads.", 16, _MEMORY)
     ] = "512m"
+    service_account: Annotated[
+        ExecutorAccount, Part("Who the executors are to the cloud and to registries.")
+    ] = field(default_factory=ExecutorAccount)
     pod_template: Annotated[
         Mapping[str, Any],
         Foreign("Merged over the executors' pod template; the container is named executor."),

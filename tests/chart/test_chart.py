@@ -174,6 +174,12 @@ def test_escalation_is_forbidden_only_if_that_is_asked_for(helm: str) -> None:
     assert "--forbid-escalation" not in container(render(helm))["args"]
 
 
+def test_accounts_that_streams_may_name_are_arguments(helm: str) -> None:
+    asked = render(helm, "streams.allowedServiceAccounts={reader,writer}")
+    allowed = [a for a in container(asked)["args"] if a.startswith("--allow-service-account")]
+    assert allowed == ["--allow-service-account=reader", "--allow-service-account=writer"]
+
+
 def test_two_operators_are_replaced_one_after_the_other(helm: str) -> None:
     deployment = only(render(helm, "replicas=2"), "Deployment")["spec"]
     assert (deployment["replicas"], deployment["strategy"]) == (2, {"type": "RollingUpdate"})

@@ -34,9 +34,6 @@ _LEFT_ALONE = {
 _LET_GO = {"cluster-autoscaler.kubernetes.io/safe-to-evict": "true"}
 """That lets cluster-autoscaler evict one that has a /tmp, which it else leaves alone."""
 
-_OF_THE_OPERATOR = {f"balancedstream.io/{name}" for name in ("configuration", "spec", "restart")}
-"""Annotations of a driver's pod by which the operator knows what it was made for."""
-
 
 def find_differences(
     spec: Mapping[str, Json], name: str, partitions: int, objects: Objects
@@ -60,14 +57,16 @@ def find_differences(
         **_compare_conf(spec, name, partitions, conf),
         **_compare_driver(spec, name, driver),
         **_compare_account(spec, name, objects),
+        **_compare_executors(spec, executor, driver["template"]),
+        **_compare_metadata(spec, name, executor, objects),
         **_compare_evictable(spec, driver, objects["PodDisruptionBudget", f"{name}-driver"]),
     }
     for field, (declared, found) in said.items():
         if declared != found and not same_quantity(declared, found):
             yield f"{field}: {declared!r} is declared, and {found!r} runs"
-    template = _without_annotations(spec["driver"]["podTemplate"], _OF_THE_OPERATOR)
-    yield from find_missing(template, driver["template"], "driver.podTemplate")
-    yield from find_missing(spec["executors"]["podTemplate"], executor, "executors.podTemplate")
+    for field, pod in (("driver", driver["template"]), ("executors", executor)):
+        template = _name_account(spec[field]["podTemplate"])
+        yield from find_missing(template, pod, f"{field}.podTemplate")
 
 
 def find_broken_limits(spec: Mapping[str, Json], status: Mapping[str, Json]) -> Iterator[str]:
@@ -162,21 +161,76 @@ def _compare_driver(spec: Mapping[str, Json], name: str, driver: Mapping[str, Js
 
 def _compare_account(spec: Mapping[str, Json], name: str, objects: Objects) -> Said:
     account, given = spec["driver"]["serviceAccount"], spec["driver"]["podTemplate"]
-    wanted = account.get("name", f"{name}-driver")
-    own = (given.get("spec") or {}).get("serviceAccountName")
+    own = given.get("spec") or {}
+    named = own.get("serviceAccountName") or own.get("serviceAccount")
+    wanted = named or account.get("name", f"{name}-driver")
     pod = objects["StatefulSet", f"{name}-driver"]["spec"]["template"]["spec"]
     (subject,) = objects["RoleBinding", f"{name}-driver"]["subjects"]
     said: Said = {
-        "driver.serviceAccount.name": (
-            wanted if own is None else own,
-            pod.get("serviceAccountName", ""),
-        ),
+        "driver.serviceAccount.name": (wanted, pod.get("serviceAccountName", "")),
         "driver.serviceAccount.name (its Role)": (wanted, subject["name"]),
     }
-    if "name" not in account:
+    if wanted == f"{name}-driver":
         there = objects.get(("ServiceAccount", wanted))
         found = there and (there["metadata"].get("annotations") or {})
-        said["driver.serviceAccount.annotations"] = account["annotations"], found
+        annotations = {**spec["annotations"], **account["annotations"]}
+        said["driver.serviceAccount.annotations"] = annotations, found
+    return said
+
+
+def _compare_executors(
+    spec: Mapping[str, Json], executor: Mapping[str, Json], driver: Mapping[str, Json]
+) -> Said:
+    own = _name_account(spec["executors"]["podTemplate"]).get("spec") or {}
+    named = own.get("serviceAccountName") or spec["executors"]["serviceAccount"].get("name")
+    account = named or driver["spec"]["serviceAccountName"]
+    secrets = [
+        name
+        for name in spec["imagePullSecrets"]
+        if not all(
+            {"name": name} in (pod["spec"].get("imagePullSecrets") or ())
+            for pod in (executor, driver)
+        )
+    ]
+    return {
+        "executors.serviceAccount.name": (account, executor["spec"].get("serviceAccountName")),
+        "imagePullSecrets (that a pod lacks)": ([], secrets),
+    }
+
+
+_CHILDREN = (
+    "ConfigMap",
+    "PodDisruptionBudget",
+    "Role",
+    "RoleBinding",
+    "Service",
+    "ServiceAccount",
+    "StatefulSet",
+)
+
+
+def _compare_metadata(
+    spec: Mapping[str, Json], name: str, executor: Mapping[str, Json], objects: Objects
+) -> Said:
+    """Labels and annotations of all objects and pods; what is said of one object comes first."""
+    driver = objects["StatefulSet", f"{name}-driver"]["spec"]["template"]
+    said: Said = {}
+    for field in ("labels", "annotations"):
+        nearer = {
+            "ServiceAccount": spec["driver"]["serviceAccount"]["annotations"],
+            "driver": (spec["driver"]["podTemplate"].get("metadata") or {}).get(field),
+            "executors": (spec["executors"]["podTemplate"].get("metadata") or {}).get(field),
+        }
+        places = {
+            **{kind: found for (kind, _), found in objects.items() if kind in _CHILDREN},
+            "driver": driver,
+            "executors": executor,
+        }
+        for place, found in places.items():
+            wanted = {k: v for k, v in spec[field].items() if k not in (nearer.get(place) or {})}
+            there = found["metadata"].get(field) or {}
+            kept = {key: there.get(key) for key in wanted}
+            said[f"{field} (of {place})"] = wanted, kept
     return said
 
 
@@ -187,7 +241,7 @@ def _compare_evictable(
     own = (template.get("metadata") or {}).get("annotations") or {}
     found = driver["template"]["metadata"].get("annotations") or {}
     wanted = _LET_GO if evictable else _LEFT_ALONE
-    free = [key for key in _LEFT_ALONE if own.get(key) is None]
+    free = [key for key in _LEFT_ALONE if {**spec["annotations"], **own}.get(key) is None]
     return {
         "driver.evictable": (1 if evictable else 0, budget["spec"]["maxUnavailable"]),
         "driver.evictable (whom it concerns)": (driver["selector"], budget["spec"]["selector"]),
@@ -245,11 +299,13 @@ def _mebibytes(size: str) -> int:
     return int(size[:-1]) * {"m": 1, "g": 1024}[size[-1]]
 
 
-def _without_annotations(template: Mapping[str, Json], names: set[str]) -> Mapping[str, Json]:
-    metadata = template.get("metadata") or {}
-    annotations = metadata.get("annotations") or {}
-    kept = {name: value for name, value in annotations.items() if name not in names}
-    return {**template, "metadata": {**metadata, "annotations": kept}}
+def _name_account(template: Mapping[str, Json]) -> Mapping[str, Json]:
+    """The older name of a field holds where the newer one says nothing."""
+    spec = template.get("spec") or {}
+    if not isinstance(spec, Mapping) or not spec.get("serviceAccount"):
+        return template
+    named = {"serviceAccountName": spec["serviceAccount"], **spec}
+    return {**template, "spec": {k: v for k, v in named.items() if k != "serviceAccount"}}
 
 
 def read_properties(text: str) -> dict[str, str]:

@@ -46,7 +46,11 @@ FULL: dict[str, Json] = {
         "arguments": ["--topic", "clicks", "--from", "earliest"],
     },
     "imagePullPolicy": "Always",
+    "imagePullSecrets": ["registry"],
+    "labels": {"example.com/cost": "shop"},
+    "annotations": {"example.com/owner": "the web team"},
     "executors": {
+        "serviceAccount": {"name": "workers"},
         "min": 3,
         "max": 6,
         "cores": 2,
@@ -97,9 +101,22 @@ _NAMES = (
     _TEXT
     | _LONG
     | st.from_regex(r"\A[a-z]{1,5}(\.[a-z]{1,5})?(/[a-z]{1,5})?\Z")
-    | st.sampled_from(["spark.executor.memory", "spark.kubernetes.container.image"])
+    | st.sampled_from(
+        [
+            "spark.executor.memory",
+            "spark.driver.cores",
+            "spark.executorEnv.SPARK_USER",
+            "spark.kubernetes.container.image",
+            "spark.kubernetes.executor.label.team",
+            "spark.kubernetes.executor.secrets.a",
+            "spark.kubernetes.executor.volumes.emptyDir.spark-local-dir-1.mount.path",
+            "balancedstream.io/stream",
+            "app.kubernetes.io/name",
+            "spark-role",
+        ]
+    )
 )
-"""What the schema leaves open in a map; settings of Spark among it."""
+"""What the schema leaves open in a map; settings of Spark and labels of ours among it."""
 _POD_WORDS = st.sampled_from(
     ["metadata", "labels", "annotations", "spec", "containers", "volumes", "env", "name", "ports"]
 )
@@ -296,13 +313,17 @@ def _draw_object(schema: Schema) -> st.SearchStrategy[Json]:
 def _draw_pod_template() -> st.SearchStrategy[Json]:
     """Objects of the shape of a pod, with anything in some places of it."""
     texts = st.dictionaries(_TEXT, _TEXT, max_size=2)
+    names = ["app.kubernetes.io/name", "balancedstream.io/stream", "balancedstream.io/restart"]
+    ours = st.dictionaries(st.sampled_from(names), _TEXT, max_size=2)
     container = st.fixed_dictionaries(
         {},
         optional={
             "name": st.sampled_from(["driver", "executor", "sidecar"]) | ANYTHING,
             "image": _TEXT,
             "env": st.lists(
-                st.fixed_dictionaries({"name": st.just("POD_IP") | _TEXT, "value": _TEXT})
+                st.fixed_dictionaries(
+                    {"name": st.sampled_from(["POD_IP", "SPARK_USER"]) | _TEXT, "value": _TEXT}
+                )
                 | ANYTHING,
                 max_size=2,
             ),
@@ -322,17 +343,29 @@ def _draw_pod_template() -> st.SearchStrategy[Json]:
         optional={
             "containers": st.lists(container | ANYTHING, max_size=2) | ANYTHING,
             "volumes": st.lists(
-                st.fixed_dictionaries({"name": st.just("tmp") | _TEXT, "emptyDir": ANYTHING})
+                st.fixed_dictionaries(
+                    {
+                        "name": st.sampled_from(["tmp", "checkpoints", "configuration"]) | _TEXT,
+                        "emptyDir": ANYTHING,
+                    }
+                )
                 | ANYTHING,
                 max_size=2,
             ),
             "nodeSelector": texts | ANYTHING,
             "securityContext": ANYTHING,
             "serviceAccountName": _TEXT,
+            "serviceAccount": _TEXT,
+            "hostname": _TEXT,
         },
     )
     metadata = st.fixed_dictionaries(
-        {}, optional={"labels": texts | ANYTHING, "annotations": texts | ANYTHING}
+        {},
+        optional={
+            "name": _TEXT,
+            "labels": texts | ours | ANYTHING,
+            "annotations": texts | ours | ANYTHING,
+        },
     )
     whole = st.fixed_dictionaries({}, optional={"metadata": metadata, "spec": pod})
     parts = st.fixed_dictionaries({}, optional={"metadata": ANYTHING, "spec": ANYTHING})

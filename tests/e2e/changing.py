@@ -67,7 +67,7 @@ def assert_declared_is_what_runs(kube: Kube, stream: Stream) -> None:
     metadata, spec = found["metadata"], found["spec"]
     owner = resource.Stream(stream.namespace, stream.name, metadata["uid"])
     if "targetRef" in spec:
-        wanted = build_target_children(owner, "")
+        wanted = build_target_children(owner, "", read_spec(spec))
     else:
         wanted = build_children(owner, read_spec(spec), found["status"]["partitions"])
     there = read_children(kube, stream)

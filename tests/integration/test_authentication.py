@@ -12,7 +12,7 @@ from pyspark.errors import IllegalArgumentException
 from pyspark.sql import SparkSession
 
 from balancedstream_operator.authentication import SECRET_DIR, fill_secret, secret_conf
-from balancedstream_operator.children import build_spark_conf
+from balancedstream_operator.configuration import build_spark_conf
 
 CONTENT = fill_secret(b"random")
 

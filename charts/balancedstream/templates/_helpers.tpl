@@ -142,6 +142,10 @@ annotations:
 - apiGroups: [""]
   resources: [pods]
   verbs: [get, list, watch, create, delete, deletecollection]
+# For the Roles of drivers whose executors have claims of their own.
+- apiGroups: [""]
+  resources: [persistentvolumeclaims]
+  verbs: [create]
 # Whether the driver of an application that another operator runs needs a Role (spec.targetRef).
 - apiGroups: [authorization.k8s.io]
   resources: [localsubjectaccessreviews]

@@ -11,7 +11,8 @@ from manifests import STREAM, child, executor_pod, make_spec, template
 from supervised import Scene
 
 from balancedstream_operator.authentication import fill_secret
-from balancedstream_operator.children import build_children, build_spark_conf
+from balancedstream_operator.children import build_children
+from balancedstream_operator.configuration import build_spark_conf
 from balancedstream_operator.resource import Stream
 
 NAME = "clicks-authentication-uid-1"

@@ -7,8 +7,9 @@ from dataclasses import replace
 
 from manifests import STREAM, child, make_spec, template
 
-from balancedstream_operator.children import build_children, build_plan, build_spark_conf
-from balancedstream_operator.spec import OWNED_CONF
+from balancedstream_operator.children import build_children, build_plan
+from balancedstream_operator.configuration import build_spark_conf
+from balancedstream_operator.settings import OWNED_CONF
 
 
 def test_everything_is_owned_by_the_stream_and_nothing_by_a_finalizer() -> None:

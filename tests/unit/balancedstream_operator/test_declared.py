@@ -117,7 +117,7 @@ def test_nothing_differs_where_all_is_as_it_is_declared() -> None:
         ),
         (
             "driver.serviceAccount.annotations",
-            lambda o: o["ServiceAccount", "clicks-driver"]["metadata"]["annotations"].clear(),
+            lambda o: o["ServiceAccount", "clicks-driver"]["metadata"]["annotations"].pop("role"),
         ),
         ("driver.podTemplate", lambda o: pod(o)["metadata"]["labels"].pop("team")),
         ("driver.podTemplate", lambda o: pod(o)["metadata"]["annotations"].pop("note")),
@@ -163,7 +163,8 @@ def test_an_account_that_exists_gets_the_drivers_role() -> None:
 def test_a_pod_template_has_the_last_word_on_its_container() -> None:
     own = {"name": "driver", "image": "other:1", "resources": {"requests": {"memory": "8Gi"}}}
     template = {"spec": {"containers": [own], "serviceAccountName": "mine"}}
-    spec = {**SPEC, "driver": {**SPEC["driver"], "podTemplate": template}}
+    driver = {**SPEC["driver"], "podTemplate": template, "serviceAccount": {"annotations": {}}}
+    spec = {**SPEC, "driver": driver}
     objects = read_objects(spec)
     assert compare(objects, spec) == []
     container(objects)["resources"]["requests"]["memory"] = "8192Mi"

@@ -14,10 +14,10 @@ from balancedstream_operator.escalations import refuse_escalation
 from balancedstream_operator.supervising import Supervisor
 
 
-def find(**spec: Any) -> str:
+def find(allowed: tuple[str, ...] = (), **spec: Any) -> str:
     """What is refused of a spec; empty if nothing is."""
     try:
-        refuse_escalation(make_spec(**spec))
+        refuse_escalation(make_spec(**spec), allowed)
     except InvalidInputError as error:
         return str(error).partition(": ")[0]
     return ""
@@ -135,17 +135,46 @@ def test_an_account_that_the_operator_did_not_make_is_refused_and_annotations_ar
 
 
 @pytest.mark.parametrize(
-    "name",
+    ("name", "value"),
     [
-        "spark.kubernetes.executor.volumes.hostPath.disk.mount.path",
-        "spark.kubernetes.authenticate.executor.serviceAccountName",
-        "spark.kubernetes.authenticate.driver.serviceAccountName",
+        ("spark.kubernetes.executor.volumes.hostPath.disk.mount.path", "/disk"),
+        ("spark.kubernetes.authenticate.executor.serviceAccountName", "admin"),
+        ("spark.kubernetes.executor.securityContext.allowPrivilegeEscalation", "true"),
+        ("spark.kubernetes.securityContext.allowPrivilegeEscalation", " TRUE"),
+        ("spark.kubernetes.executor.pod.featureSteps", "my.Step"),
     ],
 )
-def test_spark_settings_that_say_the_same_are_refused_too(name: str) -> None:
-    assert find(sparkConf={name: "x", "spark.sql.ansi.enabled": "true"}) == f"spec.sparkConf.{name}"
+def test_spark_settings_that_say_the_same_are_refused_too(name: str, value: str) -> None:
+    conf = {name: value, "spark.sql.ansi.enabled": "true"}
+    assert find(sparkConf=conf) == f"spec.sparkConf.{name}"
     claim = "spark.kubernetes.executor.volumes.persistentVolumeClaim.disk.mount.path"
     assert find(sparkConf={claim: "/disk"}) == ""
+
+
+@pytest.mark.parametrize(
+    ("spec", "path"),
+    [
+        ({"driver": {"serviceAccount": {"name": "reader"}}}, "spec.driver.serviceAccount.name"),
+        (
+            {"executors": {"max": 2, "serviceAccount": {"name": "reader"}}},
+            "spec.executors.serviceAccount.name",
+        ),
+        (
+            {"driver": {"podTemplate": {"spec": {"serviceAccountName": "reader"}}}},
+            "spec.driver.podTemplate.spec.serviceAccountName",
+        ),
+        (
+            {"sparkConf": {"spark.kubernetes.authenticate.executor.serviceAccountName": "reader"}},
+            "spec.sparkConf.spark.kubernetes.authenticate.executor.serviceAccountName",
+        ),
+    ],
+)
+def test_whoever_installed_the_operator_may_allow_accounts_by_name(
+    spec: dict[str, Any], path: str
+) -> None:
+    assert find(**spec) == path
+    assert find(allowed=("reader",), **spec) == ""
+    assert find(allowed=("writer",), **spec) == path
 
 
 def test_all_that_is_refused_is_named_at_once_with_what_to_do() -> None:

@@ -9,8 +9,11 @@ import pytest
 from manifests import STREAM, child, executor_pod, make_spec, template
 
 from balancedstream.errors import InvalidInputError
-from balancedstream_operator.children import build_children, build_spark_conf
-from balancedstream_operator.pods import CONFIGURATION_ANNOTATION, check_templates, merge
+from balancedstream_operator.children import build_children
+from balancedstream_operator.configuration import build_spark_conf
+from balancedstream_operator.conflicts import check_templates
+from balancedstream_operator.pods import CONFIGURATION_ANNOTATION
+from balancedstream_operator.templates import merge
 
 
 def test_all_pods_keep_to_the_restricted_pod_security_standard() -> None:

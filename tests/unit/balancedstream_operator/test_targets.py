@@ -72,6 +72,7 @@ def test_what_only_a_job_of_our_own_has_is_refused_by_name(path: str) -> None:
         "checkpoints": {"claim": "c"},
         "partitions": 24,
         "imagePullPolicy": "Always",
+        "imagePullSecrets": ["registry"],
         "suspend": True,
         "driver.evictable": False,
         "executors.cores": 2,
