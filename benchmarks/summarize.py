@@ -16,6 +16,7 @@ from tables.commit import tabulate_commit
 from tables.compatibility import tabulate_compatibility
 from tables.computing import tabulate_computing
 from tables.handoff import tabulate_handoff
+from tables.headlines import tabulate_headlines
 from tables.hot_keys import tabulate_hot_keys, tabulate_split_key
 from tables.idle import tabulate_idle
 from tables.loop_cost import tabulate_loop_cost
@@ -63,8 +64,11 @@ TABLES: dict[str, Callable[[Sequence[Result]], Iterator[str]]] = {
 
 
 PAGES = [
-    REPOSITORY / "docs" / f"{name}.md"
-    for name in ("performance", "scaling", "spark-versions", "attach-by-settings")
+    REPOSITORY / "README.md",
+    *(
+        REPOSITORY / "docs" / f"{name}.md"
+        for name in ("performance", "scaling", "spark-versions", "attach-by-settings")
+    ),
 ]
 
 
@@ -73,15 +77,19 @@ def main() -> None:
     parser.add_argument("--results", type=Path, default=RESULTS)
     options = parser.parse_args()
     pages = {file: file.read_text() for file in PAGES}
+    tables: dict[str, str] = {}
     for name, tabulate in TABLES.items():
         results = read_results(options.results / f"{name}.jsonl")
         if not results:
             continue
         text = "\n".join([describe_origin(results), "", *tabulate(results)])
         print(f"\n{name}: {text}")
+        tables[name] = text
         pages = {file: replace_between(page, name, text) for file, page in pages.items()}
     for file, page in pages.items():
-        file.write_text(page)
+        on = "" if file.stem == "performance" else "docs/performance.md"
+        headlines = "\n".join(tabulate_headlines(tables, on))
+        file.write_text(replace_between(page, "headlines", headlines))
 
 
 def replace_between(page: str, name: str, text: str) -> str:

@@ -8,7 +8,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from textwrap import dedent
+from textwrap import indent
 from threading import Thread
 from typing import Any
 
@@ -210,7 +210,7 @@ def test_the_job_of_the_page_runs_as_it_is(
     block, from_kafka = PYTHON["docs/your-job.md"]
     # The demo's job reads so from Kafka, and the tests on a cluster run it.
     job = (ROOT / "tests" / "e2e" / "apps" / "counts.py").read_text("utf-8")
-    assert from_kafka.text in dedent(job.partition("minBatchesToRetain")[2].partition("\n")[2])
+    assert indent(from_kafka.text, "    ") in job
 
     visits = tmp_path / "input" / "visits"
     visits.mkdir(parents=True)

@@ -11,7 +11,7 @@ import summarize
 from harness import counting, results
 from shuffle_simulation import measuring, scheduling, simulation
 from simulation import calibration, model, traces
-from tables import markdown
+from tables import headlines, markdown
 
 
 @pytest.mark.parametrize(
@@ -25,6 +25,7 @@ from tables import markdown
         traces,
         summarize,
         results,
+        headlines,
         markdown,
         counting,
         scaling_real,

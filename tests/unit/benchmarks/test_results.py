@@ -8,12 +8,9 @@ from pathlib import Path
 
 import pytest
 import summarize
-from harness.results import REPOSITORY, RESULTS, read_results
+from harness.results import RESULTS, read_results
 
-PAGES = [
-    REPOSITORY / "docs" / f"{name}.md"
-    for name in ("performance", "scaling", "spark-versions", "attach-by-settings")
-]
+PAGES = summarize.PAGES
 
 
 def test_a_file_that_is_not_there_has_no_results(tmp_path: Path) -> None:
