@@ -128,7 +128,7 @@ def attach(
     if not engine.capabilities.placement:
         return Attachment(None, history, view, engine.capabilities.problems)
     metrics = metrics or Metrics()
-    metrics.serve_report(lambda: render_live_page(history))
+    metrics.serve_report(lambda: render_live_page(history), lambda: (history.totals, history.run))
     recorder = Recorder(record_dir, policy) if record_dir else None
     controller = Controller(
         engine,

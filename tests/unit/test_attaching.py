@@ -101,9 +101,11 @@ def test_detaching_ends_after_what_was_reported_has_been_taken_in(
 
 def test_while_it_runs_the_report_is_beside_the_metrics(monkeypatch: pytest.MonkeyPatch) -> None:
     served: list[Callable[[], str]] = []
+    versions: list[object] = []
 
     class Page(Metrics):
-        def serve_report(self, render: Callable[[], str]) -> None:
+        def serve_report(self, render: Callable[[], str], version: Callable[[], object]) -> None:
+            versions.append(version())
             served.append(render)
 
     spark = run_engine(monkeypatch, *(finish(n, 1000.0 + 10 * n) for n in range(6)))

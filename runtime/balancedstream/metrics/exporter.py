@@ -139,13 +139,14 @@ class Exporter(Metrics, Collector):
         """Stops serving and frees the port; does nothing if nothing is served."""
         self._server.close()
 
-    def serve_report(self, render: Callable[[], str]) -> None:
-        """Serves the report of the run, as it is at each request, at `/report`.
+    def serve_report(self, render: Callable[[], str], version: Callable[[], object]) -> None:
+        """Serves the report of the run, as it was some seconds ago at the latest, at `/report`.
 
         Args:
             render: draws it as an HTML page; called from threads of the server.
+            version: equals what it was as long as there is nothing new to draw.
         """
-        self._server.render_report = render
+        self._server.report.follow(render, version)
 
     def on_batch(
         self,

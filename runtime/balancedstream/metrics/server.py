@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import errno
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from typing import Any
 from wsgiref.simple_server import WSGIServer
 
@@ -12,6 +12,7 @@ from prometheus_client.registry import Collector
 
 from balancedstream.errors import InvalidInputError, PortInUseError
 from balancedstream.metrics.health import Health
+from balancedstream.metrics.live_report import LiveReport
 
 _OTHER_PORT = "Choose another port with --metrics-port; 0 picks a free one."
 _OTHER_ADDRESS = "Use one of this machine's: 127.0.0.1, or 0.0.0.0 for all of them."
@@ -25,7 +26,7 @@ class Server:
         health: answers `/readyz` and `/healthz`.
 
     Attributes:
-        render_report: draws the page at `/report`; None while there is no report.
+        report: the page at `/report`.
     """
 
     def __init__(self, collector: Collector, health: Health) -> None:
@@ -33,7 +34,7 @@ class Server:
         self._registry = CollectorRegistry()
         self._registry.register(collector)
         self._server: WSGIServer | None = None
-        self.render_report: Callable[[], str] | None = None
+        self.report = LiveReport()
 
     def start(self, port: int, addr: str) -> None:
         """Starts to serve; a server that already runs is closed first.
@@ -81,12 +82,10 @@ class Server:
         """A WSGI application that answers `/report`, and all else by another one."""
 
         def application(environ: dict[str, Any], start_response: Any) -> Iterable[bytes]:
-            if environ["PATH_INFO"] != "/report" or self.render_report is None:
-                answer: Iterable[bytes] = metrics(environ, start_response)
-                return answer
-            page = self.render_report().encode()
-            start_response("200 OK", [("Content-Type", "text/html; charset=utf-8")])
-            return [page]
+            if environ["PATH_INFO"] in {"/report", "/report/"}:
+                return self.report.answer(environ, start_response)
+            answer: Iterable[bytes] = metrics(environ, start_response)
+            return answer
 
         return application
 

@@ -62,8 +62,8 @@ class Metrics:
 
     key_naming: KeyNaming = "plain"
 
-    def serve_report(self, render: Callable[[], str]) -> None:
-        """Serves the report of the run as it is; `render` draws it as an HTML page."""
+    def serve_report(self, render: Callable[[], str], version: Callable[[], object]) -> None:
+        """Serves the report of the run, drawn by `render` while `version` changes."""
 
     def on_batch(
         self,

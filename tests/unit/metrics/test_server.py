@@ -34,19 +34,6 @@ def test_openmetrics_which_prometheus_asks_for_has_the_same_values(exporter: Exp
     assert without_build_info(found) == pytest.approx(story.samples(), rel=1e-9)
 
 
-def test_the_report_is_drawn_anew_for_each_request(exporter: Exporter) -> None:
-    drawn: list[str] = []
-
-    def draw() -> str:
-        drawn.append(f"<p>drawn {len(drawn) + 1} times → so far</p>")
-        return drawn[-1]
-
-    exporter.serve_report(draw)
-    for times in (1, 2):
-        assert fetch(exporter, "/report") == f"<p>drawn {times} times → so far</p>"
-    assert select(scrape(exporter), "build_info")
-
-
 def test_a_scrape_in_the_middle_of_batches_sees_whole_batches_only(exporter: Exporter) -> None:
     batches, partitions = 400, 24
 
