@@ -154,6 +154,15 @@ def format_ratio(ratio: float | None) -> str:
     return f"{ratio:.2f}"
 
 
+def find_change(before: float, after: float) -> int:
+    """The relative change in percent, rounded; `before` is above 0.
+
+    >>> find_change(7.3, 4.8), find_change(100.0, 100.2)
+    (-34, 0)
+    """
+    return round((after / before - 1.0) * 100)
+
+
 def format_change(before: float | None, after: float | None) -> str:
     """Writes a relative change in percent, with its sign.
 
@@ -162,7 +171,7 @@ def format_change(before: float | None, after: float | None) -> str:
     """
     if before is None or after is None or before <= 0:
         return NOTHING
-    percent = round((after / before - 1.0) * 100)
+    percent = find_change(before, after)
     if percent == 0:
         return "±0 %"
     return f"{percent:+} %"

@@ -70,7 +70,10 @@ def batch_time_figure(
     for x, title in scaled:
         panel.column(x, "scale-line")
         panel.add(diamond(axis.scale.px(x), 258.0, title))
-    caption = "Shaded: the batches that the figures before and after are computed from."
+    windows = distinct_windows(query)
+    caption = ""
+    if windows:
+        caption = "Shaded: the batches that the figures are computed from."
     if not axis.exact:
         caption += (
             f" {len(axis.batches):,} batches in {len(axis.stretches)} stretches: the line is the"
@@ -78,12 +81,18 @@ def batch_time_figure(
         )
     if axis.gaps:
         caption += " Dotted: here, batches are no longer on record."
-    legend = [("key line-main", "batch"), ("key median", "median before, after")]
+    legend = [("key line-main", "batch")]
+    if windows:
+        legend.append(
+            ("key median", "their median" if len(windows) < 2 else "median before, after")
+        )
     if marks:
         legend.append(("key move", "moves, with their number"))
     if scaled:
         legend.append(("key scale", "executors added or removed"))
-    return Figure("Batch time", caption, drawing(292.0, "Batch time", [panel]), tuple(legend))
+    return Figure(
+        "Batch time", caption.strip(), drawing(292.0, "Batch time", [panel]), tuple(legend)
+    )
 
 
 def imbalance_figure(query: QueryRecords, operator: int, axis: BatchAxis) -> Figure:
@@ -200,12 +209,21 @@ def supply_figure(axis: BatchAxis) -> Figure:
     rows: list[float | None] = [float(batch.input_rows) for batch in axis.batches]
     backlog = [finite(batch.backlog_rows) for batch in axis.batches]
     executors: list[float | None] = [float(batch.executors) for batch in axis.batches]
-    series = [("input rows in a batch", rows, "line-main", "rows")]
-    if any(value is not None for value in backlog):
-        series.append(("backlog: rows that wait at the sources", backlog, "line-main", "rows"))
-    series.append(("live executors", executors, "line-main", "executors"))
+    series = [("input rows in a batch", rows, "rows")]
+    said = []
+    if all(value is None for value in backlog):
+        said.append("No source of this query reports a backlog.")
+    elif any(backlog):
+        series.append(("backlog: rows that wait at the sources", backlog, "rows"))
+    else:
+        said.append("There was no backlog.")
+    counts = {batch.executors for batch in axis.batches}
+    if len(counts) > 1:
+        series.append(("live executors", executors, "executors"))
+    else:
+        said.append(f"There were always {plural(max(counts), 'executor')}.")
     panels = []
-    for i, (label, values, css, unit) in enumerate(series):
+    for i, (label, values, unit) in enumerate(series):
         top = 28.0 + i * 112.0
         present = [value for value in values if value is not None]
         scale = Scale(0.0, headroom(max(present)), top + 70.0, top)
@@ -220,15 +238,12 @@ def supply_figure(axis: BatchAxis) -> Figure:
         if not axis.exact and unit == "rows":
             panel.band(axis.ranges(values), "fill-main")
         runs = axis.runs(values)
-        panel.line(map(steps, runs) if unit == "executors" else runs, css)
+        panel.line(map(steps, runs) if unit == "executors" else runs, "line-main")
         axis.hover(panel, _describe_counts(values, unit))
         panels.append(panel)
-    caption = "" if len(series) == 3 else "No source of this query reports a backlog."
-    return Figure(
-        "Input, backlog and executors" if len(series) == 3 else "Input and executors",
-        caption,
-        drawing(112.0 * len(series) + 28.0, "Input rows, backlog and executors", panels),
-    )
+    drawn = ["Input", *(label.split(":")[0].split()[-1] for label, _, _ in series[1:])]
+    title = drawn[0] if len(drawn) == 1 else f"{', '.join(drawn[:-1])} and {drawn[-1]}"
+    return Figure(title, " ".join(said), drawing(112.0 * len(series) + 28.0, title, panels))
 
 
 def _describe_counts(values: Sequence[float | None], unit: str) -> Callable[[range], str]:

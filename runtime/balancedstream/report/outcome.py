@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from balancedstream.record.wording import (
-    format_change,
+    find_change,
     format_milliseconds,
     format_ratio,
     plural,
@@ -11,44 +13,74 @@ from balancedstream.record.wording import (
 from balancedstream.report.figures import RunSummary
 from balancedstream.report.windows import say_too_few
 
+TOO_FEW = "too few batches"
+
 
 def say_outcome(summary: RunSummary) -> str:
-    """Says what balancing did to the busiest query."""
+    """Says what balancing did to the busiest query, the result first."""
     if summary.batches == 0:
-        return "No micro-batch finished in this run, so there is nothing to report."
+        ended = "finished in this run" if summary.ended_s is not None else "has finished yet"
+        return f"No micro-batch {ended}, so there are no figures."
     if summary.moves == summary.key_moves == 0:
-        if not any(query.operators for query in summary.queries):
-            return "Nothing moved: no query has state."
-        least = f" (bound {format_ratio(summary.bound)}, the lowest that placement can reach)"
-        return (
-            f"Nothing moved: the imbalance was {format_ratio(summary.imbalance_before)}"
-            f"{least if summary.bound is not None else ''}."
-        )
+        return _say_imbalance(summary)
+    moves = plural(summary.moves, "state partition move")
+    if summary.key_moves:
+        keys = plural(summary.key_moves, "key move")
+        moves = f"{moves} and {keys}" if summary.moves else keys
     restarts = (
         "without a restart"
         if summary.query_restarts == 0
         else f"with {plural(summary.query_restarts, 'restart')}"
     )
-    said = plural(summary.moves, "state partition move")
-    if summary.key_moves:
-        said += f" and {plural(summary.key_moves, 'key move')}"
-    said += f", {restarts}"
     missing = say_what_is_missing(summary)
     if missing:
-        return f"{said}. There is nothing to compare: {missing}."
+        return f"{moves}, {restarts}. What they brought cannot be said: {missing}."
+    said = _say_batches(summary.median_batch_ms_before, summary.median_batch_ms_after)
     if summary.imbalance_before is not None and summary.imbalance_after is not None:
         said += (
-            ". The hottest executor's load went from "
+            "The hottest executor's load went from "
             f"{format_ratio(summary.imbalance_before)} to {format_ratio(summary.imbalance_after)} "
-            "times the mean"
+            "times the mean. "
         )
-    before_ms, after_ms = summary.median_batch_ms_before, summary.median_batch_ms_after
-    if before_ms is not None and after_ms is not None:
-        said += (
-            f"; the median batch from {format_milliseconds(before_ms)} to "
-            f"{format_milliseconds(after_ms)} ({format_change(before_ms, after_ms)})"
-        )
-    return said + "."
+    return f"{said}{moves}, {restarts}."
+
+
+def _say_imbalance(summary: RunSummary) -> str:
+    """Nothing moved: says how even the load was."""
+    nothing = "Nothing moved" if summary.ended_s is not None else "Nothing has moved yet"
+    if not any(query.operators for query in summary.queries):
+        return f"{nothing}: no query has state."
+    if summary.imbalance_before is None:
+        return f"{nothing}, and there are {TOO_FEW} to say how even the load is."
+    least = f" (bound {format_ratio(summary.bound)}, the lowest that placement can reach)"
+    return (
+        f"{nothing}: the imbalance was {format_ratio(summary.imbalance_before)}"
+        f"{least if summary.bound is not None else ''}."
+    )
+
+
+def _say_batches(before_ms: float | None, after_ms: float | None) -> str:
+    if before_ms is None or after_ms is None or before_ms <= 0:
+        return ""
+    median = f"the median went from {format_milliseconds(before_ms)} to "
+    median += format_milliseconds(after_ms)
+    percent = find_change(before_ms, after_ms)
+    if percent == 0:
+        return f"Batches take as long as before: {median}. "
+    return f"Batches take {abs(percent)} % {'less' if percent < 0 else 'more'} time: {median}. "
+
+
+def say_pair(before: float | None, after: float | None, form: Callable[[float | None], str]) -> str:
+    """A figure before and after.
+
+    >>> say_pair(1.68, 1.2, format_ratio), say_pair(1.68, None, format_ratio)
+    ('1.68 → 1.20', '1.68 → too few batches')
+    >>> say_pair(None, None, format_ratio), say_pair(1.2, 1.2, format_ratio)
+    ('too few batches', '1.20')
+    """
+    if before == after:
+        return TOO_FEW if after is None else form(after)
+    return " → ".join(TOO_FEW if each is None else form(each) for each in (before, after))
 
 
 def say_what_is_missing(summary: RunSummary) -> str:

@@ -7,10 +7,12 @@ from importlib.resources import files
 
 from balancedstream.record.history import History
 from balancedstream.record.wording import (
+    find_change,
     format_change,
     format_clock,
     format_count,
     format_duration,
+    format_elapsed,
     format_milliseconds,
     format_ratio,
     plural,
@@ -23,9 +25,9 @@ from balancedstream.report.charts import (
     supply_figure,
 )
 from balancedstream.report.colours import executor_colours
-from balancedstream.report.figures import QuerySummary, RunSummary
+from balancedstream.report.figures import OperatorSummary, QuerySummary, RunSummary
 from balancedstream.report.hot_keys import hot_keys_figure
-from balancedstream.report.outcome import say_outcome, say_what_is_missing
+from balancedstream.report.outcome import TOO_FEW, say_outcome, say_pair, say_what_is_missing
 from balancedstream.report.placements import partition_figure, placement_figure
 from balancedstream.report.summary import QueryRecords, busiest_operators, records_by_query
 from balancedstream.report.svg import Figure, clean, element
@@ -34,6 +36,7 @@ from balancedstream.report.tables import (
     decisions_table,
     key_moves_table,
     moves_table,
+    pairs_of,
     queries_table,
     settings_table,
     shuffles_table,
@@ -41,6 +44,9 @@ from balancedstream.report.tables import (
 from balancedstream.report.windows import MIN_AFTER_BATCHES, MIN_BEFORE_BATCHES
 
 DRAWN_OPERATORS = 3
+
+NARROW_PX = 640.0
+"""Of the picture beside the figures."""
 
 
 def render_page(history: History, summary: RunSummary, refresh_s: int | None = None) -> str:
@@ -61,11 +67,17 @@ def render_page(history: History, summary: RunSummary, refresh_s: int | None = N
     title = f"BalancedStream: {summary.app}"
     sections = [
         _heading(summary),
-        _tiles(summary),
-        _notes(summary.notes),
+        _result(summary, records),
+        _notes(summary),
         *(
-            _query_section(query, figures[query.totals.query], history, is_only=len(records) == 1)
-            for query in records[:DRAWN_QUERIES]
+            _query_section(
+                query,
+                figures[query.totals.query],
+                history,
+                is_only=len(records) == 1,
+                is_first=number == 0,
+            )
+            for number, query in enumerate(records[:DRAWN_QUERIES])
         ),
         queries_table(summary.queries) if len(records) > 1 else "",
         shuffles_table(summary.shuffle_list),
@@ -73,7 +85,7 @@ def render_page(history: History, summary: RunSummary, refresh_s: int | None = N
         moves_table(summary),
         key_moves_table(summary),
         settings_table(summary),
-        _footer(summary),
+        _footer(summary) if records else "",
     ]
     return (
         '<!DOCTYPE html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
@@ -96,8 +108,9 @@ def _heading(summary: RunSummary) -> str:
     if summary.ended_s is not None:
         facts.append(f"ran for {format_duration(summary.ended_s - summary.started_s)}")
     if summary.executors is not None:
+        when = "at the end" if summary.ended_s is not None else "now"
         facts.append(
-            f"{plural(summary.executors, 'executor')} on {plural(summary.cores, 'core')} at the end"
+            f"{plural(summary.executors, 'executor')} on {plural(summary.cores, 'core')} {when}"
         )
     facts += [f"Spark {summary.spark_version}", f"Python {summary.python_version}"]
     return "\n".join(
@@ -105,56 +118,105 @@ def _heading(summary: RunSummary) -> str:
             element("h1", clean(summary.app)),
             element("p", clean(" · ".join(facts)), css="about"),
             element("p", clean(say_outcome(summary)), css="sentence"),
+            _say_last_decision(summary),
         )
     )
 
 
-def _tiles(summary: RunSummary) -> str:
-    actions = summary.scale_action_list
-    counts = (
-        f"{actions[0].executors_before} → {actions[-1].executors_after} executors"
-        if actions
-        else "the number of executors did not change"
+def _say_last_decision(summary: RunSummary) -> str:
+    """Of a run that goes on: what was decided last, and why."""
+    if summary.ended_s is not None or not summary.decision_list:
+        return ""
+    last = summary.decision_list[-1]
+    since = format_elapsed(last.at_s - summary.started_s)
+    return element(
+        "p", clean(f"Last decision, {since} after the start: {last.reason}"), css="about"
     )
-    missing = say_what_is_missing(summary)
+
+
+def _result(summary: RunSummary, records: Sequence[QueryRecords]) -> str:
+    """Writes the figures of the busiest query, beside the picture of where its load was."""
+    if not records:
+        return ""
+    stateful = bool(records[0].totals.operator_busy_s)
     tiles = [
-        _tile(
-            "Imbalance (hottest executor / mean)",
-            _before_after(summary.imbalance_before, summary.imbalance_after, format_ratio),
-            missing or f"lowest that placement can reach: {format_ratio(summary.bound)}",
-            wide=True,
-        ),
         _tile(
             "Median batch",
             _before_after(
                 summary.median_batch_ms_before, summary.median_batch_ms_after, format_milliseconds
             ),
-            missing
-            or f"99th percentile: {format_milliseconds(summary.p99_batch_ms_before)} → "
-            f"{format_milliseconds(summary.p99_batch_ms_after)}",
-            wide=True,
-        ),
-        _tile(
-            "Moves",
-            format_count(summary.moves),
-            f"{format_count(summary.moves_settled)} settled, "
-            f"{format_count(summary.moves_dropped)} dropped"
-            + (f"; plus {plural(summary.key_moves, 'key move')}" if summary.key_moves else ""),
-        ),
-        _tile("Query restarts", format_count(summary.query_restarts), "while partitions moved"),
-        _tile("Scale actions", format_count(summary.scale_actions), counts),
-        _tile("Rows", format_count(summary.rows), plural(summary.batches, "micro-batch")),
+            _detail_p99(summary),
+        )
     ]
-    return element("div", *tiles, css="tiles")
+    if stateful:
+        imbalance = _before_after(summary.imbalance_before, summary.imbalance_after, format_ratio)
+        bound = f"lowest that placement can reach: {format_ratio(summary.bound)}"
+        tiles.append(
+            _tile(
+                "Imbalance (hottest executor / mean)",
+                imbalance,
+                clean(bound) if summary.bound is not None else "",
+            )
+        )
+    beside = element("div", *tiles, *_counts(summary), css="tiles")
+    if not stateful:
+        return beside
+    colours = executor_colours(records[0].batches)
+    operator = busiest_operators(records[0])[0]
+    picture = _figure(placement_figure(records[0], operator, colours, right_px=NARROW_PX))
+    return element("div", beside, picture, css="top")
 
 
-def _tile(title: str, figure: str, detail: str, *, wide: bool = False) -> str:
+def _detail_p99(summary: RunSummary) -> str:
+    before_ms, after_ms = summary.p99_batch_ms_before, summary.p99_batch_ms_after
+    if before_ms is None or after_ms is None:
+        return ""
+    said = f"99th percentile: {say_pair(before_ms, after_ms, format_milliseconds)}"
+    return clean(said) + _change(before_ms, after_ms)
+
+
+def _counts(summary: RunSummary) -> list[str]:
+    """Writes how much there was; what did not happen is left out."""
+    tiles = []
+    if summary.moves or summary.key_moves:
+        tiles.append(_tile("Moves", format_count(summary.moves), clean(_say_moves(summary))))
+    if summary.query_restarts:
+        tiles.append(_tile("Query restarts", format_count(summary.query_restarts), ""))
+    actions = summary.scale_action_list
+    if actions:
+        counts = f"{actions[0].executors_before} → {actions[-1].executors_after} executors"
+        tiles.append(_tile("Scale actions", format_count(summary.scale_actions), clean(counts)))
+    read = plural(summary.batches, "micro-batch")
+    if len(summary.queries) > 1:
+        read += f" of {plural(len(summary.queries), 'query')}, each of which reads its own"
+    tiles.append(_tile("Rows", format_count(summary.rows), clean(read)))
+    return tiles
+
+
+def _say_moves(summary: RunSummary) -> str:
+    parts = []
+    if len(summary.queries) > 1:
+        headline = summary.queries[0]
+        parts.append(f"{format_count(headline.moves)} of them in {headline.query}")
+    under_way = summary.moves - summary.moves_settled - summary.moves_dropped
+    outcomes = [
+        (summary.moves_settled, "settled"),
+        (summary.moves_dropped, "dropped"),
+        (under_way, "under way"),
+    ]
+    parts += [f"{format_count(count)} {what}" for count, what in outcomes if count]
+    if summary.key_moves:
+        parts.append(f"plus {plural(summary.key_moves, 'key move')}")
+    return ", ".join(parts)
+
+
+def _tile(title: str, figure: str, detail: str) -> str:
     return element(
         "div",
         element("h3", clean(title)),
         element("div", figure, css="figure"),
-        element("p", clean(detail)),
-        css="tile wide" if wide else "tile",
+        *([element("p", detail)] if detail else []),
+        css="tile",
     )
 
 
@@ -162,22 +224,33 @@ def _before_after(
     before: float | None, after: float | None, form: Callable[[float | None], str]
 ) -> str:
     """Writes a figure before and after with its change; smaller is better."""
-    change = ""
-    if before is not None and after is not None and before != after:
-        css = "change better" if after < before else "change"
-        change = element("span", clean(format_change(before, after)), css=css)
-    was = element("span", f"{clean(form(before))} →", css="was")
-    return f"{was} {clean(form(after))}{change}"
+    too_few = element("span", TOO_FEW, css="too-few")
+    if before == after:
+        return too_few if after is None else clean(form(after))
+    was = element("span", f"{too_few if before is None else clean(form(before))} →", css="was")
+    now = too_few if after is None else clean(form(after))
+    return f"{was} {now}{_change(before, after)}"
 
 
-def _notes(notes: Sequence[str]) -> str:
-    if not notes:
+def _change(before: float | None, after: float | None) -> str:
+    """Writes a change in per cent, in the colour of whether it is for the better."""
+    if before is None or after is None or before <= 0 or before == after:
         return ""
-    return element("div", element("ul", *(element("li", clean(n)) for n in notes)), css="notes")
+    percent = find_change(before, after)
+    css = "change" if percent == 0 else "change better" if percent < 0 else "change worse"
+    return " " + element("span", clean(format_change(before, after)), css=css)
+
+
+def _notes(summary: RunSummary) -> str:
+    # The sentence at the top says it of the busiest query.
+    missing = say_what_is_missing(summary)
+    said = {f"{summary.headline_query}: {side}." for side in missing.split("; ")}
+    notes = [element("li", clean(note)) for note in summary.notes if note not in said]
+    return element("div", element("ul", *notes), css="notes") if notes else ""
 
 
 def _query_section(
-    query: QueryRecords, figures: QuerySummary, history: History, *, is_only: bool
+    query: QueryRecords, figures: QuerySummary, history: History, *, is_only: bool, is_first: bool
 ) -> str:
     axis = BatchAxis(query.batches, history.run.started_s)
     colours = executor_colours(query.batches)
@@ -191,19 +264,12 @@ def _query_section(
     for operator in figures.operators[:DRAWN_OPERATORS]:
         hot_keys = hot_keys_figure(query, operator.operator, axis)
         parts += [
-            element(
-                "h4",
-                clean(
-                    f"Operator {operator.operator} {operator.name}: "
-                    f"{plural(operator.partitions, 'state partition')}, "
-                    f"{plural(operator.moves, 'move')}, imbalance "
-                    f"{format_ratio(operator.imbalance_before)} → "
-                    f"{format_ratio(operator.imbalance_after)}, "
-                    f"bound {format_ratio(operator.bound)}"
-                ),
-            ),
+            element("h4", clean(_operator_facts(operator))),
             _figure(hot_keys) if hot_keys else "",
-            _figure(placement_figure(query, operator.operator, colours)),
+            # That of the busiest query is at the top.
+            _figure(placement_figure(query, operator.operator, colours))
+            if not is_first or operator != figures.operators[0]
+            else "",
             _figure(executor_load_figure(query, operator.operator, axis, colours)),
             _figure(imbalance_figure(query, operator.operator, axis)),
             _figure(partition_figure(query, operator.operator, colours)),
@@ -214,13 +280,23 @@ def _query_section(
     return element("section", *(part for part in parts if part))
 
 
+def _operator_facts(operator: OperatorSummary) -> str:
+    pair = say_pair(operator.imbalance_before, operator.imbalance_after, format_ratio)
+    imbalance = f"{TOO_FEW} for an imbalance" if pair == TOO_FEW else f"imbalance {pair}"
+    bound = f", bound {format_ratio(operator.bound)}" if operator.bound is not None else ""
+    return (
+        f"Operator {operator.operator} {operator.name}: "
+        f"{plural(operator.partitions, 'state partition')}, {plural(operator.moves, 'move')}, "
+        f"{imbalance}{bound}"
+    )
+
+
 def _query_facts(query: QuerySummary) -> str:
+    imbalance, _, median = pairs_of(query)
+    restarts = f", {plural(query.query_restarts, 'restart')}" if query.query_restarts else ""
     return (
         f"{format_count(query.rows)} rows in {plural(query.batches, 'batch')}, "
-        f"{plural(query.moves, 'move')}, {plural(query.query_restarts, 'restart')}; imbalance "
-        f"{format_ratio(query.imbalance_before)} → {format_ratio(query.imbalance_after)}, "
-        f"median batch {format_milliseconds(query.median_batch_ms_before)} → "
-        f"{format_milliseconds(query.median_batch_ms_after)}"
+        f"{plural(query.moves, 'move')}{restarts}; imbalance {imbalance}, median batch {median}"
     )
 
 
@@ -241,6 +317,8 @@ def _figure(figure: Figure) -> str:
 def _key(css: str) -> str:
     """Draws the sample of a mark that a legend shows."""
     mark = css.removeprefix("key ")
+    if mark == "moved":
+        return element("rect", x=4.0, y=1.0, width=14.0, height=10.0, css="key-moved")
     if mark == "move":
         return element("path", d="M6 1L16 1L11 11Z", css=mark)
     if mark == "scale":

@@ -12,6 +12,7 @@ from balancedstream.report.axis import headroom, tick_duration
 from balancedstream.report.colours import executor_legend, executor_order, hottest
 from balancedstream.report.summary import QueryRecords, loads_of
 from balancedstream.report.svg import LEFT, RIGHT, Figure, Panel, Scale, drawing
+from balancedstream.report.windows import MIN_AFTER_BATCHES, say_too_few
 
 COLUMNS = 12
 BARS = 48
@@ -69,18 +70,28 @@ def placement_over(window: Sequence[BatchRecord], operator: int) -> Placement | 
     )
 
 
-def placement_figure(query: QueryRecords, operator: int, colours: Mapping[str, str]) -> Figure:
-    """Draws each executor as a column of its partitions, before and after."""
+def placement_figure(
+    query: QueryRecords, operator: int, colours: Mapping[str, str], *, right_px: float = RIGHT
+) -> Figure:
+    """Draws each executor as a column of its partitions, before and after.
+
+    Args:
+        query: the query's records.
+        operator: Spark's operator id.
+        colours: of the executors, as in all figures of the query.
+        right_px: the right edge; a narrow drawing has fewer columns.
+    """
     placements = _placements(query, operator)
     if not placements:
         return _no_detail("Where the load was")
     origin = dict(enumerate(placements[0][1].executor))
     highest = max(max(p.executor_busy_s().values()) for _, p in placements)
     y = Scale(0.0, headroom(highest, 0.16), 262.0, 44.0)
-    columns, rest = hottest([p.executor_busy_s() for _, p in placements], COLUMNS, executor_order)
+    most = COLUMNS if right_px >= RIGHT else COLUMNS * 2 // 3
+    columns, rest = hottest([p.executor_busy_s() for _, p in placements], most, executor_order)
     panels = []
     for i, (label, placement) in enumerate(placements):
-        width = (RIGHT - LEFT - 40.0 * (len(placements) - 1)) / len(placements)
+        width = (right_px - LEFT - 40.0 * (len(placements) - 1)) / len(placements)
         left = LEFT + i * (width + 40.0)
         slots = len(columns) + bool(rest)
         panel = Panel(Scale(0.0, slots, left, left + width), y)
@@ -92,16 +103,19 @@ def placement_figure(query: QueryRecords, operator: int, colours: Mapping[str, s
         panels.append(panel)
     caption = "Each column is an executor, each block a state partition. The number above a column"
     caption += " is the executor's load divided by the mean."
-    if len(placements) > 1:
-        caption += " On both sides, the colour is the executor that held the partition before."
+    caption += _say_window(query)
     if rest:
         caption += f" Shown: the {len(columns)} hottest executors, and the mean of the others."
     executors = {executor for _, p in placements for executor in p.executor}
     return Figure(
         "Where the load was",
         caption,
-        drawing(286.0, "Load per executor, by partition, before and after", panels),
-        (*executor_legend(colours, executors), ("key line-bound", "mean of the executors")),
+        drawing(286.0, "Load per executor, by partition", panels, right_px + 10.0),
+        (
+            *executor_legend(colours, executors),
+            *((("key moved", "moved there"),) if len(placements) > 1 else ()),
+            ("key line-bound", "mean of the executors"),
+        ),
     )
 
 
@@ -177,7 +191,7 @@ def _draw_columns(
     origin: Mapping[int, str],
     colours: Mapping[str, str],
 ) -> None:
-    """Stacks the partitions of each executor in the colours of where they were at first."""
+    """Stacks the partitions of each executor, and marks those that were elsewhere at first."""
     total_s = placement.executor_busy_s()
     mean_s = placement.mean_s()
     below = panel.y.start_px + 17
@@ -228,10 +242,11 @@ def _stack_partitions(
             small, small_s = small + 1, small_s + busy_s
             continue
         came_from = origin.get(partition) or executor
+        moved = " moved" if came_from != executor else ""
         panel.box(
             (slot + 0.12, slot + 0.88),
             (base_s, base_s + busy_s),
-            f"block {colours.get(came_from, 'rest')}",
+            f"block {colours.get(executor, 'rest')}{moved}",
             f"partition {partition} on executor {executor or 'unknown'}: "
             f"{format_duration(busy_s)} a batch"
             + (f"; before on executor {came_from}" if came_from != executor else ""),
@@ -247,15 +262,26 @@ def _stack_partitions(
 
 
 def _placements(query: QueryRecords, operator: int) -> list[tuple[str, Placement]]:
-    """Returns the placement before and after; a single one if nothing moved."""
+    """Returns the placement before and after; one if nothing moved, or neither has figures."""
+    windows: list[tuple[str, Sequence[BatchRecord]]]
     windows = [("before", query.before), ("after", query.after)]
     if query.totals.first_move_after_batch is None:
         windows = [("all batches", query.before or query.batches)]
+    elif not query.before and not query.after:
+        windows = [("latest batches", query.batches[-MIN_AFTER_BATCHES:])]
     return [
         (f"{label} ({_batch_range(window)})", placement)
         for label, window in windows
         if (placement := placement_over(window, operator)) is not None
     ]
+
+
+def _say_window(query: QueryRecords) -> str:
+    """What is missing beside the placement that is drawn."""
+    if query.totals.first_move_after_batch is None or (query.before and query.after):
+        return ""
+    missing = say_too_few(query.windows.batches_before, query.windows.batches_after)
+    return f" Not compared: {'; '.join(missing)}."
 
 
 def _batch_range(window: Sequence[BatchRecord]) -> str:

@@ -159,15 +159,18 @@ class Panel:
 
     def line(self, runs: Iterable[Sequence[tuple[float, float]]], css: str) -> None:
         """Draws a line through points; each run is a piece of its own."""
-        pieces = []
+        lines, dots = [], []
         for run in runs:
             points = [f"{_px(self.x.px(x))} {_px(self.y.px(y))}" for x, y in run]
-            if len(points) == 1:  # a lone point would be invisible
-                points.append(f"{_px(self.x.px(run[0][0]) + 0.5)} {points[0].split()[1]}")
-            if points:
-                pieces.append("M" + "L".join(points))
-        if pieces:
-            self._drawn.append(element("path", d="".join(pieces), css=css))
+            if len(points) == 1:
+                dots.append(f"M{points[0]}L{points[0]}")
+            elif points:
+                lines.append("M" + "L".join(points))
+        if lines:
+            self._drawn.append(element("path", d="".join(lines), css=css))
+        if dots:
+            # Round ends make something of a line without a length.
+            self._drawn.append(element("path", d="".join(dots), css=f"{css} dot"))
 
     def band(self, runs: Iterable[Sequence[tuple[float, float, float]]], css: str) -> None:
         """Fills the area between a low and a high value along x."""
@@ -222,13 +225,14 @@ class Panel:
         return "\n".join(self._drawn)
 
 
-def drawing(height: float, label: str, panels: Sequence[Panel]) -> str:
-    """Wraps panels into one SVG element of the standard width.
+def drawing(height: float, label: str, panels: Sequence[Panel], width: float = WIDTH) -> str:
+    """Wraps panels into one SVG element.
 
     Args:
-        height: in pixels at the standard width; the drawing scales with the page.
+        height: in pixels at this width; the drawing scales with the page.
         label: what the drawing shows, for those who cannot see it.
         panels: in the order in which they are painted.
+        width: in pixels.
 
     Returns:
         The SVG element.
@@ -236,7 +240,7 @@ def drawing(height: float, label: str, panels: Sequence[Panel]) -> str:
     return element(
         "svg",
         *(panel.drawn() for panel in panels),
-        viewBox=f"0 0 {WIDTH:.0f} {height:.0f}",
+        viewBox=f"0 0 {width:.0f} {height:.0f}",
         role="img",
         aria_label=label,
     )

@@ -18,6 +18,7 @@ from balancedstream.record.wording import (
     say_preparations,
 )
 from balancedstream.report.figures import QuerySummary, RunSummary
+from balancedstream.report.outcome import say_pair
 from balancedstream.report.svg import clean, element
 
 DRAWN_QUERIES = 4
@@ -28,8 +29,7 @@ REPORTED_KINDS = ("move", "scale")
 def queries_table(queries: Sequence[QuerySummary]) -> str:
     """Writes the figures of all queries, busiest first."""
     columns = [("reason", "query"), *(("number", heading) for heading in (
-        "rows", "batches", "restarts", "moves", "imbalance before", "after", "bound",
-        "median batch before", "after",
+        "rows", "batches", "restarts", "moves", "imbalance", "bound", "median batch",
     ))]  # fmt: skip
     rows = [
         (
@@ -38,11 +38,7 @@ def queries_table(queries: Sequence[QuerySummary]) -> str:
             format_count(query.batches),
             format_count(query.query_restarts),
             format_count(query.moves),
-            format_ratio(query.imbalance_before),
-            format_ratio(query.imbalance_after),
-            format_ratio(query.bound),
-            format_milliseconds(query.median_batch_ms_before),
-            format_milliseconds(query.median_batch_ms_after),
+            *pairs_of(query),
         )
         for query in queries
     ]
@@ -52,6 +48,16 @@ def queries_table(queries: Sequence[QuerySummary]) -> str:
         else ""
     )
     return element("h2", "All queries") + left_out + _table(columns, rows)
+
+
+def pairs_of(query: QuerySummary) -> tuple[str, str, str]:
+    """Imbalance, bound and median batch of a query, as text."""
+    imbalance, bound = "no state", ""
+    if query.operators:
+        imbalance = say_pair(query.imbalance_before, query.imbalance_after, format_ratio)
+        bound = format_ratio(query.bound) if query.bound is not None else ""
+    before_ms, after_ms = query.median_batch_ms_before, query.median_batch_ms_after
+    return imbalance, bound, say_pair(before_ms, after_ms, format_milliseconds)
 
 
 def shuffles_table(records: Sequence[ShuffleRecord]) -> str:
@@ -226,7 +232,7 @@ def _outcome(move: MoveRecord | KeyMoveRecord) -> str:
         return f"settled after {format_duration(max(0.0, move.settled_s - move.decided_s))}"
     if move.dropped_s is not None:
         return f"dropped: {move.dropped_reason}"
-    return "under way at the end"
+    return "under way"
 
 
 def settings_table(summary: RunSummary) -> str:

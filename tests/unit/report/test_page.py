@@ -12,6 +12,8 @@ from simulated_runs import Scenario
 
 from balancedstream.record.history import History
 from balancedstream.record.records import BatchRecord, MoveRecord, OperatorBatchLoad
+from balancedstream.report import render_live_page
+from balancedstream.report.outcome import say_outcome
 from balancedstream.report.summary import summarize
 
 TITLES = (
@@ -94,11 +96,13 @@ def test_too_few_batches_are_said_instead_of_a_percentage(
     history = simulate(scenario(first_balance=first_balance, batches=batches))
     read = outline(page_of(history))
     text = " ".join(read.text)
-    assert f"without a restart. There is nothing to compare: {said}." in text
-    assert f"delays: {said}." in text
-    tiles = text[: text.index("Query restarts")]
-    assert tiles.count(said) == 3, "in the sentence and beside both pairs of figures"
-    assert not re.search(r"[+-]\d+ %", tiles)
+    assert f"without a restart. What they brought cannot be said: {said}." in text
+    assert text.count(said) == 2, "in the sentence and under the picture"
+    top = text[: text.index("Query delays")]
+    assert "too few batches" in top
+    assert not re.search(r"[+-]\d+ %", top)
+    assert "No batch with loads" not in text
+    assert "→ -" not in text
     check_drawings(read)
 
 
@@ -107,7 +111,7 @@ def test_enough_batches_give_a_percentage(
 ) -> None:
     text = " ".join(outline(page_of(simulate(scenario()))).text)
     assert "too few" not in text
-    assert re.search(r"-\d+ %", text[: text.index("Query restarts")])
+    assert re.search(r"-\d+ %", text[: text.index("Query delays")])
 
 
 def test_stateless_queries_are_beside_each_other_and_have_nothing_to_move(
@@ -118,8 +122,9 @@ def test_stateless_queries_are_beside_each_other_and_have_nothing_to_move(
         for query, duration_ms in (("round-robin", 500), ("by-cost", 400)):
             history.add_batch(BatchRecord(query, number, 1000.0, duration_ms, 10, None, 2, ()))
     page = page_of(history)
-    assert "Nothing moved: no query has state." in page
+    assert "Nothing has moved yet: no query has state." in page
     cells = [text.strip() for text in outline(page).text]
+    assert "no state" in cells
     for query, shown in (("round-robin", "500 ms"), ("by-cost", "400 ms")):
         assert f"Query {query}" in cells
         assert shown in cells
@@ -148,7 +153,7 @@ def test_many_queries_and_operators_are_drawn_up_to_a_limit(
 def test_a_page_can_be_made_of_nothing(empty_history: Callable[[], History]) -> None:
     page = page_of(empty_history())
     outline(page)
-    assert "No micro-batch finished in this run" in page
+    assert "No micro-batch has finished yet, so there are no figures." in page
 
 
 finite = st.floats(0, 1e6)
@@ -203,3 +208,97 @@ def test_any_record_makes_a_sound_page(
             )
         )
     check_drawings(outline(page_of(history)))
+
+
+def read_text(page: str) -> str:
+    return " ".join(outline(page).text)
+
+
+def test_the_result_comes_first_and_the_picture_of_it_beside_the_figures(
+    simulate: Callable[..., History], scenario: type[Scenario]
+) -> None:
+    history = simulate(scenario())
+    text = read_text(page_of(history))
+    assert say_outcome(summarize(history)).startswith("Batches take 28 % less time")
+    assert text.index("Batches take") < text.index("Where the load was") < text.index("Batch time")
+    assert text.count("Where the load was") == 1
+
+
+def test_what_did_not_happen_is_not_counted_and_what_did_not_change_is_not_drawn(
+    simulate: Callable[..., History], scenario: type[Scenario]
+) -> None:
+    text = read_text(page_of(simulate(scenario(backlog=False))))
+    for missing in ("Query restarts", "Scale actions", "dropped", "live executors", "backlog:"):
+        assert missing not in text
+    assert "There were always 4 executors." in text
+    grown = read_text(page_of(simulate(scenario(grow_at=45))))
+    assert "live executors" in grown
+    assert "4 → 6 executors" in grown
+
+
+def test_the_moves_of_the_run_and_of_its_busiest_query_agree_with_the_pictures(
+    simulate: Callable[..., History], scenario: type[Scenario]
+) -> None:
+    history = simulate(scenario(query="light", rows=600), scenario(query="heavy", seed=5))
+    summary = summarize(history)
+    text = read_text(page_of(history))
+    assert f"{summary.queries[0].moves} of them in heavy" in text
+    assert "120 micro-batches of 2 queries, each of which reads its own" in text
+
+
+@pytest.mark.parametrize(("after_ms", "css"), [(3000, "better"), (9000, "worse"), (6001, "change")])
+def test_a_change_for_the_worse_looks_like_one(
+    empty_history: Callable[[], History], after_ms: int, css: str
+) -> None:
+    history = empty_history()
+    for number in range(12):
+        load = OperatorBatchLoad(0, "save", (1.0, 2.0), ("0", "1"), 1.3, 1.3)
+        duration_ms = 6000 if number < 6 else after_ms
+        history.add_batch(
+            BatchRecord("q", number, 1.7e9 + number, duration_ms, 5, None, 2, (load,))
+        )
+    history.add_move(MoveRecord("q", 0, 0, "0", "1", 1.7e9 + 5, "hot", 5, settled_s=1.7e9 + 6.5))
+    page = page_of(history)
+    # Of the median, and of the 99th percentile.
+    assert len(re.findall(rf'class="(?:change )?{css}">[+±-]', page)) == 2
+
+
+@pytest.mark.parametrize("batches", [1, 2, 7])
+def test_a_run_that_goes_on_says_what_is_so_far(
+    simulate: Callable[..., History], scenario: type[Scenario], batches: int
+) -> None:
+    ended = simulate(scenario(batches=batches, first_balance=2))
+    going = History(replace(ended.run, ended_s=None))
+    for batch in ended.batches:
+        going.add_batch(batch)
+    for decision in ended.decisions:
+        going.add_decision(decision)
+    text = read_text(render_live_page(going))
+    assert "at the end" not in text
+    assert "cores now" in text
+    assert ("Last decision" in text) is bool(ended.decisions)
+    assert "→ -" not in text
+    assert " -." not in text
+
+
+def test_a_chart_of_one_batch_shows_it(
+    simulate: Callable[..., History], scenario: type[Scenario]
+) -> None:
+    page = page_of(simulate(scenario(batches=1)))
+    assert page.count('class="line-main dot"') == 4, "duration, rows, backlog and imbalance"
+    assert "Shaded" not in page
+    assert "median before, after" not in page
+
+
+def test_a_colour_is_one_executor_in_every_picture(
+    simulate: Callable[..., History], scenario: type[Scenario]
+) -> None:
+    page = page_of(simulate(scenario()))
+    colours: dict[str, set[str]] = {}
+    for css, executor in re.findall(
+        r'<rect[^>]* class="(?:bar|block) (s\d)(?: moved)?"><title>partition \d+ on executor (\d+)',
+        page,
+    ):
+        colours.setdefault(css, set()).add(executor)
+    assert len(colours) == 4
+    assert all(len(executors) == 1 for executors in colours.values())

@@ -170,14 +170,14 @@ def test_a_run_says_its_outcome_in_one_sentence_or_why_it_cannot(
     run_of(history, [90_000, *[6_000] * 5, 9_999, *[3_000] * 5])
     history.add_move(move_after(5))
     assert say_outcome(summarize(history)) == (
-        "1 state partition move, without a restart. The hottest executor's load went from "
-        "6.00 to 3.00 times the mean; the median batch from 6 s to 3 s (-50 %)."
+        "Batches take 50 % less time: the median went from 6 s to 3 s. The hottest executor's "
+        "load went from 6.00 to 3.00 times the mean. 1 state partition move, without a restart."
     )
     history = empty_history()
     run_of(history, [90_000, *[6_000] * 2, 9_999, *[3_000] * 4])
     history.add_move(move_after(2))
     assert say_outcome(summarize(history)) == (
-        "1 state partition move, without a restart. There is nothing to compare: too few "
+        "1 state partition move, without a restart. What they brought cannot be said: too few "
         "batches before the first move (2, at least 5 are needed); too few batches after the "
         "moves (4, at least 5 are needed)."
     )
@@ -329,3 +329,10 @@ def test_a_directory_that_cannot_be_written_to_is_refused_before_the_run(tmp_pat
         prepare_directory(taken)
     assert prepare_directory(tmp_path) == tmp_path
     assert list(tmp_path.iterdir()) == [taken]
+
+
+def test_a_report_makes_its_folder(
+    simulate: Callable[..., History], scenario: type[Scenario], tmp_path: Path
+) -> None:
+    write_report(simulate(scenario(batches=3)), tmp_path / "runs" / "again")
+    assert (tmp_path / "runs" / "again" / "report.html").is_file()
