@@ -16,6 +16,7 @@ from urllib3.exceptions import HTTPError
 
 from balancedstream_operator.errors import ClusterError
 from balancedstream_operator.reading import bound_stream, read_json
+from balancedstream_operator.refusals import advise
 from balancedstream_operator.resource import API_VERSION, KIND, Manifest, Stream
 
 FIELD_MANAGER = "balancedstream"
@@ -56,7 +57,14 @@ def translate_errors(what: str) -> Iterator[None]:
         refused = 400 <= (error.status or 0) < 500 and error.status not in _LATER
         refused = refused or reason.startswith(_NO_OBJECT_OF_ITS_KIND)
         message = f"the API server did not {what}: {reason}"
-        raise ClusterError(message, refused=refused, retry_after_s=_wait_of(error)) from error
+        advice = advise(error.status or 0, reason)
+        raise ClusterError(
+            message,
+            refused=refused,
+            passes=refused and advice.passes,
+            retry_after_s=_wait_of(error),
+            advice=advice.text,
+        ) from error
     except HTTPError as error:
         message = f"the API server cannot be reached to {what}: {error}"
         raise ClusterError(message, refused=False) from error

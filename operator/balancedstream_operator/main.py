@@ -211,7 +211,7 @@ class Operator:
                     log.warning("%s: %s", stream, error)
                     failure = error
                 except Exception as error:
-                    log.exception("%s: this pass failed; the stream keeps running as it is", stream)
+                    log.exception("%s: this pass failed; its pods stay as they are", stream)
                     failure = error
                 else:
                     interval_s, failure = choose_rest_s(done.interval_s, took_s), done.failure

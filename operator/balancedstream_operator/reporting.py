@@ -13,6 +13,7 @@ from balancedstream_operator.answering import (
 from balancedstream_operator.balances import report_balance
 from balancedstream_operator.costs import report_costs
 from balancedstream_operator.drivers import DriverState
+from balancedstream_operator.errors import ClusterError
 from balancedstream_operator.limits import report_limits
 from balancedstream_operator.losses import report_losses
 from balancedstream_operator.measurements import Measurement
@@ -35,6 +36,7 @@ from balancedstream_operator.progress import (
 )
 from balancedstream_operator.readiness import judge_readiness
 from balancedstream_operator.records import SILENT_AFTER_S, Control, PlanFound
+from balancedstream_operator.refusals import describe_refusal
 from balancedstream_operator.spec import StreamSpec, clamp_fixed, policy_of
 from balancedstream_operator.status import (
     StatusDraft,
@@ -226,9 +228,11 @@ def report_failure(error: Exception, draft: StatusDraft) -> None:
         draft.set_condition("Reconciling", True, "PassFailed", message)
         draft.set_condition("Stalled", False, "PassFailed", message)
     said = f"{type(error).__name__}: {error}".partition("\n")[0]
+    advice = error.advice if isinstance(error, ClusterError) else ""
+    known = describe_refusal(f"the last pass failed: {said}", advice, runs=False)
     message = (
-        f"the last pass failed: {said}. The stream keeps running as it is, and the operator tries "
-        "again; its log has more"
+        f"{known}. The pods of the stream stay as they are, and the operator tries again; its log "
+        "has more"
     )
     draft.set_condition("PassFailed", True, type(error).__name__, message)
     draft.fields["reason"] = summarize([message])

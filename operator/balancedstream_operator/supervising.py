@@ -33,6 +33,7 @@ from balancedstream_operator.plans import PlanBook
 from balancedstream_operator.ports import Cluster, Source
 from balancedstream_operator.reading import refuse_unread
 from balancedstream_operator.records import Control, Record, judge_control
+from balancedstream_operator.refusals import describe_refusal
 from balancedstream_operator.reporting import report, report_deletion, report_failure
 from balancedstream_operator.resource import Manifest, Stream
 from balancedstream_operator.restarts import fingerprint
@@ -155,7 +156,7 @@ class Supervisor:
             self._outages = self._outages + 1 if outage else 0
             if outage and self._outages < OUTAGE_PASSES:
                 raise
-            log.exception("%s: this pass failed; the stream keeps running as it is", self._stream)
+            log.exception("%s: this pass failed; its pods stay as they are", self._stream)
             failure = error
             self._pace.forget()
             draft = StatusDraft(before, int(recall(before, "observedGeneration", 0)), now_s)
@@ -254,8 +255,9 @@ class Supervisor:
                 raise
             # One that is gone would keep its checkpoint from others.
             self._applier.require_stream()
-            refusal = f"{error}. Correct the spec; everything that ran before keeps running"
             driver = self._find_driver(spec, now_s)
+            runs = driver is not None and driver.running
+            refusal = describe_refusal(str(error), error.advice, runs=runs)
             outcome = replace(outcome, refusal=refusal, waits=error.passes, driver=driver)
             # What runs by the objects before is led on, if it can be, and not replaced.
             if driver is None or found.foreign or self._book.record is None:

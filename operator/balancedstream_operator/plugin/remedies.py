@@ -33,8 +33,7 @@ _REMEDIES = {
     ("Running", "False", "SeveralDrivers"): "Let targetRef name labels that only one of them has.",
     ("Running", "False", "NoProgress"): "The query hangs: see the driver's log.",
     ("Running", "False", "Refused"): (
-        "Correct what the message names, mostly a pod template. A renamed stream starts by "
-        "itself when the old driver is gone."
+        "Do what the message says. A renamed stream starts by itself when the old driver is gone."
     ),
     ("Reconciling", "True", "BeingDeleted"): (
         "If it stays: ask who set the finalizers that the message names."

@@ -247,7 +247,7 @@ def test_a_pass_that_failed_is_a_condition_that_names_the_error_and_leaves_all_e
     assert (status["phase"], status["planEpoch"]) == ("Running", 7)
     assert outline(draft, "PassFailed") == ("True", "RuntimeError")
     message = condition(draft, "PassFailed")["message"]
-    assert message.startswith("the last pass failed: RuntimeError: q is broken. The stream keeps")
+    assert message.startswith("the last pass failed: RuntimeError: q is broken. The pods of")
     assert [(e.reason, e.warning) for e in draft.events] == [("RuntimeError", True)]
     draft = report_on(status, driver=RUNNING)
     assert outline(draft, "PassFailed") == ("False", "Completed")

@@ -89,7 +89,7 @@ def test_a_refused_object_of_a_stream_that_runs_is_wrong(make_site: Callable[...
     found = diagnose(site.scene.resource, site.scene.now_s)
     (wrong,) = found.wrong
     assert wrong.startswith("Stalled is True (Refused), for ")
-    assert found.to_do[0].startswith("Correct what the message names")
+    assert found.to_do[0].startswith("Do what the message says")
 
 
 def test_a_stream_without_an_operator_says_so(make_site: Callable[..., Any]) -> None:
