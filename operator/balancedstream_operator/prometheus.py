@@ -24,6 +24,7 @@ from balancedstream_operator.measurements import (
     MissingMeasurementsError,
     measure,
 )
+from balancedstream_operator.proxies import find_words
 from balancedstream_operator.scrapes import (
     EPOCH,
     PREFIX,
@@ -56,6 +57,12 @@ no scrape is whole. Others do not know this parameter, and ignore it."""
 MAX_LOOK_BACK_S = 6 * 3600.0
 """No batch is so slow that more than this is fetched."""
 
+MAX_SKEW_S = 120.0
+"""The clocks of the operator and of Prometheus may differ by this much."""
+
+_WORDS_CHARACTERS = 8192
+"""Of an answer that is none, to find words in."""
+
 MAX_COPIES = 32
 """Targets of one driver. An HA pair in which two jobs scrape a pod makes four, and each restart of
 a driver that Prometheus labels by its container one more."""
@@ -73,12 +80,11 @@ class Prometheus:
         url = endpoint.url.rstrip("/")
         self._room = OPERATORS if endpoint.of_the_operator else OTHERS
         credentials = Credentials.read(dict(endpoint.credentials))
-        session = BoundedSession(credentials, self._room, _read_answer)
+        self._session = session = BoundedSession(credentials, self._room, _read_answer)
         if endpoint.sigv4_region:
             session.auth = AwsSignature(endpoint.sigv4_region)
-        self._connection = PrometheusConnect(
-            url, timeout=DEADLINE_S, method="POST", session=session
-        )
+        # The client puts all of a query into the URL, and proxies let GET through.
+        self._connection = PrometheusConnect(url, timeout=DEADLINE_S, method="GET", session=session)
         # The next pass is the retry: passes count failures, and retries here would hide them. An
         # adapter of one URL would miss other spellings of it.
         session.adapters.clear()
@@ -120,14 +126,39 @@ class Prometheus:
             found = self._connection.custom_query(
                 expression, params={"time": now_s, **ALL_REPLICAS}
             )
-            return [_check_series(entry) for entry in found]
+            series = [_check_series(entry) for entry in found]
         # What an exception has seen, it keeps: none of these must stay in a variable.
         except (OSError, HTTPError, RequestException, PrometheusApiClientException) as error:
             raise self._explain(_describe(error)) from error
         # A proxy may answer with anything: what is not JSON of Prometheus is a ValueError or worse.
         except (ValueError, KeyError, TypeError, OverflowError, RecursionError) as error:
-            said = "its answer is none of Prometheus"
-            raise self._explain(said) from error
+            raise self._explain(self._describe_rubbish(error)) from error
+        self._check_clock()
+        return series
+
+    def _check_clock(self) -> None:
+        """Refuses to ask for the present with a clock that has another one.
+
+        Raises:
+            MissingMeasurementsError: what is asked for would be hours old, or not there yet.
+        """
+        ahead_s = self._session.clock_ahead_s
+        if abs(ahead_s) <= MAX_SKEW_S:
+            return
+        how = "behind" if ahead_s > 0.0 else "ahead of"
+        said = (
+            f"the clock of the operator's node is {abs(ahead_s):.0f} s {how} that of Prometheus, "
+            "so it would take old samples for new ones: set the clocks right"
+        )
+        raise self._explain(said)
+
+    def _describe_rubbish(self, error: Exception) -> str:
+        """What is wrong with an answer that is none of Prometheus."""
+        said = "its answer is none of Prometheus"
+        if self._room is not OPERATORS or not isinstance(error, json.JSONDecodeError):
+            return said
+        words = find_words(error.doc[:_WORDS_CHARACTERS])
+        return f"{said}; a proxy's, perhaps. It says: {words}" if words else said
 
     def _explain(self, said: str) -> MissingMeasurementsError:
         return MissingMeasurementsError(f"Prometheus at {self._shown} cannot be queried: {said}")

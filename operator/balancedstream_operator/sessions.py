@@ -15,9 +15,10 @@ import tempfile
 import threading
 import time
 import weakref
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Generator, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from email.utils import parsedate_to_datetime
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -27,10 +28,15 @@ from requests.adapters import HTTPAdapter
 from urllib3 import HTTPConnectionPool, HTTPSConnectionPool
 from urllib3.connection import HTTPConnection, HTTPSConnection
 
+from balancedstream_operator.proxies import explain_status
+
 DEADLINE_S = 10.0
 """From the request to the last byte of the answer."""
 
 MIB = 1024 * 1024
+
+_WORDS_BYTES = 8192
+"""Of an answer that is none, to find words in."""
 
 SMALL_BYTES = MIB
 """A look whose answers have more than this waits until no other one holds as much."""
@@ -159,6 +165,10 @@ class BoundedSession(requests.Session):
         credentials: for every request.
         room: that answers take.
         read: makes of an answer's text what its `json` returns.
+
+    Attributes:
+        clock_ahead_s: how far the server's clock was ahead of this one with the last answer; 0.0 if
+            it does not tell.
     """
 
     def __init__(
@@ -167,6 +177,7 @@ class BoundedSession(requests.Session):
         super().__init__()
         self._room = room
         self._read = read
+        self.clock_ahead_s = 0.0
         self.headers.update(dict(credentials.headers))
         if credentials.token:
             self.headers["Authorization"] = f"Bearer {credentials.token}"
@@ -194,8 +205,11 @@ class BoundedSession(requests.Session):
         response = super().request(*args, **{**kwargs, "stream": True, "allow_redirects": False})
         try:
             if response.status_code != 200:
-                message = f"it answered with status {response.status_code}"
-                raise AnswerError(message)
+                own = self._room is OPERATORS
+                body = response.raw.read(_WORDS_BYTES, decode_content=True) if own else b""
+                raise AnswerError(
+                    explain_status(response.status_code, response.headers, body, own=own)
+                )
             with io.BytesIO() as body:
                 for chunk in response.raw.stream(2**16, decode_content=True):
                     self._room.take(len(chunk), deadline_s)
@@ -205,12 +219,31 @@ class BoundedSession(requests.Session):
                         raise AnswerError(message)
                 texts = [str(body.getbuffer(), "utf-8", "replace")]
             self._room.check(texts[0])
+            self.clock_ahead_s = _read_clock(response.headers, time.time())
         except Exception:
             response.close()
             raise
         # Once, and then no more: what requests does itself holds the answer three times.
         response.json = lambda **_: self._read(texts.pop())  # type: ignore[method-assign]
         return response
+
+    def resolve_redirects(self, *_: Any, **__: Any) -> Generator[requests.Response, None, None]:
+        """Follows none, and reads no place that a redirect names."""
+        yield from ()
+
+
+def _read_clock(headers: Mapping[str, str], now_s: float) -> float:
+    """How far the clock of who answered is ahead; 0.0 if the answer does not tell.
+
+    >>> _read_clock({"Date": "Thu, 01 Jan 1970 00:01:00 GMT"}, 50.0), _read_clock({}, 5.0)
+    (10.0, 0.0)
+    """
+    try:
+        dated_s = parsedate_to_datetime(headers["Date"]).timestamp()
+        # A cache answers with the date of when it was told.
+        return dated_s + float(headers.get("Age") or 0.0) - now_s
+    except (KeyError, ValueError, TypeError, OverflowError):
+        return 0.0
 
 
 class BoundedAdapter(HTTPAdapter):

@@ -69,7 +69,9 @@ def serve(answer: Answer, tls: ssl.SSLContext | None = None) -> Iterator[str]:
             content_type = self.headers.get("Content-Type") or ""
             headers = {name.lower(): value for name, value in self.headers.items()}
             response = answer(Request(self.command, parts.path, query, content_type, body, headers))
-            self.send_response(response.status)
+            self.send_response_only(response.status)
+            if "Date" not in response.headers:
+                self.send_header("Date", self.date_time_string())
             text = isinstance(response.body, str)
             usual = {"Content-Type": "text/html" if text else "application/json"}
             for name, value in {**usual, **response.headers}.items():

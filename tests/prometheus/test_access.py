@@ -109,7 +109,8 @@ def why_missing(url: str, secret: dict[str, str]) -> str:
 def test_of_an_unknown_password_the_status_is_told(
     url: str, secret: dict[str, str], change: dict[str, str]
 ) -> None:
-    assert why_missing(url, {**secret, **change}).endswith("it answered with status 401")
+    said = "it answered with status 401 (Unauthorized): it wants other credentials"
+    assert why_missing(url, {**secret, **change}).endswith(said)
 
 
 def test_a_server_that_the_authority_does_not_know_is_not_believed(

@@ -45,7 +45,7 @@ class Scripted:
         self._found = found
 
     def answer(self, request: Request) -> Response:
-        assert (request.method, request.path) == ("POST", "/api/v1/query")
+        assert (request.method, request.path) == ("GET", "/api/v1/query")
         self.queries.append(request.query)
         if request.query["query"].startswith("bottomk(1, "):
             return matrix()

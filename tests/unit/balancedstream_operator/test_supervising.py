@@ -354,7 +354,7 @@ def test_what_the_api_server_refuses_is_a_condition() -> None:
     scene.cluster.refuses = "StatefulSet"
     done = scene.run_pass()
     assert conditions(done)["Running"] == ("False", "Refused")
-    assert "Correct the spec" in done.status["reason"]
+    assert "StatefulSet clicks-driver" in done.status["reason"]
 
 
 def test_a_stream_of_which_an_object_is_refused_is_led_on() -> None:
@@ -492,7 +492,7 @@ def test_a_pass_that_fails_is_in_the_status_with_its_error_and_the_next_one_goes
     break_observation(scene)
     done = scene.run_pass()
     assert conditions(done)["PassFailed"] == ("True", "BrokenError")
-    assert "BrokenError: no such query. The stream keeps running" in done.status["reason"]
+    assert "BrokenError: no such query. The pods of the stream stay" in done.status["reason"]
     assert isinstance(done.failure, BrokenError)
     assert [e.reason for e in done.events if e.warning] == ["BrokenError"]
     assert done.status["phase"] == running.status["phase"] == "Running"
