@@ -71,7 +71,8 @@ COPY pyproject.toml README.md LICENSE ./
 COPY operator operator
 COPY runtime runtime
 COPY spark-plugin spark-plugin
-RUN /opt/pip/bin/pip wheel --no-index --no-build-isolation --wheel-dir wheels . \
+RUN BALANCEDSTREAM_JAR_REQUIRED=1 \
+    /opt/pip/bin/pip wheel --no-index --no-build-isolation --wheel-dir wheels . \
     && /opt/pip/bin/pip --python /opt/balancedstream/bin/python install --no-index --root /package wheels/*.whl
 
 
