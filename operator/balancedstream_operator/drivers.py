@@ -12,6 +12,13 @@ from balancedstream.core.objects import (
     application_selector,
     executor_selector,
 )
+from balancedstream_operator.containers import (
+    Fault,
+    find_fault,
+    has_succeeded,
+    list_containers,
+    read_output,
+)
 from balancedstream_operator.pods import DRIVER_GRACE_S, RESTART_ANNOTATION, SPEC_ANNOTATION
 from balancedstream_operator.resource import Stream, is_owned_by_another
 from balancedstream_operator.targets import TargetRef, driver_selector
@@ -25,15 +32,8 @@ FEW_RESTARTS = 3
 STARTED_WITHIN_S = 300.0
 """A pod that has a node, and of which nothing has changed for longer than this, does not start."""
 
-SHOWN_CHARACTERS = 700
-"""Of a container's last output: a status has to stay small."""
-
 SPARK_CONTAINER = "spark-kubernetes-driver"
 """Spark's name of a driver's container, where a pod template has no other one."""
-
-_BAD_IMAGE = {"ErrImagePull", "ImagePullBackOff", "InvalidImageName", "ErrImageNeverPull"}
-
-_STARTING = {"ContainerCreating", "PodInitializing"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,7 +143,7 @@ def describe_driver(
         )
     cure = "correct spec.image; a new pod then starts"
     phase, reason, message = _describe_waiting(pod, container, cure, now_s)
-    few = all(entry.get("restartCount", 0) < FEW_RESTARTS for entry in _list_containers(status))
+    few = all(entry.get("restartCount", 0) < FEW_RESTARTS for entry in list_containers(status))
     return DriverState(
         phase,
         reason,
@@ -221,8 +221,8 @@ def _describe_absence(target: TargetRef, pods: Sequence[Mapping[str, Any]]) -> D
         return DriverState("Pending", "TargetEnded", message)
     ended = [
         entry["state"]["terminated"]
-        for entry in _list_containers(status)
-        if (entry.get("state") or {}).get("terminated") and not _has_succeeded(entry)
+        for entry in list_containers(status)
+        if (entry.get("state") or {}).get("terminated") and not has_succeeded(entry)
     ]
     words = "; ".join(_describe_end(entry) for entry in ended) or status.get("message") or "?"
     message = f"pod {name} has failed ({words}); plans are made again for the next driver"
@@ -230,12 +230,7 @@ def _describe_absence(target: TargetRef, pods: Sequence[Mapping[str, Any]]) -> D
 
 
 def _describe_end(terminated: Mapping[str, Any]) -> str:
-    return f"exit code {terminated.get('exitCode')}: {_read_output(terminated)}"
-
-
-def _read_output(terminated: Mapping[str, Any]) -> str:
-    said = (terminated.get("message") or terminated.get("reason") or "").strip()
-    return str(said[-SHOWN_CHARACTERS:])
+    return f"exit code {terminated.get('exitCode')}: {read_output(terminated)}"
 
 
 def _find_container(status: Mapping[str, Any], name: str) -> Mapping[str, Any] | None:
@@ -279,15 +274,9 @@ def _describe_waiting(
 ) -> tuple[str, str, str]:
     """Phase, reason and message; `cure` says what to do about an image that cannot be pulled."""
     name, status = pod["metadata"]["name"], pod.get("status") or {}
-    for entry in status.get("initContainerStatuses") or []:
-        # Most end before the driver starts.
-        if not _has_succeeded(entry):
-            fault = _find_fault(name, entry, f"init container {entry['name']}", cure)
-            if fault:
-                return "Failing", *fault
-    fault = _find_fault(name, container or {}, "the script", cure)
+    fault = find_fault(status, [container] if container else [])
     if fault:
-        return "Failing", *fault
+        return "Failing", fault.reason, _describe_fault(name, fault, cure)
     conditions = status.get("conditions") or []
     for condition in conditions:
         if condition.get("type") == "PodScheduled" and condition.get("status") == "False":
@@ -304,39 +293,20 @@ def _describe_waiting(
     return "Pending", "ContainerCreating", f"pod {name} is starting"
 
 
-def _find_fault(
-    pod: str, container: Mapping[str, Any], what: str, cure: str
-) -> tuple[str, str] | None:
-    """Reason and message of what keeps a container from running; None if nothing is known to."""
-    state = container.get("state") or {}
-    waiting = state.get("waiting") or {}
-    reason = waiting.get("reason", "")
-    said = waiting.get("message") or reason
-    if reason in _BAD_IMAGE:
-        return "ImageUnavailable", f"the image cannot be pulled ({said}): {cure}"
-    loops = reason == "CrashLoopBackOff"
-    ended = (container.get("lastState") or {} if loops else state).get("terminated")
-    if ended:
-        message = (
-            f"{what} ended with exit code {ended.get('exitCode')}; it restarts after a pause. "
-            f"Its last output: {_read_output(ended)}"
+def _describe_fault(pod: str, fault: Fault, cure: str) -> str:
+    """What keeps a pod from running; `cure` says what to do about its image."""
+    whose = f" (init container {fault.init})" if fault.init else ""
+    if fault.reason == "ImageUnavailable":
+        if fault.init:
+            cure = cure.replace("spec.image", "spec.driver.podTemplate")
+        return f"the image cannot be pulled ({fault.said}){whose}: {cure}"
+    if fault.reason == "ApplicationFailed":
+        what = f"init container {fault.init}" if fault.init else "the script"
+        return (
+            f"{what} ended with exit code {fault.exit_code}; it restarts after a pause. "
+            f"Its last output: {fault.said}"
         )
-        return "ApplicationFailed", message
-    if reason and reason not in _STARTING:
-        return "CannotStart", f"pod {pod} cannot start: {reason}: {said}"
-    return None
-
-
-def _list_containers(status: Mapping[str, Any]) -> list[Mapping[str, Any]]:
-    return [
-        *(status.get("initContainerStatuses") or []),
-        *(status.get("containerStatuses") or []),
-    ]
-
-
-def _has_succeeded(container: Mapping[str, Any]) -> bool:
-    terminated = (container.get("state") or {}).get("terminated") or {}
-    return terminated.get("exitCode") == 0
+    return f"pod {pod} cannot start: {fault.waiting}: {fault.said}{whose}"
 
 
 def _seconds(timestamp: str) -> float:

@@ -98,7 +98,7 @@ class Subject:
         if any(labels.get(name, value) != value for name, value in expected.items() if value):
             return False
         ip = _read_ip(labels.get("instance", ""))
-        return not (ip and self.ips) or ip in self.ips
+        return not (ip and self.ips) or ip in map(_normalize_ip, self.ips)
 
 
 def choose_endpoint(
@@ -190,8 +190,15 @@ def _is_below(url: str, allowed: str) -> bool:
 
 def _read_ip(instance: str) -> str:
     """The address of an instance, if it names one."""
-    host = instance.rpartition(":")[0].strip("[]") or instance
+    found = re.fullmatch(r"\[(.*)\](:[0-9]+)?|([^:]*)(:[0-9]+)?", instance)
+    return _normalize_ip(found[1] or found[3] if found else instance)
+
+
+def _normalize_ip(text: str) -> str:
+    """An IPv6 address may be written in several ways; empty if it is none of any family."""
     try:
-        return str(ipaddress.ip_address(host))
+        address = ipaddress.ip_address(text)
     except ValueError:
         return ""
+    mapped = address.ipv4_mapped if isinstance(address, ipaddress.IPv6Address) else None
+    return str(mapped or address)

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from balancedstream_operator.configuration import build_running_conf
+from balancedstream_operator.containers import Fault, find_fault
 from balancedstream_operator.pods import build_executor_pod, copy_pod
 from balancedstream_operator.resource import Manifest, Stream
 from balancedstream_operator.spark_pods import make_executor_pod
@@ -71,15 +72,27 @@ def describe_next(
 
 
 def _describe(pod: Mapping[str, Any]) -> str:
-    """What a pod waits for; empty if it does not wait."""
+    """What a pod waits for, or what kept it from starting; empty if there is nothing."""
     status = pod.get("status") or {}
-    if status.get("phase") != "Pending" or pod["metadata"].get("deletionTimestamp"):
+    phase = status.get("phase")
+    if phase not in {"Pending", "Failed"} or pod["metadata"].get("deletionTimestamp"):
         return ""
     for condition in status.get("conditions") or []:
         if condition.get("type") == "PodScheduled" and condition.get("status") == "False":
             return str(condition.get("message") or "no node fits")
-    for container in status.get("containerStatuses") or []:
-        waiting = (container.get("state") or {}).get("waiting") or {}
-        if waiting.get("reason") not in {None, "ContainerCreating", "PodInitializing"}:
-            return f"{waiting['reason']}: {waiting.get('message') or 'see the pod'}"
-    return f"pod {pod['metadata']['name']} is starting"
+    # An executor that ran and failed was lost; one whose init container failed never ran.
+    ran = status.get("containerStatuses") or [] if phase == "Pending" else []
+    fault = find_fault(status, ran)
+    if fault:
+        return _describe_fault(fault)
+    return f"pod {pod['metadata']['name']} is starting" if phase == "Pending" else ""
+
+
+def _describe_fault(fault: Fault) -> str:
+    """Without the pod's name: the same of several pods is said once."""
+    what = f"init container {fault.init}" if fault.init else ""
+    if fault.exit_code is not None:
+        output = f": {fault.said}" if fault.said else ""
+        return f"{what or 'a container'} ended with exit code {fault.exit_code}{output}"
+    said = fault.said if fault.said != fault.waiting else "see the pod"
+    return f"{what}{': ' if what else ''}{fault.waiting}: {said}"

@@ -15,6 +15,8 @@ from prometheus_client import (
     start_http_server,
 )
 
+from balancedstream.listening import choose_address
+
 _PREFIX = "balancedstream_operator"
 
 
@@ -81,8 +83,8 @@ class OperatorMetrics:
         )
 
     def start(self, port: int) -> None:
-        """Starts to serve `/metrics` on all addresses, from a daemon thread."""
-        start_http_server(port, "0.0.0.0", registry=self.registry)  # noqa: S104 - a pod's
+        """Starts to serve `/metrics` on all addresses, IPv6 included, from a daemon thread."""
+        start_http_server(port, choose_address("::"), registry=self.registry)
 
     def set_active(self, active: bool) -> None:
         """Records whether the operator acts."""

@@ -27,7 +27,11 @@ _ON_DEMAND = "OnDemand"
 """As the name of a claim: Spark makes one for each executor."""
 
 _VOLUME_KINDS = ("emptyDir", "hostPath", "nfs", "persistentVolumeClaim")
-_NEEDED = {"hostPath": ("path",), "nfs": ("server", "path")}
+_NEEDED = {
+    "hostPath": ("path",),
+    "nfs": ("server", "path"),
+    "persistentVolumeClaim": ("claimName",),
+}
 """Options without which Spark ends."""
 
 _GRACE = f"{_OF_EXECUTORS}terminationGracePeriodSeconds"
@@ -75,7 +79,7 @@ def makes_claims(conf: Mapping[str, str]) -> bool:
     True
     """
     return any(
-        kind == "persistentVolumeClaim" and options.get("options.claimName") in {None, _ON_DEMAND}
+        kind == "persistentVolumeClaim" and options.get("options.claimName") == _ON_DEMAND
         for (kind, _), options in _read_volumes(conf).items()
     )
 
@@ -305,7 +309,7 @@ def _add_volumes(
                 _refuse(f"{path}.{needed}", "missing: Spark would end")
         source: dict[str, Any] = {}
         if kind == "persistentVolumeClaim":
-            claim = options.get("options.claimName", _ON_DEMAND)
+            claim = options["options.claimName"]
             claim = f"{pod}-pvc-{number}" if claim == _ON_DEMAND else claim
             source["claimName"] = claim.replace("SPARK_EXECUTOR_ID", executor)
             source["readOnly"] = _is_true(options.get("mount.readOnly"))

@@ -20,6 +20,7 @@ from balancedstream.agent_options import STREAM, AgentOptions, read_options
 from balancedstream.attaching import Attachment, attach
 from balancedstream.engine.driver import PREFIX, connect_driver, read_settings
 from balancedstream.errors import BalancedStreamError, InvalidInputError, PortInUseError
+from balancedstream.listening import write_in_url
 from balancedstream.live.plain import PlainView
 from balancedstream.loop.ports import PlanChannel
 from balancedstream.metrics.exporter import Exporter
@@ -152,7 +153,7 @@ def serve(exporter: Exporter, options: AgentOptions) -> None:
     except InvalidInputError:
         problem = f"{name} on {options.metrics_address} cannot be listened on"
     else:
-        where = f"http://{options.metrics_address}:{exporter.port}"
+        where = f"http://{write_in_url(options.metrics_address)}:{exporter.port}"
         say(f"metrics: {where}/metrics, report: {where}/report")
         return
     say(f"{problem}. /metrics is not served, and everything else goes on.")

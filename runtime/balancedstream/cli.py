@@ -77,7 +77,7 @@ def _build_parser() -> argparse.ArgumentParser:
         "--metrics-address",
         default="127.0.0.1",
         metavar="ADDRESS",
-        help="address to serve /metrics on; 0.0.0.0 for all (default: %(default)s)",
+        help="address to serve /metrics on; 0.0.0.0 for all, IPv6 included (default: %(default)s)",
     )
     run.add_argument(
         "--hot-keys",

@@ -121,7 +121,7 @@ class Exporter(Metrics, Collector):
         Args:
             port: TCP port; 0 picks a free one, see `port`.
             addr: address to listen on. The default can be reached from this machine only; a pod,
-                whose metrics are scraped from outside, needs "0.0.0.0" (or "::").
+                whose metrics are scraped from outside, needs "0.0.0.0", which is all, also of IPv6.
 
         Raises:
             PortInUseError: something else listens on that port.

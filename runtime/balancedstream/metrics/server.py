@@ -11,6 +11,7 @@ from prometheus_client import CollectorRegistry, start_http_server
 from prometheus_client.registry import Collector
 
 from balancedstream.errors import InvalidInputError, PortInUseError
+from balancedstream.listening import choose_address
 from balancedstream.metrics.health import Health
 from balancedstream.metrics.live_report import LiveReport
 
@@ -41,7 +42,7 @@ class Server:
 
         Args:
             port: TCP port; 0 picks a free one.
-            addr: address to listen on.
+            addr: address to listen on; any of 0.0.0.0 and :: is all of both families.
 
         Raises:
             PortInUseError: something else listens on that port.
@@ -53,7 +54,7 @@ class Server:
             message = _not_served(f"--metrics-port: {port} is not a port, 0 to 65535", _OTHER_PORT)
             raise InvalidInputError(message)
         try:
-            self._server, _ = start_http_server(port, addr, registry=self._registry)
+            self._server, _ = start_http_server(port, choose_address(addr), registry=self._registry)
         except PermissionError as error:
             message = _not_served(f"--metrics-port: {port} is not for this user", _OTHER_PORT)
             raise InvalidInputError(message) from error

@@ -237,6 +237,10 @@ def test_what_spark_leaves_as_it_is_reaches_the_executors(template: dict[str, An
             {"spark.kubernetes.executor.volumes.nfs.a.mount.path": "/a"},
             "volumes.nfs.a.options.server",
         ),
+        (
+            {"spark.kubernetes.executor.volumes.persistentVolumeClaim.a.mount.path": "/a"},
+            "volumes.persistentVolumeClaim.a.options.claimName",
+        ),
         ({"spark.kubernetes.executor.secretKeyRef.TOKEN": "secret"}, "secretKeyRef.TOKEN"),
         ({"spark.kubernetes.executor.label.spark-role": "mine"}, "label.spark-role"),
     ],

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
 from manifests import SMALLEST, STREAM, make_spec
 
+from balancedstream_operator.drivers import describe_driver
 from balancedstream_operator.executors import (
     MAX_WORDS,
     count_live,
@@ -32,6 +34,68 @@ def test_an_image_that_cannot_be_pulled_is_named() -> None:
     waiting = {"reason": "ImagePullBackOff", "message": "no such image"}
     statuses = [{"name": "executor", "state": {"waiting": waiting}}]
     assert explain_shortage([pod(containerStatuses=statuses)]) == "ImagePullBackOff: no such image"
+
+
+def of(name: str, **state: Any) -> dict[str, Any]:
+    return {"name": name, **state}
+
+
+LOOPS = {
+    "state": {"waiting": {"reason": "CrashLoopBackOff", "message": "back-off 10s"}},
+    "lastState": {"terminated": {"exitCode": 3, "message": "no such host"}},
+}
+NOT_PULLED = {"state": {"waiting": {"reason": "ErrImagePull", "message": "no such image"}}}
+ENDED_WELL = {"state": {"terminated": {"exitCode": 0}}}
+FAILED = {"state": {"terminated": {"exitCode": 1, "message": "", "reason": "Error"}}}
+NO_SECRET = {"reason": "CreateContainerConfigError", "message": 'secret "a" not found'}
+WAITS = of("executor", state={"waiting": {"reason": "PodInitializing"}})
+
+
+@pytest.mark.parametrize(
+    ("phase", "init", "says"),
+    [
+        ("Pending", NOT_PULLED, "init container setup: ErrImagePull: no such image"),
+        ("Pending", LOOPS, "init container setup ended with exit code 3: no such host"),
+        (
+            "Pending",
+            {"state": {"waiting": NO_SECRET}},
+            'init container setup: CreateContainerConfigError: secret "a" not found',
+        ),
+        ("Failed", FAILED, "init container setup ended with exit code 1: Error"),
+        ("Pending", ENDED_WELL, "pod e-1 is starting"),
+        ("Pending", {"state": {"running": {}}}, "pod e-1 is starting"),
+    ],
+)
+def test_an_init_container_that_keeps_executors_from_starting_is_named(
+    phase: str, init: dict[str, Any], says: str
+) -> None:
+    statuses = [of("first", **ENDED_WELL), of("setup", **init)]
+    pods = [pod(phase=phase, initContainerStatuses=statuses, containerStatuses=[WAITS])]
+    assert explain_shortage(pods) == says
+
+
+@pytest.mark.parametrize("fault", [NOT_PULLED, LOOPS, {"state": {"waiting": NO_SECRET}}])
+@pytest.mark.parametrize("init", [True, False])
+def test_of_a_driver_and_of_an_executor_the_same_is_known(
+    fault: dict[str, Any], init: bool
+) -> None:
+    statuses: dict[str, Any] = {
+        "initContainerStatuses": [of("setup", **fault)] if init else [],
+        "containerStatuses": [{**(WAITS if init else fault), "name": "driver"}],
+    }
+    there = pod("clicks-driver-0", **statuses)
+    there["metadata"] |= {"namespace": "shop", "uid": "uid-7"}
+    driver = describe_driver(there, None, 0.0)
+    words = "no such host" if fault is LOOPS else fault["state"]["waiting"]["message"]
+    assert driver.phase == "Failing"
+    assert words in driver.message
+    assert words in explain_shortage([there])
+    assert ("setup" in driver.message) == ("setup" in explain_shortage([there]))
+
+
+def test_what_an_executor_said_that_ran_is_no_reason_of_one_that_does_not_start() -> None:
+    pods = [pod(phase="Failed", containerStatuses=[of("executor", **FAILED)])]
+    assert "the driver's log" in explain_shortage(pods)
 
 
 def test_a_pod_that_starts_is_named_and_one_that_runs_or_goes_is_not() -> None:

@@ -142,7 +142,7 @@ def test_only_pods_with_a_claim_have_a_group_that_its_files_belong_to() -> None:
 def test_a_claim_of_the_users_own_counts_too() -> None:
     own = {"podTemplate": {"spec": {"volumes": [CLAIM]}}}
     assert template(checkpoints=STORE, driver=own)["spec"]["securityContext"]["fsGroup"] == 10001
-    conf = {f"{LOCAL}.mount.path": "/local"}
+    conf = {f"{LOCAL}.mount.path": "/local", f"{LOCAL}.options.claimName": "OnDemand"}
     pod = executor_pod(checkpoints=STORE, sparkConf=conf)
     assert pod["spec"]["securityContext"]["fsGroup"] == 10001
 

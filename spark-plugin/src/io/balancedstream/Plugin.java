@@ -1,6 +1,7 @@
 package io.balancedstream;
 
 import java.util.ArrayList;
+import java.util.Arrays;
 import java.util.Collections;
 import java.util.List;
 import java.util.Map;
@@ -28,7 +29,7 @@ public final class Plugin implements SparkPlugin, DriverPlugin {
   private static final String PAGE = "spark.balancedstream.page";
 
   private static final String METRICS = "spark.balancedstream.metrics.";
-  private static final String EVERY_ADDRESS = "0.0.0.0";
+  private static final List<String> EVERY_ADDRESS = Arrays.asList("", "0.0.0.0", "::", "[::]");
 
   private static final String MODE = "spark.balancedstream.mode";
   private static final String STREAM = "spark.balancedstream.stream";
@@ -90,8 +91,10 @@ public final class Plugin implements SparkPlugin, DriverPlugin {
     String port = conf.get(METRICS + "port", "0");
     if ("0".equals(port)) return "";
     String address = conf.get(METRICS + "address", "127.0.0.1");
-    String host = EVERY_ADDRESS.equals(address) ? conf.get("spark.driver.host", "127.0.0.1") : address;
-    return "http://" + host + ":" + port + "/report";
+    boolean every = EVERY_ADDRESS.contains(address);
+    String host = every ? conf.get("spark.driver.host", "127.0.0.1") : address;
+    boolean bare = host.contains(":") && !host.startsWith("[");
+    return "http://" + (bare ? "[" + host + "]" : host) + ":" + port + "/report";
   }
 
   /** Whether it may take executors away; where the operator decides, the BalancedStream says so. */
