@@ -5,8 +5,8 @@ of a batch reads the same epoch, and so does a batch that runs again. It builds 
 protocols. A map that takes effect at a chosen time, without an extra barrier, is in the spirit of
 AutoFlow's implicit barriers. Preparing it ahead with the engine's API alone is the idea of
 latency-conscious reconfiguration (Megaphone). Moving a key when its state is fetched is the lazy
-migration of Effective Workflow Auto-Scaling, and doing so while pushing more keys in the background
-is its hybrid one. How they fit into micro-batches is our own design:
+migration of Effective Workflow Auto-Scaling, which also names a hybrid one. That ours pushes keys
+in the background, and how all of it fits into micro-batches, is our own design:
 
 - The batch before the switch runs with the old map. At its end the old owner writes the state of
   each key that must leave to a file. These are the keys that were *asked* for or, under lazy
