@@ -8,11 +8,14 @@ ask meanwhile get the last one.
 from __future__ import annotations
 
 import ipaddress
+import logging
 import socket
 import threading
 import time
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
+
+log = logging.getLogger(__name__)
 
 LEAST_PAUSE_S = 5.0
 """As often as the page asks a browser to fetch it again."""
@@ -25,6 +28,12 @@ WAITING = (
     '<meta http-equiv="refresh" content="2">\n<title>BalancedStream</title>\n</head>\n<body>\n'
     "<p>The job has started. It has not asked for a Spark session yet: when it does, the report of "
     "its run is here. This page fetches itself again every two seconds.</p>\n</body>\n</html>\n"
+)
+
+FAILED = (
+    '<!DOCTYPE html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
+    '<meta http-equiv="refresh" content="30">\n<title>BalancedStream</title>\n</head>\n<body>\n'
+    "<p>The report cannot be drawn now; the job goes on. Its log says why.</p>\n</body>\n</html>\n"
 )
 
 _HEADERS = [
@@ -84,10 +93,19 @@ class LiveReport:
         began_s = self._now_s()
         version = self._version()
         if self._drawn is None or (began_s >= self._next_s and version != self._drawn[1]):
-            self._drawn = self._render().encode("utf-8", "replace"), version
+            self._drawn = self._try_to_render().encode("utf-8", "replace"), version
             ended_s = self._now_s()
             self._next_s = ended_s + max(LEAST_PAUSE_S, PAUSE_FACTOR * (ended_s - began_s))
         return self._drawn[0]
+
+    def _try_to_render(self) -> str:
+        assert self._render is not None  # noqa: S101 - asked before
+        try:
+            return self._render()
+        except Exception:
+            # To fail takes as long as to draw, so it is not tried more often either.
+            log.exception("the live report cannot be drawn; the job is not affected")
+            return FAILED
 
     def answer(self, environ: Mapping[str, Any], start_response: Any) -> Iterable[bytes]:
         """Answers a request as a WSGI application."""

@@ -82,17 +82,24 @@ def test_who_asks_while_a_page_is_drawn_gets_the_last_one_at_once() -> None:
         assert slow.result() == b"second"
 
 
-def test_a_page_that_cannot_be_drawn_is_tried_again_by_the_next_who_asks() -> None:
+def test_a_page_that_cannot_be_drawn_says_so_and_is_not_tried_more_often(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    run = Run()
+    tries: list[int] = []
+
     def fail() -> str:
+        tries.append(run.happened)
         raise ZeroDivisionError
 
-    report = LiveReport()
-    report.follow(fail, lambda: 0)
-    for _ in range(2):
-        with pytest.raises(ZeroDivisionError):
-            report.page()
-    report.follow(lambda: "page", lambda: 0)
-    assert report.page() == b"page"
+    run.report.follow(fail, lambda: run.happened)
+    for _ in range(9):
+        run.happened += 1
+        assert b"cannot be drawn now; the job goes on" in run.report.page()
+    assert len(tries) == 1
+    assert "ZeroDivisionError" in caplog.text
+    run.report.follow(lambda: "page", lambda: 0)
+    assert run.report.page() == b"page"
 
 
 def test_before_a_session_a_page_says_what_it_waits_for(exporter: Exporter) -> None:
