@@ -15,6 +15,7 @@ from balancedstream.core.objects import STREAM_LABEL, plan_name
 from balancedstream_operator.asking import read_wanted
 from balancedstream_operator.authentication import fill_secret
 from balancedstream_operator.checkpoints import find_conflict
+from balancedstream_operator.clocks import has_passed
 from balancedstream_operator.errors import ClusterError, StreamGoneError, StreamLeavingError
 from balancedstream_operator.pacing import choose_retry_s
 from balancedstream_operator.ports import Cluster
@@ -114,7 +115,7 @@ class Applier:
         wanted = _fingerprint(children)
         if self._refusal and self._refusal.holds(wanted, now_s):
             raise self._refusal.error
-        return wanted != self._applied or now_s >= self._applied_s + REPAIR_S
+        return wanted != self._applied or has_passed(REPAIR_S, self._applied_s, now_s)
 
     def check(self, children: Sequence[Manifest]) -> bool:
         """Makes sure that the stream exists, and that its checkpoint and children are its own.

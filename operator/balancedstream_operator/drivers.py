@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from math import inf
 from typing import Any
 
 from balancedstream.core.objects import (
@@ -12,6 +13,7 @@ from balancedstream.core.objects import (
     application_selector,
     executor_selector,
 )
+from balancedstream_operator.clocks import find_age_s
 from balancedstream_operator.containers import (
     Fault,
     find_fault,
@@ -84,7 +86,10 @@ class DriverState:
 
 
 def describe_driver(
-    pod: Mapping[str, Any] | None, stateful_set: Mapping[str, Any] | None, now_s: float
+    pod: Mapping[str, Any] | None,
+    stateful_set: Mapping[str, Any] | None,
+    now_s: float,
+    seen_s: float = inf,
 ) -> DriverState:
     """The driver's state.
 
@@ -92,6 +97,8 @@ def describe_driver(
         pod: of the driver; None if there is none.
         stateful_set: that owns the pod; None if there is none yet.
         now_s: seconds since the Unix epoch.
+        seen_s: for how long this process has seen the pod leave, or start, without any change: its
+            times are of other clocks.
 
     >>> describe_driver(None, {"spec": {"replicas": 0}}, 0.0).phase
     'Suspended'
@@ -108,7 +115,9 @@ def describe_driver(
     deleted = metadata.get("deletionTimestamp")
     if deleted:
         node = (pod.get("spec") or {}).get("nodeName") or "NODE"
-        return _describe_leaving(name, metadata["namespace"], node, now_s - _seconds(deleted))
+        grace_s = float(metadata.get("deletionGracePeriodSeconds") or DRIVER_GRACE_S)
+        since_s = find_age_s(_seconds(deleted) - grace_s, now_s, seen_s) - grace_s
+        return _describe_leaving(name, metadata["namespace"], node, since_s)
     owner = ((stateful_set or {}).get("metadata") or {}).get("uid", "")
     if is_owned_by_another(metadata, owner):
         message = (
@@ -142,7 +151,7 @@ def describe_driver(
             pod=name,
         )
     cure = "correct spec.image; a new pod then starts"
-    phase, reason, message = _describe_waiting(pod, container, cure, now_s)
+    phase, reason, message = _describe_waiting(pod, container, cure, now_s, seen_s)
     few = all(entry.get("restartCount", 0) < FEW_RESTARTS for entry in list_containers(status))
     return DriverState(
         phase,
@@ -156,7 +165,7 @@ def describe_driver(
 
 
 def describe_target(
-    target: TargetRef, pods: Sequence[Mapping[str, Any]], now_s: float
+    target: TargetRef, pods: Sequence[Mapping[str, Any]], now_s: float, seen_s: float = inf
 ) -> DriverState:
     """The state of a driver that another operator runs.
 
@@ -164,6 +173,7 @@ def describe_target(
         target: names it.
         pods: that its selector selects; those of drivers that have ended may still be among them.
         now_s: seconds since the Unix epoch.
+        seen_s: as for `describe_driver`.
 
     >>> describe_target(TargetRef(selector={"app": "clicks"}), [], 0.0).reason
     'TargetMissing'
@@ -187,7 +197,7 @@ def describe_target(
     phase, reason, message = "Starting", "DriverRunning", f"pod {name} is running"
     if not running:
         cure = "correct it in the application"
-        phase, reason, message = _describe_waiting(pod, container, cure, now_s)
+        phase, reason, message = _describe_waiting(pod, container, cure, now_s, seen_s)
     return DriverState(
         phase,
         "TargetFailed" if phase == "Failing" else reason,
@@ -270,7 +280,11 @@ def _describe_leaving(name: str, namespace: str, node: str, since_s: float) -> D
 
 
 def _describe_waiting(
-    pod: Mapping[str, Any], container: Mapping[str, Any] | None, cure: str, now_s: float
+    pod: Mapping[str, Any],
+    container: Mapping[str, Any] | None,
+    cure: str,
+    now_s: float,
+    seen_s: float,
 ) -> tuple[str, str, str]:
     """Phase, reason and message; `cure` says what to do about an image that cannot be pulled."""
     name, status = pod["metadata"]["name"], pod.get("status") or {}
@@ -283,7 +297,8 @@ def _describe_waiting(
             said = condition.get("message") or "no node fits"
             return "Pending", "Unschedulable", f"pod {name} waits for a node: {said}"
     changed = [condition.get("lastTransitionTime") for condition in conditions]
-    since_s = now_s - max((_seconds(time) for time in changed if time), default=now_s)
+    last_s = max((_seconds(time) for time in changed if time), default=now_s)
+    since_s = find_age_s(last_s, now_s, seen_s)
     if since_s > STARTED_WITHIN_S:
         message = (
             f"pod {name} has been starting for {since_s / 60.0:.0f} minutes; kubectl describe pod "

@@ -31,6 +31,7 @@ from balancedstream_operator.batches import (
     sample_batches,
     sample_last,
 )
+from balancedstream_operator.clocks import settle_times
 from balancedstream_operator.hidden import sample_hidden
 from balancedstream_operator.scrapes import (
     Series,
@@ -224,7 +225,7 @@ def measure(
     scrapes = {target: find_scrapes(mine) for target, mine in found.items()}
     # Of equally recent targets, the one with the fewest gaps.
     target = max(found, key=lambda t: (scrapes[t][-1:], len(scrapes[t]), sorted(t)))
-    mine = found[target]
+    mine = settle_times(found[target])
     if not scrapes[target]:
         message = "every scrape of this stream in Prometheus misses some of its executors"
         raise MissingMeasurementsError(message)

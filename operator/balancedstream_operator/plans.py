@@ -17,6 +17,7 @@ from balancedstream_operator.records import (
     PlanFound,
     Record,
     check_epoch,
+    heed_clock,
     read_record,
 )
 from balancedstream_operator.resource import Stream, belongs_to
@@ -58,6 +59,12 @@ class PlanBook:
         Raises:
             ClusterError: the ConfigMap cannot be read.
         """
+        found = self._read(bound, now_s)
+        if self.record is not None:
+            self.record = heed_clock(self.record, now_s)
+        return found
+
+    def _read(self, bound: int, now_s: float) -> PlanFound:
         name = plan_name(self._stream.name)
         found = self._cluster.get("v1", "ConfigMap", self._stream.namespace, name) or {}
         metadata = found.get("metadata") or {}

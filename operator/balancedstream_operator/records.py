@@ -128,6 +128,23 @@ class Record:
         return json.dumps(asdict(self), sort_keys=True, separators=(",", ":"))
 
 
+def heed_clock(record: Record, now_s: float) -> Record:
+    """A record without times that are yet to come: the clock was set back since, and begins anew.
+
+    >>> heed_clock(Record(8, planned_s=7200.0, scaled_s=5.0), 60.0).planned_s
+    60.0
+    """
+    scale_out, scaled_s = record.scale_out, record.scaled_s
+    if scale_out is not None and scale_out.at_s > now_s:
+        scale_out = replace(scale_out, at_s=now_s)
+    return replace(
+        record,
+        planned_s=min(record.planned_s, now_s),
+        scaled_s=None if scaled_s is None else min(scaled_s, now_s),
+        scale_out=scale_out,
+    )
+
+
 def read_record(text: str) -> Record | None:
     """A record as it was written, also by another release; None if there is none to be read.
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 
 from balancedstream_operator.children import plan_rights
+from balancedstream_operator.clocks import has_passed
 from balancedstream_operator.errors import ClusterError
 from balancedstream_operator.ports import Cluster
 from balancedstream_operator.resource import Stream, driver_name, is_owned_by
@@ -40,7 +41,7 @@ class DriverRights:
         Raises:
             ClusterError: the API server cannot be reached.
         """
-        if account != self._account or now_s >= self._looked_s + LOOK_AGAIN_S:
+        if account != self._account or has_passed(LOOK_AGAIN_S, self._looked_s, now_s):
             self._needs = bool(account) and self._look(account)
             self._account, self._looked_s = account, now_s
         return self._needs

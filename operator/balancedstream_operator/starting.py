@@ -77,7 +77,8 @@ class Start:
         running = len(measurement.executors)
         scaled_s = record.scaled_s
         if is_ours:
-            scaled_s = scaled_s or parse_time(recall(self.status, "lastScaleTime"))
+            told_s = parse_time(recall(self.status, "lastScaleTime"))
+            scaled_s = scaled_s or (None if told_s is None else min(told_s, now_s))
         return Given(
             plan=self.plan,
             planned_after=record.planned_after,

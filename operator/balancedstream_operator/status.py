@@ -91,7 +91,10 @@ class StatusDraft:
 
     def __post_init__(self) -> None:
         for condition in self.before.get("conditions") or []:
-            self._conditions[condition["type"]] = dict(condition)
+            changed_s = parse_time(condition["lastTransitionTime"]) or 0.0
+            # A clock that was set back since wrote times that are yet to come.
+            known = {"lastTransitionTime": format_time(min(changed_s, self.now_s))}
+            self._conditions[condition["type"]] = {**condition, **known}
         self._decisions = [dict(entry) for entry in self.before.get("decisions") or []]
 
     def recall(self, name: str, default: Any = None) -> Any:

@@ -6,6 +6,7 @@ import threading
 from collections.abc import Mapping
 from typing import Any
 
+from balancedstream_operator.clocks import has_passed
 from balancedstream_operator.resource import Stream
 from balancedstream_operator.status import is_ready
 
@@ -34,7 +35,7 @@ class Turns:
         """
         with self._lock:
             holder = self._holder
-            if holder not in {None, stream} and now_s < self._taken_s + TURN_S:
+            if holder not in {None, stream} and not has_passed(TURN_S, self._taken_s, now_s):
                 return holder
             if holder != stream:
                 self._holder, self._taken_s = stream, now_s

@@ -58,11 +58,13 @@ class Stopwatch:
     def measure(self, state: object, now_s: float) -> float:
         """The seconds since the state was first this one, without another one meanwhile.
 
+        A clock that is set back begins anew.
+
         >>> stopwatch = Stopwatch()
         >>> [stopwatch.measure(state, now_s) for state, now_s in (("a", 5), ("a", 7), ("b", 9))]
         [0, 2, 0]
         """
-        if state != self._state:
+        if state != self._state or now_s < self._since_s:
             self._state, self._since_s = state, now_s
         return now_s - self._since_s
 
@@ -81,6 +83,7 @@ class DriverWatch:
         self._refused = ""
         self._shortage = Stopwatch()
         self._start = Stopwatch()
+        self._seen = Stopwatch()
 
     def find_driver(self, now_s: float) -> DriverState:
         """The state of our own driver.
@@ -88,7 +91,16 @@ class DriverWatch:
         Raises:
             ClusterError: the API server cannot be reached.
         """
-        return describe_driver(*self._find(), now_s)
+        pod, stateful_set = self._find()
+        return describe_driver(pod, stateful_set, now_s, self._measure_seen(pod, now_s))
+
+    def _measure_seen(self, pod: Manifest | None, now_s: float) -> float:
+        """For how long this process has seen a pod leave, or start, without any change."""
+        status = (pod or {}).get("status") or {}
+        deleted = ((pod or {}).get("metadata") or {}).get("deletionTimestamp")
+        times = sorted(str(c.get("lastTransitionTime")) for c in status.get("conditions") or [])
+        uid = ((pod or {}).get("metadata") or {}).get("uid")
+        return self._seen.measure((uid, deleted, *([] if deleted else times)), now_s)
 
     def _find(self) -> tuple[Manifest | None, Manifest | None]:
         """The driver's pod and its StatefulSet."""
@@ -123,7 +135,7 @@ class DriverWatch:
             ClusterError: the API server cannot be reached.
         """
         pod, stateful_set = self._find()
-        driver = describe_driver(pod, stateful_set, now_s)
+        driver = describe_driver(pod, stateful_set, now_s, self._measure_seen(pod, now_s))
         if driver.outdated and not (driver.running and wanted == (driver.spec or first_spec)):
             first = take_turn() if driver.running and restart != driver.restart else None
             if first:
@@ -174,7 +186,8 @@ class DriverWatch:
             ClusterError: the API server cannot be reached, or takes the labels for none.
         """
         pods = self._cluster.list_pods(self._stream.namespace, driver_selector(target))
-        driver = describe_target(target, pods, now_s)
+        newest = max(pods, key=lambda p: str(p["metadata"].get("creationTimestamp")), default=None)
+        driver = describe_target(target, pods, now_s, self._measure_seen(newest, now_s))
         if driver.pod and not driver.application:
             # Spark labels the drivers that it makes. Of a pod with spark-submit in it, only the
             # application itself can tell.

@@ -6,6 +6,7 @@ import logging
 from collections.abc import Mapping
 from typing import Any
 
+from balancedstream_operator.clocks import has_passed
 from balancedstream_operator.errors import ClusterError
 from balancedstream_operator.ports import Cluster
 from balancedstream_operator.resource import Stream
@@ -46,11 +47,11 @@ class StatusWriter:
         Raises:
             ClusterError: the API server does not take it.
         """
-        if now_s >= self._complete_s + COMPLETE_S:
+        if has_passed(COMPLETE_S, self._complete_s, now_s):
             self._written = {}
         complete = not self._written
         changes = changed_fields(self._written, status)
-        if now_s < self._written_s + WORDS_S and not changed_fields(
+        if not has_passed(WORDS_S, self._written_s, now_s) and not changed_fields(
             without_words(self._written), without_words(status)
         ):
             return

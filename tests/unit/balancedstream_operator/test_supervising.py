@@ -343,6 +343,8 @@ def test_a_driver_on_a_lost_node_is_left_alone_and_the_command_is_named() -> Non
     scene.run_pass()
     scene.start_driver()
     scene.cluster.objects["Pod", POD]["metadata"]["deletionTimestamp"] = "1970-01-01T00:00:00Z"
+    assert conditions(scene.run_pass())["Running"] == ("False", "DriverLeaving"), "clocks differ"
+    scene.now_s += 130.0
     done = scene.run_pass()
     assert conditions(done)["Running"] == ("False", "DriverStuck")
     assert "kubectl delete pod clicks-driver-0 --namespace shop --force" in done.status["reason"]
