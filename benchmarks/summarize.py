@@ -63,6 +63,9 @@ TABLES: dict[str, Callable[[Sequence[Result]], Iterator[str]]] = {
 }
 
 
+WORDS = {"frequent dear": "frequent and expensive", "frequent cheap": "frequent and cheap"}
+"""Names of cases in the results, and what the pages call them."""
+
 PAGES = [
     REPOSITORY / "README.md",
     *(
@@ -83,6 +86,8 @@ def main() -> None:
         if not results:
             continue
         text = "\n".join([describe_origin(results), "", *tabulate(results)])
+        for word, said in WORDS.items():
+            text = text.replace(word, said)
         print(f"\n{name}: {text}")
         tables[name] = text
         pages = {file: replace_between(page, name, text) for file, page in pages.items()}

@@ -9,6 +9,8 @@ from types import ModuleType
 import pytest
 from pages import ROOT
 
+from balancedstream.engine.settings import SHUFFLE_PARTITIONS, tune
+
 FLIGHTS = ROOT / "examples" / "01-flights"
 
 
@@ -29,3 +31,10 @@ def test_the_pages_say_how_many_flights_the_demo_replays(monkeypatch: pytest.Mon
     assert count in (ROOT / "README.md").read_text("utf-8")
     page = (FLIGHTS / "README.md").read_text("utf-8")
     assert f"{days} days, {count}" in " ".join(page.split())
+
+
+def test_the_demo_runs_with_settings_that_nobody_warns_of() -> None:
+    demo = load("demo")
+    added, warnings = tune({SHUFFLE_PARTITIONS: str(demo.PARTITIONS)}, demo.EXECUTORS)
+    assert added
+    assert warnings == []
