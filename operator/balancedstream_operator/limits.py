@@ -35,7 +35,7 @@ def report_limits(spec: StreamSpec, decided: Decided, draft: StatusDraft) -> Non
         message = (
             "Spark decides on the number of executors (spark.dynamicAllocation.enabled); the "
             "operator only places. To let it scale, switch that off in the application; to leave "
-            "it so, set scaling.mode to Off"
+            'it so, set scaling.mode to "Off", with the quotes'
         )
         draft.set_condition("ScalingLimited", True, "DynamicAllocation", message)
     elif decided.shortage:

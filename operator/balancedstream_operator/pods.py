@@ -35,8 +35,6 @@ DRIVER_PORT = 7078
 BLOCK_MANAGER_PORT = 7079
 METRICS_PORT = 9404
 UI_PORT = 4040
-GROUP_ID = 10001
-"""Group of the images' user, to whom a mounted claim belongs."""
 
 DRIVER_TEMPLATE = "spec.driver.podTemplate"
 EXECUTORS_TEMPLATE = "spec.executors.podTemplate"
@@ -51,11 +49,6 @@ _SIZE = re.compile(r"[1-9][0-9]*[kmgt]b?", re.IGNORECASE)
 _POD_SECURITY: Manifest = {
     "runAsNonRoot": True,
     "seccompProfile": {"type": "RuntimeDefault"},
-}
-_CLAIM_SECURITY: Manifest = {
-    "fsGroup": GROUP_ID,
-    # Otherwise each start changes the owner of every file of the checkpoint.
-    "fsGroupChangePolicy": "OnRootMismatch",
 }
 _SAFE_TO_EVICT = "cluster-autoscaler.kubernetes.io/safe-to-evict"
 _LET_GO = {_SAFE_TO_EVICT: "true"}
@@ -104,7 +97,10 @@ def _pod_security(
     claims = bool(spec.checkpoints.claim) or mounts_claims(conf)
     for volume in volumes if isinstance(volumes, list) else ():
         claims |= isinstance(volume, Mapping) and bool(_CLAIMS & volume.keys())
-    return {**_POD_SECURITY, **(_CLAIM_SECURITY if claims else {})}
+    if not (claims and spec.fs_group):
+        return dict(_POD_SECURITY)
+    # Otherwise each start changes the owner of every file of the checkpoint.
+    return {**_POD_SECURITY, "fsGroup": spec.fs_group, "fsGroupChangePolicy": "OnRootMismatch"}
 
 
 def stream_labels(stream: Stream, component: str) -> dict[str, str]:

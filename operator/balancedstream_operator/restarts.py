@@ -8,7 +8,7 @@ from dataclasses import fields, replace
 from typing import Any
 
 from balancedstream_operator.spec import StreamSpec
-from balancedstream_operator.workloads import Executors
+from balancedstream_operator.workloads import GROUP_ID, Executors
 
 
 def fingerprint(spec: StreamSpec, restart: str) -> str:
@@ -38,6 +38,7 @@ def fingerprint(spec: StreamSpec, restart: str) -> str:
         "imagePullSecrets": list(spec.image_pull_secrets),
         "labels": dict(spec.labels),
         "annotations": dict(spec.annotations),
+        "fsGroup": 0 if spec.fs_group == GROUP_ID else spec.fs_group or -1,
     }
     given = {name: value for name, value in named.items() if value}
     parts += [given] if given else []

@@ -265,7 +265,7 @@ def _describe_value(kind: Any, declared: _Declared) -> Schema:
         case Number(minimum=minimum, maximum=maximum):
             schema |= _describe_number(_is_whole(kind), minimum, maximum)
         case Words(choices=choices):
-            schema |= {"type": "string", "enum": list(choices)}
+            schema |= _describe_words(declared.sentence, choices)
         case Switch():
             schema |= {"type": "boolean"}
         case Texts(max_items=max_items, max_length=max_length):
@@ -307,7 +307,7 @@ def _describe_knobs(declared: Knobs) -> Schema:
         sentence = _say_as_in_manifests(knob)
         schema: Schema = {"description": f"{sentence}{unit}", "default": _word(knob.default)}
         if knob.bounds is None:
-            schema |= {"type": "string", "enum": [_word(choice) for choice in knob.choices]}
+            schema |= _describe_words(schema["description"], [*map(_word, knob.choices)])
         else:
             schema |= _describe_number(knob.kind is int, *knob.bounds)
         properties[camel(name)] = schema
@@ -328,6 +328,25 @@ def _say_as_in_manifests(knob: Knob) -> str:
     return sentence
 
 
+_READ_OTHERWISE = {"on", "off", "yes", "no", "y", "n", "true", "false", "null", "~"}
+"""Words that YAML 1.1, which kubectl reads, takes for no text without quotes, in any case."""
+
+
+def quote_word(word: str) -> str:
+    """A word as it stands in YAML.
+
+    >>> quote_word("Off"), quote_word("Auto")
+    ('"Off"', 'Auto')
+    """
+    return f'"{word}"' if word.lower() in _READ_OTHERWISE else word
+
+
+def _describe_words(sentence: str, choices: Sequence[str]) -> Schema:
+    quoted = [quote_word(word) for word in choices if quote_word(word) != word]
+    hint = f" Write {' and '.join(quoted)} with the quotes." if quoted else ""
+    return {"type": "string", "enum": list(choices), "description": f"{sentence}{hint}"}
+
+
 def _word(value: Any) -> Any:
     """The core's modes are capitalized in manifests, as Kubernetes' own words are."""
     return value.capitalize() if value in get_args(Mode) else value
@@ -342,6 +361,10 @@ def _read_value(kind: Any, declared: _Declared, value: object, path: str) -> Any
             Knob(path, of, "", minimum, (minimum, maximum), (), sentence).check(value)
             return value
         case Words(choices=choices, sentence=sentence):
+            if not isinstance(value, str):
+                allowed = f"one of {', '.join(choices)}"
+                message = f"{path}: must be {allowed}, not {value!r}{hint_quotes(value)}"
+                raise InvalidInputError(message)
             Knob(path, str, "", choices[0], None, choices, sentence).check(value)
             return value
         case Switch():
@@ -391,7 +414,7 @@ def _read_knobs(declared: Knobs, given: Mapping[str, Any], path: str) -> dict[st
         values[name] = value.lower() if mode else value
         if not knob.fits(values[name]):
             shown = replace(knob, path=f"{path}.{key}", choices=tuple(map(_word, knob.choices)))
-            message = f"{shown.path}: must be {shown.allowed}, not {value!r}"
+            message = f"{shown.path}: must be {shown.allowed}, not {value!r}{hint_quotes(value)}"
             raise InvalidInputError(message)
     return values
 
@@ -442,6 +465,18 @@ def _text(path: str, value: object, max_length: int, pattern: str = "", allowed:
     ):
         like = f", like {pattern}" if pattern else ""
         allowed = allowed or f"text of at most {max_length} characters{like}"
-        message = f"{path}: must be {allowed}, not {value!r}"
+        message = f"{path}: must be {allowed}, not {value!r}{hint_quotes(value)}"
         raise InvalidInputError(message)
     return value
+
+
+def hint_quotes(value: object) -> str:
+    """What to do about a value that should be text, and that YAML has read as something else.
+
+    >>> hint_quotes(False)
+    ' (YAML reads an unquoted Off, No or false so: quote it)'
+    """
+    if isinstance(value, bool):
+        words = "On, Yes or true" if value else "Off, No or false"
+        return f" (YAML reads an unquoted {words} so: quote it)"
+    return " (quote it)" if isinstance(value, int | float) else ""

@@ -34,7 +34,13 @@ from balancedstream_operator.targets import (
     is_label,
     refuse_beside_target,
 )
-from balancedstream_operator.workloads import Application, Checkpoints, Driver, Executors
+from balancedstream_operator.workloads import (
+    GROUP_ID,
+    Application,
+    Checkpoints,
+    Driver,
+    Executors,
+)
 
 _LABEL = r"[a-zA-Z_][a-zA-Z0-9_]*"
 
@@ -99,6 +105,7 @@ class Metrics:
 OF_THE_TARGET: Mapping[str, object] = {
     **dict.fromkeys((*_REQUIRED, "partitions")),
     "imagePullSecrets": [],
+    "fsGroup": GROUP_ID,
     "imagePullPolicy": "IfNotPresent",
     "sparkConf": {},
     "suspend": False,
@@ -200,6 +207,15 @@ class StreamSpec:
             max_length=253,
         ),
     ] = ()
+    fs_group: Annotated[
+        int,
+        Number(
+            "Group that the files of mounted claims belong to; 0 leaves it to the platform, as "
+            "OpenShift wants it.",
+            0,
+            2**31 - 1,
+        ),
+    ] = GROUP_ID
     labels: Annotated[
         Mapping[str, str],
         Texts(

@@ -18,6 +18,9 @@ from balancedstream_operator.schema import (
     rule,
 )
 
+GROUP_ID = 10001
+"""Group of the images' user."""
+
 _MEMORY = r"[1-9][0-9]*[mg]"
 _CPU = r"([1-9][0-9]*m|[1-9][0-9]*)"
 

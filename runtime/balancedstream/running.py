@@ -115,7 +115,7 @@ def _check_baseline(options: RunOptions) -> None:
         message = (
             f"--baseline: not with --stream {options.stream}, for which the operator makes the "
             "plans. Nothing was started. To measure first there, set spec.balancing.mode and "
-            "spec.scaling.mode to Off, and to Auto later."
+            'spec.scaling.mode to "Off", and to Auto later.'
         )
         raise InvalidInputError(message)
 

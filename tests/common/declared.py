@@ -192,7 +192,15 @@ def _compare_executors(
             for pod in (executor, driver)
         )
     ]
+    claimed = "claim" in spec["checkpoints"]
+    groups: Said = {}
+    for field, pod in (("driver", driver), ("executors", executor)):
+        given = (spec[field]["podTemplate"].get("spec") or {}).get("securityContext") or {}
+        if claimed and "fsGroup" not in given:
+            found = pod["spec"]["securityContext"].get("fsGroup", 0)
+            groups[f"fsGroup (of {field})"] = spec["fsGroup"], found
     return {
+        **groups,
         "executors.serviceAccount.name": (account, executor["spec"].get("serviceAccountName")),
         "imagePullSecrets (that a pod lacks)": ([], secrets),
     }

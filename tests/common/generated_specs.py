@@ -47,6 +47,7 @@ FULL: dict[str, Json] = {
     },
     "imagePullPolicy": "Always",
     "imagePullSecrets": ["registry"],
+    "fsGroup": 2000,
     "labels": {"example.com/cost": "shop"},
     "annotations": {"example.com/owner": "the web team"},
     "executors": {

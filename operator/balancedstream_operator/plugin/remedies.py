@@ -77,7 +77,7 @@ _REMEDIES = {
         "Use larger and fewer batches (a longer trigger interval), or do less on the driver."
     ),
     ("ScalingLimited", "True", "DynamicAllocation"): (
-        "Switch dynamic allocation off in the application, or set scaling.mode to Off."
+        'Switch dynamic allocation off in the application, or set scaling.mode to "Off".'
     ),
     ("ScalingLimited", "True", "ExecutorsPending"): (
         "Add nodes, raise the quota, or correct what they name. If nothing is named, see the "

@@ -147,6 +147,13 @@ def test_a_claim_of_the_users_own_counts_too() -> None:
     assert pod["spec"]["securityContext"]["fsGroup"] == 10001
 
 
+def test_a_stream_may_name_the_group_or_leave_it_to_the_platform() -> None:
+    for pod in (template(fsGroup=2000), executor_pod(fsGroup=2000)):
+        assert pod["spec"]["securityContext"]["fsGroup"] == 2000
+    for pod in (template(fsGroup=0), executor_pod(fsGroup=0)):
+        assert pod["spec"]["securityContext"].keys().isdisjoint({"fsGroup", "fsGroupChangePolicy"})
+
+
 def test_null_leaves_an_id_to_the_platform() -> None:
     own = {"podTemplate": {"spec": {"securityContext": {"fsGroup": None, "runAsUser": None}}}}
     for pod in (template(driver=own), executor_pod(executors={"max": 2, **own})):

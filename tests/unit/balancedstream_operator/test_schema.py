@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import re
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Annotated, Any, ClassVar
 
 import pytest
+import yaml
+from manifests import make_spec
 
 from balancedstream.errors import InvalidInputError
 from balancedstream_operator.schema import (
@@ -24,6 +27,7 @@ from balancedstream_operator.schema import (
     read,
     rule,
 )
+from balancedstream_operator.spec import StreamSpec
 
 
 @dataclass(frozen=True)
@@ -167,3 +171,37 @@ def test_a_class_whose_fields_are_not_annotated_is_a_mistake_of_ours() -> None:
 )
 def test_names_are_in_camel_case_with_their_unit_spelled_out(name: str, expected: str) -> None:
     assert camel(name) == expected
+
+
+YAML_WORDS = ("off", "Off", "on", "Yes", "no", "true", "False")
+
+
+@pytest.mark.parametrize("text", YAML_WORDS)
+@pytest.mark.parametrize("path", ["scaling.mode", "balancing.mode", "metrics.hotKeys", "image"])
+def test_a_word_that_yaml_reads_as_a_boolean_is_said_to_want_quotes(text: str, path: str) -> None:
+    section, _, field = path.rpartition(".")
+    value = yaml.safe_load(text)
+    given = {field: value}
+    with pytest.raises(InvalidInputError, match=rf"^spec\.{re.escape(path)}: .*quote it"):
+        make_spec(**({section: given} if section else given))
+
+
+@pytest.mark.parametrize("value", [True, 7, 0.5])
+def test_a_setting_that_yaml_reads_as_no_text_is_said_to_want_quotes(value: object) -> None:
+    with pytest.raises(InvalidInputError, match=r"^spec\.sparkConf\.spark\.x: .*quote it"):
+        make_spec(sparkConf={"spark.x": value})
+
+
+def test_each_choice_that_yaml_reads_as_no_text_is_quoted_in_its_description() -> None:
+    def find(schema: dict[str, Any]) -> Iterator[dict[str, Any]]:
+        for inner in schema.get("properties", {}).values():
+            yield inner
+            yield from find(inner)
+
+    wanting = 0
+    for described in find(describe(StreamSpec)):
+        for word in described.get("enum", ()):
+            if not isinstance(yaml.safe_load(word), str):
+                wanting += 1
+                assert f'"{word}"' in described["description"]
+    assert wanting == 3

@@ -73,6 +73,7 @@ def test_what_only_a_job_of_our_own_has_is_refused_by_name(path: str) -> None:
         "partitions": 24,
         "imagePullPolicy": "Always",
         "imagePullSecrets": ["registry"],
+        "fsGroup": 0,
         "suspend": True,
         "driver.evictable": False,
         "executors.cores": 2,
