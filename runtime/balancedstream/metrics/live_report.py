@@ -13,6 +13,7 @@ import socket
 import threading
 import time
 from collections.abc import Callable, Iterable, Mapping
+from functools import cache
 from typing import Any
 
 log = logging.getLogger(__name__)
@@ -161,13 +162,17 @@ def _cut_port(host: str) -> str:
     return host.partition(":")[0]
 
 
+@cache
+def _find_own_names() -> frozenset[str]:
+    """What this machine calls itself; asked once, because it asks a name server."""
+    return frozenset(name.lower() for name in (socket.gethostname(), socket.getfqdn()))
+
+
 def _is_own_name(name: str) -> bool:
     name = name.lower().removesuffix(".")
     try:
         ipaddress.ip_address(name)
     except ValueError:
         labels = name.split(".")
-        is_local = len(labels) == 1 or labels[-1] in _LOCAL_DOMAINS
-        # Not `getfqdn`, which asks a name server.
-        return is_local or name == socket.gethostname().lower()
+        return len(labels) == 1 or labels[-1] in _LOCAL_DOMAINS or name in _find_own_names()
     return True

@@ -151,6 +151,15 @@ def test_any_other_name_is_refused_in_printable_words(host: str) -> None:
     assert "not served under the name" in find_refusal({"HTTP_HOST": host})
 
 
+def test_the_whole_name_of_the_machine_is_served(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("socket.getfqdn", lambda: "Node12.example.com")
+    live_report._find_own_names.cache_clear()
+    assert find_refusal({"HTTP_HOST": "node12.example.com:4050"}) == ""
+    assert find_refusal({"HTTP_HOST": "node13.example.com:4050"})
+    monkeypatch.undo()
+    live_report._find_own_names.cache_clear()
+
+
 OWN = {"HTTP_HOST": "127.0.0.1:8000"}
 
 
