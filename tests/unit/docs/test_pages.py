@@ -15,6 +15,7 @@ from pathlib import Path
 import pytest
 import yaml
 from page_commands import (
+    PROJECT,
     find_faults,
     find_manifest_faults,
     find_settings_faults,
@@ -25,6 +26,11 @@ from pages import PAGES, ROOT, Block, Command, read_blocks, read_commands, read_
 
 from balancedstream.agent import ADVICE
 from balancedstream.core.hotspots import diminish
+from balancedstream.core.policy import Policy
+from balancedstream.core.sizing import PARTITIONS_PER_EXECUTOR
+from balancedstream.engine.session import EXECUTOR_MEMORY_MIB
+from balancedstream.engine.settings import MIN_PARTITIONS_PER_EXECUTOR
+from balancedstream.version import TESTED_SPARK
 from balancedstream_operator import crd
 
 UNCHECKED = tomllib.loads(Path(__file__).with_name("unchecked.toml").read_text("utf-8"))
@@ -38,6 +44,7 @@ MOST_UNCHECKED = 6
 """So many blocks at most are listed as not checked."""
 
 _OF_OURS = re.compile(r"(balancedstream|kubectl bst|make|run|pytest|pip install) \S")
+PYTHON = PROJECT["requires-python"]
 _BRIEF = re.compile(r"are required|expected one argument|invalid \w+ value: '[A-Z]+'")
 """Prose names an option without what else a command needs, and with a word for its value."""
 
@@ -190,6 +197,23 @@ def test_decisions_that_pages_show_read_as_those_that_are_made() -> None:
     shown = [line for page in PAGES for line in DECISION.findall(_join(page))]
     assert len(shown) > 10
     assert [line for line in shown if not re.fullmatch(form, line)] == []
+
+
+@pytest.mark.parametrize(
+    ("page", "says", "holds"),
+    [
+        ("sizing", "executors of one core and 1 GiB each", EXECUTOR_MEMORY_MIB == 1024),
+        ("sizing", "Eight for each executor of the largest size", PARTITIONS_PER_EXECUTOR == 8),
+        ("your-job", "Eight for each executor of the largest size", PARTITIONS_PER_EXECUTOR == 8),
+        ("your-job", "with fewer than four", MIN_PARTITIONS_PER_EXECUTOR == 4),
+        ("faq", "five minutes by default", Policy().scaling.scale_in_delay_s == 300),
+        ("requirements", "3.5 to 4.3", (TESTED_SPARK[0], TESTED_SPARK[-1]) == ("3.5", "4.3")),
+        ("requirements", "3.11 or newer", PYTHON == ">=3.11"),
+    ],
+)
+def test_numbers_that_pages_give_are_those_of_the_code(page: str, says: str, holds: bool) -> None:
+    assert says in _join(ROOT / "docs" / f"{page}.md")
+    assert holds
 
 
 def test_packages_of_spark_have_the_version_that_is_installed() -> None:
