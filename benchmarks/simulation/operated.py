@@ -218,6 +218,10 @@ class VirtualPrometheus(Source):
                         known[key] = {**sample.labels, "__name__": sample.name}, []
                     known[key][1].append((now_s, sample.value))
 
+    def ask(self, query: str, now_s: float) -> float:
+        """No stream here has a query."""
+        raise NotImplementedError
+
     def observe(self, subject: Subject, policy: Policy, now_s: float) -> Measurement:
         """What the driver measured."""
 

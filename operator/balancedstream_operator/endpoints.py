@@ -9,7 +9,9 @@ from dataclasses import dataclass, field
 from typing import Any
 from urllib.parse import unquote, urlsplit
 
+from balancedstream.errors import InvalidInputError
 from balancedstream_operator.measurements import MissingMeasurementsError
+from balancedstream_operator.shares import Caps
 from balancedstream_operator.spec import StreamSpec
 
 ANY_URL = "*"
@@ -33,6 +35,8 @@ class Defaults:
             templates do are refused.
         allowed_accounts: ServiceAccounts that pods may run as even then.
         namespaces: that the operator watches; "" for the whole cluster.
+        asks_queries: whether the operator asks queries of streams.
+        caps: limits of executors over all streams.
     """
 
     url: str = ""
@@ -43,6 +47,8 @@ class Defaults:
     allowed_accounts: tuple[str, ...] = ()
     namespaces: tuple[str, ...] = ("",)
     sigv4_region: str = ""
+    asks_queries: bool = False
+    caps: Caps = Caps()  # noqa: RUF009 - frozen
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,6 +154,30 @@ def names_own_prometheus(resource: Mapping[str, Any], defaults: Defaults) -> boo
     metrics = (resource.get("spec") or {}).get("metrics") or {}
     url = metrics.get("prometheusUrl")
     return url is not None and not _is_own(str(url), defaults)
+
+
+def refuse_queries(spec: StreamSpec, defaults: Defaults) -> None:
+    """Refuses a query that the operator does not ask.
+
+    Raises:
+        InvalidInputError: the spec has one.
+    """
+    if spec.executors.min_query and not defaults.asks_queries:
+        message = (
+            "spec.executors.minQuery: the operator asks no queries of streams: take it out, or let "
+            "the chart's prometheus.streamQueries allow it"
+        )
+        raise InvalidInputError(message)
+
+
+def has_query(resource: Mapping[str, Any]) -> bool:
+    """Whether a BalancedStream, valid or not, has a query of its own.
+
+    >>> has_query({"spec": {"executors": {"minQuery": "max(load)"}}})
+    True
+    """
+    executors = (resource.get("spec") or {}).get("executors") or {}
+    return bool(executors.get("minQuery"))
 
 
 def _is_own(url: str, defaults: Defaults) -> bool:

@@ -6,6 +6,7 @@ from balancedstream.core.scaling import Verdict
 from balancedstream_operator.outcomes import Decided
 from balancedstream_operator.spec import StreamSpec, clamp_fixed, policy_of
 from balancedstream_operator.status import StatusDraft
+from balancedstream_operator.workloads import find_caps
 
 _LIMITS = {
     Verdict.SOURCE_BOUND: "SourceBound",
@@ -25,10 +26,11 @@ def report_limits(spec: StreamSpec, decided: Decided, draft: StatusDraft) -> Non
     """
     limits, scaling = spec.executors, decided.choice.decision.scaling
     desired = decided.given.desired
+    field, most = next(iter(find_caps(limits).items()))
     if limits.fixed and clamp_fixed(limits) != limits.fixed:
         message = (
-            f"executors.fixed asks for {limits.fixed} executors, but executors.min and max allow "
-            f"{limits.min} to {limits.max}: using {clamp_fixed(limits)}"
+            f"executors.fixed asks for {limits.fixed} executors, but executors.min and {field} "
+            f"allow {limits.min} to {most}: using {clamp_fixed(limits)}"
         )
         draft.set_condition("ScalingLimited", True, "OutOfBounds", message)
     elif not decided.scales and policy_of(spec).scaling.mode != "off":
@@ -45,10 +47,13 @@ def report_limits(spec: StreamSpec, decided: Decided, draft: StatusDraft) -> Non
             f"with kubectl get pods --selector {draft.fields['selector']}"
         )
         draft.set_condition("ScalingLimited", True, "ExecutorsPending", message)
+    elif decided.demands.most_why:
+        draft.set_condition("ScalingLimited", True, "SharedLimit", scaling.reason)
     elif scaling.verdict in _LIMITS:
         draft.set_condition("ScalingLimited", True, _LIMITS[scaling.verdict], scaling.reason)
     elif scaling.limited:
-        draft.set_condition("ScalingLimited", True, "AtLimit", scaling.reason)
+        by = "" if field == "max" else f"; executors.{field} has room for {most}"
+        draft.set_condition("ScalingLimited", True, "AtLimit", f"{scaling.reason}{by}")
     elif scaling.utilization is None and _says_what_load_needs(draft):
         # That is not known just now, as in the middle of a long batch: nothing has changed.
         return

@@ -35,6 +35,7 @@ from balancedstream_operator.pacing import PassThreads, choose_rest_s
 from balancedstream_operator.posting import EventPoster
 from balancedstream_operator.prometheus import Prometheus
 from balancedstream_operator.resource import Stream
+from balancedstream_operator.shares import Caps, Shares, read_memory_mib
 from balancedstream_operator.signing import check_package
 from balancedstream_operator.status import StreamEvent
 from balancedstream_operator.supervising import Pass, Supervisor
@@ -80,6 +81,7 @@ class Operator:
         self._open_source = lru_cache(maxsize=64)(Prometheus)
         self._defaults = defaults
         self._turns = Turns()
+        self._shares = Shares(defaults.caps)
         self._metrics = metrics
         self._threads = PassThreads(defaults)
         self._watched: dict[str, _Watched] = {}
@@ -185,6 +187,7 @@ class Operator:
             # A copy, because passes run in other threads.
             lambda: [known.resource for known in [*self._watched.values()]],
             turns=self._turns,
+            shares=self._shares,
         )
         poster = EventPoster(self._cluster)
         failures = 0
@@ -353,7 +356,24 @@ def read_defaults(arguments: argparse.Namespace) -> Defaults:
         tuple(arguments.allow_service_account),
         ("",) if arguments.all_namespaces else tuple(arguments.namespace),
         arguments.prometheus_sigv4_region,
+        asks_queries=arguments.allow_queries,
+        caps=Caps(arguments.max_executors, arguments.max_cores, arguments.max_memory),
     )
+
+
+def _read_limit(text: str) -> int:
+    if not (text.isascii() and text.isdecimal() and len(text) <= 9):
+        message = f"must be a whole number from 0, not {text!r}"
+        raise argparse.ArgumentTypeError(message)
+    return int(text)
+
+
+def _read_memory(text: str) -> int:
+    try:
+        return read_memory_mib(text)
+    except ValueError:
+        message = f"must be a size such as 256g, not {text!r}"
+        raise argparse.ArgumentTypeError(message) from None
 
 
 def main(argv: Sequence[str] | None = None) -> None:
@@ -416,6 +436,26 @@ def main(argv: Sequence[str] | None = None) -> None:
         default=[],
         metavar="NAME",
         help="ServiceAccount that pods may run as even with --forbid-escalation; repeatable",
+    )
+    parser.add_argument(
+        "--allow-queries",
+        action="store_true",
+        help="ask the queries of streams for executors (executors.minQuery)",
+    )
+    for name, what in (("executors", "executors"), ("cores", "cores of executors")):
+        parser.add_argument(
+            f"--max-{name}",
+            type=_read_limit,
+            default=0,
+            metavar="N",
+            help=f"{what} of all streams at most; 0 for any number",
+        )
+    parser.add_argument(
+        "--max-memory",
+        type=_read_memory,
+        default=0,
+        metavar="SIZE",
+        help="memory of the executors of all streams at most, such as 256g",
     )
     parser.add_argument(
         "--lease",

@@ -58,9 +58,7 @@ class Measurer:
             MissingMeasurementsError: there is nothing to decide on.
             ClusterError: the stream's Secret cannot be read for now.
         """
-        secret = self._read_secret(spec.metrics.secret) if spec.metrics.secret else {}
-        endpoint = choose_endpoint(spec, self._defaults, secret)
-        stream = self._stream
+        source, stream = self._open(spec), self._stream
         subject = Subject(
             str(stream),
             stream.namespace,
@@ -69,7 +67,24 @@ class Measurer:
             labels=merge_labels(spec, self._defaults),
             stale_after_s=spec.metrics.stale_after_s,
         )
-        return self._open_source(endpoint).observe(subject, policy, now_s)
+        return source.observe(subject, policy, now_s)
+
+    def ask(self, spec: StreamSpec, now_s: float) -> float:
+        """What the stream's query for executors gives.
+
+        Args:
+            spec: of the stream.
+            now_s: seconds since the Unix epoch.
+
+        Raises:
+            MissingMeasurementsError: it gives nothing that can be used.
+            ClusterError: the stream's Secret cannot be read for now.
+        """
+        return self._open(spec).ask(spec.executors.min_query, now_s)
+
+    def _open(self, spec: StreamSpec) -> Source:
+        secret = self._read_secret(spec.metrics.secret) if spec.metrics.secret else {}
+        return self._open_source(choose_endpoint(spec, self._defaults, secret))
 
     def _read_secret(self, name: str) -> dict[str, str]:
         try:

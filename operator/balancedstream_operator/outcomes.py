@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from balancedstream.core.plan import Answer, Plan
 from balancedstream_operator.advising import Advice
 from balancedstream_operator.drivers import DriverState
+from balancedstream_operator.floors import FloorAnswer
 from balancedstream_operator.measurements import Measurement
 from balancedstream_operator.planner import Demands, Given, PlanChoice
 from balancedstream_operator.records import Control, PlanFound
@@ -56,6 +57,7 @@ class Decided:
         shortage: why executors have been missing for long; empty if none have.
         scales: whether the driver adds and removes executors.
         demands: that the decision was made under.
+        queried: what the stream's query asks for.
     """
 
     measurement: Measurement
@@ -66,6 +68,7 @@ class Decided:
     shortage: str
     scales: bool = True
     demands: Demands = Demands()  # noqa: RUF009 - frozen
+    queried: FloorAnswer = FloorAnswer()  # noqa: RUF009 - frozen
 
     @property
     def proposal(self) -> Advice:

@@ -7,7 +7,7 @@ from concurrent.futures import Executor, ThreadPoolExecutor
 from math import inf
 from typing import Any
 
-from balancedstream_operator.endpoints import Defaults, names_own_prometheus
+from balancedstream_operator.endpoints import Defaults, has_query, names_own_prometheus
 
 WAITING_S = 5.0
 """Pause before what was tried in vain is tried again; it grows with the time that this takes."""
@@ -22,7 +22,7 @@ THREADS = 8
 """Passes at the same time; each mostly waits for Prometheus and the API server."""
 
 OTHER_THREADS = 4
-"""Passes at the same time over streams that name a Prometheus of their own."""
+"""Passes at the same time over streams that name a Prometheus, or have a query, of their own."""
 
 REST = 5.0
 """A pass is followed by a pause of at least so many times as long: a stream whose Prometheus takes
@@ -33,7 +33,8 @@ class PassThreads:
     """Threads for passes.
 
     Whoever names a server can let it drip bytes, up to the deadline of each question. So passes
-    that ask another server than the operator's own wait for threads among themselves only.
+    that ask another server than the operator's own, or a query that somebody wrote, wait for
+    threads among themselves only.
 
     Args:
         defaults: which server is the operator's own.
@@ -46,7 +47,7 @@ class PassThreads:
 
     def choose(self, resource: Mapping[str, Any]) -> Executor:
         """Those for a pass over a BalancedStream."""
-        other = names_own_prometheus(resource, self._defaults)
+        other = names_own_prometheus(resource, self._defaults) or has_query(resource)
         return self._others if other else self._threads
 
     def wait(self) -> None:

@@ -62,21 +62,34 @@ class Demands:
         excluded: why nothing may be moved or scaled now, for people; empty if all may.
         floor: the least number of executors that is asked for at present; 0 for none.
         floor_why: who asks for it, for people.
+        most: executors that the limits over all streams leave; None if they leave all it wants.
+        most_why: the same for people.
     """
 
     excluded: str = ""
     floor: int = 0
     floor_why: str = ""
+    most: int | None = None
+    most_why: str = ""
 
 
-def find_demands(policy: Policy, now_s: float) -> Demands:
-    """What a schedule asks for at a time, in seconds since the Unix epoch.
+def find_demands(policy: Policy, queried: int, now_s: float) -> Demands:
+    """What a schedule and a query ask for at a time.
 
-    >>> find_demands(Policy(), 0.0)
-    Demands(excluded='', floor=0, floor_why='')
+    Args:
+        policy: of the stream.
+        queried: the least number of executors by its query; 0 for none.
+        now_s: seconds since the Unix epoch.
+
+    >>> find_demands(Policy(), 3, 0.0).floor_why
+    '3 by executors.minQuery'
     """
     schedule = policy.schedule
-    return Demands(find_exclusion(schedule.excluded, now_s), *find_floor(schedule.floors, now_s))
+    floor = max(
+        find_floor(schedule.floors, now_s),
+        (queried, f"{queried} by executors.minQuery" if queried else ""),
+    )
+    return Demands(find_exclusion(schedule.excluded, now_s), *floor)
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,7 +138,7 @@ def choose_plan(
         approve: id of the advice to carry out, where the policy only advises; empty for none.
         demands: on the decision, at the time when it is made.
     """
-    policy = raise_minimum(policy, demands.floor)
+    policy = _leave_to_others(raise_minimum(policy, demands.floor), demands.most)
     if given.sizes:
         policy = _within_limits(policy, given.desired)
     observation = Observation(
@@ -150,6 +163,9 @@ def choose_plan(
         floor_why=demands.floor_why,
     )
     decision = decide(observation, policy)
+    if demands.most_why:
+        reason = f"{decision.scaling.reason}; {demands.most_why}"
+        decision = replace(decision, scaling=replace(decision.scaling, reason=reason))
     waits = _why_wait(measurement, given)
     if waits:
         return PlanChoice(decision, None, waits)
@@ -201,6 +217,15 @@ def _say_left_out(plan: Plan, placed: Sequence[KeyPlacement], decision: Decision
     counts = [(keys, "keys that are not hot go back"), (operators, "operators stay as they are")]
     said = " and ".join(f"{count} {what}" for count, what in counts if count)
     return f"{said}, because a plan has room for {MAX_BYTES // 1024} KiB" if said else ""
+
+
+def _leave_to_others(policy: Policy, most: int | None) -> Policy:
+    """No more executors than the limits over all streams leave, whatever the stream asks for."""
+    scaling = policy.scaling
+    if most is None or most >= scaling.max_executors:
+        return policy
+    least = min(scaling.min_executors, most)
+    return replace(policy, scaling=replace(scaling, min_executors=least, max_executors=most))
 
 
 def _within_limits(policy: Policy, desired: int) -> Policy:

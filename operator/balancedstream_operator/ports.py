@@ -81,3 +81,10 @@ class Source(Protocol):
         Raises:
             MissingMeasurementsError: there is nothing to decide on.
         """
+
+    def ask(self, query: str, now_s: float) -> float:
+        """Returns what a query of a stream gives, which must be one number.
+
+        Raises:
+            MissingMeasurementsError: it gives none, or cannot be asked.
+        """

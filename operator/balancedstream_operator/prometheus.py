@@ -37,10 +37,12 @@ from balancedstream_operator.sessions import (
     DEADLINE_S,
     OPERATORS,
     OTHERS,
+    QUERIES,
     AnswerError,
     BoundedAdapter,
     BoundedSession,
     Credentials,
+    Room,
 )
 from balancedstream_operator.signing import AwsSignature, IdentityError
 
@@ -63,6 +65,9 @@ MAX_SKEW_S = 120.0
 _WORDS_CHARACTERS = 8192
 """Of an answer that is none, to find words in."""
 
+QUERY_S = 5.0
+"""Prometheus gives up a query that a stream has itself after so long."""
+
 MAX_COPIES = 32
 """Targets of one driver. An HA pair in which two jobs scrape a pod makes four, and each restart of
 a driver that Prometheus labels by its container one more."""
@@ -76,20 +81,10 @@ class Prometheus:
     """
 
     def __init__(self, endpoint: Endpoint) -> None:
+        self._endpoint = endpoint
         self._shown = hide_userinfo(endpoint.url)
-        url = endpoint.url.rstrip("/")
         self._room = OPERATORS if endpoint.of_the_operator else OTHERS
-        credentials = Credentials.read(dict(endpoint.credentials))
-        self._session = session = BoundedSession(credentials, self._room, _read_answer)
-        if endpoint.sigv4_region:
-            session.auth = AwsSignature(endpoint.sigv4_region)
-        # The client puts all of a query into the URL, and proxies let GET through.
-        self._connection = PrometheusConnect(url, timeout=DEADLINE_S, method="GET", session=session)
-        # The next pass is the retry: passes count failures, and retries here would hide them. An
-        # adapter of one URL would miss other spellings of it.
-        session.adapters.clear()
-        for scheme in ("http://", "https://"):
-            session.mount(scheme, BoundedAdapter(max_retries=Retry(total=0)))
+        self._connection, self._session = _connect(endpoint, self._room, _read_answer)
 
     def observe(self, subject: Subject, policy: Policy, now_s: float) -> Measurement:
         """Returns what the stream's driver measured recently.
@@ -120,6 +115,30 @@ class Prometheus:
         # One of another pod says more than none; and there may be any number of them.
         matchers = ",".join(_match_stream(subject))
         return self._query(f"bottomk(1, {PREFIX}{EPOCH}{{{matchers}}})[15s:1s]", now_s)
+
+    def ask(self, query: str, now_s: float) -> float:
+        """Returns what a query of a stream gives, which must be one number.
+
+        Args:
+            query: PromQL, by whoever made the stream.
+            now_s: time of the query, seconds since the Unix epoch.
+
+        Raises:
+            MissingMeasurementsError: it gives none, or Prometheus cannot be queried.
+        """
+        connection, _ = _connect(self._endpoint, QUERIES, json.loads)
+        try:
+            with QUERIES.look():
+                found = connection.custom_query(
+                    query, params={"time": now_s, "timeout": f"{QUERY_S:.0f}s"}
+                )
+            return _read_number(found)
+        except (OSError, HTTPError, RequestException, PrometheusApiClientException) as error:
+            said = f"{_describe(error)}, for executors.minQuery"
+            raise self._explain(said) from error
+        except (ValueError, KeyError, TypeError, OverflowError, RecursionError) as error:
+            said = "its answer is none of Prometheus"
+            raise self._explain(said) from error
 
     def _query(self, expression: str, now_s: float) -> list[Series]:
         try:
@@ -162,6 +181,42 @@ class Prometheus:
 
     def _explain(self, said: str) -> MissingMeasurementsError:
         return MissingMeasurementsError(f"Prometheus at {self._shown} cannot be queried: {said}")
+
+
+def _connect(
+    endpoint: Endpoint, room: Room, read: Callable[[str], Any]
+) -> tuple[PrometheusConnect, BoundedSession]:
+    session = BoundedSession(Credentials.read(dict(endpoint.credentials)), room, read)
+    if endpoint.sigv4_region:
+        session.auth = AwsSignature(endpoint.sigv4_region)
+    url = endpoint.url.rstrip("/")
+    # The client puts all of a query into the URL, and proxies let GET through.
+    connection = PrometheusConnect(url, timeout=DEADLINE_S, method="GET", session=session)
+    # The next pass is the retry: passes count failures, and retries here would hide them. An
+    # adapter of one URL would miss other spellings of it.
+    session.adapters.clear()
+    for scheme in ("http://", "https://"):
+        session.mount(scheme, BoundedAdapter(max_retries=Retry(total=0)))
+    return connection, session
+
+
+def _read_number(found: Any) -> float:
+    """The number of a scalar, or of the one series of a vector.
+
+    Raises:
+        MissingMeasurementsError: there is none, or more than one.
+    """
+    what = f"{len(found)} series" if found and isinstance(found, list) else "nothing"
+    try:
+        if len(found) == 2 and isinstance(found[1], str):
+            return float(found[1])
+        if len(found) == 1:
+            what = "no number"
+            return float(found[0]["value"][1])
+    except (ValueError, KeyError, TypeError, IndexError):
+        what = "no number"
+    message = f"executors.minQuery gives {what}, and must give one number, as max(...) does"
+    raise MissingMeasurementsError(message)
 
 
 def _match_stream(subject: Subject) -> Iterator[str]:

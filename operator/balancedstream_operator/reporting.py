@@ -61,6 +61,7 @@ _MEASURED_CONDITIONS = (
     "ExecutorsLost",
     "ScalingLimited",
     "Fallback",
+    "FloorKnown",
 )
 """Unknown while the driver does not run, or the stream is not decided on."""
 
@@ -308,6 +309,8 @@ def _report_decided(
     balance = judge_balance(decided.choice.decision, policy, stateless=stateless)
     report_balance(measurement, decided.choice, balance, draft)
     report_limits(spec, decided, draft)
+    queried = decided.queried
+    draft.set_condition("FloorKnown", queried.known, queried.reason, queried.message)
     plan = decided.given.plan
     draft.fields["planEpoch"] = plan.epoch if plan else 0
     _report_effect(measurement, decided.given, balance, draft)

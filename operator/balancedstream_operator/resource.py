@@ -49,6 +49,7 @@ CONDITIONS = (
     "Suspended",
     "Paused",
     "Excluded",
+    "FloorKnown",
     "Unsplittable",
     "CostsTrusted",
     "ExecutorsLost",

@@ -10,6 +10,9 @@ from typing import Any
 from balancedstream_operator.spec import StreamSpec
 from balancedstream_operator.workloads import GROUP_ID, Executors
 
+_LIMITS = ("max", "min", "fixed", "max_cores", "max_memory", "min_query")
+"""Of the executors: they say how many there are, and nothing of each."""
+
 
 def fingerprint(spec: StreamSpec, restart: str) -> str:
     """Changes with everything in a spec that needs a new driver, and with nothing of a release.
@@ -19,7 +22,7 @@ def fingerprint(spec: StreamSpec, restart: str) -> str:
         restart: value of the annotation that asks for a new driver; empty for none.
     """
     limits = Executors(max=1)
-    executors = replace(spec.executors, max=limits.max, min=limits.min, fixed=limits.fixed)
+    executors = replace(spec.executors, **{name: getattr(limits, name) for name in _LIMITS})
     parts: list[Any] = [
         spec.image,
         spec.image_pull_policy,

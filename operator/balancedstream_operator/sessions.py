@@ -152,6 +152,9 @@ class Room:
 OPERATORS = Room(32 * MIB)
 """For the operator's own Prometheus; 2,000 partitions that are scraped every 5 s make 16 MB."""
 
+QUERIES = Room(MIB // 16)
+"""For queries that streams have themselves: a number, and what a server says beside it."""
+
 OTHERS = Room(16 * MIB)
 """For all that streams name themselves: one that lets the others wait is one of these."""
 

@@ -40,6 +40,7 @@ from balancedstream_operator.workloads import (
     Checkpoints,
     Driver,
     Executors,
+    find_caps,
 )
 
 _LABEL = r"[a-zA-Z_][a-zA-Z0-9_]*"
@@ -117,6 +118,8 @@ OF_THE_TARGET: Mapping[str, object] = {
     "driver.evictable": Driver.evictable,
     "driver.podTemplate": {},
     "executors.cores": Executors.cores,
+    "executors.maxCores": None,
+    "executors.maxMemory": None,
     "executors.cpu": None,
     "executors.memory": Executors.memory,
     "executors.memoryOverhead": Executors.memory_overhead,
@@ -295,6 +298,13 @@ def read_spec(manifest: object) -> StreamSpec:
     if limits.min > limits.max:
         message = f"spec.executors.min: must not exceed max ({limits.max}), not {limits.min}"
         raise InvalidInputError(message)
+    field, most = next(iter(find_caps(limits).items()))
+    if limits.min > most:
+        message = (
+            f"spec.executors.{field}: must have room for executors.min, which is {limits.min}; it "
+            f"has room for {most}"
+        )
+        raise InvalidInputError(message)
     if spec.target_ref is not None:
         check_target(spec.target_ref)
         for path in find_beside_target(manifest, OF_THE_TARGET):
@@ -389,7 +399,7 @@ def policy_of(spec: StreamSpec) -> Policy:
             "scaling": {
                 **spec.scaling,
                 "min_executors": limits.min,
-                "max_executors": limits.max,
+                "max_executors": next(iter(find_caps(limits).values())),
             },
             "window": spec.metrics.window,
             "schedule": {
@@ -412,4 +422,4 @@ def clamp_fixed(limits: Executors) -> int:
     >>> clamp_fixed(Executors(max=4, fixed=9))
     4
     """
-    return min(max(limits.fixed, limits.min), limits.max)
+    return min(max(limits.fixed, limits.min), *find_caps(limits).values())

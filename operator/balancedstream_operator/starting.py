@@ -13,8 +13,10 @@ from balancedstream_operator.drivers import DriverState
 from balancedstream_operator.measurements import Measurement
 from balancedstream_operator.planner import Given, PlanChoice
 from balancedstream_operator.records import Control, Record
+from balancedstream_operator.shares import Claim
 from balancedstream_operator.spec import StreamSpec, policy_of
 from balancedstream_operator.status import parse_time, recall
+from balancedstream_operator.workloads import measure_mib
 
 
 def bound_epoch(metadata: Mapping[str, Any], now_s: float) -> int:
@@ -90,6 +92,21 @@ class Start:
             refused_s=now_s - record.planned_s if self.control.refusal else None,
             sizes=sizes,
         )
+
+    def claim(self, given: Given, choice: PlanChoice, measurement: Measurement) -> Claim:
+        """What the stream has, and wants, of what all streams share.
+
+        Args:
+            given: what it has.
+            choice: what would be decided without limits over all streams.
+            measurement: of the stream; of an application of another operator, only it tells cores.
+        """
+        executors = self.spec.executors
+        cores, memory_mib = executors.cores, measure_mib(executors)
+        if self.spec.target_ref is not None:
+            cores, memory_mib = max(measurement.executors.values(), default=1), 0
+        wants = choice.decision.scaling.executors
+        return Claim(given.desired, executors.min, wants, cores, memory_mib)
 
     def note(
         self,

@@ -20,6 +20,7 @@ ATTENTION_WHEN = {
     "ExecutorsLost": "True",
     "PlanRefused": "True",
     "PassFailed": "True",
+    "FloorKnown": "False",
 }
 """The state of a condition that needs attention."""
 
@@ -41,6 +42,7 @@ _UNREMARKABLE = {
     "PassFailed": "False",
     "Paused": "False",
     "Excluded": "False",
+    "FloorKnown": "True",
 }
 """The state that a condition can start in without an event."""
 

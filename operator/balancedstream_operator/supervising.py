@@ -18,9 +18,10 @@ from balancedstream_operator.applying import Applier, refuse_stranger
 from balancedstream_operator.approving import Approver
 from balancedstream_operator.asking import Asked, read_asked
 from balancedstream_operator.children import build_children, build_target_children
+from balancedstream_operator.choosing import Chooser
 from balancedstream_operator.conflicts import check_templates
 from balancedstream_operator.drivers import DriverState
-from balancedstream_operator.endpoints import Defaults, Endpoint
+from balancedstream_operator.endpoints import Defaults, Endpoint, refuse_queries
 from balancedstream_operator.errors import ClusterError, StreamGoneError, StreamLeavingError
 from balancedstream_operator.escalations import refuse_escalation
 from balancedstream_operator.measurements import Measurement, MissingMeasurementsError
@@ -28,7 +29,6 @@ from balancedstream_operator.measuring import Measurer
 from balancedstream_operator.outcomes import Decided, MissingMeasurements, PassOutcome
 from balancedstream_operator.pacing import RESTING_S, Pace, choose_retry_s
 from balancedstream_operator.partitioning import choose_partitions
-from balancedstream_operator.planner import choose_plan, find_demands
 from balancedstream_operator.plans import PlanBook
 from balancedstream_operator.ports import Cluster, Source
 from balancedstream_operator.reading import refuse_unread
@@ -38,6 +38,7 @@ from balancedstream_operator.reporting import report, report_deletion, report_fa
 from balancedstream_operator.resource import Manifest, Stream
 from balancedstream_operator.restarts import fingerprint
 from balancedstream_operator.rights import DriverRights
+from balancedstream_operator.shares import Shares
 from balancedstream_operator.spec import StreamSpec, find_unknown, policy_of, read_spec
 from balancedstream_operator.starting import Start, bound_epoch
 from balancedstream_operator.status import StatusDraft, StreamEvent, has_batches, recall, waited_s
@@ -78,6 +79,7 @@ class Supervisor:
         defaults: Prometheus for a stream that names none, and what streams may ask for.
         find_streams: gives all BalancedStreams that are known, this one among them.
         turns: of all streams, to replace their drivers.
+        shares: of all streams, under the operator's limits over all of them.
     """
 
     def __init__(
@@ -89,17 +91,20 @@ class Supervisor:
         find_streams: Callable[[], Iterable[Mapping[str, Any]]] = tuple,
         *,
         turns: Turns | None = None,
+        shares: Shares | None = None,
     ) -> None:
         self._stream = stream
         self._cluster = cluster
-        self._forbids_escalation = defaults.forbids_escalation
-        self._allowed_accounts = defaults.allowed_accounts
+        self._defaults = defaults
         self._measurer = Measurer(stream, cluster, open_source, defaults)
         self._applier = Applier(stream, cluster, find_streams, defaults.namespaces)
         self._approver = Approver(stream, cluster)
         self._turns = turns or Turns()
         self._rights = DriverRights(stream, cluster)
         self._watch = DriverWatch(stream, cluster)
+        self._chooser = Chooser(
+            stream, self._measurer, shares or Shares(defaults.caps), find_streams
+        )
         self._book = PlanBook(stream, cluster)
         # Drivers that an older release made do not say which spec they were made for.
         self._first_spec: str | None = None
@@ -223,8 +228,9 @@ class Supervisor:
             spec = read_spec(resource["spec"])
             if spec.target_ref is None:
                 check_templates(self._stream, spec)
-            if self._forbids_escalation:
-                refuse_escalation(spec, self._allowed_accounts)
+            refuse_queries(spec, self._defaults)
+            if self._defaults.forbids_escalation:
+                refuse_escalation(spec, self._defaults.allowed_accounts)
         except InvalidInputError as error:
             # One that is gone would keep its checkpoint from others.
             self._applier.require_stream()
@@ -369,16 +375,16 @@ class Supervisor:
         pods = start.driver.select_executors(self._stream, start.spec.target_ref)
         running = len(measurement.executors)
         shortage = self._watch.find_shortage(given.desired, running, pods, start.spec, now_s)
-        policy = start.policy
-        demands = find_demands(policy, now_s)
-        choice = choose_plan(
-            measurement,
-            policy,
+        chosen = self._chooser.choose(
+            start,
             given,
-            next_epoch=max(self._book.epoch, answer.epoch) + 1,
-            approve="" if held else asked.approve,
-            demands=demands,
+            measurement,
+            max(self._book.epoch, answer.epoch) + 1,
+            approve=asked.approve,
+            held=held,
+            now_s=now_s,
         )
+        choice = chosen.choice
         new_plan = None if held else choice.plan
         record = start.note(given, measurement, choice, new_plan, now_s)
         if record != start.record:
@@ -391,7 +397,8 @@ class Supervisor:
             silent_s=silent_s,
             shortage=shortage,
             scales=answer.scales,
-            demands=demands,
+            demands=chosen.demands,
+            queried=chosen.queried,
         )
 
     def _begin(self, driver: DriverState, now_s: float) -> bool:

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Annotated, Any, ClassVar
 
+from balancedstream.core.sizing import parse_mib
 from balancedstream_operator.resource import NAME
 from balancedstream_operator.schema import (
     Foreign,
@@ -121,10 +122,22 @@ class Executors:
 
     RULES: ClassVar[tuple[Schema, ...]] = (
         rule("self.min <= self.max", "executors.min must not exceed executors.max"),
+        rule(
+            "!has(self.maxCores) || self.min * self.cores <= self.maxCores",
+            "executors.maxCores must have room for executors.min",
+        ),
     )
 
     max: Annotated[int, Number("Upper limit of the number of executors.", 1, 1000)]
     min: Annotated[int, Number("Lower limit of the number of executors.", 1, 1000)] = 1
+    min_query: Annotated[
+        str,
+        Text(
+            "PromQL of one number that raises min, at most to max. The chart's "
+            "prometheus.streamQueries lets the operator ask it.",
+            2048,
+        ),
+    ] = ""
     fixed: Annotated[
         int,
         Number(
@@ -133,6 +146,19 @@ class Executors:
             1000,
         ),
     ] = 0
+    max_cores: Annotated[
+        int | None,
+        Number("Upper limit of the cores of all executors, beside max.", 1, 64_000),
+    ] = None
+    max_memory: Annotated[
+        str | None,
+        Text(
+            "Upper limit of the memory of all executors, heap and overhead, such as 64g, beside "
+            "max.",
+            16,
+            _MEMORY,
+        ),
+    ] = None
     cores: Annotated[int, Number("Tasks that an executor runs at the same time.", 1, 64)] = 1
     cpu: Annotated[str | None, Text("CPU request; defaults to cores.", 16, _CPU)] = None
     memory: Annotated[str, Text("JVM heap, such as 1g.", 16, _MEMORY)] = "1g"
@@ -146,6 +172,29 @@ class Executors:
         Mapping[str, Any],
         Foreign("Merged over the executors' pod template; the container is named executor."),
     ] = field(default_factory=dict)
+
+
+def measure_mib(executors: Executors) -> int:
+    """The memory of one executor, heap and overhead, in MiB.
+
+    >>> measure_mib(Executors(max=4))
+    1536
+    """
+    return parse_mib(executors.memory) + parse_mib(executors.memory_overhead)
+
+
+def find_caps(executors: Executors) -> dict[str, int]:
+    """How many executors each limit allows, by the name of its field, the lowest one first.
+
+    >>> find_caps(Executors(max=8, cores=4, max_cores=18, max_memory="10g"))
+    {'maxCores': 4, 'maxMemory': 6, 'max': 8}
+    """
+    caps = {"max": executors.max}
+    if executors.max_cores is not None:
+        caps["maxCores"] = executors.max_cores // executors.cores
+    if executors.max_memory is not None:
+        caps["maxMemory"] = parse_mib(executors.max_memory) // measure_mib(executors)
+    return dict(sorted(caps.items(), key=lambda cap: cap[1]))
 
 
 @dataclass(frozen=True)

@@ -49,7 +49,11 @@ CHANGES: dict[str, tuple[Any, set[str]]] = {
     "prometheus.sigv4.region": ("eu-central-1", {"Deployment", "NetworkPolicy"}),
     "prometheus.allowedUrls": (["http://p:1"], {"Deployment", "NetworkPolicy"}),
     "prometheus.streamSecrets": (True, {"ClusterRole"}),
+    "prometheus.streamQueries": (True, {"Deployment"}),
     "streams.forbidEscalation": (True, {"Deployment"}),
+    "streams.maxExecutors": (40, {"Deployment"}),
+    "streams.maxCores": (160, {"Deployment"}),
+    "streams.maxMemory": ("512g", {"Deployment"}),
     "serviceAccount.create | serviceAccount.name=ours": (False, {"ServiceAccount"}),
     "serviceAccount.name": (
         "ours",

@@ -70,11 +70,21 @@ def find_differences(
 
 
 def find_broken_limits(spec: Mapping[str, Json], status: Mapping[str, Json]) -> Iterator[str]:
-    """Where a decision is not between `executors.min` and `max`, or not `fixed`."""
+    """Where a decision is not between `executors.min` and the lowest limit, or not `fixed`."""
     limits, desired = spec["executors"], status.get("desiredExecutors")
     wanted = limits.get("fixed") or desired
-    if desired is not None and desired != max(limits["min"], min(limits["max"], wanted)):
+    most = [limits["max"]]
+    if "maxCores" in limits:
+        most.append(limits["maxCores"] // limits["cores"])
+    if "maxMemory" in limits:
+        one = _read_mib(limits["memory"]) + _read_mib(limits["memoryOverhead"])
+        most.append(_read_mib(limits["maxMemory"]) // one)
+    if desired is not None and desired != max(limits["min"], min(*most, wanted)):
         yield f"executors: {limits} is declared, and {desired} are desired"
+
+
+def _read_mib(size: str) -> int:
+    return int(size[:-1]) * {"m": 1, "g": 1024}[size[-1]]
 
 
 def least_partitions(spec: Mapping[str, Json]) -> int:

@@ -18,6 +18,7 @@ from balancedstream_operator.measurements import (
     ShuffleSample,
 )
 from balancedstream_operator.resource import Manifest, Stream, driver_pod_name
+from balancedstream_operator.shares import Shares
 from balancedstream_operator.status import format_time
 from balancedstream_operator.supervising import Pass, Supervisor
 from balancedstream_operator.turns import Turns
@@ -26,7 +27,7 @@ STREAM = Stream("shop", "clicks", "uid-1")
 POD = "clicks-driver-0"
 TARGET = "clicks-driver"
 """The driver's pod of an application that kubeflow's operator runs."""
-DEFAULTS = Defaults("http://prometheus")
+DEFAULTS = Defaults("http://prometheus", asks_queries=True)
 SKEWED = {0: 4.0, 1: 3.0, 2: 0.5, 3: 0.5}
 ALL_ON_1 = dict.fromkeys(range(4), "1")
 
@@ -171,6 +172,7 @@ class Scene:
         stream: which.
         cluster: where; a new one if it is not given.
         turns: of all streams of the operator; new ones if they are not given.
+        shares: the same, under no limits if they are not given.
         spec: what is other than usual.
     """
 
@@ -179,12 +181,15 @@ class Scene:
         stream: Stream = STREAM,
         cluster: KeepingCluster | None = None,
         turns: Turns | None = None,
+        shares: Shares | None = None,
         **spec: Any,
     ) -> None:
         self.stream = stream
         self.now_s = 10_000.0
         self.cluster = cluster or KeepingCluster()
         self.measured: Measurement | str = "nothing yet"
+        self.answered: float | str = 0.0
+        self.asked: list[str] = []
         self.resource: dict[str, Any] = {
             "metadata": {
                 "name": stream.name,
@@ -209,6 +214,7 @@ class Scene:
         self.cluster.objects["BalancedStream", stream.name] = self.resource
         self._before: dict[str, Any] = {}
         self.turns = turns or Turns()
+        self.shares = shares or Shares()
         self.supervisor = self.make_supervisor()
 
     def make_supervisor(self) -> Supervisor:
@@ -220,6 +226,7 @@ class Scene:
             DEFAULTS,
             self.find_streams,
             turns=self.turns,
+            shares=self.shares,
         )
 
     def find_streams(self) -> list[Manifest]:
@@ -231,6 +238,13 @@ class Scene:
         if isinstance(self.measured, str):
             raise MissingMeasurementsError(self.measured)
         return self.measured
+
+    def ask(self, query: str, now_s: float) -> float:
+        """What a query gives, or why it gives nothing."""
+        self.asked.append(query)
+        if isinstance(self.answered, str):
+            raise MissingMeasurementsError(self.answered)
+        return self.answered
 
     def run_pass(self) -> Pass:
         """One pass, 15 s after the one before."""

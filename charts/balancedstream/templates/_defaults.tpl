@@ -22,7 +22,8 @@ prometheus:
   serviceAccountToken: {enabled: false, audience: ""}
   sigv4: {region: ""}
   streamSecrets: false
-streams: {forbidEscalation: false}
+  streamQueries: false
+streams: {forbidEscalation: false, maxExecutors: 0, maxCores: 0, maxMemory: ""}
 serviceAccount: {create: true, name: "", annotations: {}}
 rbac: {create: true, aggregate: true}
 deploymentAnnotations: {}

@@ -64,7 +64,16 @@ _REMEDIES = {
         "it reads its input. The message names the shuffle and both errors."
     ),
     ("ScalingLimited", "True", "OutOfBounds"): "Change the limits.",
-    ("ScalingLimited", "True", "AtLimit"): "If a backlog grows: raise executors.max.",
+    ("ScalingLimited", "True", "AtLimit"): (
+        "If a backlog grows: raise the limit of executors that the message names, or max."
+    ),
+    ("ScalingLimited", "True", "SharedLimit"): (
+        "Wait until others need less, or let the operator's administrator raise the limit that "
+        "the message names."
+    ),
+    ("FloorKnown", "False", ""): (
+        "Correct executors.minQuery, or see why Prometheus does not answer it."
+    ),
     ("ScalingLimited", "True", "SourceBound"): (
         "Give the source more splits (Kafka: topic partitions, or minPartitions), or repartition "
         "before the costly step; raise a limit of rows (maxOffsetsPerTrigger) that the message "

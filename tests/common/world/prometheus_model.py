@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import random
 from bisect import bisect_left, bisect_right
 from collections import defaultdict
@@ -96,6 +97,13 @@ class ModelPrometheus(Source):
             return self._select(metrics, now_s, look_back_s)
 
         return fetch_measurement(fetch, subject, policy, now_s)
+
+    def ask(self, query: str, now_s: float) -> float:
+        """A number that is written in the query, of which one in five answers is none."""
+        if self._world.weather.prometheus_down:
+            message = "Prometheus at http://prometheus cannot be queried: refused"
+            raise MissingMeasurementsError(message)
+        return math.nan if self._chance.random() < 0.2 else float(query)
 
     def _select(self, metrics: Sequence[str], now_s: float, look_back_s: float) -> list[Series]:
         until_s = now_s - self._world.weather.ingestion_lag_s

@@ -44,6 +44,8 @@ def test_the_fingerprint_is_the_one_of_the_release_before_or_an_upgrade_replaces
     "change",
     [
         {"executors": {"min": 2, "max": 9, "fixed": 3}},
+        {"executors": {"min": 2, "max": 9, "maxCores": 9, "maxMemory": "9g", "minQuery": "3"}},
+        {"schedule": {"excluded": [{"cron": "0 8 * * *", "durationSeconds": 60}]}},
         {"balancing": {"mode": "Off"}},
         {"metrics": {"intervalSeconds": 30, "labels": {"cluster": "eu"}}},
         {"suspend": True},

@@ -113,3 +113,41 @@ def test_fields_of_a_newer_release_are_ignored_and_named(
     spec = read_spec(changed(**change))
     assert find_unknown(changed(**change))[: len(paths)] == paths
     assert spec.image == "clicks:1"
+
+
+@pytest.mark.parametrize(
+    ("limits", "most"),
+    [
+        ({"maxCores": 7, "cores": 2}, 3),
+        ({"maxMemory": "5g"}, 3),
+        ({"maxMemory": "9g", "maxCores": 2}, 2),
+        ({"maxMemory": "99g", "maxCores": 64}, 4),
+        ({"maxMemory": "3072m", "fixed": 4}, 2),
+    ],
+)
+def test_cores_and_memory_limit_executors_beside_their_maximum(
+    limits: dict[str, Any], most: int
+) -> None:
+    spec = read_spec(changed(executors={"min": 1, "max": 4, **limits}))
+    scaling = policy_of(spec).scaling
+    assert scaling.max_executors == most
+    assert scaling.min_executors == (most if spec.executors.fixed else 1)
+
+
+@pytest.mark.parametrize(
+    ("limits", "said"),
+    [
+        (
+            {"maxCores": 7, "cores": 4},
+            r"executors\.maxCores: must have room .* is 2; .* for 1$",
+        ),
+        ({"maxMemory": "2g"}, r"executors\.maxMemory: must have room for executors\.min"),
+        ({"maxMemory": "2"}, r"executors\.maxMemory: must be text"),
+        ({"maxCores": 0}, r"executors\.maxCores: must be an integer from 1"),
+    ],
+)
+def test_a_limit_without_room_for_the_minimum_is_refused_by_name(
+    limits: dict[str, Any], said: str
+) -> None:
+    with pytest.raises(InvalidInputError, match=said):
+        read_spec(changed(executors={"min": 2, "max": 4, **limits}))

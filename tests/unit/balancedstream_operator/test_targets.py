@@ -77,6 +77,7 @@ def test_what_only_a_job_of_our_own_has_is_refused_by_name(path: str) -> None:
         "suspend": True,
         "driver.evictable": False,
         "executors.cores": 2,
+        "executors.maxCores": 3,
         "metrics.hotKeys": "off",
     }.get(path, {"a": "b"} if OF_THE_TARGET[path] == {} else "3g" if "emory" in path else "3")
     for name in reversed(path.split(".")):
