@@ -100,7 +100,8 @@ def unpack_state(packed: bytes) -> Any:
     """
     try:
         return _Unpickler(io.BytesIO(packed)).load()
-    except (pickle.UnpicklingError, EOFError) as problem:
+    except Exception as problem:
+        # Of damaged bytes, pickle raises almost anything.
         message = (
             f"the state of a key cannot be taken over ({problem}); the batch was not committed and "
             "no state is lost: find out who else writes to the checkpoint's storage"

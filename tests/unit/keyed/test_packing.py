@@ -6,6 +6,7 @@ import datetime
 import os
 import pickle
 from collections.abc import Callable
+from contextlib import suppress
 from decimal import Decimal
 
 import pytest
@@ -101,3 +102,16 @@ def test_a_time_that_is_no_instant_is_packed_as_it_was_written(
     assert packed is not None
     number = TimestampNTZType().toInternal(clock)
     assert TimestampNTZType().toInternal(unpack_state(packed)) == number
+
+
+@settings(max_examples=400)
+@given(st.data())
+def test_damaged_state_is_refused_or_some_value_and_nothing_else(data: st.DataObject) -> None:
+    whole = bytearray(
+        pack_state(({"total": (7, "é", Decimal("1.5"))}, [1000, 2**70]), as_instants=True) or b""
+    )
+    for _ in range(data.draw(st.integers(1, 4))):
+        place = data.draw(st.integers(0, len(whole) - 1))
+        whole[place] = data.draw(st.integers(0, 255))
+    with suppress(CheckpointError):
+        unpack_state(bytes(whole[: data.draw(st.integers(0, len(whole)))]))
