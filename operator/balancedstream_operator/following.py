@@ -1,48 +1,49 @@
-"""Follows the BalancedStreams of one namespace, or of the whole cluster: it lists and watches them.
+"""Follows the BalancedStreams of one namespace, or of the whole cluster, with kopf.
 
-Nothing that the API server says ends it: where the BalancedStreams cannot be seen, because the
-operator's rights or the definition are gone, or are not there yet, it says so and looks again. So
-no namespace can stop the others.
+kopf ends where a namespace, the rights on it or the definition is gone, or where a watch tells of
+an error. So each namespace has a kopf of its own, in a thread of its own, and is looked at again
+when that has ended: no namespace can stop the others.
 """
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import threading
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, Protocol
 
+import aiohttp
+import kopf
 from kubernetes.client import ApiException
 from kubernetes.dynamic import DynamicClient
-from urllib3 import HTTPResponse
-from urllib3.exceptions import HTTPError
 
-from balancedstream_operator.errors import ClusterError
 from balancedstream_operator.kube import translate_errors
 from balancedstream_operator.reading import bound_stream, read_json
-from balancedstream_operator.resource import API_VERSION, KIND, PLURAL, Manifest
+from balancedstream_operator.resource import API_VERSION, GROUP, KIND, PLURAL, VERSION, Manifest
+from balancedstream_operator.responses import BoundedResponse
 
 log = logging.getLogger(__name__)
 
 WATCH_S = 300
-"""All are listed again this often, and what a watch has lost is there again."""
+"""A watch is restarted this often, and a little later if the connection is half open."""
 
 LOOK_AGAIN_S = 2.0
 MAX_LOOK_AGAIN_S = 30.0
 """Pause after the BalancedStreams could not be seen; it doubles each time, up to the limit."""
 
+BACKOFFS_S = 1.0, 2.0
+"""Pauses of kopf before it repeats a request that failed, and ends after the last one."""
+
 PAGE = 50
 """Objects of one answer: each may have more than a megabyte."""
 
-MAX_LINE_BYTES = 8 * 1024 * 1024
-"""Of an event of a watch; the API server stores no object that is larger than 3 MiB."""
+_TIMEOUT_S = 10.0, 60.0
 
-_TIMEOUT_S = (10, 60)
-_CHUNK_BYTES = 64 * 1024
-
-_FORBIDDEN, _NOT_FOUND, _EXPIRED = 403, 404, 410
+_FORBIDDEN, _NOT_FOUND = 403, 404
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,9 +68,6 @@ class Audience(Protocol):
     def remove(self, resource: Manifest) -> None:
         """One was deleted."""
 
-    def keep(self, namespace: str, uids: set[str]) -> None:
-        """All that a namespace has, "" for the cluster: any other one is gone."""
-
     def see(self, namespace: str, sight: Sight) -> None:
         """Those of a namespace can be seen, or not."""
 
@@ -88,6 +86,7 @@ class Follower:
         self._namespace = namespace
         self._audience = audience
         self._stopped = threading.Event()
+        self._end_watch: Callable[[], None] = lambda: None
         self._sight: Sight | None = None
         within = f"/namespaces/{namespace}" if namespace else ""
         self._path = f"/apis/{API_VERSION}{within}/{PLURAL}"
@@ -98,106 +97,103 @@ class Follower:
         threading.Thread(target=self.run, name=f"follow {self._namespace}", daemon=True).start()
 
     def stop(self) -> None:
-        """Ends with the next answer of the API server."""
+        """Ends soon; it does not wait for it."""
         self._stopped.set()
+        self._end_watch()
 
     def run(self) -> None:
-        """Lists and watches until it is stopped."""
+        """Looks and watches until it is stopped."""
         pause_s = LOOK_AGAIN_S
         while not self._stopped.is_set():
             began_s = time.monotonic()
             try:
-                version = self._list()
+                self._look()
                 self._see(Sight())
-                self._watch(version)
+                try:
+                    asyncio.run(self._watch())
+                except Exception:
+                    # This tells the cause in most cases; kopf's error tells it in the others.
+                    self._look()
+                    raise
             except Exception as error:
-                if self._stopped.is_set():
-                    return
-                self._explain(error)
-            # A server that ends each watch at once, or cannot list, is not asked all the time.
+                if not self._stopped.is_set():
+                    self._see(self._explain(error))
             lasted = time.monotonic() - began_s > 2.0 * pause_s
             pause_s = LOOK_AGAIN_S if lasted else min(2.0 * pause_s, MAX_LOOK_AGAIN_S)
             self._stopped.wait(pause_s)
 
-    def _list(self) -> str:
-        """Tells of all that there are; returns the version from which a watch goes on."""
-        uids: set[str] = set()
-        token: str | None = None
-        while True:
-            query = [("limit", PAGE)] + ([("continue", token)] if token else [])
-            with translate_errors(f"list the {KIND}s {self._where}"):
-                answer = self._get(query, _TIMEOUT_S)
-                text = answer.data
-            page = read_json(text)
-            for item in page.get("items") or []:
-                # A list says for all of its items what they are.
-                resource = {"apiVersion": API_VERSION, "kind": KIND, **item}
-                self._tell("MODIFIED", resource, len(text))
-                uids.add(resource["metadata"]["uid"])
-            metadata = page.get("metadata") or {}
-            token = metadata.get("continue")
-            if not token:
-                break
-        self._audience.keep(self._namespace, uids)
-        return str(metadata.get("resourceVersion") or "")
+    def _look(self) -> None:
+        """Asks for one BalancedStream, to know that there is no hindrance."""
+        with translate_errors(f"list the {KIND}s {self._where}"):
+            answer = self._client.request(
+                "GET",
+                self._path,
+                query_params=[("limit", 1)],
+                serialize=False,
+                _request_timeout=_TIMEOUT_S,
+            )
+            found = read_json(answer.data)
+        if not isinstance(found, dict) or not isinstance(found.get("items"), list):
+            message = f"what {self._path} answers is no list: {found!r:.200}"
+            raise ValueError(message)
 
-    def _watch(self, version: str) -> None:
-        """Tells of all changes since a version, until the watch ends."""
-        query = [
-            ("watch", "true"),
-            ("allowWatchBookmarks", "true"),
-            ("resourceVersion", version),
-            ("timeoutSeconds", WATCH_S),
-        ]
-        with translate_errors(f"watch the {KIND}s {self._where}"):
-            answer = self._get(query, (10, WATCH_S + 30))
-        try:
-            for line in read_lines(answer):
-                if self._stopped.is_set():
-                    return
-                event = read_json(line)
-                if event["type"] == "ERROR":
-                    # Mostly that the version is too old; a list begins anew.
-                    log.info("the watch %s ended: %s", self._where, event["object"])
-                    return
-                if event["type"] in {"ADDED", "MODIFIED", "DELETED"}:
-                    self._tell(event["type"], event["object"], len(line))
-        except HTTPError as error:
-            log.debug("the watch %s broke: %s", self._where, error)
-        finally:
-            answer.close()
-
-    def _get(self, query: list[tuple[str, Any]], timeout_s: tuple[float, float]) -> HTTPResponse:
-        found: HTTPResponse = self._client.request(
-            "GET", self._path, query_params=query, serialize=False, _request_timeout=timeout_s
+    async def _watch(self) -> None:
+        """Runs a kopf until it ends or is told to."""
+        loop, ended = asyncio.get_running_loop(), asyncio.Event()
+        self._end_watch = lambda: _end(loop, ended)
+        if self._stopped.is_set():
+            return
+        await kopf.operator(
+            registry=self._register(),
+            standalone=True,
+            clusterwide=not self._namespace,
+            namespaces=[self._namespace] if self._namespace else [],
+            stop_flag=ended,
         )
-        return found
 
-    def _tell(self, what: str, resource: Manifest, size_bytes: int) -> None:
-        resource = bound_stream(resource, size_bytes)
-        if what == "DELETED":
-            self._audience.remove(resource)
-        else:
-            self._audience.update(resource)
+    def _register(self) -> kopf.OperatorRegistry:
+        """What kopf calls."""
+        registry = kopf.OperatorRegistry()
 
-    def _explain(self, error: Exception) -> None:
+        @kopf.on.startup(registry=registry)
+        async def prepare(settings: kopf.OperatorSettings, **_: Any) -> None:
+            settings.posting.enabled = False
+            # Without it the rights to list namespaces and definitions would be needed.
+            settings.scanning.disabled = True
+            settings.watching.server_timeout = WATCH_S
+            settings.watching.client_timeout = WATCH_S + 30
+            settings.watching.connect_timeout = _TIMEOUT_S[0]
+            settings.watching.chunk_size = PAGE
+            settings.networking.request_timeout = _TIMEOUT_S[1]
+            settings.networking.error_backoffs = BACKOFFS_S
+
+        @kopf.on.login(registry=registry)
+        async def log_in(**given: Any) -> kopf.AiohttpSession | None:
+            found = kopf.login_with_service_account(**given) or kopf.login_with_kubeconfig(**given)
+            return _open_session(found) if found else None
+
+        @kopf.on.event(GROUP, VERSION, PLURAL, registry=registry)
+        async def tell(event: kopf.RawEvent, **_: Any) -> None:
+            resource = bound_stream(dict(event["object"]))
+            if event["type"] == "DELETED":
+                self._audience.remove(resource)
+            else:
+                self._audience.update(resource)
+
+        return registry
+
+    def _explain(self, error: Exception) -> Sight:
         cause = error.__cause__
         status = cause.status if isinstance(cause, ApiException) else None
-        if status == _EXPIRED:
-            return
         if status == _FORBIDDEN:
-            said = f"{error}. They are left alone, and looked for again"
-            self._see(Sight(said, "Forbidden"))
-        elif status == _NOT_FOUND:
+            return Sight(f"{error}. They are left alone, and looked for again", "Forbidden")
+        if status == _NOT_FOUND:
             said = (
                 f"the definition of {KIND} (CRD) is not in the cluster, or is not the one of this "
                 f"release, which has version {API_VERSION}: install it; no restart is needed"
             )
-            self._see(Sight(said, "NoDefinition"))
-        else:
-            if not isinstance(error, ClusterError):
-                log.exception("what the API server said of the %ss cannot be read", KIND)
-            self._see(Sight(str(error) or type(error).__name__, "Unreachable"))
+            return Sight(said, "NoDefinition")
+        return Sight(f"{type(error).__name__}: {error}", "Unreachable")
 
     def _see(self, sight: Sight) -> None:
         before = self._sight or Sight()
@@ -210,24 +206,24 @@ class Follower:
         self._audience.see(self._namespace, sight)
 
 
-def read_lines(answer: HTTPResponse) -> Iterator[bytes]:
-    """The lines of an answer as they come; one that is far too long is left out.
+def _end(loop: asyncio.AbstractEventLoop, ended: asyncio.Event) -> None:
+    # The loop may have ended meanwhile.
+    with suppress(RuntimeError):
+        loop.call_soon_threadsafe(ended.set)
 
-    Raises:
-        HTTPError: the connection broke.
-    """
-    rest, skips = b"", False
-    while chunk := answer.read1(_CHUNK_BYTES):
-        *lines, rest = (rest + chunk).split(b"\n")
-        for line in lines:
-            if not skips and line.strip():
-                yield line
-            skips = False
-        if len(rest) > MAX_LINE_BYTES:
-            log.warning("an event of more than %d bytes is left out", MAX_LINE_BYTES)
-            rest, skips = b"", True
-    if rest.strip() and not skips:
-        yield rest
+
+def _open_session(info: kopf.ConnectionInfo) -> kopf.AiohttpSession:
+    """A connection whose answers are bounded before kopf reads them."""
+    session = aiohttp.ClientSession(
+        connector=aiohttp.TCPConnector(limit=0, ssl=info.as_ssl_context()),
+        headers=info.as_http_headers(),
+        proxy=info.proxy_url,
+        trust_env=info.trust_env,
+        response_class=BoundedResponse,
+    )
+    return kopf.AiohttpSession(
+        server=info.server, default_namespace=info.default_namespace, aiohttp_session=session
+    )
 
 
 def start_followers(

@@ -2,24 +2,9 @@
 
 from __future__ import annotations
 
-import json
 import logging
-from datetime import UTC, datetime
 
-
-class _JsonLines(logging.Formatter):
-    """Each record as one JSON object."""
-
-    def format(self, record: logging.LogRecord) -> str:
-        entry = {
-            "message": record.getMessage(),
-            "severity": record.levelname.lower(),
-            "timestamp": datetime.fromtimestamp(record.created, UTC).isoformat(),
-            "logger": record.name,
-        }
-        if record.exc_info:
-            entry["exc_info"] = self.formatException(record.exc_info)
-        return json.dumps(entry)
+import kopf
 
 
 def start_logging(level: str, log_format: str) -> None:
@@ -29,9 +14,12 @@ def start_logging(level: str, log_format: str) -> None:
         level: the least that is logged, such as INFO.
         log_format: "json" for one object a line, anything else for text.
     """
-    handler = logging.StreamHandler()
     if log_format == "json":
-        handler.setFormatter(_JsonLines())
+        kopf.configure(log_format=kopf.LogFormat.JSON)
+        # Kopf silences it, and with it errors of tasks that nobody waits for.
+        logging.getLogger("asyncio").propagate = True
     else:
-        handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(message)s"))
-    logging.basicConfig(handlers=[handler], level=level)
+        logging.basicConfig(format="%(asctime)s %(levelname)s %(message)s")
+    logging.getLogger().setLevel(level)
+    # It says in many lines that it begins and ends, which followers say in one.
+    logging.getLogger("kopf").setLevel(logging.ERROR)

@@ -1,4 +1,4 @@
-"""The operator's process: it follows BalancedStreams, and one task looks after each of them.
+"""The operator's process: kopf watches BalancedStreams, and one task looks after each of them.
 
 It sets no finalizer on a BalancedStream: then nobody could delete one while the operator is gone.
 """
@@ -127,12 +127,6 @@ class Operator:
         watched = self._watched.pop(metadata["uid"], None)
         if watched and watched.task:
             watched.task.cancel()
-
-    def keep(self, namespace: str, uids: set[str]) -> None:
-        """Forgets BalancedStreams that a namespace has no more; "" for the whole cluster."""
-        for watched in self._list_within(namespace):
-            if watched.resource["metadata"]["uid"] not in uids:
-                self.remove(watched.resource)
 
     def see(self, namespace: str, sight: Sight) -> None:
         """Handles that the BalancedStreams of a namespace can be seen, or cannot."""
@@ -274,9 +268,6 @@ class _FromThreads:
 
     def remove(self, resource: dict[str, Any]) -> None:
         self._call(self._operator.remove, resource)
-
-    def keep(self, namespace: str, uids: set[str]) -> None:
-        self._call(self._operator.keep, namespace, uids)
 
     def see(self, namespace: str, sight: Sight) -> None:
         self._call(self._operator.see, namespace, sight)

@@ -24,7 +24,7 @@ MAX_BYTES = 512 * 1024
 MAX_KEPT_BYTES = 64 * 1024
 """Of what is kept of a part of one that is larger."""
 
-_PARSED_DEPTH = 4 * MAX_DEPTH
+PARSED_DEPTH = 4 * MAX_DEPTH
 """What is nested deeper is not even parsed where that would need more than Python's recursion."""
 
 _UNREAD = "unread"
@@ -56,7 +56,7 @@ def read_json(text: bytes) -> Any:
     try:
         return json.loads(decoded)
     except RecursionError:
-        return json.loads(cut(decoded, _PARSED_DEPTH))
+        return json.loads(cut(decoded, PARSED_DEPTH))
 
 
 def cut(text: str, depth: int) -> str:

@@ -17,7 +17,7 @@ from apiserver import ApiServer, path_of, refuse, write_kubeconfig
 from kubernetes.config import kube_config
 from loopback import Request, Response, serve
 
-from balancedstream_operator import following
+from balancedstream_operator import following, responses
 from balancedstream_operator import main as process
 from balancedstream_operator.endpoints import Defaults
 from balancedstream_operator.main import Operator, operate
@@ -99,10 +99,13 @@ def connect(
     with serve(server.answer) as url:
         path = tmp_path / "kubeconfig"
         path.write_text(write_kubeconfig(url), "utf-8")
+        # The client's own, and kopf's.
         monkeypatch.setattr(kube_config, "KUBE_CONFIG_DEFAULT_LOCATION", str(path))
+        monkeypatch.setenv("KUBECONFIG", str(path))
         # The client keeps what it discovered in the folder for temporary files.
         monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
         monkeypatch.setattr(OperatorMetrics, "start", lambda *_: None)
+        monkeypatch.setattr(following, "BACKOFFS_S", ())
         monkeypatch.setattr(following, "LOOK_AGAIN_S", 0.05)
         monkeypatch.setattr(following, "MAX_LOOK_AGAIN_S", 0.1)
         monkeypatch.setattr("balancedstream_operator.pacing.WAITING_S", 0.2)
@@ -188,19 +191,6 @@ def test_streams_that_are_there_that_come_and_that_change_are_looked_after(
     ], "with a finalizer, streams could not be deleted without the operator"
 
 
-def test_a_stream_that_vanished_while_no_watch_ran_is_gone_with_the_next_list(
-    server: ApiServer, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    put(server)
-    put(server, "views")
-    with run_operator(monkeypatch) as operator:
-        wait_until(lambda: operator.count_streams() == 2, "both")
-        with server.hold():
-            del server.objects[stream_path("views")]
-        server.close_watches()
-        wait_until(lambda: operator.count_streams() == 1, "one")
-
-
 FAULTS: dict[str, Response] = {
     "rights gone": refuse(403, 'cannot list resource "balancedstreams" in the namespace "bank"'),
     "definition gone": Response("404 page not found\n", 404),
@@ -257,7 +247,7 @@ def test_whatever_one_namespace_answers_the_others_are_served_and_it_is_looked_a
         b"<html>",
         b"\xff\xfe",
         b"[" * 100_000,
-        b'"' + b"x" * (following.MAX_LINE_BYTES + 2_000_000) + b'"',
+        b'"' + b"x" * (responses.MAX_LINE_BYTES + 2_000_000) + b'"',
         {},
         [],
         None,
