@@ -1,15 +1,15 @@
 """Keeps the frame whole: where standard output and standard error go while a terminal shows it.
 
-Spark's JVM, the Python workers that it starts, C libraries and child processes write to the file
-descriptors 1 and 2 that they inherit, past anything that Python redirects. So the descriptors
+C libraries, child processes and whoever kept a stream of Python from before (a handler of a logger)
+write to the file descriptors 1 and 2, past anything that Python redirects. So the descriptors
 themselves are led elsewhere, and the view writes to a copy of the terminal's:
 
-- descriptor 2 goes to the log file;
-- descriptor 1 goes to a pipe, and its lines appear above the frame (Spark's console sink prints
-  there);
+- descriptors 1 and 2 go to a pipe each, and its lines appear above the frame (Spark's console sink
+  prints there);
 - `sys.stdout` and `sys.stderr` print above the frame at once.
 
-A stream that the user sent to a file stays there.
+Spark's JVM and its Python workers write to the log: its descriptor 2 is there when it starts. A
+stream that the user sent to a file stays there.
 """
 
 from __future__ import annotations
@@ -37,20 +37,13 @@ from balancedstream.record.records import RunInfo
 from balancedstream.record.spectators import Spectator
 from balancedstream.record.wording import format_elapsed
 
-HEADER = """\
-# Below: what process {pid} and the processes that it started wrote to standard error while the
-# live view had the terminal: Spark's JVM, its Python workers, libraries in C. What the job's own
-# Python prints appeared on the terminal. Executors that --local starts write to
-# $SPARK_HOME/work/APPLICATION/EXECUTOR/stderr, which is removed when the run ends.
-"""
-
 
 @contextmanager
 def open_terminal(log: Path | None) -> Iterator[Callable[[RunInfo], Spectator]]:
     """While open, nothing but the view writes to the terminal.
 
     Args:
-        log: takes what is written to standard error past Python; None leaves all streams alone.
+        log: takes what Spark's JVM writes to standard error; None leaves all streams alone.
 
     Yields:
         A function that opens the view: a live one on standard output, or else on standard error,
@@ -63,10 +56,9 @@ def open_terminal(log: Path | None) -> Iterator[Callable[[RunInfo], Spectator]]:
     with ExitStack() as restored:
         terminal = restored.enter_context(_copy_of(number))
         console = Console(file=terminal)
-        if os.isatty(2):
-            restored.enter_context(_log_errors(console, log))
-        if os.isatty(1):
-            restored.enter_context(_show_output(console))
+        for descriptor, name in ((2, "stderr"), (1, "stdout")):
+            if os.isatty(descriptor):
+                restored.enter_context(_show_stream(console, descriptor, name))
         starting = restored.enter_context(_show_start(console))
 
         def open_live_view(run: RunInfo) -> Spectator:
@@ -97,7 +89,8 @@ def open_view(run: RunInfo) -> Spectator:
 class LinesAbove(io.TextIOBase):
     """Stands for a standard stream of Python; its lines appear above the frame.
 
-    A line appears when it is whole, or flushed. A forked child writes to the stream itself.
+    A line appears when it is whole, or flushed. A forked child writes to the stream itself, and so
+    does whoever still has this when the frame is gone.
 
     Args:
         console: the terminal.
@@ -110,10 +103,16 @@ class LinesAbove(io.TextIOBase):
         self._process = os.getpid()
         self._lock = threading.RLock()
         self._rest = ""
+        self._is_over = False
+
+    def end(self) -> None:
+        """The frame is gone."""
+        self.flush()
+        self._is_over = True
 
     def write(self, text: str) -> int:
         """Prints the lines that are whole now."""
-        if os.getpid() != self._process:
+        if self._is_over or os.getpid() != self._process:
             return self._stream.write(text)
         with self._lock:
             *whole, self._rest = (self._rest + text).split("\n")
@@ -123,7 +122,7 @@ class LinesAbove(io.TextIOBase):
 
     def flush(self) -> None:
         """Prints the last line, whole or not."""
-        if os.getpid() != self._process:
+        if self._is_over or os.getpid() != self._process:
             self._stream.flush()
             return
         with self._lock:
@@ -154,7 +153,9 @@ class LinesAbove(io.TextIOBase):
         return self._stream.encoding
 
     def _print(self, lines: Sequence[str]) -> None:
-        text = Text.from_ansi("\n".join(line.rstrip("\r") for line in lines))
+        # A line that was written over, as progress is, shows what it came to.
+        ends = (line.rstrip("\r").rpartition("\r")[2] for line in lines)
+        text = Text.from_ansi("\n".join(ends))
         with suppress(OSError, ValueError):  # the terminal is gone
             self._console.print(text, soft_wrap=True, highlight=False)
 
@@ -216,45 +217,25 @@ def _leads_to(number: int, target: int) -> Iterator[None]:
 
 
 @contextmanager
-def _log_errors(console: Console, log: Path) -> Iterator[None]:
-    """While open, Python's standard error is above the frame, and descriptor 2 is the log."""
-    stream = sys.stderr
-    stream.flush()
-    with log.open("a", encoding="utf-8") as file:
-        file.write(HEADER.format(pid=os.getpid()))
-        file.flush()
-        with _leads_to(2, file.fileno()):
-            above = LinesAbove(console, stream)
-            sys.stderr = cast("TextIO", above)
-            try:
-                yield
-            finally:
-                above.flush()
-                stream.flush()
-                sys.stderr = stream
-
-
-@contextmanager
-def _show_output(console: Console) -> Iterator[None]:
-    """While open, what is written to standard output, by whatever way, is above the frame."""
-    stream = sys.stdout
+def _show_stream(console: Console, descriptor: int, name: str) -> Iterator[None]:
+    """While open, what is written to a standard stream, by whatever way, is above the frame."""
+    stream: TextIO = getattr(sys, name)
     stream.flush()
     above, piped = LinesAbove(console, stream), LinesAbove(console, stream)
     ours, theirs = os.pipe()
     over = threading.Event()
-    reader = threading.Thread(
-        target=_read_lines, args=(ours, piped, over), name="standard output", daemon=True
-    )
-    with _leads_to(1, theirs):
+    reader = threading.Thread(target=_read_lines, args=(ours, piped, over), name=name, daemon=True)
+    with _leads_to(descriptor, theirs):
         os.close(theirs)
         reader.start()
-        sys.stdout = cast("TextIO", above)
+        setattr(sys, name, cast("TextIO", above))
         try:
             yield
         finally:
-            above.flush()
+            above.end()
             stream.flush()
-            sys.stdout = stream
+            if getattr(sys, name) is above:
+                setattr(sys, name, stream)
             over.set()
             reader.join()
 

@@ -8,7 +8,9 @@ import threading
 import time
 from collections.abc import Callable
 from contextlib import suppress
+from weakref import WeakKeyDictionary
 
+from rich import get_console
 from rich.console import Console, ConsoleOptions, RenderResult
 from rich.live import Live
 
@@ -25,12 +27,16 @@ from balancedstream.record.records import (
 
 REFRESHES_PER_S = 4
 
+_shown: WeakKeyDictionary[Console, LiveView] = WeakKeyDictionary()
+"""The view that has each terminal: before rich 14.1, a console can show one only."""
+
 
 class LiveView:
     """Shows what a run does now: executors and partitions, batch times, moves and reasons.
 
     The frame fits the terminal: with little room the hottest executors and partitions are shown
-    and the others counted. What the job prints appears above it.
+    and the others counted. What the job prints appears above it. A second view on the same terminal
+    ends the first one, which leaves its last frame there.
 
     Args:
         run: where and with what the run takes place.
@@ -52,6 +58,11 @@ class LiveView:
         # A warning that Python prints while a record is taken in draws the frame, too.
         self._lock = threading.RLock()
         self._state = RunState(run)
+        console = console or get_console()
+        before = _shown.get(console)
+        if before is not None:
+            before.close()
+        _shown[console] = self
         # a stream that the user sent to a file must stay there
         self._live = Live(
             self,
@@ -100,6 +111,8 @@ class LiveView:
             if self._state.ended_s is not None:
                 return
             self._state.ended_s = self._clock()
+        if _shown.get(self._live.console) is self:
+            del _shown[self._live.console]
         with suppress(OSError, ValueError):
             self._live.stop()
         atexit.unregister(self.close)

@@ -281,3 +281,15 @@ def test_a_long_operator_name_is_cut_short_and_the_batch_is_not() -> None:
     assert title.startswith("clicks, operator 0 FlatMapGroups")
     assert title.endswith("…: load of 1 partition in batch 1,234")
     assert cell_len(title) <= 80
+
+
+def test_a_second_view_on_a_terminal_takes_it_over() -> None:
+    console = Console(file=io.StringIO(), width=80, height=24, force_terminal=True)
+    first, second = (LiveView(RUN, console, redirect=False) for _ in range(2))
+    first.note("of the first")
+    second.note("of the second")
+    second.close()
+    third = LiveView(RUN, console, redirect=False)
+    third.close()
+    assert isinstance(console.file, io.StringIO)
+    assert console.file.getvalue().count("\x1b[?25h") == 3, "the cursor is back each time"
