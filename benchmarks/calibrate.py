@@ -44,7 +44,7 @@ from simulation.model import CALIBRATION, Costs, Job
 
 from balancedstream.core.samples import TaskSample
 from balancedstream.engine.events import BatchFinished
-from balancedstream.engine.session import LocalExecutors
+from balancedstream.engine.local import LocalExecutors
 from balancedstream.engine.settings import SHUFFLE_PARTITIONS
 
 EXECUTORS = LocalExecutors(2, 3)

@@ -36,7 +36,7 @@ from balancedstream.core.policy import MigrationPolicy
 from balancedstream.core.restoring import RestoreCost, fit_keys, learn_key_cost
 from balancedstream.core.routes import partition_of
 from balancedstream.engine.events import BatchFinished
-from balancedstream.engine.session import LocalExecutors
+from balancedstream.engine.local import LocalExecutors
 from balancedstream.keyed.control import KeyControl
 
 EXECUTORS = 2

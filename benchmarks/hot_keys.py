@@ -31,7 +31,7 @@ from balancedstream.core.key_types import Primitive
 from balancedstream.core.policy import BalancePolicy, Policy
 from balancedstream.core.routes import partition_of, spark_hash
 from balancedstream.engine.events import BatchFinished
-from balancedstream.engine.session import LocalExecutors
+from balancedstream.engine.local import LocalExecutors
 
 PAIR = "pair"
 KINDS = (PAIR, "1.2", "1.5")

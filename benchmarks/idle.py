@@ -14,7 +14,7 @@ from harness.results import Case
 from harness.sessions import open_session
 from placement import EXECUTORS, SMOKE, PlacementRunner, Workload
 
-from balancedstream.engine.session import LocalExecutors
+from balancedstream.engine.local import LocalExecutors
 
 WORKLOADS = {
     "short": Workload(

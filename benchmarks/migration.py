@@ -41,7 +41,7 @@ from balancedstream.core.restoring import RestoreCost, learn_restore, learn_rest
 from balancedstream.core.samples import TaskSample
 from balancedstream.engine.engine import SparkEngine
 from balancedstream.engine.events import BatchFinished
-from balancedstream.engine.session import LocalExecutors
+from balancedstream.engine.local import LocalExecutors
 from balancedstream.engine.settings import SHUFFLE_PARTITIONS
 from balancedstream.loop.controller import MAX_LOCALITY_WAIT_S
 from balancedstream.loop.migrations import Migrations

@@ -42,7 +42,8 @@ from simulation.traces import Phase, Trace, make_phases
 from tables.scaling_real import WAYS
 
 from balancedstream.core.policy import Policy, ScalingPolicy, parse, to_mapping
-from balancedstream.engine.session import LocalExecutors, describe_cluster
+from balancedstream.engine.local import LocalExecutors
+from balancedstream.engine.session import describe_cluster
 from balancedstream.engine.settings import SHUFFLE_PARTITIONS, tune
 
 REPETITIONS = 3

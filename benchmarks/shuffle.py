@@ -53,7 +53,7 @@ import balancedstream
 from balancedstream.core.costs import LearntCosts
 from balancedstream.core.samples import ShuffleRecord
 from balancedstream.core.sketches import CostSketch
-from balancedstream.engine.session import LocalExecutors
+from balancedstream.engine.local import LocalExecutors
 from balancedstream.shuffling.collecting import watch
 from balancedstream.shuffling.folders import CostFolder
 from balancedstream.shuffling.routing import ROUTED, make_router

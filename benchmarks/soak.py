@@ -24,7 +24,7 @@ from pyspark.sql import functions as F  # noqa: N812
 from pyspark.sql.streaming import StreamingQuery
 
 from balancedstream.attaching import Attachment, attach
-from balancedstream.engine.session import LocalExecutors
+from balancedstream.engine.local import LocalExecutors
 from balancedstream.metrics.exporter import Exporter
 from balancedstream.report import render_live_page
 

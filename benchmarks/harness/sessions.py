@@ -11,7 +11,8 @@ from typing import Any
 from pyspark.sql import SparkSession
 
 from balancedstream.engine.java import check_java
-from balancedstream.engine.session import LocalExecutors, remove_work_folder, tuned_sessions
+from balancedstream.engine.local import LocalExecutors
+from balancedstream.engine.session import remove_work_folder, tuned_sessions
 from harness.benchmark import Benchmark
 
 

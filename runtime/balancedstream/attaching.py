@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import platform
+import sys
 import time
 from collections.abc import Callable
 from contextlib import ExitStack
@@ -25,6 +26,9 @@ from balancedstream.record.journal import Journal
 from balancedstream.record.records import RunInfo
 from balancedstream.record.spectators import Metrics, Spectator
 from balancedstream.report import render_live_page
+
+UNNAMED_APPLICATION = "pyspark-shell"
+"""PySpark's name for one without."""
 
 
 class Attachment:
@@ -53,14 +57,18 @@ class Attachment:
         """Whether the loop runs; it ends by `detach`, with the application, or after failures."""
         return self._controller is not None and self._controller.is_running
 
+    def end_loop(self, timeout_s: float = 10.0) -> None:
+        """Stops balancing as `detach` does, and leaves view and history to the next attachment."""
+        if self._controller:
+            self._controller.stop(timeout_s)
+
     def detach(self, timeout_s: float = 10.0) -> None:
         """Stops balancing once everything that Spark reported so far is handled.
 
         Args:
             timeout_s: when it ends in any case; batches may come without a pause.
         """
-        if self._controller:
-            self._controller.stop(timeout_s)
+        self.end_loop(timeout_s)
         self.view.close()
         self.history.end(time.time())
 
@@ -78,6 +86,7 @@ def attach(
     record_dir: Path | None = None,
     plans: PlanChannel | None = None,
     baseline_batches: int = 0,
+    history: History | None = None,
 ) -> Attachment:
     """Balances every streaming query of the session's application, from now on.
 
@@ -93,6 +102,8 @@ def attach(
         plans: brings plans that are made elsewhere; None to make them here.
         baseline_batches: how many batches with rows of each query with state are measured, after
             its first one, before anything moves or scales; 0 balances from the start.
+        history: of an earlier attachment, to go on with where one program has several sessions,
+            one after the other; None for a new one.
 
     Raises:
         InvalidInputError: `baseline_batches` is negative, or given together with `plans`.
@@ -108,7 +119,7 @@ def attach(
         stand_ins.pop().close()
     stand_plugin_down(spark, "the application balances itself")
     run = RunInfo(
-        app=spark.sparkContext.appName,
+        app=_name_application(spark),
         started_s=time.time(),
         cores=count_cores(),
         spark_version=spark.version,
@@ -119,7 +130,7 @@ def attach(
             for name, value in values.items()
         },
     )
-    history = History(run)
+    history = history or History(run)
     view = open_view(run)
     acts = plans is not None or "auto" in {policy.balance.mode, policy.scaling.mode}
     engine = SparkEngine(spark, acts=acts)
@@ -140,6 +151,12 @@ def attach(
     )
     controller.start()
     return Attachment(controller, history, view, engine.capabilities.problems)
+
+
+def _name_application(spark: SparkSession) -> str:
+    """Its name; that of the script, if PySpark had to make one up."""
+    name = spark.sparkContext.appName
+    return Path(sys.argv[0]).name or name if name == UNNAMED_APPLICATION else name
 
 
 def count_cores() -> int:

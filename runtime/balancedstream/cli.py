@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
+import signal
 import sys
 from collections.abc import Sequence
-from dataclasses import fields
+from contextlib import suppress
 from pathlib import Path
-from typing import Any, NoReturn, get_args
+from typing import Any, NoReturn, TextIO, get_args
 
 from balancedstream.core.decisions import decide
 from balancedstream.core.keys import KeyNaming
@@ -16,6 +18,7 @@ from balancedstream.core.observations import Observation, parse_observation
 from balancedstream.core.policy import Policy, knobs, parse
 from balancedstream.errors import BalancedStreamError, InvalidInputError, MissingPackageError
 from balancedstream.policies import read_policy
+from balancedstream.record.wording import plural
 from balancedstream.sidecar import serve_drivers
 from balancedstream.version import __version__
 
@@ -27,42 +30,112 @@ EXIT_ERROR = 2
 """The command could not do what it was asked for; standard error says why."""
 
 
+MAX_DIGITS = 9
+MAX_SHOWN = 40
+
+HOW_TO_RECORD = (
+    "`balancedstream run --record DIR` writes such files: DIR/observation-00001.json, and so on. "
+    "The files of a report are none."
+)
+
+EXIT_BROKEN_PIPE = 141
+"""As a shell reports a command that SIGPIPE ended, which Python does not let happen."""
+
+
+class Parser(argparse.ArgumentParser):
+    """Refuses an unknown option with the usage of its own command, not with that of all."""
+
+    def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
+        """As usual, but nothing is left over."""
+        found, unknown = super().parse_known_args(args, namespace)
+        if unknown:
+            self.error(f"unrecognized arguments: {' '.join(unknown)}")
+        return found, unknown
+
+
 def main(argv: Sequence[str] | None = None) -> int:
-    """Runs one command; errors of ours end it with one sentence, never with a stack trace."""
-    arguments = _build_parser().parse_args(argv)
+    """Runs one command; what goes wrong ends it with one sentence, never with a stack trace."""
+    _write_any_text(sys.stdout, sys.stderr)
     try:
-        status: int = arguments.command(arguments)
+        try:
+            arguments = _build_parser().parse_args(argv)
+            status: int = arguments.command(arguments)
+        finally:
+            _flush(sys.stdout)
     except BalancedStreamError as error:
-        print(f"balancedstream: {error}", file=sys.stderr)
+        _say(str(error))
+        return EXIT_ERROR
+    except BrokenPipeError:
+        # Who read has read enough, as `head` does.
+        _discard_output()
+        return EXIT_BROKEN_PIPE
+    except OSError as error:
+        # Files have been read by now, by whom an error of theirs is said.
+        _discard_output()
+        _say(f"the output cannot be written ({error})")
+        return EXIT_ERROR
+    except KeyboardInterrupt:
+        signal.signal(signal.SIGINT, signal.SIG_DFL)
+        os.kill(os.getpid(), signal.SIGINT)
         return EXIT_ERROR
     return status
 
 
+def _write_any_text(*streams: TextIO) -> None:
+    """Has a terminal or file whose encoding lacks a character show its code instead."""
+    for stream in streams:
+        if hasattr(stream, "reconfigure"):
+            stream.reconfigure(errors="backslashreplace")
+
+
+def _flush(stream: TextIO | None) -> None:
+    if stream is not None:  # it is None where the shell closed it
+        stream.flush()
+
+
+def _discard_output() -> None:
+    """Python flushes standard output once more when it ends, and would say that it cannot."""
+    with suppress(AttributeError, OSError, ValueError):
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
+def _say(text: str) -> None:
+    with suppress(OSError, ValueError):  # nobody reads it
+        print(f"balancedstream: {text}", file=sys.stderr, flush=True)
+
+
 def _build_parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
+    parser = Parser(
         prog="balancedstream",
         description="Keeps PySpark streaming jobs balanced and right-sized while they run.",
     )
     parser.add_argument("--version", action="version", version=f"%(prog)s {__version__}")
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
 
-    run = commands.add_parser("run", help="run a PySpark script, balanced")
+    run = commands.add_parser(
+        "run",
+        help="run a PySpark script, balanced",
+        description="Runs a PySpark script as Python does, and balances every query that it "
+        "starts. The exit status is the script's own; 2 if the script was not started.",
+    )
     run.add_argument(
         "--local",
         metavar="MIN:MAX",
-        help="start that many executor processes on this machine; the number follows the load",
+        help="start that many executor processes on this machine; the number follows the load; N "
+        "is the same as N:N. Each has spark.executor.cores cores (default: 1) and "
+        "spark.executor.memory (default: 1g)",
     )
     run.add_argument(
         "--policy", type=Path, metavar="FILE", help="YAML, as `balancedstream policy` prints it"
     )
     run.add_argument(
         "--baseline",
-        type=int,
+        type=_parse_count,
         default=0,
         metavar="BATCHES",
-        help="measure this many batches of each query, after its first, before anything moves or "
-        "scales, so that the report can compare before with after; not with --stream "
-        "(default: %(default)s)",
+        help="measure this many batches of each query, at least 5, after its first, before "
+        "anything moves or scales, so that the report can compare before with after; not with "
+        "--stream (default: %(default)s)",
     )
     run.add_argument(
         "--report", type=Path, metavar="DIR", help="write report.html and report.json there"
@@ -71,7 +144,11 @@ def _build_parser() -> argparse.ArgumentParser:
         "--record", type=Path, metavar="DIR", help="keep what was seen there, for `explain`"
     )
     run.add_argument(
-        "--metrics-port", type=int, metavar="PORT", help="serve /metrics for Prometheus there"
+        "--metrics-port",
+        type=_parse_count,
+        metavar="PORT",
+        help="serve /metrics for Prometheus there, and /report, a page that shows the run so far; "
+        "0 picks a free port",
     )
     run.add_argument(
         "--metrics-address",
@@ -90,8 +167,15 @@ def _build_parser() -> argparse.ArgumentParser:
         metavar="NAMESPACE/NAME",
         help="in a driver pod: follow the plans that the operator makes for this BalancedStream",
     )
-    run.add_argument("app", type=Path, metavar="APP", help="the script")
-    run.add_argument("args", nargs=argparse.REMAINDER, metavar="ARGS", help="its own arguments")
+    run.add_argument(
+        "-m", action="store_true", dest="is_module", help="APP is a module, as of `python -m`"
+    )
+    run.add_argument(
+        "app",
+        nargs=argparse.PARSER,
+        metavar="APP",
+        help="the script, or a folder or archive with a __main__.py; then its own arguments",
+    )
     run.set_defaults(command=_run)
 
     explain = commands.add_parser("explain", help="say what is decided on an observation, and why")
@@ -117,11 +201,21 @@ def _build_parser() -> argparse.ArgumentParser:
     return parser
 
 
-def _run(arguments: argparse.Namespace) -> int:
-    # `explain` and `policy` need no Spark, and answer at once.
+def _parse_count(text: str) -> int:
+    # Python refuses to read thousands of digits, and argparse would show them all.
+    if not (text.isascii() and text.isdigit() and len(text) <= MAX_DIGITS):
+        message = f"must be a whole number from 0 on, not {text[:MAX_SHOWN]!r}"
+        raise argparse.ArgumentTypeError(message)
+    return int(text)
+
+
+def _run(arguments: argparse.Namespace) -> NoReturn:
+    app, *args = arguments.app[1:] if arguments.app[0] == "--" else arguments.app
+    # `explain` and `policy` answer at once.
     try:
-        from balancedstream.engine.session import LocalExecutors  # noqa: PLC0415
-        from balancedstream.running import RunOptions, run_app  # noqa: PLC0415
+        from balancedstream.engine.local import LocalExecutors  # noqa: PLC0415
+        from balancedstream.run_options import RunOptions  # noqa: PLC0415
+        from balancedstream.running import run_app  # noqa: PLC0415
     except ModuleNotFoundError as error:
         message = (
             f"`run` needs the package {error.name}, which is not installed. Nothing was started. "
@@ -130,9 +224,10 @@ def _run(arguments: argparse.Namespace) -> int:
         raise MissingPackageError(message) from error
 
     options = RunOptions(
-        app=arguments.app,
-        args=tuple(arguments.args),
-        local=LocalExecutors.parse(arguments.local) if arguments.local else None,
+        app=app,
+        args=tuple(args),
+        is_module=arguments.is_module,
+        local=None if arguments.local is None else LocalExecutors.parse(arguments.local),
         policy=read_policy(arguments.policy),
         report_dir=arguments.report,
         record_dir=arguments.record,
@@ -142,14 +237,16 @@ def _run(arguments: argparse.Namespace) -> int:
         stream=arguments.stream,
         baseline_batches=arguments.baseline,
     )
-    return run_app(options)
+    run_app(options)
 
 
 def _explain(arguments: argparse.Namespace) -> int:
     recorded_policy, observation = _read_observation(arguments.observation)
     policy = read_policy(arguments.policy) if arguments.policy else recorded_policy
     decision = decide(observation, policy)
-    executors = ", ".join(f"{e} ({c} cores)" for e, c in sorted(observation.executors.items()))
+    executors = ", ".join(
+        f"{e} ({plural(c, 'core')})" for e, c in sorted(observation.executors.items())
+    )
     print(f"executors: {executors}")
     for (query, operator), balance in sorted(decision.balance.items()):
         load = decision.loads[query, operator]
@@ -210,14 +307,13 @@ def _read_observation(path: Path) -> tuple[Policy, Observation]:
     except (OSError, UnicodeDecodeError) as error:
         message = f"observation: {path} cannot be read ({error})"
         raise InvalidInputError(message) from error
-    except ValueError as error:
-        message = f"observation: {path} is not JSON ({error})"
+    except (ValueError, RecursionError) as error:
+        message = f"observation: {path} is not JSON, or was cut off ({error}). {HOW_TO_RECORD}"
         raise InvalidInputError(message) from error
     if isinstance(content, dict) and "observation" in content:
         policy = parse(content.get("policy", {}))
         return policy, parse_observation(json.dumps(content["observation"]))
-    wanted = ", ".join(f.name for f in fields(Observation))
-    message = f"observation: {path} has no field `observation` (with {wanted})"
+    message = f"observation: {path} has no field `observation`. {HOW_TO_RECORD}"
     raise InvalidInputError(message)
 
 

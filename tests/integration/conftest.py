@@ -21,7 +21,8 @@ from balancedstream.core.samples import ShuffleRecord
 from balancedstream.engine.engine import SparkEngine
 from balancedstream.engine.events import BatchFinished, QueryEnded
 from balancedstream.engine.java import check_java
-from balancedstream.engine.session import LocalExecutors, remove_work_folder, tuned_sessions
+from balancedstream.engine.local import LocalExecutors
+from balancedstream.engine.session import remove_work_folder, tuned_sessions
 from balancedstream.engine.traits import FEATURES, LOADING_AHEAD_SINCE
 from balancedstream.shuffling.collecting import watch
 

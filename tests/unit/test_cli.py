@@ -110,11 +110,12 @@ def test_a_baseline_is_refused_where_the_operator_makes_the_plans(
     assert "Nothing was started" in message
 
 
-def test_a_baseline_of_less_than_no_batches_is_refused(
-    script: Path, capsys: pytest.CaptureFixture[str]
+@pytest.mark.parametrize("count", ["1", "4"])
+def test_a_baseline_too_short_for_the_reports_figures_is_refused(
+    count: str, script: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    message = fail(capsys, "run", "--baseline", "-1", script)
-    assert "--baseline: must be 0 or more batches, not -1" in message
+    message = fail(capsys, "run", "--baseline", count, script)
+    assert f"--baseline: must be 0, or at least 5 batches, not {count}" in message
 
 
 def test_an_old_java_is_refused_with_what_to_install(

@@ -2,18 +2,30 @@
 
 from __future__ import annotations
 
+import re
+
 PARTITIONS_PER_EXECUTOR = 8
 """State partitions for each executor of the largest size: what balance to 1.1 x needs."""
+
+
+_SIZE = re.compile(r"([0-9]+)([a-z]*)")
+_KIB = {"": 1024, "b": 1 / 1024, "k": 1, "m": 1024, "g": 1024**2, "t": 1024**3, "p": 1024**4}
 
 
 def parse_mib(size: str) -> int:
     """A JVM memory size, as Spark's settings write it, in MiB.
 
-    >>> parse_mib("2g"), parse_mib("512m")
-    (2048, 512)
+    Without a unit it counts MiB, as in `spark.executor.memory` (`JavaUtils.byteStringAsMb`).
+
+    Raises:
+        ValueError: it is none.
+
+    >>> parse_mib("2g"), parse_mib("512m"), parse_mib("2048"), parse_mib(" 1GB ")
+    (2048, 512, 2048, 1024)
     """
-    scale = {"k": 1 / 1024, "m": 1.0, "g": 1024.0, "t": 1024.0**2}
-    text = size.lower().removesuffix("b")
-    unit = text[-1]
-    number = float(text[:-1]) * scale[unit] if unit in scale else float(text) / 1024**2
-    return int(number)
+    found = _SIZE.fullmatch(size.strip().lower())
+    unit = (found[2] if found[2] == "b" else found[2].removesuffix("b")) if found else "?"
+    if found is None or unit not in _KIB:
+        message = f"not a size such as 512m or 2g: {size!r}"
+        raise ValueError(message)
+    return int(int(found[1]) * _KIB[unit] / 1024)

@@ -6,54 +6,41 @@ import os
 import shutil
 import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
+from functools import wraps
+from inspect import signature
 from pathlib import Path
 from typing import Any
+from weakref import WeakSet
 
+from py4j.protocol import Py4JJavaError
 from pyspark import SparkConf, SparkContext
+from pyspark.errors.exceptions.captured import CapturedException
 from pyspark.find_spark_home import _find_spark_home
 from pyspark.sql import SparkSession
 
 from balancedstream.core.sizing import parse_mib
 from balancedstream.engine.filemanagers import FILE_MANAGER, renaming_on_posix_only
 from balancedstream.engine.formats import keeping_formats
-from balancedstream.engine.settings import tune
-from balancedstream.engine.traits import find_traits, to_scala_list
+from balancedstream.engine.local import LocalExecutors
+from balancedstream.engine.settings import CHECKPOINT_FORMAT, tune
+from balancedstream.engine.traits import Traits, find_traits, to_scala_list
 from balancedstream.errors import InvalidInputError
 
+EXECUTOR_MEMORY = "spark.executor.memory"
 EXECUTOR_MEMORY_MIB = 1024
+
+WORKER_VARIABLE = "spark.executorEnv."
+
+STARTUP = Path(__file__).parents[1] / "startup"
+"""Has the module with which a worker of an executor begins."""
+
+STOP_TIMEOUT = "spark.sql.streaming.stopTimeout"
+MIN_STOP_S = 0.1
+"""To Spark, 0 is no limit."""
 
 START_TIMEOUT_S = 60.0
 """Time for executor processes to start; after it, the script runs without those missing."""
-
-
-@dataclass(frozen=True, slots=True)
-class LocalExecutors:
-    """Executor processes on this machine: `least` at the start, `most` at most."""
-
-    least: int
-    most: int
-
-    @classmethod
-    def parse(cls, text: str) -> LocalExecutors:
-        """Reads `MIN:MAX`, or `N` for a fixed number.
-
-        Raises:
-            InvalidInputError: not two whole numbers, or not 1 <= MIN <= MAX.
-
-        >>> LocalExecutors.parse("2:4")
-        LocalExecutors(least=2, most=4)
-        """
-        least, colon, most = text.partition(":")
-        try:
-            found = cls(int(least), int(most if colon else least))
-        except ValueError:
-            found = cls(0, 0)
-        if not 1 <= found.least <= found.most:
-            message = f"--local: must be MIN:MAX with 1 <= MIN <= MAX, such as 2:4, not {text!r}"
-            raise InvalidInputError(message)
-        return found
 
 
 @contextmanager
@@ -62,49 +49,106 @@ def tuned_sessions(
     on_session: Callable[[SparkSession], None],
     warn: Callable[[str], None],
     spark_log: Path | None = None,
+    guard: Callable[[], AbstractContextManager[None]] = nullcontext,
 ) -> Iterator[None]:
-    """While open, the first `SparkSession.builder.getOrCreate()` returns a tuned session.
+    """While open, every Spark context that comes about is tuned, and its first session is told of.
+
+    It may come about by any way: a builder, a `SparkContext` of the script's own, a stopped one
+    that is built again. What the script made it of stays as the script wrote it.
 
     Args:
         local: executors to start on this machine; None keeps the user's master.
-        on_session: called once with the new session, before the script sees it.
+        on_session: called once with the first session of each context, before the script sees it.
         warn: called with each warning about the user's own settings.
         spark_log: where Spark's log goes instead of standard error.
+        guard: entered while a context is tuned, which may be refused.
 
     Raises:
         DynamicAllocationError: the script asks for dynamic allocation.
         InvalidInputError: `local` is given, and the script names a cluster.
     """
-    builder: Any = SparkSession.Builder
-    get_or_create = builder.getOrCreate
-    known: set[int] = set()
+    begin_context = SparkContext.__init__
+    begin_session = SparkSession.__init__
+    parameters = signature(begin_context)
+    process = os.getpid()
+    known: WeakSet[Any] = WeakSet()
+    fitted: set[str] = set()
     while_open = ExitStack()
 
-    def get_or_create_tuned(self: Any) -> SparkSession:
-        conf: dict[str, str] = {}
-        if SparkContext._active_spark_context is None:
-            conf = _tuned_conf(self._options, local, warn, spark_log)
-            for key, value in conf.items():
-                self.config(key, value)
-            if FILE_MANAGER in conf:
-                while_open.enter_context(renaming_on_posix_only(conf[FILE_MANAGER]))
-        session: SparkSession = get_or_create(self)
-        if conf and not find_traits(session.version).keeps_formats:
+    def fit(added: Mapping[str, str]) -> None:
+        """Has queries start as their storage needs it; once is enough for all contexts."""
+        if FILE_MANAGER in added and FILE_MANAGER not in fitted:
+            fitted.add(FILE_MANAGER)
+            while_open.enter_context(renaming_on_posix_only(added[FILE_MANAGER]))
+        if CHECKPOINT_FORMAT not in fitted and not _driver_traits().keeps_formats:
+            fitted.add(CHECKPOINT_FORMAT)
             while_open.enter_context(keeping_formats())
-        context = id(session.sparkContext)
-        if context not in known:
+
+    @wraps(begin_context)
+    def begin_tuned(context: Any, *args: Any, **kwargs: Any) -> None:
+        given = parameters.bind(context, *args, **kwargs)
+        if os.getpid() == process and _is_new(given.arguments):
+            with guard():
+                conf, added = _tune(given.arguments, local, warn, spark_log)
+                fit(added)
+            given.arguments |= {"conf": conf, "master": None}
+        begin_context(*given.args, **given.kwargs)
+
+    @wraps(begin_session)
+    def begin_known(session: SparkSession, *args: Any, **kwargs: Any) -> None:
+        begin_session(session, *args, **kwargs)
+        context = session.sparkContext
+        if os.getpid() == process and context not in known:
             known.add(context)
             if local and local.least < local.most:
                 _keep_executors(session, local)
             on_session(session)
-        return session
 
-    builder.getOrCreate = get_or_create_tuned
+    SparkContext.__init__ = begin_tuned
+    SparkSession.__init__ = begin_known
     try:
         with while_open:
             yield
     finally:
-        builder.getOrCreate = get_or_create
+        SparkContext.__init__ = begin_context
+        SparkSession.__init__ = begin_session
+
+
+def _is_new(given: Mapping[str, Any]) -> bool:
+    """Whether a Spark application begins: there is none yet, in Java or behind Spark Connect."""
+    behind_connect = "SPARK_CONNECT_MODE_ENABLED" in os.environ
+    return (
+        given.get("jsc") is None
+        and SparkContext._active_spark_context is None
+        and not (behind_connect and "SPARK_LOCAL_REMOTE" not in os.environ)
+    )
+
+
+def stop_queries(session: SparkSession, timeout_s: float) -> list[tuple[str, bool]]:
+    """Stops every query of the application, whichever of its sessions started it.
+
+    Args:
+        session: one of them.
+        timeout_s: for all; a query that Java cannot interrupt, as in a call of a Python function
+            that does not return, is left behind then.
+
+    Returns:
+        The name of each query that ran, or its id, and whether it has ended.
+    """
+    java: Any = session._jsparkSession
+    stopped: list[tuple[str, bool]] = []
+    deadline_s = time.monotonic() + timeout_s
+    for query in list(java.sharedState().activeStreamingQueries().values()):
+        left_s = max(deadline_s - time.monotonic(), MIN_STOP_S)
+        query.sparkSession().conf().set(STOP_TIMEOUT, f"{int(left_s * 1000)}ms")
+        try:
+            query.stop()
+        except (Py4JJavaError, CapturedException):
+            has_ended = not query.isActive()
+        else:
+            has_ended = True
+        stopped.append((str(query.name() or query.id()), has_ended))
+    return stopped
 
 
 def _keep_executors(session: SparkSession, local: LocalExecutors) -> None:
@@ -144,40 +188,52 @@ def _standard_error_to(path: Path | None) -> Iterator[None]:
         os.close(kept)
 
 
-def _tuned_conf(
-    options: Mapping[str, Any],
+def _tune(
+    given: Mapping[str, Any],
     local: LocalExecutors | None,
     warn: Callable[[str], None],
     spark_log: Path | None,
-) -> dict[str, str]:
-    own = {key: str(value) for key, value in options.items()}
-    given = SparkConf()
-    for key, value in own.items():
-        given.set(key, value)
+) -> tuple[SparkConf, Mapping[str, str]]:
+    """The settings of a context, and those that were added to the user's own."""
+    users: SparkConf | None = given.get("conf")
     # Starts the JVM, which then also reads spark-defaults.conf and PYSPARK_SUBMIT_ARGS.
     with _standard_error_to(spark_log):
-        SparkContext._ensure_initialized(conf=given)
-    user = dict(SparkConf().getAll())
+        SparkContext._ensure_initialized(gateway=given.get("gateway"), conf=users)
+    own = dict(users.getAll()) if users else {}
+    if given.get("master"):
+        own["spark.master"] = str(given["master"])
+    # As PySpark does: one that was made when Java ran already has all that is to count.
+    whole = users is not None and users._jconf is not None
+    conf = SparkConf(loadDefaults=not whole, _jvm=SparkContext._jvm)
+    for key, value in own.items():
+        conf.set(key, value)
+    user = dict(conf.getAll())
     # Not set by the user: every PySpark shell and script starts with it.
-    user.pop("spark.ui.showConsoleProgress", None)
-    user |= own
-    # The driver's version, which need not be PySpark's: SPARK_HOME may name another Spark.
-    version = SparkContext._jvm.org.apache.spark.package.SPARK_VERSION()
-    added, warnings = tune(user, local.most if local else None, find_traits(version))
+    if "spark.ui.showConsoleProgress" not in own:
+        user.pop("spark.ui.showConsoleProgress", None)
+    added, warnings = tune(user, local.most if local else None, _driver_traits())
     for warning in warnings:
         warn(warning)
-    if local is None:
-        return added
-    master = user.get("spark.master", "local[*]")
-    if not master.startswith("local"):
-        message = (
-            f"--local starts executors on this machine, but the script asks for the cluster "
-            f"{master}. Nothing was started. Remove one of the two."
-        )
-        raise InvalidInputError(message)
-    if "spark.master" in own:
-        warn(f"master {master} of the script is replaced by {local.most} executor processes")
-    return added | describe_cluster(user, local)
+    if local is not None:
+        master = user.get("spark.master", "local[*]")
+        if not master.startswith("local"):
+            message = (
+                f"--local starts executors on this machine, but the script asks for the cluster "
+                f"{master}. No Spark was started. Remove one of the two."
+            )
+            raise InvalidInputError(message)
+        if "spark.master" in own:
+            warn(f"master {master} of the script is replaced by {local.most} executor processes")
+        added = added | describe_cluster(user, local)
+    for key, value in added.items():
+        conf.set(key, value)
+    return conf, added
+
+
+def _driver_traits() -> Traits:
+    """Of the driver's version, which need not be PySpark's: SPARK_HOME may name another Spark."""
+    jvm: Any = SparkContext._jvm
+    return find_traits(jvm.org.apache.spark.package.SPARK_VERSION())
 
 
 def describe_cluster(user: Mapping[str, str], local: LocalExecutors) -> dict[str, str]:
@@ -187,17 +243,39 @@ def describe_cluster(user: Mapping[str, str], local: LocalExecutors) -> dict[str
         user: the user's settings.
         local: number of executors.
     """
-    memory_mib = parse_mib(user.get("spark.executor.memory", f"{EXECUTOR_MEMORY_MIB}m"))
-    cores = user.get("spark.executor.cores", "1")
-    settings = {
-        "spark.master": f"local-cluster[{local.most},{cores},{memory_mib}]",
-        "spark.executor.memory": f"{memory_mib}m",
-    }
+    memory = user.get(EXECUTOR_MEMORY) or os.environ.get("SPARK_EXECUTOR_MEMORY")
+    memory = memory or f"{EXECUTOR_MEMORY_MIB}m"
+    settings = {}
+    try:
+        memory_mib = parse_mib(memory)
+    except ValueError:
+        # Spark says what is wrong with it.
+        memory_mib = EXECUTOR_MEMORY_MIB
+    else:
+        # Spark reads a number without a unit as MiB in one place, as bytes in another.
+        settings[EXECUTOR_MEMORY] = f"{memory_mib}m"
+    cores = user.get("spark.executor.cores", "1").strip()
+    settings["spark.master"] = f"local-cluster[{local.most},{cores},{memory_mib}]"
     if "spark.deploy.appIdPattern" not in user:
         # Spark numbers applications by the second, so two could share the work folder, which the
         # first one to end removes.
         settings["spark.deploy.appIdPattern"] = f"app-%s-%04d-{os.getpid()}"
-    return settings
+    return settings | _place_workers(user)
+
+
+def _place_workers(user: Mapping[str, str]) -> dict[str, str]:
+    """Has Python functions run in the script's folder, as they do with `local[*]`."""
+    try:
+        folder = Path.cwd()
+    except FileNotFoundError:
+        return {}
+    # A relative entry of PYTHONPATH is relative to that folder, too.
+    path = [user.get(f"{WORKER_VARIABLE}PYTHONPATH", ""), os.environ.get("PYTHONPATH", "")]
+    entries = [str(folder / entry) for entry in os.pathsep.join(path).split(os.pathsep) if entry]
+    return {
+        f"{WORKER_VARIABLE}PYTHONPATH": os.pathsep.join([str(STARTUP), *entries]),
+        f"{WORKER_VARIABLE}BALANCEDSTREAM_FOLDER": str(folder),
+    }
 
 
 def remove_work_folder(application_id: str) -> None:

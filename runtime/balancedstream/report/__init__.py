@@ -33,11 +33,12 @@ REFRESH_S = 5
 """Some batches; to draw the page takes the driver a fraction of a second."""
 
 
-def prepare_directory(directory: str | Path) -> Path:
+def prepare_directory(directory: str | Path, option: str = "report") -> Path:
     """Makes sure, before the run starts, that a report can be written.
 
     Args:
         directory: where the report shall go; made if missing.
+        option: by which a person named it.
 
     Returns:
         The directory.
@@ -53,8 +54,8 @@ def prepare_directory(directory: str | Path) -> Path:
         probe.unlink()
     except OSError as error:
         msg = (
-            f"report: {path} cannot be written to ({error.strerror}). No stream was started and no "
-            "data touched. Name a directory that you may write to."
+            f"{option}: {path} cannot be written to ({error.strerror}). No stream was started and "
+            "no data touched. Name a directory that you may write to."
         )
         raise InvalidInputError(msg) from error
     return path

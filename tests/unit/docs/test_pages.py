@@ -45,7 +45,7 @@ MOST_UNCHECKED = 6
 
 _OF_OURS = re.compile(r"(balancedstream|kubectl bst|make|run|pytest|pip install) \S")
 PYTHON = PROJECT["requires-python"]
-_BRIEF = re.compile(r"are required|expected one argument|invalid \w+ value: '[A-Z]+'")
+_BRIEF = re.compile(r"are required|expected one argument|(value:|from 0 on, not) '[A-Z]+'")
 """Prose names an option without what else a command needs, and with a word for its value."""
 
 

@@ -28,5 +28,10 @@ def test_the_page_of_the_resource_says_what_the_code_says(generate: ModuleType) 
     assert page == generate.render_resource()
 
 
+def test_the_page_of_what_a_script_sees_has_a_row_for_each_test(generate: ModuleType) -> None:
+    page = (DOCS / "what-a-script-sees.md").read_text("utf-8")
+    assert page == generate.render_script()
+
+
 def test_the_settings_page_says_what_the_code_says(generate: ModuleType) -> None:
     assert (DOCS / "reference" / "settings.md").read_text("utf-8") == generate.render_settings()

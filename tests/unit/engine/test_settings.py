@@ -8,7 +8,8 @@ import pytest
 
 from balancedstream.engine.filemanagers import FILE_MANAGER
 from balancedstream.engine.java import parse_java_version
-from balancedstream.engine.session import LocalExecutors, describe_cluster
+from balancedstream.engine.local import LocalExecutors
+from balancedstream.engine.session import describe_cluster
 from balancedstream.engine.settings import (
     CHANGELOG,
     CHECKPOINT_FORMAT,
@@ -187,3 +188,47 @@ def test_a_senseless_number_of_executors_is_refused_by_name(text: str) -> None:
 )
 def test_java_says_its_version_in_several_ways(printed: str, version: int | None) -> None:
     assert parse_java_version(printed) == version
+
+
+@pytest.mark.parametrize(
+    ("memory", "mib"),
+    [
+        *((text, 2048) for text in ("2g", "2G", "2gb", " 2g ", "2048m", "2048", "2097152k")),
+        ("2147483648b", 2048),
+        ("1t", 1024**2),
+        (None, 1024),
+    ],
+)
+def test_the_memory_of_local_executors_is_read_as_spark_reads_it(
+    memory: str | None, mib: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("SPARK_EXECUTOR_MEMORY", raising=False)
+    user = {} if memory is None else {"spark.executor.memory": memory}
+    added = describe_cluster(user, LocalExecutors(2, 2))
+    assert added["spark.master"] == f"local-cluster[2,1,{mib}]"
+    assert added["spark.executor.memory"] == f"{mib}m"
+
+
+def test_the_memory_of_local_executors_may_come_from_sparks_environment(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("SPARK_EXECUTOR_MEMORY", "3g")
+    assert describe_cluster({}, LocalExecutors(1, 1))["spark.executor.memory"] == "3072m"
+
+
+@pytest.mark.parametrize("memory", ["lots", "1.5g", "2 g", "", "-1g"])
+def test_a_memory_that_is_none_is_left_for_spark_to_refuse(memory: str) -> None:
+    added = describe_cluster({"spark.executor.memory": memory or "?"}, LocalExecutors(1, 1))
+    assert "spark.executor.memory" not in added
+
+
+def test_workers_of_local_executors_begin_in_the_scripts_folder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("PYTHONPATH", f"libs{os.pathsep}/elsewhere{os.pathsep}")
+    added = describe_cluster({"spark.executorEnv.PYTHONPATH": "own"}, LocalExecutors(1, 1))
+    first, *path = added["spark.executorEnv.PYTHONPATH"].split(os.pathsep)
+    assert (Path(first) / "sitecustomize.py").is_file()
+    assert path == [str(tmp_path / "own"), str(tmp_path / "libs"), "/elsewhere"]
+    assert added["spark.executorEnv.BALANCEDSTREAM_FOLDER"] == str(tmp_path)

@@ -6,17 +6,17 @@ from pathlib import Path
 
 import pytest
 
-from balancedstream import running
+from balancedstream import companion
 
 
 def test_last_words_are_the_error_and_its_causes_without_the_java_stack(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     log = tmp_path / "termination-log"
-    monkeypatch.setattr(running, "TERMINATION_LOG", log)
+    monkeypatch.setattr(companion, "TERMINATION_LOG", log)
     stack = "".join(f"\tat org.apache.spark.Frame{n}\n" for n in range(500))
     message = f"calling start.\n: NoSuchBucket: a\n{stack}Caused by: NoSuchKey: b\n\t... 22 more"
-    running._leave_last_words(RuntimeError(message))
+    companion._leave_last_words(RuntimeError(message))
     assert log.read_text() == (
         "RuntimeError: calling start.\n: NoSuchBucket: a\nCaused by: NoSuchKey: b"
     )
@@ -25,6 +25,6 @@ def test_last_words_are_the_error_and_its_causes_without_the_java_stack(
 def test_without_a_place_for_last_words_there_are_none(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(running, "TERMINATION_LOG", tmp_path / "nowhere" / "log")
-    running._leave_last_words(RuntimeError("x"))
+    monkeypatch.setattr(companion, "TERMINATION_LOG", tmp_path / "nowhere" / "log")
+    companion._leave_last_words(RuntimeError("x"))
     assert not list(tmp_path.iterdir())

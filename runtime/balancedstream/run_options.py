@@ -1,0 +1,65 @@
+"""What `balancedstream run` was asked for, and how it gets to the script's process."""
+
+from __future__ import annotations
+
+import base64
+import pickle
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from balancedstream.core.keys import KeyNaming
+from balancedstream.core.policy import Policy
+from balancedstream.engine.local import LocalExecutors
+
+OPTIONS_VARIABLE = "BALANCEDSTREAM_RUN"
+"""Environment variable with the options; `startup/sitecustomize.py` takes it out again."""
+
+
+@dataclass(frozen=True)
+class RunOptions:
+    """What `balancedstream run` was asked for.
+
+    Attributes:
+        app: the script: a file or folder that Python runs, or the name of a module.
+        args: its own arguments.
+        is_module: whether `app` is a module, as of `python -m`.
+        local: executors to start on this machine; None leaves the script's master alone.
+        policy: all knobs.
+        report_dir: where the report goes; None for no report.
+        record_dir: where observations go; None for nowhere.
+        metrics_port: where /metrics is served; None for nowhere.
+        metrics_address: address that /metrics is served on.
+        hot_keys: whether /metrics shows hot keys as they are, hashed, or not at all.
+        stream: `NAMESPACE/NAME` of the BalancedStream whose plans to follow; None to decide here.
+        baseline_batches: batches to measure before anything moves or scales.
+    """
+
+    app: str
+    args: tuple[str, ...] = ()
+    is_module: bool = False
+    local: LocalExecutors | None = None
+    policy: Policy = field(default_factory=Policy)
+    report_dir: Path | None = None
+    record_dir: Path | None = None
+    metrics_port: int | None = None
+    metrics_address: str = "127.0.0.1"
+    hot_keys: KeyNaming = "plain"
+    stream: str | None = None
+    baseline_batches: int = 0
+
+    def to_environment(self) -> dict[str, str]:
+        """The variables by which a process that starts learns the options."""
+        return {OPTIONS_VARIABLE: base64.b64encode(pickle.dumps(self)).decode()}
+
+    @classmethod
+    def from_environment(cls, environment: Mapping[str, str]) -> RunOptions:
+        """The options that `to_environment` of the same installation wrote.
+
+        >>> options = RunOptions("job.py", ("a",))
+        >>> RunOptions.from_environment(options.to_environment()) == options
+        True
+        """
+        # This process's own parent wrote it, who may run anything here.
+        found: RunOptions = pickle.loads(base64.b64decode(environment[OPTIONS_VARIABLE]))  # noqa: S301
+        return found
