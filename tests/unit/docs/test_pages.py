@@ -43,7 +43,9 @@ ARCHITECTURE = ROOT / "docs" / "architecture.md"
 MOST_UNCHECKED = 6
 """So many blocks at most are listed as not checked."""
 
-_OF_OURS = re.compile(r"(balancedstream|kubectl bst|make|run|pytest|pip install) \S")
+_OF_OURS = re.compile(
+    r"(balancedstream|docker|helm|kubectl|make|pip|pytest|python|run|spark-submit) \S"
+)
 PYTHON = PROJECT["requires-python"]
 _BRIEF = re.compile(r"are required|expected one argument|(value:|from 0 on, not) '[A-Z]+'")
 """Prose names an option without what else a command needs, and with a word for its value."""
