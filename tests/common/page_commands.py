@@ -294,7 +294,7 @@ def _check_pip(arguments: list[str]) -> Iterator[str]:
 
 
 def _check_python(arguments: list[str]) -> Iterator[str]:
-    if arguments[:1] == ["-m"]:
+    if arguments[:1] == ["-m"] and len(arguments) > 1:
         module, *rest = arguments[1:]
         yield from _CHECKS.get(module, _check_module(module))(rest)
         return
