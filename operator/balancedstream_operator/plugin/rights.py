@@ -54,7 +54,7 @@ OPERATOR = (
     *_each("rbac.authorization.k8s.io", "roles rolebindings", "get list watch create patch update"),
     *_each("policy", "poddisruptionbudgets", "get list watch create patch update"),
     *_each("", "pods", "get list watch create delete deletecollection"),
-    *_each("", "secrets", "create"),
+    *_each("", "secrets persistentvolumeclaims", "create"),
     *_each("authorization.k8s.io", "localsubjectaccessreviews", "create"),
     *_each("", "events", "create patch"),
 )
