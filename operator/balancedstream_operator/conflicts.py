@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any, NoReturn
@@ -15,7 +16,7 @@ from balancedstream_operator.pods import (
     build_executor_pod,
     stream_labels,
 )
-from balancedstream_operator.resource import GROUP, Manifest, Stream
+from balancedstream_operator.resource import GROUP, NAME, Manifest, Stream
 from balancedstream_operator.spark_pods import CONTAINER, make_executor_pod
 from balancedstream_operator.spec import StreamSpec
 from balancedstream_operator.templates import find_lost, find_repeated, name_account
@@ -50,6 +51,10 @@ def _check_accounts(stream: Stream, spec: StreamSpec) -> None:
     driver, executors = spec.driver.service_account, spec.executors.service_account
     path = "spec.driver.serviceAccount"
     made = build_driver_pod(stream, spec, {})["spec"]["serviceAccountName"]
+    of_executors = build_executor_pod(stream, spec)["spec"]["serviceAccountName"]
+    for template, account in ((DRIVER_TEMPLATE, made), (EXECUTORS_TEMPLATE, of_executors)):
+        if not re.fullmatch(NAME, str(account)):
+            _refuse(f"{template}.spec.serviceAccountName", f"{account!r} is no name of an account")
     if driver.name and driver.name != made:
         _refuse(f"{path}.name", f"the driver's pod template names another account, {made}")
     if driver.annotations and made != f"{stream.name}-driver":

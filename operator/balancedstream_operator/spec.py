@@ -316,6 +316,11 @@ def read_spec(manifest: object) -> StreamSpec:
         if not re.fullmatch(_LABEL, label) or label in {"stream", "__name__"}:
             message = f"spec.metrics.labels: {label!r} is no name of a label to match"
             raise InvalidInputError(message)
+    secrets = spec.image_pull_secrets
+    for name in secrets:
+        if not re.fullmatch(NAME, name) or secrets.count(name) > 1:
+            message = f"spec.imagePullSecrets: {name!r} is no name of a Secret, or there twice"
+            raise InvalidInputError(message)
     _check_metadata(spec)
     _check_policy(spec)
     return spec

@@ -64,6 +64,8 @@ def contain(name: str, **fields: Any) -> dict[str, Any]:
             "metadata.annotations.balancedstream.io/spec",
         ),
         ({"metadata": {"name": "mine"}}, "metadata.name"),
+        ({"spec": {"serviceAccountName": "No Name"}}, "spec.serviceAccountName"),
+        ({"spec": {"serviceAccount": "No Name"}}, "spec.serviceAccountName"),
         ({"metadata": {"namespace": "other"}}, "metadata.namespace"),
         (
             contain("driver", env=[{"name": "POD_IP", "value": "10.0.0.1"}]),

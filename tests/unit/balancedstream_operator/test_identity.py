@@ -57,6 +57,12 @@ def test_all_pods_pull_their_images_with_the_secrets_of_the_stream() -> None:
     assert merged == [{"name": "a"}, {"name": "b"}]
 
 
+@pytest.mark.parametrize("names", [["a", "a"], [""], ["A"], ["a", "not one"]])
+def test_a_pull_secret_that_is_none_or_there_twice_is_refused(names: list[str]) -> None:
+    with pytest.raises(InvalidInputError, match=r"^spec\.imagePullSecrets"):
+        make_spec(imagePullSecrets=names)
+
+
 def test_labels_and_annotations_are_on_all_objects_and_pods_and_nearer_ones_win() -> None:
     metadata: dict[str, Any] = {"labels": {"team": "shop"}, "annotations": {"owner": "web"}}
     spec = make_spec(**metadata)
