@@ -5,6 +5,7 @@ Objects are never changed in place, so that an old one can be shown again.
 
 from __future__ import annotations
 
+import copy
 import random
 from collections import defaultdict
 from collections.abc import Callable
@@ -13,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 from balancedstream.core.objects import STREAM_LABEL
 from balancedstream_operator.errors import ClusterError
 from balancedstream_operator.ports import Cluster
+from balancedstream_operator.reading import bound_stream
 from balancedstream_operator.resource import KIND, Manifest, Stream
 from balancedstream_operator.status import format_time
 
@@ -197,7 +199,8 @@ class ModelCluster(Cluster):
         self._call(f"return {kind} {name}")
         if kind == "Pod" and self._world.weather.api_stale_s:
             return self._api.get_old(kind, name, self._world.weather.api_stale_s)
-        return self._api.get(kind, name)
+        found = self._api.get(kind, name)
+        return bound_stream(copy.deepcopy(found)) if found and kind == KIND else found
 
     def create_secret(self, manifest: Manifest) -> None:
         """Keeps a Secret, unless there is one of its name."""
@@ -331,6 +334,9 @@ class ModelCluster(Cluster):
         if weather.api_down or self.cut:
             message = f"the API server cannot be reached to {what}: refused"
             raise ClusterError(message, refused=False)
+        if weather.forbidden:
+            message = f'the API server did not {what}: User "operator" cannot do that'
+            raise ClusterError(message, refused=True)
         if weather.api_throttles:
             message = f"the API server did not {what}: too many requests"
             raise ClusterError(message, refused=False, retry_after_s=self._chance.choice((0, 9)))

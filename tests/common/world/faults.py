@@ -19,6 +19,14 @@ from balancedstream_operator.pods import RESTART_ANNOTATION
 from balancedstream_operator.resource import KIND, driver_pod_name
 from world.operator_model import OperatorProcess
 from world.schedules import Fault
+from world.tenants import (
+    create_again,
+    hold_deletion,
+    jump_clock,
+    lose_definition,
+    lose_namespace,
+    nest_deep,
+)
 
 if TYPE_CHECKING:
     from world.worlds import World
@@ -43,6 +51,8 @@ _WEATHER: dict[str, tuple[str, Callable[[float], Any]]] = {
     "api errors": ("api_errors", lambda size: 0.1 + 0.6 * size),
     "api answers lost": ("api_lost", lambda size: 0.1 + 0.6 * size),
     "api throttles": ("api_throttles", lambda _: True),
+    "rights gone": ("forbidden", lambda _: True),
+    "driver's clock jumps": ("driver_clock_off_s", lambda size: (size - 0.5) * 20_000.0),
     "child refused": ("refused_kind", lambda size: _KINDS[int(size * len(_KINDS))]),
     "stale lists": ("api_stale_s", lambda size: 5.0 + 40.0 * size),
     "late watch": ("watch_lag_s", lambda size: 5.0 + 60.0 * size),
@@ -319,7 +329,7 @@ def _recreate(world: World, fault: Fault, chance: random.Random) -> None:
     if world.resource() is None:
         return
     world.api.remove(KIND, world.stream.name)
-    world.call_in(fault.length_s * fault.size, world.create_stream)
+    world.call_in(fault.length_s * fault.size, partial(create_again, world))
 
 
 _ACTS: dict[str, Act] = {
@@ -347,6 +357,11 @@ _ACTS: dict[str, Act] = {
     "restart asked": _ask_restart,
     "approved": _approve,
     "recreated": _recreate,
+    "deletion held": hold_deletion,
+    "namespace gone": lose_namespace,
+    "definition gone": lose_definition,
+    "clock jumps": jump_clock,
+    "nested deep": nest_deep,
 }
 
 KINDS = (*_WEATHER, *_ACTS)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import random
 from contextlib import suppress
 from dataclasses import dataclass
@@ -14,6 +15,7 @@ from balancedstream_operator.following import WATCH_S
 from balancedstream_operator.leases import RENEW_S, Lease, Tenure
 from balancedstream_operator.main import choose_pause_s
 from balancedstream_operator.pacing import choose_rest_s
+from balancedstream_operator.reading import bound_stream
 from balancedstream_operator.resource import KIND, Manifest, Stream
 from balancedstream_operator.supervising import Supervisor
 from world.api_model import NAMESPACE, KilledError, ModelCluster
@@ -34,6 +36,7 @@ class _Watched:
     supervisor: Supervisor
     failures: int = 0
     turn: int = 0
+    rests: bool = False
 
 
 class OperatorProcess:
@@ -115,16 +118,28 @@ class OperatorProcess:
             self._run_pass(uid, watched.turn)
 
     def list_streams(self) -> bool:
-        """Takes in what a list has, which does not tell what is gone; False if it reaches none."""
+        """Takes in what a list has, and forgets all other streams; False if it reaches none."""
         weather = self._world.weather
         if weather.api_down or self.cluster.cut:
             return False
+        if weather.forbidden:
+            for watched in self._watched.values():
+                watched.turn += 1
+                watched.rests = True
+            return False
+        if weather.definition_gone:
+            self._watched.clear()
+            return False
         age_s = max(weather.api_stale_s, weather.list_age_s)
+        listed = set()
         for kind, name in list(self._world.api.objects):
             if kind == KIND:
                 found = self._world.api.get_old(kind, name, age_s)
                 if found is not None:
+                    listed.add(found["metadata"]["uid"])
                     self._take_in("MODIFIED", found)
+        for uid in set(self._watched) - listed:
+            del self._watched[uid]
         return True
 
     def _list(self) -> None:
@@ -135,6 +150,7 @@ class OperatorProcess:
     def _note(self, what: str, manifest: Manifest) -> None:
         weather = self._world.weather
         deaf = weather.api_down or weather.list_age_s or self.cluster.cut
+        deaf = deaf or weather.forbidden or weather.definition_gone
         if manifest["kind"] != KIND or deaf:
             return
         if weather.watch_loss and self._chance.random() < weather.watch_loss:
@@ -153,6 +169,7 @@ class OperatorProcess:
         if what == "DELETED":
             self._watched.pop(uid, None)
             return
+        manifest = bound_stream(copy.deepcopy(manifest))
         watched = self._watched.get(uid)
         if watched is None:
             metadata = manifest["metadata"]
@@ -170,7 +187,8 @@ class OperatorProcess:
             return
         changed = read_wanted(watched.resource) != read_wanted(manifest)
         watched.resource = manifest
-        if changed and self.acts:
+        if (changed or watched.rests) and self.acts:
+            watched.rests = False
             self._call_in(0.0, uid)
 
     def _call_in(self, delay_s: float, uid: str) -> None:

@@ -63,6 +63,7 @@ class Oracles:
         self._resource: Manifest = {}
         self.interrupted = False
         self._there = ""
+        self._leaves = False
         self._largest = 0
 
     def note(self, text: str) -> None:
@@ -81,12 +82,17 @@ class Oracles:
         there = resource["metadata"]["uid"] if resource else ""
         if not owners:
             self.add("a child without owner", f"{manifest['kind']} {manifest['metadata']['name']}")
+        elif self._leaves and self._is_new(manifest):
+            self.add("a child of a stream that is being deleted", manifest["kind"])
         elif there not in owners:
             if there != self._there:
                 # The stream was deleted after the pass had begun; what is left is collected.
                 self._world.nodes.collect()
             elif manifest["metadata"].get("resourceVersion") is None:
                 self.add("a child of a deleted stream", manifest["kind"])
+
+    def _is_new(self, manifest: Manifest) -> bool:
+        return self._world.api.get(manifest["kind"], manifest["metadata"]["name"]) is None
 
     def check_taken(self, manifest: Manifest, there: Manifest | None) -> None:
         """No object of somebody else is changed; `there` is what has the name."""
@@ -99,6 +105,7 @@ class Oracles:
         self.interrupted = False
         now = self._world.resource()
         self._there = now["metadata"]["uid"] if now else ""
+        self._leaves = bool(now and now["metadata"].get("deletionTimestamp"))
 
     def check_plan(self, manifest: Manifest, before: Manifest | None) -> None:
         """Epochs never fall, none has two plans, and executors stay within bounds."""

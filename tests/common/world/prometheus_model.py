@@ -11,6 +11,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from balancedstream.core.policy import Policy
+from balancedstream_operator.clocks import DRIVER_TIMES
 from balancedstream_operator.endpoints import Subject
 from balancedstream_operator.measurements import (
     PARTITION_METRICS,
@@ -19,7 +20,7 @@ from balancedstream_operator.measurements import (
     MissingMeasurementsError,
 )
 from balancedstream_operator.ports import Source
-from balancedstream_operator.prometheus import fetch_measurement
+from balancedstream_operator.prometheus import MAX_SKEW_S, fetch_measurement
 from balancedstream_operator.resource import driver_pod_name
 from balancedstream_operator.scrapes import PREFIX, Series
 
@@ -47,6 +48,7 @@ class ModelPrometheus(Source):
         self._chance = chance
         self._scrape_s = scrape_s
         self._series: dict[str, dict[tuple[str, ...], _Recorded]] = defaultdict(dict)
+        self._set: dict[tuple[str, tuple[str, ...]], tuple[float | None, float]] = {}
         self.scrapes = 0
         for replica in range(replicas):
             name = f"prometheus-{replica}" if replicas > 1 else ""
@@ -85,12 +87,25 @@ class ModelPrometheus(Source):
                     labels = {**sample.labels, **target, "__name__": sample.name}
                     known = self._series[sample.name][key] = labels, [], []
                 known[1].append(world.now_s)
-                known[2].append(sample.value)
+                known[2].append(self._tell(sample.name, key, sample.value))
+
+    def _tell(self, name: str, key: tuple[str, ...], value: float) -> float:
+        """A value as the driver sets it: times are of its clock, when they were set."""
+        if name.removeprefix(PREFIX) not in DRIVER_TIMES:
+            return value
+        true_s, off_s = self._set.get((name, key), (None, 0.0))
+        if value != true_s:
+            off_s = self._world.weather.driver_clock_off_s
+            self._set[name, key] = value, off_s
+        return value + off_s
 
     def observe(self, subject: Subject, policy: Policy, now_s: float) -> Measurement:
         """What was measured, or why nothing was."""
         if self._world.weather.prometheus_down:
             message = "Prometheus at http://prometheus cannot be queried: refused"
+            raise MissingMeasurementsError(message)
+        if abs(now_s - self._world.now_s) > MAX_SKEW_S:
+            message = "the clock of the operator's node is off that of Prometheus"
             raise MissingMeasurementsError(message)
 
         def fetch(metrics: Sequence[str], look_back_s: float) -> list[Series]:

@@ -15,6 +15,9 @@ class Weather:
         api_lost: part of the operators' writes that are done, but whose answers are lost.
         api_throttles: whether it answers 429 to the operators, and asks to wait.
         api_stale_s: age of what the operators' lists and reads of pods say.
+        forbidden: whether the operators' rights are gone.
+        definition_gone: whether the cluster knows no streams.
+        driver_clock_off_s: how far the driver's clock is ahead.
         refused_kind: of the operators' objects that a policy refuses; empty for none.
         list_age_s: age of what lists of streams say, if it is more than that; watches, which
             go on from there, tell nothing meanwhile.
@@ -39,6 +42,9 @@ class Weather:
     api_lost: float = 0.0
     api_throttles: bool = False
     api_stale_s: float = 0.0
+    forbidden: bool = False
+    definition_gone: bool = False
+    driver_clock_off_s: float = 0.0
     refused_kind: str = ""
     list_age_s: float = 0.0
     watch_lag_s: float = 0.0
