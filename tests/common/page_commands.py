@@ -231,7 +231,7 @@ def _check_helm(arguments: list[str]) -> Iterator[str]:
     for number, word in enumerate(arguments):
         if word in {"--set", "--set-string", "--set-json"}:
             for part in re.split(r",(?=[\w.]+=)", arguments[number + 1]):
-                yield from _find_unknown_value(part.partition("=")[0])
+                yield from find_unknown_value(part.partition("=")[0])
         elif word in {"-f", "--values"} and (ROOT / arguments[number + 1]).is_file():
             values = yaml.safe_load((ROOT / arguments[number + 1]).read_text("utf-8"))
             yield from _find_wrong_values(values)
@@ -249,7 +249,7 @@ def _resolve(schema: Mapping[str, Any]) -> Mapping[str, Any]:
     return schema
 
 
-def _find_unknown_value(path: str) -> Iterator[str]:
+def find_unknown_value(path: str) -> Iterator[str]:
     schema: Mapping[str, Any] = {"properties": _values()}
     for name in re.split(r"(?<!\\)\.", re.sub(r"\[\d+\]", "", path)):
         schema = _resolve(schema)
@@ -265,7 +265,7 @@ def _find_unknown_value(path: str) -> Iterator[str]:
 def _find_wrong_values(values: Mapping[str, Any], path: str = "") -> Iterator[str]:
     for name, value in values.items():
         here = f"{path}{name}"
-        yield from _find_unknown_value(here)
+        yield from find_unknown_value(here)
         if isinstance(value, dict):
             yield from _find_wrong_values(value, f"{here}.")
 
