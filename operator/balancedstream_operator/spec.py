@@ -10,7 +10,8 @@ from typing import Annotated, Any, ClassVar, get_args
 from balancedstream.core.keys import KeyNaming
 from balancedstream.core.policy import Policy, parse
 from balancedstream.errors import InvalidInputError
-from balancedstream_operator.resource import GROUP, NAME
+from balancedstream_operator.naming import check_metadata, check_pull_secrets
+from balancedstream_operator.resource import NAME
 from balancedstream_operator.schedules import Schedule
 from balancedstream_operator.schema import (
     Knobs,
@@ -31,17 +32,9 @@ from balancedstream_operator.targets import (
     TargetRef,
     check_target,
     find_beside_target,
-    is_label,
     refuse_beside_target,
 )
-from balancedstream_operator.workloads import (
-    GROUP_ID,
-    Application,
-    Checkpoints,
-    Driver,
-    Executors,
-    find_caps,
-)
+from balancedstream_operator.workloads import GROUP_ID, Application, Checkpoints, Driver, Executors
 
 _LABEL = r"[a-zA-Z_][a-zA-Z0-9_]*"
 
@@ -316,12 +309,8 @@ def read_spec(manifest: object) -> StreamSpec:
         if not re.fullmatch(_LABEL, label) or label in {"stream", "__name__"}:
             message = f"spec.metrics.labels: {label!r} is no name of a label to match"
             raise InvalidInputError(message)
-    secrets = spec.image_pull_secrets
-    for name in secrets:
-        if not re.fullmatch(NAME, name) or secrets.count(name) > 1:
-            message = f"spec.imagePullSecrets: {name!r} is no name of a Secret, or there twice"
-            raise InvalidInputError(message)
-    _check_metadata(spec)
+    check_metadata(spec.labels, spec.annotations)
+    check_pull_secrets(spec.image_pull_secrets)
     _check_policy(spec)
     return spec
 
@@ -343,29 +332,6 @@ def _check_workload(spec: StreamSpec, manifest: object) -> None:
         message = "spec.checkpoints.path: must not contain .."
         raise InvalidInputError(message)
     check_conf(spec.spark_conf)
-
-
-_RESERVED = re.compile(
-    rf"{re.escape(GROUP)}/.*|app\.kubernetes\.io/(name|instance|managed-by)|"
-    r"spark-(role|version|app-[a-z]+|exec-[a-z]+)"
-)
-
-
-def _check_metadata(spec: StreamSpec) -> None:
-    """Refuses labels and annotations that are none, or that mean something to the operator."""
-    for key, value in spec.labels.items():
-        if not is_label(key, value):
-            message = f"spec.labels: {key}={value} is no label"
-            raise InvalidInputError(message)
-    for key in spec.annotations:
-        if not is_label(key):
-            message = f"spec.annotations: {key!r} is no name of an annotation"
-            raise InvalidInputError(message)
-    for name, keys in (("labels", spec.labels), ("annotations", spec.annotations)):
-        for key in keys:
-            if _RESERVED.fullmatch(key):
-                message = f"spec.{name}.{key}: the operator or Spark sets it"
-                raise InvalidInputError(message)
 
 
 def _check_policy(spec: StreamSpec) -> None:

@@ -10,12 +10,12 @@ apache/spark-kubernetes-operator, set by `SparkAppResourceSpecFactory`. `spark-r
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Annotated, ClassVar
 
 from balancedstream.errors import InvalidInputError
+from balancedstream_operator.naming import is_label
 from balancedstream_operator.resource import NAME
 from balancedstream_operator.schema import Schema, Text, Texts, Words, rule
 
@@ -24,14 +24,6 @@ _NAME_LABELS = {
     "spark.apache.org": "spark.operator/spark-app-name",
 }
 """API group of a SparkApplication, and the label by which its pods name it."""
-
-_WORD = "[A-Za-z0-9]([-A-Za-z0-9_.]*[A-Za-z0-9])?"
-
-MAX_WORD = 63
-MAX_PREFIX = 253
-"""Characters of a label's name and value, and of the domain before its name."""
-
-_LABEL = f"([a-z0-9]([-a-z0-9.]*[a-z0-9])?/)?{_WORD}=({_WORD})?"
 
 _GROUPS = "|".join(group.replace(".", r"\.") for group in _NAME_LABELS)
 
@@ -96,17 +88,6 @@ def check_target(target: TargetRef) -> None:
         if not is_label(key, value):
             message = f"spec.targetRef.selector: {key}={value} is no label"
             raise InvalidInputError(message)
-
-
-def is_label(key: str, value: str = "") -> bool:
-    """Whether the API server takes a key and a value for a label; an annotation has such a key.
-
-    >>> is_label("example.com/team", "shop"), is_label("team", "-")
-    (True, False)
-    """
-    prefix, slash, name = key.rpartition("/")
-    fits = len(name) <= MAX_WORD and len(value) <= MAX_WORD and len(prefix) <= MAX_PREFIX
-    return fits and bool(re.fullmatch(_LABEL, f"{prefix}{slash}{name}={value}", re.ASCII))
 
 
 def driver_selector(target: TargetRef) -> str:
