@@ -34,7 +34,14 @@ from balancedstream_operator.targets import (
     find_beside_target,
     refuse_beside_target,
 )
-from balancedstream_operator.workloads import GROUP_ID, Application, Checkpoints, Driver, Executors
+from balancedstream_operator.workloads import (
+    GROUP_ID,
+    Application,
+    Checkpoints,
+    Driver,
+    Executors,
+    find_caps,
+)
 
 _LABEL = r"[a-zA-Z_][a-zA-Z0-9_]*"
 
