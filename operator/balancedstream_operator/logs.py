@@ -3,8 +3,22 @@
 from __future__ import annotations
 
 import logging
+from typing import Any
 
 import kopf
+
+from balancedstream.core.printing import printable
+
+
+class _PrintableLines(logging.Formatter):
+    """Nothing that others wrote begins a line of its own, or reaches who reads the log as more."""
+
+    def formatMessage(self, record: logging.LogRecord) -> str:  # noqa: N802 - of the base class
+        record.message = printable(record.message)
+        return super().formatMessage(record)
+
+    def formatException(self, ei: Any) -> str:  # noqa: N802
+        return "\n".join(map(printable, super().formatException(ei).split("\n")))
 
 
 def start_logging(level: str, log_format: str) -> None:
@@ -19,7 +33,9 @@ def start_logging(level: str, log_format: str) -> None:
         # Kopf silences it, and with it errors of tasks that nobody waits for.
         logging.getLogger("asyncio").propagate = True
     else:
-        logging.basicConfig(format="%(asctime)s %(levelname)s %(message)s")
+        handler = logging.StreamHandler()
+        handler.setFormatter(_PrintableLines("%(asctime)s %(levelname)s %(message)s"))
+        logging.basicConfig(handlers=[handler])
     logging.getLogger().setLevel(level)
     # It says in many lines that it begins and ends, which followers say in one.
     logging.getLogger("kopf").setLevel(logging.ERROR)

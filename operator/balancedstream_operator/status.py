@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any
 
+from balancedstream.core.printing import printable
 from balancedstream_operator.resource import CONDITIONS, MAX_DECISIONS, MAX_MESSAGE
 
 ATTENTION_WHEN = {
@@ -60,17 +61,23 @@ _EVENTS = {
 UNMEASURED = "NoLongerMeasured"
 """The reason of the condition Running where batches ended when they were last measured."""
 
+_WORDS = {"reason", "message", "effect", "imbalanceText"}
+"""Fields of a status, at any depth, that people read and nobody compares."""
+
 _SILENT = {"Ready", "Reconciling", "Stalled"}
 """Conditions that sum up others, which have events of their own."""
 
 
 @dataclass(frozen=True, slots=True)
 class StreamEvent:
-    """A Kubernetes event to post; a `warning` needs attention."""
+    """A Kubernetes event to post; a `warning` needs attention, and the message is printable."""
 
     reason: str
     message: str
     warning: bool = False
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "message", printable(self.message))
 
 
 @dataclass
@@ -145,20 +152,35 @@ class StatusDraft:
                 entry["effect"] = effects[entry["kind"]]
 
     def build(self) -> dict[str, Any]:
-        """The complete status; fields that were not set keep their values."""
+        """The complete status; fields that were not set keep their values, and words are printable.
+
+        `kubectl get` and `kubectl describe` show them as they are.
+        """
         kept = {
             name: value
             for name, value in self.before.items()
             if name not in {"conditions", "decisions"}
         }
         ordered = [self._conditions[kind] for kind in CONDITIONS if kind in self._conditions]
-        return {
+        status = {
             **kept,
             **self.fields,
             "observedGeneration": self.generation,
             "conditions": ordered,
             "decisions": self._decisions,
         }
+        return {name: _print_words(name, value) for name, value in status.items()}
+
+
+def _print_words(name: str, value: Any) -> Any:
+    """A part of a status with all that is for people printable; names of things stay."""
+    if isinstance(value, str):
+        return printable(value) if name in _WORDS else value
+    if isinstance(value, list):
+        return [_print_words(name, entry) for entry in value]
+    if isinstance(value, dict):
+        return {inner: _print_words(inner, entry) for inner, entry in value.items()}
+    return value
 
 
 def recall(status: Mapping[str, Any], name: str, default: Any = None) -> Any:

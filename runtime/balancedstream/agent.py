@@ -18,6 +18,7 @@ from pyspark.sql import SparkSession
 
 from balancedstream.agent_options import STREAM, AgentOptions, read_options
 from balancedstream.attaching import Attachment, attach
+from balancedstream.core.printing import printable
 from balancedstream.engine.driver import PREFIX, connect_driver, read_settings
 from balancedstream.errors import BalancedStreamError, InvalidInputError, PortInUseError
 from balancedstream.listening import write_in_url
@@ -179,7 +180,7 @@ def _wait(attachment: Attachment) -> int:
 
 def say(text: str) -> None:
     """Writes a line among those of Spark's log."""
-    print(f"balancedstream: {text}", file=sys.stderr)
+    print(f"balancedstream: {printable(text)}", file=sys.stderr)
 
 
 if __name__ == "__main__":

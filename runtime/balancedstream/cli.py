@@ -16,6 +16,7 @@ from balancedstream.core.decisions import decide
 from balancedstream.core.keys import KeyNaming
 from balancedstream.core.observations import Observation, parse_observation
 from balancedstream.core.policy import Policy, knobs, parse
+from balancedstream.core.printing import printable
 from balancedstream.errors import BalancedStreamError, InvalidInputError, MissingPackageError
 from balancedstream.policies import read_policy
 from balancedstream.record.wording import plural
@@ -101,7 +102,7 @@ def _discard_output() -> None:
 
 def _say(text: str) -> None:
     with suppress(OSError, ValueError):  # nobody reads it
-        print(f"balancedstream: {text}", file=sys.stderr, flush=True)
+        print(f"balancedstream: {printable(text)}", file=sys.stderr, flush=True)
 
 
 def _build_parser() -> argparse.ArgumentParser:
@@ -240,6 +241,11 @@ def _run(arguments: argparse.Namespace) -> NoReturn:
     run_app(options)
 
 
+def _show(text: str) -> None:
+    """Prints a line with names that others chose."""
+    print(printable(text))
+
+
 def _explain(arguments: argparse.Namespace) -> int:
     recorded_policy, observation = _read_observation(arguments.observation)
     policy = read_policy(arguments.policy) if arguments.policy else recorded_policy
@@ -247,24 +253,26 @@ def _explain(arguments: argparse.Namespace) -> int:
     executors = ", ".join(
         f"{e} ({plural(c, 'core')})" for e, c in sorted(observation.executors.items())
     )
-    print(f"executors: {executors}")
+    _show(f"executors: {executors}")
     for (query, operator), balance in sorted(decision.balance.items()):
         load = decision.loads[query, operator]
-        print(f"\nquery {query}, operator {operator}: {decision.say_why((query, operator))}")
+        print()
+        _show(f"query {query}, operator {operator}: {decision.say_why((query, operator))}")
         for executor, busy_s in sorted(load.executor_busy_s.items()):
             held = sorted(p for p, e in load.placement.items() if e == executor)
-            print(f"  executor {executor}: {busy_s:.3f} s a batch, partitions {held}")
+            _show(f"  executor {executor}: {busy_s:.3f} s a batch, partitions {held}")
         for way in decision.key_moves((query, operator)):
-            print(f"  move key {way.key}: partition {way.source} -> {way.target}")
+            _show(f"  move key {way.key}: partition {way.source} -> {way.target}")
         for move in balance.moves:
             busy_s = load.busy_s.get(move.partition, 0.0)
             state_bytes = load.state_bytes.get(move.partition, 0)
-            print(
+            _show(
                 f"  move partition {move.partition} ({busy_s:.3f} s, {state_bytes:,} bytes of "
                 f"state): {move.source or 'nowhere'} -> {move.target}"
             )
     scaling = decision.scaling
-    print(f"\nexecutors: {scaling.executors} wanted ({scaling.verdict}): {scaling.reason}")
+    print()
+    _show(f"executors: {scaling.executors} wanted ({scaling.verdict}): {scaling.reason}")
     return 0
 
 

@@ -19,6 +19,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import NoReturn
 
+from balancedstream.core.printing import printable
 from balancedstream.errors import InvalidInputError
 from balancedstream.version import __version__
 
@@ -152,4 +153,4 @@ def run_agent(driver: socket.socket, invitation: Mapping[str, str]) -> int:
 
 def say(text: str) -> None:
     """Writes a line to the container's log."""
-    print(f"balancedstream: {text}", file=sys.stderr)
+    print(f"balancedstream: {printable(text)}", file=sys.stderr)

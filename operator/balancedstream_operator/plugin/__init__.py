@@ -1,1 +1,23 @@
 """`kubectl bst`: what is wrong with a stream, what is being done, and what to do."""
+
+from __future__ import annotations
+
+import sys
+
+PACKAGES = "pip install 'balancedstream[plugin]'"
+
+EXIT_ERROR = 2
+
+
+def run() -> None:
+    """The command `kubectl bst`; packages that are missing are one sentence."""
+    try:
+        from balancedstream_operator.plugin.main import main  # noqa: PLC0415 - it needs the packages
+    except ModuleNotFoundError as error:
+        package = (error.name or "").partition(".")[0]
+        if package.startswith("balancedstream"):
+            raise
+        message = f"error: kubectl bst needs {package}, which is not installed: {PACKAGES}"
+        print(message, file=sys.stderr)
+        sys.exit(EXIT_ERROR)
+    sys.exit(main())

@@ -3,22 +3,33 @@
 from __future__ import annotations
 
 import json
+import logging
+import os
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from http import HTTPStatus
+from pathlib import Path
 from typing import Any
 
 from kubernetes import client, config
 from kubernetes.client import ApiException
 from kubernetes.dynamic import DynamicClient
 from kubernetes.dynamic.exceptions import NotFoundError, ResourceNotFoundError
-from urllib3.exceptions import HTTPError
+from urllib3 import HTTPHeaderDict, disable_warnings
+from urllib3.exceptions import HTTPError, InsecureRequestWarning
 
+from balancedstream.errors import BalancedStreamError
 from balancedstream_operator.errors import ClusterError
 from balancedstream_operator.kube import TIMEOUT_S, set_annotation, translate_errors
 from balancedstream_operator.plugin.errors import NoClusterError, NoStreamError
+from balancedstream_operator.plugin.kubeconfig import Choice, Chosen, choose, impersonate
 from balancedstream_operator.plugin.rights import Right
 from balancedstream_operator.plugin.services import Service
 from balancedstream_operator.reading import read_json
 from balancedstream_operator.resource import API_VERSION, KIND, Manifest
+
+NAMESPACE_FILE = Path("/var/run/secrets/kubernetes.io/serviceaccount/namespace")
+"""In each pod: its namespace."""
 
 _REVIEWS = "authorization.k8s.io/v1"
 
@@ -29,35 +40,45 @@ class Connection:
     Every method raises ClusterError when the server cannot be reached or refuses the request.
 
     Args:
-        context: of the kubeconfig; None for the current one.
+        choice: of the cluster and the person.
 
     Attributes:
-        namespace: of that context.
+        namespace: of the context, or of the pod.
 
     Raises:
-        NoClusterError: there is no kubeconfig, or no such context.
+        NoClusterError: there is no kubeconfig, or it cannot be used.
         ClusterError: the server cannot be reached.
     """
 
-    def __init__(self, context: str | None = None) -> None:
+    def __init__(self, choice: Choice) -> None:
         configuration = client.Configuration()
-        try:
-            config.load_kube_config(context=context, client_configuration=configuration)
-            contexts, current = config.list_kube_config_contexts()
-        except config.ConfigException as error:
-            message = f"there is no cluster to talk to: {error}. Check KUBECONFIG and --context"
-            raise NoClusterError(message) from error
-        used = next((c for c in contexts if c["name"] == context), current)
-        self.namespace: str = used["context"].get("namespace") or "default"
+        chosen = choose(choice, os.environ)
+        if chosen is None:
+            self.namespace = _be_a_pod(configuration)
+            headers = impersonate(choice, {}, "")
+        else:
+            self.namespace = chosen.namespace
+            headers = chosen.headers
+            _log_in(chosen, configuration)
         # The person is there to try again.
         configuration.retries = False
-        with translate_errors("say what it knows"):
-            self._client = DynamicClient(client.ApiClient(configuration))
+        if not configuration.verify_ssl:
+            disable_warnings(InsecureRequestWarning)
+        try:
+            api = client.ApiClient(configuration)
+        # Certificates and proxies of any kind are read here.
+        except Exception as error:
+            said = f"{type(error).__name__}: {error}"
+            message = f"{configuration.host} cannot be connected to as configured: {said}"
+            raise NoClusterError(message) from error
+        _send_with(api.rest_client, headers)
+        with _translate("say what it knows"):
+            self._client = DynamicClient(api)
 
     def get(self, version: str, kind: str, namespace: str, name: str) -> Manifest | None:
         """An object, or None if it, or its kind, does not exist."""
         try:
-            with translate_errors(f"return {kind} {name}"):
+            with _translate(f"return {kind} {name}"):
                 found = self._resource(version, kind).get(
                     name=name,
                     namespace=namespace or None,
@@ -74,7 +95,7 @@ class Connection:
     def find(self, version: str, kind: str, namespace: str, selector: str = "") -> list[Manifest]:
         """The objects of a kind; of all namespaces if none is given."""
         try:
-            with translate_errors(f"list {kind}s"):
+            with _translate(f"list {kind}s"):
                 found = self._resource(version, kind).get(
                     namespace=namespace or None,
                     label_selector=selector or None,
@@ -106,7 +127,7 @@ class Connection:
     def annotate(self, stream: Manifest, name: str, value: str | None) -> None:
         """Sets an annotation of a BalancedStream; None removes it."""
         metadata = stream["metadata"]
-        with translate_errors(f"annotate {metadata['name']}"):
+        with _translate(f"annotate {metadata['name']}"):
             set_annotation(self._resource(API_VERSION, KIND), metadata, name, value)
 
     def ask(self, service: Service, query: str) -> tuple[int, object]:
@@ -120,7 +141,7 @@ class Connection:
             f"{service.scheme}:{service.name}:{service.port}/proxy{service.path}/api/v1/query"
         )
         try:
-            with translate_errors(f"ask {service}"):
+            with _translate(f"ask {service}"):
                 found = self._client.request(
                     "get",
                     path,
@@ -154,7 +175,7 @@ class Connection:
         spec: dict[str, Any] = {"resourceAttributes": attributes}
         if account:
             spec["user"] = account
-        with translate_errors(f"say who may {right}"):
+        with _translate(f"say who may {right}"):
             answer = self._resource(_REVIEWS, kind).create(
                 body={"apiVersion": _REVIEWS, "kind": kind, "spec": spec},
                 _request_timeout=TIMEOUT_S,
@@ -162,15 +183,107 @@ class Connection:
         return bool(answer.to_dict().get("status", {}).get("allowed"))
 
     def _resource(self, version: str, kind: str) -> Any:
+        return self._client.resources.get(api_version=version, kind=kind)
+
+
+@contextmanager
+def _translate(what: str) -> Iterator[None]:
+    """Errors become ClusterErrors; also those of the client over an answer that is none."""
+    with translate_errors(what):
         try:
-            return self._client.resources.get(api_version=version, kind=kind)
-        except HTTPError as error:
-            message = f"the API server cannot be reached to find {kind}s: {error}"
+            yield
+        except (ApiException, HTTPError, ResourceNotFoundError, BalancedStreamError):
+            raise
+        except OSError as error:
+            message = f"the API server cannot be reached to {what}: {error}"
             raise ClusterError(message, refused=False) from error
+        except Exception as error:
+            message = (
+                f"what answers in the place of the API server did not {what}: its answer is none "
+                f"of Kubernetes ({type(error).__name__}: {error})"
+            )
+            raise ClusterError(message, refused=False) from error
+
+
+class _Listener(logging.Handler):
+    """Keeps what is logged: so the client tells of a credential plugin that failed."""
+
+    def __init__(self) -> None:
+        super().__init__(logging.ERROR)
+        self.heard: list[str] = []
+
+    def emit(self, record: logging.LogRecord) -> None:
+        self.heard.append(record.getMessage())
+
+
+def _log_in(chosen: Chosen, configuration: Any) -> None:
+    """Takes cluster and user of a kubeconfig.
+
+    Raises:
+        NoClusterError: they cannot be used.
+    """
+    name = chosen.user_name
+    one = "chosen"
+    content = {
+        "current-context": one,
+        "contexts": [{"name": one, "context": {"cluster": one, "user": one}}],
+        "clusters": [{"name": one, "cluster": chosen.cluster}],
+        "users": [{"name": one, "user": chosen.user}],
+    }
+    listener = _Listener()
+    logging.getLogger().addHandler(listener)
+    try:
+        config.load_kube_config_from_dict(content, one, configuration)
+    # The client checks nothing of what it reads.
+    except Exception as error:
+        said = f"{type(error).__name__}: {error}"
+        message = f"the kubeconfig cannot be used with user {name or '(nobody)'}: {said}"
+        raise NoClusterError(message) from error
+    finally:
+        logging.getLogger().removeHandler(listener)
+    if listener.heard and "exec" in chosen.user:
+        message = f"the credential plugin of user {name} gave no credentials: {listener.heard[-1]}"
+        raise NoClusterError(message)
+
+
+def _be_a_pod(configuration: Any) -> str:
+    """Takes the ServiceAccount of the pod that this runs in; returns its namespace.
+
+    Raises:
+        NoClusterError: it runs in none.
+    """
+    try:
+        config.load_incluster_config(client_configuration=configuration)
+    except (config.ConfigException, OSError) as error:
+        message = (
+            "no kubeconfig names one, and this is no pod "
+            f"({error}). Check KUBECONFIG and --kubeconfig"
+        )
+        raise NoClusterError(message) from error
+    try:
+        own = NAMESPACE_FILE.read_text("utf-8").strip()
+    except OSError:
+        own = ""
+    return os.environ.get("POD_NAMESPACE") or own or "default"
+
+
+def _send_with(rest: Any, headers: Iterable[tuple[str, str]]) -> None:
+    """Adds headers to each request; one that is there twice, such as a group, is sent twice."""
+    extra = list(headers)
+    send = rest.request
+
+    def request(*args: Any, headers: Mapping[str, str] | None = None, **kwargs: Any) -> Any:
+        every = HTTPHeaderDict(headers or {})
+        for name, value in extra:
+            every.add(name, value)
+        return send(*args, headers=every, **kwargs)
+
+    if extra:
+        rest.request = request
 
 
 def _parse(body: str | bytes | None) -> object:
     try:
         return json.loads(body or "")
-    except ValueError:
+    except (ValueError, RecursionError):
         return body

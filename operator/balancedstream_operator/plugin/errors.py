@@ -6,7 +6,14 @@ from balancedstream.errors import BalancedStreamError
 
 
 class NoClusterError(BalancedStreamError):
-    """There is no cluster to talk to; nothing was asked or changed."""
+    """There is no cluster to talk to; nothing was asked or changed.
+
+    Args:
+        why: as a sentence.
+    """
+
+    def __init__(self, why: str) -> None:
+        super().__init__(f"there is no cluster to talk to: {why}")
 
 
 class NoStreamError(BalancedStreamError):
@@ -19,3 +26,7 @@ class NoProposalError(BalancedStreamError):
 
 class NoAnswerError(BalancedStreamError):
     """The operator did not answer in time; what was asked for still stands."""
+
+
+class OutputError(BalancedStreamError):
+    """What was found cannot be written; what was asked for still stands."""

@@ -6,6 +6,7 @@ import textwrap
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+from balancedstream.core.printing import printable
 from balancedstream_operator.plugin.diagnosing import Diagnosis
 from balancedstream_operator.plugin.findings import Finding
 
@@ -28,7 +29,8 @@ def show_decisions(resource: Mapping[str, Any], width: int) -> str:
     status = resource.get("status") or {}
     lines = [_block("now", status.get("reason") or "no reason is given yet", width)]
     for entry in status.get("decisions") or []:
-        lines += ["", f"{entry['time']}  {entry['kind']}, plan {entry['epoch']}"]
+        head = f"{entry['time']}  {entry['kind']}, plan {entry['epoch']}"
+        lines += ["", printable(head)]
         lines.append(_block("why", entry["reason"], width))
         if entry["kind"] in {"move", "scale"}:
             lines.append(_block("effect", entry.get("effect", "not measured yet"), width))
@@ -43,9 +45,10 @@ def show_findings(findings: Iterable[Finding], width: int) -> str:
 
 
 def _block(word: str, sentence: str, width: int, margin: int = _MARGIN) -> str:
+    word = printable(word)
     first = word.ljust(margin) if margin else ""
     return textwrap.fill(
-        sentence,
+        printable(sentence),
         width,
         initial_indent=first,
         subsequent_indent=" " * (margin or 2),

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from rich.console import Console
 from rich.text import Text
 
+from balancedstream.core.printing import printable
 from balancedstream.live.loads import HOT, draw_operator, heat
 from balancedstream.live.state import QueryState, RunState, say_briefly
 from balancedstream.record.records import BatchRecord, DecisionRecord
@@ -20,7 +21,6 @@ from balancedstream.record.wording import (
     format_short_count,
     format_short_duration,
     plural,
-    printable,
     say_preparations,
 )
 

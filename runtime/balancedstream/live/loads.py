@@ -9,15 +9,10 @@ from statistics import fmean
 from rich.cells import cell_len
 from rich.text import Text
 
+from balancedstream.core.printing import printable
 from balancedstream.live.plain import say_about
 from balancedstream.record.records import BatchRecord, MoveRecord, OperatorBatchLoad
-from balancedstream.record.wording import (
-    crop,
-    format_ratio,
-    format_short_duration,
-    plural,
-    printable,
-)
+from balancedstream.record.wording import crop, format_ratio, format_short_duration, plural
 
 HOT, WARM = 1.2, 1.05
 """From here on an imbalance is red, or yellow."""

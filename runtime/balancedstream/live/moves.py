@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from balancedstream.core.printing import printable
 from balancedstream.record.records import MoveRecord
-from balancedstream.record.wording import format_duration, plural, printable
+from balancedstream.record.wording import format_duration, plural
 
 
 class MovesUnderWay:

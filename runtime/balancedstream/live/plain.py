@@ -8,6 +8,7 @@ import time
 from collections.abc import Callable
 from typing import TextIO
 
+from balancedstream.core.printing import printable
 from balancedstream.live.moves import MovesUnderWay, describe_ended
 from balancedstream.record.records import (
     BatchRecord,
@@ -18,13 +19,7 @@ from balancedstream.record.records import (
     ScaleRecord,
     start_preparation_totals,
 )
-from balancedstream.record.wording import (
-    format_clock,
-    format_duration,
-    plural,
-    printable,
-    say_preparations,
-)
+from balancedstream.record.wording import format_clock, format_duration, plural, say_preparations
 
 REPEAT_AFTER_S = 1_800.0
 """A decision that changes nothing is written again only after this time."""

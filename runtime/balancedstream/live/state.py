@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from statistics import median
 from typing import Literal
 
+from balancedstream.core.printing import printable
 from balancedstream.live.moves import MovesUnderWay, describe_ended
 from balancedstream.live.plain import KEPT_QUERIES, say_about
 from balancedstream.record.records import (
@@ -19,7 +20,7 @@ from balancedstream.record.records import (
     ScaleRecord,
     start_preparation_totals,
 )
-from balancedstream.record.wording import crop, plural, printable
+from balancedstream.record.wording import crop, plural
 
 RECENT_BATCHES = 20
 KEPT_ENTRIES = 24

@@ -210,15 +210,6 @@ def crop(text: str, width: int) -> str:
     return text if len(text) <= width else f"{text[: width - 1]}…"
 
 
-def printable(text: str) -> str:
-    r"""Makes any text fit for one line: control characters become spaces.
-
-    >>> printable("a\n\x1b[31mred")
-    'a  [31mred'
-    """
-    return "".join(c if c.isprintable() else " " for c in text)
-
-
 def _significant(value: float) -> str:
     """Writes a value below 1,000 with three significant digits and no trailing zeros."""
     decimals = 0 if value >= 99.95 else 1 if value >= 9.995 else 2

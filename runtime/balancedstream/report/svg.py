@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from html import escape
 
-from balancedstream.record.wording import printable
+from balancedstream.core.printing import printable
 
 WIDTH = 960.0
 LEFT = 66.0

@@ -134,6 +134,31 @@ def test_logs_are_objects_one_a_line_if_asked_for() -> None:
     assert failed["timestamp"].startswith("20")
 
 
+HOSTILE_LOG = """
+import logging
+from balancedstream_operator.logs import start_logging
+start_logging("WARNING", {0!r})
+hostile = "a" + chr(27) + "[2J" + chr(0x9b) + chr(0x202e) + chr(10) + "2026 ERROR forged"
+logging.error("%s", hostile)
+try:
+    raise KeyError(1) from ValueError(hostile)
+except KeyError:
+    logging.exception("failed")
+"""
+
+
+@pytest.mark.parametrize("log_format", ["text", "json"])
+def test_nothing_that_others_wrote_is_a_line_or_an_escape_sequence_of_a_log(
+    log_format: str,
+) -> None:
+    command = [sys.executable, "-c", HOSTILE_LOG.format(log_format)]
+    found = subprocess.run(command, capture_output=True, text=True, check=True)
+    assert "forged" in found.stderr
+    assert all(c == "\n" or c.isprintable() for c in found.stderr)
+    first, *_ = found.stderr.splitlines()
+    assert "forged" in first
+
+
 def test_logs_are_text_otherwise() -> None:
     lines = run_logging("text")
     assert lines[0].endswith("ERROR nobody waited")

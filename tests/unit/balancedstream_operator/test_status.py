@@ -156,3 +156,21 @@ def test_times_survive_the_way_there_and_back() -> None:
     for time_s in (0.0, 1_234_567_890.0, 4_000_000_000.0):
         assert parse_time(format_time(time_s)) == time_s
     assert parse_time(None) is None
+
+
+def test_what_others_wrote_is_printable_in_conditions_decisions_events_and_words() -> None:
+    hostile = "a\x1b]52;c;x\x07\u009b31m\u202eb\nc"
+    draft = StatusDraft({"proposal": {"id": "1\x1b", "reason": hostile}}, 1, 0.0)
+    draft.set_condition("Running", False, "ApplicationFailed", hostile)
+    draft.add_decision("move", 1, hostile)
+    draft.set_effect(1, {"move": hostile})
+    draft.fields["reason"] = hostile
+    status = draft.build()
+    [condition] = status["conditions"]
+    [decision] = status["decisions"]
+    words = [condition["message"], decision["reason"], decision["effect"], status["reason"]]
+    words += [status["proposal"]["reason"], *(event.message for event in draft.events)]
+    assert len(words) == 6
+    assert all(word.isprintable() for word in words)
+    # Names are compared, so they stay.
+    assert status["proposal"]["id"] == "1\x1b"

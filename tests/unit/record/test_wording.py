@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from balancedstream.core.printing import printable
 from balancedstream.record.wording import (
     NOTHING,
     format_change,
@@ -20,7 +21,6 @@ from balancedstream.record.wording import (
     format_short_count,
     format_short_duration,
     plural,
-    printable,
 )
 
 FIGURES = [format_duration, format_short_duration, format_count, format_short_count, format_ratio]

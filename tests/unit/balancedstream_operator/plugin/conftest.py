@@ -10,7 +10,6 @@ from typing import Any
 
 import pytest
 from apiserver import ApiServer, path_of, write_kubeconfig
-from kubernetes.config import kube_config
 from loopback import Request, Response, serve
 from supervised import Scene
 
@@ -54,7 +53,7 @@ def _reach(server: Callable[[Request], Response], folder: Path) -> Iterator[None
     with serve(server) as url, pytest.MonkeyPatch.context() as patch:
         path = folder / "kubeconfig"
         path.write_text(write_kubeconfig(url), "utf-8")
-        patch.setattr(kube_config, "KUBE_CONFIG_DEFAULT_LOCATION", str(path))
+        patch.setenv("KUBECONFIG", str(path))
         # The client keeps what it discovered in the folder for temporary files.
         patch.setattr("tempfile.tempdir", str(folder))
         yield
