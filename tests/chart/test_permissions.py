@@ -31,6 +31,7 @@ PER_NAMESPACE = {
     *all_of("policy", "poddisruptionbudgets", "get list watch create patch update"),
     *all_of("", "pods", "get list watch create delete deletecollection"),
     *all_of("", "secrets", "create"),
+    *all_of("", "persistentvolumeclaims", "create"),
     *all_of("authorization.k8s.io", "localsubjectaccessreviews", "create"),
     *all_of("", "events", "create patch"),
 }
