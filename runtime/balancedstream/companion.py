@@ -30,6 +30,7 @@ from pathlib import Path
 from types import FrameType, ModuleType
 from typing import TYPE_CHECKING, Any
 
+from balancedstream.core.printing import printable
 from balancedstream.errors import BalancedStreamError
 from balancedstream.imports import when_imported
 from balancedstream.run_options import OPTIONS_VARIABLE, RunOptions
@@ -232,7 +233,7 @@ class Companion:
             self._view.note(text)
             return
         with suppress(OSError, ValueError):  # the script may have closed it
-            print(f"balancedstream: {text}", file=self._errors, flush=True)
+            print(f"balancedstream: {printable(text)}", file=self._errors, flush=True)
 
     def _end_with_python(self) -> None:
         """The script is over, with its threads and its own handlers."""
