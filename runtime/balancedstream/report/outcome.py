@@ -62,11 +62,11 @@ def _say_imbalance(summary: RunSummary) -> str:
 def _say_batches(before_ms: float | None, after_ms: float | None) -> str:
     if before_ms is None or after_ms is None or before_ms <= 0:
         return ""
-    median = f"the median went from {format_milliseconds(before_ms)} to "
-    median += format_milliseconds(after_ms)
+    before, after = format_milliseconds(before_ms), format_milliseconds(after_ms)
+    median = f"the median went from {before} to {after}"
     percent = find_change(before_ms, after_ms)
     if percent == 0:
-        return f"Batches take as long as before: {median}. "
+        return f"Batches take as long as before: {after} in the median. "
     return f"Batches take {abs(percent)} % {'less' if percent < 0 else 'more'} time: {median}. "
 
 

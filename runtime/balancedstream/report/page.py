@@ -178,8 +178,11 @@ def _detail_p99(summary: RunSummary) -> str:
 def _counts(summary: RunSummary) -> list[str]:
     """Writes how much there was; what did not happen is left out."""
     tiles = []
-    if summary.moves or summary.key_moves:
+    if summary.moves:
         tiles.append(_tile("Moves", format_count(summary.moves), clean(_say_moves(summary))))
+    if summary.key_moves:
+        settled = f"{format_count(summary.key_moves_settled)} settled"
+        tiles.append(_tile("Moves of keys", format_count(summary.key_moves), clean(settled)))
     if summary.query_restarts:
         tiles.append(_tile("Query restarts", format_count(summary.query_restarts), ""))
     actions = summary.scale_action_list
@@ -205,8 +208,6 @@ def _say_moves(summary: RunSummary) -> str:
         (under_way, "under way"),
     ]
     parts += [f"{format_count(count)} {what}" for count, what in outcomes if count]
-    if summary.key_moves:
-        parts.append(f"plus {plural(summary.key_moves, 'key move')}")
     return ", ".join(parts)
 
 

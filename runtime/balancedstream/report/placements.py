@@ -107,13 +107,14 @@ def placement_figure(
     if rest:
         caption += f" Shown: the {len(columns)} hottest executors, and the mean of the others."
     executors = {executor for _, p in placements for executor in p.executor}
+    have_moved = placements[0][1].executor != placements[-1][1].executor
     return Figure(
         "Where the load was",
         caption,
         drawing(286.0, "Load per executor, by partition", panels, right_px + 10.0),
         (
             *executor_legend(colours, executors),
-            *((("key moved", "moved there"),) if len(placements) > 1 else ()),
+            *((("key moved", "moved there"),) if have_moved else ()),
             ("key line-bound", "mean of the executors"),
         ),
     )
