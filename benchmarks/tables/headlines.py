@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
@@ -109,7 +110,8 @@ def find_origin(table: str) -> str:
     r"""At which commits a table was measured.
 
     >>> find_origin("5 results; 2 cores; commit 73983f72b92d.\n")
-    'commit 73983f72b92d'
+    'commit 73983f7'
     """
     first = table.strip().splitlines()[0]
-    return first.rpartition("; ")[2].removesuffix(".")
+    origin = first.rpartition("; ")[2].removesuffix(".")
+    return re.sub(r"\b([0-9a-f]{7})[0-9a-f]{5}\b", r"\1", origin)
