@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from balancedstream.core.objects import STREAM_LABEL
@@ -18,7 +18,7 @@ from balancedstream_operator.authentication import (
 )
 from balancedstream_operator.resource import GROUP, Manifest, Stream, driver_name
 from balancedstream_operator.restarts import fingerprint
-from balancedstream_operator.spark_pods import mounts_claims
+from balancedstream_operator.spark_pods import mounts_claims, read_pull_secrets
 from balancedstream_operator.spec import StreamSpec
 from balancedstream_operator.templates import merge, name_account
 
@@ -232,7 +232,8 @@ def build_driver_pod(
             "automountServiceAccountToken": True,
             "enableServiceLinks": False,
             "terminationGracePeriodSeconds": DRIVER_GRACE_S,
-            **_pull_secrets(spec),
+            # Executors get those of the setting from Spark.
+            **_pull_secrets([*spec.image_pull_secrets, *read_pull_secrets(spec.spark_conf)]),
             "securityContext": _pod_security(spec, spec.driver.pod_template, {}),
             "containers": [container],
             "volumes": volumes,
@@ -300,7 +301,7 @@ def build_executor_pod(stream: Stream, spec: StreamSpec) -> Manifest:
             or driver_account(stream, spec),
             "automountServiceAccountToken": False,
             "enableServiceLinks": False,
-            **_pull_secrets(spec),
+            **_pull_secrets(spec.image_pull_secrets),
             "securityContext": _pod_security(spec, own, spec.spark_conf),
             "containers": [
                 {
@@ -323,9 +324,8 @@ def driver_account(stream: Stream, spec: StreamSpec) -> str:
     return str(own or spec.driver.service_account.name or driver_name(stream))
 
 
-def _pull_secrets(spec: StreamSpec) -> Manifest:
-    names = spec.image_pull_secrets
-    return {"imagePullSecrets": [{"name": name} for name in names]} if names else {}
+def _pull_secrets(names: Sequence[str]) -> Manifest:
+    return {"imagePullSecrets": [{"name": n} for n in dict.fromkeys(names)]} if names else {}
 
 
 def _storage_mounts(spec: StreamSpec) -> list[Manifest]:

@@ -52,6 +52,9 @@ def test_executors_may_have_an_account_of_their_own() -> None:
 def test_all_pods_pull_their_images_with_the_secrets_of_the_stream() -> None:
     pods = template(imagePullSecrets=["a"]), executor_pod(imagePullSecrets=["a"])
     assert [pod["spec"]["imagePullSecrets"] for pod in pods] == [[{"name": "a"}]] * 2
+    conf = {"spark.kubernetes.container.image.pullSecrets": "a, c"}
+    both = template(imagePullSecrets=["a"], sparkConf=conf)["spec"]["imagePullSecrets"]
+    assert both == [{"name": "a"}, {"name": "c"}], "executors get them from Spark"
     own = {"podTemplate": {"spec": {"imagePullSecrets": [{"name": "b"}]}}}
     merged = template(imagePullSecrets=["a"], driver=own)["spec"]["imagePullSecrets"]
     assert merged == [{"name": "a"}, {"name": "b"}]
