@@ -1,6 +1,6 @@
 # Two commands matter: `make demo` and `make test`. Each sets up all that it needs.
 .PRECIOUS: .venv-spark-%/.ready
-.PHONY: demo demo-kubernetes test e2e e2e-ci lint unit integration spark-versions spark-engines plugin-apps lock sbom clean
+.PHONY: demo demo-kubernetes test e2e e2e-ci lint unit integration spark-versions spark-engines plugin-apps lowest lock sbom clean
 
 VENV := .venv
 BIN := $(VENV)/bin
@@ -81,6 +81,18 @@ plugin-apps: $(VENV)/.connect $(SPARKS:%=.venv-spark-%/.connect)
 	  -c .venv-spark-$*/constraints.txt -e '.[spark,examples]' pytest pytest-xdist
 	@touch $@
 
+# With the oldest of each package that pyproject.toml takes, but Spark: what uses them beside it.
+lowest: .venv-lowest/.ready
+	@.venv-lowest/bin/python -m pytest tests/unit/live tests/unit/report tests/unit/metrics \
+	  tests/unit/test_cli.py tests/unit/test_policies.py
+
+.venv-lowest/.ready: pyproject.toml constraints.txt .venv-tools/.ready
+	@$(BIN)/python -m venv .venv-lowest
+	@grep -E '^(pyspark|py4j|pytest|hypothesis)==' constraints.txt >.venv-lowest/constraints.txt
+	@$(TOOLS)/uv pip install --quiet --no-config --python .venv-lowest/bin/python \
+	  --resolution lowest-direct -c .venv-lowest/constraints.txt -e '.[spark]' pytest hypothesis
+	@touch $@
+
 # What the images contain, with hashes; after a change of pyproject.toml or constraints.txt.
 lock: .venv-tools/.ready
 	@$(LOCK) -c constraints.txt --extra operator --extra aws --output-file docker/locks/operator.txt pyproject.toml
@@ -120,4 +132,4 @@ $(VENV)/spark.jsa: $(VENV)/.ready docker/archive_classes.py
 	@$(BIN)/python docker/archive_classes.py $@ >$@.log 2>&1 || { cat $@.log; exit 1; }
 
 clean:
-	rm -rf $(VENV) .venv-spark-* .venv-tools sbom-*.cdx.json *-report .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
+	rm -rf $(VENV) .venv-spark-* .venv-lowest .venv-tools sbom-*.cdx.json *-report .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
