@@ -53,6 +53,12 @@ class Parser(argparse.ArgumentParser):
             self.error(f"unrecognized arguments: {' '.join(unknown)}")
         return found, unknown
 
+    def error(self, message: str) -> NoReturn:
+        """As usual, but an error is no output where standard error is closed."""
+        if sys.stderr is None:
+            sys.exit(EXIT_ERROR)
+        super().error(message)
+
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Runs one command; what goes wrong ends it with one sentence, never with a stack trace."""
@@ -101,8 +107,9 @@ def _discard_output() -> None:
 
 
 def _say(text: str) -> None:
-    with suppress(OSError, ValueError):  # nobody reads it
-        print(f"balancedstream: {printable(text)}", file=sys.stderr, flush=True)
+    with suppress(AttributeError, OSError, ValueError):  # closed, or nobody reads it
+        sys.stderr.write(f"balancedstream: {printable(text)}\n")
+        sys.stderr.flush()
 
 
 def _build_parser() -> argparse.ArgumentParser:

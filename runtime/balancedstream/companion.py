@@ -86,7 +86,9 @@ def accompany() -> None:
         Companion(options).begin()
     except Exception as error:
         said = error if isinstance(error, BalancedStreamError) else repr(error)
-        print(f"balancedstream: {said} The script was not started.", file=sys.stderr, flush=True)
+        with suppress(AttributeError, OSError, ValueError):
+            sys.stderr.write(f"balancedstream: {said} The script was not started.\n")
+            sys.stderr.flush()
         # Python takes no other exit here for one.
         os._exit(EXIT_REFUSED)
 
@@ -232,8 +234,9 @@ class Companion:
         if self._view is not None:
             self._view.note(text)
             return
-        with suppress(OSError, ValueError):  # the script may have closed it
-            print(f"balancedstream: {printable(text)}", file=self._errors, flush=True)
+        with suppress(AttributeError, OSError, ValueError):  # it is closed
+            self._errors.write(f"balancedstream: {printable(text)}\n")
+            self._errors.flush()
 
     def _end_with_python(self) -> None:
         """The script is over, with its threads and its own handlers."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import base64
 import pickle
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from balancedstream.core.keys import KeyNaming
@@ -49,14 +49,18 @@ class RunOptions:
     baseline_batches: int = 0
 
     def to_environment(self) -> dict[str, str]:
-        """The variables by which a process that starts learns the options."""
-        return {OPTIONS_VARIABLE: base64.b64encode(pickle.dumps(self)).decode()}
+        """The variables by which a process that starts learns the options.
+
+        It has the script's arguments already, and a variable cannot have the length of theirs.
+        """
+        without = replace(self, args=())
+        return {OPTIONS_VARIABLE: base64.b64encode(pickle.dumps(without)).decode()}
 
     @classmethod
     def from_environment(cls, environment: Mapping[str, str]) -> RunOptions:
-        """The options that `to_environment` of the same installation wrote.
+        """The options that `to_environment` of the same installation wrote, without arguments.
 
-        >>> options = RunOptions("job.py", ("a",))
+        >>> options = RunOptions("job.py", baseline_batches=5)
         >>> RunOptions.from_environment(options.to_environment()) == options
         True
         """

@@ -42,8 +42,8 @@ def run_app(options: RunOptions) -> NoReturn:
             prepare_directory(directory, option)
     if options.metrics_port is not None:
         _check_port(options.metrics_port, options.metrics_address)
-    sys.stdout.flush()
-    sys.stderr.flush()
+    for stream in filter(None, (sys.stdout, sys.stderr)):  # None where the shell closed it
+        stream.flush()
     environment = os.environ | options.to_environment()
     path = os.environ.get("PYTHONPATH")
     environment["PYTHONPATH"] = os.pathsep.join(filter(None, (str(STARTUP), path)))

@@ -161,6 +161,12 @@ CASES: tuple[ScriptCase, ...] = (
         arguments=("--local", "2:2", "", "a b", "--", "-m"),
     ),
     ScriptCase(
+        "long argument",
+        "an argument that is as long as the system takes",
+        "import sys\nprint(len(sys.argv[1]))\n",
+        arguments=("x" * 130_000,),
+    ),
+    ScriptCase(
         "elsewhere",
         "the same, started from another folder, with a script beside it",
         "import os; os.chdir('/')\n" + FINDS + NAMES,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shlex
 import signal
 import sys
 from dataclasses import replace
@@ -40,6 +41,15 @@ def test_a_script_without_a_session_is_told_that_there_was_nothing_to_balance(
     seen = run_case(case, LOCAL, tmp_path / "script")
     assert seen.ours == f"balancedstream: job.py {NOTHING}\n"
     assert seen.status == 0
+
+
+def test_a_script_with_standard_error_closed_has_nothing_of_ours_in_its_output(
+    tmp_path: Path,
+) -> None:
+    case = ScriptCase("closed", "", "print('done')\n")
+    command = ("/bin/sh", "-c", f'exec {shlex.join(RUN)} "$@" 2>&-', "sh")
+    seen = run_case(case, command, tmp_path / "script")
+    assert (seen.output, seen.status) == ("done\n", 0)
 
 
 def test_what_ended_a_script_has_the_last_word(tmp_path: Path) -> None:

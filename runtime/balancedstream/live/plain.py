@@ -159,5 +159,5 @@ class PlainView:
             try:
                 self._file.write(f"{self._prefix}{format_clock(at_s)} {text}\n")
                 self._file.flush()
-            except (OSError, ValueError):  # the reader went away
+            except (AttributeError, OSError, ValueError):  # it is closed, or its reader went away
                 self._closed = True

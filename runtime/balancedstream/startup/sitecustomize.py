@@ -51,7 +51,7 @@ if _folder is not None:
     try:
         os.chdir(_folder)
     except OSError as error:
-        print(f"the script's folder {_folder} cannot be entered: {error}", file=sys.stderr)
+        sys.stderr.write(f"the script's folder {_folder} cannot be entered: {error}\n")
 try:
     _import_the_users()
 finally:
