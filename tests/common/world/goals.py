@@ -5,15 +5,18 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
+from balancedstream.core.decisions import raise_minimum
 from balancedstream.core.objects import ANSWER_KEY, PLAN_KEY, answer_name, plan_name
 from balancedstream.core.plan import Answer, parse_answer
+from balancedstream.core.policy import Policy
 from balancedstream.errors import BalancedStreamError
 from balancedstream_operator.asking import read_asked
+from balancedstream_operator.floors import round_up
 from balancedstream_operator.pods import SPEC_ANNOTATION
 from balancedstream_operator.resource import driver_name, driver_pod_name
 from balancedstream_operator.restarts import fingerprint
 from balancedstream_operator.spec import StreamSpec, policy_of, read_spec
-from world.oracles import is_running, read_plan
+from world.oracles import find_limits, is_running, read_plan
 from world.spark_model import BACKLOG_S, Application
 
 if TYPE_CHECKING:
@@ -29,6 +32,7 @@ ALWAYS = {
     "Paused": "False",
     "PlanRefused": "False",
     "PassFailed": "False",
+    "Excluded": "False",
 }
 """Conditions of a stream that is not suspended; those that are missing count as False."""
 
@@ -83,7 +87,7 @@ def _compare(said: Mapping[str, str], expected: Mapping[str, str]) -> list[str]:
 
 def _carries(world: World, spec: StreamSpec, status: Mapping[str, Any]) -> bool:
     """Whether as many executors as there may be, with even loads, have time for all rows."""
-    scaling, job = policy_of(spec).scaling, world.job
+    scaling, job = find_limits(spec, world.schedule.cap), world.job
     most = scaling.max_executors
     if policy_of(spec).balance.mode != "auto":
         return False
@@ -113,15 +117,19 @@ def _judge_executors(
     world: World, spec: StreamSpec, status: Mapping[str, Any], application: Application
 ) -> Iterator[str]:
     """Whether there are as many as are desired, and Spark keeps it so."""
-    limits, live = policy_of(spec).scaling, application.executors()
+    limits, live = find_limits(spec, world.schedule.cap), application.executors()
+    if spec.executors.min_query:
+        floor = round_up(float(spec.executors.min_query))
+        limits = raise_minimum(Policy(scaling=limits), floor).scaling
+    most = policy_of(spec).scaling.max_executors
     desired = status.get("desiredExecutors")
     if not len(live) == application.asked == application.target == desired:
         yield (
             f"of {desired} executors {len(live)} are there, {application.asked} were asked for, "
             f"and Spark keeps {application.target}"
         )
-    if not limits.min_executors <= len(live) <= limits.max_executors:
-        yield f"{len(live)} executors, not {limits.min_executors} to {limits.max_executors}"
+    if not limits.min_executors <= len(live) <= most:
+        yield f"{len(live)} executors, not {limits.min_executors} to {most}"
     if application.draining:
         yield f"{application.draining} are being drained"
     reasons = [c["reason"] for c in status.get("conditions", ())]

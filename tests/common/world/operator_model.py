@@ -17,6 +17,7 @@ from balancedstream_operator.main import choose_pause_s
 from balancedstream_operator.pacing import choose_rest_s
 from balancedstream_operator.reading import bound_stream
 from balancedstream_operator.resource import KIND, Manifest, Stream
+from balancedstream_operator.shares import Caps, Shares
 from balancedstream_operator.supervising import Supervisor
 from world.api_model import NAMESPACE, KilledError, ModelCluster
 from world.lease_model import NAME, open_client
@@ -58,6 +59,9 @@ class OperatorProcess:
         self._world = world
         self._chance = chance
         self.cluster = ModelCluster(world, chance)
+        caps = Caps(executors=world.schedule.cap)
+        self._defaults = Defaults("http://prometheus", asks_queries=True, caps=caps)
+        self._shares = Shares(caps)
         self._watched: dict[str, _Watched] = {}
         self._last_event_s = 0.0
         self.alive = True
@@ -178,8 +182,9 @@ class OperatorProcess:
                 stream,
                 self.cluster,
                 lambda _: self._world.prometheus,
-                Defaults("http://prometheus"),
+                self._defaults,
                 lambda: [known.resource for known in self._watched.values()],
+                shares=self._shares,
             )
             self._watched[uid] = _Watched(manifest, supervisor)
             if self.acts:

@@ -5,10 +5,12 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 from weakref import WeakKeyDictionary
 
 from balancedstream.core.objects import PLAN_KEY
+from balancedstream.core.periods import Period, find_exclusion
 from balancedstream.core.plan import Answer, Plan, parse_plan
 from balancedstream.core.policy import ScalingPolicy
 from balancedstream.errors import BalancedStreamError
@@ -39,6 +41,9 @@ MAX_CALLS = 40
 
 MAX_CALLS_PER_MINUTE = 80
 """Over ten minutes."""
+
+CLOCKS_S = 70.0
+"""An operator's clock is off by less."""
 
 KNOWN_S = 120.0
 """A backlog that has been there for so long was scraped, and seen by a pass."""
@@ -128,11 +133,17 @@ class Oracles:
 
     def _check_bounds(self, plan: Plan, old: Plan | None) -> None:
         allowed = list(self._list_limits())
+        if self._check_exclusion(plan, old):
+            return
         if not allowed:
             self.note("the spec is not valid, and a plan is written")
             return
         count = len(plan.executors)
-        if not any(limits.min_executors <= count <= limits.max_executors for limits in allowed):
+        # The limit over all streams takes nothing away.
+        kept = len(old.executors) if old and self._world.schedule.cap else 0
+        if not any(
+            limits.min_executors <= count <= max(limits.max_executors, kept) for limits in allowed
+        ):
             bounds = " or ".join(f"{lim.min_executors} to {lim.max_executors}" for lim in allowed)
             self.add("executors out of bounds", f"plan {plan.epoch} has {count}, not {bounds}")
         driver = self._world.driver
@@ -149,11 +160,34 @@ class Oracles:
         ):
             self.add("scale-in under backlog", f"{before} to {count}, behind for {behind_s:.0f} s")
 
+    def _check_exclusion(self, plan: Plan, old: Plan | None) -> bool:
+        """In an excluded period the number of executors stays what was planned last.
+
+        Returns:
+            Whether such a period may hold, so that they need not be within bounds.
+        """
+        now_s = self._world.now_s
+        # Clocks may be off.
+        times = (now_s - CLOCKS_S, now_s, now_s + CLOCKS_S)
+        hold = [bool(find_exclusion(self._list_excluded(), time_s)) for time_s in times]
+        if all(hold) and old is not None and self._written:
+            known = {len(before.executors) for before in (old, self._written[-1])}
+            if len(plan.executors) not in known:
+                why = f"plan {plan.epoch}: {known} to {plan.executors}"
+                self.add("scaled in an excluded period", why)
+        return any(hold)
+
+    def _list_excluded(self) -> tuple[Period, ...]:
+        try:
+            return policy_of(read_spec(self._world.schedule.spec)).schedule.excluded
+        except BalancedStreamError:
+            return ()
+
     def _list_limits(self) -> Iterator[ScalingPolicy]:
         """Those of what the pass was given, and of all since: it may have read a newer one."""
         for resource in self._world.api.list_since(self._resource):
             with suppress(BalancedStreamError):
-                yield policy_of(read_spec(resource["spec"])).scaling
+                yield find_limits(read_spec(resource["spec"]), self._world.schedule.cap)
 
     def check_replacement(self, pod: Manifest) -> None:
         """A driver that runs is replaced only if something else was wanted since it was made."""
@@ -274,6 +308,22 @@ class Oracles:
         made = [o["uid"] for o in (pod or {}).get("metadata", {}).get("ownerReferences") or []]
         owned = [o["uid"] for o in found.get("metadata", {}).get("ownerReferences") or []]
         return found.get("metadata", {}).get("uid") in made and self._world.stream.uid in owned
+
+
+def find_limits(spec: StreamSpec, cap: int) -> ScalingPolicy:
+    """Between which numbers of executors a stream may be scaled.
+
+    Args:
+        spec: of the stream.
+        cap: the operator's limit over all streams; 0 for none.
+    """
+    scaling = policy_of(spec).scaling
+    most = max(cap, spec.executors.min) if cap else scaling.max_executors
+    return replace(
+        scaling,
+        min_executors=min(scaling.min_executors, most),
+        max_executors=min(scaling.max_executors, most),
+    )
 
 
 def is_running(pod: Manifest | None) -> bool:

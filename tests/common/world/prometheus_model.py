@@ -114,11 +114,12 @@ class ModelPrometheus(Source):
         return fetch_measurement(fetch, subject, policy, now_s)
 
     def ask(self, query: str, now_s: float) -> float:
-        """A number that is written in the query, of which one in five answers is none."""
+        """The number that the query is; while there are faults, one in five answers is none."""
         if self._world.weather.prometheus_down:
             message = "Prometheus at http://prometheus cannot be queried: refused"
             raise MissingMeasurementsError(message)
-        return math.nan if self._chance.random() < 0.2 else float(query)
+        rubbish = not self._world.is_quiet and self._chance.random() < 0.2
+        return math.nan if rubbish else float(query)
 
     def _select(self, metrics: Sequence[str], now_s: float, look_back_s: float) -> list[Series]:
         until_s = now_s - self._world.weather.ingestion_lag_s

@@ -57,6 +57,7 @@ class Schedule:
         replicas: of Prometheus.
         prepares: whether moves load state ahead.
         operators: that run; of several, one acts, by a Lease.
+        cap: the operator's limit of executors over all streams; 0 for none.
         queries: names of the job's queries; each has its part of the rows.
         faults: in the order of their beginning.
         faults_s: when the last one is over.
@@ -71,6 +72,7 @@ class Schedule:
     replicas: int
     prepares: bool
     operators: int
+    cap: int
     queries: tuple[str, ...]
     faults: tuple[Fault, ...]
     faults_s: float
@@ -114,11 +116,12 @@ def make_schedule(seed: int, kinds: tuple[str, ...]) -> Schedule:
         seed=seed,
         job=job,
         trace=_make_trace(chance, faults_s, length_s, len(queries)),
-        spec=_make_spec(chance),
+        spec=_make_spec(chance) | {"schedule": _make_schedule(chance)},
         scrape_s=chance.choice((15.0, 30.0, 30.0)),
         replicas=chance.choice((1, 1, 1, 1, 2)),
         prepares=chance.random() < 0.4,
         operators=chance.choice((1, 1, 2)),
+        cap=chance.choice((0, 0, 2, 3)),
         queries=queries,
         faults=faults,
         faults_s=faults_s,
@@ -138,12 +141,36 @@ def _make_trace(chance: random.Random, faults_s: float, length_s: float, queries
     return Trace("campaign", tuple(rates), shifts_s)
 
 
-def _make_spec(chance: random.Random) -> dict[str, Any]:
+def _make_schedule(chance: random.Random) -> dict[str, Any]:
+    """Periods while there are faults; the stream begins at minute 17 of the clock's first hour."""
+
+    def draw_period() -> dict[str, Any]:
+        minute, minutes = chance.randrange(15, 26), chance.randrange(1, 11)
+        return {"cron": f"{minute} 0 * * *", "durationSeconds": 60 * minutes}
+
+    schedule: dict[str, Any] = {}
+    if chance.random() < 0.4:
+        schedule["excluded"] = [draw_period() for _ in range(chance.randrange(1, 3))]
+    if chance.random() < 0.3:
+        schedule["floors"] = [{**draw_period(), "minExecutors": chance.randrange(1, 6)}]
+    return schedule
+
+
+def _make_executors(chance: random.Random) -> dict[str, Any]:
     least = chance.randrange(1, 3)
+    executors: dict[str, Any] = {"min": least, "max": least + chance.randrange(1, 5), "fixed": 0}
+    if chance.random() < 0.2:
+        executors["maxCores"] = chance.randrange(least, 7)
+    if chance.random() < 0.3:
+        executors["minQuery"] = str(chance.randrange(7) / 2)
+    return executors
+
+
+def _make_spec(chance: random.Random) -> dict[str, Any]:
     return {
         "image": "clicks:1",
         "application": {"file": "/app/clicks.py"},
-        "executors": {"min": least, "max": least + chance.randrange(1, 5), "fixed": 0},
+        "executors": _make_executors(chance),
         "checkpoints": {"claim": "checkpoints"},
         "balancing": {"mode": chance.choice(("Auto", "Auto", "Auto", "Advise"))},
         # Shorter than by default, so that schedules are short.

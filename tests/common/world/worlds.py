@@ -91,6 +91,11 @@ class World:
         """The clock."""
         return self.driver.application.now_s if self.driver else self._now_s
 
+    @property
+    def is_quiet(self) -> bool:
+        """Whether the last fault is over."""
+        return self.now_s >= BEGIN_S + self.schedule.faults_s
+
     def draw(self, name: str) -> random.Random:
         """A source of chance of its own, so that leaving out a fault changes nothing else."""
         return random.Random(f"{self.schedule.seed} {name}")
