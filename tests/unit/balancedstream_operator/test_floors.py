@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import re
+from functools import partial
 from itertools import pairwise
 from typing import Any
 
@@ -194,3 +195,27 @@ def test_a_server_that_refuses_the_query_is_said_to() -> None:
         pytest.raises(MissingMeasurementsError, match=r"status 422 .*, for executors\.minQuery"),
     ):
         Prometheus(Endpoint(url)).ask(QUERY, 1000.0)
+
+
+def test_a_server_that_has_lost_its_targets_lowers_nothing_in_the_rush_hour() -> None:
+    # kedacore/keda#3065: an empty answer was taken for 0, and all went down to their minimum.
+    floor = FloorQuery()
+
+    def ask_empty() -> float:
+        return ask_server()[0]
+
+    assert floor.look(QUERY, lambda: 9.0, 9, 0.0).executors == 9
+    found = floor.look(QUERY, ask_empty, 9, 60.0)
+    assert (found.executors, found.reason) == (9, "Held")
+    assert "gives nothing" in found.message
+
+
+def test_no_number_becomes_a_huge_negative_one() -> None:
+    # kedacore/keda#7475 and #3644: NaN and Inf became integers.
+    for text in ("NaN", "+Inf", "-Inf"):
+        found = FloorQuery().look(QUERY, partial(_ask_for, text), 4, 0.0)
+        assert (found.executors, found.known) == (4, False)
+
+
+def _ask_for(text: str) -> float:
+    return ask_server(1000.0, text)[0]

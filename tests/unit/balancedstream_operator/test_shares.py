@@ -199,3 +199,18 @@ def test_a_minimum_is_kept_whatever_the_limits_say() -> None:
     scene.resource["spec"]["executors"] = {"min": 4, "max": 6}
     scene.finish_batches()
     assert scene.run_pass().status["desiredExecutors"] == 4
+
+
+def test_as_many_are_added_as_fit() -> None:
+    # apache/flink-kubernetes-operator#789: nothing was, where not all that were wanted did.
+    assert share_out({"a": Claim(2, 1, 9, cores=4)}, Caps(cores=30)) == {"a": 7}
+
+
+def test_what_is_given_back_is_there_for_others() -> None:
+    # apache/flink-kubernetes-operator#751: a view of what is used must see what is given back.
+    shares, known = Shares(Caps(8)), [resource(A), resource(B)]
+    assert ask(shares, A, 7, known) == 7
+    assert ask(shares, B, 7, known, takes=False) == 1
+    assert ask(shares, A, 3, known, has=7, takes=False) == 3, "it is asked to scale in"
+    assert ask(shares, A, 3, known, has=3) == 3, "and has"
+    assert ask(shares, B, 7, known) == 5

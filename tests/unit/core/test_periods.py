@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from datetime import UTC, datetime, timedelta
 from zoneinfo import ZoneInfo
 
@@ -231,3 +233,32 @@ def test_a_time_of_another_day_is_said_with_its_day() -> None:
     now_s = datetime(2026, 11, 30, 23, 30, tzinfo=UTC).timestamp()
     assert say_time(now_s + 60, "UTC", now_s) == "23:31 UTC"
     assert say_time(now_s + 3600, "UTC", now_s) == "2026-12-01 00:30 UTC"
+
+
+def test_a_period_of_workdays_ends_on_friday_evening() -> None:
+    # kedacore/keda#4677: with a start on workdays and an end each day, it lasted until Sunday.
+    period = Period("30 6 * * 1-5", 15 * 3600 + 2400, "Europe/Prague")
+    assert holds(period, "2023-06-09T22:09", "Europe/Prague")
+    assert not holds(period, "2023-06-09T22:10", "Europe/Prague")
+    assert not holds(period, "2023-06-10T12:00", "Europe/Prague")
+
+
+def test_a_midnight_that_the_clocks_skip_begins_a_period_at_one() -> None:
+    # Hexagon/croner#132: in Chile the day of the change was left out.
+    period = Period("0 0 * * *", 3600, "America/Santiago")
+    assert holds(period, "2022-09-11T01:30", "America/Santiago")
+    assert not holds(period, "2022-09-10T23:30", "America/Santiago")
+    assert not holds(period, "2022-09-11T02:00", "America/Santiago")
+
+
+def test_a_midnight_hour_that_comes_twice_belongs_to_the_day_before() -> None:
+    period = Period("30 23 * * 6", 900, "America/Santiago")
+    for fold in (0, 1):
+        assert holds(period, "2022-04-02T23:40", "America/Santiago", fold)
+        assert not holds(period, "2022-04-02T23:50", "America/Santiago", fold)
+
+
+def test_zones_are_known_where_the_machine_has_no_database_of_them() -> None:
+    # kedacore/keda#932: an image without one refused Europe/Berlin.
+    ask = "from balancedstream.core.periods import Period; Period('0 8 * * *', 60, 'Europe/Berlin')"
+    subprocess.run([sys.executable, "-c", ask], env={"PYTHONTZPATH": ""}, check=True)
