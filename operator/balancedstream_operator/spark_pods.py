@@ -203,25 +203,18 @@ def _read_memory_mib(conf: Mapping[str, str]) -> int:
     heap_mib = _read_mib(conf.get("spark.executor.memory", "1g"))
     overhead_mib = _read_mib(conf.get("spark.executor.memoryOverhead", "384m"))
     off_heap = conf.get("spark.memory.offHeap.enabled", "false").lower() == "true"
+    size = conf.get("spark.memory.offHeap.size", "0").strip()
     # Of this one, a number without a unit is bytes.
-    size = conf.get("spark.memory.offHeap.size", "0")
-    size_mib = parse_mib(size) if off_heap and _is_size(size) else 0
+    size_mib = _read_mib(f"{size}b" if size.isdecimal() else size) if off_heap else 0
     return heap_mib + overhead_mib + size_mib
 
 
-_SIZE = re.compile(r"[0-9]+([kmgt]b?|b)?", re.IGNORECASE | re.ASCII)
-
-
-def _is_size(text: str) -> bool:
-    return _SIZE.fullmatch(text.strip()) is not None
-
-
 def _read_mib(text: str) -> int:
-    """A size of which a number without a unit is MiB; what Spark cannot read ends the driver."""
-    text = text.strip()
-    if not _is_size(text):
+    """A size; what Spark cannot read ends the driver, which says so."""
+    try:
+        return parse_mib(text)
+    except ValueError:
         return 0
-    return int(text) if text.isdecimal() else parse_mib(text)
 
 
 def _read_seconds(text: str) -> int:
