@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import copy
 import random
-import re
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
@@ -51,14 +50,6 @@ def remove(values: Manifest, path: tuple[str, ...]) -> None:
     for section in above:
         values = values.get(section, {})
     values.pop(name, None)
-
-
-def test_the_defaults_of_the_templates_are_those_of_the_values() -> None:
-    text = (CHART / "templates" / "_defaults.tpl").read_text("utf-8")
-    found = re.search(r'define "balancedstream.defaults" -}}\n(.*?){{- end }}', text, re.DOTALL)
-    assert found
-    expected = {name: value for name, value in VALUES.items() if name not in ALWAYS_THERE}
-    assert yaml.safe_load(found[1]) == expected
 
 
 @pytest.mark.parametrize("path", PATHS, ids=".".join)

@@ -51,6 +51,7 @@ CHANGES: dict[str, tuple[Any, set[str]]] = {
     "prometheus.streamSecrets": (True, {"ClusterRole"}),
     "prometheus.streamQueries": (True, {"Deployment"}),
     "streams.forbidEscalation": (True, {"Deployment"}),
+    "streams.allowedServiceAccounts": (["reader"], {"Deployment"}),
     "streams.maxExecutors": (40, {"Deployment"}),
     "streams.maxCores": (160, {"Deployment"}),
     "streams.maxMemory": ("512g", {"Deployment"}),

@@ -51,6 +51,7 @@ def name_everything(name: str) -> Manifest:
         "watch": {"namespaces": [name]},
         "prometheus": {"url": f"http://{name}", "credentialsSecret": name},
         "serviceAccount": {"name": name},
+        "streams": {"allowedServiceAccounts": [name]},
         "priorityClassName": name,
         "runtimeClassName": name,
         "extraEnv": [{"name": name, "valueFrom": {"secretKeyRef": {"name": name, "key": name}}}],

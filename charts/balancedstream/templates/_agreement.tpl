@@ -28,7 +28,10 @@
   "--prometheus-url" "prometheus.url"
   "--prometheus-credentials" "prometheus.credentialsSecret"
   "--prometheus-token-file" "prometheus.serviceAccountToken"
-  "--prometheus-sigv4-region" "prometheus.sigv4.region" }}
+  "--prometheus-sigv4-region" "prometheus.sigv4.region"
+  "--max-executors" "streams.maxExecutors"
+  "--max-cores" "streams.maxCores"
+  "--max-memory" "streams.maxMemory" }}
 {{- range $values.extraArgs }}
 {{- $option := splitList "=" . | first }}
 {{- if hasKey $setBy $option }}

@@ -23,7 +23,12 @@ prometheus:
   sigv4: {region: ""}
   streamSecrets: false
   streamQueries: false
-streams: {forbidEscalation: false, maxExecutors: 0, maxCores: 0, maxMemory: ""}
+streams:
+  forbidEscalation: false
+  allowedServiceAccounts: []
+  maxExecutors: 0
+  maxCores: 0
+  maxMemory: ""
 serviceAccount: {create: true, name: "", annotations: {}}
 rbac: {create: true, aggregate: true}
 deploymentAnnotations: {}
