@@ -10,7 +10,9 @@ from __future__ import annotations
 
 import sys
 
-PACKAGES = "pip install 'balancedstream[operator]'"
+from balancedstream.version import say_install
+
+PACKAGES = say_install("operator")
 
 
 def run() -> None:
@@ -23,7 +25,7 @@ def run() -> None:
             raise
         message = (
             f"balancedstream-operator: the package {package} is not installed, so nothing was "
-            f"started. Install what the operator needs: {PACKAGES}"
+            f"started. Install what the operator needs, {PACKAGES}"
         )
         sys.exit(message)
     main()

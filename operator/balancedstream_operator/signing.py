@@ -14,6 +14,7 @@ import requests
 from requests.auth import AuthBase
 
 from balancedstream.errors import MissingPackageError
+from balancedstream.version import say_install
 
 SERVICE = "aps"
 """Amazon Managed Service for Prometheus, as signatures name it."""
@@ -36,8 +37,8 @@ def check_package() -> None:
         import botocore.auth  # noqa: F401, PLC0415 - an extra
     except ImportError as error:
         message = (
-            "--prometheus-sigv4-region needs botocore, and nothing was started: "
-            "pip install 'balancedstream[aws]'"
+            "--prometheus-sigv4-region needs botocore, and nothing was started. Install it, "
+            f"{say_install('aws')}"
         )
         raise MissingPackageError(message) from error
 

@@ -27,6 +27,7 @@ from balancedstream.loop.ports import PlanChannel
 from balancedstream.metrics.exporter import Exporter
 from balancedstream.record.records import RunInfo
 from balancedstream.report import prepare_directory, publish_report
+from balancedstream.version import say_install
 
 ADVICE = f"only says what it would do; with {PREFIX}mode=auto it acts"
 
@@ -117,8 +118,8 @@ def _open_plans(options: AgentOptions) -> Iterator[PlanChannel | None]:
         from balancedstream.incluster import open_channel  # noqa: PLC0415
     except ModuleNotFoundError as error:
         message = (
-            f"{STREAM}: the package {error.name} is missing; install balancedstream[kubernetes] in "
-            f"{sys.executable}."
+            f"{STREAM}: the package {error.name} is missing; install it with {sys.executable}, "
+            f"{say_install('kubernetes')}"
         )
         raise InvalidInputError(message) from error
     with open_channel(

@@ -21,7 +21,7 @@ from balancedstream.errors import BalancedStreamError, InvalidInputError, Missin
 from balancedstream.policies import read_policy
 from balancedstream.record.wording import plural
 from balancedstream.sidecar import serve_drivers
-from balancedstream.version import __version__
+from balancedstream.version import __version__, say_install
 
 PLUGIN_CLASS = "io.balancedstream.Plugin"
 PLUGIN_JAR = Path(__file__).with_name("spark-plugin.jar")
@@ -227,7 +227,7 @@ def _run(arguments: argparse.Namespace) -> NoReturn:
     except ModuleNotFoundError as error:
         message = (
             f"`run` needs the package {error.name}, which is not installed. Nothing was started. "
-            "Install it with: pip install 'balancedstream[spark]'"
+            f"Install it, {say_install('spark')}"
         )
         raise MissingPackageError(message) from error
 

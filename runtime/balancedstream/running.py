@@ -14,6 +14,7 @@ from balancedstream.errors import InvalidInputError, MissingPackageError
 from balancedstream.report import prepare_directory
 from balancedstream.report.windows import MIN_BEFORE_BATCHES
 from balancedstream.run_options import RunOptions
+from balancedstream.version import say_install
 
 STARTUP = Path(__file__).with_name("startup")
 """Has the module that such a Python imports first."""
@@ -122,15 +123,15 @@ def _check_packages(options: RunOptions) -> None:
     if _is_missing("pyspark"):
         message = (
             "`run` needs the package pyspark, which is not installed. Nothing was started. "
-            "Install it with: pip install 'balancedstream[spark]'"
+            f"Install it, {say_install('spark')}"
         )
         raise MissingPackageError(message)
     # Only a driver pod has the Kubernetes client installed.
     if options.stream is not None:
         if _is_missing("kubernetes"):
             message = (
-                "--stream: the package kubernetes is missing; install balancedstream[kubernetes], "
-                "or build the image on balancedstream-spark, which has it. Nothing was started."
+                "--stream: the package kubernetes is missing. Nothing was started. Build the image "
+                f"on balancedstream-spark, which has it, or install it, {say_install('kubernetes')}"
             )
             raise MissingPackageError(message)
         from balancedstream.incluster import StreamName  # noqa: PLC0415

@@ -8,3 +8,12 @@ __version__ = "0.1.0"
 
 TESTED_SPARK = ("3.5", "4.0", "4.1", "4.2", "4.3")
 """Versions of Spark that all is tested with, oldest first."""
+
+
+def say_install(extra: str) -> str:
+    """How to install the package with an extra. Nothing is published, so it is from a clone.
+
+    >>> say_install("spark")
+    "in a clone of BalancedStream's repository: pip install '.[spark]'"
+    """
+    return f"in a clone of BalancedStream's repository: pip install '.[{extra}]'"

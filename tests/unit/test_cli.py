@@ -47,7 +47,7 @@ def test_following_a_stream_needs_the_kubernetes_client_and_says_so(
     monkeypatch.setitem(sys.modules, "kubernetes", None)
     monkeypatch.delitem(sys.modules, "balancedstream.incluster", raising=False)
     message = fail(capsys, "run", "--stream", "shop/clicks", script)
-    assert "install balancedstream[kubernetes]" in message
+    assert "pip install '.[kubernetes]'" in message
 
 
 @pytest.mark.parametrize(

@@ -36,4 +36,4 @@ def test_an_operator_without_its_packages_says_so_in_one_sentence(missing: str) 
     assert ended.returncode == 1
     (line,) = ended.stderr.splitlines()
     assert f"the package {missing} is not installed" in line
-    assert "pip install 'balancedstream[operator]'" in line
+    assert "pip install '.[operator]'" in line

@@ -60,13 +60,13 @@ def test_a_python_that_is_too_old_is_named() -> None:
 def test_a_python_without_the_package_is_told_how_to_get_it() -> None:
     line = start("-I", "-S")
     assert "has no balancedstream" in line
-    assert f"pip install balancedstream=={__version__}" in line
+    assert f"repository at version {__version__}: pip install ." in line
 
 
 def test_a_package_of_another_version_than_the_plugin_is_refused() -> None:
     line = start(version="9.9.9")
     assert f"has balancedstream {__version__}, and the plugin is 9.9.9" in line
-    assert "pip install balancedstream==9.9.9" in line
+    assert "repository at version 9.9.9: pip install ." in line
 
 
 @pytest.mark.parametrize("package", NEEDED[1:])
@@ -74,7 +74,7 @@ def test_a_package_that_is_missing_is_named(package: str) -> None:
     line = start(before=f"import sys; sys.modules[{package!r}] = None\n")
     assert "lacks a package (" in line
     assert package in line
-    assert f"pip install 'balancedstream[spark]=={__version__}'" in line
+    assert f"repository at version {__version__}: pip install '.[spark]'" in line
 
 
 def test_nothing_else_is_needed_neither_numpy_nor_pandas_nor_arrow() -> None:

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import sys
 
-PACKAGES = "pip install 'balancedstream[plugin]'"
+from balancedstream.version import say_install
+
+PACKAGES = say_install("plugin")
 
 EXIT_ERROR = 2
 
@@ -17,7 +19,9 @@ def run() -> None:
         package = (error.name or "").partition(".")[0]
         if package.startswith("balancedstream"):
             raise
-        message = f"error: kubectl bst needs {package}, which is not installed: {PACKAGES}"
+        message = (
+            f"error: kubectl bst needs {package}, which is not installed. Install it, {PACKAGES}"
+        )
         print(message, file=sys.stderr)
         sys.exit(EXIT_ERROR)
     sys.exit(main())

@@ -94,7 +94,7 @@ def test_an_option_that_needs_a_package_names_it(
     with pytest.raises(SystemExit) as ended:
         main(["--all-namespaces", "--prometheus-sigv4-region=eu-central-1"])
     assert ended.value.code == 2
-    assert "pip install 'balancedstream[aws]'" in capsys.readouterr().err
+    assert "pip install '.[aws]'" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("arguments", [[], ["--all-namespaces", "--namespace", "shop"]])

@@ -201,6 +201,19 @@ def test_decisions_that_pages_show_read_as_those_that_are_made() -> None:
     assert [line for line in shown if not re.fullmatch(form, line)] == []
 
 
+def test_no_message_tells_to_install_from_an_index_on_which_nothing_is() -> None:
+    """Whoever owned the name there would be run."""
+    folders = ("runtime", "operator", "spark-plugin/src", "charts", "krew", "docker")
+    files = [
+        path
+        for folder in folders
+        for path in (ROOT / folder).rglob("*")
+        if path.suffix in {".py", ".java", ".yaml", ".txt", ".sh", ".tpl", ".md"}
+    ]
+    told = re.compile(r"(?<!helm )install '?balancedstream\b(?!-)")
+    assert [path.name for path in files if told.search(path.read_text("utf-8"))] == []
+
+
 @pytest.mark.parametrize(
     ("page", "says", "holds"),
     [

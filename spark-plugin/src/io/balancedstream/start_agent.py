@@ -8,8 +8,9 @@ import os
 import sys
 
 VERSION = os.environ["BALANCEDSTREAM_PLUGIN_VERSION"]
-INSTALL = "There, pip install balancedstream==%s." % VERSION
-INSTALL_ALL = "There, pip install 'balancedstream[spark]==%s'." % VERSION
+CLONE = "Install it there, in a clone of BalancedStream's repository at version %s: " % VERSION
+INSTALL = CLONE + "pip install ."
+INSTALL_ALL = CLONE + "pip install '.[spark]'"
 ELSEWHERE = (
     "Set spark.balancedstream.python to a Python 3.11 or newer with balancedstream in it, or run "
     "the agent in a sidecar (spark.balancedstream.sidecar)."

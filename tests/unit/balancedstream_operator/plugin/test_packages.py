@@ -26,8 +26,9 @@ def start(*hidden: str) -> subprocess.CompletedProcess[str]:
 def test_a_package_that_is_missing_is_one_sentence(hidden: str) -> None:
     found = start(hidden)
     assert found.returncode == 2
-    assert found.stderr.startswith(f"error: kubectl bst needs {hidden}, which is not installed: ")
-    assert found.stderr.endswith("pip install 'balancedstream[plugin]'\n")
+    missing = f"error: kubectl bst needs {hidden}, which is not installed. Install it, "
+    assert found.stderr.startswith(missing)
+    assert found.stderr.endswith("pip install '.[plugin]'\n")
     assert found.stderr.count("\n") == 1
 
 
