@@ -37,7 +37,7 @@ def test_the_chart_has_the_version_of_the_package() -> None:
 def test_the_chart_pulls_the_image_of_its_own_version() -> None:
     assert yaml.safe_load(read(CHART / "values.yaml"))["image"]["tag"] == ""
     helpers = read(CHART / "templates" / "_helpers.tpl")
-    assert "(default .Chart.AppVersion .Values.image.tag)" in helpers
+    assert "(default .Chart.AppVersion $image.tag)" in helpers
     assert "balancedstream-spark:{{ .Chart.AppVersion }}" in read(CHART / "templates" / "NOTES.txt")
 
 
