@@ -39,6 +39,17 @@ def lib(tmp_path: Path) -> Path:
     return tmp_path / "lib"
 
 
+def test_an_older_python_is_one_sentence_and_the_status_of_an_error(tmp_path: Path) -> None:
+    text = (KREW / "kubectl-bst").read_text("utf-8")
+    script = tmp_path / "kubectl-bst"
+    script.write_text(f"import sys\nsys.version_info = (3, 10)\n{text}", "utf-8")
+    found = subprocess.run([sys.executable, script], capture_output=True, text=True, check=False)
+    assert found.returncode == 2
+    assert found.stderr == (
+        "error: kubectl bst needs Python 3.11 or newer as python3 on the PATH\n"
+    )
+
+
 def test_the_manifest_names_this_release_and_the_archives_checksum(package: ModuleType) -> None:
     manifest = yaml.safe_load(package.render_manifest("0f" * 32))
     assert manifest["metadata"]["name"] == "bst"

@@ -39,8 +39,9 @@ _REMEDIES = {
         "If it stays: ask who set the finalizers that the message names."
     ),
     ("MetricsAvailable", "False", ""): (
-        "Check the URL that the message names, that the operator may ask it, and that "
-        "Prometheus scrapes the driver pods (annotations, or the chart's PodMonitor)."
+        "Check the URL that the message names, that the operator may ask it, that the chart's "
+        "networkPolicy lets it reach the port, and that Prometheus scrapes the driver pods "
+        "(annotations, or the chart's PodMonitor)."
     ),
     ("Fallback", "True", "AnswerUnusable"): (
         "See who else may write ConfigMaps there. Then have a new driver made, which begins anew: "
