@@ -71,6 +71,15 @@ def test_a_policy_file_that_is_wrong_is_refused_by_field(
     assert field in fail(capsys, "run", "--policy", policy, script)
 
 
+def test_a_number_with_a_unit_of_its_own_is_refused_with_the_unit_that_is_meant(
+    script: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    policy = tmp_path / "policy.yaml"
+    policy.write_text("window: {window_s: 5m}")
+    message = fail(capsys, "run", "--policy", policy, script)
+    assert "window.window_s: must be a number from 1 to 86400, not '5m' (unit: seconds)" in message
+
+
 def test_a_policy_file_that_is_not_there_is_named(
     script: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -119,7 +119,8 @@ class Knob:
     def check(self, value: object) -> None:
         """Raises InvalidInputError, with the path, unless `value` fits."""
         if not self.fits(value):
-            message = f"{self.path}: must be {self.allowed}, not {value!r:.80}"
+            unit = f" (unit: {self.unit})" if self.unit else ""
+            message = f"{self.path}: must be {self.allowed}, not {value!r:.80}{unit}"
             raise InvalidInputError(message)
 
 
