@@ -12,7 +12,7 @@ from typing import Any
 
 from balancedstream.core.policy import knobs
 from balancedstream.core.sizing import PARTITIONS_PER_EXECUTOR
-from balancedstream.engine.settings import SETTINGS, SHUFFLE_PARTITIONS
+from balancedstream.engine.settings import QUERY_SETTINGS, SETTINGS, SHUFFLE_PARTITIONS
 from balancedstream_operator.crd import build
 from balancedstream_operator.schema import quote_word
 
@@ -52,12 +52,19 @@ def render_settings() -> str:
         "balancing. `spark.dynamicAllocation.enabled=true` is rejected, because Spark and",
         "BalancedStream would both set the number of executors. The storage settings are",
         "measured in [performance.md](../performance.md).\n",
+        "Those marked with * each query gets when it starts, and its session does not. What the",
+        "script has set in that session by then counts: another kind of store gets none of what",
+        "belongs to RocksDB.\n",
+        "How long a task waits for the executor with its state (`spark.locality.wait.process`)",
+        "follows the batch time, unless you have set it or `spark.locality.wait`. Yours stays.\n",
         "| setting | value | why |",
         "| --- | --- | --- |",
     ]
-    lines += [f"| `{s.key}` | `{s.value}` | {s.reason} |" for s in SETTINGS]
+    for setting in SETTINGS:
+        mark = "*" if setting.key in QUERY_SETTINGS else ""
+        lines.append(f"| `{setting.key}`{mark} | `{setting.value}` | {setting.reason} |")
     lines.append(
-        f"| `{SHUFFLE_PARTITIONS}` | {PARTITIONS_PER_EXECUTOR} x the largest number of executors "
+        f"| `{SHUFFLE_PARTITIONS}`* | {PARTITIONS_PER_EXECUTOR} x the largest number of executors "
         "of `--local` | fewer state partitions cannot be spread evenly; a checkpoint fixes the "
         "number |"
     )

@@ -13,11 +13,19 @@ from pyspark.sql.streaming.query import StreamingQuery
 
 from balancedstream.engine.engine import SparkEngine
 from balancedstream.engine.events import BatchFinished
-from balancedstream.engine.formats import DEFAULT_FORMAT, find_format
-from balancedstream.engine.settings import CHANGELOG, CHECKPOINT_FORMAT, PROVIDER, ROCKSDB
+from balancedstream.engine.formats import find_format
+from balancedstream.engine.settings import (
+    CHANGELOG,
+    CHECKPOINT_FORMAT,
+    PROVIDER,
+    ROCKSDB,
+    SHUFFLE_PARTITIONS,
+)
 from balancedstream.engine.traits import COMMIT_IDS_SINCE, read_version
 
 pytestmark = pytest.mark.integration
+
+STATE_READER_SINCE = (4, 0)
 
 IN_MEMORY = "org.apache.spark.sql.execution.streaming.state.HDFSBackedStateStoreProvider"
 
@@ -38,7 +46,6 @@ def begin(
     spark: SparkSession, stream: Callable[[int], DataFrame], tmp_path: Path
 ) -> Iterator[Callable[[str, dict[int, int]], StreamingQuery]]:
     """Starts a query that counts 100 rows a batch; what it counted by key is kept."""
-    tuned = {name: str(spark.conf.get(name, DEFAULT_FORMAT)) for name in describe(IN_MEMORY, "1")}
     queries: list[StreamingQuery] = []
 
     def start(name: str, counts: dict[int, int]) -> StreamingQuery:
@@ -56,8 +63,8 @@ def begin(
     yield start
     for query in queries:
         query.stop()
-    for name, value in tuned.items():
-        spark.conf.set(name, value)
+    for name in describe(IN_MEMORY, "1"):
+        spark.conf.unset(name)
 
 
 @pytest.mark.parametrize(
@@ -73,14 +80,15 @@ def test_its_state_is_kept_and_its_partitions_move(
     spark: SparkSession,
 ) -> None:
     before = describe(provider, checkpoint_format)
-    after = {name: str(spark.conf.get(name)) for name in (PROVIDER, CHANGELOG)}
-    after[CHECKPOINT_FORMAT] = "1" if checkpoint_format == "2" else "2"
+    after = {CHECKPOINT_FORMAT: "1"} if checkpoint_format == "2" else {}
     counts: dict[int, int] = {}
     for name, value in before.items():
         spark.conf.set(name, value)
     query = begin("before", counts)
     first = batches("before")
     query.stop()
+    for name in before:
+        spark.conf.unset(name)
     for name, value in after.items():
         spark.conf.set(name, value)
 
@@ -100,7 +108,50 @@ def test_its_state_is_kept_and_its_partitions_move(
     assert sum(counts.values()) % 100 == 0
     assert sum(counts.values()) >= 100 * (committed["batchId"] + 1)
     assert len(counts) == 40
-    assert {name: spark.conf.get(name) for name in after} == after
+    assert {name: spark.conf.get(name, None) for name in before} == {
+        name: after.get(name) for name in before
+    }
+
+
+def count_in(session: SparkSession, checkpoint: Path, name: str) -> StreamingQuery:
+    rows = session.readStream.format("rate-micro-batch").option("rowsPerBatch", 100).load()
+    counted = rows.groupBy((F.col("value") % 40).alias("k")).count()
+    writer = counted.writeStream.queryName(name).outputMode("update").format("noop")
+    return writer.option("checkpointLocation", str(checkpoint)).start()
+
+
+@pytest.mark.parametrize(
+    ("name", "own", "partitions", "in_rocksdb"),
+    [
+        ("later", {PROVIDER: IN_MEMORY}, 6, False),
+        ("old", describe(IN_MEMORY, "1") | {SHUFFLE_PARTITIONS: "5"}, 5, False),
+        ("ours", {}, 6, True),
+        ("plain-log", {CHANGELOG: "false"}, 6, True),
+    ],
+)
+def test_what_the_user_sets_in_a_session_later_counts_and_its_state_can_be_read_in_another(
+    name: str,
+    own: dict[str, str],
+    partitions: int,
+    in_rocksdb: bool,
+    batches: Callable[[str], BatchFinished],
+    spark: SparkSession,
+    tmp_path: Path,
+) -> None:
+    session = spark.newSession()
+    for key, value in own.items():
+        session.conf.set(key, value)
+    query = count_in(session, tmp_path, name)
+    try:
+        batches(name)
+        seen = batches(name)
+    finally:
+        query.stop()
+    assert seen.in_rocksdb is in_rocksdb
+    assert [o.partitions for o in seen.operators] == [partitions]
+    if read_version(pyspark.__version__) >= STATE_READER_SINCE:
+        state = spark.newSession().read.format("statestore").load(str(tmp_path))
+        assert state.count() == 40
 
 
 def test_its_format_is_that_of_its_newest_commit(spark: SparkSession, tmp_path: Path) -> None:

@@ -1,6 +1,6 @@
-"""Has a query go on in the format that its checkpoint has.
+"""Finds the format that a checkpoint has, in which its query must go on.
 
-A balanced job's session asks for format 2, and a checkpoint from before has Spark's default, 1; so
+A balanced query asks for format 2, and a checkpoint from before has Spark's default, 1; so
 has a new one with Spark 4.0. Before Spark 4.3, a session reads and writes the one format that it
 asks for: up to 4.1 `CommitLog` refuses the other one, and in 4.2 the tasks fail. From 4.3 on, Spark
 looks itself (`CheckpointVersionManager`).
@@ -8,51 +8,17 @@ looks itself (`CheckpointVersionManager`).
 
 from __future__ import annotations
 
-import logging
-import threading
-from collections.abc import Iterator
-from contextlib import AbstractContextManager, contextmanager
 from typing import Any
 
 from py4j.protocol import Py4JJavaError
 from pyspark.errors.exceptions.captured import CapturedException
 from pyspark.sql import SparkSession
 
-from balancedstream.engine.settings import CHECKPOINT_FORMAT
-from balancedstream.engine.starts import Places, around_starts
-
 FORMATS = {"v1": "1", "v2": "2"}
 """The first line of a commit, to the format of the state. Others do not tell."""
 
 DEFAULT_FORMAT = "1"
 """Spark's own; also that of Spark 3.5, which has no such setting."""
-
-log = logging.getLogger(__name__)
-
-
-def keeping_formats() -> AbstractContextManager[None]:
-    """While open, a query starts with the format of its checkpoint; a new one, with the session's.
-
-    One query after the other: a session has one value, which Spark copies for a query that starts.
-    """
-    turn = threading.Lock()
-
-    @contextmanager
-    def fit(spark: SparkSession, places: Places) -> Iterator[None]:
-        with turn:
-            asked = spark.conf.get(CHECKPOINT_FORMAT, DEFAULT_FORMAT)
-            found = find_format(spark, places.checkpoint)
-            if found is None or found == asked:
-                yield
-                return
-            log.info("%s has format %s and keeps it", places.checkpoint, found)
-            spark.conf.set(CHECKPOINT_FORMAT, found)
-            try:
-                yield
-            finally:
-                spark.conf.set(CHECKPOINT_FORMAT, str(asked))
-
-    return around_starts(fit)
 
 
 def find_format(spark: SparkSession, checkpoint: str) -> str | None:

@@ -20,10 +20,9 @@ from pyspark.find_spark_home import _find_spark_home
 from pyspark.sql import SparkSession
 
 from balancedstream.core.sizing import parse_mib
-from balancedstream.engine.filemanagers import FILE_MANAGER, renaming_on_posix_only
-from balancedstream.engine.formats import keeping_formats
+from balancedstream.engine.fitting import fitting
 from balancedstream.engine.local import LocalExecutors
-from balancedstream.engine.settings import CHECKPOINT_FORMAT, tune
+from balancedstream.engine.settings import QUERY_SETTINGS, tune
 from balancedstream.engine.traits import Traits, find_traits, to_scala_list
 from balancedstream.errors import InvalidInputError
 
@@ -72,25 +71,17 @@ def tuned_sessions(
     parameters = signature(begin_context)
     process = os.getpid()
     known: WeakSet[Any] = WeakSet()
-    fitted: set[str] = set()
-    while_open = ExitStack()
-
-    def fit(added: Mapping[str, str]) -> None:
-        """Has queries start as their storage needs it; once is enough for all contexts."""
-        if FILE_MANAGER in added and FILE_MANAGER not in fitted:
-            fitted.add(FILE_MANAGER)
-            while_open.enter_context(renaming_on_posix_only(added[FILE_MANAGER]))
-        if CHECKPOINT_FORMAT not in fitted and not _driver_traits().keeps_formats:
-            fitted.add(CHECKPOINT_FORMAT)
-            while_open.enter_context(keeping_formats())
+    of_application = ExitStack()
 
     @wraps(begin_context)
     def begin_tuned(context: Any, *args: Any, **kwargs: Any) -> None:
         given = parameters.bind(context, *args, **kwargs)
         if os.getpid() == process and _is_new(given.arguments):
             with guard():
-                conf, added = _tune(given.arguments, local, warn, spark_log)
-                fit(added)
+                conf, of_queries = _tune(given.arguments, local, warn, spark_log)
+                of_application.close()
+                keeps = _driver_traits().keeps_formats
+                of_application.enter_context(fitting(of_queries, keeps_formats=keeps))
             given.arguments |= {"conf": conf, "master": None}
         begin_context(*given.args, **given.kwargs)
 
@@ -107,7 +98,7 @@ def tuned_sessions(
     SparkContext.__init__ = begin_tuned
     SparkSession.__init__ = begin_known
     try:
-        with while_open:
+        with of_application:
             yield
     finally:
         SparkContext.__init__ = begin_context
@@ -194,7 +185,7 @@ def _tune(
     warn: Callable[[str], None],
     spark_log: Path | None,
 ) -> tuple[SparkConf, Mapping[str, str]]:
-    """The settings of a context, and those that were added to the user's own."""
+    """The settings of a context, and those that its queries get, unless the user has set them."""
     users: SparkConf | None = given.get("conf")
     # Starts the JVM, which then also reads spark-defaults.conf and PYSPARK_SUBMIT_ARGS.
     with _standard_error_to(spark_log):
@@ -225,9 +216,10 @@ def _tune(
         if "spark.master" in own:
             warn(f"master {master} of the script is replaced by {local.most} executor processes")
         added = added | describe_cluster(user, local)
+    of_queries = {key: added.pop(key) for key in QUERY_SETTINGS if key in added}
     for key, value in added.items():
         conf.set(key, value)
-    return conf, added
+    return conf, of_queries
 
 
 def _driver_traits() -> Traits:

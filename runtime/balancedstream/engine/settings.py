@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from balancedstream.core.sizing import PARTITIONS_PER_EXECUTOR
-from balancedstream.engine.filemanagers import FILE_MANAGER, is_posix
+from balancedstream.engine.filemanagers import FILE_MANAGER
 from balancedstream.engine.traits import (
     COMMIT_IDS_SINCE,
     LOADING_AHEAD_SINCE,
@@ -18,16 +18,16 @@ from balancedstream.engine.traits import (
     name_version,
 )
 from balancedstream.errors import InvalidInputError
-from balancedstream.workers.names import CHECKPOINT_LOCATION
 
 ROCKSDB = "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
 PROVIDER = "spark.sql.streaming.stateStore.providerClass"
 CHANGELOG = "spark.sql.streaming.stateStore.rocksdb.changelogCheckpointing.enabled"
 CHECKPOINT_FORMAT = "spark.sql.streaming.stateStore.checkpointFormatVersion"
 SHUFFLE_PARTITIONS = "spark.sql.shuffle.partitions"
-DEFAULT_FS = "spark.hadoop.fs.defaultFS"
 LOCALITY_WAIT = "spark.locality.wait"
 LOCALITY_WAIT_PROCESS = "spark.locality.wait.process"
+LOCALITY_WAIT_IS_OURS = "spark.balancedstream.wait"
+"""Is set while that one is balancedstream's, which follows the batch time."""
 SCHEDULER_MODE = "spark.scheduler.mode"
 UNLOAD_ON_COMMIT = "spark.sql.streaming.stateStore.unloadOnCommit"
 INSTANCES = "spark.executor.instances"
@@ -38,6 +38,8 @@ PIPELINED_UDFS = "spark.python.udf.pipelined.enabled"
 HEARTBEAT = "spark.executor.heartbeatInterval"
 HEARTBEAT_TIMEOUT = "spark.storage.blockManagerHeartbeatTimeoutMs"
 HEARTBEAT_CHECKS = "spark.network.timeoutInterval"
+HEARTBEATS = (HEARTBEAT, HEARTBEAT_TIMEOUT, HEARTBEAT_CHECKS)
+NETWORK_TIMEOUT = "spark.network.timeout"
 MIN_HEARTBEAT_S = 2
 MAX_HEARTBEAT_S = 10
 HEARTBEATS_PER_S = 100
@@ -46,6 +48,9 @@ HEARTBEATS_PER_S = 100
 SILENT_HEARTBEATS = 10
 """After so many missed ones an executor counts as lost. Where many share a driver and storage,
 pauses are longer, and so is this time."""
+
+QUERY_SETTINGS = (PROVIDER, CHANGELOG, CHECKPOINT_FORMAT, FILE_MANAGER, SHUFFLE_PARTITIONS)
+"""Those that each query gets when it starts (`engine.fitting`), and not its session."""
 
 MIN_PARTITIONS_PER_EXECUTOR = 4
 """With fewer, a partition is too large a part of an executor's load for moves to help."""
@@ -79,11 +84,6 @@ SETTINGS = (
         "on POSIX storage Spark's default forks a process for each file it commits; a query whose "
         "checkpoint or output is elsewhere keeps Spark's; before Spark "
         f"{name_version(PACKAGES_MOVED_IN)}, its package is without `checkpointing`",
-    ),
-    Setting(
-        LOCALITY_WAIT_PROCESS,
-        "10s",
-        "a task waits for the executor with its state; later the value follows the batch time",
     ),
     Setting(
         SCHEDULER_MODE,
@@ -169,19 +169,46 @@ def tune(
     if executors:
         wanted[SHUFFLE_PARTITIONS] = str(PARTITIONS_PER_EXECUTOR * executors)
     wanted |= _pace_heartbeats(executors or _guess_executors(user))
-    if not is_posix(user.get(CHECKPOINT_LOCATION, ""), user.get(DEFAULT_FS, "")):
-        del wanted[FILE_MANAGER]
-    if LOCALITY_WAIT in user:
-        del wanted[LOCALITY_WAIT_PROCESS]
+    if user.keys() & {*HEARTBEATS, NETWORK_TIMEOUT}:
+        # One without the others would lose executors that are well, 30 s apart after 20 s.
+        wanted = {key: value for key, value in wanted.items() if key not in HEARTBEATS}
     if user.get(PIPELINED_UDFS, "false").lower() == "true":
         # Spark 4.3 fails every such task over Unix sockets (SPARK-57948).
         wanted.pop(UNIX_SOCKETS, None)
-    if user.get(PROVIDER, ROCKSDB) != ROCKSDB:
-        # Both belong to the RocksDB provider; other providers refuse to start with them.
-        del wanted[CHANGELOG]
-        wanted.pop(CHECKPOINT_FORMAT, None)
     added = {key: value for key, value in wanted.items() if key not in user}
     return added, _find_conflicts(user, executors, spark)
+
+
+def find_own_wait(settings: Mapping[str, str]) -> str:
+    """What to tell a user who has set how long tasks wait; empty if it is for us to set.
+
+    Only the wait for an executor counts: `spark.locality.wait.node` and `.rack` come after it, and
+    nothing here touches them.
+
+    Args:
+        settings: of the running application.
+
+    >>> find_own_wait({"spark.locality.wait": "0s"})[:44]
+    'spark.locality.wait=0s is yours and stays: n'
+    >>> find_own_wait({"spark.locality.wait.node": "0s"})
+    ''
+    """
+    if LOCALITY_WAIT_IS_OURS in settings:
+        return ""
+    key = next((k for k in (LOCALITY_WAIT_PROCESS, LOCALITY_WAIT) if k in settings), None)
+    if key is None:
+        return ""
+    waits = settings[key].strip().lower().rstrip("abcdefghijklmnopqrstuvwxyz ").strip("0")
+    what = (
+        "a task that has waited this long for the executor with its state runs anywhere"
+        if waits
+        else "no task waits for the executor with its state, and each runs where a core is free"
+    )
+    return (
+        f"{key}={settings[key]} is yours and stays: {what}, which moves the state, so moves may "
+        "not last. Results are right. Without this setting, balancedstream fits the wait to the "
+        "batches."
+    )
 
 
 def _guess_executors(user: Mapping[str, str]) -> int:
@@ -225,14 +252,6 @@ def _find_conflicts(user: Mapping[str, str], executors: int | None, spark: Trait
         warnings.append(
             f"{UNLOAD_ON_COMMIT}=true: every batch restores every partition's state, so "
             "no placement lasts. Remove the setting."
-        )
-    wait = user.get(LOCALITY_WAIT_PROCESS, user.get(LOCALITY_WAIT))
-    if wait is not None:
-        key = LOCALITY_WAIT_PROCESS if LOCALITY_WAIT_PROCESS in user else LOCALITY_WAIT
-        warnings.append(
-            f"{key}={wait}: a task that waited this long for the executor with its state runs "
-            "anywhere, which moves the state. Keep it above the batch time, or remove it: "
-            "balancedstream then keeps it there."
         )
     partitions = user.get(SHUFFLE_PARTITIONS)
     if partitions and executors and int(partitions) < MIN_PARTITIONS_PER_EXECUTOR * executors:

@@ -13,14 +13,16 @@ from balancedstream.engine.session import describe_cluster
 from balancedstream.engine.settings import (
     CHANGELOG,
     CHECKPOINT_FORMAT,
-    DEFAULT_FS,
     DYNAMIC_ALLOCATION,
     HEARTBEAT,
     HEARTBEAT_CHECKS,
     HEARTBEAT_TIMEOUT,
+    HEARTBEATS,
     INSTANCES,
     LOCALITY_WAIT,
+    LOCALITY_WAIT_IS_OURS,
     LOCALITY_WAIT_PROCESS,
+    NETWORK_TIMEOUT,
     PIPELINED_UDFS,
     PROVIDER,
     SCHEDULER_MODE,
@@ -29,12 +31,12 @@ from balancedstream.engine.settings import (
     UNIX_SOCKETS,
     UNLOAD_ON_COMMIT,
     DynamicAllocationError,
+    find_own_wait,
     tune,
 )
 from balancedstream.engine.traits import find_traits
 from balancedstream.errors import InvalidInputError
 from balancedstream.version import TESTED_SPARK
-from balancedstream.workers.names import CHECKPOINT_LOCATION
 
 PLUGIN = Path(__file__).parents[3] / "spark-plugin/src/io/balancedstream/Plugin.java"
 HDFS = "org.apache.spark.sql.execution.streaming.state.HDFSBackedStateStoreProvider"
@@ -72,30 +74,10 @@ def test_a_format_that_a_version_cannot_leave_gives_no_warning() -> None:
     assert tune({CHECKPOINT_FORMAT: "1"}, executors=None, spark=find_traits("4.0.5"))[1] == []
 
 
-def test_the_hdfs_provider_is_kept_without_what_it_cannot_do_and_a_warning_says_why() -> None:
+def test_the_hdfs_provider_is_kept_and_a_warning_says_what_follows() -> None:
     added, warnings = tune({PROVIDER: HDFS}, executors=None)
-    assert not {PROVIDER, CHANGELOG, CHECKPOINT_FORMAT} & added.keys()
+    assert PROVIDER not in added
     assert "HDFSBackedStateStoreProvider" in warnings[0]
-
-
-@pytest.mark.parametrize(
-    ("user", "ours"),
-    [
-        ({}, True),
-        ({CHECKPOINT_LOCATION: "/checkpoints/a"}, True),
-        ({CHECKPOINT_LOCATION: "file:///checkpoints"}, True),
-        ({CHECKPOINT_LOCATION: "s3a://bucket/a"}, False),
-        # There a rename onto a file that exists returns false, and Spark drops the new file.
-        ({CHECKPOINT_LOCATION: "hdfs://nn/a"}, False),
-        ({DEFAULT_FS: "hdfs://nn"}, False),
-        ({DEFAULT_FS: "hdfs://nn", CHECKPOINT_LOCATION: "file:/mnt/a"}, True),
-    ],
-)
-def test_only_posix_storage_gets_the_file_manager_that_renames(
-    user: dict[str, str], ours: bool
-) -> None:
-    added, _ = tune(user, executors=None)
-    assert (FILE_MANAGER in added) is ours
 
 
 @pytest.mark.parametrize(
@@ -134,14 +116,15 @@ def test_settings_that_came_later_are_left_out_and_classes_named_as_the_driver_h
 
 
 @pytest.mark.parametrize("version", TESTED_SPARK)
-def test_any_version_gets_along_with_another_provider_and_pipelined_functions(version: str) -> None:
-    user = {PROVIDER: HDFS, PIPELINED_UDFS: "true"}
-    added, _ = tune(user, executors=4, spark=find_traits(version))
-    assert not {CHANGELOG, CHECKPOINT_FORMAT, UNIX_SOCKETS} & added.keys()
+def test_any_version_gets_along_with_pipelined_functions(version: str) -> None:
+    added, _ = tune({PIPELINED_UDFS: "true"}, executors=4, spark=find_traits(version))
+    assert UNIX_SOCKETS not in added
 
 
-def test_a_heartbeat_of_the_user_stays() -> None:
-    assert HEARTBEAT not in tune({HEARTBEAT: "30s"}, executors=1000)[0]
+@pytest.mark.parametrize("key", [*HEARTBEATS, NETWORK_TIMEOUT])
+def test_one_setting_of_the_users_on_heartbeats_keeps_all_of_ours_away(key: str) -> None:
+    added, _ = tune({key: "30s"}, executors=1000)
+    assert not added.keys() & {*HEARTBEATS, NETWORK_TIMEOUT}
 
 
 def test_workers_are_reached_over_unix_sockets_unless_the_user_pipelines_python_functions() -> None:
@@ -149,10 +132,33 @@ def test_workers_are_reached_over_unix_sockets_unless_the_user_pipelines_python_
     assert UNIX_SOCKETS not in tune({PIPELINED_UDFS: "true"}, executors=None)[0]
 
 
-def test_a_locality_wait_of_the_user_is_left_alone() -> None:
-    added, warnings = tune({LOCALITY_WAIT: "1s"}, executors=None)
-    assert LOCALITY_WAIT_PROCESS not in added
-    assert warnings[0].startswith("spark.locality.wait=1s")
+@pytest.mark.parametrize("key", [LOCALITY_WAIT, LOCALITY_WAIT_PROCESS])
+@pytest.mark.parametrize(
+    ("value", "said"),
+    [
+        ("0s", "no task waits"),
+        ("0", "no task waits"),
+        ("0ms", "no task waits"),
+        ("1s", "a task that has waited this long"),
+        ("100", "a task that has waited this long"),
+        ("30", "a task that has waited this long"),
+    ],
+)
+def test_a_locality_wait_of_the_user_stays_and_what_follows_is_said(
+    key: str, value: str, said: str
+) -> None:
+    assert find_own_wait({key: value}).startswith(f"{key}={value} is yours and stays: {said}")
+
+
+def test_the_wait_for_an_executor_counts_and_not_those_after_it() -> None:
+    assert find_own_wait({LOCALITY_WAIT: "0s", LOCALITY_WAIT_PROCESS: "5s"}).startswith(
+        f"{LOCALITY_WAIT_PROCESS}=5s"
+    )
+    assert find_own_wait({f"{LOCALITY_WAIT}.node": "0s", f"{LOCALITY_WAIT}.rack": "0s"}) == ""
+
+
+def test_a_wait_that_balancedstream_set_is_not_taken_for_the_users() -> None:
+    assert find_own_wait({LOCALITY_WAIT_IS_OURS: "true", LOCALITY_WAIT_PROCESS: "10s"}) == ""
 
 
 def test_unloading_on_commit_is_warned_of() -> None:
