@@ -56,6 +56,8 @@ class VirtualSpark(Engine):
         failure: of the loop; None for none.
     """
 
+    own_wait = ""
+
     job: Job
     trace: Trace
     seed: int
@@ -155,6 +157,13 @@ class VirtualSpark(Engine):
         partners: Mapping[int, int] | None = None,
         from_batch: int | None = None,
     ) -> None:
+        """Is not called."""
+
+    def list_real_time(self) -> tuple[str, ...]:
+        """There is none."""
+        return ()
+
+    def give_locality_wait_back(self) -> None:
         """Is not called."""
 
     def is_between_batches(self, query: str) -> bool:

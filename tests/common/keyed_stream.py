@@ -74,7 +74,8 @@ class Stream:
             }  # fmt: skip
             self.control._take(report)
         sample = BatchSample("q", self.batch, 0.0, 1.0, 1)
-        self.reassigner.finish_batch(BatchFinished("q", sample, (), (OPERATOR,), 0))
+        event = BatchFinished("q", sample, (), (OPERATOR,), 0, run_id=self.run_id)
+        self.reassigner.finish_batch(event)
 
     def plan(self, *routes: tuple[str, int], effective_batch: int | None = None) -> None:
         named = tuple(KeyPlacement("q", *route) for route in routes)

@@ -35,6 +35,9 @@ class ScriptedEngine(Engine):
         self.waits_at_once: list[bool] = []
         self.is_closed = False
         self.warms_up = False
+        self.real_time: tuple[str, ...] = ()
+        self.wait_s: float | None = None
+        self.own_wait = ""
 
     def wait(self, timeout_s: float) -> Event | None:
         event = next(self._events, ApplicationEnded())
@@ -60,6 +63,12 @@ class ScriptedEngine(Engine):
 
     def set_warm_up(self, *, wanted: bool) -> None:
         self.warms_up = wanted
+
+    def list_real_time(self) -> tuple[str, ...]:
+        return self.real_time
+
+    def give_locality_wait_back(self) -> None:
+        self.wait_s = None
 
     def can_prepare(self) -> bool:
         return self.preparing

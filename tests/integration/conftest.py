@@ -90,6 +90,7 @@ def engine(spark: SparkSession) -> SparkEngine:
     engine = SparkEngine(spark)
     while len(engine.executors()) < 3:
         engine.wait(1.0)
+    engine.set_locality_wait_s(10.0)
     return engine
 
 

@@ -114,6 +114,26 @@ def count(stream: Callable[[int], DataFrame]) -> DataFrame:
     return stream(100).groupBy((F.col("value") % 40).alias("k")).count()
 
 
+@pytest.mark.parametrize("key", ["spark.locality.wait", LOCALITY_WAIT])
+def test_a_locality_wait_of_the_user_is_left_alone(
+    key: str, engine: SparkEngine, spark: SparkSession
+) -> None:
+    conf = spark.sparkContext._jsc.sc().conf()
+    engine.give_locality_wait_back()
+    conf.set(key, "0s")
+    try:
+        own = SparkEngine(spark)
+        own.set_locality_wait_s(17.0)
+        assert own.own_wait.startswith(f"{key}=0s is yours and stays")
+        assert {k for k in (LOCALITY_WAIT, "spark.locality.wait") if conf.contains(k)} == {key}
+        assert conf.get(key) == "0s"
+        own.close()
+        assert conf.get(key) == "0s"
+    finally:
+        conf.remove(key)
+        engine.set_locality_wait_s(10.0)
+
+
 def test_of_a_closed_engine_nothing_is_left_in_spark(
     stream: Callable[[int], DataFrame],
     start: Callable[..., StreamingQuery],

@@ -25,7 +25,7 @@ def patient_tasks(engine: SparkEngine) -> Iterator[None]:
     """Tasks that wait for their executor however long another one there waits for its state."""
     engine.set_locality_wait_s(PATIENCE_S)
     yield
-    engine.give_locality_wait_back()
+    engine.set_locality_wait_s(10.0)
 
 
 @pytest.fixture

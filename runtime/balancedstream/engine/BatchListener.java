@@ -116,6 +116,11 @@ public final class BatchListener extends SparkListener {
     if (!stages.isRunning(runId)) placements.assertWishes(runId, nextBatch);
   }
 
+  /** `[id, name]` of each query in Real-Time Mode that runs now, as a JSON list. */
+  public String listRealTime() {
+    return "[" + queries.listRealTime() + "]";
+  }
+
   /** Whether a batch of a query runs. */
   public synchronized boolean isRunning(String runId) {
     return stages.isRunning(runId);
@@ -163,7 +168,8 @@ public final class BatchListener extends SparkListener {
   }
 
   private void decommission(Collection executors) {
-    if (executors.isEmpty()) return;
+    // A query in Real-Time Mode needs the slots that it began with.
+    if (executors.isEmpty() || queries.hasRealTime()) return;
     List ids = new ArrayList(executors);
     leaving.keySet().removeAll(ids);
     Tuple2[] due = new Tuple2[ids.size()];
@@ -300,6 +306,7 @@ public final class BatchListener extends SparkListener {
       StreamingQueryListener.QueryStartedEvent started =
           (StreamingQueryListener.QueryStartedEvent) e;
       runs.put(started.id().toString(), started.runId().toString());
+      if (preparing != null && queries.hasRealTime()) preparing.makeRoom();
       events.addChange("{\"event\":\"query_started\",\"run\":\"" + started.runId() + "\",\"id\":\""
           + started.id() + "\",\"name\":" + quote(started.name()) + "}");
     } else if (e instanceof StreamingQueryListener.QueryIdleEvent) {

@@ -218,6 +218,10 @@ public final class Preparations implements Preparing, BiConsumer {
     return places;
   }
 
+  public synchronized void makeRoom() {
+    jobs.cancel();
+  }
+
   public synchronized void removeExecutor(String executor) {
     jobs.forget(executor);
     loadEndMs.remove(executor);
@@ -239,10 +243,13 @@ public final class Preparations implements Preparing, BiConsumer {
 
   public synchronized void endRun(String runId) {
     Run run = (Run) runs.remove(runId);
-    if (run == null) return;
-    jobs.endRun(runId);
-    Iterator it = new HashSet(run.preparations.values()).iterator();
-    while (it.hasNext()) giveUp(run, (Preparation) it.next());
+    if (run != null) {
+      jobs.endRun(runId);
+      Iterator it = new HashSet(run.preparations.values()).iterator();
+      while (it.hasNext()) giveUp(run, (Preparation) it.next());
+    }
+    // Orders may have waited for the end of this query.
+    jobs.ask();
   }
 
   public synchronized void close() {
@@ -443,6 +450,7 @@ public final class Preparations implements Preparing, BiConsumer {
       run.givenUp.add(preparation);
     } else {
       orders.remove(Long.valueOf(preparation.order));
+      jobs.withdraw(preparation.executor, preparation.order);
       preparation.order = 0L;
     }
     if (preparation.loads && hosts.containsKey(preparation.executor)) {

@@ -30,6 +30,9 @@ public interface Preparing {
   /** The operator/partition of each that was given up after its target had taken over the state. */
   List takeGivenUp(String runId);
 
+  /** A query in Real-Time Mode began, in whose way every other job is. */
+  void makeRoom();
+
   /** An executor is gone. */
   void removeExecutor(String executor);
 

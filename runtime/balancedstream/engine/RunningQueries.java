@@ -7,9 +7,9 @@ import java.util.UUID;
 import scala.collection.Seq;
 
 /**
- * What a query's progress does not say: its trigger interval, and the files that wait at its file
- * sources (`FileStreamSource`). Read by reflection: another version of Spark may not have it, and
- * then it is unknown.
+ * What a query's progress does not say: its trigger, and the files that wait at its file sources
+ * (`FileStreamSource`). Read by reflection: another version of Spark may not have it, and then it
+ * is unknown.
  */
 public final class RunningQueries {
   private final Map executions; // query id -> StreamExecution, of all sessions
@@ -25,6 +25,45 @@ public final class RunningQueries {
   public String toJson(String queryId) {
     Object execution = executions.get(UUID.fromString(queryId));
     return "\"trigger_ms\":" + triggerMs(execution) + ",\"files\":[" + files(execution) + "]";
+  }
+
+  /** `[id, name]` of each query in Real-Time Mode that runs now, separated by commas. */
+  public String listRealTime() {
+    StringBuilder json = new StringBuilder();
+    Iterator it = executions.values().iterator();
+    while (it.hasNext()) {
+      Object execution = it.next();
+      if (!isRealTime(execution)) continue;
+      if (json.length() > 0) json.append(',');
+      try {
+        json.append("[\"").append(call(execution, "id")).append("\",")
+            .append(StatefulOperators.quote((String) call(execution, "name"))).append(']');
+      } catch (Exception e) {
+        throw new IllegalStateException(e);
+      }
+    }
+    return json.toString();
+  }
+
+  /**
+   * Whether a query in Real-Time Mode runs. All tasks of its batch run at once, and Spark ends the
+   * query if they do not find enough free slots at the start of a batch: it counts what runs, and
+   * what waits, of every other job (`DAGScheduler.rejectUnadmittablePipelinedGroup`).
+   */
+  public boolean hasRealTime() {
+    Iterator it = executions.values().iterator();
+    while (it.hasNext()) {
+      if (isRealTime(it.next())) return true;
+    }
+    return false;
+  }
+
+  private static boolean isRealTime(Object execution) {
+    try {
+      return call(execution, "trigger").getClass().getSimpleName().equals("RealTimeTrigger");
+    } catch (Exception e) {
+      return false;
+    }
   }
 
   private static String triggerMs(Object execution) {

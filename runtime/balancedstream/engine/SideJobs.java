@@ -17,13 +17,17 @@ import org.apache.spark.rdd.RDD;
 
 /**
  * Takes orders to executors by jobs of one task each, one at a time for an executor, and brings
- * their answers back. An order runs on after its job; a later job brings the answer.
+ * their answers back. An order runs on after its job; a later job brings the answer. While a query
+ * in Real-Time Mode runs there is no job: any would end that query. Orders then wait.
  *
  * <p>Janino knows neither lambdas nor type inference; hence the casts.
  */
 public final class SideJobs {
   /** Under Spark's FAIR scheduler such a job gets the next free slot of its executor. */
   private static final String POOL = "balancedstream";
+
+  /** Of all these jobs, which are cancelled together. */
+  private static final String GROUP = "balancedstream-side-jobs";
 
   /** Between two jobs that only ask: tasks may end every few milliseconds. */
   private static final long LEAST_PAUSE_MS = 1000L;
@@ -57,18 +61,22 @@ public final class SideJobs {
 
     public void run() {
       StringBuilder answers = new StringBuilder();
+      List again = new ArrayList();
       try {
         answers.append(runOn(executor, target.host, orders));
       } catch (Throwable e) {
         String failure = PreloadTask.describe(e);
+        boolean isCancelled = queries.hasRealTime();
         for (int i = 0; i < orders.length; i++) {
-          answers.append(orders[i].number).append("\t0\t").append(failure).append('\n');
+          // To drop a store twice does no harm, and to keep one that nobody wants does.
+          if (isCancelled && orders[i].step == PreloadTask.DROP) again.add(orders[i]);
+          else answers.append(orders[i].number).append("\t0\t").append(failure).append('\n');
         }
       }
       String[] lines = answers.length() == 0 ? new String[0] : answers.toString().split("\n");
       String[][] parts = new String[lines.length][];
       for (int i = 0; i < lines.length; i++) parts[i] = lines[i].split("\t", 3);
-      finish(executor, target, parts);
+      finish(executor, target, parts, again);
       for (int i = 0; i < parts.length; i++) {
         consumer.accept(
             Long.valueOf(parts[i][0]), new Object[] {Long.valueOf(parts[i][1]), parts[i][2]});
@@ -78,11 +86,13 @@ public final class SideJobs {
 
   private final SparkContext context;
   private final ExecutorService threads = Executors.newCachedThreadPool(new Daemons());
+  private final RunningQueries queries;
   private final Map targets = new HashMap(); // executor id -> Target that has something to do
   private BiConsumer consumer;
 
-  public SideJobs(SparkContext context) {
+  public SideJobs(SparkContext context, Map activeStreamingQueries) {
     this.context = context;
+    this.queries = new RunningQueries(activeStreamingQueries);
   }
 
   /** Who gets the number of each order that is answered, with its milliseconds and its failure. */
@@ -102,15 +112,15 @@ public final class SideJobs {
     begin(executor, target);
   }
 
-  /** Asks for the answers that are missing, an executor at most once a second. */
+  /** Sends what waits, and asks for the answers that are missing, at most once a second. */
   public synchronized void ask() {
     long nowMs = System.currentTimeMillis();
     Iterator it = targets.entrySet().iterator();
     while (it.hasNext()) {
       Map.Entry entry = (Map.Entry) it.next();
       Target target = (Target) entry.getValue();
-      if (target.unanswered.isEmpty() || nowMs - target.askedMs < LEAST_PAUSE_MS) continue;
-      begin((String) entry.getKey(), target);
+      boolean asks = !target.unanswered.isEmpty() && nowMs - target.askedMs >= LEAST_PAUSE_MS;
+      if (asks || !target.pending.isEmpty()) begin((String) entry.getKey(), target);
     }
   }
 
@@ -127,13 +137,28 @@ public final class SideJobs {
     }
   }
 
+  /** Takes an order back that was not sent yet. */
+  public synchronized void withdraw(String executor, long number) {
+    Target target = (Target) targets.get(executor);
+    if (target == null) return;
+    Iterator orders = target.pending.iterator();
+    while (orders.hasNext()) {
+      if (((PreloadTask.Order) orders.next()).number == number) orders.remove();
+    }
+  }
+
+  /** A query in Real-Time Mode began: what runs now is in its way. */
+  public void cancel() {
+    context.cancelJobGroup(GROUP);
+  }
+
   /** An executor is gone, and so are its answers. */
   public synchronized void forget(String executor) {
     targets.remove(executor);
   }
 
   private void begin(String executor, Target target) {
-    if (target.busy) return;
+    if (target.busy || queries.hasRealTime()) return;
     target.busy = true;
     PreloadTask.Order[] orders =
         (PreloadTask.Order[]) target.pending.toArray(new PreloadTask.Order[0]);
@@ -143,8 +168,13 @@ public final class SideJobs {
     threads.execute(new Job(executor, target, orders));
   }
 
-  private synchronized void finish(String executor, Target target, String[][] answers) {
+  private synchronized void finish(
+      String executor, Target target, String[][] answers, List again) {
     target.busy = false;
+    for (int i = 0; i < again.size(); i++) {
+      target.unanswered.remove(Long.valueOf(((PreloadTask.Order) again.get(i)).number));
+    }
+    target.pending.addAll(0, again);
     for (int i = 0; i < answers.length; i++) target.unanswered.remove(Long.valueOf(answers[i][0]));
     if (!target.pending.isEmpty()) begin(executor, target);
     else if (target.unanswered.isEmpty()) targets.remove(executor, target);
@@ -153,6 +183,7 @@ public final class SideJobs {
   private String runOn(String executor, String host, PreloadTask.Order[] orders) {
     Properties own = new Properties(); // and none of a query's, to which the job would be counted
     own.setProperty("spark.scheduler.pool", POOL);
+    own.setProperty("spark.jobGroup.id", GROUP);
     own.setProperty("spark.job.description", "balancedstream: state is loaded ahead of moves");
     context.setLocalProperties(own);
     List elements = new ArrayList();

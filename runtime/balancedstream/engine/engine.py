@@ -30,9 +30,14 @@ from balancedstream.engine.events import (
     StatefulOperator,
     TaskFailed,
 )
+from balancedstream.engine.labels import QueryLabels
 from balancedstream.engine.listener import introduce_executors
 from balancedstream.engine.losses import find_loss
-from balancedstream.engine.settings import LOCALITY_WAIT_PROCESS
+from balancedstream.engine.settings import (
+    LOCALITY_WAIT_IS_OURS,
+    LOCALITY_WAIT_PROCESS,
+    find_own_wait,
+)
 from balancedstream.engine.stages import StageRow, sum_driver_times, sum_stages
 from balancedstream.engine.tasks import (
     TaskColumns,
@@ -83,13 +88,15 @@ class SparkEngine:
         self._jvm: Any = spark._jvm
         self._context: Any = spark.sparkContext._jsc.sc()
         self._queries: dict[str, _Query] = {}
+        self._labels = QueryLabels()
         self._cores: dict[str, int] = {}
         self._draining: set[str] = set()
         self._cold: set[str] = set()
         self._warms_up = False
         self._asked = False
-        self._locality_wait_before: str | None = None
-        self._is_wait_changed = False
+        self._wait_before: dict[str, str | None] = {}
+        conf = self._context.conf()
+        self.own_wait = find_own_wait({e._1(): e._2() for e in conf.getAll()})
         self.capabilities: Capabilities = check_capabilities(spark, acts=acts)
         self._listener: Any = self.capabilities.listener
         self._warm_up = WarmUp(spark, self.capabilities.rows, self._tell_warm)
@@ -123,7 +130,7 @@ class SparkEngine:
         result is right wherever a task runs. A new call replaces the operator's placement.
 
         Args:
-            query: name or id of the query.
+            query: what it is called in events.
             operator: the operator's `StatefulOperator.id`.
             targets: partition to executor id; Spark chooses for partitions that are left out.
             from_batch: the first batch with the placement; None for the next one.
@@ -154,6 +161,15 @@ class SparkEngine:
         """
         self._warms_up = wanted
 
+    def list_real_time(self) -> tuple[str, ...]:
+        """The queries in Real-Time Mode that run now: any job of ours could end them.
+
+        Spark ends such a query if its tasks do not find enough free slots at the start of a batch.
+        While one runs, executors are sent nothing and warmed up by nothing, and none is retired.
+        """
+        running = json.loads(self._listener.listRealTime())
+        return tuple(self._labels.find(query_id, name) for query_id, name in running)
+
     def can_prepare(self) -> bool:
         """Whether executors can load the state of partitions before these move to them."""
         return self.capabilities.preparing
@@ -173,7 +189,7 @@ class SparkEngine:
         A new call replaces the operator's preparations.
 
         Args:
-            query: name or id of the query.
+            query: what it is called in events.
             operator: the operator's `StatefulOperator.id`.
             targets: partition to executor id.
             partners: partition to the one that moves in the same batch, unless a load fails; both
@@ -233,17 +249,20 @@ class SparkEngine:
         """Sets how long a task waits for the executor with its state, from the next stage on.
 
         Spark reads `spark.locality.wait.process` for each stage, and again for running ones when an
-        executor joins or is lost (`TaskSetManager.recomputeLocality`).
+        executor joins or is lost (`TaskSetManager.recomputeLocality`). A wait that the user has set
+        stays.
 
         Args:
             wait_s: seconds.
             at_once: also for tasks that wait already.
         """
+        if self.own_wait:
+            return
         conf = self._context.conf()
-        if not self._is_wait_changed:
-            self._is_wait_changed = True
-            if conf.contains(LOCALITY_WAIT_PROCESS):
-                self._locality_wait_before = conf.get(LOCALITY_WAIT_PROCESS)
+        if not self._wait_before:
+            keys = LOCALITY_WAIT_PROCESS, LOCALITY_WAIT_IS_OURS
+            self._wait_before = {k: conf.get(k) if conf.contains(k) else None for k in keys}
+        conf.set(LOCALITY_WAIT_IS_OURS, "true")
         conf.set(LOCALITY_WAIT_PROCESS, f"{int(wait_s * 1000)}ms")
         if at_once and self.capabilities.waiting:
             self.capabilities.waiting.reconsider()
@@ -259,13 +278,18 @@ class SparkEngine:
         self.give_locality_wait_back()
 
     def give_locality_wait_back(self) -> None:
-        """Tasks wait for their executor as they did before `set_locality_wait_s`."""
-        if not self._is_wait_changed:
+        """Tasks wait for their executor as they did before `set_locality_wait_s`, at once."""
+        if not self._wait_before:
             return
-        if self._locality_wait_before is None:
-            self._context.conf().remove(LOCALITY_WAIT_PROCESS)
-        else:
-            self._context.conf().set(LOCALITY_WAIT_PROCESS, self._locality_wait_before)
+        conf = self._context.conf()
+        for key, value in self._wait_before.items():
+            if value is None:
+                conf.remove(key)
+            else:
+                conf.set(key, value)
+        self._wait_before = {}
+        if self.capabilities.waiting:
+            self.capabilities.waiting.reconsider()
 
     def _find(self, query: str) -> _Query | None:
         return next((q for q in self._queries.values() if q.label == query), None)
@@ -289,9 +313,7 @@ class SparkEngine:
             case "batch_finished":
                 return self._finish_batch(event)
             case "query_started":
-                label = event["name"] or event["id"]
-                self._queries[event["run"]] = _Query(label, event["run"])
-                return QueryStarted(label, named=bool(event["name"]))
+                return self._start_query(event)
             case "query_terminated":
                 run = self._queries.pop(event["run"], None)
                 return QueryEnded(run.label if run else event["run"], event["error"])
@@ -323,9 +345,21 @@ class SparkEngine:
             case _:
                 return ApplicationEnded()
 
+    def _start_query(self, event: dict[str, Any]) -> QueryStarted:
+        label = self._labels.find(event["id"], event["name"])
+        # Spark may tell of the end of the run before only now.
+        for run_id in [r for r, query in self._queries.items() if query.label == label]:
+            del self._queries[run_id]
+        self._queries[event["run"]] = _Query(label, event["run"])
+        if self.list_real_time():
+            self._warm_up.give_up()
+        return QueryStarted(label, named=bool(event["name"]))
+
     def _begin_warm_up(self, executor: str) -> bool:
         """Begins to warm up an executor, if a query runs that its first tasks would delay."""
         if not self._warms_up or all(q.last_batch < 0 for q in self._queries.values()):
+            return False
+        if self.list_real_time():
             return False
         self._cold.add(executor)
         self._warm_up.begin(executor, self._cores[executor])
@@ -338,7 +372,7 @@ class SparkEngine:
         if not event["knows_all_executors"]:
             introduce_executors(self._spark, self._listener)
         progress = event["progress"]
-        label = progress["name"] or progress["id"]
+        label = self._labels.find(progress["id"], progress["name"])
         run = self._queries.setdefault(event["run"], _Query(label, event["run"]))
         run.last_batch = progress["batchId"]
         for known in event["operators"]:
@@ -377,6 +411,7 @@ class SparkEngine:
             tuple(known["name"] for known in event["operators"] if known["merged"]),
             tuple(read_preparation(row) for row in event["preparations"]),
             bool(progress["stateOperators"]),
+            event["run"],
         )
 
 

@@ -35,7 +35,7 @@ class QueryStarted:
     """A streaming query began.
 
     Attributes:
-        query: its name, or its id if it has no name.
+        query: what it is called (`engine.labels`); no other query of the application is.
         named: whether it has a name.
     """
 
@@ -83,7 +83,7 @@ class BatchFinished:
     """A micro-batch was committed.
 
     Attributes:
-        query: name or id of the query.
+        query: what the query is called.
         sample: the batch as a whole.
         tasks: one sample per operator and state partition.
         operators: every stateful operator seen in the query so far.
@@ -96,6 +96,7 @@ class BatchFinished:
         preparations: of all partitions that `Engine.prepare` asked for last.
         has_state: whether Spark says that the query keeps state. The first batch that is seen may
             have begun before, and then has no tasks here.
+        run_id: Spark's id of this run of the query, which no other run has.
     """
 
     query: str
@@ -108,6 +109,7 @@ class BatchFinished:
     merged: tuple[str, ...] = ()
     preparations: tuple[Preparation, ...] = ()
     has_state: bool = False
+    run_id: str = ""
 
     def by_operator(self) -> dict[int, dict[int, TaskSample]]:
         """The tasks by operator and partition."""

@@ -147,7 +147,7 @@ def _start_preparing(spark: SparkSession, queries: Any, hosts: Any) -> Any:
     file.close()
     context = spark.sparkContext._jsc.sc()
     context.addJar(path)
-    jobs = compile_class(spark, "SideJobs", context)
+    jobs = compile_class(spark, "SideJobs", context, queries)
     coordinator = find_coordinator(spark)
     return compile_class(spark, "Preparations", queries, jobs, hosts, coordinator)
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession
@@ -52,6 +53,7 @@ class WarmUp:
         self._context: Any = spark.sparkContext._jsc.sc()
         self._rows = rows
         self._tell = tell
+        self._under_way: dict[str, Callable[[], None]] = {}  # by executor, what ends it
 
     def begin(self, executor: str, cores: int) -> None:
         """Begins to warm up an executor.
@@ -63,10 +65,17 @@ class WarmUp:
         name = f"balancedstream-warm-up-{executor}"
         threading.Thread(target=self._run, args=(executor, cores), name=name, daemon=True).start()
 
+    def give_up(self) -> None:
+        """Ends all warm-ups that are under way; their executors count as they are."""
+        for end in list(self._under_way.values()):
+            threading.Thread(target=end, name="balancedstream-no-warm-up", daemon=True).start()
+
     def _run(self, executor: str, cores: int) -> None:
         group = f"balancedstream-warm-up-{executor}"
         over, ended = threading.Event(), threading.Event()
-        limit = threading.Timer(WARM_UP_S, self._give_up, [executor, group, over, ended])
+        end = partial(self._end, executor, group, over, ended)
+        self._under_way[executor] = end
+        limit = threading.Timer(WARM_UP_S, end)
         limit.daemon = True
         limit.start()
         try:
@@ -80,9 +89,10 @@ class WarmUp:
         finally:
             limit.cancel()
             ended.set()
+            self._under_way.pop(executor, None)
             self._tell(executor)
 
-    def _give_up(
+    def _end(
         self, executor: str, group: str, over: threading.Event, ended: threading.Event
     ) -> None:
         # The job may not have begun yet, and is not waited for.

@@ -140,8 +140,7 @@ class KeyControl:
         with self._lock:
             if report["run"] != self._run_id:
                 self._begin(report)
-            # Each time, because the end of the former run may be reported after this one starts.
-            _controls[report["query"], self.name] = self
+            _controls[report["run"], self.name] = self
             batch, partition = report["batch"], report["partition"]
             self._forget_before(batch - KEPT_BATCHES)
             hot = self._hot.setdefault(batch, {})
@@ -191,16 +190,16 @@ class KeyControl:
 _controls: dict[tuple[str, str], KeyControl] = {}
 
 
-def find_controls(query: str) -> list[KeyControl]:
-    """The balanced operators of a query that ran a batch; the newest one of each name.
+def find_controls(run_id: str) -> list[KeyControl]:
+    """The balanced operators of a run of a query that ran a batch.
 
     Args:
-        query: its name, or its id if it has no name.
+        run_id: Spark's id of the run. Two queries may have one name.
     """
-    return [control for (of_query, _), control in _controls.items() if of_query == query]
+    return [control for (of_run, _), control in _controls.items() if of_run == run_id]
 
 
-def forget_controls(query: str) -> None:
-    """Forgets a query that ended."""
-    for place in [place for place in _controls if place[0] == query]:
+def forget_controls(run_id: str) -> None:
+    """Forgets a run that ended."""
+    for place in [place for place in _controls if place[0] == run_id]:
         del _controls[place]

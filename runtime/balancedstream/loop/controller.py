@@ -49,6 +49,7 @@ MAX_FAILURES = 5
 """After this many failures in a row nothing works any more. One alone may be a full disk or a
 folder that could not be listed; the next batch brings new measurements and the same wishes."""
 
+FIRST_LOCALITY_WAIT_S = 10.0
 MIN_LOCALITY_WAIT_S = 3.0
 MAX_LOCALITY_WAIT_S = 60.0
 LOCALITY_WAIT_BATCHES = 3
@@ -69,6 +70,12 @@ END_S = 2.0
 _UNNAMED = (
     "query {} has no name: unless it sets its own checkpointLocation, it starts again without its "
     "state each time the driver starts. Give it a name with queryName(...)."
+)
+
+
+_REAL_TIME = (
+    "a query in Real-Time Mode runs ({}): nothing is moved or scaled while it does, because Spark "
+    "ends such a query if another job has a task when one of its batches begins"
 )
 
 
@@ -116,6 +123,7 @@ class Controller:
         # Filled by Spark's own thread, which must not wait for this one.
         self._shuffled: SimpleQueue[ShuffleRecord] = SimpleQueue()
         self._is_shared = False
+        self._real_time: tuple[str, ...] = ()
         self._has_dropped = False
         self._failures = 0
         self._stopping = threading.Event()
@@ -143,10 +151,13 @@ class Controller:
 
     def _run(self) -> None:
         unwatch = watch(self._shuffled.put)
-        self._engine.set_warm_up(wanted=self._acts)
+        has_begun = False
         try:
             while self._failures < MAX_FAILURES:
                 try:
+                    if not has_begun:
+                        self._begin()
+                        has_begun = True
                     if self._is_over():
                         return
                 except Exception as error:
@@ -177,6 +188,7 @@ class Controller:
         event = self._engine.wait(POLL_S)
         while not self._shuffled.empty():
             self._journal.add_shuffle(self._shuffled.get())
+        self._heed_real_time()
         if event is not None:
             self._handle(event)
             self._failures = 0
@@ -187,6 +199,25 @@ class Controller:
         self._planner.look_for_plans()
         self._share_batch()
         return False
+
+    def _heed_real_time(self) -> None:
+        """Changes nothing while a query in Real-Time Mode runs, and goes on when none does."""
+        running = self._engine.list_real_time()
+        if running == self._real_time:
+            return
+        before, self._real_time = self._real_time, running
+        reason = _REAL_TIME.format(", ".join(running)) if running else ""
+        self._planner.pause(reason)
+        self._realizer.pause(reason)
+        if not self._acts:
+            return
+        self._engine.set_warm_up(wanted=not running)
+        if running:
+            self._engine.give_locality_wait_back()
+            for query in sorted(set(running) - set(before)):
+                self._journal.note(_REAL_TIME.format(query))
+        else:
+            self._journal.note("no query in Real-Time Mode runs any more: balancing goes on")
 
     def _handle(self, event: Event) -> None:
         match event:
@@ -209,6 +240,7 @@ class Controller:
                 self._realizer.retire_drained()
             case ExecutorRemoved(executor=executor, reason=reason, loss=loss):
                 loses = self._acts and self._realizer.lose_executor(executor)
+                # A realizer that is paused says that nothing was lost.
                 if loses and self._policy.balance.mode == "auto":
                     # The rest of this batch must not wait for it.
                     self._engine.set_locality_wait_s(MIN_LOCALITY_WAIT_S, at_once=True)
@@ -233,7 +265,7 @@ class Controller:
         recent = self._durations_s.setdefault(event.query, deque(maxlen=RECENT_BATCHES))
         recent.append(event.sample.duration_s)
         self._is_shared = False
-        if self._policy.balance.mode == "auto":
+        if self._policy.balance.mode == "auto" and not self._real_time:
             self._follow_batch_time()
         self._realizer.finish_batch(event)
         executors = self._engine.executors()
@@ -287,6 +319,13 @@ class Controller:
         if acts and not self._is_shared and self._realizer.should_share():
             self._is_shared = True
             self._engine.set_locality_wait_s(MIN_LOCALITY_WAIT_S)
+
+    def _begin(self) -> None:
+        self._engine.set_warm_up(wanted=self._acts)
+        if self._policy.balance.mode == "auto":
+            if self._engine.own_wait:
+                self._journal.note(self._engine.own_wait)
+            self._engine.set_locality_wait_s(FIRST_LOCALITY_WAIT_S)
 
     def _follow_batch_time(self) -> None:
         # Spark has one wait for all queries: too long for a short one costs it only where an

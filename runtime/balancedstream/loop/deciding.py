@@ -56,6 +56,7 @@ class Decider:
         self._last_scaled_s: float | None = None
         self._last_scale_out: ScaleOut | None = None
         self._idle_s: dict[str, float] = {}
+        self._paused = ""
 
     def look_for_plans(self) -> None:
         """Does nothing: plans come from nowhere else."""
@@ -92,6 +93,10 @@ class Decider:
         self._prune(now_s)
         if executors:
             self._decide(self._realizer.state(), executors, now_s, ran=set())
+
+    def pause(self, reason: str) -> None:
+        """From now on decisions only say what they would do, for this reason; "" ends that."""
+        self._paused = reason
 
     def note_executors(self, executors: Mapping[str, int], now_s: float) -> None:
         """When all executors that were asked for are there, decides what each one gets.
@@ -156,7 +161,7 @@ class Decider:
         for operator in sorted(set(ran) & decision.balance.keys() - moving.keys()):
             self._report_balance(operator, decision)
         self._report_scaling(decision.scaling, observation.asked)
-        if self._baseline.say_what_is_missing():
+        if self._why_not_yet():
             return
         plan = propose(
             state.epoch + 1,
@@ -216,7 +221,7 @@ class Decider:
     def _report_balance(self, operator: OperatorId, decision: Decision) -> None:
         balance, keys = decision.balance[operator], decision.keys.get(operator)
         mode = self._policy.balance.mode
-        missing = self._baseline.say_what_is_missing()
+        waits = self._why_not_yet()
         kind: DecisionKind = "none"
         if decision.moves_any(operator):
             kind = self._name_act("move", mode)
@@ -225,23 +230,23 @@ class Decider:
         reason = decision.say_why(operator, self._journal.name_key)
         if mode != "auto":
             reason = f"{mode}: {reason}"
-        elif missing:
-            reason = f"{missing}; moves begin after that ({reason})"
+        elif waits:
+            reason = f"{waits}; moves begin after that ({reason})"
         self._journal.add_balance(operator, kind, reason, balance)
 
     def _report_scaling(self, scaling: ScalingDecision, asked: int) -> None:
         policy = self._policy.scaling
         if policy.max_executors == 0 or policy.mode == "off":
             return
-        missing = self._baseline.say_what_is_missing()
+        waits = self._why_not_yet()
         kind: DecisionKind = "limited" if scaling.verdict in LIMITS else "none"
         if scaling.executors != asked:
             kind = self._name_act("scale", policy.mode)
         reason = f"{scaling.verdict}: {scaling.reason}"
         if policy.mode == "advise":
             reason = f"advise: {reason}"
-        elif missing:
-            reason = f"{missing}; scaling begins after that ({reason})"
+        elif waits:
+            reason = f"{waits}; scaling begins after that ({reason})"
         self._journal.add_scaling(
             kind, reason, advised=scaling.executors if policy.mode == "advise" else None
         )
@@ -250,4 +255,8 @@ class Decider:
         """What a decision with a cause to act comes to."""
         if mode == "advise":
             return "advise"
-        return "hold" if mode == "off" or self._baseline.say_what_is_missing() else act
+        return "hold" if mode == "off" or self._why_not_yet() else act
+
+    def _why_not_yet(self) -> str:
+        """Why nothing is to change now; empty if it may."""
+        return self._paused or self._baseline.say_what_is_missing()

@@ -48,6 +48,9 @@ class Follower:
     def note_idle(self, query: str, executors: Mapping[str, int], now_s: float) -> None:
         """Does nothing: the operator reads it from the metrics."""
 
+    def pause(self, reason: str) -> None:
+        """Does nothing: the realizer refuses plans meanwhile."""
+
     def note_executors(self, executors: Mapping[str, int], now_s: float) -> None:
         """Shows what moves to an executor that joined."""
         self._journal.add_moves_under_way(self._realizer.state().moving)

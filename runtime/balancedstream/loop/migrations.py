@@ -265,15 +265,24 @@ class Migrations:
         self._forget_if_ended(operator, migration)
         return loads
 
+    def withdraw(self, reason: str) -> None:
+        """Ends all moves; what has arrived stays, and Spark places the rest."""
+        for operator in list(self._migrations):
+            self._end(operator, reason)
+            self._ask(operator, _Migration())
+
     def end_query(self, query: str) -> None:
         """Ends a query's moves with the query."""
         for operator in [operator for operator in self._migrations if operator[0] == query]:
-            migration = self._migrations.pop(operator)
-            for partition in migration.targets():
-                self._journal.drop_move(operator, partition, "the query ended")
-            for way in migration.ways.values():
-                self._end_preparation(operator, way, "wasted")
+            self._end(operator, "the query ended")
         self._unprepared = {operator for operator in self._unprepared if operator[0] != query}
+
+    def _end(self, operator: OperatorId, reason: str) -> None:
+        migration = self._migrations.pop(operator)
+        for partition in migration.targets():
+            self._journal.drop_move(operator, partition, reason)
+        for way in migration.ways.values():
+            self._end_preparation(operator, way, "wasted")
 
     def _find(self, operator: OperatorId) -> _Migration:
         return self._migrations.get(operator, _Migration())

@@ -12,7 +12,14 @@ from balancedstream.record.records import BatchRecord
 
 
 class Engine(Protocol):
-    """One Spark application; `engine.engine.SparkEngine` is the real one."""
+    """One Spark application; `engine.engine.SparkEngine` is the real one.
+
+    Attributes:
+        own_wait: that the user has set how long tasks wait for an executor, in which case that
+            stays; empty if not.
+    """
+
+    own_wait: str
 
     def wait(self, timeout_s: float) -> Event | None:
         """The next event, or None when none came in time."""
@@ -32,6 +39,9 @@ class Engine(Protocol):
 
     def set_warm_up(self, *, wanted: bool) -> None:
         """Sets whether an executor that joins a running query counts only when it is warm."""
+
+    def list_real_time(self) -> tuple[str, ...]:
+        """The queries in Real-Time Mode that run now, which any job beside them could end."""
 
     def can_prepare(self) -> bool:
         """Whether executors can load the state of partitions before these move to them."""
@@ -55,7 +65,7 @@ class Engine(Protocol):
         """Whether no batch of a query runs, so that a placement holds from the next one on."""
 
     def set_locality_wait_s(self, wait_s: float, *, at_once: bool = False) -> None:
-        """Sets how long a task waits for the executor that holds its state.
+        """Sets how long a task waits for the executor that holds its state, if the user has not.
 
         Args:
             wait_s: seconds.
@@ -70,6 +80,9 @@ class Engine(Protocol):
 
     def remove_executor(self, executor: str) -> None:
         """Retires an executor between two batches."""
+
+    def give_locality_wait_back(self) -> None:
+        """Tasks wait as they did before the first `set_locality_wait_s`."""
 
     def close(self) -> None:
         """Ends measuring and placing for good; nothing of the loop is left in the application."""
@@ -116,6 +129,9 @@ class Planner(Protocol):
 
     def note_idle(self, query: str, executors: Mapping[str, int], now_s: float) -> None:
         """A query runs and waits for data; `executors` (id to cores) take work now."""
+
+    def pause(self, reason: str) -> None:
+        """From now on nothing is to change, for this reason; "" ends that."""
 
     def note_executors(self, executors: Mapping[str, int], now_s: float) -> None:
         """An executor joined, maybe in the middle of a batch; these (id to cores) take work now."""

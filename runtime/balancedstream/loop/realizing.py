@@ -67,6 +67,10 @@ class Why:
     keys: Mapping[str, str] = field(default_factory=dict)
 
 
+class PausedError(BalancedStreamError):
+    """A plan came while nothing is to move; the text says why."""
+
+
 class Realizer:
     """Realizes one plan after the other on one application.
 
@@ -92,6 +96,13 @@ class Realizer:
         self._idle_reports: Counter[str] = Counter()
         self._unseen_batches: Counter[str] = Counter()
         self._reassigner = KeyReassigner(journal)
+        self._paused = ""
+
+    def pause(self, reason: str) -> None:
+        """From now on nothing moves and no executor goes, for this reason; "" ends that."""
+        if reason and not self._paused:
+            self._migrations.withdraw(reason)
+        self._paused = reason
 
     def state(self) -> RealizerState:
         """The present state, for the next plan."""
@@ -124,10 +135,13 @@ class Realizer:
             StalePlanError: a newer plan was accepted before.
             PlanConflictError: another plan of this epoch was accepted before.
             InvalidInputError: a key does not belong to its query; the message names it.
+            PausedError: nothing is to move now.
         """
         if plan == self._plan:
             return
         try:
+            if self._paused:
+                raise PausedError(self._paused)
             check_order(plan, self._plan)
             self._reassigner.check(plan)
         except BalancedStreamError as error:
@@ -145,7 +159,7 @@ class Realizer:
 
     def add_executor(self, executor: str) -> None:
         """Gives an executor that joined what the plan has for one to start."""
-        if self._places and self._places.give(executor):
+        if self._places and self._places.give(executor) and not self._paused:
             for operator in self._tasks:
                 self._migrate(operator, self._places, self._why)
 
@@ -170,7 +184,7 @@ class Realizer:
             self._unseen_batches[event.query] += 1
         else:
             del self._unseen_batches[event.query]
-        for operator in by_operator:
+        for operator in by_operator if not self._paused else ():
             self._hurry(operator)
             self._drain(operator)
         self._reassigner.finish_batch(event)
@@ -191,6 +205,8 @@ class Realizer:
             Whether it had any; a drained one has none.
         """
         self._retiring.discard(executor)
+        if self._paused:
+            return False
         live = self._engine.executors()
         reason = f"executor {executor} is gone"
         lost = False
@@ -218,7 +234,7 @@ class Realizer:
         """Whether executors that are about to join should take tasks of the batch that runs."""
         live = self._engine.executors()
         missing = (self._count or 0) - len(live)
-        if missing <= 0 or not live or self._batches_since_asked >= SHARED_BATCHES:
+        if self._paused or missing <= 0 or not live or self._batches_since_asked >= SHARED_BATCHES:
             return False
         tasks = [task for of_operator in self._tasks.values() for task in of_operator.values()]
         return pays_to_share(
@@ -244,6 +260,8 @@ class Realizer:
         Nobody knows where a query's partitions are whose batch began before it was watched. Their
         tasks would wait for an executor that left, as long as for a busy one.
         """
+        if self._paused:
+            return
         unseen = {query for query, n in self._unseen_batches.items() if n < UNSEEN_BATCHES}
         if any(map(self._keeps_executors, unseen)):
             return

@@ -48,6 +48,7 @@ class KeyReassigner:
         self._share = 1
         self._reasons: Mapping[str, str] = {}
         self._queries: dict[str, QueryKeys] = {}
+        self._run_ids: dict[str, str] = {}
         self._noted: set[str] = set()
         # Queries for which a note already said that the plan in force names unknown keys.
         self._noted_unknown: set[str] = set()
@@ -122,6 +123,7 @@ class KeyReassigner:
     def finish_batch(self, event: BatchFinished) -> None:
         """Notes which keys were hot, and which arrived."""
         name, batch = event.query, event.sample.batch
+        self._run_ids[name] = event.run_id
         control, operator = self._find_control(name), self._find_operator(event)
         if control is None or operator is None:
             return
@@ -191,7 +193,7 @@ class KeyReassigner:
 
     def end_query(self, query: str) -> None:
         """Forgets a query that ended; its keys stay where the checkpoint has them."""
-        forget_controls(query)
+        forget_controls(self._run_ids.pop(query, ""))
         if query in self._queries:
             waiting = self._queries[query].under_way
             self._journal.drop_key_moves(query, waiting, "the query ended")
@@ -340,7 +342,7 @@ class KeyReassigner:
 
     def _find_control(self, query: str) -> KeyControl | None:
         """The balanced operator of a query; None if it has several, whose loads look alike."""
-        controls = find_controls(query)
+        controls = find_controls(self._run_ids.get(query, ""))
         if len(controls) > 1 and query not in self._noted:
             self._noted.add(query)
             self._journal.note(

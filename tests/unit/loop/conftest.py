@@ -14,7 +14,8 @@ from balancedstream.keyed.control import forget_controls
 @pytest.fixture(autouse=True)
 def _a_new_driver() -> None:
     """A driver knows its queries' keys as long as its process runs; here each test is one."""
-    forget_controls("q")
+    for run_id in ("r", "r2"):
+        forget_controls(run_id)
 
 
 @pytest.fixture

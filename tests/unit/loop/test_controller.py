@@ -99,6 +99,57 @@ def test_a_hot_executor_is_relieved_and_the_move_is_ticked_off_when_the_task_is_
     assert [m.settled_s is not None for m in history.moves] == [True]
 
 
+class RealTimeEngine(ScriptedEngine):
+    """Runs a query in Real-Time Mode while batches 2 to 4 of the other one end."""
+
+    def list_real_time(self) -> tuple[str, ...]:
+        return ("live",) if 1020.0 <= self.now_s < 1050.0 else ()
+
+
+def test_nothing_changes_while_a_query_in_real_time_mode_runs_and_then_it_goes_on() -> None:
+    batches: list[Event] = [batch(n, ALL_ON_A, SKEWED_S) for n in range(7)]
+    told = Policy(scaling=ScalingPolicy(min_executors=1, max_executors=4))
+    engine, history, view = run([QueryStarted("q"), *batches], told, engine_type=RealTimeEngine)
+    moved = [(m.decided_s, m.dropped_s, m.dropped_reason) for m in history.moves]
+    assert moved[0][:2] == (1010.0, 1020.0)
+    assert "a query in Real-Time Mode runs (live)" in str(moved[0][2])
+    assert [at for at, _, _ in moved[1:]] == [1050.0] * len(moved[1:]) != []
+    assert engine.placed[:2] == [{0: "b"}, {}]
+    held = [d for d in history.decisions if 1020.0 <= d.at_s < 1050.0]
+    assert {d.kind for d in held} <= {"hold", "none", "limited"}
+    assert any("Real-Time Mode" in d.reason for d in held)
+    assert all(s.at_s not in range(1020, 1050) for s in history.scales)
+    said = [note for note in view.notes if "Real-Time Mode" in note]
+    assert len(said) == 2
+    assert said[1].endswith("balancing goes on")
+
+
+def test_spark_alone_says_how_long_tasks_wait_while_a_query_in_real_time_mode_runs() -> None:
+    batches: list[Event] = [batch(n, ALL_ON_A, SKEWED_S) for n in range(4)]
+    engine, _, _ = run(batches, engine_type=RealTimeEngine)
+    assert engine.wait_s is None
+    assert not engine.warms_up
+
+
+def test_executors_that_a_query_in_real_time_mode_needs_are_not_taken_away() -> None:
+    batches: list[Event] = [
+        batch(n, {0: "a", 1: "a", 2: "b", 3: "b"}, (0.1,) * 4) for n in range(4)
+    ]
+    policy = Policy(scaling=ScalingPolicy(min_executors=1, max_executors=2, scale_in_delay_s=5.0))
+    engine, _, _ = run(batches, policy, engine_type=RealTimeEngine)
+    assert engine.removed == []
+
+
+def test_a_wait_of_the_users_is_said_once() -> None:
+    class Own(ScriptedEngine):
+        def __init__(self, events: list[Event], cores: dict[str, int]) -> None:
+            super().__init__(events, cores)
+            self.own_wait = "spark.locality.wait=0s is yours and stays"
+
+    _, _, view = run([batch(0, ALL_ON_A, SKEWED_S)], engine_type=Own)
+    assert view.notes.count("spark.locality.wait=0s is yours and stays") == 1
+
+
 def test_the_first_batch_is_no_measurement() -> None:
     engine, history, _ = run([batch(0, ALL_ON_A, SKEWED_S)])
     assert engine.placed == []
@@ -215,7 +266,9 @@ def test_nothing_waits_long_for_an_executor_that_is_gone() -> None:
         ]
     )
     assert engine.wait_s == 3.0
-    assert engine.waits_at_once == [False, False, False, True], "tasks that wait already heed it"
+    assert engine.waits_at_once == [False, False, False, False, True], (
+        "tasks that wait already heed it"
+    )
 
 
 def test_a_drained_executor_that_leaves_cuts_no_wait() -> None:

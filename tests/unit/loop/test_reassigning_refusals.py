@@ -66,7 +66,8 @@ def test_what_was_given_up_is_asked_for_again_once_the_checkpoint_can_be_read(
     monkeypatch.setattr("balancedstream.loop.reassigning.GIVEN_UP_BATCHES", 0)
     want_in_vain(stream)
     unplanned = BatchSample("q", 99, 0.0, 1.0, 1)
-    stream.reassigner.finish_batch(BatchFinished("q", unplanned, (), (OPERATOR,), 0))
+    event = BatchFinished("q", unplanned, (), (OPERATOR,), 0, run_id=stream.run_id)
+    stream.reassigner.finish_batch(event)
     assert stream.reassigner.state().immovable["q"] == {DE}
     stream.run_batch(Epoch(PATIENCE_BATCHES + 1, PATIENCE_BATCHES + 1))
     assert stream.settling() == {"q"}
@@ -100,7 +101,8 @@ def test_a_checkpoint_that_cannot_be_read_hides_where_keys_are_until_the_next_ba
 ) -> None:
     stream.plan((DE, 2))
     unplanned = BatchSample("q", 99, 0.0, 1.0, 1)
-    stream.reassigner.finish_batch(BatchFinished("q", unplanned, (), (OPERATOR,), 0))
+    event = BatchFinished("q", unplanned, (), (OPERATOR,), 0, run_id=stream.run_id)
+    stream.reassigner.finish_batch(event)
     assert stream.view.notes[-1].startswith("q: cannot read where its keys are: ")
     assert stream.settling() == {"q"}
     at = stream.route(DE, 2)
