@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -117,6 +119,64 @@ def test_a_job_of_the_users_own_in_each_batch_counts_as_the_queries_work(
     start(mapped, "own-jobs", "append", in_own_jobs=True)
     batches("own-jobs")
     assert sum_busy_s(by_kind(batches("own-jobs"))["source"]) >= 200 * ROW_S
+
+
+def in_threads(rows: DataFrame, number: int) -> None:
+    """Several sinks, each written by a thread that has none of Spark's properties of the batch."""
+    with ThreadPoolExecutor(2) as pool:
+        sinks = (rows.collect, lambda: rows.where("k % 2 = 0").write.format("noop").save())
+        done = [pool.submit(sink) for sink in sinks]
+    assert all(each.exception() is None for each in done)
+
+
+def in_threads_from_memory(rows: DataFrame, number: int) -> None:
+    """The same as guides advise it: the state is computed once, by the first thread."""
+    rows.persist()
+    in_threads(rows, number)
+    rows.unpersist()
+
+
+def in_a_named_thread(rows: DataFrame, number: int) -> None:
+    """Its jobs have a name and a group of the user's."""
+
+    def write() -> None:
+        rows.sparkSession.sparkContext.setJobGroup("mine", "my own job")
+        rows.collect()
+
+    thread = threading.Thread(target=write)
+    thread.start()
+    thread.join()
+
+
+@pytest.mark.parametrize("write", [in_threads, in_threads_from_memory, in_a_named_thread])
+def test_jobs_that_a_batch_starts_from_threads_of_its_own_are_the_batchs(
+    write: Callable[[DataFrame, int], None],
+    stream: Stream,
+    batches: Batches,
+    engine: SparkEngine,
+    spark: SparkSession,
+    tmp_path: Path,
+) -> None:
+    counted = stream(200).withColumn("k", F.col("value") % 40).groupBy("k").count()
+    writer = counted.writeStream.queryName(write.__name__).outputMode("update")
+    query = writer.foreachBatch(write).start(checkpointLocation=str(tmp_path))
+    try:
+        batches(write.__name__)
+        spark.range(1000).groupBy("id").count().collect()  # a job of nobody's batch
+        batch = batches(write.__name__)
+        assert {(t.operator, t.partition) for t in batch.tasks} == {(0, p) for p in range(6)}
+        assert sum(t.records for t in batch.tasks) >= 40
+        assert {"source", "stateful"} <= by_kind(batch).keys()
+        targets = sorted(engine.executors())
+        wanted = {p: targets[p % 2] for p in range(6)}
+        engine.place(write.__name__, 0, wanted)
+        batches(write.__name__)
+        batch = batches(write.__name__)
+        assert {t.partition: t.executor for t in batch.tasks} == wanted
+    finally:
+        query.stop()
+        while engine.wait(0.5):
+            pass
 
 
 def test_the_trigger_interval_is_known_and_a_query_without_one_has_none(

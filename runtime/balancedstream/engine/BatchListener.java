@@ -17,6 +17,7 @@ import org.apache.spark.scheduler.SparkListenerApplicationEnd;
 import org.apache.spark.scheduler.SparkListenerEvent;
 import org.apache.spark.scheduler.SparkListenerExecutorAdded;
 import org.apache.spark.scheduler.SparkListenerExecutorRemoved;
+import org.apache.spark.scheduler.SparkListenerJobEnd;
 import org.apache.spark.scheduler.SparkListenerJobStart;
 import org.apache.spark.scheduler.SparkListenerStageSubmitted;
 import org.apache.spark.scheduler.SparkListenerTaskEnd;
@@ -238,11 +239,18 @@ public final class BatchListener extends SparkListener {
     String runId = (String) runs.get(e.properties().getProperty("sql.streaming.queryId"));
     // For a query that started before this listener, only the job group says; users may set it too.
     if (runId == null) runId = e.properties().getProperty("spark.jobGroup.id");
-    if (batch == null || runId == null) return;
+    boolean isKnown = batch != null && runId != null;
+    if (!isKnown && !stages.hasBegun()) return;
     Iterator it = ScalaCollections.asJava(e.stageInfos()).iterator();
     while (it.hasNext()) {
-      stages.add(runId, Long.parseLong(batch), (StageInfo) it.next());
+      stages.add(
+          isKnown ? runId : null, isKnown ? Long.parseLong(batch) : -1L, e.jobId(),
+          (StageInfo) it.next());
     }
+  }
+
+  public synchronized void onJobEnd(SparkListenerJobEnd e) {
+    stages.endJob(e.jobId());
   }
 
   public synchronized void onStageSubmitted(SparkListenerStageSubmitted e) {
@@ -253,13 +261,19 @@ public final class BatchListener extends SparkListener {
     BatchStages.Stage stage = stages.find(e.stageId());
     if (stage == null) return;
     TaskInfo info = e.taskInfo();
+    if (stage.runId == null) {
+      StatefulOperators.Batch of = operators.findBatch(info);
+      if (of != null) stages.claim(stage, of.runId, of.number);
+    }
     if (!info.successful()) {
+      if (stage.runId == null) return;
       events.addMeasurement("{\"event\":\"task_failed\",\"run\":" + quote(stage.runId)
           + ",\"executor\":" + quote(info.executorId()) + "}");
       return;
     }
     if (e.taskMetrics() == null) return;
     long busyMs = BatchStages.addTask(stage, info, e.taskMetrics());
+    if (stage.runId == null) return;
     List states = operators.readTask(info);
     if (states.isEmpty()) return;
     stage.stateful = true;
@@ -299,7 +313,9 @@ public final class BatchListener extends SparkListener {
   public synchronized void onOtherEvent(SparkListenerEvent e) {
     if (e instanceof SparkListenerSQLExecutionStart) {
       SparkListenerSQLExecutionStart start = (SparkListenerSQLExecutionStart) e;
-      operators.addExecution(start.executionId(), start.sparkPlanInfo());
+      StatefulOperators.Batch of = operators.addExecution(
+          start.executionId(), start.description(), start.sparkPlanInfo());
+      if (of != null) stages.begin(of.runId, of.number);
     } else if (e instanceof SparkListenerSQLExecutionEnd) {
       operators.removeExecution(((SparkListenerSQLExecutionEnd) e).executionId());
     } else if (e instanceof StreamingQueryListener.QueryStartedEvent) {

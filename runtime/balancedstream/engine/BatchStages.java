@@ -9,15 +9,17 @@ import org.apache.spark.scheduler.TaskInfo;
 import org.apache.spark.storage.RDDInfo;
 
 /**
- * The stages of the batches that run, and what their tasks cost by executor. Not thread-safe:
+ * The stages of the batches that run, and what their tasks cost by executor. A job that a user's own
+ * thread began does not say whose it is: the first of its tasks does that can. Not thread-safe:
  * `BatchListener` locks.
  *
  * <p>Janino knows neither lambdas nor type inference; hence the casts.
  */
 public final class BatchStages {
   public static final class Stage {
-    public String runId;
+    public String runId; // null as long as nobody knows
     public long batch;
+    int job;
     public int tasks;
     public int partitions; // of its last RDD; a job may run only some of them
     public int mergedInto = Integer.MAX_VALUE; // the fewest partitions that a `coalesce` leaves
@@ -30,14 +32,29 @@ public final class BatchStages {
   }
 
   private final Map stages = new HashMap(); // stage id -> Stage
+  private final Map begun = new HashMap();  // run id -> Long, its batch that runs
 
-  /** Notes a stage of a batch; one whose output several jobs of the batch read is in each of them. */
-  public void add(String runId, long batch, StageInfo info) {
+  /** A batch runs, maybe without a job yet. */
+  public void begin(String runId, long batch) {
+    begun.put(runId, Long.valueOf(batch));
+  }
+
+  /** Whether a job may be of a batch although it does not say so. */
+  public boolean hasBegun() {
+    return !begun.isEmpty();
+  }
+
+  /**
+   * Notes a stage of a batch, or of a job that does not say which (`runId` is null); one whose output
+   * several jobs of the batch read is in each of them.
+   */
+  public void add(String runId, long batch, int job, StageInfo info) {
     Stage known = find(info.stageId());
-    if (known != null && known.runId.equals(runId)) return;
+    if (known != null && (runId == null || runId.equals(known.runId))) return;
     Stage stage = new Stage();
     stage.runId = runId;
     stage.batch = batch;
+    stage.job = job;
     stage.tasks = info.numTasks();
     stage.readsShuffle = !info.parentIds().isEmpty();
     stage.partitions = ((RDDInfo) info.rddInfos().head()).numPartitions();
@@ -56,6 +73,26 @@ public final class BatchStages {
     Stage stage = find(info.stageId());
     if (stage == null || info.submissionTime().isEmpty()) return;
     stage.firstMs = Math.min(stage.firstMs, ((Long) info.submissionTime().get()).longValue());
+  }
+
+  /** The job of a stage is one of this batch. */
+  public void claim(Stage stage, String runId, long batch) {
+    Iterator it = stages.values().iterator();
+    while (it.hasNext()) {
+      Stage each = (Stage) it.next();
+      if (each.runId != null || each.job != stage.job) continue;
+      each.runId = runId;
+      each.batch = batch;
+    }
+  }
+
+  /** A job ended; it is of no batch if none of its tasks has said so. */
+  public void endJob(int job) {
+    Iterator it = stages.values().iterator();
+    while (it.hasNext()) {
+      Stage stage = (Stage) it.next();
+      if (stage.runId == null && stage.job == job) it.remove();
+    }
   }
 
   /** The stage with this id; null if it belongs to no batch that runs. */
@@ -77,24 +114,32 @@ public final class BatchStages {
 
   /** Whether a batch of this query runs. */
   public boolean isRunning(String runId) {
+    if (begun.containsKey(runId)) return true;
     Iterator it = stages.values().iterator();
     while (it.hasNext()) {
-      if (((Stage) it.next()).runId.equals(runId)) return true;
+      if (runId.equals(((Stage) it.next()).runId)) return true;
     }
     return false;
   }
 
   /** Whether no batch runs. */
   public boolean isEmpty() {
-    return stages.isEmpty();
+    if (!begun.isEmpty()) return false;
+    Iterator it = stages.values().iterator();
+    while (it.hasNext()) {
+      if (((Stage) it.next()).runId != null) return false;
+    }
+    return true;
   }
 
   /** Forgets the stages of a query up to a batch. */
   public void forget(String runId, long lastBatch) {
+    Long running = (Long) begun.get(runId);
+    if (running != null && running.longValue() <= lastBatch) begun.remove(runId);
     Iterator it = stages.values().iterator();
     while (it.hasNext()) {
       Stage stage = (Stage) it.next();
-      if (stage.runId.equals(runId) && stage.batch <= lastBatch) it.remove();
+      if (runId.equals(stage.runId) && stage.batch <= lastBatch) it.remove();
     }
   }
 
@@ -104,7 +149,7 @@ public final class BatchStages {
     Iterator it = stages.values().iterator();
     while (it.hasNext()) {
       Stage stage = (Stage) it.next();
-      if (!stage.runId.equals(runId) || stage.batch != batch || stage.busyMs.isEmpty()) continue;
+      if (!runId.equals(stage.runId) || stage.batch != batch || stage.busyMs.isEmpty()) continue;
       if (json.length() > 0) json.append(',');
       String kind = stage.stateful ? "stateful" : stage.readsShuffle ? "sink" : "source";
       json.append("[\"").append(kind).append("\",").append(stage.tasks).append(',')

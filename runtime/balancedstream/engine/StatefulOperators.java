@@ -13,8 +13,8 @@ import org.apache.spark.sql.execution.SparkPlanInfo;
 import org.apache.spark.sql.execution.metric.SQLMetricInfo;
 
 /**
- * The stateful operators in the plans of running queries, and what their tasks report about state.
- * Not thread-safe: `BatchListener` locks.
+ * The stateful operators in the plans of running queries, what their tasks report about state, and
+ * of which batch a task is. Not thread-safe: `BatchListener` locks.
  *
  * <p>Janino knows neither lambdas nor type inference; hence the casts. It is public, with all that
  * `BatchListener` uses, because each class has a class loader of its own.
@@ -37,6 +37,16 @@ public final class StatefulOperators {
       "state info \\[ checkpoint = (.*?), runId = ([0-9a-f-]{36}), opId = (\\d+),"
           + " ver = [^,]*, numPartitions = (\\d+)\\]");
 
+  /** Ends Spark's text of a batch (`StreamExecution.getBatchDescriptionString`). */
+  private static final Pattern BATCH =
+      Pattern.compile("<br/>runId = ([0-9a-f-]{36})<br/>batch = (\\d+)$");
+
+  /** A batch of a query. */
+  public static final class Batch {
+    public String runId;
+    public long number;
+  }
+
   public static final class Operator {
     public String runId;
     public long id;
@@ -57,19 +67,47 @@ public final class StatefulOperators {
   }
 
   private static final class Metric {
-    Operator operator; // null for an exchange
+    Operator operator; // null for any other node of a plan
     String name;
+    boolean isRecords; // of an exchange
+    Batch batch;       // null if Spark does not say
   }
 
   private final Map metrics = new HashMap();            // accumulator id -> Metric
   private final Map metricsOfExecution = new HashMap(); // SQL execution id -> List of accumulator ids
   private final Map operators = new HashMap();          // run id -> Map(operator id -> Operator)
 
-  /** Takes in the plan of a SQL execution. */
-  public void addExecution(long execution, SparkPlanInfo plan) {
+  /** Takes in the plan of a SQL execution; returns the batch that it is of, null if of none. */
+  public Batch addExecution(long execution, String description, SparkPlanInfo plan) {
+    Batch batch = readBatch(description);
     List ids = new ArrayList();
-    findOperators(plan, ids);
+    findOperators(plan, batch, ids);
     if (!ids.isEmpty()) metricsOfExecution.put(Long.valueOf(execution), ids);
+    return batch;
+  }
+
+  private static Batch readBatch(String description) {
+    Matcher text = BATCH.matcher(String.valueOf(description));
+    if (!text.find()) return null;
+    Batch batch = new Batch();
+    batch.runId = text.group(1);
+    batch.number = Long.parseLong(text.group(2));
+    return batch;
+  }
+
+  /**
+   * The batch of a task that counts for its plan, whichever thread of the user's began the job; null
+   * if there is none.
+   */
+  public Batch findBatch(TaskInfo info) {
+    if (metrics.isEmpty()) return null;
+    Iterator it = ScalaCollections.asJava(info.accumulables()).iterator();
+    while (it.hasNext()) {
+      AccumulableInfo a = (AccumulableInfo) it.next();
+      Metric metric = (Metric) metrics.get(Long.valueOf(a.id()));
+      if (metric != null && metric.batch != null && a.update().isDefined()) return metric.batch;
+    }
+    return null;
   }
 
   /** Forgets the metrics of a SQL execution that ended. */
@@ -96,7 +134,7 @@ public final class StatefulOperators {
       if (!(update instanceof Long)) continue;
       long value = Math.max(0L, ((Long) update).longValue());
       if (metric.operator == null) {
-        records += value;
+        if (metric.isRecords) records += value;
         continue;
       }
       TaskState state = (TaskState) found.get(metric.operator);
@@ -139,18 +177,21 @@ public final class StatefulOperators {
     return json.toString();
   }
 
-  private void findOperators(SparkPlanInfo plan, List ids) {
+  private void findOperators(SparkPlanInfo plan, Batch batch, List ids) {
     Operator operator = readOperator(plan);
     boolean isExchange = plan.nodeName().equals("Exchange");
     boolean writesState = false;
     Iterator it = ScalaCollections.asJava(plan.metrics()).iterator();
     while (it.hasNext()) {
       SQLMetricInfo m = (SQLMetricInfo) it.next();
-      if (operator == null && !(isExchange && m.name().equals(RECORDS))) continue;
+      boolean isRecords = operator == null && isExchange && m.name().equals(RECORDS);
+      if (operator == null && batch == null && !isRecords) continue;
       Metric metric = new Metric();
       metric.operator = operator;
       metric.name = m.name();
-      if (STORES.equals(m.name())) writesState = true;
+      metric.isRecords = isRecords;
+      metric.batch = batch;
+      if (operator != null && STORES.equals(m.name())) writesState = true;
       Long id = Long.valueOf(m.accumulatorId());
       ids.add(id);
       metrics.put(id, metric);
@@ -164,7 +205,7 @@ public final class StatefulOperators {
       ofRun.put(Long.valueOf(operator.id), operator);
     }
     Iterator each = ScalaCollections.asJava(plan.children()).iterator();
-    while (each.hasNext()) findOperators((SparkPlanInfo) each.next(), ids);
+    while (each.hasNext()) findOperators((SparkPlanInfo) each.next(), batch, ids);
   }
 
   /** The stateful operator that a node of a plan is; null if it is none. */
