@@ -19,7 +19,7 @@ from pyspark.sql import SparkSession
 from balancedstream.agent_options import STREAM, AgentOptions, read_options
 from balancedstream.attaching import Attachment, attach
 from balancedstream.core.printing import printable
-from balancedstream.engine.driver import PREFIX, connect_driver, read_settings
+from balancedstream.engine.driver import PREFIX, connect_driver, join_plugin, read_settings
 from balancedstream.errors import BalancedStreamError, InvalidInputError, PortInUseError
 from balancedstream.listening import write_in_url
 from balancedstream.live.plain import PlainView
@@ -39,7 +39,7 @@ LOOK_S = 1.0
 """How often the agent looks whether its loop still runs."""
 
 DETACH_S = 2.0
-"""The plugin waits 5 s for the agent, which also writes a report."""
+"""The plugin waits 10 s for the agent, which also writes a report."""
 
 READ_BYTES = 1024
 """Nothing is ever written to the agent."""
@@ -94,6 +94,7 @@ def balancing(spark: SparkSession, options: AgentOptions) -> Iterator[Attachment
         attachment = attach(
             spark, options.policy, open_view=open_view, metrics=exporter, plans=plans
         )
+        join_plugin(spark)
         # Not before: an agent that has to go first listens on the same port.
         serve(exporter, options)
         for note in options.notes:

@@ -80,7 +80,8 @@ def main(folder: Path) -> None:
     query.stop()
     done = {"batches": batches, "wrong": [str(row) for row in wrong], "seen": seen}
     (folder / "result.json").write_text(json.dumps(done))
-    spark.stop()
+    if "unstopped" not in sys.argv:
+        spark.stop()
 
 
 def attach_itself(spark: SparkSession) -> dict[str, tuple[int, ...]]:

@@ -10,22 +10,37 @@ from typing import Any
 def count_backlog(sources: Sequence[Mapping[str, Any]]) -> float | None:
     """Rows that wait at the sources: Kafka's latest minus processed offsets; None if unknown.
 
+    Every connector has offsets of its own shape. Only those count that are as Kafka's are, by topic
+    and number of partition: others are texts, times or versions, and no rows.
+
     >>> count_backlog([{"latestOffset": {"t": {"0": 9, "1": 5}}, "endOffset": {"t": {"0": 4}}}])
     10.0
-    >>> count_backlog([{"latestOffset": None, "endOffset": {"logOffset": 3}}]) is None
-    True
+    >>> count_backlog([{"latestOffset": {"f": {"mtime": 99}}, "endOffset": {"f": {"mtime": 9}}}])
     """
     total: float | None = None
     for source in sources:
-        latest, done = source.get("latestOffset"), source.get("endOffset")
-        if not isinstance(latest, dict) or not isinstance(done, dict):
+        latest = _read_offsets(source.get("latestOffset"))
+        done = _read_offsets(source.get("endOffset"))
+        if latest is None or done is None:
             continue
-        for topic, ends in latest.items():
-            if not isinstance(ends, dict):
-                continue
-            reached = done.get(topic, {})
-            total = (total or 0.0) + sum(end - reached.get(p, 0) for p, end in ends.items())
+        rows = sum(max(0, end - done.get(place, 0)) for place, end in latest.items())
+        total = (total or 0.0) + rows
     return total
+
+
+def _read_offsets(offsets: object) -> dict[tuple[str, str], int] | None:
+    """Offset by topic and partition; None if these are no offsets as Kafka has them."""
+    if not isinstance(offsets, dict):
+        return None
+    found = {}
+    for topic, partitions in offsets.items():
+        if not isinstance(partitions, dict):
+            return None
+        for partition, offset in partitions.items():
+            if not str(partition).isdecimal() or type(offset) is not int:
+                return None
+            found[topic, partition] = offset
+    return found
 
 
 def add_known(*counts: float | None) -> float | None:

@@ -81,6 +81,13 @@ def read_settings(spark: SparkSession) -> Mapping[str, str]:
     return {entry._1(): entry._2() for entry in entries}
 
 
+def join_plugin(spark: SparkSession) -> None:
+    """Tells the plugin that its agent, which is this process, has begun: it has an end, too."""
+    if isinstance(spark, _Session):
+        jvm: Any = spark._jvm
+        jvm.io.balancedstream.Plugin.join()
+
+
 def stand_plugin_down(spark: SparkSession, reason: str) -> None:
     """Ends the plugin's agent for good, if there is one; when this returns, nothing of it is left.
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import logging
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
@@ -71,6 +71,7 @@ class _Query:
     stores: dict[int, str] = field(default_factory=dict)
     ran_on: dict[int, dict[int, str]] = field(default_factory=dict)
     files: FileBacklog = field(default_factory=FileBacklog)
+    has_odd_sources: bool = False
 
 
 class SparkEngine:
@@ -389,10 +390,7 @@ class SparkEngine:
             duration_s=duration_s,
             input_rows=progress["numInputRows"],
             interval_s=None if run.last_start_s is None else started_s - run.last_start_s,
-            backlog_rows=add_known(
-                count_backlog(progress["sources"]),
-                run.files.count_rows(progress["sources"], event["files"]),
-            ),
+            backlog_rows=_count_waiting(run, progress["sources"], event["files"]),
             trigger_s=None if event["trigger_ms"] is None else event["trigger_ms"] / 1000,
             **sum_driver_times(progress["durationMs"], stages),
         )
@@ -413,6 +411,19 @@ class SparkEngine:
             bool(progress["stateOperators"]),
             event["run"],
         )
+
+
+def _count_waiting(
+    run: _Query, sources: Sequence[Mapping[str, Any]], files: Sequence[Sequence[int] | None]
+) -> float | None:
+    """Rows that wait at a query's sources; None if unknown: a connector may say anything."""
+    try:
+        return add_known(count_backlog(sources), run.files.count_rows(sources, files))
+    except (ArithmeticError, LookupError, TypeError, ValueError) as error:
+        if not run.has_odd_sources:
+            run.has_odd_sources = True
+            log.warning("%s: what waits at its sources is unknown (%r)", run.label, error)
+        return None
 
 
 def is_connection_lost(error: BaseException) -> bool:

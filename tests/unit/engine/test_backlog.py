@@ -5,6 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from balancedstream.engine.backlog import FileBacklog, count_backlog
 
@@ -29,12 +31,33 @@ from balancedstream.engine.backlog import FileBacklog, count_backlog
         # Rates and files have offsets of other kinds.
         ([{"latestOffset": 7, "endOffset": 5}], None),
         ([{"latestOffset": {"logOffset": 7}, "endOffset": {"logOffset": 5}}], None),
+        (
+            [{"latestOffset": {"f": {"mtime": 99}}, "endOffset": {"f": {"mtime": 1}}}],
+            None,
+        ),
+        ([{"latestOffset": {"t": {"0": "9"}}, "endOffset": {"t": {"0": "4"}}}], None),
+        ([{"latestOffset": {"s": {"shard-0": {"seq": 9}}}, "endOffset": {"s": {}}}], None),
+        # A topic that was made anew begins again at 0.
+        ([{"latestOffset": {"t": {"0": 1}}, "endOffset": {"t": {"0": 9}}}], 0.0),
     ],
 )
 def test_rows_wait_between_what_was_read_and_the_sources_latest(
     sources: list[dict[str, Any]], rows: float | None
 ) -> None:
     assert count_backlog(sources) == rows
+
+
+OFFSETS = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(),
+    lambda inner: st.lists(inner) | st.dictionaries(st.text() | st.sampled_from("0123"), inner),
+    max_leaves=8,
+)
+
+
+@given(OFFSETS, OFFSETS)
+def test_offsets_of_any_shape_are_rows_or_unknown(latest: object, done: object) -> None:
+    rows = count_backlog([{"latestOffset": latest, "endOffset": done}])
+    assert rows is None or rows >= 0
 
 
 def read(rows: int, end: int) -> dict[str, Any]:

@@ -140,6 +140,29 @@ def test_executors_that_a_query_in_real_time_mode_needs_are_not_taken_away() -> 
     assert engine.removed == []
 
 
+def unseen(number: int) -> BatchFinished:
+    sample = BatchSample("q", number, 1000.0 + number, 0.5, 400, interval_s=1.0)
+    return BatchFinished("q", sample, (), (OPERATOR,), 0, has_state=True)
+
+
+def test_tasks_that_are_not_seen_are_not_told_as_tasks_that_are_not_there() -> None:
+    _, _, view = run([QueryStarted("q"), *(unseen(n) for n in range(8))])
+    (said,) = [note for note in view.notes if "none of its tasks is seen" in note]
+    assert said.startswith("q: it keeps state")
+    assert "inheritable_thread_target" in said
+    _, _, view = run([unseen(0), batch(1, ALL_ON_A, SKEWED_S), unseen(2), unseen(3)])
+    assert not [note for note in view.notes if "is seen" in note]
+
+
+def test_a_query_that_failed_is_said_with_its_cause_first() -> None:
+    error = (
+        "py4j.Py4JException: An exception was raised by the Python Proxy. Return Message: "
+        'Traceback (most recent call last):\n  File "x.py", line 1\nRuntimeError: sink is away\n'
+    )
+    _, _, view = run([QueryStarted("q"), QueryEnded("q", error)])
+    assert "q failed: RuntimeError: sink is away" in view.notes
+
+
 def test_a_wait_of_the_users_is_said_once() -> None:
     class Own(ScriptedEngine):
         def __init__(self, events: list[Event], cores: dict[str, int]) -> None:

@@ -37,7 +37,7 @@ final class Agent {
   private static final long FORGET_AFTER_MS = 600_000;
 
   /** Time for the agent to end by itself, which includes its report. */
-  private static final long END_MS = 5_000;
+  private static final long END_MS = 10_000;
 
   private static final int SECRET_BITS = 256;
 
@@ -46,6 +46,7 @@ final class Agent {
   private final String folder;  // shared with a sidecar; empty without one
   private Thread keeper;        // null before the start
   private AgentProcess process; // null while none runs
+  private boolean joined;       // that process has begun to balance
   private boolean stopped;
 
   Agent(SparkContext context) {
@@ -180,6 +181,7 @@ final class Agent {
   private synchronized AgentProcess startProcess(String secret, Map<String, String> told)
       throws IOException {
     if (stopped) return null;
+    joined = false;
     process =
         folder.isEmpty() ? Child.start(context.conf(), told) : Sidecar.invite(folder, secret, told);
     return process;
@@ -191,12 +193,18 @@ final class Agent {
     return version == null ? "" : version;
   }
 
+  /** The agent balances from now on. */
+  synchronized void join() {
+    joined = true;
+  }
+
   /** Lets the agent end by itself; one that is still starting has nothing to bring to an end. */
   private void end(AgentProcess process) {
-    if (findListeners().isEmpty()) {
-      process.kill();
-    } else {
+    // Its listener does not tell: after the application's end the agent has removed it already.
+    if (joined) {
       process.end();
+    } else {
+      process.kill();
     }
   }
 

@@ -121,6 +121,13 @@ public final class Plugin implements SparkPlugin, DriverPlugin {
     }
   }
 
+  /** The agent says that it balances from now on. */
+  public static void join() {
+    synchronized (Plugin.class) {
+      if (active != null) active.agent.join();
+    }
+  }
+
   /**
    * Ends the agent for good, because the application balances itself. When this returns, nothing of
    * the agent is left.
