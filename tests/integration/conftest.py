@@ -21,6 +21,7 @@ from balancedstream.core.samples import ShuffleRecord
 from balancedstream.engine.engine import SparkEngine
 from balancedstream.engine.events import BatchFinished, QueryEnded
 from balancedstream.engine.java import check_java
+from balancedstream.engine.labels import QueryLabels
 from balancedstream.engine.local import LocalExecutors
 from balancedstream.engine.session import remove_work_folder, tuned_sessions
 from balancedstream.engine.traits import FEATURES, LOADING_AHEAD_SINCE
@@ -92,6 +93,13 @@ def engine(spark: SparkSession) -> SparkEngine:
         engine.wait(1.0)
     engine.set_locality_wait_s(10.0)
     return engine
+
+
+@pytest.fixture(autouse=True)
+def _a_new_application(request: pytest.FixtureRequest) -> None:
+    """Queries of other tests had these names, too, in what is one application to the engine."""
+    if "engine" in request.fixturenames:
+        request.getfixturevalue("engine")._labels = QueryLabels()
 
 
 @pytest.fixture

@@ -3,6 +3,8 @@ package io.balancedstream;
 import java.io.File;
 import java.lang.reflect.Method;
 import java.nio.file.Files;
+import java.nio.file.Path;
+import java.nio.file.Paths;
 import java.nio.file.attribute.FileAttribute;
 import java.util.UUID;
 import org.apache.hadoop.conf.Configuration;
@@ -19,6 +21,7 @@ import org.apache.spark.sql.execution.streaming.state.StateStoreProvider$;
 import org.apache.spark.sql.execution.streaming.state.StateStoreProviderId;
 import org.apache.spark.sql.internal.SQLConf;
 import org.apache.spark.sql.types.StructType;
+import org.apache.spark.util.ShutdownHookManager$;
 import scala.Option;
 
 /**
@@ -38,13 +41,28 @@ final class Rehearsal {
   }
 
   static void run() throws Exception {
-    File folder =
-        Files.createTempDirectory("balancedstream-rehearsal", new FileAttribute[0]).toFile();
+    File folder = Files.createTempDirectory(
+        findRoot(), "balancedstream-rehearsal", new FileAttribute[0]).toFile();
+    // The executor may be told to end meanwhile.
+    ShutdownHookManager$.MODULE$.registerShutdownDeleteDir(folder);
     try {
       new Rehearsal(folder.toURI().toString()).writeAndLoad();
     } finally {
       JavaUtils.deleteRecursively(folder);
+      ShutdownHookManager$.MODULE$.removeShutdownDeleteDir(folder);
     }
+  }
+
+  /** A folder that goes with the executor even if it is killed, as far as its cluster has one. */
+  private static Path findRoot() {
+    String[] names = {"SPARK_EXECUTOR_DIRS", "LOCAL_DIRS", "SPARK_LOCAL_DIRS"};
+    for (int i = 0; i < names.length; i++) {
+      String folders = System.getenv(names[i]);
+      if (folders == null || folders.isEmpty()) continue;
+      Path first = Paths.get(folders.split(i == 0 ? File.pathSeparator : ",")[0], new String[0]);
+      if (Files.isWritable(first)) return first;
+    }
+    return Paths.get(System.getProperty("java.io.tmpdir"), new String[0]);
   }
 
   private void writeAndLoad() throws Exception {
