@@ -11,7 +11,7 @@ from dataclasses import replace
 from balancedstream.core.plan import Answer, parse_plan
 from balancedstream.errors import BalancedStreamError
 from balancedstream.loop.ports import FinishedBatch, PlanChannel
-from balancedstream.loop.realizing import Realizer, Why
+from balancedstream.loop.realizing import PausedError, Realizer, Why
 from balancedstream.record.journal import Journal
 
 
@@ -72,6 +72,8 @@ class Follower:
             moves = dict.fromkeys(plan.placement, why)
             self._realizer.apply(plan, Why(moves, scaling=why, keys=keys))
             self._journal.add_moves_under_way(self._realizer.state().moving)
+        except PausedError:
+            pass  # was said when that began; the answer says it again
         except BalancedStreamError as error:
             self._journal.note(f"a plan was refused: {error}")
 

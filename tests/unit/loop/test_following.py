@@ -49,9 +49,10 @@ def batch(number: int, placement: dict[int, str]) -> BatchFinished:
 
 
 def follow(
-    plans: ScriptedPlans, *events: Event
+    plans: ScriptedPlans, *events: Event, real_time: tuple[str, ...] = ()
 ) -> tuple[ScriptedEngine, RecordingSpectator, list[Metric]]:
     engine = ScriptedEngine(list(events), {"a": 1, "b": 1})
+    engine.real_time = real_time
     view = RecordingSpectator()
     exporter = Exporter()
 
@@ -102,6 +103,17 @@ def test_a_plan_that_comes_before_the_first_batch_sizes_the_job_and_places_nothi
     engine, _, _ = follow(plans, batch(0, ALL_ON_A))
     assert engine.counts == [3]
     assert engine.placed == []
+
+
+def test_plans_are_refused_while_a_query_in_real_time_mode_runs() -> None:
+    plans = ScriptedPlans(None, plan(7, 0, 0, 1, 1), plan(8, 0, 0, 1, 1))
+    batches = [batch(n, ALL_ON_A) for n in range(4)]
+    engine, view, _ = follow(plans, *batches, real_time=("live",))
+    assert engine.placed == []
+    assert engine.counts == []
+    assert plans.answers[-1].epoch == 0
+    assert "a query in Real-Time Mode runs (live)" in plans.answers[-1].refused
+    assert len([note for note in view.notes if "Real-Time Mode" in note]) == 1
 
 
 def test_rubbish_is_refused_with_the_field_and_the_stream_goes_on() -> None:
