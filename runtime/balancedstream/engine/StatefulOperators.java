@@ -193,6 +193,8 @@ public final class StatefulOperators {
       metric.batch = batch;
       if (operator != null && STORES.equals(m.name())) writesState = true;
       Long id = Long.valueOf(m.accumulatorId());
+      // A plan that reads another one from memory has its metrics, too; they stay those of the first.
+      if (metrics.containsKey(id)) continue;
       ids.add(id);
       metrics.put(id, metric);
     }
