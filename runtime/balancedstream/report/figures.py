@@ -93,7 +93,8 @@ class QuerySummary:
             and they are fewer than `MIN_AFTER_BATCHES`.
         before: the batches that the figures before are taken over; None if there are too few.
         after: the batches that the figures after are taken over; None if there are too few.
-        operators: every stateful operator, the busiest first.
+        has_state: whether it keeps state, measured or not.
+        operators: every stateful operator that was measured, the busiest first.
     """
 
     query: str
@@ -118,6 +119,7 @@ class QuerySummary:
     batches_after: int
     before: Window | None
     after: Window | None
+    has_state: bool
     operators: tuple[OperatorSummary, ...]
 
 

@@ -48,8 +48,10 @@ def say_outcome(summary: RunSummary) -> str:
 def _say_imbalance(summary: RunSummary) -> str:
     """Nothing moved: says how even the load was."""
     nothing = "Nothing moved" if summary.ended_s is not None else "Nothing has moved yet"
-    if not any(query.operators for query in summary.queries):
+    if not any(query.has_state for query in summary.queries):
         return f"{nothing}: no query has state."
+    if not any(query.operators for query in summary.queries):
+        return f"{nothing}: no task of a query with state was seen, so nothing was measured."
     if summary.imbalance_before is None:
         return f"{nothing}, and there are {TOO_FEW} to say how even the load is."
     least = f" (bound {format_ratio(summary.bound)}, the lowest that placement can reach)"

@@ -198,6 +198,7 @@ def _summarize_query(query: QueryRecords) -> QuerySummary:
         batches_after=query.windows.batches_after,
         before=_window(query.before),
         after=_window(query.after),
+        has_state=bool(operators) or any(batch.has_state for batch in query.batches),
         operators=operators,
     )
 

@@ -114,6 +114,16 @@ def test_enough_batches_give_a_percentage(
     assert re.search(r"-\d+ %", text[: text.index("Query delays")])
 
 
+def test_state_that_was_not_seen_is_not_told_as_none(
+    empty_history: Callable[[], History],
+) -> None:
+    history = empty_history()
+    for number in range(6):
+        record = BatchRecord("q", number, 1000.0, 500, 10, None, 2, (), has_state=True)
+        history.add_batch(record)
+    assert "no task of a query with state was seen" in page_of(history)
+
+
 def test_stateless_queries_are_beside_each_other_and_have_nothing_to_move(
     empty_history: Callable[[], History],
 ) -> None:
