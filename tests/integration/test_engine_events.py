@@ -62,7 +62,7 @@ def test_the_records_of_a_task_are_those_of_its_exchanges(spark: SparkSession) -
     right = build_node(jvm, "Exchange", {"records read": 31})
     join = build_node(jvm, "SymmetricHashJoin", {STORES: 10, "records read": 11}, [left, right])
     operators = compile_class(spark, "StatefulOperators")
-    operators.addExecution(1, join)
+    operators.addExecution(1, None, join)
 
     both = build_task(jvm, {10: MANY, 11: MANY, 20: MANY, 21: MANY + 70, 31: MANY + 7})
     (state,) = operators.readTask(both)

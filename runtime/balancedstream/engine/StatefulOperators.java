@@ -193,9 +193,11 @@ public final class StatefulOperators {
       metric.batch = batch;
       if (operator != null && STORES.equals(m.name())) writesState = true;
       Long id = Long.valueOf(m.accumulatorId());
-      // A plan that reads another one from memory has its metrics, too; they stay those of the first.
-      if (metrics.containsKey(id)) continue;
-      ids.add(id);
+      // A plan inside of another one has its metrics, too, ends before it, and may not say of which
+      // batch it is.
+      Metric before = (Metric) metrics.get(id);
+      if (before == null) ids.add(id);
+      else if (batch == null) metric.batch = before.batch;
       metrics.put(id, metric);
     }
     if (writesState) {
