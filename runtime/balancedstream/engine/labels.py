@@ -23,22 +23,23 @@ class QueryLabels:
     """
 
     def __init__(self) -> None:
-        self._by_id: dict[str, str] = {}
+        self._by_id: dict[tuple[str, str], str] = {}
         self._taken: set[str] = set()
 
     def find(self, query_id: str, name: str | None) -> str:
-        """The label of a query, the same one each time.
+        """The label of a query, the same one each time; with another name it has another one.
 
         Args:
             query_id: Spark's id.
             name: as the user gave it; None or "" if there is none.
         """
-        if query_id not in self._by_id:
+        key = query_id, name or ""
+        if key not in self._by_id:
             named = (name, f"{name} ({query_id[:SHOWN]})", f"{name} ({query_id})") if name else ()
             # A name may be any text, also another query's id.
             numbered = (f"{query_id} ({n})" for n in count(2))
             wanted = chain(named, (query_id,), numbered)
             label = next(label for label in wanted if label not in self._taken)
-            self._by_id[query_id] = label
+            self._by_id[key] = label
             self._taken.add(label)
-        return self._by_id[query_id]
+        return self._by_id[key]
