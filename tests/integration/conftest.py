@@ -18,10 +18,10 @@ from pyspark.sql.streaming.query import StreamingQuery
 from spark_versions import SPARK
 
 from balancedstream.core.samples import ShuffleRecord
+from balancedstream.engine import labels
 from balancedstream.engine.engine import SparkEngine
 from balancedstream.engine.events import BatchFinished, QueryEnded
 from balancedstream.engine.java import check_java
-from balancedstream.engine.labels import QueryLabels
 from balancedstream.engine.local import LocalExecutors
 from balancedstream.engine.session import remove_work_folder, tuned_sessions
 from balancedstream.engine.traits import FEATURES, LOADING_AHEAD_SINCE
@@ -96,10 +96,11 @@ def engine(spark: SparkSession) -> SparkEngine:
 
 
 @pytest.fixture(autouse=True)
-def _a_new_application(request: pytest.FixtureRequest) -> None:
+def _a_new_application(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     """Queries of other tests had these names, too, in what is one application to the engine."""
+    monkeypatch.setattr(labels, "of_process", labels.QueryLabels())
     if "engine" in request.fixturenames:
-        request.getfixturevalue("engine")._labels = QueryLabels()
+        request.getfixturevalue("engine")._labels = labels.of_process
 
 
 @pytest.fixture

@@ -124,7 +124,10 @@ def test_a_job_of_the_users_own_in_each_batch_counts_as_the_queries_work(
 def in_threads(rows: DataFrame, number: int) -> None:
     """Several sinks, each written by a thread that has none of Spark's properties of the batch."""
     with ThreadPoolExecutor(2) as pool:
-        sinks = (rows.collect, lambda: rows.where("k % 2 = 0").write.format("noop").save())
+        sinks = (
+            rows.collect,
+            lambda: rows.where("k % 2 = 0").write.format("noop").mode("append").save(),
+        )
         done = [pool.submit(sink) for sink in sinks]
     assert all(each.exception() is None for each in done)
 

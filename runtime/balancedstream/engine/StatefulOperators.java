@@ -39,7 +39,7 @@ public final class StatefulOperators {
 
   /** Ends Spark's text of a batch (`StreamExecution.getBatchDescriptionString`). */
   private static final Pattern BATCH =
-      Pattern.compile("<br/>runId = ([0-9a-f-]{36})<br/>batch = (\\d+)$");
+      Pattern.compile("runId = ([0-9a-f-]{36})(?:<br/>|\\s)+batch = (\\d+)\\s*$");
 
   /** A batch of a query. */
   public static final class Batch {

@@ -15,6 +15,7 @@ from pyspark import SparkContext
 from pyspark.sql import SparkSession
 
 from balancedstream.core.samples import BatchSample
+from balancedstream.engine import labels
 from balancedstream.engine.backlog import FileBacklog, add_known, count_backlog
 from balancedstream.engine.capabilities import Capabilities, check_capabilities
 from balancedstream.engine.events import (
@@ -30,7 +31,6 @@ from balancedstream.engine.events import (
     StatefulOperator,
     TaskFailed,
 )
-from balancedstream.engine.labels import QueryLabels
 from balancedstream.engine.listener import introduce_executors
 from balancedstream.engine.losses import find_loss
 from balancedstream.engine.settings import (
@@ -89,7 +89,7 @@ class SparkEngine:
         self._jvm: Any = spark._jvm
         self._context: Any = spark.sparkContext._jsc.sc()
         self._queries: dict[str, _Query] = {}
-        self._labels = QueryLabels()
+        self._labels = labels.of_process
         self._cores: dict[str, int] = {}
         self._draining: set[str] = set()
         self._cold: set[str] = set()

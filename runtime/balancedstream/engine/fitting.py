@@ -10,7 +10,7 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Iterator, Mapping
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import contextmanager
 from typing import Any
 
 from pyspark.sql import SparkSession
@@ -24,7 +24,7 @@ from balancedstream.engine.settings import (
     QUERY_SETTINGS,
     ROCKSDB,
 )
-from balancedstream.engine.starts import Places, around_starts
+from balancedstream.engine.starts import Places, around_starts, around_state_reads
 
 TURN_S = 30.0
 """A session has one value at a time, so queries start one after the other; but a listener may start
@@ -64,8 +64,11 @@ def fit(
     return fitted
 
 
-def fitting(settings: Mapping[str, str], *, keeps_formats: bool) -> AbstractContextManager[None]:
+@contextmanager
+def fitting(settings: Mapping[str, str], *, keeps_formats: bool) -> Iterator[None]:
     """While open, every query of this process starts with settings that fit it.
+
+    The state of a checkpoint is read in the format that it has, because the user did not choose it.
 
     Args:
         settings: of balanced queries, of those in `QUERY_SETTINGS`.
@@ -83,7 +86,15 @@ def fitting(settings: Mapping[str, str], *, keeps_formats: bool) -> AbstractCont
             if has_turn:
                 turn.release()
 
-    return around_starts(around)
+    @contextmanager
+    def around_read(spark: SparkSession, places: Places) -> Iterator[None]:
+        is_own = spark.conf.get(CHECKPOINT_FORMAT, None) is not None
+        found = None if is_own else find_format(spark, places.checkpoint)
+        with turn, _having(spark, {} if found is None else {CHECKPOINT_FORMAT: found}):
+            yield
+
+    with around_starts(around), around_state_reads(around_read):
+        yield
 
 
 def _fit_to(

@@ -43,3 +43,7 @@ class QueryLabels:
             self._by_id[key] = label
             self._taken.add(label)
         return self._by_id[key]
+
+
+of_process = QueryLabels()
+"""A script may stop its session and make another: its report tells of the queries of both."""

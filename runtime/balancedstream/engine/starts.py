@@ -8,12 +8,16 @@ from dataclasses import dataclass
 from functools import wraps
 from typing import Any
 
-from pyspark.sql import SparkSession
+from py4j.protocol import Py4JJavaError
+from pyspark.sql import DataFrameReader, SparkSession
 from pyspark.sql.streaming import DataStreamWriter
 
 from balancedstream.workers.names import CHECKPOINT_LOCATION
 
 METHODS = ("start", "toTable")
+
+STATE_SOURCES = ("statestore", "state-metadata")
+"""Spark's sources that read the state of a checkpoint."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,6 +48,45 @@ def around_starts(fit: Fit) -> Iterator[None]:
     finally:
         for name, start in usual.items():
             setattr(DataStreamWriter, name, start)
+
+
+@contextmanager
+def around_state_reads(fit: Fit) -> Iterator[None]:
+    """While open, the state of a checkpoint is loaded inside of what `fit` gives for it."""
+    usual = DataFrameReader.load
+
+    @wraps(usual)
+    def wrapped(reader: DataFrameReader, *args: Any, **options: Any) -> Any:
+        source = str(options.get("format") or (args[1:] or (None,))[0] or _read(reader, "source"))
+        path = options.get("path") or (args[0] if args else None)
+        if path is None and source in STATE_SOURCES:
+            given = _read(reader, "extraOptions")
+            path = given.get("path").get() if given.contains("path") else None
+        if source not in STATE_SOURCES or not isinstance(path, str):
+            return usual(reader, *args, **options)
+        with fit(reader._spark, Places(path, "")):
+            return usual(reader, *args, **options)
+
+    setattr(DataFrameReader, "load", wrapped)  # noqa: B010 - mypy
+    try:
+        yield
+    finally:
+        setattr(DataFrameReader, "load", usual)  # noqa: B010 - mypy
+
+
+def _read(reader: DataFrameReader, field: str) -> Any:
+    """What was set on a reader; Spark has no method for it."""
+    java = reader._jreader
+    owner = java.getClass()
+    while owner is not None:
+        try:
+            found = owner.getDeclaredField(field)
+        except Py4JJavaError:
+            owner = owner.getSuperclass()
+            continue
+        found.setAccessible(True)
+        return found.get(java)
+    return None
 
 
 def _wrap(start: Callable[..., Any], fit: Fit) -> Callable[..., Any]:
