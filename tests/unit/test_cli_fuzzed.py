@@ -191,16 +191,10 @@ def test_a_command_with_closed_or_full_streams_ends_by_its_status(
 
 
 def test_a_command_that_is_interrupted_ends_by_the_signal() -> None:
-    folder = Path("shared")
-    folder.mkdir(exist_ok=True)
-    waiting = subprocess.Popen(
-        [sys.executable, "-m", "balancedstream.cli", "explain", "/dev/stdin"],
-        stdin=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-    )
-    maps = Path(f"/proc/{waiting.pid}/wchan")
-    while "pipe" not in maps.read_text():
-        assert waiting.poll() is None
-    waiting.send_signal(signal.SIGINT)
-    _, said = waiting.communicate()
+    os.mkfifo("endless")
+    command = [sys.executable, "-m", "balancedstream.cli", "explain", "endless"]
+    waiting = subprocess.Popen(command, stderr=subprocess.PIPE)
+    with Path("endless").open("wb"):  # opens when the command does
+        waiting.send_signal(signal.SIGINT)
+        _, said = waiting.communicate()
     assert (waiting.returncode, said) == (-signal.SIGINT, b"")
