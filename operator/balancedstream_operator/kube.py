@@ -12,6 +12,7 @@ from kubernetes import client, config
 from kubernetes.client import ApiException
 from kubernetes.dynamic import DynamicClient, Resource
 from kubernetes.dynamic.exceptions import ConflictError, NotFoundError, ResourceNotFoundError
+from urllib3 import HTTPResponse
 from urllib3.exceptions import HTTPError
 
 from balancedstream_operator.errors import ClusterError
@@ -126,6 +127,14 @@ def connect() -> DynamicClient:
     return DynamicClient(client.ApiClient(configuration))
 
 
+def _drain(answer: HTTPResponse) -> None:
+    """Reads an answer to its end, so that its connection is used again; nobody parses it.
+
+    An answer holds the whole object, and that may be nested deeper than Python's recursion goes.
+    """
+    _ = answer.data
+
+
 def set_annotation(
     resource: Resource, metadata: Mapping[str, Any], name: str, value: str | None
 ) -> None:
@@ -133,12 +142,15 @@ def set_annotation(
 
     The uid makes the server refuse it if another one has the object's name by now.
     """
-    resource.patch(
-        body={"metadata": {"uid": metadata["uid"], "annotations": {name: value}}},
-        namespace=metadata["namespace"],
-        name=metadata["name"],
-        content_type="application/merge-patch+json",
-        _request_timeout=TIMEOUT_S,
+    _drain(
+        resource.patch(
+            body={"metadata": {"uid": metadata["uid"], "annotations": {name: value}}},
+            namespace=metadata["namespace"],
+            name=metadata["name"],
+            content_type="application/merge-patch+json",
+            serialize=False,
+            _request_timeout=TIMEOUT_S,
+        )
     )
 
 
@@ -214,19 +226,23 @@ class KubernetesCluster:
                 namespace=manifest["metadata"].get("namespace"),
                 field_manager=manager,
                 force_conflicts=True,
+                serialize=False,
                 _request_timeout=TIMEOUT_S,
             )
-        found: Manifest = applied.to_dict()
+            found: Manifest = read_json(applied.data)
         return found
 
     def delete_pod(self, namespace: str, name: str, uid: str) -> None:
         """Deletes a pod with its grace period; one that does not exist any more is no error."""
         with translate_errors(f"delete pod {name}"), suppress(NotFoundError):
-            self._resource("v1", "Pod").delete(
-                name=name,
-                namespace=namespace,
-                body={"preconditions": {"uid": uid}},
-                _request_timeout=TIMEOUT_S,
+            _drain(
+                self._resource("v1", "Pod").delete(
+                    name=name,
+                    namespace=namespace,
+                    body={"preconditions": {"uid": uid}},
+                    serialize=False,
+                    _request_timeout=TIMEOUT_S,
+                )
             )
 
     def annotate(self, manifest: Manifest, name: str, value: str) -> None:
@@ -238,11 +254,13 @@ class KubernetesCluster:
     def create_event(self, manifest: Manifest) -> None:
         """Makes an event."""
         with translate_errors(f"make event {manifest['reason']}"):
-            self._resource("v1", "Event").create(
-                body=manifest,
-                namespace=manifest["metadata"]["namespace"],
-                serialize=False,
-                _request_timeout=TIMEOUT_S,
+            _drain(
+                self._resource("v1", "Event").create(
+                    body=manifest,
+                    namespace=manifest["metadata"]["namespace"],
+                    serialize=False,
+                    _request_timeout=TIMEOUT_S,
+                )
             )
 
     def create_secret(self, manifest: Manifest) -> None:
@@ -250,10 +268,13 @@ class KubernetesCluster:
         name = manifest["metadata"]["name"]
         with translate_errors(f"make Secret {name}"):
             try:
-                self._resource("v1", "Secret").create(
-                    body=manifest,
-                    namespace=manifest["metadata"]["namespace"],
-                    _request_timeout=TIMEOUT_S,
+                _drain(
+                    self._resource("v1", "Secret").create(
+                        body=manifest,
+                        namespace=manifest["metadata"]["namespace"],
+                        serialize=False,
+                        _request_timeout=TIMEOUT_S,
+                    )
                 )
             except ConflictError as error:
                 # There are other conflicts: a quota that many count on at once.
@@ -263,11 +284,14 @@ class KubernetesCluster:
     def try_pod(self, manifest: Manifest) -> None:
         """Asks whether a pod would be taken, in a dry run: admission judges it, none is made."""
         with translate_errors(f"take pod {manifest['metadata']['name']} in a dry run"):
-            self._resource("v1", "Pod").create(
-                body=manifest,
-                namespace=manifest["metadata"]["namespace"],
-                dry_run="All",
-                _request_timeout=TIMEOUT_S,
+            _drain(
+                self._resource("v1", "Pod").create(
+                    body=manifest,
+                    namespace=manifest["metadata"]["namespace"],
+                    dry_run="All",
+                    serialize=False,
+                    _request_timeout=TIMEOUT_S,
+                )
             )
 
     def may(self, namespace: str, account: str, verb: str, config_map: str) -> bool:
@@ -297,9 +321,10 @@ class KubernetesCluster:
         }
         with translate_errors(f"say whether {account} may {verb} ConfigMap {config_map}"):
             answer = self._resource(version, kind).create(
-                body=body, namespace=namespace, _request_timeout=TIMEOUT_S
+                body=body, namespace=namespace, serialize=False, _request_timeout=TIMEOUT_S
             )
-        return bool((answer.to_dict().get("status") or {}).get("allowed"))
+            found = read_json(answer.data)
+        return bool((found.get("status") or {}).get("allowed"))
 
     def write_status(self, stream: Stream, status: dict[str, Any]) -> None:
         """Merges fields into a BalancedStream's status; a deleted BalancedStream is no error.
@@ -308,12 +333,15 @@ class KubernetesCluster:
         """
         metadata = {"name": stream.name, "namespace": stream.namespace, "uid": stream.uid}
         with translate_errors(f"update the status of {stream.name}"), suppress(NotFoundError):
-            self._resource(API_VERSION, KIND).status.patch(
-                body={"metadata": metadata, "status": status},
-                namespace=stream.namespace,
-                name=stream.name,
-                content_type="application/merge-patch+json",
-                _request_timeout=TIMEOUT_S,
+            _drain(
+                self._resource(API_VERSION, KIND).status.patch(
+                    body={"metadata": metadata, "status": status},
+                    namespace=stream.namespace,
+                    name=stream.name,
+                    content_type="application/merge-patch+json",
+                    serialize=False,
+                    _request_timeout=TIMEOUT_S,
+                )
             )
 
     def take_annotation(self, stream: Stream, name: str, value: str) -> bool:
@@ -326,12 +354,15 @@ class KubernetesCluster:
         ]
         try:
             with translate_errors(f"remove annotation {name} of {stream.name}"):
-                self._resource(API_VERSION, KIND).patch(
-                    body=steps,
-                    namespace=stream.namespace,
-                    name=stream.name,
-                    content_type="application/json-patch+json",
-                    _request_timeout=TIMEOUT_S,
+                _drain(
+                    self._resource(API_VERSION, KIND).patch(
+                        body=steps,
+                        namespace=stream.namespace,
+                        name=stream.name,
+                        content_type="application/json-patch+json",
+                        serialize=False,
+                        _request_timeout=TIMEOUT_S,
+                    )
                 )
         except ClusterError as error:
             cause = error.__cause__

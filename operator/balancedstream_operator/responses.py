@@ -77,4 +77,5 @@ def bound_line(line: bytes) -> bytes:
     except ValueError:
         # Whoever reads it says that it is no JSON.
         return line
-    return json.dumps(value).encode() if prune(value, PARSED_DEPTH) else line
+    # What was too deep to be parsed has been cut off at that depth already.
+    return json.dumps(value).encode() if prune(value, PARSED_DEPTH - 1) else line

@@ -122,7 +122,7 @@ class OperatorProcess:
             self._run_pass(uid, watched.turn)
 
     def list_streams(self) -> bool:
-        """Takes in what a list has, and forgets all other streams; False if it reaches none."""
+        """Takes in what a list has, which does not tell what is gone; False if it reaches none."""
         weather = self._world.weather
         if weather.api_down or self.cluster.cut:
             return False
@@ -135,15 +135,11 @@ class OperatorProcess:
             self._watched.clear()
             return False
         age_s = max(weather.api_stale_s, weather.list_age_s)
-        listed = set()
         for kind, name in list(self._world.api.objects):
             if kind == KIND:
                 found = self._world.api.get_old(kind, name, age_s)
                 if found is not None:
-                    listed.add(found["metadata"]["uid"])
                     self._take_in("MODIFIED", found)
-        for uid in set(self._watched) - listed:
-            del self._watched[uid]
         return True
 
     def _list(self) -> None:

@@ -339,7 +339,7 @@ def test_an_operator_that_may_see_nothing_is_not_ready_and_says_why(
 
 @pytest.mark.parametrize("depth", [100, 300, 700, 990, 9_000])
 def test_a_stream_that_is_nested_deep_is_refused_and_stops_no_other(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, depth: int
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, depth: int
 ) -> None:
     with connect(DeepServer(depth), tmp_path, monkeypatch) as server:
         deep = {"podTemplate": {"spec": {"x": DEEP}}}
@@ -354,6 +354,7 @@ def test_a_stream_that_is_nested_deep_is_refused_and_stops_no_other(
                 wait_until(partial(told, server, name), "a status")
                 assert "spec.driver: it is nested deeper" in told(server, name)
                 assert not has_driver(server, name, "bank")
+    assert "RecursionError" not in caplog.text, "answers to writes hold the whole object"
 
 
 def told(server: ApiServer, name: str) -> str:
