@@ -24,16 +24,20 @@ BACK_US = {
 
 
 @pytest.mark.parametrize(
-    ("zone", "session"),
-    [("Europe/Berlin", "Europe/Berlin"), ("America/New_York", "UTC")],
+    ("zone", "session", "log_format"),
+    [("Europe/Berlin", "Europe/Berlin", "1"), ("America/New_York", "UTC", "2")],
     ids=["in the zone of the session, too", "in the zone of the machine"],
 )
 def test_a_key_is_handed_over_after_its_timers_with_its_own_state(
-    tmp_path: Path, zone: str, session: str
+    tmp_path: Path, zone: str, session: str, log_format: str
 ) -> None:
     twice = [BACK_US[zone] - HOUR_US // 2, BACK_US[zone] + HOUR_US // 2]
     once = [BACK_US[zone] - 2 * HOUR_US, BACK_US[zone] + 2 * HOUR_US, 0, -(10**16) + 1]
-    settings = {**SETTINGS, "spark.sql.session.timeZone": session}
+    settings = {
+        **SETTINGS,
+        "spark.sql.session.timeZone": session,
+        "spark.sql.streaming.offsetLog.formatVersion": log_format,
+    }
     command = [sys.executable, str(Path(__file__).parent / "zones_app.py"), str(tmp_path)]
     ended = subprocess.run(
         [*command, *map(str, (FILES, *twice, *once))],
@@ -49,6 +53,8 @@ def test_a_key_is_handed_over_after_its_timers_with_its_own_state(
         check=False,
     )
     assert ended.returncode == 0, ended.stderr
+    log = (tmp_path / "checkpoint" / "offsets" / "0").read_text()
+    assert log.startswith(f"v{log_format}\n")
     found = json.loads(ended.stdout.splitlines()[-1])
     # In the first batch there is no watermark, and so no timer.
     moved = [(key, rows, timers) for key, route, rows, timers in found if route]

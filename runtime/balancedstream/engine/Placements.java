@@ -106,12 +106,17 @@ public final class Placements {
     if (host == null) return;
     // Spark waits for the answer, which the driver gives itself in less than a millisecond. It must be
     // there before the next batch is planned, and only partitions that move are told of.
-    for (int s = 0; s < wish.stores.length; s++) {
-      coordinator.reportActiveInstance(
-          new StateStoreProviderId(
-              new StateStoreId(wish.stateRoot, operator, partition, wish.stores[s]),
-              UUID.fromString(runId)),
-          host, executor, ScalaCollections.toSeq(new ArrayList()));
+    try {
+      for (int s = 0; s < wish.stores.length; s++) {
+        coordinator.reportActiveInstance(
+            new StateStoreProviderId(
+                new StateStoreId(wish.stateRoot, operator, partition, wish.stores[s]),
+                UUID.fromString(runId)),
+            host, executor, ScalaCollections.toSeq(new ArrayList()));
+      }
+    } catch (RuntimeException e) {
+      // It runs where it may, and is told of again at the next edge, as what last ran elsewhere.
+      // The other partitions, and the measurement of the batch, do not depend on it.
     }
   }
 

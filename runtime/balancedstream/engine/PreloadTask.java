@@ -125,12 +125,12 @@ public final class PreloadTask extends AbstractFunction2 implements Serializable
       return answers.toString();
     }
     for (int i = 0; i < orders.length; i++) {
-      Work work = new Work(orders[i]);
-      work.announce();
-      // A hand-over does not wait for loads: the batch is about to end.
-      boolean isLoad = orders[i].step == LOAD || orders[i].step == REHEARSE;
-      if (isLoad) LOADS.execute(work);
-      else new Daemons().newThread(work).start();
+      try {
+        begin(orders[i]);
+      } catch (Throwable e) {
+        // As where the system gives no more threads. The other orders are begun all the same.
+        ANSWERS.add(orders[i].number + "\t0\t" + describe(e));
+      }
     }
     String answer = (String) ANSWERS.poll();
     while (answer != null) {
@@ -138,6 +138,15 @@ public final class PreloadTask extends AbstractFunction2 implements Serializable
       answer = (String) ANSWERS.poll();
     }
     return answers.toString();
+  }
+
+  private static void begin(Order order) {
+    Work work = new Work(order);
+    work.announce();
+    // A hand-over does not wait for loads: the batch is about to end.
+    boolean isLoad = order.step == LOAD || order.step == REHEARSE;
+    if (isLoad) LOADS.execute(work);
+    else new Daemons().newThread(work).start();
   }
 
   /** By method handles: any other way looks for classes in SparkEnv that Spark ships renamed. */
@@ -198,24 +207,35 @@ public final class PreloadTask extends AbstractFunction2 implements Serializable
     public void run() {
       long startNs = System.nanoTime();
       Interruption limit = new Interruption(Thread.currentThread());
-      // While it loads, nobody waits for the store.
-      if (order.step == HAND_OVER) LIMIT.schedule(limit, LONGEST_HAND_OVER_MS);
       String failure = "";
-      if (order.step == REHEARSE) failure = rehearse();
-      for (int i = 0; i < order.stores.length; i++) {
-        Store store = order.stores[i];
-        try {
-          if (order.step == LOAD) load(store, order.versions[i], order.checkpointIds[i]);
-          else if (order.step == HAND_OVER) {
-            handOver(store, order.versions[i], order.checkpointIds[i]);
-          } else drop(store);
-        } catch (Throwable e) {
-          failure = describe(e);
+      try {
+        // While it loads, nobody waits for the store.
+        if (order.step == HAND_OVER) LIMIT.schedule(limit, LONGEST_HAND_OVER_MS);
+        if (order.step == REHEARSE) failure = rehearse();
+        for (int i = 0; i < order.stores.length; i++) {
+          String ofStore = runFor(order.stores[i], i);
+          if (!ofStore.isEmpty()) failure = ofStore;
         }
+      } catch (Throwable e) {
+        failure = describe(e);
+      } finally {
+        limit.cancel();
+        long tookMs = (System.nanoTime() - startNs) / 1000000L;
+        ANSWERS.add(order.number + "\t" + tookMs + "\t" + failure);
       }
-      limit.cancel();
-      long tookMs = (System.nanoTime() - startNs) / 1000000L;
-      ANSWERS.add(order.number + "\t" + tookMs + "\t" + failure);
+    }
+
+    /** What the order says for one store; returns why it failed. */
+    private String runFor(Store store, int i) {
+      try {
+        if (order.step == LOAD) load(store, order.versions[i], order.checkpointIds[i]);
+        else if (order.step == HAND_OVER) {
+          handOver(store, order.versions[i], order.checkpointIds[i]);
+        } else drop(store);
+        return "";
+      } catch (Throwable e) {
+        return describe(e);
+      }
     }
 
     private static String rehearse() {
@@ -288,8 +308,9 @@ public final class PreloadTask extends AbstractFunction2 implements Serializable
 
     private void drop(Store store) {
       StateStoreProviderId id = identify(store);
-      close(take(id));
+      Held held = take(id);
       forget(id);
+      close(held);
     }
 
     private void forget(StateStoreProviderId id) {
@@ -310,17 +331,24 @@ public final class PreloadTask extends AbstractFunction2 implements Serializable
       Held held = take(id);
       forget(id);
       if (held != null) {
-        boolean isGiven = false;
         boolean isUpToDate = false;
+        boolean isGiven = false;
+        boolean isFree = true; // nobody here holds it
         StoreChanges changes = null;
         try {
           changes = new StoreChanges(held.provider);
+          isFree = false;
           // Before it is up to date: a task that comes meanwhile waits, and need not load it all.
           isGiven = register(id, held.provider);
           if (isGiven) isUpToDate = changes.replay(version, checkpointId, store.columnFamilies);
         } finally {
-          if (changes != null) changes.release();
-          if (!isGiven) held.provider.close();
+          try {
+            if (changes != null) changes.release();
+            isFree = true;
+          } finally {
+            if (!isGiven) held.provider.close();
+            else if (!isFree) withdraw(id);
+          }
         }
         // The task that waited for it may have written the next version already: to ask for this one
         // would fetch it all again.
@@ -333,7 +361,13 @@ public final class PreloadTask extends AbstractFunction2 implements Serializable
       ReadStateStore read = StateStore$.MODULE$.getReadOnly(
           id, store.keySchema, store.valueSchema, store.keyEncoder, version, checkpointId,
           store.schemas, store.columnFamilies, store.conf, copyConf(store), store.multipleValues);
-      read.release();
+      boolean isFree = false;
+      try {
+        read.release();
+        isFree = true;
+      } finally {
+        if (!isFree) withdraw(id);
+      }
     }
 
     /**
@@ -349,9 +383,26 @@ public final class PreloadTask extends AbstractFunction2 implements Serializable
       synchronized (known) {
         if (known.contains(id)) return false;
         known.put(id, provider);
-        report.invoke(StateStore$.MODULE$, new Object[] {id, Nil$.MODULE$});
+        boolean isReported = false;
+        try {
+          report.invoke(StateStore$.MODULE$, new Object[] {id, Nil$.MODULE$});
+          isReported = true;
+        } finally {
+          // Its owner closes it now, and a task must not find a closed store.
+          if (!isReported) known.remove(id);
+        }
         return true;
       }
+    }
+
+    /** Takes a store that cannot be released from Spark: each task would wait for it, and fail. */
+    private static void withdraw(StateStoreProviderId id) throws Exception {
+      scala.collection.mutable.HashMap known = findKnown();
+      Option found;
+      synchronized (known) {
+        found = known.remove(id);
+      }
+      if (found.isDefined()) ((StateStoreProvider) found.get()).close();
     }
 
     private static boolean isKnown(StateStoreProviderId id) throws Exception {

@@ -125,9 +125,15 @@ public final class Preparations implements Preparing, BiConsumer {
 
   public synchronized void endTask(String runId, long batch, long operator, int partition) {
     Run run = find(runId);
-    if (run.batch != batch) observe(runId, run, batch);
-    Preparation preparation = (Preparation) run.preparations.get(operator + "/" + partition);
-    if (preparation != null && run.batch == batch) handOver(run, preparation);
+    try {
+      if (run.batch != batch) observe(runId, run, batch);
+      Preparation preparation = (Preparation) run.preparations.get(operator + "/" + partition);
+      if (preparation != null && run.batch == batch) handOver(run, preparation);
+    } catch (RuntimeException e) {
+      // As of a plan with what is not known here. What the batch has cost is reported all the same.
+      Iterator it = new HashSet(run.preparations.values()).iterator();
+      while (it.hasNext()) fail((Preparation) it.next(), PreloadTask.describe(e));
+    }
     // Also of executors that run no task now, such as new ones.
     jobs.ask();
   }

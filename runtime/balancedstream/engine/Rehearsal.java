@@ -67,17 +67,25 @@ final class Rehearsal {
 
   private void writeAndLoad() throws Exception {
     StateStoreProvider writer = open();
-    StateStoreProvider reader = open();
     try {
-      Option first = write(writer, 0L, Option.empty());
-      writer.doMaintenance(); // uploads the snapshot
-      Option second = write(writer, 1L, first);
-      reader.getReadStore(1L, first).release();
-      StoreChanges.replay(reader, 2L, second, false);
+      StateStoreProvider reader = open();
+      try {
+        writeAndLoad(writer, reader);
+      } finally {
+        reader.close();
+      }
     } finally {
       writer.close();
-      reader.close();
     }
+  }
+
+  private void writeAndLoad(StateStoreProvider writer, StateStoreProvider reader)
+      throws Exception {
+    Option first = write(writer, 0L, Option.empty());
+    writer.doMaintenance(); // uploads the snapshot
+    Option second = write(writer, 1L, first);
+    reader.getReadStore(1L, first).release();
+    StoreChanges.replay(reader, 2L, second, false);
   }
 
   private StateStoreProvider open() {

@@ -77,9 +77,16 @@ public final class SideJobs {
       String[][] parts = new String[lines.length][];
       for (int i = 0; i < lines.length; i++) parts[i] = lines[i].split("\t", 3);
       finish(executor, target, parts, again);
-      for (int i = 0; i < parts.length; i++) {
+      for (int i = 0; i < parts.length; i++) tell(parts[i]);
+    }
+
+    /** Each answer by itself: one that cannot be used, such as of a query that ends, loses no other. */
+    private void tell(String[] answer) {
+      try {
         consumer.accept(
-            Long.valueOf(parts[i][0]), new Object[] {Long.valueOf(parts[i][1]), parts[i][2]});
+            Long.valueOf(answer[0]), new Object[] {Long.valueOf(answer[1]), answer[2]});
+      } catch (RuntimeException e) {
+        // What waits for it gives up in time.
       }
     }
   }
@@ -165,7 +172,20 @@ public final class SideJobs {
     target.pending.clear();
     target.askedMs = System.currentTimeMillis();
     for (int i = 0; i < orders.length; i++) target.unanswered.add(Long.valueOf(orders[i].number));
-    threads.execute(new Job(executor, target, orders));
+    try {
+      threads.execute(new Job(executor, target, orders));
+    } catch (Throwable e) {
+      // Where the system gives no more threads, `ask` tries again. An error would end Spark's bus.
+      takeBack(target, orders);
+    }
+  }
+
+  private static void takeBack(Target target, PreloadTask.Order[] orders) {
+    target.busy = false;
+    for (int i = 0; i < orders.length; i++) {
+      target.pending.add(orders[i]);
+      target.unanswered.remove(Long.valueOf(orders[i].number));
+    }
   }
 
   private synchronized void finish(
