@@ -29,6 +29,8 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
+    # A shell has what it starts in the background ignore it, and so would what tests interrupt.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
     if not hasattr(config, "workerinput"):  # pytest-xdist's workers inherit it
         _collect_leftovers(config)
     config.stash[_SEED] = RunSeed(config, "turns_seed", config.getoption("--turns-seed"))

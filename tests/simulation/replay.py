@@ -20,13 +20,13 @@ from world.runs import run_seed, shrink  # noqa: E402 - found by the line above
 
 def main() -> None:
     """Runs what the command line asks for."""
-    logging.disable(logging.CRITICAL)
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("seed", type=int)
     parser.add_argument("--to", type=int, help="run all seeds up to this one")
     parser.add_argument("--without", default="", help="numbers of faults to leave out")
     parser.add_argument("--shrink", action="store_true", help="leave out all that is not needed")
     arguments = parser.parse_args()
+    logging.disable(logging.CRITICAL)
     without = {int(number) for number in arguments.without.split(",") if number}
     if arguments.to:
         run_many(range(arguments.seed, arguments.to))

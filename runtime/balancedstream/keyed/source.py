@@ -80,6 +80,7 @@ class ControlReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._before = self._mailbox.read_version()
         self._idle: tuple[Any, ...] | None = None
         self._cleaned = -1
+        self._has_handoffs = False
         self._asked: Wish | None = None
         self._vain = 0
         self._followed: Wish | None = None
@@ -115,13 +116,21 @@ class ControlReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if batch > self._cleaned:
             # Also without a new epoch, because none follows the last move.
             self._cleaned = batch
-            home.remove_outdated(batch)
+            self._has_handoffs = home.remove_outdated(batch)
         if new is epoch:
             first = wish.effective_batch if wish else None
             self._idle = seen if first is None or batch + 1 >= first else None
             return start
         self._vain = 0 if new.arrivals else self._vain + bool(new.asked)
         return describe_offset(self._name, home.write_epoch(new), new.number)
+
+    def commit(self, end: dict[str, Any]) -> None:
+        """Looks again with the next batch, if there is something to remove then.
+
+        Spark calls this once a batch, unlike `latestOffset`.
+        """
+        if self._has_handoffs:
+            self._idle = None
 
     def _check(self, offset: Any) -> None:
         """Checks the name: Spark identifies sources only by their place in the offset log."""

@@ -174,16 +174,22 @@ class Home:
             raise CheckpointError(message)
         return content
 
-    def remove_outdated(self, next_batch: int) -> None:
+    def remove_outdated(self, next_batch: int) -> bool:
         """Removes files that no batch needs any more: finished handoffs and old epochs.
 
         What cannot be removed stays.
+
+        Returns:
+            Whether there are handoffs that a later batch can remove.
         """
+        stays = False
         for path, batch in _list_numbered(self._handoffs, _HANDOFF_FILE):
             # A batch takes in what the batch before wrote. The driver of a newer attempt may run
             # that batch, while this one still plans.
             if batch < next_batch - 2:
                 _remove(path)
+            else:
+                stays = True
         epochs = [*_list_numbered(self._epochs, _EPOCH_FILE)]
         # By number, because one epoch may have many files that no batch was planned with.
         newest = max((number for _, number in epochs), default=0)
@@ -192,6 +198,7 @@ class Home:
         for path, number in old:
             if number < oldest_needed:
                 _remove(path)
+        return stays
 
     def _find_oldest_epoch(self) -> int:
         """Number of the epoch of the oldest batch that Spark may go back to; 0 if unknown."""

@@ -45,17 +45,23 @@ def _import_the_users() -> None:
             sys.modules[__name__] = ours
 
 
-_leave_no_trace()
-_folder = os.environ.pop("BALANCEDSTREAM_FOLDER", None)
-if _folder is not None:
+def _begin() -> None:
+    _leave_no_trace()
+    folder = os.environ.pop("BALANCEDSTREAM_FOLDER", None)
+    if folder is not None:
+        try:
+            os.chdir(folder)
+        except OSError as error:
+            sys.stderr.write(f"the script's folder {folder} cannot be entered: {error}\n")
     try:
-        os.chdir(_folder)
-    except OSError as error:
-        sys.stderr.write(f"the script's folder {_folder} cannot be entered: {error}\n")
-try:
-    _import_the_users()
-finally:
-    if "BALANCEDSTREAM_RUN" in os.environ:
-        from balancedstream.companion import accompany
+        _import_the_users()
+    finally:
+        if "BALANCEDSTREAM_RUN" in os.environ:
+            from balancedstream.companion import accompany  # noqa: PLC0415
 
-        accompany()
+            accompany()
+
+
+# Tools import it under the name of its package.
+if __name__ == "sitecustomize":
+    _begin()
