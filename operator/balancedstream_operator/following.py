@@ -21,6 +21,7 @@ import kopf
 from kubernetes.client import ApiException
 from kubernetes.dynamic import DynamicClient
 
+from balancedstream_operator.errors import ClusterError
 from balancedstream_operator.kube import translate_errors
 from balancedstream_operator.reading import bound_stream, read_json
 from balancedstream_operator.resource import API_VERSION, GROUP, KIND, PLURAL, VERSION, Manifest
@@ -30,6 +31,9 @@ log = logging.getLogger(__name__)
 
 WATCH_S = 300
 """A watch is restarted this often, and a little later if the connection is half open."""
+
+CHECK_S = 30.0
+"""Rights are looked at this often meanwhile: the API server ends no watch when they go."""
 
 LOOK_AGAIN_S = 2.0
 MAX_LOOK_AGAIN_S = 30.0
@@ -140,16 +144,40 @@ class Follower:
     async def _watch(self) -> None:
         """Runs a kopf until it ends or is told to."""
         loop, ended = asyncio.get_running_loop(), asyncio.Event()
-        self._end_watch = lambda: _end(loop, ended)
+        end = self._end_watch = lambda: _end(loop, ended)
         if self._stopped.is_set():
             return
-        await kopf.operator(
-            registry=self._register(),
-            standalone=True,
-            clusterwide=not self._namespace,
-            namespaces=[self._namespace] if self._namespace else [],
-            stop_flag=ended,
-        )
+        over = threading.Event()
+        name = f"check {self._namespace}"
+        threading.Thread(target=self._check, args=(end, over), name=name, daemon=True).start()
+        try:
+            await kopf.operator(
+                registry=self._register(),
+                standalone=True,
+                clusterwide=not self._namespace,
+                namespaces=[self._namespace] if self._namespace else [],
+                stop_flag=ended,
+            )
+        finally:
+            over.set()
+
+    def _check(self, end: Callable[[], None], over: threading.Event) -> None:
+        """Ends a watch soon after what it needs is gone; the next look then tells the cause.
+
+        Args:
+            end: ends it.
+            over: set when it has ended.
+        """
+        while not over.wait(CHECK_S):
+            try:
+                self._look()
+            except ClusterError as error:
+                if error.refused:
+                    end()
+                    return
+            except ValueError:
+                # An answer that is none says nothing of rights.
+                continue
 
     def _register(self) -> kopf.OperatorRegistry:
         """What kopf calls."""

@@ -296,6 +296,23 @@ def test_a_namespace_that_vanishes_with_its_rights_is_left_out_and_comes_back(
     assert caplog.text.count("of namespace bank are not seen") == 1, "said once"
 
 
+def test_rights_that_go_while_a_watch_lasts_are_missed_soon(
+    server: ApiServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(following, "CHECK_S", 0.05)
+    put(server)
+    put(server, namespace="bank")
+    with run_operator(monkeypatch, "shop", "bank") as operator:
+        wait_until(lambda: has_driver(server, namespace="bank"), "a driver")
+        # Nobody ends its watch.
+        server.broken[list_path("bank")] = FAULTS["rights gone"]
+        wait_until(lambda: served(operator) == {"shop": 1.0, "bank": 0.0}, "that it is missed")
+        server.broken[list_path("bank")] = FAULTS["not available"]
+        server.broken[list_path("shop")] = FAULTS["not available"]
+        put(server, "views")
+        wait_until(lambda: has_driver(server, "views"), "a new stream by a watch that goes on")
+
+
 def served(operator: Operator) -> dict[str, float]:
     return {
         sample.labels["namespace"]: sample.value
