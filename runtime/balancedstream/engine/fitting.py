@@ -27,8 +27,8 @@ from balancedstream.engine.settings import (
 from balancedstream.engine.starts import Places, around_starts, around_state_reads
 
 TURN_S = 30.0
-"""A session has one value at a time, so queries start one after the other; but a listener may start
-one while another one waits for it."""
+"""A session has one value at a time, so queries start, and states are read, one after the other;
+but a listener may do either while a query that starts waits for it."""
 
 log = logging.getLogger(__name__)
 
@@ -74,23 +74,27 @@ def fitting(settings: Mapping[str, str], *, keeps_formats: bool) -> Iterator[Non
         settings: of balanced queries, of those in `QUERY_SETTINGS`.
         keeps_formats: whether this Spark goes on in the format of a checkpoint by itself.
     """
-    turn = threading.RLock()
+    lock = threading.RLock()
+
+    @contextmanager
+    def taking_turn() -> Iterator[None]:
+        has_turn = lock.acquire(timeout=TURN_S)
+        try:
+            yield
+        finally:
+            if has_turn:
+                lock.release()
 
     @contextmanager
     def around(spark: SparkSession, places: Places) -> Iterator[None]:
-        has_turn = turn.acquire(timeout=TURN_S)
-        try:
-            with _having(spark, _fit_to(spark, settings, places, keeps_formats)):
-                yield
-        finally:
-            if has_turn:
-                turn.release()
+        with taking_turn(), _having(spark, _fit_to(spark, settings, places, keeps_formats)):
+            yield
 
     @contextmanager
     def around_read(spark: SparkSession, places: Places) -> Iterator[None]:
         is_own = spark.conf.get(CHECKPOINT_FORMAT, None) is not None
         found = None if is_own else find_format(spark, places.checkpoint)
-        with turn, _having(spark, {} if found is None else {CHECKPOINT_FORMAT: found}):
+        with taking_turn(), _having(spark, {} if found is None else {CHECKPOINT_FORMAT: found}):
             yield
 
     with around_starts(around), around_state_reads(around_read):
@@ -114,9 +118,9 @@ def _fit_to(
 def _having(spark: SparkSession, settings: Mapping[str, str]) -> Iterator[None]:
     """Meanwhile a session has these settings; Spark copies them for a query that starts."""
     before = {key: spark.conf.get(key, None) for key in settings}
-    for key, value in settings.items():
-        spark.conf.set(key, value)
     try:
+        for key, value in settings.items():
+            spark.conf.set(key, value)
         yield
     finally:
         for key, value in before.items():

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import threading
 from typing import Any
 from unittest import mock
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from pyspark.sql import DataFrameReader
 from pyspark.sql.streaming import DataStreamWriter
 
+from balancedstream.engine import fitting as fitting_module
 from balancedstream.engine.filemanagers import FILE_MANAGER
 from balancedstream.engine.fitting import fit, fitting
 from balancedstream.engine.settings import (
@@ -35,7 +38,7 @@ class Conf(dict[str, str]):
         self[key] = value
 
     def unset(self, key: str) -> None:
-        del self[key]
+        self.pop(key, None)
 
 
 def make_writer(options: dict[str, str], conf: Conf, default_fs: str) -> Any:
@@ -145,6 +148,44 @@ def test_a_start_that_fails_leaves_nothing_behind(monkeypatch: pytest.MonkeyPatc
     with fitting(OURS, keeps_formats=True), pytest.raises(ValueError, match="HDFS"):
         DataStreamWriter.start(writer)
     assert conf == {PROVIDER: HDFS}
+
+
+def test_an_interrupt_before_a_start_leaves_nothing_behind() -> None:
+    class Interrupted(Conf):
+        def set(self, key: str, value: str) -> None:
+            if self.keys() & OURS.keys():
+                raise KeyboardInterrupt
+            super().set(key, value)
+
+    conf = Interrupted()
+    with fitting(OURS, keeps_formats=True), pytest.raises(KeyboardInterrupt):
+        DataStreamWriter.start(make_writer({}, conf, "file:///"))
+    assert not conf
+
+
+def test_a_listener_may_read_a_state_while_a_start_waits_for_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    found: list[str] = []
+    monkeypatch.setattr(fitting_module, "TURN_S", 0.01)
+    monkeypatch.setattr(fitting_module, "find_format", lambda *_: "1")
+    monkeypatch.setattr(DataFrameReader, "load", lambda reader, *_, **__: found.append("rows"))
+    reader = mock.MagicMock(spec=["_spark", "_jreader"])
+    reader._spark.conf = Conf()
+
+    def start(*_: object, **__: object) -> None:
+        def read() -> None:
+            DataFrameReader.load(reader, "/q", format="statestore")
+
+        # Spark calls `onQueryStarted` from a thread of its own, and waits for its end.
+        listener = threading.Thread(target=read, daemon=True)
+        listener.start()
+        listener.join(30.0)
+
+    monkeypatch.setattr(DataStreamWriter, "start", start)
+    with fitting(OURS, keeps_formats=True):
+        DataStreamWriter.start(make_writer({}, Conf(), "file:///"))
+        assert found == ["rows"]
 
 
 def test_afterwards_queries_start_as_before() -> None:
