@@ -242,9 +242,9 @@ class Companion:
         """The script is over, with its threads and its own handlers."""
         if os.getpid() != self._process:
             return
-        for number in (signal.SIGINT, *SIGNALS):
-            # Nobody's impatience must cost the report.
-            signal.signal(number, signal.SIG_IGN)
+        # Nobody's impatience must cost the report.
+        numbers = (signal.SIGINT, *SIGNALS)
+        before = {number: signal.signal(number, signal.SIG_IGN) for number in numbers}
         if self._options.stream is not None:
             _leave_last_words(getattr(sys, "last_value", None))
         if self._open_view is None:
@@ -253,8 +253,9 @@ class Companion:
             return
         self._over.set()
         self._reported.wait()
-        for number in (signal.SIGINT, *SIGNALS):
-            signal.signal(number, signal.SIG_DFL)
+        for number, handler in before.items():
+            if handler != signal.SIG_IGN:
+                signal.signal(number, signal.SIG_DFL)
         self._ended.wait(STOP_SPARK_S)
 
     def _end_by_signal(self, number: int, frame: FrameType | None) -> None:

@@ -1,12 +1,14 @@
-"""What a failed script leaves for the stream's condition."""
+"""What a failed script leaves for the stream's condition, and signals at its end."""
 
 from __future__ import annotations
 
+import signal
 from pathlib import Path
 
 import pytest
 
 from balancedstream import companion
+from balancedstream.run_options import RunOptions
 
 
 def test_last_words_are_the_error_and_its_causes_without_the_java_stack(
@@ -28,3 +30,21 @@ def test_without_a_place_for_last_words_there_are_none(
     monkeypatch.setattr(companion, "TERMINATION_LOG", tmp_path / "nowhere" / "log")
     companion._leave_last_words(RuntimeError("x"))
     assert not list(tmp_path.iterdir())
+
+
+def test_a_signal_that_was_ignored_is_ignored_until_spark_has_stopped() -> None:
+    numbers = (signal.SIGINT, *companion.SIGNALS)
+    before = {number: signal.getsignal(number) for number in numbers}
+    signal.signal(signal.SIGHUP, signal.SIG_IGN)  # as under nohup
+    signal.signal(signal.SIGTERM, lambda *_: None)  # of the script
+    ended = companion.Companion(RunOptions("job.py"))
+    ended._open_view = lambda _: None  # type: ignore[assignment, return-value]
+    ended._reported.set()
+    ended._ended.set()
+    try:
+        ended._end_with_python()
+        found = [signal.getsignal(number) for number in (signal.SIGHUP, signal.SIGTERM)]
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+    assert found == [signal.SIG_IGN, signal.SIG_DFL]
