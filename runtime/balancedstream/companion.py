@@ -8,7 +8,7 @@ changes nothing until the script makes a Spark context, except that it stands re
   comes when the threads and the handlers of the script are through;
 - once there is a Spark context, for SIGTERM and SIGHUP, as long as the script leaves them to the
   system: the report is written, and the signal then ends the process as it would have. No line of
-  the script runs in between.
+  the script runs in between, once it has finished what it prints on a terminal.
 
 The end is a thread's work. Another thread can call Spark while the main one is in a call, which a
 signal interrupts; and whoever waits for a thread can stop waiting.
@@ -73,6 +73,11 @@ STOP_SPARK_S = 15.0
 MAX_END_S = 25.0
 """After a signal, whose sender waits. Kubernetes does so for 30 s."""
 
+AGAIN_S = 0.01
+MOST_AGAIN = 200
+"""A signal that finds the script at a line that it prints on a terminal comes again so much later,
+and so often. A terminal may stand still."""
+
 SIGNALS = tuple(getattr(signal, name) for name in ("SIGTERM", "SIGHUP") if hasattr(signal, name))
 
 
@@ -112,6 +117,7 @@ class Companion:
         self._attachment: Attachment | None = None
         self._applications: list[str] = []
         self._is_refused = False
+        self._times_again = 0
         self._until_reported = ExitStack()
         self._until_ended = ExitStack()
         self._over = threading.Event()
@@ -261,12 +267,30 @@ class Companion:
     def _end_by_signal(self, number: int, frame: FrameType | None) -> None:
         """Writes the report, and lets the signal do what it does."""
         if os.getpid() == self._process and self._open_view is not None:
+            if self._comes_again(number, frame):
+                return
             for each in (signal.SIGINT, *SIGNALS):
                 signal.signal(each, signal.SIG_IGN)
             self._over.set()
             self._ended.wait(MAX_END_S)
         signal.signal(number, signal.SIG_DFL)
         os.kill(os.getpid(), number)
+
+    def _comes_again(self, number: int, frame: FrameType | None) -> bool:
+        """Has a signal come once more if the end would wait for what it interrupted."""
+        from balancedstream.live.streams import is_printing  # noqa: PLC0415
+
+        if self._times_again == MOST_AGAIN or not is_printing(frame):
+            return False
+        self._times_again += 1
+        main = threading.main_thread().ident
+        again = threading.Timer(AGAIN_S, signal.pthread_kill, (main, number))
+        again.daemon = True
+        try:
+            again.start()
+        except RuntimeError:  # Python ends, and starts no thread any more
+            return False
+        return True
 
     def _end(self) -> None:
         self._over.wait()

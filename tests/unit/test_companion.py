@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import signal
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -48,3 +50,40 @@ def test_a_signal_that_was_ignored_is_ignored_until_spark_has_stopped() -> None:
         for number, handler in before.items():
             signal.signal(number, handler)
     assert found == [signal.SIG_IGN, signal.SIG_DFL]
+
+
+PRINTING = """
+import io, os, signal, sys, threading
+from pathlib import Path
+from rich.console import Console
+from balancedstream import companion
+from balancedstream.live.streams import LinesAbove
+from balancedstream.run_options import RunOptions
+
+class Terminal(io.StringIO):
+    def write(self, text):
+        signal.raise_signal(signal.SIGTERM)
+        return super().write(text)
+
+def end():
+    ran._over.wait()
+    console.print("the view closes")
+    Path(sys.argv[1]).write_text("report")
+    ran._ended.set()
+
+companion.MAX_END_S = 5.0
+console = Console(file=Terminal())
+ran = companion.Companion(RunOptions("job.py"))
+ran._open_view = lambda run: None
+threading.Thread(target=end, daemon=True).start()
+signal.signal(signal.SIGTERM, ran._end_by_signal)
+LinesAbove(console, sys.stdout).write("a line\\n")
+threading.Event().wait(60)
+"""
+
+
+def test_a_signal_that_interrupts_what_the_script_prints_costs_no_report(tmp_path: Path) -> None:
+    report = tmp_path / "report"
+    ended = subprocess.run([sys.executable, "-c", PRINTING, str(report)], check=False)
+    assert ended.returncode == -signal.SIGTERM
+    assert report.exists()

@@ -24,6 +24,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
+from types import FrameType
 from typing import IO, TextIO, cast
 
 from rich.console import Console
@@ -158,6 +159,20 @@ class LinesAbove(io.TextIOBase):
         text = Text.from_ansi("\n".join(ends))
         with suppress(OSError, ValueError):  # the terminal is gone
             self._console.print(text, soft_wrap=True, highlight=False)
+
+
+_PRINTING = frozenset({LinesAbove.write.__code__, LinesAbove.flush.__code__})
+
+
+def is_printing(frame: FrameType | None) -> bool:
+    """Whether a thread prints above the frame, and so has locks without which no view can close.
+
+    Args:
+        frame: where the thread is.
+    """
+    while frame is not None and frame.f_code not in _PRINTING:
+        frame = frame.f_back
+    return frame is not None
 
 
 def _can_show(number: int) -> bool:
