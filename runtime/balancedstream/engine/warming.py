@@ -62,23 +62,36 @@ class WarmUp:
             executor: id of one that has just joined.
             cores: how many tasks it runs at a time.
         """
-        name = f"balancedstream-warm-up-{executor}"
-        threading.Thread(target=self._run, args=(executor, cores), name=name, daemon=True).start()
+        group = f"balancedstream-warm-up-{executor}"
+        over, ended = threading.Event(), threading.Event()
+        # Before its thread runs: a query in Real-Time Mode may begin at any time.
+        self._under_way[executor] = partial(self._end, executor, group, over, ended)
+        arguments = (executor, cores, group, over, ended)
+        thread = threading.Thread(target=self._run, args=arguments, name=group, daemon=True)
+        try:
+            thread.start()
+        except RuntimeError as error:  # the system gives no more threads
+            del self._under_way[executor]
+            log.info("executor %s was not warmed up: %s", executor, error)
+            self._tell(executor)
 
     def give_up(self) -> None:
         """Ends all warm-ups that are under way; their executors count as they are."""
         for end in list(self._under_way.values()):
             threading.Thread(target=end, name="balancedstream-no-warm-up", daemon=True).start()
 
-    def _run(self, executor: str, cores: int) -> None:
-        group = f"balancedstream-warm-up-{executor}"
-        over, ended = threading.Event(), threading.Event()
-        end = partial(self._end, executor, group, over, ended)
-        self._under_way[executor] = end
-        limit = threading.Timer(WARM_UP_S, end)
+    def _run(
+        self,
+        executor: str,
+        cores: int,
+        group: str,
+        over: threading.Event,
+        ended: threading.Event,
+    ) -> None:
+        limit = threading.Timer(WARM_UP_S, self._under_way[executor])
         limit.daemon = True
-        limit.start()
         try:
+            limit.start()
             what = f"balancedstream: warms up executor {executor}"
             self._context.setJobGroup(group, what, True)
             self._context.setLocalProperty("spark.scheduler.pool", POOL)
