@@ -217,16 +217,20 @@ class Companion:
             before.end_loop()
         self._session = session
         self._applications.append(str(session.sparkContext.applicationId))
-        self._attachment = attach(
-            session,
-            policy,
-            open_view=self._show,
-            metrics=self._exporter,
-            record_dir=self._options.record_dir,
-            plans=self._plans,
-            baseline_batches=self._options.baseline_batches,
-            history=before.history if before else None,
-        )
+        try:
+            self._attachment = attach(
+                session,
+                policy,
+                open_view=self._show,
+                metrics=self._exporter,
+                record_dir=self._options.record_dir,
+                plans=self._plans,
+                baseline_batches=self._options.baseline_batches,
+                history=before.history if before else None,
+            )
+        except Exception as error:
+            # It is no error of the script, which is waiting for its session.
+            self._note(f"balancing could not begin ({error!r}): the script runs on, not balanced")
 
     def _show(self, run: RunInfo) -> Spectator:
         """One view for all sessions of the script."""
@@ -327,6 +331,8 @@ class Companion:
             )
 
     def _say_without_session(self) -> None:
+        if self._session is not None:
+            return  # and why nothing was balanced is said
         if self._is_refused or getattr(sys, "last_value", None) is not None:
             return  # what ended the script is the last word
         what = "made no Spark session in its process"

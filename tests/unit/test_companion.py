@@ -6,10 +6,11 @@ import signal
 import subprocess
 import sys
 from pathlib import Path
+from unittest import mock
 
 import pytest
 
-from balancedstream import companion
+from balancedstream import attaching, companion
 from balancedstream.run_options import RunOptions
 
 
@@ -56,7 +57,7 @@ PRINTING = """
 import io, os, signal, sys, threading
 from pathlib import Path
 from rich.console import Console
-from balancedstream import companion
+from balancedstream import attaching, companion
 from balancedstream.live.streams import LinesAbove
 from balancedstream.run_options import RunOptions
 
@@ -87,3 +88,15 @@ def test_a_signal_that_interrupts_what_the_script_prints_costs_no_report(tmp_pat
     ended = subprocess.run([sys.executable, "-c", PRINTING, str(report)], check=False)
     assert ended.returncode == -signal.SIGTERM
     assert report.exists()
+
+
+def test_a_script_gets_its_session_where_balancing_cannot_begin(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(attaching, "attach", mock.Mock(side_effect=RuntimeError("no thread")))
+    ran = companion.Companion(RunOptions("job.py"))
+    ran._begin_session(mock.MagicMock())
+    ran._say_without_session()
+    said = capsys.readouterr().err
+    assert "balancing could not begin (RuntimeError('no thread')): the script runs on" in said
+    assert "nothing to balance" not in said
