@@ -22,7 +22,7 @@ import signal
 import sys
 import tempfile
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import replace
 from functools import wraps
@@ -33,7 +33,7 @@ from typing import TYPE_CHECKING, Any
 from balancedstream.core.printing import printable
 from balancedstream.errors import BalancedStreamError
 from balancedstream.imports import when_imported
-from balancedstream.run_options import OPTIONS_VARIABLE, RunOptions
+from balancedstream.run_options import RunOptions
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -81,10 +81,13 @@ and so often. A terminal may stand still."""
 SIGNALS = tuple(getattr(signal, name) for name in ("SIGTERM", "SIGHUP") if hasattr(signal, name))
 
 
-def accompany() -> None:
-    """Begins, in the process that `run_app` made; a run that cannot begin ends here."""
-    options = RunOptions.from_environment(os.environ)
-    del os.environ[OPTIONS_VARIABLE]
+def accompany(environment: Mapping[str, str]) -> None:
+    """Begins, in the process that `run_app` made; a run that cannot begin ends here.
+
+    Args:
+        environment: what `run_app` added to that of the process.
+    """
+    options = RunOptions.from_environment(environment)
     # Spark's Python workers are to be this very interpreter, not whatever `python3` is.
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     try:

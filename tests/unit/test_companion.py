@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import subprocess
 import sys
@@ -100,3 +101,20 @@ def test_a_script_gets_its_session_where_balancing_cannot_begin(
     said = capsys.readouterr().err
     assert "balancing could not begin (RuntimeError('no thread')): the script runs on" in said
     assert "nothing to balance" not in said
+
+
+def test_a_sitecustomize_of_the_users_finds_the_environment_as_it_was(tmp_path: Path) -> None:
+    shown = "import os; print(sorted(os.environ))"
+    (tmp_path / "sitecustomize.py").write_text(shown)
+    (tmp_path / "job.py").write_text(shown)
+    environment = os.environ | {"PYTHONPATH": str(tmp_path)}
+    plain = [sys.executable, "job.py"]
+    # The command is a Python itself, so it has the user's, too.
+    run = [sys.executable, "-I", "-m", "balancedstream.cli", "run", "job.py"]
+    outputs = [
+        subprocess.check_output(command, cwd=tmp_path, env=environment, text=True).splitlines()
+        for command in (plain, run)
+    ]
+    own, found = ([line.replace("'PYSPARK_PYTHON', ", "") for line in o] for o in outputs)
+    assert len(own) == 2
+    assert found == own

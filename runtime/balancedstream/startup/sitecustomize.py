@@ -2,9 +2,9 @@
 
 Python looks for a module of this name on its path before it runs anything, so a process that has
 this folder on its PYTHONPATH begins here, and then runs the script in its usual way: as `__main__`,
-with its own arguments, folder, signals and exit status. This file leaves no trace of itself: the
-script, and what it starts, find PYTHONPATH as it was, and a `sitecustomize` of the user's is
-imported next.
+with its own arguments, folder, signals and exit status. This file leaves no trace of itself: a
+`sitecustomize` of the user's, which is imported next, the script, and what they start find the
+environment as it was.
 
 Two kinds of processes have it:
 
@@ -53,13 +53,14 @@ def _begin() -> None:
             os.chdir(folder)
         except OSError as error:
             sys.stderr.write(f"the script's folder {folder} cannot be entered: {error}\n")
+    options = os.environ.pop("BALANCEDSTREAM_RUN", None)
     try:
         _import_the_users()
     finally:
-        if "BALANCEDSTREAM_RUN" in os.environ:
+        if options is not None:
             from balancedstream.companion import accompany  # noqa: PLC0415
 
-            accompany()
+            accompany({"BALANCEDSTREAM_RUN": options})
 
 
 # Tools import it under the name of its package.
