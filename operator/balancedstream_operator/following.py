@@ -42,8 +42,9 @@ MAX_LOOK_AGAIN_S = 30.0
 BACKOFFS_S = 1.0, 2.0
 """Pauses of kopf before it repeats a request that failed, and ends after the last one."""
 
-PAGE = 50
-"""Objects of one answer: each may have more than a megabyte."""
+PAGE = 5
+"""Objects of one answer: each may have more than a megabyte, which takes up to 20 times as much
+memory."""
 
 _TIMEOUT_S = 10.0, 60.0
 

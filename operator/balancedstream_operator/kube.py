@@ -16,7 +16,7 @@ from urllib3 import HTTPResponse
 from urllib3.exceptions import HTTPError
 
 from balancedstream_operator.errors import ClusterError
-from balancedstream_operator.reading import bound_stream, read_json
+from balancedstream_operator.reading import read_json, read_stream
 from balancedstream_operator.refusals import advise
 from balancedstream_operator.resource import API_VERSION, KIND, Manifest, Stream
 
@@ -171,13 +171,13 @@ class KubernetesCluster:
                 answer = self._resource(version, kind).get(
                     name=name, namespace=namespace, serialize=False, _request_timeout=TIMEOUT_S
                 )
-                text = answer.data
-                manifest: Manifest = read_json(text)
+                read = read_stream if kind == KIND else read_json
+                manifest: Manifest = read(answer.data)
         except ClusterError as error:
             if isinstance(error.__cause__, NotFoundError):
                 return None
             raise
-        return bound_stream(manifest, len(text)) if kind == KIND else manifest
+        return manifest
 
     def list_pods(self, namespace: str, selector: str) -> list[Manifest]:
         """Returns the pods of a namespace ("" for all) that a label selector selects."""

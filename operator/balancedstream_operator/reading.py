@@ -9,7 +9,9 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping
+import threading
+from collections.abc import Callable, Mapping
+from contextlib import nullcontext
 from typing import Any
 
 from balancedstream.errors import InvalidInputError
@@ -20,6 +22,9 @@ MAX_DEPTH = 64
 
 MAX_BYTES = 512 * 1024
 """Of a BalancedStream as JSON. Kubernetes stores three times as much, in any number of objects."""
+
+MAX_VALUES = 20_000
+"""Of a BalancedStream: an empty list has three bytes as JSON, and some sixty in memory."""
 
 MAX_KEPT_BYTES = 64 * 1024
 """Of what is kept of a part of one that is larger."""
@@ -39,6 +44,9 @@ _KEPT_METADATA = (
     "creationTimestamp",
     "deletionTimestamp",
 )
+
+_LARGE = threading.Lock()
+"""Held while a large one is read."""
 
 _TOKENS = re.compile(r'"[^"\\]*(?:\\.[^"\\]*)*"|[\[\]{}]', re.DOTALL)
 
@@ -107,6 +115,16 @@ def _list_parts(whole: Any) -> list[Any]:
     return [part for part in parts if isinstance(part, dict | list)]
 
 
+def read_stream(text: bytes) -> Manifest:
+    """A BalancedStream within bounds, from JSON; large ones are read one after the other.
+
+    Raises:
+        ValueError: it is no JSON.
+    """
+    with _LARGE if len(text) > MAX_BYTES else nullcontext():
+        return bound_stream(read_json(text), len(text))
+
+
 def bound_stream(resource: Manifest, size_bytes: int | None = None) -> Manifest:
     """A BalancedStream within bounds; beyond them it is shortened, and says so.
 
@@ -129,7 +147,25 @@ def bound_stream(resource: Manifest, size_bytes: int | None = None) -> Manifest:
         prune(resource[name], MAX_DEPTH - 1)
     if size_bytes is None or size_bytes > MAX_BYTES:
         size_bytes = measure_bytes(resource)
-    return resource if size_bytes <= MAX_BYTES else _shorten(resource)
+    if size_bytes > MAX_BYTES:
+        return _shorten(resource, f"{MAX_BYTES // 1024} KiB", measure_bytes)
+    # Each has two bytes at least.
+    if size_bytes > 2 * MAX_VALUES and count_values(resource) > MAX_VALUES:
+        return _shorten(resource, f"{MAX_VALUES} values", count_values)
+    return resource
+
+
+def count_values(value: Any) -> int:
+    """How many lists, objects and others there are in something; it may be nested deep.
+
+    >>> count_values({"a": [1, {}]})
+    4
+    """
+    count, level = 1, _list_parts([value])
+    while level:
+        count += sum(map(len, level))
+        level = [part for whole in level for part in _list_parts(whole)]
+    return count
 
 
 def measure_bytes(value: Any) -> int:
@@ -141,13 +177,19 @@ def measure_bytes(value: Any) -> int:
     return len(json.dumps(value).encode())
 
 
-def _shorten(resource: Manifest) -> Manifest:
-    """Who a stream is, and which checkpoint it has: others must not get that one."""
+def _shorten(resource: Manifest, limit: str, measure: Callable[[Any], int]) -> Manifest:
+    """Who a stream is, and which checkpoint it has: others must not get that one.
+
+    Args:
+        resource: of which there is too much.
+        limit: how much there may be, for people.
+        measure: says how much there is of a part.
+    """
     metadata, spec = resource["metadata"], resource.get("spec") or {}
     sizes = {name: measure_bytes(value) for name, value in spec.items()}
-    largest = max(sizes, key=lambda name: sizes[name], default="")
+    largest = max(spec, key=lambda name: measure(spec[name]), default="")
     message = (
-        f"the BalancedStream has more than {MAX_BYTES // 1024} KiB, most of them in "
+        f"the BalancedStream has more than {limit}, most of them in "
         f"spec.{largest}; put what is large into a ConfigMap"
     )
     kept = {name: metadata[name] for name in _KEPT_METADATA if name in metadata}

@@ -4,23 +4,35 @@ from __future__ import annotations
 
 import copy
 import json
+import threading
+import time
+import tracemalloc
+from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
 from balancedstream.errors import InvalidInputError
+from balancedstream_operator import reading
+from balancedstream_operator.following import PAGE
 from balancedstream_operator.reading import (
     MAX_BYTES,
     MAX_DEPTH,
+    MAX_VALUES,
     bound_stream,
+    count_values,
     cut,
     measure_bytes,
     prune,
     read_json,
+    read_stream,
     refuse_unread,
 )
+
+VALUES = Path(__file__).parents[3] / "charts/balancedstream/values.yaml"
 
 JSON = st.recursive(
     st.none() | st.booleans() | st.integers() | st.text(),
@@ -116,3 +128,60 @@ def test_a_stream_of_many_fields_that_are_not_known_is_small_too() -> None:
     stream = make_stream()
     stream["spec"] |= {f"field{n}": "x" * 1000 for n in range(2000)}
     assert measure_bytes(bound_stream(stream)) < MAX_BYTES
+
+
+@given(JSON)
+def test_values_are_counted_at_any_depth(value: Any) -> None:
+    def count(part: Any) -> int:
+        parts = part.values() if isinstance(part, dict) else part if isinstance(part, list) else ()
+        return 1 + sum(map(count, parts))
+
+    assert count_values(value) == count(value)
+
+
+def test_a_stream_of_many_small_values_is_too_large_by_their_number() -> None:
+    stream = make_stream()
+    stream["spec"]["driver"] = {"podTemplate": {"x": [[]] * 2 * MAX_VALUES}}
+    stream["spec"]["image"] = "x" * 200_000
+    assert measure_bytes(stream) < MAX_BYTES
+    found = bound_stream(stream)
+    assert count_values(found) < 100
+    assert found["spec"]["checkpoints"] == {"uri": "s3a://lake/clicks"}
+    with pytest.raises(InvalidInputError, match=r"20000 values, most of them in spec\.driver"):
+        refuse_unread(found)
+
+
+def test_a_page_of_the_most_hostile_streams_fits_into_the_memory_that_the_chart_gives() -> None:
+    text = b'{"spec": [' + b"[]," * 500_000 + b"[]]}"
+    assert len(text) > 1_500_000, "etcd takes no larger ones"
+    tracemalloc.start()
+    try:
+        read_json(text)
+        _, peak_bytes = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    limit = yaml.safe_load(VALUES.read_text("utf-8"))["resources"]["limits"]["memory"]
+    # The page before may still be in memory.
+    assert 2 * PAGE * peak_bytes < int(limit.removesuffix("Mi")) * 2**20 * 2 / 3
+
+
+def test_large_streams_are_read_one_after_the_other(monkeypatch: pytest.MonkeyPatch) -> None:
+    reads = most = 0
+
+    def read(text: bytes) -> Any:
+        nonlocal reads, most
+        reads += 1
+        most = max(most, reads)
+        time.sleep(0.02)
+        found = read_json(text)
+        reads -= 1
+        return found
+
+    monkeypatch.setattr(reading, "read_json", read)
+    text = json.dumps(make_stream(status={"text": "x" * MAX_BYTES})).encode()
+    threads = [threading.Thread(target=read_stream, args=(text,)) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert most == 1
