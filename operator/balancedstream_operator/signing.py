@@ -95,7 +95,8 @@ class AwsSignature(AuthBase):
             said = "it has none"
         except ClientError as error:
             said = str(error.response.get("Error", {}).get("Code", "refused"))
-        except (BotoCoreError, OSError) as error:
+        # By a RuntimeError it says that what it was given has expired already.
+        except (BotoCoreError, OSError, RuntimeError) as error:
             said = f"{type(error).__name__}: {error}"
         message = (
             f"AWS gives the operator no identity to sign requests with ({said[:200]}): see that "

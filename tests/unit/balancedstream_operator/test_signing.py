@@ -217,6 +217,21 @@ def test_what_gives_identities_is_named_when_it_refuses(
         assert "AWS gives the operator no identity" in ask(url)
 
 
+def test_an_identity_that_has_expired_when_it_is_given_is_none(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    (tmp_path / "token").write_text("pods", "utf-8")
+    amazon = Amazon()
+    amazon.lifetime_s = -60
+    with serve(amazon.answer) as url:
+        monkeypatch.setenv("AWS_CONTAINER_CREDENTIALS_FULL_URI", f"{url}/pod-identity")
+        monkeypatch.setenv("AWS_CONTAINER_AUTHORIZATION_TOKEN_FILE", str(tmp_path / "token"))
+        message = ask(url)
+    assert "AWS gives the operator no identity" in message
+    assert "expired" in message
+    assert not amazon.accepted
+
+
 def test_only_the_operators_own_prometheus_sees_its_signature() -> None:
     spec = json.loads(
         '{"image": "a:1", "application": {"file": "/a.py"}, "executors": {"min": 1, "max": 2},'
