@@ -215,11 +215,15 @@ def read_claim(resource: Mapping[str, Any]) -> Claim:
     Claim(has=2, least=2, wants=2, cores=4, memory_mib=1536)
     >>> read_claim({"spec": {"suspend": True, "executors": {"min": 2}}}).has
     0
+    >>> read_claim({"spec": {"executors": {"min": 999}}, "status": {"phase": "Invalid"}}).has
+    0
     """
     spec = _mapping(resource.get("spec"))
     executors, status = _mapping(spec.get("executors")), _mapping(resource.get("status"))
     least = _whole(executors.get("min"), 1)
-    if spec.get("suspend") is True:
+    # A refused stream that never ran has nothing, and what it asks for nobody checked.
+    refused = status.get("phase") == "Invalid" and "desiredExecutors" not in status
+    if spec.get("suspend") is True or refused:
         return Claim(0, 0, 0)
     has = max(_whole(status.get("desiredExecutors"), least), least)
     cores = _whole(executors.get("cores"), 1)
