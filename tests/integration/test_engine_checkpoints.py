@@ -43,7 +43,10 @@ needs_both_formats = pytest.mark.skipif(
 
 @pytest.fixture
 def begin(
-    spark: SparkSession, stream: Callable[[int], DataFrame], tmp_path: Path
+    spark: SparkSession,
+    engine: SparkEngine,
+    stream: Callable[[int], DataFrame],
+    tmp_path: Path,
 ) -> Iterator[Callable[[str, dict[int, int]], StreamingQuery]]:
     """Starts a query that counts 100 rows a batch; what it counted by key is kept."""
     queries: list[StreamingQuery] = []
@@ -63,6 +66,9 @@ def begin(
     yield start
     for query in queries:
         query.stop()
+    # What is still told of them would make the next ones second queries of their names.
+    while engine.wait(0.5):
+        pass
     for name in describe(IN_MEMORY, "1"):
         spark.conf.unset(name)
 
