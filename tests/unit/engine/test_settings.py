@@ -122,9 +122,17 @@ def test_any_version_gets_along_with_pipelined_functions(version: str) -> None:
 
 
 @pytest.mark.parametrize("key", [*HEARTBEATS, NETWORK_TIMEOUT])
-def test_one_setting_of_the_users_on_heartbeats_keeps_all_of_ours_away(key: str) -> None:
+def test_one_setting_of_the_users_on_heartbeats_keeps_all_of_ours_away_but_how_often_spark_looks(
+    key: str,
+) -> None:
     added, _ = tune({key: "30s"}, executors=1000)
-    assert not added.keys() & {*HEARTBEATS, NETWORK_TIMEOUT}
+    ours = added.keys() & {*HEARTBEATS, NETWORK_TIMEOUT}
+    assert ours == {HEARTBEAT_CHECKS} - {key}
+
+
+def test_with_a_short_network_timeout_of_the_users_spark_looks_more_often_than_that() -> None:
+    added, _ = tune({NETWORK_TIMEOUT: "40s"}, executors=1000)
+    assert added[HEARTBEAT_CHECKS] == "2s", "Spark refuses its own 60 s"
 
 
 def test_workers_are_reached_over_unix_sockets_unless_the_user_pipelines_python_functions() -> None:
