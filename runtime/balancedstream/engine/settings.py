@@ -170,8 +170,8 @@ def tune(
         wanted[SHUFFLE_PARTITIONS] = str(PARTITIONS_PER_EXECUTOR * executors)
     wanted |= _pace_heartbeats(executors or _guess_executors(user))
     if user.keys() & {*HEARTBEATS, NETWORK_TIMEOUT}:
-        # One without the others would lose executors that are well, 30 s apart after 20 s. That Spark
-        # looks often harms nothing; with a timeout below its own 60 s it would not start otherwise.
+        # One without the others would lose executors that are well, 30 s apart after 20 s. But
+        # Spark may look often; with a timeout below its own 60 s it would not start otherwise.
         del wanted[HEARTBEAT], wanted[HEARTBEAT_TIMEOUT]
         wanted[HEARTBEAT_CHECKS] = f"{MIN_HEARTBEAT_S}s"
     if user.get(PIPELINED_UDFS, "false").lower() == "true":
