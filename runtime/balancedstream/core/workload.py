@@ -443,11 +443,11 @@ def _drift(loaded: Sequence[BatchSample], steady: Sequence[_Interval]) -> float:
     """Cost of a row in steady batches over its cost in the loaded ones, by their durations."""
     settled = [interval.batch for interval in steady]
     rows = sum(batch.input_rows for batch in settled)
-    recent_s = sum(batch.duration_s for batch in loaded)
+    recent_rows = sum(batch.input_rows for batch in loaded)
+    recent_s = sum(batch.duration_s for batch in loaded) / recent_rows if recent_rows else 0.0
     if not rows or recent_s <= 0:
         return 1.0
-    recent_rows = sum(batch.input_rows for batch in loaded)
-    return (sum(batch.duration_s for batch in settled) / rows) / (recent_s / recent_rows)
+    return (sum(batch.duration_s for batch in settled) / rows) / recent_s
 
 
 def _settled(window: Sequence[_Interval], last_change_s: float | None) -> list[_Interval]:

@@ -139,8 +139,10 @@ class Oracles:
             self.note("the spec is not valid, and a plan is written")
             return
         count = len(plan.executors)
-        # The limit over all streams takes nothing away.
-        kept = len(old.executors) if old and self._world.schedule.cap else 0
+        # The limit over all streams takes nothing away, neither what was planned nor what runs.
+        running = self._world.driver.application.executors() if self._world.driver else ()
+        kept = max(len(old.executors) if old else 0, len(running))
+        kept = kept if self._world.schedule.cap else 0
         if not any(
             limits.min_executors <= count <= max(limits.max_executors, kept) for limits in allowed
         ):
