@@ -140,6 +140,9 @@ class Operator:
                 # It may still have its checkpoint, so others must know of it.
                 watched.task.cancel()
                 watched.task = None
+            elif not sight.hidden and self._active and watched.task is None:
+                # The first pass over one that was deleted meanwhile finds that out.
+                self._start(watched)
 
     def explain_unready(self) -> str:
         """Why no BalancedStream can be looked after; empty if some can."""

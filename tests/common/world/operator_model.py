@@ -140,6 +140,11 @@ class OperatorProcess:
                 found = self._world.api.get_old(kind, name, age_s)
                 if found is not None:
                     self._take_in("MODIFIED", found)
+        for uid, watched in list(self._watched.items()):
+            if watched.rests:
+                # The first pass over one that was deleted meanwhile finds that out.
+                watched.rests = False
+                self._call_in(0.0, uid)
         return True
 
     def _list(self) -> None:

@@ -290,6 +290,7 @@ def test_a_namespace_that_vanishes_with_its_rights_is_left_out_and_comes_back(
         paths = {r.path for r in server.requests[asked:] if "/bank/" in r.path}
         assert paths <= {list_path("bank")}
         server.broken.clear()
+        wait_until(lambda: operator.count_streams() == 3, "that the one of then is forgotten")
         put(server, namespace="bank")
         wait_until(lambda: has_driver(server, namespace="bank"), "a driver of the new one")
         wait_until(lambda: served(operator)["bank"] == 1.0, "the metric")
