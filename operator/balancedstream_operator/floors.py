@@ -9,6 +9,7 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from balancedstream_operator.clocks import has_passed
 from balancedstream_operator.measurements import MissingMeasurementsError
 
 EVERY_S = 30.0
@@ -69,7 +70,7 @@ class FloorQuery:
             self._forget(query, now_s)
         if not query:
             return FloorAnswer()
-        if not 0.0 <= now_s - self._asked_s < EVERY_S:
+        if has_passed(EVERY_S, self._asked_s, now_s):
             self._asked_s = now_s
             try:
                 self._floor, self._why = round_up(ask()), ""

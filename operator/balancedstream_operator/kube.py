@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from typing import Any
 
@@ -127,12 +127,13 @@ def connect() -> DynamicClient:
     return DynamicClient(client.ApiClient(configuration))
 
 
-def _drain(answer: HTTPResponse) -> None:
-    """Reads an answer to its end, so that its connection is used again; nobody parses it.
+def _ask(call: Callable[..., HTTPResponse], **arguments: Any) -> bytes:
+    """The API server's answer, read to its end, so that its connection is used again.
 
-    An answer holds the whole object, and that may be nested deeper than Python's recursion goes.
+    Only `reading` parses it: it holds whole objects, which may be nested deeper than Python's
+    recursion goes.
     """
-    _ = answer.data
+    return call(**arguments, serialize=False, _request_timeout=TIMEOUT_S).data
 
 
 def set_annotation(
@@ -142,15 +143,12 @@ def set_annotation(
 
     The uid makes the server refuse it if another one has the object's name by now.
     """
-    _drain(
-        resource.patch(
-            body={"metadata": {"uid": metadata["uid"], "annotations": {name: value}}},
-            namespace=metadata["namespace"],
-            name=metadata["name"],
-            content_type="application/merge-patch+json",
-            serialize=False,
-            _request_timeout=TIMEOUT_S,
-        )
+    _ask(
+        resource.patch,
+        body={"metadata": {"uid": metadata["uid"], "annotations": {name: value}}},
+        namespace=metadata["namespace"],
+        name=metadata["name"],
+        content_type="application/merge-patch+json",
     )
 
 
@@ -168,11 +166,9 @@ class KubernetesCluster:
         """Returns an object, or None if it does not exist."""
         try:
             with translate_errors(f"return {kind} {name}"):
-                answer = self._resource(version, kind).get(
-                    name=name, namespace=namespace, serialize=False, _request_timeout=TIMEOUT_S
-                )
+                answer = _ask(self._resource(version, kind).get, name=name, namespace=namespace)
                 read = read_stream if kind == KIND else read_json
-                manifest: Manifest = read(answer.data)
+                manifest: Manifest = read(answer)
         except ClusterError as error:
             if isinstance(error.__cause__, NotFoundError):
                 return None
@@ -185,15 +181,14 @@ class KubernetesCluster:
         token: str | None = None
         while True:
             with translate_errors(f"list pods with {selector}"):
-                answer = self._resource("v1", "Pod").get(
+                answer = _ask(
+                    self._resource("v1", "Pod").get,
                     namespace=namespace,
                     label_selector=selector,
                     limit=PAGE,
                     _continue=token,
-                    serialize=False,
-                    _request_timeout=TIMEOUT_S,
                 )
-                page = read_json(answer.data)
+                page = read_json(answer)
             for pod in page["items"]:
                 # As large as all the rest, and nobody reads them.
                 pod["metadata"].pop("managedFields", None)
@@ -220,29 +215,25 @@ class KubernetesCluster:
     def _apply(self, manifest: Manifest, manager: str) -> Manifest:
         kind, name = manifest["kind"], manifest["metadata"]["name"]
         with translate_errors(f"apply {kind} {name}"):
-            applied = self._resource(manifest["apiVersion"], kind).server_side_apply(
+            applied = _ask(
+                self._resource(manifest["apiVersion"], kind).server_side_apply,
                 body=render(manifest),
                 name=name,
                 namespace=manifest["metadata"].get("namespace"),
                 field_manager=manager,
                 force_conflicts=True,
-                serialize=False,
-                _request_timeout=TIMEOUT_S,
             )
-            found: Manifest = read_json(applied.data)
+            found: Manifest = read_json(applied)
         return found
 
     def delete_pod(self, namespace: str, name: str, uid: str) -> None:
         """Deletes a pod with its grace period; one that does not exist any more is no error."""
         with translate_errors(f"delete pod {name}"), suppress(NotFoundError):
-            _drain(
-                self._resource("v1", "Pod").delete(
-                    name=name,
-                    namespace=namespace,
-                    body={"preconditions": {"uid": uid}},
-                    serialize=False,
-                    _request_timeout=TIMEOUT_S,
-                )
+            _ask(
+                self._resource("v1", "Pod").delete,
+                name=name,
+                namespace=namespace,
+                body={"preconditions": {"uid": uid}},
             )
 
     def annotate(self, manifest: Manifest, name: str, value: str) -> None:
@@ -254,13 +245,10 @@ class KubernetesCluster:
     def create_event(self, manifest: Manifest) -> None:
         """Makes an event."""
         with translate_errors(f"make event {manifest['reason']}"):
-            _drain(
-                self._resource("v1", "Event").create(
-                    body=manifest,
-                    namespace=manifest["metadata"]["namespace"],
-                    serialize=False,
-                    _request_timeout=TIMEOUT_S,
-                )
+            _ask(
+                self._resource("v1", "Event").create,
+                body=manifest,
+                namespace=manifest["metadata"]["namespace"],
             )
 
     def create_secret(self, manifest: Manifest) -> None:
@@ -268,13 +256,10 @@ class KubernetesCluster:
         name = manifest["metadata"]["name"]
         with translate_errors(f"make Secret {name}"):
             try:
-                _drain(
-                    self._resource("v1", "Secret").create(
-                        body=manifest,
-                        namespace=manifest["metadata"]["namespace"],
-                        serialize=False,
-                        _request_timeout=TIMEOUT_S,
-                    )
+                _ask(
+                    self._resource("v1", "Secret").create,
+                    body=manifest,
+                    namespace=manifest["metadata"]["namespace"],
                 )
             except ConflictError as error:
                 # There are other conflicts: a quota that many count on at once.
@@ -284,14 +269,11 @@ class KubernetesCluster:
     def try_pod(self, manifest: Manifest) -> None:
         """Asks whether a pod would be taken, in a dry run: admission judges it, none is made."""
         with translate_errors(f"take pod {manifest['metadata']['name']} in a dry run"):
-            _drain(
-                self._resource("v1", "Pod").create(
-                    body=manifest,
-                    namespace=manifest["metadata"]["namespace"],
-                    dry_run="All",
-                    serialize=False,
-                    _request_timeout=TIMEOUT_S,
-                )
+            _ask(
+                self._resource("v1", "Pod").create,
+                body=manifest,
+                namespace=manifest["metadata"]["namespace"],
+                dry_run="All",
             )
 
     def may(self, namespace: str, account: str, verb: str, config_map: str) -> bool:
@@ -320,10 +302,9 @@ class KubernetesCluster:
             "spec": spec,
         }
         with translate_errors(f"say whether {account} may {verb} ConfigMap {config_map}"):
-            answer = self._resource(version, kind).create(
-                body=body, namespace=namespace, serialize=False, _request_timeout=TIMEOUT_S
+            found = read_json(
+                _ask(self._resource(version, kind).create, body=body, namespace=namespace)
             )
-            found = read_json(answer.data)
         return bool((found.get("status") or {}).get("allowed"))
 
     def write_status(self, stream: Stream, status: dict[str, Any]) -> None:
@@ -333,15 +314,12 @@ class KubernetesCluster:
         """
         metadata = {"name": stream.name, "namespace": stream.namespace, "uid": stream.uid}
         with translate_errors(f"update the status of {stream.name}"), suppress(NotFoundError):
-            _drain(
-                self._resource(API_VERSION, KIND).status.patch(
-                    body={"metadata": metadata, "status": status},
-                    namespace=stream.namespace,
-                    name=stream.name,
-                    content_type="application/merge-patch+json",
-                    serialize=False,
-                    _request_timeout=TIMEOUT_S,
-                )
+            _ask(
+                self._resource(API_VERSION, KIND).status.patch,
+                body={"metadata": metadata, "status": status},
+                namespace=stream.namespace,
+                name=stream.name,
+                content_type="application/merge-patch+json",
             )
 
     def take_annotation(self, stream: Stream, name: str, value: str) -> bool:
@@ -354,15 +332,12 @@ class KubernetesCluster:
         ]
         try:
             with translate_errors(f"remove annotation {name} of {stream.name}"):
-                _drain(
-                    self._resource(API_VERSION, KIND).patch(
-                        body=steps,
-                        namespace=stream.namespace,
-                        name=stream.name,
-                        content_type="application/json-patch+json",
-                        serialize=False,
-                        _request_timeout=TIMEOUT_S,
-                    )
+                _ask(
+                    self._resource(API_VERSION, KIND).patch,
+                    body=steps,
+                    namespace=stream.namespace,
+                    name=stream.name,
+                    content_type="application/json-patch+json",
                 )
         except ClusterError as error:
             cause = error.__cause__

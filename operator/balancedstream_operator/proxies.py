@@ -13,6 +13,8 @@ from collections.abc import Mapping
 from http import HTTPStatus
 from urllib.parse import urlsplit
 
+from balancedstream.core.printing import printable
+
 SHOWN_CHARACTERS = 200
 
 _HIDDEN = re.compile(r"<(script|style|head)\b.*?(</\1\s*>|\Z)|<!--.*?(-->|\Z)", re.DOTALL | re.I)
@@ -69,7 +71,7 @@ def find_words(text: str) -> str:
     'Please log in !'
     """
     plain = html.unescape(_TAG.sub(" ", _HIDDEN.sub(" ", text)))
-    words = " ".join("".join(c if c.isprintable() else " " for c in plain).split())
+    words = " ".join(printable(plain).split())
     return words[:SHOWN_CHARACTERS]
 
 
