@@ -12,7 +12,7 @@ import math
 import statistics
 import threading
 import time
-from collections import Counter, deque
+from collections import deque
 from collections.abc import Callable
 from queue import SimpleQueue
 
@@ -80,16 +80,6 @@ _REAL_TIME = (
 )
 
 
-UNSEEN_BATCHES = 3
-"""After so many batches of a query with state without one task that is seen, that is said."""
-
-_UNSEEN = (
-    "{}: it keeps state, but none of its tasks is seen, so nothing of it can be measured or moved. "
-    "Results are right. If foreachBatch starts Spark's jobs from threads of its own, wrap what "
-    "they run in pyspark.inheritable_thread_target"
-)
-
-
 class Controller:
     """Keeps every query of a Spark application balanced, from a thread of its own.
 
@@ -130,7 +120,6 @@ class Controller:
         self._durations_s: dict[str, deque[float]] = {}
         self._seen_queries: set[str] = set()
         self._warned: set[str] = set()
-        self._unseen_batches: Counter[str] = Counter()
         self._merged: set[tuple[str, str]] = set()
         # Filled by Spark's own thread, which must not wait for this one.
         self._shuffled: SimpleQueue[ShuffleRecord] = SimpleQueue()
@@ -274,7 +263,6 @@ class Controller:
     def _finish_batch(self, event: BatchFinished) -> None:
         self._warn_of_store(event)
         self._warn_of_merged(event)
-        self._warn_of_unseen(event)
         recent = self._durations_s.setdefault(event.query, deque(maxlen=RECENT_BATCHES))
         recent.append(event.sample.duration_s)
         self._is_shared = False
@@ -291,7 +279,6 @@ class Controller:
         if error:
             self._journal.note(f"{query} failed: {name_cause(error)}")
         self._durations_s.pop(query, None)
-        del self._unseen_batches[query]
         self._realizer.end_query(query)
         self._planner.end_query(query)
         self._journal.end_query(query)
@@ -314,14 +301,6 @@ class Controller:
                     "its partitions in one task, where none can be measured or moved alone. "
                     "repartition instead of coalesce keeps them apart"
                 )
-
-    def _warn_of_unseen(self, event: BatchFinished) -> None:
-        if event.tasks or event.merged or not event.has_state:
-            del self._unseen_batches[event.query]
-            return
-        self._unseen_batches[event.query] += 1
-        if self._unseen_batches[event.query] == UNSEEN_BATCHES:
-            self._journal.note(_UNSEEN.format(event.query))
 
     def _warn_of_lag(self, dropped: int) -> None:
         if not self._has_dropped:

@@ -45,6 +45,12 @@ its partitions keep no executor, because the first batch can load them elsewhere
 UNSEEN_BATCHES = 3
 """After so many batches without one task that can be measured, none of them will be."""
 
+_UNSEEN = (
+    "{}: it keeps state, but none of its tasks is seen, so nothing of it can be measured or moved. "
+    "Results are right. If foreachBatch starts Spark's jobs from threads of its own, wrap what "
+    "they run in pyspark.inheritable_thread_target"
+)
+
 SHARED_BATCHES = 2
 """The batch in which executors were asked for, and one more, are shared with them. Those that take
 longer may never come."""
@@ -182,6 +188,8 @@ class Realizer:
                 self._restore_cost = learn_restore(self._restore_cost, state_bytes, load_s)
         if event.has_state and not by_operator:
             self._unseen_batches[event.query] += 1
+            if self._unseen_batches[event.query] == UNSEEN_BATCHES and not event.merged:
+                self._journal.note(_UNSEEN.format(event.query))
         else:
             del self._unseen_batches[event.query]
         for operator in by_operator if not self._paused else ():
