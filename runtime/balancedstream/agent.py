@@ -18,7 +18,6 @@ from pyspark.sql import SparkSession
 
 from balancedstream.agent_options import STREAM, AgentOptions, read_options
 from balancedstream.attaching import Attachment, attach
-from balancedstream.core.printing import printable
 from balancedstream.engine.driver import PREFIX, connect_driver, join_plugin, read_settings
 from balancedstream.errors import BalancedStreamError, InvalidInputError, PortInUseError
 from balancedstream.listening import write_in_url
@@ -27,6 +26,7 @@ from balancedstream.loop.ports import PlanChannel
 from balancedstream.metrics.exporter import Exporter
 from balancedstream.record.records import RunInfo
 from balancedstream.report import prepare_directory, publish_report
+from balancedstream.saying import say
 from balancedstream.version import say_install
 
 ADVICE = f"only says what it would do; with {PREFIX}mode=auto it acts"
@@ -178,11 +178,6 @@ def _wait(attachment: Attachment) -> int:
             # It may be the application's end, and the plugin is about to say so.
             return 0 if ended.wait(DETACH_S) else EXIT_FAILED
     return 0
-
-
-def say(text: str) -> None:
-    """Writes a line among those of Spark's log."""
-    print(f"balancedstream: {printable(text)}", file=sys.stderr)
 
 
 if __name__ == "__main__":

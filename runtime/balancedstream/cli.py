@@ -20,6 +20,7 @@ from balancedstream.core.printing import printable
 from balancedstream.errors import BalancedStreamError, InvalidInputError, MissingPackageError
 from balancedstream.policies import read_policy
 from balancedstream.record.wording import plural
+from balancedstream.saying import say
 from balancedstream.sidecar import serve_drivers
 from balancedstream.version import __version__, say_install
 
@@ -70,7 +71,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         finally:
             _flush(sys.stdout)
     except BalancedStreamError as error:
-        _say(str(error))
+        say(str(error))
         return EXIT_ERROR
     except BrokenPipeError:
         # Who read has read enough, as `head` does.
@@ -79,7 +80,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     except OSError as error:
         # Files have been read by now, by whom an error of theirs is said.
         _discard_output()
-        _say(f"the output cannot be written ({error})")
+        say(f"the output cannot be written ({error})")
         return EXIT_ERROR
     except KeyboardInterrupt:
         signal.signal(signal.SIGINT, signal.SIG_DFL)
@@ -104,12 +105,6 @@ def _discard_output() -> None:
     """Python flushes standard output once more when it ends, and would say that it cannot."""
     with suppress(AttributeError, OSError, ValueError):
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-
-
-def _say(text: str) -> None:
-    with suppress(AttributeError, OSError, ValueError):  # closed, or nobody reads it
-        sys.stderr.write(f"balancedstream: {printable(text)}\n")
-        sys.stderr.flush()
 
 
 def _build_parser() -> argparse.ArgumentParser:

@@ -30,10 +30,10 @@ from pathlib import Path
 from types import FrameType, ModuleType
 from typing import TYPE_CHECKING, Any
 
-from balancedstream.core.printing import printable
 from balancedstream.errors import BalancedStreamError
 from balancedstream.imports import when_imported
 from balancedstream.run_options import RunOptions
+from balancedstream.saying import say
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -94,9 +94,7 @@ def accompany(environment: Mapping[str, str]) -> None:
         Companion(options).begin()
     except Exception as error:
         said = error if isinstance(error, BalancedStreamError) else repr(error)
-        with suppress(AttributeError, OSError, ValueError):
-            sys.stderr.write(f"balancedstream: {said} The script was not started.\n")
-            sys.stderr.flush()
+        say(f"{said} The script was not started.")
         # Python takes no other exit here for one.
         os._exit(EXIT_REFUSED)
 
@@ -247,9 +245,7 @@ class Companion:
         if self._view is not None:
             self._view.note(text)
             return
-        with suppress(AttributeError, OSError, ValueError):  # it is closed
-            self._errors.write(f"balancedstream: {printable(text)}\n")
-            self._errors.flush()
+        say(text, self._errors)
 
     def _end_with_python(self) -> None:
         """The script is over, with its threads and its own handlers."""

@@ -19,8 +19,8 @@ from contextlib import suppress
 from pathlib import Path
 from typing import NoReturn
 
-from balancedstream.core.printing import printable
 from balancedstream.errors import InvalidInputError
+from balancedstream.saying import say
 from balancedstream.version import __version__
 
 INVITATION = "agent.env"
@@ -149,8 +149,3 @@ def run_agent(driver: socket.socket, invitation: Mapping[str, str]) -> int:
         return EXIT_HOPELESS
     ended = subprocess.run(AGENT, stdin=driver.fileno(), env=os.environ | invitation, check=False)
     return ended.returncode if ended.returncode >= 0 else 128 - ended.returncode
-
-
-def say(text: str) -> None:
-    """Writes a line to the container's log."""
-    print(f"balancedstream: {printable(text)}", file=sys.stderr)

@@ -16,6 +16,8 @@ from collections.abc import Callable, Iterable, Mapping
 from functools import cache
 from typing import Any
 
+from balancedstream.core.printing import printable
+
 log = logging.getLogger(__name__)
 
 LEAST_PAUSE_S = 5.0
@@ -132,10 +134,9 @@ def find_refusal(environ: Mapping[str, Any]) -> str:
     """
     host = str(environ.get("HTTP_HOST", ""))
     if host and not _is_own_name(_cut_port(host)):
-        shown = "".join(c for c in host if c.isprintable())[:80]
         return (
-            f"the report is not served under the name {shown}: open it by an address, localhost or "
-            "the name of its machine; a proxy before it must set such a Host"
+            f"the report is not served under the name {printable(host)[:80]}: open it by an "
+            "address, localhost or the name of its machine; a proxy before it must set such a Host"
         )
     is_followed = environ.get("HTTP_SEC_FETCH_MODE") == "navigate" and (
         environ.get("HTTP_SEC_FETCH_DEST") == "document"
