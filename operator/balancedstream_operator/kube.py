@@ -127,7 +127,7 @@ def connect() -> DynamicClient:
     return DynamicClient(client.ApiClient(configuration))
 
 
-def _ask(call: Callable[..., HTTPResponse], **arguments: Any) -> bytes:
+def ask(call: Callable[..., HTTPResponse], **arguments: Any) -> bytes:
     """The API server's answer, read to its end, so that its connection is used again.
 
     Only `reading` parses it: it holds whole objects, which may be nested deeper than Python's
@@ -143,7 +143,7 @@ def set_annotation(
 
     The uid makes the server refuse it if another one has the object's name by now.
     """
-    _ask(
+    ask(
         resource.patch,
         body={"metadata": {"uid": metadata["uid"], "annotations": {name: value}}},
         namespace=metadata["namespace"],
@@ -166,7 +166,7 @@ class KubernetesCluster:
         """Returns an object, or None if it does not exist."""
         try:
             with translate_errors(f"return {kind} {name}"):
-                answer = _ask(self._resource(version, kind).get, name=name, namespace=namespace)
+                answer = ask(self._resource(version, kind).get, name=name, namespace=namespace)
                 read = read_stream if kind == KIND else read_json
                 manifest: Manifest = read(answer)
         except ClusterError as error:
@@ -181,7 +181,7 @@ class KubernetesCluster:
         token: str | None = None
         while True:
             with translate_errors(f"list pods with {selector}"):
-                answer = _ask(
+                answer = ask(
                     self._resource("v1", "Pod").get,
                     namespace=namespace,
                     label_selector=selector,
@@ -215,7 +215,7 @@ class KubernetesCluster:
     def _apply(self, manifest: Manifest, manager: str) -> Manifest:
         kind, name = manifest["kind"], manifest["metadata"]["name"]
         with translate_errors(f"apply {kind} {name}"):
-            applied = _ask(
+            applied = ask(
                 self._resource(manifest["apiVersion"], kind).server_side_apply,
                 body=render(manifest),
                 name=name,
@@ -229,7 +229,7 @@ class KubernetesCluster:
     def delete_pod(self, namespace: str, name: str, uid: str) -> None:
         """Deletes a pod with its grace period; one that does not exist any more is no error."""
         with translate_errors(f"delete pod {name}"), suppress(NotFoundError):
-            _ask(
+            ask(
                 self._resource("v1", "Pod").delete,
                 name=name,
                 namespace=namespace,
@@ -245,7 +245,7 @@ class KubernetesCluster:
     def create_event(self, manifest: Manifest) -> None:
         """Makes an event."""
         with translate_errors(f"make event {manifest['reason']}"):
-            _ask(
+            ask(
                 self._resource("v1", "Event").create,
                 body=manifest,
                 namespace=manifest["metadata"]["namespace"],
@@ -256,7 +256,7 @@ class KubernetesCluster:
         name = manifest["metadata"]["name"]
         with translate_errors(f"make Secret {name}"):
             try:
-                _ask(
+                ask(
                     self._resource("v1", "Secret").create,
                     body=manifest,
                     namespace=manifest["metadata"]["namespace"],
@@ -269,7 +269,7 @@ class KubernetesCluster:
     def try_pod(self, manifest: Manifest) -> None:
         """Asks whether a pod would be taken, in a dry run: admission judges it, none is made."""
         with translate_errors(f"take pod {manifest['metadata']['name']} in a dry run"):
-            _ask(
+            ask(
                 self._resource("v1", "Pod").create,
                 body=manifest,
                 namespace=manifest["metadata"]["namespace"],
@@ -303,7 +303,7 @@ class KubernetesCluster:
         }
         with translate_errors(f"say whether {account} may {verb} ConfigMap {config_map}"):
             found = read_json(
-                _ask(self._resource(version, kind).create, body=body, namespace=namespace)
+                ask(self._resource(version, kind).create, body=body, namespace=namespace)
             )
         return bool((found.get("status") or {}).get("allowed"))
 
@@ -314,7 +314,7 @@ class KubernetesCluster:
         """
         metadata = {"name": stream.name, "namespace": stream.namespace, "uid": stream.uid}
         with translate_errors(f"update the status of {stream.name}"), suppress(NotFoundError):
-            _ask(
+            ask(
                 self._resource(API_VERSION, KIND).status.patch,
                 body={"metadata": metadata, "status": status},
                 namespace=stream.namespace,
@@ -332,7 +332,7 @@ class KubernetesCluster:
         ]
         try:
             with translate_errors(f"remove annotation {name} of {stream.name}"):
-                _ask(
+                ask(
                     self._resource(API_VERSION, KIND).patch,
                     body=steps,
                     namespace=stream.namespace,

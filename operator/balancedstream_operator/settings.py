@@ -45,11 +45,11 @@ _CLUSTER_MODE = "it is of spark-submit's cluster mode, and the driver runs in cl
 
 _CANNOT_WORK: tuple[tuple[str, str], ...] = (
     (
-        r"spark\.kubernetes\.driver\.(annotateExitException)",
+        r"spark\.kubernetes\.driver\.annotateExitException",
         _RIGHTS.format("the driver's pod"),
     ),
     (
-        r"spark\.kubernetes\.driver\.((wait\w*ToR|r)eusePersistentVolumeClaim)",
+        r"spark\.kubernetes\.driver\.(wait\w*ToR|r)eusePersistentVolumeClaim",
         "claims go with their executors, so there are none to use again",
     ),
     (r"spark\.kubernetes\.driver\.master", "the API server is the one of the cluster"),

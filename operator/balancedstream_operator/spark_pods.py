@@ -172,8 +172,8 @@ def _fill_container(
         container["ports"] = [*_list(container.get("ports")), block_manager]
     _fill_resources(container, conf)
     security = container["securityContext"] = _map(container.get("securityContext"))
-    security["allowPrivilegeEscalation"] = conf.get(_ESCALATION, "false").lower() == "true"
-    if conf.get("spark.decommission.enabled", "false").lower() == "true":
+    security["allowPrivilegeEscalation"] = _is_true(conf.get(_ESCALATION))
+    if _is_true(conf.get("spark.decommission.enabled")):
         script = conf.get("spark.kubernetes.decommission.script", "/opt/decom.sh")
         container["lifecycle"] = {"preStop": {"exec": {"command": [script]}}}
 
@@ -202,7 +202,7 @@ def _fill_resources(container: Manifest, conf: Mapping[str, str]) -> None:
 def _read_memory_mib(conf: Mapping[str, str]) -> int:
     heap_mib = _read_mib(conf.get("spark.executor.memory", "1g"))
     overhead_mib = _read_mib(conf.get("spark.executor.memoryOverhead", "384m"))
-    off_heap = conf.get("spark.memory.offHeap.enabled", "false").lower() == "true"
+    off_heap = _is_true(conf.get("spark.memory.offHeap.enabled"))
     size = conf.get("spark.memory.offHeap.size", "0").strip()
     # Of this one, a number without a unit is bytes.
     size_mib = _read_mib(f"{size}b" if size.isdecimal() else size) if off_heap else 0
@@ -240,7 +240,7 @@ def _list_variables(
         *_below(conf, "spark.executorEnv.").items(),
     ]
     file = "spark.authenticate.secret.file"
-    authenticates = conf.get("spark.authenticate", "false").lower() == "true"
+    authenticates = _is_true(conf.get("spark.authenticate"))
     if authenticates and not conf.get("spark.authenticate.secret.executor.file", conf.get(file)):
         # Its value is nobody's business.
         values.append(("_SPARK_AUTH_SECRET", ""))

@@ -20,7 +20,7 @@ from urllib3.exceptions import HTTPError, InsecureRequestWarning
 
 from balancedstream.errors import BalancedStreamError
 from balancedstream_operator.errors import ClusterError
-from balancedstream_operator.kube import TIMEOUT_S, set_annotation, translate_errors
+from balancedstream_operator.kube import TIMEOUT_S, ask, set_annotation, translate_errors
 from balancedstream_operator.plugin.errors import NoClusterError, NoStreamError
 from balancedstream_operator.plugin.kubeconfig import Choice, Chosen, choose, impersonate
 from balancedstream_operator.plugin.rights import Right
@@ -79,13 +79,10 @@ class Connection:
         """An object, or None if it, or its kind, does not exist."""
         try:
             with _translate(f"return {kind} {name}"):
-                found = self._resource(version, kind).get(
-                    name=name,
-                    namespace=namespace or None,
-                    serialize=False,
-                    _request_timeout=TIMEOUT_S,
+                found = ask(
+                    self._resource(version, kind).get, name=name, namespace=namespace or None
                 )
-                manifest: Manifest = read_json(found.data)
+                manifest: Manifest = read_json(found)
         except ClusterError as error:
             if isinstance(error.__cause__, NotFoundError | ResourceNotFoundError):
                 return None
@@ -96,13 +93,12 @@ class Connection:
         """The objects of a kind; of all namespaces if none is given."""
         try:
             with _translate(f"list {kind}s"):
-                found = self._resource(version, kind).get(
+                found = ask(
+                    self._resource(version, kind).get,
                     namespace=namespace or None,
                     label_selector=selector or None,
-                    serialize=False,
-                    _request_timeout=TIMEOUT_S,
                 )
-                items: list[Manifest] = read_json(found.data)["items"]
+                items: list[Manifest] = read_json(found)["items"]
         except ClusterError as error:
             if isinstance(error.__cause__, ResourceNotFoundError):
                 return []
