@@ -24,6 +24,24 @@ def make_spec(**changes: Any) -> StreamSpec:
     return read_spec({**copy.deepcopy(SMALLEST), **changes})
 
 
+def make_resource(
+    name: str = "clicks", namespace: str = "shop", *, generation: int = 1, **spec: Any
+) -> dict[str, Any]:
+    """A BalancedStream as the API server has it, with some fields of its spec changed."""
+    return {
+        "apiVersion": "balancedstream.io/v1alpha1",
+        "kind": "BalancedStream",
+        "metadata": {
+            "name": name,
+            "namespace": namespace,
+            "uid": f"uid-of-{namespace}-{name}",
+            "generation": generation,
+            "resourceVersion": str(generation),
+        },
+        "spec": {**copy.deepcopy(SMALLEST), "executors": {"min": 1, "max": 2}, **spec},
+    }
+
+
 def child(kind: str, name: str = "", **changes: Any) -> dict[str, Any]:
     """The only child of a kind, or of a kind and name."""
     found = [

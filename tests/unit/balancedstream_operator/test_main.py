@@ -13,6 +13,7 @@ from apiserver import ApiServer, path_of, write_kubeconfig
 from distant import DistantOperator, look_after
 from kubernetes.config import kube_config
 from loopback import serve
+from manifests import make_resource
 
 from balancedstream_operator import main as process
 from balancedstream_operator.asking import APPROVE_ANNOTATION, PAUSED_ANNOTATION
@@ -29,24 +30,7 @@ PATIENCE_S = 60.0
 
 
 def resource(generation: int = 1, *, name: str = "clicks", **spec: Any) -> dict[str, Any]:
-    return {
-        "apiVersion": "balancedstream.io/v1alpha1",
-        "kind": "BalancedStream",
-        "metadata": {
-            "name": name,
-            "namespace": "shop",
-            "uid": f"uid-of-{name}",
-            "generation": generation,
-            "resourceVersion": str(generation),
-        },
-        "spec": {
-            "image": "clicks:1",
-            "application": {"file": "/app/clicks.py"},
-            "executors": {"min": 1, "max": 2},
-            "checkpoints": {"claim": "checkpoints"},
-            **spec,
-        },
-    }
+    return make_resource(name, generation=generation, **spec)
 
 
 def wait_until(holds: Callable[[], object], what: str) -> None:

@@ -16,6 +16,7 @@ import waiting
 from apiserver import ApiServer, path_of, refuse, write_kubeconfig
 from kubernetes.config import kube_config
 from loopback import Request, Response, serve
+from manifests import make_resource
 
 from balancedstream_operator import following, responses
 from balancedstream_operator import main as process
@@ -26,27 +27,6 @@ from balancedstream_operator.metrics import OperatorMetrics
 PATH = "/apis/balancedstream.io/v1alpha1"
 DEEP = "@deep@"
 """Where an answer has it, the server sends what is nested deep."""
-
-
-def resource(name: str = "clicks", namespace: str = "shop", **spec: Any) -> dict[str, Any]:
-    return {
-        "apiVersion": "balancedstream.io/v1alpha1",
-        "kind": "BalancedStream",
-        "metadata": {
-            "name": name,
-            "namespace": namespace,
-            "uid": f"uid-of-{namespace}-{name}",
-            "generation": 1,
-            "resourceVersion": "1",
-        },
-        "spec": {
-            "image": "clicks:1",
-            "application": {"file": "/app/clicks.py"},
-            "executors": {"min": 1, "max": 2},
-            "checkpoints": {"claim": "checkpoints"},
-            **spec,
-        },
-    }
 
 
 def wait_until(holds: Callable[[], object], what: str) -> None:
@@ -70,7 +50,7 @@ def wait_for_driver(server: ApiServer, name: str) -> None:
 
 
 def put(server: ApiServer, name: str = "clicks", namespace: str = "shop", **spec: Any) -> None:
-    server.put(stream_path(name, namespace), resource(name, namespace, **spec))
+    server.put(stream_path(name, namespace), make_resource(name, namespace, **spec))
 
 
 class DeepServer(ApiServer):
@@ -168,7 +148,7 @@ def test_streams_that_are_there_that_come_and_that_change_are_looked_after(
         wait_until(lambda: operator.explain_unready() == "", "readiness")
         put(server, "views")
         wait_until(lambda: has_driver(server, "views"), "another one")
-        changed = resource(balancing={"mode": "No"})
+        changed = make_resource(balancing={"mode": "No"})
         changed["metadata"] |= {"generation": 2, "resourceVersion": "2"}
         server.put(stream_path(), {**server.objects[stream_path()], **changed})
         wait_until(
