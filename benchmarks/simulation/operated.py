@@ -17,23 +17,23 @@ from balancedstream.core.plan import Answer
 from balancedstream.core.policy import Policy
 from balancedstream.loop.ports import PlanChannel
 from balancedstream.metrics.exporter import MAX_PARTITION_SERIES, Exporter
-from balancedstream_operator.endpoints import Defaults, Subject
-from balancedstream_operator.measurements import (
-    PARTITION_METRICS,
-    QUERY_METRICS,
-    Measurement,
-)
-from balancedstream_operator.ports import Cluster, Source
-from balancedstream_operator.prometheus import fetch_measurement
-from balancedstream_operator.resource import (
+from balancedstream_operator.api.resource import (
     API_VERSION,
     KIND,
     Manifest,
     Stream,
     driver_pod_name,
 )
-from balancedstream_operator.scrapes import PREFIX, Series
-from balancedstream_operator.supervising import Supervisor
+from balancedstream_operator.kube.cluster import Cluster, Source
+from balancedstream_operator.observe.endpoints import Defaults, Subject
+from balancedstream_operator.observe.measurement import (
+    PARTITION_METRICS,
+    QUERY_METRICS,
+    Measurement,
+)
+from balancedstream_operator.observe.prometheus import fetch_measurement
+from balancedstream_operator.observe.series import PREFIX, Series
+from balancedstream_operator.reconcile.reconciler import Supervisor
 from simulation.running import Change, run_loop
 from simulation.spark import VirtualSpark
 

@@ -21,25 +21,25 @@ from pathlib import Path
 from typing import Any
 
 from balancedstream.errors import MissingPackageError
-from balancedstream_operator.asking import read_wanted
-from balancedstream_operator.endpoints import Defaults
+from balancedstream_operator.api.annotations import read_wanted
+from balancedstream_operator.api.resource import Stream
+from balancedstream_operator.api.status import StreamEvent
 from balancedstream_operator.errors import ClusterError, StreamGoneError
-from balancedstream_operator.following import Sight, start_followers
-from balancedstream_operator.health import serve_health
-from balancedstream_operator.kube import KubernetesCluster, connect
-from balancedstream_operator.leases import Lease, hold
-from balancedstream_operator.logs import start_logging
-from balancedstream_operator.measurements import MissingMeasurementsError
-from balancedstream_operator.metrics import OperatorMetrics
-from balancedstream_operator.pacing import PassThreads, choose_rest_s
-from balancedstream_operator.posting import EventPoster
-from balancedstream_operator.prometheus import Prometheus
-from balancedstream_operator.resource import Stream
-from balancedstream_operator.shares import Caps, Shares, read_memory_mib
-from balancedstream_operator.signing import check_package
-from balancedstream_operator.status import StreamEvent
-from balancedstream_operator.supervising import Pass, Supervisor
-from balancedstream_operator.turns import Turns
+from balancedstream_operator.kube.client import KubernetesCluster, connect
+from balancedstream_operator.kube.lease import Lease, hold
+from balancedstream_operator.observe.endpoints import Defaults
+from balancedstream_operator.observe.measurement import MissingMeasurementsError
+from balancedstream_operator.observe.prometheus import Prometheus
+from balancedstream_operator.observe.signing import check_package
+from balancedstream_operator.plan.shares import Caps, Shares, read_memory_mib
+from balancedstream_operator.process.following import Sight, start_followers
+from balancedstream_operator.process.health import serve_health
+from balancedstream_operator.process.logs import start_logging
+from balancedstream_operator.process.metrics import OperatorMetrics
+from balancedstream_operator.reconcile.pace import PassThreads, choose_rest_s
+from balancedstream_operator.reconcile.reconciler import Pass, Supervisor
+from balancedstream_operator.reconcile.turns import Turns
+from balancedstream_operator.report.events import EventPoster
 
 log = logging.getLogger(__name__)
 

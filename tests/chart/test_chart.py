@@ -20,14 +20,14 @@ from charts import (
 )
 
 from balancedstream.version import __version__
-from balancedstream_operator.pods import (
+from balancedstream_operator.api.resource import Stream
+from balancedstream_operator.children.pods import (
     BLOCK_MANAGER_PORT,
     DRIVER_PORT,
     METRICS_PORT,
     UI_PORT,
     stream_labels,
 )
-from balancedstream_operator.resource import Stream
 
 pytestmark = [pytest.mark.e2e, pytest.mark.e2e_ci]
 

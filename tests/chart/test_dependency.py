@@ -10,7 +10,7 @@ import yaml
 from charts import CHART, Manifest, identity, load, of_kind, only, template
 
 from balancedstream.version import __version__
-from balancedstream_operator.plugin.checks import read_operator
+from balancedstream_operator.kubectl.checks import read_operator
 
 pytestmark = [pytest.mark.e2e, pytest.mark.e2e_ci]
 

@@ -8,9 +8,9 @@ from typing import Any
 
 from apiserver import ApiServer, path_of
 
-from balancedstream_operator.endpoints import Defaults
 from balancedstream_operator.main import Operator
-from balancedstream_operator.metrics import OperatorMetrics
+from balancedstream_operator.observe.endpoints import Defaults
+from balancedstream_operator.process.metrics import OperatorMetrics
 
 
 class DistantOperator:

@@ -6,9 +6,9 @@ import copy
 import json
 from typing import Any
 
-from balancedstream_operator.children import build_children
-from balancedstream_operator.resource import Stream
-from balancedstream_operator.spec import StreamSpec, read_spec
+from balancedstream_operator.api.resource import Stream
+from balancedstream_operator.api.spec import StreamSpec, read_spec
+from balancedstream_operator.children.manifests import build_children
 
 STREAM = Stream("shop", "clicks", "uid-1")
 SMALLEST: dict[str, Any] = {

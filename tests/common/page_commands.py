@@ -26,9 +26,9 @@ from balancedstream import cli
 from balancedstream.agent_options import read_options
 from balancedstream.errors import InvalidInputError
 from balancedstream.policies import read_policy
-from balancedstream_operator.plugin import main as plugin
-from balancedstream_operator.resource import GROUP, KIND
-from balancedstream_operator.spec import read_spec
+from balancedstream_operator.api.resource import GROUP, KIND
+from balancedstream_operator.api.spec import read_spec
+from balancedstream_operator.kubectl import main as plugin
 
 CRD = yaml.safe_load((ROOT / "crds" / "balancedstreams.yaml").read_text("utf-8"))
 CHART = ROOT / "charts" / "balancedstream"

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections import defaultdict
 
 from balancedstream.metrics.exporter import Exporter
-from balancedstream_operator.measurements import (
+from balancedstream_operator.observe.measurement import (
     PARTITION_METRICS,
     QUERY_METRICS,
     Measurement,
     measure,
 )
-from balancedstream_operator.scrapes import PREFIX, Series
+from balancedstream_operator.observe.series import PREFIX, Series
 
 
 class Scrapes:

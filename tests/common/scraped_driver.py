@@ -15,9 +15,9 @@ from waiting import wait_until
 from balancedstream.core.policy import Policy
 from balancedstream.core.samples import BatchSample, StageSample, TaskSample
 from balancedstream.metrics.exporter import Exporter
-from balancedstream_operator.endpoints import Endpoint, Subject
-from balancedstream_operator.measurements import Measurement, MissingMeasurementsError
-from balancedstream_operator.prometheus import Prometheus
+from balancedstream_operator.observe.endpoints import Endpoint, Subject
+from balancedstream_operator.observe.measurement import Measurement, MissingMeasurementsError
+from balancedstream_operator.observe.prometheus import Prometheus
 
 STREAM = "shop/clicks"
 SUBJECT = Subject(STREAM)

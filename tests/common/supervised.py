@@ -10,18 +10,18 @@ from typing import Any
 from balancedstream.core.plan import NEW_EXECUTOR, Answer, Plan, parse_plan
 from balancedstream.core.policy import Policy
 from balancedstream.core.samples import BatchSample, StageSample, TaskSample
-from balancedstream_operator.endpoints import Defaults, Subject
+from balancedstream_operator.api.resource import Manifest, Stream, driver_pod_name
+from balancedstream_operator.api.status import format_time
 from balancedstream_operator.errors import ClusterError
-from balancedstream_operator.measurements import (
+from balancedstream_operator.observe.endpoints import Defaults, Subject
+from balancedstream_operator.observe.measurement import (
     Measurement,
     MissingMeasurementsError,
     ShuffleSample,
 )
-from balancedstream_operator.resource import Manifest, Stream, driver_pod_name
-from balancedstream_operator.shares import Shares
-from balancedstream_operator.status import format_time
-from balancedstream_operator.supervising import Pass, Supervisor
-from balancedstream_operator.turns import Turns
+from balancedstream_operator.plan.shares import Shares
+from balancedstream_operator.reconcile.reconciler import Pass, Supervisor
+from balancedstream_operator.reconcile.turns import Turns
 
 STREAM = Stream("shop", "clicks", "uid-1")
 POD = "clicks-driver-0"

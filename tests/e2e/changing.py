@@ -14,10 +14,10 @@ from kubernetes.client import ApiException
 from streams import Stream
 from waiting import wait_until
 
-from balancedstream_operator import resource
-from balancedstream_operator.children import build_children, build_target_children
-from balancedstream_operator.kube import FIELD_MANAGER
-from balancedstream_operator.spec import read_spec
+from balancedstream_operator.api import resource
+from balancedstream_operator.api.spec import read_spec
+from balancedstream_operator.children.manifests import build_children, build_target_children
+from balancedstream_operator.kube.client import FIELD_MANAGER
 
 REFUSED_BY_THE_SERVER = "refused by the API server"
 MAX_YAML_KEY = 1024

@@ -17,7 +17,7 @@ from kubernetes.dynamic import DynamicClient
 from kubernetes.dynamic.exceptions import NotFoundError
 from waiting import wait_until
 
-from balancedstream_operator.kube import render
+from balancedstream_operator.kube.client import render
 
 Manifest = dict[str, Any]
 

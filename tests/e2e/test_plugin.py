@@ -29,7 +29,7 @@ def kubectl_bst(kube: Kube, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
     plugin = tmp_path / "kubectl-bst"
     plugin.write_text(
         f"#!/bin/sh\nPYTHONPATH={REPOSITORY}/runtime:{REPOSITORY}/operator "
-        f'exec {sys.executable} -m balancedstream_operator.plugin.main "$@"\n'
+        f'exec {sys.executable} -m balancedstream_operator.kubectl.main "$@"\n'
     )
     plugin.chmod(0o755)
     monkeypatch.setenv("PATH", f"{tmp_path}{os.pathsep}{os.environ['PATH']}")

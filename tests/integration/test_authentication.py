@@ -11,8 +11,8 @@ from manifests import STREAM, make_spec
 from pyspark.errors import IllegalArgumentException
 from pyspark.sql import SparkSession
 
-from balancedstream_operator.authentication import SECRET_DIR, fill_secret, secret_conf
-from balancedstream_operator.configuration import build_spark_conf
+from balancedstream_operator.children.authentication import SECRET_DIR, fill_secret, secret_conf
+from balancedstream_operator.children.configuration import build_spark_conf
 
 CONTENT = fill_secret(b"random")
 

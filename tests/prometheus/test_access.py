@@ -17,11 +17,11 @@ from scraped_driver import Driver, Observe, has_batches, measure_until
 from supervised import KeepingCluster
 
 from balancedstream.core.policy import Policy
-from balancedstream_operator.drivers import DriverState
-from balancedstream_operator.endpoints import Defaults
-from balancedstream_operator.measurements import MissingMeasurementsError
-from balancedstream_operator.measuring import Measurer
-from balancedstream_operator.prometheus import Prometheus
+from balancedstream_operator.driver.state import DriverState
+from balancedstream_operator.observe.endpoints import Defaults
+from balancedstream_operator.observe.measurement import MissingMeasurementsError
+from balancedstream_operator.observe.measurer import Measurer
+from balancedstream_operator.observe.prometheus import Prometheus
 
 DRIVER = DriverState("Running", "", "", running=True, pod="clicks-driver-0", ips=("127.0.0.1",))
 

@@ -11,7 +11,7 @@ from real_prometheus import ask, run_prometheus, scrape
 from scraped_driver import STREAM, Driver, has_batches, measure_until, observe_by
 from waiting import wait_until
 
-from balancedstream_operator.endpoints import Subject
+from balancedstream_operator.observe.endpoints import Subject
 
 RECEIVES = "--web.enable-remote-write-receiver"
 EPOCH = "balancedstream_plan_epoch"

@@ -14,8 +14,8 @@ from real_prometheus import run_prometheus, run_victoria_metrics, scrape
 from scraped_driver import Driver, has_batches, measure_until, observe_by
 from waiting import wait_until
 
-from balancedstream_operator.endpoints import Subject
-from balancedstream_operator.measurements import Measurement
+from balancedstream_operator.observe.endpoints import Subject
+from balancedstream_operator.observe.measurement import Measurement
 
 FAILING = Driver("shop/failing")
 RESTARTED = Driver("shop/restarted")

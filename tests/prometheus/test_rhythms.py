@@ -17,10 +17,10 @@ from scraped_driver import COSTS_S, STREAM, Driver, check
 from balancedstream.core.decisions import Decision
 from balancedstream.core.policy import Policy, ScalingPolicy
 from balancedstream.core.scaling import Verdict
-from balancedstream_operator.endpoints import Endpoint, Subject
-from balancedstream_operator.measurements import Measurement, MissingMeasurementsError
-from balancedstream_operator.planner import Given, choose_plan
-from balancedstream_operator.prometheus import Prometheus
+from balancedstream_operator.observe.endpoints import Endpoint, Subject
+from balancedstream_operator.observe.measurement import Measurement, MissingMeasurementsError
+from balancedstream_operator.observe.prometheus import Prometheus
+from balancedstream_operator.plan.planner import Given, choose_plan
 
 POLICY = Policy(scaling=ScalingPolicy(min_executors=1, max_executors=2))
 BEGIN_S = 1_700_000_000

@@ -31,7 +31,7 @@ def package() -> ModuleType:
 @pytest.fixture
 def lib(tmp_path: Path) -> Path:
     """In place of all packages, one module that says that it was called."""
-    folder = tmp_path / "lib" / "balancedstream_operator" / "plugin"
+    folder = tmp_path / "lib" / "balancedstream_operator" / "kubectl"
     folder.mkdir(parents=True)
     for package in (folder, folder.parent):
         (package / "__init__.py").touch()
@@ -77,5 +77,5 @@ def test_the_same_files_make_the_same_archive(
     package: ModuleType, lib: Path, tmp_path: Path
 ) -> None:
     first = package.pack(lib, tmp_path / "first")
-    (lib / "balancedstream_operator" / "plugin" / "main.py").touch()
+    (lib / "balancedstream_operator" / "kubectl" / "main.py").touch()
     assert package.pack(lib, tmp_path / "second") == first

@@ -12,7 +12,7 @@ import pytest
 from balancedstream.errors import PortInUseError
 from balancedstream.listening import choose_address, write_in_url
 from balancedstream.metrics.exporter import Exporter
-from balancedstream_operator.metrics import OperatorMetrics
+from balancedstream_operator.process.metrics import OperatorMetrics
 
 HAS_IPV6 = choose_address("::") == "::"
 ipv6 = pytest.mark.skipif(not HAS_IPV6, reason="this machine has no IPv6")

@@ -12,11 +12,11 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from balancedstream.core.objects import STREAM_LABEL
+from balancedstream_operator.api.resource import KIND, Manifest, Stream
+from balancedstream_operator.api.status import format_time
 from balancedstream_operator.errors import ClusterError
-from balancedstream_operator.ports import Cluster
-from balancedstream_operator.reading import bound_stream
-from balancedstream_operator.resource import KIND, Manifest, Stream
-from balancedstream_operator.status import format_time
+from balancedstream_operator.kube.cluster import Cluster
+from balancedstream_operator.kube.reading import bound_stream
 
 if TYPE_CHECKING:
     from world.worlds import World

@@ -12,7 +12,7 @@ from balancedstream.core.plan import Answer
 from balancedstream.core.policy import Policy
 from balancedstream.loop.ports import PlanChannel
 from balancedstream.metrics.exporter import Exporter
-from balancedstream_operator.resource import Manifest
+from balancedstream_operator.api.resource import Manifest
 from world.spark_model import Application
 
 if TYPE_CHECKING:

@@ -10,12 +10,12 @@ from balancedstream.core.objects import ANSWER_KEY, PLAN_KEY, answer_name, plan_
 from balancedstream.core.plan import Answer, parse_answer
 from balancedstream.core.policy import Policy
 from balancedstream.errors import BalancedStreamError
-from balancedstream_operator.asking import read_asked
-from balancedstream_operator.floors import round_up
-from balancedstream_operator.pods import SPEC_ANNOTATION
-from balancedstream_operator.resource import driver_name, driver_pod_name
-from balancedstream_operator.restarts import fingerprint
-from balancedstream_operator.spec import StreamSpec, policy_of, read_spec
+from balancedstream_operator.api.annotations import read_asked
+from balancedstream_operator.api.resource import driver_name, driver_pod_name
+from balancedstream_operator.api.spec import StreamSpec, policy_of, read_spec
+from balancedstream_operator.children.fingerprint import fingerprint
+from balancedstream_operator.children.pods import SPEC_ANNOTATION
+from balancedstream_operator.observe.floors import round_up
 from world.oracles import find_limits, is_running, read_plan
 from world.spark_model import BACKLOG_S, Application
 

@@ -8,7 +8,7 @@ from typing import Any
 from kubernetes.client import ApiException
 from kubernetes.dynamic.exceptions import ConflictError, NotFoundError
 
-from balancedstream_operator.resource import Manifest
+from balancedstream_operator.api.resource import Manifest
 from world.api_model import NAMESPACE, ModelCluster
 
 NAME = "balancedstream-operator"

@@ -8,9 +8,9 @@ import random
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from balancedstream_operator.pods import DRIVER_GRACE_S
-from balancedstream_operator.resource import Manifest, driver_name, driver_pod_name
-from balancedstream_operator.status import format_time
+from balancedstream_operator.api.resource import Manifest, driver_name, driver_pod_name
+from balancedstream_operator.api.status import format_time
+from balancedstream_operator.children.pods import DRIVER_GRACE_S
 from world.api_model import NAMESPACE
 
 if TYPE_CHECKING:

@@ -8,17 +8,17 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from balancedstream_operator.asking import read_wanted
-from balancedstream_operator.endpoints import Defaults
+from balancedstream_operator.api.annotations import read_wanted
+from balancedstream_operator.api.resource import KIND, Manifest, Stream
 from balancedstream_operator.errors import ClusterError, StreamGoneError
-from balancedstream_operator.following import WATCH_S
-from balancedstream_operator.leases import RENEW_S, Lease, Tenure
+from balancedstream_operator.kube.lease import RENEW_S, Lease, Tenure
+from balancedstream_operator.kube.reading import bound_stream
 from balancedstream_operator.main import choose_pause_s
-from balancedstream_operator.pacing import choose_rest_s
-from balancedstream_operator.reading import bound_stream
-from balancedstream_operator.resource import KIND, Manifest, Stream
-from balancedstream_operator.shares import Caps, Shares
-from balancedstream_operator.supervising import Supervisor
+from balancedstream_operator.observe.endpoints import Defaults
+from balancedstream_operator.plan.shares import Caps, Shares
+from balancedstream_operator.process.following import WATCH_S
+from balancedstream_operator.reconcile.pace import choose_rest_s
+from balancedstream_operator.reconcile.reconciler import Supervisor
 from world.api_model import NAMESPACE, KilledError, ModelCluster
 from world.lease_model import NAME, open_client
 

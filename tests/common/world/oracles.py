@@ -14,10 +14,8 @@ from balancedstream.core.periods import Period, find_exclusion
 from balancedstream.core.plan import Answer, Plan, parse_plan
 from balancedstream.core.policy import ScalingPolicy
 from balancedstream.errors import BalancedStreamError
-from balancedstream_operator.asking import read_asked
-from balancedstream_operator.errors import ClusterError
-from balancedstream_operator.pods import SPEC_ANNOTATION
-from balancedstream_operator.resource import (
+from balancedstream_operator.api.annotations import read_asked
+from balancedstream_operator.api.resource import (
     CONDITIONS,
     KIND,
     MAX_DECISIONS,
@@ -25,9 +23,11 @@ from balancedstream_operator.resource import (
     driver_name,
     driver_pod_name,
 )
-from balancedstream_operator.restarts import fingerprint
-from balancedstream_operator.spec import StreamSpec, policy_of, read_spec
-from balancedstream_operator.supervising import Pass
+from balancedstream_operator.api.spec import StreamSpec, policy_of, read_spec
+from balancedstream_operator.children.fingerprint import fingerprint
+from balancedstream_operator.children.pods import SPEC_ANNOTATION
+from balancedstream_operator.errors import ClusterError
+from balancedstream_operator.reconcile.reconciler import Pass
 
 if TYPE_CHECKING:
     from world.driver_model import WatchedPlans

@@ -11,18 +11,18 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from balancedstream.core.policy import Policy
-from balancedstream_operator.clocks import DRIVER_TIMES
-from balancedstream_operator.endpoints import Subject
-from balancedstream_operator.measurements import (
+from balancedstream_operator.api.resource import driver_pod_name
+from balancedstream_operator.kube.clocks import DRIVER_TIMES
+from balancedstream_operator.kube.cluster import Source
+from balancedstream_operator.observe.endpoints import Subject
+from balancedstream_operator.observe.measurement import (
     PARTITION_METRICS,
     QUERY_METRICS,
     Measurement,
     MissingMeasurementsError,
 )
-from balancedstream_operator.ports import Source
-from balancedstream_operator.prometheus import MAX_SKEW_S, fetch_measurement
-from balancedstream_operator.resource import driver_pod_name
-from balancedstream_operator.scrapes import PREFIX, Series
+from balancedstream_operator.observe.prometheus import MAX_SKEW_S, fetch_measurement
+from balancedstream_operator.observe.series import PREFIX, Series
 
 if TYPE_CHECKING:
     from world.worlds import World

@@ -18,7 +18,7 @@ from balancedstream.engine.events import (
     Preparation,
     QueryIdle,
 )
-from balancedstream_operator.resource import Manifest
+from balancedstream_operator.api.resource import Manifest
 from world.api_model import stream_pod
 
 if TYPE_CHECKING:

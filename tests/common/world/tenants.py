@@ -5,8 +5,8 @@ from __future__ import annotations
 import random
 from typing import TYPE_CHECKING
 
-from balancedstream_operator.resource import KIND
-from balancedstream_operator.status import format_time
+from balancedstream_operator.api.resource import KIND
+from balancedstream_operator.api.status import format_time
 from world.schedules import Fault
 
 if TYPE_CHECKING:

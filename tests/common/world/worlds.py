@@ -16,8 +16,8 @@ from itertools import count
 
 from simulation.spark import BatchRun
 
-from balancedstream_operator.pods import configuration_name
-from balancedstream_operator.resource import API_VERSION, KIND, Manifest, Stream
+from balancedstream_operator.api.resource import API_VERSION, KIND, Manifest, Stream
+from balancedstream_operator.children.pods import configuration_name
 from world.api_model import NAMESPACE, ApiServer
 from world.driver_model import Driver
 from world.faults import begin_fault

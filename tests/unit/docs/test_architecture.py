@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[3]
-PICTURES = {"layers": 0, "operator-layers": 1, "plugin-layers": 2}
+PICTURES = {"layers": 0, "operator-layers": 1, "kubectl-layers": 2}
 """By contract: the number of its picture on the page."""
 
 
@@ -30,7 +30,7 @@ def read_picture(number: int) -> list[str]:
     """The names in a picture of the page, from the top; what they are stands beside them."""
     page = (ROOT / "docs" / "architecture.md").read_text("utf-8")
     picture = re.findall(r"^```$\n(.*?)^```$", page, re.M | re.S)[number]
-    return [name for line in picture.splitlines() for name in line[:43].split()]
+    return [name for line in picture.splitlines() for name in re.split(r" {4,}|$", line)[0].split()]
 
 
 @pytest.mark.parametrize(("name", "number"), PICTURES.items(), ids=list(PICTURES))

@@ -13,7 +13,7 @@ from pages import PAGES, ROOT, read_inline
 
 from balancedstream.core.policy import knobs
 from balancedstream.metrics.catalogue import METRICS, PREFIX
-from balancedstream_operator.resource import CONDITIONS
+from balancedstream_operator.api.resource import CONDITIONS
 
 SCHEMA = CRD["spec"]["versions"][0]["schema"]["openAPIV3Schema"]["properties"]
 KNOBS = {knob.path for knob in knobs()}

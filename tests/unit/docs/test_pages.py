@@ -31,7 +31,7 @@ from balancedstream.core.sizing import PARTITIONS_PER_EXECUTOR
 from balancedstream.engine.session import EXECUTOR_MEMORY_MIB
 from balancedstream.engine.settings import MIN_PARTITIONS_PER_EXECUTOR
 from balancedstream.version import TESTED_SPARK
-from balancedstream_operator import crd
+from balancedstream_operator.api import crd
 
 UNCHECKED = tomllib.loads(Path(__file__).with_name("unchecked.toml").read_text("utf-8"))
 BLOCKS = [block for page in PAGES for block in read_blocks(page)]

@@ -6,8 +6,8 @@ from typing import Any
 
 from pages import ROOT, read_blocks, read_commands
 
-from balancedstream_operator.plugin.diagnosing import diagnose
-from balancedstream_operator.plugin.screens import show_decisions, show_diagnosis
+from balancedstream_operator.kubectl.diagnosis import diagnose
+from balancedstream_operator.kubectl.screens import show_decisions, show_diagnosis
 
 WIDTH = 100
 NOW_S = 1_764_106_000.0

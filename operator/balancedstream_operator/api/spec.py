@@ -1,0 +1,409 @@
+"""The spec of a BalancedStream as classes: CRD, validation rules and reference follow from them."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field, replace
+from typing import Annotated, Any, ClassVar, get_args
+
+from balancedstream.core.keys import KeyNaming
+from balancedstream.core.policy import Policy, parse
+from balancedstream.errors import InvalidInputError
+from balancedstream_operator.api.job import (
+    GROUP_ID,
+    Application,
+    Checkpoints,
+    Driver,
+    Executors,
+    find_caps,
+)
+from balancedstream_operator.api.labels import check_metadata, check_pull_secrets
+from balancedstream_operator.api.resource import NAME
+from balancedstream_operator.api.schedule import Schedule
+from balancedstream_operator.api.schema import (
+    Knobs,
+    Number,
+    Part,
+    Schema,
+    Switch,
+    Text,
+    Texts,
+    Words,
+    camel,
+    drop_unknown,
+    read,
+    rule,
+)
+from balancedstream_operator.api.spark_settings import (
+    DYNAMIC,
+    OWNED_CONF,
+    PROVIDER,
+    ROCKSDB,
+    check_conf,
+)
+from balancedstream_operator.api.target import (
+    TargetRef,
+    check_target,
+    find_beside_target,
+    refuse_beside_target,
+)
+
+_LABEL = r"[a-zA-Z_][a-zA-Z0-9_]*"
+
+_OWNED = ", ".join(f"'{key}'" for key in OWNED_CONF)
+
+_REQUIRED = ("image", "application", "checkpoints")
+"""What a job needs that the operator runs."""
+
+MAX_PARTITIONS = 10_000
+"""State partitions of a stream."""
+
+
+@dataclass(frozen=True)
+class Metrics:
+    """Where the operator reads the load from, and how often."""
+
+    prometheus_url: Annotated[
+        str | None,
+        Text("URL of Prometheus; defaults to the operator's own setting.", 1024, "https?://.+"),
+    ] = None
+    secret: Annotated[
+        str | None,
+        Text(
+            "Secret of the stream's namespace to authenticate to Prometheus with: token, or "
+            "username and password; headers, one a line; ca.crt; tls.crt and tls.key. The chart's "
+            "prometheus.streamSecrets lets the operator read it.",
+            pattern=NAME,
+        ),
+    ] = None
+    labels: Annotated[
+        Mapping[str, str],
+        Texts(
+            "Labels that the series must have, such as the cluster's where several share one "
+            "Prometheus.",
+            max_items=16,
+            max_length=256,
+        ),
+    ] = field(default_factory=dict)
+    stale_after_s: Annotated[
+        float | None,
+        Number(
+            "Age in seconds from which the newest scrape is too old; defaults to three scrape "
+            "intervals. Raise it where samples arrive late.",
+            1,
+            3600,
+        ),
+    ] = None
+    interval_s: Annotated[float, Number("Seconds between two decisions.", 1, 3600)] = 15.0
+    hot_keys: Annotated[
+        str,
+        Words(
+            "How metrics and status show hot keys; with off, none is shown or moved.",
+            get_args(KeyNaming),
+        ),
+    ] = "plain"
+    window: Annotated[
+        Mapping[str, Any],
+        Knobs("window", "Which batches the load of a partition is averaged over."),
+    ] = field(default_factory=dict)
+
+
+OF_THE_TARGET: Mapping[str, object] = {
+    **dict.fromkeys((*_REQUIRED, "partitions")),
+    "imagePullSecrets": [],
+    "fsGroup": GROUP_ID,
+    "imagePullPolicy": "IfNotPresent",
+    "sparkConf": {},
+    "suspend": False,
+    "driver.cpu": Driver.cpu,
+    "driver.memory": Driver.memory,
+    "driver.memoryOverhead": Driver.memory_overhead,
+    "driver.serviceAccount.name": None,
+    "driver.serviceAccount.annotations": {},
+    "driver.evictable": Driver.evictable,
+    "driver.podTemplate": {},
+    "executors.cores": Executors.cores,
+    "executors.maxCores": None,
+    "executors.maxMemory": None,
+    "executors.cpu": None,
+    "executors.memory": Executors.memory,
+    "executors.memoryOverhead": Executors.memory_overhead,
+    "executors.serviceAccount.name": None,
+    "executors.podTemplate": {},
+    "metrics.hotKeys": Metrics.hot_keys,
+}
+"""Fields that a stream with `targetRef` has not, and what the API server fills in for them."""
+
+
+@dataclass(frozen=True)
+class StreamSpec:
+    """A PySpark streaming job to keep balanced and right-sized."""
+
+    RULES: ClassVar[tuple[Schema, ...]] = (
+        rule(
+            f"has(self.targetRef) || ({' && '.join(f'has(self.{name})' for name in _REQUIRED)})",
+            f"{' and '.join(_REQUIRED)} are required, except with targetRef",
+        ),
+        rule(
+            "has(self.targetRef) == has(oldSelf.targetRef)",
+            "targetRef cannot come or go: create a new BalancedStream",
+        ),
+        *(
+            refuse_beside_target(path, default)
+            for path, default in OF_THE_TARGET.items()
+            # The rules see nothing of a foreign object; the operator refuses it.
+            if not path.endswith("podTemplate")
+        ),
+        rule(
+            "has(self.partitions) == has(oldSelf.partitions) && "
+            "(!has(self.partitions) || self.partitions == oldSelf.partitions)",
+            "partitions cannot change: Spark fixes their number in the checkpoint",
+        ),
+        rule(
+            "has(self.checkpoints) == has(oldSelf.checkpoints) && "
+            "(!has(self.checkpoints) || self.checkpoints == oldSelf.checkpoints)",
+            "checkpoints cannot change: the new ones would not have the state; "
+            "create a new BalancedStream for a new checkpoint",
+        ),
+        rule(
+            f"!('{DYNAMIC}' in self.sparkConf) || "
+            f"self.sparkConf['{DYNAMIC}'].trim().lowerAscii() != 'true'",
+            f"sparkConf must not enable {DYNAMIC}: Spark and the operator would both set the "
+            "number of executors; set executors.min and executors.max instead",
+        ),
+        rule(
+            f"!('{PROVIDER}' in self.sparkConf) || "
+            f"self.sparkConf['{PROVIDER}'].endsWith('{ROCKSDB}')",
+            f"{PROVIDER} in sparkConf must be RocksDB: the in-memory store "
+            "(HDFS-backed) reloads a partition's whole state with each move",
+        ),
+        rule(
+            f"![{_OWNED}].exists(key, key in self.sparkConf)",
+            "sparkConf must not contain settings that the operator sets: " + ", ".join(OWNED_CONF),
+        ),
+    )
+
+    executors: Annotated[Executors, Part("How many executors, and their resources.")]
+    target_ref: Annotated[
+        TargetRef | None,
+        Part("An application of another operator's to balance; the operator runs nothing for it."),
+    ] = None
+    image: Annotated[
+        str,
+        Text(
+            "Image with the script and its packages, built on balancedstream-spark. Required "
+            "without targetRef.",
+            512,
+            r"\S+",
+        ),
+    ] = ""
+    application: Annotated[
+        Application, Part("The script. Required without targetRef.", filled_in=False)
+    ] = field(default_factory=Application)
+    checkpoints: Annotated[
+        Checkpoints,
+        Part("Storage for checkpoints that all pods share. Required without targetRef.", False),
+    ] = field(default_factory=Checkpoints)
+    image_pull_policy: Annotated[
+        str, Words("When nodes pull the image.", ("IfNotPresent", "Always", "Never"))
+    ] = "IfNotPresent"
+    image_pull_secrets: Annotated[
+        tuple[str, ...],
+        Texts(
+            "Names of Secrets that driver and executors pull their images with.",
+            max_items=16,
+            max_length=253,
+        ),
+    ] = ()
+    fs_group: Annotated[
+        int,
+        Number(
+            "Group that the files of mounted claims belong to; 0 leaves it to the platform, as "
+            "OpenShift wants it.",
+            0,
+            2**31 - 1,
+        ),
+    ] = GROUP_ID
+    labels: Annotated[
+        Mapping[str, str],
+        Texts(
+            "Labels of all objects and pods of the stream, beside the operator's own.",
+            max_items=32,
+            max_length=63,
+        ),
+    ] = field(default_factory=dict)
+    annotations: Annotated[
+        Mapping[str, str],
+        Texts("Annotations of all objects and pods of the stream.", max_items=32),
+    ] = field(default_factory=dict)
+    spark_conf: Annotated[
+        Mapping[str, str],
+        Texts(
+            "Spark settings of the job. Each value is text: quote true, false and numbers.",
+            max_items=256,
+            max_length=4096,
+        ),
+    ] = field(default_factory=dict)
+    driver: Annotated[Driver, Part("The pod that runs the script.")] = field(default_factory=Driver)
+    partitions: Annotated[
+        int | None,
+        Number(
+            "Number of state partitions; defaults to at least eight for each core of "
+            "executors.max. Cannot change later.",
+            1,
+            MAX_PARTITIONS,
+        ),
+    ] = None
+    balancing: Annotated[Mapping[str, Any], Knobs("balance", "When state partitions move.")] = (
+        field(default_factory=dict)
+    )
+    migration: Annotated[
+        Mapping[str, Any], Knobs("migration", "How moves are spread over batches.")
+    ] = field(default_factory=dict)
+    scaling: Annotated[
+        Mapping[str, Any],
+        Knobs(
+            "scaling",
+            "When executors are added or removed.",
+            omit=("min_executors", "max_executors"),
+            rules=(
+                (
+                    "self.lowUtilization < self.targetUtilization && "
+                    "self.targetUtilization < self.highUtilization",
+                    "targetUtilization must lie between lowUtilization and highUtilization",
+                ),
+            ),
+        ),
+    ] = field(default_factory=dict)
+    schedule: Annotated[Schedule, Part("What holds at certain times only.")] = field(
+        default_factory=Schedule
+    )
+    metrics: Annotated[Metrics, Part("Where the operator reads the load from.")] = field(
+        default_factory=Metrics
+    )
+    suspend: Annotated[bool, Switch("Stop the pods and keep everything else.")] = False
+
+
+def read_spec(manifest: object) -> StreamSpec:
+    """A spec from a manifest's `spec`.
+
+    The API server checks it by the CRD's rules. This checks the rest, and those rules again,
+    because an older CRD may be installed. Fields of a newer one are ignored: see `find_unknown`.
+
+    Raises:
+        InvalidInputError: the message names the field.
+
+    >>> spec = read_spec({"image": "clicks:1", "application": {"file": "/app/clicks.py"},
+    ...                   "executors": {"max": 4}, "checkpoints": {"claim": "checkpoints"}})
+    >>> spec.executors.min, policy_of(spec).scaling.max_executors
+    (1, 4)
+    """
+    spec = read(StreamSpec, drop_unknown(StreamSpec, manifest)[0])
+    limits = spec.executors
+    if limits.min > limits.max:
+        message = f"spec.executors.min: must not exceed max ({limits.max}), not {limits.min}"
+        raise InvalidInputError(message)
+    field, most = next(iter(find_caps(limits).items()))
+    if limits.min > most:
+        message = (
+            f"spec.executors.{field}: must have room for executors.min, which is {limits.min}; it "
+            f"has room for {most}"
+        )
+        raise InvalidInputError(message)
+    if spec.target_ref is not None:
+        check_target(spec.target_ref)
+        for path in find_beside_target(manifest, OF_THE_TARGET):
+            message = f"spec.{path}: with targetRef it is the application's own: set it there"
+            raise InvalidInputError(message)
+    else:
+        _check_workload(spec, manifest)
+    for label in spec.metrics.labels:
+        if not re.fullmatch(_LABEL, label) or label in {"stream", "__name__"}:
+            message = f"spec.metrics.labels: {label!r} is no name of a label to match"
+            raise InvalidInputError(message)
+    check_metadata(spec.labels, spec.annotations)
+    check_pull_secrets(spec.image_pull_secrets)
+    _check_policy(spec)
+    return spec
+
+
+def _check_workload(spec: StreamSpec, manifest: object) -> None:
+    """Refuses a job that cannot be run."""
+    given = manifest if isinstance(manifest, Mapping) else {}
+    for name in _REQUIRED:
+        if given.get(name) is None:
+            message = f"spec.{name}: missing"
+            raise InvalidInputError(message)
+    if (spec.application.file is None) == (spec.application.config_map is None):
+        message = "spec.application: set exactly one of file and configMap"
+        raise InvalidInputError(message)
+    if (spec.checkpoints.claim is None) == (spec.checkpoints.uri is None):
+        message = "spec.checkpoints: set exactly one of claim and uri"
+        raise InvalidInputError(message)
+    if ".." in (spec.checkpoints.path or ""):
+        message = "spec.checkpoints.path: must not contain .."
+        raise InvalidInputError(message)
+    check_conf(spec.spark_conf)
+
+
+def _check_policy(spec: StreamSpec) -> None:
+    """Refuses knobs that contradict each other, by their names in a spec."""
+    try:
+        policy_of(spec)
+    except InvalidInputError as error:
+        message = re.sub(
+            r"\b((?:scaling|schedule\.\w+\[\d+\])\.)(\w+)",
+            lambda found: f"spec.{found[1]}{camel(found[2])}",
+            str(error),
+        )
+        raise InvalidInputError(message) from error
+
+
+def find_unknown(manifest: object) -> list[str]:
+    """Paths of the fields of a manifest's `spec` that this release does not know.
+
+    >>> find_unknown({"image": "clicks:1", "mood": "good"})
+    ['spec.mood']
+    """
+    return drop_unknown(StreamSpec, manifest)[1]
+
+
+def policy_of(spec: StreamSpec) -> Policy:
+    """The policy of a spec; `executors.fixed`, clamped to the limits, becomes both limits.
+
+    Raises:
+        InvalidInputError: knobs contradict each other.
+    """
+    limits = spec.executors
+    policy = parse(
+        {
+            "balance": spec.balancing,
+            "migration": spec.migration,
+            "scaling": {
+                **spec.scaling,
+                "min_executors": limits.min,
+                "max_executors": next(iter(find_caps(limits).values())),
+            },
+            "window": spec.metrics.window,
+            "schedule": {
+                "excluded": [asdict(period) for period in spec.schedule.excluded],
+                "floors": [asdict(floor) for floor in spec.schedule.floors],
+            },
+        }
+    )
+    if not limits.fixed:
+        return policy
+    count = clamp_fixed(limits)
+    # A person asked for this number, so it holds in every mode.
+    scaling = replace(policy.scaling, mode="auto", min_executors=count, max_executors=count)
+    return replace(policy, scaling=scaling)
+
+
+def clamp_fixed(limits: Executors) -> int:
+    """The fixed number of executors, clamped to the limits.
+
+    >>> clamp_fixed(Executors(max=4, fixed=9))
+    4
+    """
+    return min(max(limits.fixed, limits.min), *find_caps(limits).values())

@@ -1,0 +1,140 @@
+"""Applications that another operator runs: how a BalancedStream names one.
+
+The labels are those that the other operators give their pods:
+`sparkoperator.k8s.io/app-name` is `LabelSparkAppName` in kubeflow/spark-operator's
+`pkg/common/spark.go`, set by `internal/controller/sparkapplication/submission.go`;
+`spark.operator/spark-app-name` is `LABEL_SPARK_APPLICATION_NAME` in `Constants.java` of
+apache/spark-kubernetes-operator, set by `SparkAppResourceSpecFactory`. `spark-role` and
+`spark-app-selector` are Spark's own (`KubernetesConf.scala`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Annotated, ClassVar
+
+from balancedstream.errors import InvalidInputError
+from balancedstream_operator.api.labels import is_label
+from balancedstream_operator.api.resource import NAME
+from balancedstream_operator.api.schema import Schema, Text, Texts, Words, rule
+
+_NAME_LABELS = {
+    "sparkoperator.k8s.io": "sparkoperator.k8s.io/app-name",
+    "spark.apache.org": "spark.operator/spark-app-name",
+}
+"""API group of a SparkApplication, and the label by which its pods name it."""
+
+_GROUPS = "|".join(group.replace(".", r"\.") for group in _NAME_LABELS)
+
+
+@dataclass(frozen=True)
+class TargetRef:
+    """An application that another operator runs in the namespace of the stream."""
+
+    RULES: ClassVar[tuple[Schema, ...]] = (
+        rule(
+            "has(self.name) == (size(self.selector) == 0)",
+            "set exactly one of name (a SparkApplication) and selector (labels of the driver pod)",
+        ),
+        rule(
+            "has(self.name) == has(self.apiVersion)",
+            "apiVersion and name belong together",
+        ),
+    )
+
+    api_version: Annotated[
+        str | None,
+        Text(
+            "Whose SparkApplication: sparkoperator.k8s.io/v1beta2 (kubeflow) or "
+            "spark.apache.org/v1 (Apache).",
+            64,
+            rf"({_GROUPS})/v[a-z0-9]+",
+            f"of {' or '.join(_NAME_LABELS)} (use selector for other drivers)",
+        ),
+    ] = None
+    kind: Annotated[str, Words("Kind of the application.", ("SparkApplication",))] = (
+        "SparkApplication"
+    )
+    name: Annotated[str | None, Text("Name of the SparkApplication.", 63, NAME)] = None
+    selector: Annotated[
+        Mapping[str, str],
+        Texts(
+            "Labels that only the driver's pod has, where no SparkApplication names it.",
+            max_items=8,
+            max_length=63,
+        ),
+    ] = field(default_factory=dict)
+
+    def __str__(self) -> str:
+        return f"{self.kind} {self.name}" if self.name else driver_selector(self)
+
+
+def check_target(target: TargetRef) -> None:
+    """Refuses a reference that names no application, or two.
+
+    Raises:
+        InvalidInputError: the message names the field.
+
+    >>> check_target(TargetRef(selector={"app": "clicks"}))
+    """
+    if (target.name is None) == (not target.selector):
+        message = "spec.targetRef: set exactly one of name and selector"
+        raise InvalidInputError(message)
+    if (target.name is None) != (target.api_version is None):
+        message = "spec.targetRef: apiVersion and name belong together"
+        raise InvalidInputError(message)
+    for key, value in target.selector.items():
+        if not is_label(key, value):
+            message = f"spec.targetRef.selector: {key}={value} is no label"
+            raise InvalidInputError(message)
+
+
+def driver_selector(target: TargetRef) -> str:
+    """Label selector of the pods that can be a target's driver.
+
+    >>> driver_selector(TargetRef("sparkoperator.k8s.io/v1beta2", name="clicks"))
+    'spark-role=driver,sparkoperator.k8s.io/app-name=clicks'
+    >>> driver_selector(TargetRef(selector={"app": "clicks"}))
+    'app=clicks'
+    """
+    if target.name is None:
+        return ",".join(f"{key}={value}" for key, value in sorted(target.selector.items()))
+    group = (target.api_version or "").partition("/")[0]
+    return f"spark-role=driver,{_NAME_LABELS[group]}={target.name}"
+
+
+def refuse_beside_target(path: str, default: object) -> Schema:
+    """The rule that a stream with a target has not a field, or has what is filled in for it.
+
+    >>> refuse_beside_target("driver.cpu", "500m")["rule"]
+    "!has(self.targetRef) || self.driver.cpu == '500m'"
+    """
+    here = f"self.{path}"
+    match default:
+        case None:
+            absent = f"!has({here})"
+        case bool():
+            absent = here if default else f"!{here}"
+        case str():
+            absent = f"{here} == '{default}'"
+        case Mapping():
+            absent = f"size({here}) == 0"
+        case _:
+            absent = f"{here} == {default}"
+    message = f"with targetRef, {path} is the application's own: set it there"
+    return rule(f"!has(self.targetRef) || {absent}", message)
+
+
+def find_beside_target(manifest: object, defaults: Mapping[str, object]) -> Iterator[str]:
+    """Fields of a manifest's `spec` that are not as they are filled in, by their paths.
+
+    >>> list(find_beside_target({"driver": {"cpu": "2"}}, {"driver.cpu": "500m", "image": None}))
+    ['driver.cpu']
+    """
+    for path, default in defaults.items():
+        found = manifest
+        for name in path.split("."):
+            found = found.get(name) if isinstance(found, Mapping) else None
+        if found is not None and found != default:
+            yield path

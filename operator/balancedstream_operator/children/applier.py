@@ -1,0 +1,278 @@
+"""Keeps the objects that a stream consists of as its spec wants them."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import logging
+import secrets
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from math import inf
+from typing import Any, NoReturn
+
+from balancedstream.core.objects import STREAM_LABEL, plan_name
+from balancedstream_operator.api.annotations import read_wanted
+from balancedstream_operator.api.resource import (
+    API_VERSION,
+    KIND,
+    Manifest,
+    Stream,
+    belongs_to,
+    is_being_deleted,
+)
+from balancedstream_operator.children.authentication import fill_secret
+from balancedstream_operator.children.checkpoints import find_conflict
+from balancedstream_operator.errors import ClusterError, StreamGoneError, StreamLeavingError
+from balancedstream_operator.kube.clocks import has_passed
+from balancedstream_operator.kube.cluster import Cluster
+from balancedstream_operator.reconcile.pace import choose_retry_s
+
+log = logging.getLogger(__name__)
+
+REPAIR_S = 300.0
+"""Children are applied when the spec changes, and this often to undo changes by others."""
+
+DRIVERS = "app.kubernetes.io/name=balancedstream-driver"
+"""Label selector of all driver pods."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Refusal:
+    """What the API server said of children, when for the first time, and when last."""
+
+    of: str
+    error: ClusterError
+    first_s: float
+    last_s: float
+
+    def holds(self, of: str, now_s: float) -> bool:
+        """Whether it is too soon to ask about these children again; a clock may be set back."""
+        pause_s = choose_retry_s(self.last_s - self.first_s)
+        return of == self.of and 0.0 <= now_s - self.last_s < pause_s
+
+
+class Applier:
+    """Applies the children of one stream.
+
+    Args:
+        stream: whose.
+        cluster: where.
+        find_streams: gives all BalancedStreams that are known.
+        namespaces: that have them; "" for the whole cluster.
+    """
+
+    def __init__(
+        self,
+        stream: Stream,
+        cluster: Cluster,
+        find_streams: Callable[[], Iterable[Mapping[str, Any]]],
+        namespaces: Sequence[str],
+    ) -> None:
+        self._stream = stream
+        self._cluster = cluster
+        self._find_streams = find_streams
+        self._namespaces = namespaces
+        # Uids of the children that are there, as they were last seen.
+        self._own: dict[tuple[str, str], str] = {}
+        self._applied = ""
+        self._applied_s = 0.0
+        self._refusal: _Refusal | None = None
+        self._current: Mapping[str, Any] | None = None
+        # What this pass read.
+        self._read: Mapping[str, Any] | None = None
+        self._hint: str | None = None
+
+    def find_current(self, resource: Mapping[str, Any]) -> Mapping[str, Any]:
+        """The stream as the API server has it: read at the first call, and at a hint of a change.
+
+        A server that is behind lists old streams, to an operator that starts and to one whose watch
+        broke. Nothing in them tells their age: a resourceVersion may only be compared for equality,
+        and an annotation does not change the generation. So a stream that was listed or watched,
+        and of which other things are wanted, is a hint to read it; each is followed once.
+
+        Args:
+            resource: the BalancedStream as it was last listed or watched.
+
+        Raises:
+            StreamGoneError: the stream was deleted.
+            StreamLeavingError: it is being deleted.
+            ClusterError: the API server cannot be reached.
+        """
+        version, wanted = resource["metadata"].get("resourceVersion"), read_wanted(resource)
+        current, self._read = self._current, None
+        if current is None or (version != self._hint and wanted != read_wanted(current)):
+            current = self._current = self._read = self.require_stream()
+        self._hint = version
+        return current
+
+    def is_due(self, children: Sequence[Manifest], now_s: float) -> bool:
+        """Whether children have changed, or were not applied for some time.
+
+        Raises:
+            ClusterError: the API server has refused them, and is not asked again so soon.
+        """
+        wanted = _fingerprint(children)
+        if self._refusal and self._refusal.holds(wanted, now_s):
+            raise self._refusal.error
+        return wanted != self._applied or has_passed(REPAIR_S, self._applied_s, now_s)
+
+    def check(self, children: Sequence[Manifest]) -> bool:
+        """Makes sure that the stream exists, and that its checkpoint and children are its own.
+
+        Returns:
+            Whether some of its children are there: they come after the plan's ConfigMap.
+
+        Raises:
+            StreamGoneError: the stream was deleted.
+            StreamLeavingError: it is being deleted.
+            ClusterError: another stream has its checkpoint, an object of another owner has the
+                name of a child, or the API server cannot be reached.
+        """
+        self._refuse_shared_checkpoint(self._read or self.require_stream())
+        return self._has_children(children) or bool(self._applied)
+
+    def apply(self, children: Sequence[Manifest], now_s: float) -> None:
+        """Applies all children, in their order; a Secret that is there stays as it is.
+
+        Raises:
+            ClusterError: the API server refuses one, or cannot be reached.
+        """
+        # If one is refused, those before it are no longer as they were.
+        self._applied_s = -inf
+        try:
+            for child in children:
+                self._apply(child)
+        except ClusterError as error:
+            if error.refused:
+                self._note_refusal(_fingerprint(children), error, now_s)
+            raise
+        self._refusal = None
+        self._applied, self._applied_s = _fingerprint(children), now_s
+
+    def _apply(self, child: Manifest) -> None:
+        if child["kind"] == "Secret":
+            content = fill_secret(secrets.token_bytes(32))
+            self._cluster.create_secret(child | {"stringData": content})
+            return
+        key = child["kind"], child["metadata"]["name"]
+        # Forgotten first: after a failure, it is looked at again.
+        uid = self._cluster.apply(child, self._own.pop(key, ""))
+        if not uid:
+            # It was deleted, and its name may be another's by now.
+            self._find_own(child)
+            uid = self._cluster.apply(child, self._own.pop(key, ""))
+        if not uid:
+            message = f"{key[0]} {key[1]} was made anew while it was applied"
+            raise ClusterError(message, refused=False)
+        self._own[key] = uid
+
+    def _note_refusal(self, of: str, error: ClusterError, now_s: float) -> None:
+        before = self._refusal
+        first_s = before.first_s if before and before.of == of else now_s
+        self._refusal = _Refusal(of, error, first_s, now_s)
+
+    def require_stream(self) -> Mapping[str, Any]:
+        """The stream as it is now: a broken watch may have missed its deletion.
+
+        Raises:
+            StreamGoneError: the stream was deleted.
+            StreamLeavingError: it is being deleted.
+            ClusterError: the API server cannot be reached.
+        """
+        name = self._stream.name
+        found = self._cluster.get(API_VERSION, KIND, self._stream.namespace, name)
+        if found is None or found["metadata"]["uid"] != self._stream.uid:
+            message = f"{self._stream} was deleted; its pods stop, and its checkpoint stays"
+            raise StreamGoneError(message)
+        if is_being_deleted(found["metadata"]):
+            # Next time it is read again, not recalled: it may be gone by then.
+            self._current = None
+            raise StreamLeavingError(_describe_deletion(found["metadata"]))
+        return found
+
+    def _refuse_shared_checkpoint(self, resource: Mapping[str, Any]) -> None:
+        pods = self._cluster.list_pods(self._stream.namespace, DRIVERS)
+        labels = [pod["metadata"].get("labels") or {} for pod in pods]
+        is_driven = any(found.get(STREAM_LABEL) == self._stream.name for found in labels)
+        # A claim is of one namespace, and a URI is the same folder in all of them. Once a stream
+        # has its driver, nobody elsewhere takes its checkpoint by what a pod says.
+        if (resource["spec"].get("checkpoints") or {}).get("uri") and not is_driven:
+            for namespace in self._namespaces:
+                pods += self._list_drivers(namespace)
+        conflict = find_conflict(self._stream, self._find_streams(), pods)
+        if conflict:
+            message = (
+                f"{conflict.message}, and two drivers on one checkpoint would lose data: delete "
+                "the other one, or give this stream a checkpoint of its own"
+            )
+            raise ClusterError(message, refused=True, passes=conflict.passes)
+
+    def _list_drivers(self, namespace: str) -> list[Manifest]:
+        try:
+            return self._cluster.list_pods(namespace, DRIVERS)
+        except ClusterError as error:
+            # One that was deleted, and the operator's rights with it.
+            if not error.refused:
+                raise
+            log.warning("%s: %s", self._stream, error)
+            return []
+
+    def _has_children(self, children: Sequence[Manifest]) -> bool:
+        """Whether there are children besides the plan's ConfigMap.
+
+        Raises:
+            ClusterError: there is one of another owner, or the API server cannot be reached.
+        """
+        # The operator may not read a Secret; its name has the stream's uid.
+        there = [c for c in children if c["kind"] != "Secret" and self._find_own(c)]
+        return any(c["metadata"]["name"] != plan_name(self._stream.name) for c in there)
+
+    def _find_own(self, child: Manifest) -> bool:
+        """Looks for a child, and notes its uid; one that is known is not looked at again.
+
+        Raises:
+            ClusterError: an object that is not the stream's has its name, or the API server cannot
+                be reached.
+        """
+        kind, metadata = child["kind"], child["metadata"]
+        key = kind, metadata["name"]
+        if key in self._own:
+            return True
+        found = self._cluster.get(
+            child["apiVersion"], kind, metadata["namespace"], metadata["name"]
+        )
+        if found is None:
+            return False
+        there = found["metadata"]
+        if not belongs_to(there, self._stream):
+            refuse_stranger(kind, metadata["name"])
+        self._own[key] = there["uid"]
+        return True
+
+
+def refuse_stranger(kind: str, name: str) -> NoReturn:
+    """Ends a pass in which an object that is not the stream's has the name of one of its own.
+
+    Raises:
+        ClusterError: always.
+    """
+    message = (
+        f"{kind} {name} exists and does not belong to this stream; delete it, or give the stream "
+        "another name"
+    )
+    raise ClusterError(message, refused=True)
+
+
+def _describe_deletion(metadata: Mapping[str, Any]) -> str:
+    """What a stream that is being deleted still waits for, for people."""
+    finalizers = ", ".join(metadata.get("finalizers") or []) or "none"
+    return (
+        f"the stream is being deleted since {metadata['deletionTimestamp']}: it gets no plan, no "
+        f"pod and no repair any more. Its finalizers are: {finalizers}; it goes when they are "
+        "taken away. Its checkpoint stays"
+    )
+
+
+def _fingerprint(children: Sequence[Manifest]) -> str:
+    return hashlib.sha256(json.dumps(children, sort_keys=True).encode()).hexdigest()

@@ -1,0 +1,126 @@
+"""Which streams share a checkpoint, which none may: two drivers on one would lose data; pure."""
+
+from __future__ import annotations
+
+import posixpath
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+from urllib.parse import urlsplit
+
+from balancedstream.core.objects import STREAM_LABEL
+from balancedstream_operator.api.resource import KIND, Stream
+from balancedstream_operator.children.pods import CHECKPOINTS_DIR
+
+_SCHEMES = {"s3": "s3a", "s3n": "s3a", "abfs": "abfss"}
+"""Hadoop's several names for one store."""
+
+
+@dataclass(frozen=True, slots=True)
+class Conflict:
+    """Who else has the checkpoint of a stream.
+
+    Attributes:
+        message: for people.
+        passes: whether it is a pod that is being deleted.
+    """
+
+    message: str
+    passes: bool = False
+
+
+def find_conflict(
+    stream: Stream,
+    resources: Iterable[Mapping[str, Any]],
+    driver_pods: Iterable[Mapping[str, Any]],
+) -> Conflict | None:
+    """Who else has the checkpoint of a stream; None if nobody has.
+
+    Of two streams the older one has it. The driver of a stream that was deleted has it until its
+    pod is gone.
+
+    Args:
+        stream: whose checkpoint.
+        resources: BalancedStreams, this one among them.
+        driver_pods: of all namespaces that may reach it.
+    """
+    known = {resource["metadata"]["uid"]: resource for resource in resources}
+    mine = known.get(stream.uid)
+    place = _place_of_stream(mine) if mine else ""
+    if mine is None or not place:
+        return None
+    for other in known.values():
+        metadata = other["metadata"]
+        # Of two with one name the other was deleted, and the watch has not told it.
+        if _name(other) == _name(mine):
+            continue
+        if _place_of_stream(other) == place and _age(other) < _age(mine):
+            name = f"{metadata['namespace']}/{metadata['name']}"
+            return Conflict(f"{KIND} {name} has the checkpoint {place}")
+    for pod in driver_pods:
+        metadata = pod["metadata"]
+        namespace, name = metadata["namespace"], metadata["name"]
+        label = (metadata.get("labels") or {}).get(STREAM_LABEL)
+        if (namespace, label) == (stream.namespace, stream.name):
+            continue
+        if _place_of_pod(pod) == place:
+            message = f"pod {namespace}/{name}, which still exists, has the checkpoint {place}"
+            return Conflict(message, passes=bool(metadata.get("deletionTimestamp")))
+    return None
+
+
+def _place_of_stream(resource: Mapping[str, Any]) -> str:
+    metadata, spec = resource["metadata"], resource.get("spec") or {}
+    given = spec.get("checkpoints") or {}
+    if given.get("uri"):
+        return _normalize(given["uri"])
+    if not given.get("claim"):
+        return ""
+    folder = posixpath.normpath(f"{CHECKPOINTS_DIR}/{given.get('path') or metadata['name']}")
+    return f"{metadata['namespace']}/{given['claim']}:{folder}"
+
+
+def _normalize(uri: str) -> str:
+    """One way to write a folder: Hadoop takes `//` for `/`, and some stores have several schemes.
+
+    >>> _normalize("s3://lake//clicks/"), _normalize("s3a://lake/clicks")
+    ('s3a://lake/clicks', 's3a://lake/clicks')
+    """
+    parts = urlsplit(uri)
+    scheme = _SCHEMES.get(parts.scheme, parts.scheme)
+    path = re.sub("/+", "/", parts.path).rstrip("/")
+    return f"{scheme}://{parts.netloc}{path}" if scheme else path
+
+
+def _place_of_pod(pod: Mapping[str, Any]) -> str:
+    spec = pod.get("spec") or {}
+    folder = next(
+        (
+            entry.get("value") or ""
+            for container in spec.get("containers") or []
+            for entry in container.get("env") or []
+            if entry["name"] == "CHECKPOINT_DIR"
+        ),
+        "",
+    )
+    claim = next(
+        (
+            volume["persistentVolumeClaim"]["claimName"]
+            for volume in spec.get("volumes") or []
+            if volume["name"] == "checkpoints" and volume.get("persistentVolumeClaim")
+        ),
+        "",
+    )
+    if not claim:
+        return _normalize(folder)
+    return f"{pod['metadata']['namespace']}/{claim}:{posixpath.normpath(folder)}"
+
+
+def _name(resource: Mapping[str, Any]) -> tuple[str, str]:
+    return resource["metadata"]["namespace"], resource["metadata"]["name"]
+
+
+def _age(resource: Mapping[str, Any]) -> tuple[str, str]:
+    metadata = resource["metadata"]
+    return str(metadata.get("creationTimestamp") or ""), str(metadata["uid"])

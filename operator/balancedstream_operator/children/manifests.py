@@ -1,0 +1,248 @@
+"""The Kubernetes objects of a stream, as manifests: pure functions of its name and spec.
+
+The BalancedStream owns every object, so Kubernetes deletes them with it, even without the operator.
+The claim with the checkpoints belongs to the user and stays.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import Any
+
+from balancedstream.core.objects import STREAM_LABEL, answer_name, plan_name
+from balancedstream_operator.api.resource import API_VERSION, KIND, Manifest, Stream, driver_name
+from balancedstream_operator.api.spec import StreamSpec
+from balancedstream_operator.children.authentication import has_secret, secret_name
+from balancedstream_operator.children.configuration import build_spark_conf, render_properties
+from balancedstream_operator.children.pods import (
+    BLOCK_MANAGER_PORT,
+    DRIVER_PORT,
+    METRICS_PORT,
+    UI_PORT,
+    build_driver_pod,
+    build_executor_pod,
+    configuration_name,
+    driver_account,
+    stream_labels,
+)
+from balancedstream_operator.children.spark_pods import makes_claims
+
+
+def build_children(
+    stream: Stream, spec: StreamSpec, partitions: int, restart: str = ""
+) -> list[Manifest]:
+    """Every object of a stream, in the order to apply them.
+
+    Args:
+        stream: whose.
+        spec: of the stream.
+        partitions: number of state partitions.
+        restart: value of the annotation that asks for a new driver; empty for none.
+    """
+    conf = build_spark_conf(stream, spec, partitions)
+    account, own = driver_account(stream, spec), spec.driver.service_account
+    claims = [_CLAIM_RULE] if makes_claims(conf) else []
+    children = [
+        *([_service_account(stream, own.annotations)] if account == driver_name(stream) else []),
+        _role(stream, [_POD_RULE, *claims, *_plan_rules(stream)]),
+        _role_binding(stream, account),
+        *([_secret(stream)] if has_secret(spec) else []),
+        _disruption_budget(stream, evictable=spec.driver.evictable),
+        _config_map(stream, plan_name(stream.name)),
+        _config_map(stream, answer_name(stream.name)),
+        _configuration(stream, spec, conf),
+        _service(stream),
+        _stateful_set(stream, spec, build_driver_pod(stream, spec, conf, restart)),
+    ]
+    return [_mark(child, spec) for child in children]
+
+
+def _mark(child: Manifest, spec: StreamSpec) -> Manifest:
+    """An object with the labels and annotations that all objects of its stream have."""
+    metadata = dict(child["metadata"])
+    metadata["labels"] = {**spec.labels, **metadata["labels"]}
+    annotations = {**spec.annotations, **metadata.get("annotations", {})}
+    return {**child, "metadata": metadata | ({"annotations": annotations} if annotations else {})}
+
+
+def build_target_children(stream: Stream, account: str, spec: StreamSpec) -> list[Manifest]:
+    """Every object of a stream whose application another operator runs, in the order to apply them.
+
+    Args:
+        stream: whose.
+        account: of the driver's pod, if it has not the rights to follow plans; empty if it has.
+        spec: of the stream.
+    """
+    rights = [_role(stream, _plan_rules(stream)), _role_binding(stream, account)]
+    children = [
+        *(rights if account else []),
+        _config_map(stream, plan_name(stream.name)),
+        _config_map(stream, answer_name(stream.name)),
+    ]
+    return [_mark(child, spec) for child in children]
+
+
+def build_plan(stream: Stream, data: Mapping[str, str], found: Mapping[str, Any]) -> Manifest:
+    """The ConfigMap of a stream's plan.
+
+    Args:
+        stream: whose.
+        data: the plan as JSON, and what belongs to it.
+        found: metadata of the ConfigMap as it was read; the API server refuses to replace any
+            other version of it. Empty if there was none.
+    """
+    manifest = _config_map(stream, plan_name(stream.name)) | {"data": dict(data)}
+    seen = {name: found[name] for name in ("resourceVersion", "uid") if found.get(name)}
+    return manifest | {"metadata": manifest["metadata"] | seen}
+
+
+def _object(stream: Stream, version: str, kind: str, name: str) -> Manifest:
+    return {
+        "apiVersion": version,
+        "kind": kind,
+        "metadata": {
+            "name": name,
+            "namespace": stream.namespace,
+            "labels": stream_labels(stream, "driver"),
+            "ownerReferences": [
+                {
+                    "apiVersion": API_VERSION,
+                    "kind": KIND,
+                    "name": stream.name,
+                    "uid": stream.uid,
+                    "controller": True,
+                }
+            ],
+        },
+    }
+
+
+def _driver_selector(stream: Stream) -> dict[str, str]:
+    labels = stream_labels(stream, "driver")
+    return {name: labels[name] for name in ("app.kubernetes.io/name", STREAM_LABEL)}
+
+
+def _config_map(stream: Stream, name: str) -> Manifest:
+    return _object(stream, "v1", "ConfigMap", name)
+
+
+def _service_account(stream: Stream, annotations: Mapping[str, str]) -> Manifest:
+    account = _object(stream, "v1", "ServiceAccount", driver_name(stream))
+    account["metadata"]["annotations"] = dict(annotations)
+    return account | {"automountServiceAccountToken": False}
+
+
+def _secret(stream: Stream) -> Manifest:
+    """Without its content, which is drawn when it is made, and known to nobody afterwards."""
+    return _object(stream, "v1", "Secret", secret_name(stream)) | {"immutable": True}
+
+
+def _disruption_budget(stream: Stream, *, evictable: bool) -> Manifest:
+    """Always there, because the operator may not delete it when the driver is evictable again."""
+    name = driver_name(stream)
+    return _object(stream, "policy/v1", "PodDisruptionBudget", name) | {
+        "spec": {
+            "maxUnavailable": 1 if evictable else 0,
+            "selector": {"matchLabels": _driver_selector(stream)},
+        }
+    }
+
+
+_POD_RULE: Manifest = {
+    "apiGroups": [""],
+    "resources": ["pods"],
+    "verbs": ["create", "get", "list", "watch", "delete", "deletecollection"],
+}
+"""RBAC cannot select by label, so a driver can delete any pod of its namespace: see
+`docs/security.md`."""
+
+
+_CLAIM_RULE: Manifest = {
+    "apiGroups": [""],
+    "resources": ["persistentvolumeclaims"],
+    "verbs": ["create"],
+}
+"""For executors with claims of their own, which belong to their pods and go with them."""
+
+
+def _plan_rules(stream: Stream) -> list[Manifest]:
+    """What a driver may do with plans and answers."""
+    return [
+        {
+            "apiGroups": [""],
+            "resources": ["configmaps"],
+            "resourceNames": [name],
+            "verbs": list(verbs),
+        }
+        for name, verbs in plan_rights(stream).items()
+    ]
+
+
+def plan_rights(stream: Stream) -> dict[str, tuple[str, ...]]:
+    """The ConfigMaps that plans and answers are in, and what a driver does with each.
+
+    >>> plan_rights(Stream("default", "clicks", "1"))["clicks-answer"]
+    ('get', 'patch')
+    """
+    return {
+        plan_name(stream.name): ("get", "list", "watch"),
+        answer_name(stream.name): ("get", "patch"),
+    }
+
+
+def _role(stream: Stream, rules: list[Manifest]) -> Manifest:
+    """The permissions that the driver needs, and no more."""
+    role = _object(stream, "rbac.authorization.k8s.io/v1", "Role", driver_name(stream))
+    return role | {"rules": rules}
+
+
+def _role_binding(stream: Stream, account: str) -> Manifest:
+    name = driver_name(stream)
+    binding = _object(stream, "rbac.authorization.k8s.io/v1", "RoleBinding", name)
+    return binding | {
+        "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "Role", "name": name},
+        "subjects": [{"kind": "ServiceAccount", "name": account, "namespace": stream.namespace}],
+    }
+
+
+def _configuration(stream: Stream, spec: StreamSpec, conf: Mapping[str, str]) -> Manifest:
+    # Spark reads a file that begins with a brace as JSON, whatever it is called. As YAML 1.2, which
+    # PyYAML does not write, a label 12e4567 would be a number, and arrive as Infinity.
+    template = json.dumps(build_executor_pod(stream, spec), indent=2)
+    return _config_map(stream, configuration_name(stream)) | {
+        "data": {"spark-defaults.conf": render_properties(conf), "executor.yaml": template}
+    }
+
+
+def _service(stream: Stream) -> Manifest:
+    """Headless: a StatefulSet needs one, and it gives the driver a DNS name."""
+    return _object(stream, "v1", "Service", driver_name(stream)) | {
+        "spec": {
+            "clusterIP": "None",
+            # Executors connect to their driver while it starts.
+            "publishNotReadyAddresses": True,
+            "selector": _driver_selector(stream),
+            "ports": [
+                {"name": "driver", "port": DRIVER_PORT},
+                {"name": "block-manager", "port": BLOCK_MANAGER_PORT},
+                {"name": "ui", "port": UI_PORT},
+                {"name": "metrics", "port": METRICS_PORT},
+            ],
+        }
+    }
+
+
+def _stateful_set(stream: Stream, spec: StreamSpec, template: Manifest) -> Manifest:
+    name = driver_name(stream)
+    return _object(stream, "apps/v1", "StatefulSet", name) | {
+        "spec": {
+            "replicas": 0 if spec.suspend else 1,
+            "serviceName": name,
+            "selector": {"matchLabels": _driver_selector(stream)},
+            # A rolling update would wait forever for a pod with a bad image. The operator deletes
+            # pods of an old revision.
+            "updateStrategy": {"type": "OnDelete"},
+            "template": template,
+        }
+    }

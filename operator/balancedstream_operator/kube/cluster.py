@@ -1,0 +1,90 @@
+"""What a pass needs from the outside: the cluster, and a source of measurements.
+
+`kube` and `prometheus` implement these; tests bring their own.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Protocol
+
+from balancedstream.core.policy import Policy
+from balancedstream_operator.api.resource import Manifest, Stream
+from balancedstream_operator.observe.endpoints import Subject
+from balancedstream_operator.observe.measurement import Measurement
+
+
+class Cluster(Protocol):
+    """The part of a Kubernetes cluster that a pass needs; `kube.KubernetesCluster` is the real one.
+
+    Every method raises ClusterError when the API server cannot be reached or refuses the request.
+    """
+
+    def get(self, version: str, kind: str, namespace: str, name: str) -> Manifest | None:
+        """Returns an object, or None if it does not exist."""
+
+    def list_pods(self, namespace: str, selector: str) -> list[Manifest]:
+        """Returns the pods of a namespace ("" for all) that a label selector selects."""
+
+    def apply(self, manifest: Manifest, uid: str = "") -> str:
+        """Creates or changes an object so that it matches the manifest (server-side apply).
+
+        Args:
+            manifest: of the object.
+            uid: that it must have; empty for any, and for an object that is made.
+
+        Returns:
+            Its uid; empty, and nothing is changed, if another one has its name or none has.
+        """
+
+    def apply_plan(self, manifest: Manifest) -> Manifest:
+        """Applies a plan's ConfigMap, and returns it; the plan has a field manager of its own."""
+
+    def delete_pod(self, namespace: str, name: str, uid: str) -> None:
+        """Deletes a pod with its grace period, unless another one has its name by now."""
+
+    def annotate(self, manifest: Manifest, name: str, value: str) -> None:
+        """Sets an annotation of an object, unless another one has its name by now."""
+
+    def create_secret(self, manifest: Manifest) -> None:
+        """Makes a Secret; one that has its name stays as it is."""
+
+    def try_pod(self, manifest: Manifest) -> None:
+        """Asks whether a pod would be taken; none is made."""
+
+    def may(self, namespace: str, account: str, verb: str, config_map: str) -> bool:
+        """Returns whether a ServiceAccount of a namespace may do something with a ConfigMap."""
+
+    def write_status(self, stream: Stream, status: dict[str, Any]) -> None:
+        """Merges fields into the status of a BalancedStream; None removes a field."""
+
+    def take_annotation(self, stream: Stream, name: str, value: str) -> bool:
+        """Removes an annotation of a BalancedStream; False if it has not that value any more."""
+
+
+class EventSink(Protocol):
+    """Where Kubernetes events go; `kube.KubernetesCluster` is the real one."""
+
+    def create_event(self, manifest: Manifest) -> None:
+        """Makes an event.
+
+        Raises:
+            ClusterError: the API server cannot be reached, or refuses it.
+        """
+
+
+class Source(Protocol):
+    """Where measurements come from; `prometheus.Prometheus` is the real one."""
+
+    def observe(self, subject: Subject, policy: Policy, now_s: float) -> Measurement:
+        """Returns what a stream's driver measured recently.
+
+        Raises:
+            MissingMeasurementsError: there is nothing to decide on.
+        """
+
+    def ask(self, query: str, now_s: float) -> float:
+        """Returns what a query of a stream gives, which must be one number.
+
+        Raises:
+            MissingMeasurementsError: it gives none, or cannot be asked.
+        """

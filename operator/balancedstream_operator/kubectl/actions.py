@@ -1,0 +1,134 @@
+"""Asks the operator for something by an annotation, and waits until it has answered."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+from balancedstream_operator.api.annotations import APPROVE_ANNOTATION, PAUSED_ANNOTATION
+from balancedstream_operator.api.resource import Manifest
+from balancedstream_operator.kubectl.connection import Connection
+from balancedstream_operator.kubectl.errors import NoAnswerError, NoProposalError
+
+LOOK_S = 0.5
+"""Pause between two looks at a stream."""
+
+_LOOKS = 4
+"""Looks after which an answer that was there before is taken for the answer: it is the same."""
+
+
+_Answer = TypeVar("_Answer")
+
+
+@dataclass(frozen=True, slots=True)
+class Patience:
+    """How long to wait for the operator.
+
+    Attributes:
+        timeout_s: from now on.
+        clock: gives seconds that only grow.
+        sleep: waits for so many seconds.
+    """
+
+    timeout_s: float
+    clock: Callable[[], float] = time.monotonic
+    sleep: Callable[[float], None] = time.sleep
+
+
+def approve(
+    connection: Connection, namespace: str, name: str, proposal: str, patience: Patience
+) -> Mapping[str, str]:
+    """Approves a proposal, and returns the operator's answer: `status.approval`.
+
+    Args:
+        connection: of the cluster.
+        namespace: of the stream.
+        name: of the stream.
+        proposal: its id; empty for the one that is proposed now.
+        patience: with the operator.
+
+    Raises:
+        NoProposalError: nothing is proposed.
+        NoAnswerError: the operator did not answer in time; the approval still stands.
+        ClusterError: the API server does not answer, or refuses it.
+    """
+    stream = connection.get_stream(namespace, name)
+    status = stream.get("status") or {}
+    proposal = proposal or (status.get("proposal") or {}).get("id", "")
+    if not proposal:
+        message = (
+            f"nothing is proposed for {name} (its mode is {status.get('mode', 'not known')}): only "
+            f"what mode Advise proposes is approved. See kubectl bst status {name}"
+        )
+        raise NoProposalError(message)
+    before = status.get("approval")
+    connection.annotate(stream, APPROVE_ANNOTATION, proposal)
+    looks = 0
+
+    def find_answer(found: Manifest) -> Mapping[str, str] | None:
+        nonlocal looks
+        answer: Mapping[str, str] = (found.get("status") or {}).get("approval") or {}
+        if APPROVE_ANNOTATION not in (found["metadata"].get("annotations") or {}):
+            looks += 1
+        mine = answer.get("id") == proposal
+        return answer if mine and (answer != before or looks >= _LOOKS) else None
+
+    what = f"the approval of {proposal}"
+    return _wait(connection, namespace, name, find_answer, what=what, patience=patience)
+
+
+def pause(
+    connection: Connection, namespace: str, name: str, reason: str, patience: Patience
+) -> str:
+    """Pauses a stream, or resumes it; returns what the operator says of it.
+
+    Args:
+        connection: of the cluster.
+        namespace: of the stream.
+        name: of the stream.
+        reason: why it is paused; empty resumes it.
+        patience: with the operator.
+
+    Raises:
+        NoAnswerError: the operator did not answer in time; what was asked for still stands.
+        ClusterError: the API server does not answer, or refuses it.
+    """
+    stream = connection.get_stream(namespace, name)
+    connection.annotate(stream, PAUSED_ANNOTATION, reason or None)
+    said = "" if reason == "true" else reason
+
+    def find_answer(found: Manifest) -> str | None:
+        conditions = (found.get("status") or {}).get("conditions") or []
+        condition: Mapping[str, Any] = next((c for c in conditions if c["type"] == "Paused"), {})
+        message = str(condition.get("message", ""))
+        holds = condition.get("status") == ("True" if reason else "False")
+        return message if holds and said in message else None
+
+    what = "the pause" if reason else "the end of the pause"
+    return _wait(connection, namespace, name, find_answer, what=what, patience=patience)
+
+
+def _wait(
+    connection: Connection,
+    namespace: str,
+    name: str,
+    find_answer: Callable[[Manifest], _Answer | None],
+    *,
+    what: str,
+    patience: Patience,
+) -> _Answer:
+    until_s = patience.clock() + patience.timeout_s
+    while True:
+        found = find_answer(connection.get_stream(namespace, name))
+        if found:
+            return found
+        if patience.clock() >= until_s:
+            message = (
+                f"the operator has not answered {what} within {patience.timeout_s:.0f} s. The "
+                "annotation is set, and an operator acts on it as soon as one looks at this "
+                f"stream; the stream runs on meanwhile. See kubectl bst doctor {name}"
+            )
+            raise NoAnswerError(message)
+        patience.sleep(LOOK_S)

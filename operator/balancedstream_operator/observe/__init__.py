@@ -1,0 +1,1 @@
+"""From Prometheus' series to a measurement."""

@@ -1,0 +1,143 @@
+"""The batches between two scrapes of a query: pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+
+from balancedstream.core.samples import BatchSample
+from balancedstream_operator.observe.series import Interval, Series
+
+BATCH_METRICS = (
+    "batches_total",
+    "batch_duration_seconds_sum",
+    "input_rows_total",
+    "last_batch_id",
+    "last_batch_timestamp_seconds",
+    "last_batch_duration_seconds",
+    "backlog_rows",
+    "trigger_interval_seconds",
+    "driver_seconds_total",
+)
+"""Metrics of batches; where these are slow, they are fetched from further back than others."""
+
+DRIVER_PARTS = ("offsets", "planning", "commits", "gaps")
+
+
+def sample_batches(
+    mine: Mapping[str, Sequence[Series]], intervals: Sequence[Interval]
+) -> Iterable[BatchSample]:
+    """One sample per batch; those between two scrapes are alike, and add up to what they did.
+
+    Args:
+        mine: series of one target, by name.
+        intervals: of its queries.
+    """
+    values = {
+        name: {s.labels["query"]: dict(s.samples) for s in mine.get(name, ())}
+        for name in (
+            "batch_duration_seconds_sum",
+            "input_rows_total",
+            "last_batch_timestamp_seconds",
+            "last_batch_duration_seconds",
+            "backlog_rows",
+            "trigger_interval_seconds",
+        )
+    }
+    for part in DRIVER_PARTS:
+        values[part] = {
+            s.labels["query"]: dict(s.samples)
+            for s in mine.get("driver_seconds_total", ())
+            if s.labels["part"] == part
+        }
+    for interval in intervals:
+        before, after = (
+            {
+                name: of_query.get(interval.query, {}).get(time_s)
+                for name, of_query in values.items()
+            }
+            for time_s in (interval.before_s, interval.after_s)
+        )
+        yield from _split(interval, before, after)
+
+
+def sample_last(
+    mine: Mapping[str, Sequence[Series]], current: Mapping[str, Sequence[Series]]
+) -> Iterable[BatchSample]:
+    """The last batch of each query that has waited for data, without rows.
+
+    Where none has finished since the driver's start, there is an empty one when it first waited.
+
+    Args:
+        mine: series of one target, by name.
+        current: the same with the samples of the newest scrape only.
+    """
+    values = {
+        name: {s.labels["query"]: s.samples[-1][1] for s in current.get(name, ())}
+        for name in BATCH_METRICS
+        if name != "driver_seconds_total"
+    }
+    for waits in mine.get("query_idle_timestamp_seconds", ()):
+        query = waits.labels["query"]
+        yield BatchSample(
+            query,
+            batch=int(values["last_batch_id"].get(query, 0)),
+            finished_s=values["last_batch_timestamp_seconds"].get(query, waits.samples[0][1]),
+            duration_s=values["last_batch_duration_seconds"].get(query, 0.0),
+            input_rows=0,
+            backlog_rows=values["backlog_rows"].get(query),
+            trigger_s=values["trigger_interval_seconds"].get(query),
+        )
+
+
+def find_longest(
+    current: Mapping[str, Sequence[Series]], batches: Iterable[BatchSample]
+) -> dict[str, float]:
+    """How long batches of each query take at most, in seconds.
+
+    Args:
+        current: series of one target by name, with the samples of the newest scrape only. Its last
+            batch may be older than all that was fetched, and so may be all but one of the triggers.
+        batches: of the target.
+    """
+    names = ("trigger_interval_seconds", "last_batch_duration_seconds")
+    known = [(s.labels["query"], s.samples[-1][1]) for name in names for s in current.get(name, ())]
+    longest_s: dict[str, float] = {}
+    for query, seconds in [*known, *((batch.query, batch.duration_s) for batch in batches)]:
+        longest_s[query] = max(seconds, longest_s.get(query, 0.0))
+    return longest_s
+
+
+def _split(
+    interval: Interval, before: Mapping[str, float | None], after: Mapping[str, float | None]
+) -> Iterable[BatchSample]:
+    """The batches between two scrapes, from a query's metrics in both."""
+
+    def change(name: str) -> float:
+        return (after[name] or 0.0) - (before[name] or 0.0)
+
+    finished_s = after["last_batch_timestamp_seconds"] or interval.after_s
+    rows = int(change("input_rows_total"))
+    # From one start to the next: the difference of the ends, less that of the durations.
+    span_s = change("last_batch_timestamp_seconds") - change("last_batch_duration_seconds")
+    interval_s = span_s / interval.batches if span_s > 0 else None
+    backlog, backlog_before = after["backlog_rows"], before["backlog_rows"]
+    for number in range(1, interval.batches + 1):
+        to_come = interval.batches - number
+        waiting = backlog
+        if backlog is not None and backlog_before is not None:
+            waiting = backlog + (backlog_before - backlog) * to_come / interval.batches
+        yield BatchSample(
+            query=interval.query,
+            batch=interval.last_batch - to_come,
+            finished_s=finished_s - to_come * (interval_s or 0.0),
+            duration_s=change("batch_duration_seconds_sum") / interval.batches,
+            # Integers that add up to the rows that were read.
+            input_rows=rows * number // interval.batches - rows * (number - 1) // interval.batches,
+            interval_s=interval_s,
+            backlog_rows=waiting,
+            trigger_s=after["trigger_interval_seconds"],
+            offsets_s=change("offsets") / interval.batches,
+            planning_s=change("planning") / interval.batches,
+            commits_s=change("commits") / interval.batches,
+            gaps_s=change("gaps") / interval.batches,
+        )

@@ -1,0 +1,324 @@
+"""HTTP sessions for servers that are not trusted: bounded in time and size, and without redirects.
+
+The time-outs of requests are for one read each, so a server that drips bytes would hold a thread
+for ever. Here one deadline counts for the whole answer. What is made of an answer takes several
+times its size in memory, so large ones are taken in one after the other.
+"""
+
+from __future__ import annotations
+
+import http.client
+import io
+import json
+import shutil
+import tempfile
+import threading
+import time
+import weakref
+from collections.abc import Callable, Generator, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from email.utils import parsedate_to_datetime
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import requests
+from requests.adapters import HTTPAdapter
+from urllib3 import HTTPConnectionPool, HTTPSConnectionPool
+from urllib3.connection import HTTPConnection, HTTPSConnection
+
+from balancedstream_operator.kube.proxies import explain_status
+
+DEADLINE_S = 10.0
+"""From the request to the last byte of the answer."""
+
+MIB = 1024 * 1024
+
+_WORDS_BYTES = 8192
+"""Of an answer that is none, to find words in."""
+
+SMALL_BYTES = MIB
+"""A look whose answers have more than this waits until no other one holds as much."""
+
+
+class AnswerError(requests.RequestException):
+    """An answer is no answer; the message contains nothing of it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Credentials:
+    """How to authenticate to a server, by the keys of a Secret.
+
+    Attributes:
+        token: for `Authorization: Bearer`.
+        username: for basic authentication, with `password`.
+        password: of that user.
+        headers: further ones, such as `X-Scope-OrgID`.
+        ca: certificates to trust instead of the usual ones, PEM.
+        certificate: of the client, PEM, with `key`.
+        key: of that certificate, PEM.
+    """
+
+    token: str = field(default="", repr=False)
+    username: str = ""
+    password: str = field(default="", repr=False)
+    headers: tuple[tuple[str, str], ...] = field(default=(), repr=False)
+    ca: str = field(default="", repr=False)
+    certificate: str = field(default="", repr=False)
+    key: str = field(default="", repr=False)
+
+    @classmethod
+    def read(cls, secret: Mapping[str, str]) -> Credentials:
+        r"""From the contents of a Secret; keys with other names are ignored.
+
+        >>> Credentials.read({"headers": "X-Scope-OrgID: shop\n"}).headers
+        (('X-Scope-OrgID', 'shop'),)
+        """
+        lines = [line.partition(":") for line in secret.get("headers", "").splitlines()]
+        return cls(
+            token=secret.get("token", "").strip(),
+            username=secret.get("username", "").strip(),
+            password=secret.get("password", "").rstrip("\r\n"),
+            headers=tuple((name.strip(), value.strip()) for name, _, value in lines if name),
+            ca=secret.get("ca.crt", ""),
+            certificate=secret.get("tls.crt", ""),
+            key=secret.get("tls.key", ""),
+        )
+
+
+BYTES_PER_VALUE = 5
+"""An answer of nothing but brackets would take 20 times its size in memory. A sample, which is
+three values to JSON, has some 20 bytes."""
+
+
+class Room:
+    """Room in memory for answers: any number of small looks, and one large one, at a time.
+
+    Args:
+        max_bytes: of the answers that one look takes.
+    """
+
+    def __init__(self, max_bytes: int) -> None:
+        self.max_bytes = max_bytes
+        self._large = threading.Lock()
+        self._mine = threading.local()
+
+    @property
+    def has_large(self) -> bool:
+        """Whether a large look is being taken."""
+        return self._large.locked()
+
+    @contextmanager
+    def look(self) -> Iterator[None]:
+        """A look of this thread: what it asks for, and what is made of it."""
+        self._mine.bytes, self._mine.is_large = 0, False
+        try:
+            yield
+        finally:
+            if self._mine.is_large:
+                self._mine.is_large = False
+                self._large.release()
+
+    def take(self, count: int, deadline_s: float) -> None:
+        """Takes so many bytes more for this thread's look; may wait for another one to end.
+
+        Raises:
+            AnswerError: it is too large, or the other one did not end before the deadline.
+        """
+        mine = self._mine
+        mine.bytes += count
+        if mine.bytes > self.max_bytes:
+            message = f"its answers have more than {self.max_bytes} bytes"
+            raise AnswerError(message)
+        if mine.bytes > SMALL_BYTES and not mine.is_large:
+            if not self._large.acquire(timeout=max(deadline_s - time.monotonic(), 0.0)):
+                message = "other streams' large answers came first; the next look asks again"
+                raise AnswerError(message)
+            mine.is_large = True
+
+    def check(self, text: str) -> None:
+        """Checks that an answer has not more values than a real one of the largest size.
+
+        Raises:
+            AnswerError: it has.
+        """
+        most = self.max_bytes // BYTES_PER_VALUE
+        if sum(map(text.count, ",[{")) > most:
+            message = f"its answer has more than {most} values"
+            raise AnswerError(message)
+
+
+OPERATORS = Room(32 * MIB)
+"""For the operator's own Prometheus; 2,000 partitions that are scraped every 5 s make 16 MB."""
+
+QUERIES = Room(MIB // 16)
+"""For queries that streams have themselves: a number, and what a server says beside it."""
+
+OTHERS = Room(16 * MIB)
+"""For all that streams name themselves: one that lets the others wait is one of these."""
+
+
+class BoundedSession(requests.Session):
+    """A session whose answers end in time and fit into memory; other answers than 200 raise.
+
+    Its requests belong to a look, see `Room`.
+
+    Args:
+        credentials: for every request.
+        room: that answers take.
+        read: makes of an answer's text what its `json` returns.
+
+    Attributes:
+        clock_ahead_s: how far the server's clock was ahead of this one with the last answer; 0.0 if
+            it does not tell.
+    """
+
+    def __init__(
+        self, credentials: Credentials, room: Room, read: Callable[[str], Any] = json.loads
+    ) -> None:
+        super().__init__()
+        self._room = room
+        self._read = read
+        self.clock_ahead_s = 0.0
+        self.headers.update(dict(credentials.headers))
+        if credentials.token:
+            self.headers["Authorization"] = f"Bearer {credentials.token}"
+        if credentials.username:
+            self.auth = credentials.username, credentials.password
+        if not (credentials.ca or credentials.certificate):
+            return
+        # Python's TLS takes certificates from files only; they go with the session.
+        folder = Path(tempfile.mkdtemp())
+        weakref.finalize(self, shutil.rmtree, folder, ignore_errors=True)
+        for name in ("ca", "certificate", "key"):
+            (folder / name).write_text(getattr(credentials, name), "utf-8")
+        if credentials.ca:
+            self.verify = str(folder / "ca")
+        if credentials.certificate:
+            self.cert = str(folder / "certificate"), str(folder / "key")
+
+    def request(self, *args: Any, **kwargs: Any) -> requests.Response:
+        """Sends a request; the answer has been read when it returns.
+
+        Raises:
+            AnswerError: it is too large, too late, or has another status than 200.
+        """
+        deadline_s = time.monotonic() + DEADLINE_S
+        response = super().request(*args, **{**kwargs, "stream": True, "allow_redirects": False})
+        try:
+            if response.status_code != 200:
+                own = self._room is OPERATORS
+                body = response.raw.read(_WORDS_BYTES, decode_content=True) if own else b""
+                raise AnswerError(
+                    explain_status(response.status_code, response.headers, body, own=own)
+                )
+            with io.BytesIO() as body:
+                for chunk in response.raw.stream(2**16, decode_content=True):
+                    self._room.take(len(chunk), deadline_s)
+                    body.write(chunk)
+                    if time.monotonic() > deadline_s:
+                        message = f"its answer took more than {DEADLINE_S:.0f} s"
+                        raise AnswerError(message)
+                texts = [str(body.getbuffer(), "utf-8", "replace")]
+            self._room.check(texts[0])
+            self.clock_ahead_s = _read_clock(response.headers, time.time())
+        except Exception:
+            response.close()
+            raise
+        # Once, and then no more: what requests does itself holds the answer three times.
+        response.json = lambda **_: self._read(texts.pop())  # type: ignore[method-assign]
+        return response
+
+    def resolve_redirects(self, *_: Any, **__: Any) -> Generator[requests.Response, None, None]:
+        """Follows none, and reads no place that a redirect names."""
+        yield from ()
+
+
+def _read_clock(headers: Mapping[str, str], now_s: float) -> float:
+    """How far the clock of who answered is ahead; 0.0 if the answer does not tell.
+
+    >>> _read_clock({"Date": "Thu, 01 Jan 1970 00:01:00 GMT"}, 50.0), _read_clock({}, 5.0)
+    (10.0, 0.0)
+    """
+    try:
+        dated_s = parsedate_to_datetime(headers["Date"]).timestamp()
+        # A cache answers with the date of when it was told.
+        return dated_s + float(headers.get("Age") or 0.0) - now_s
+    except (KeyError, ValueError, TypeError, OverflowError):
+        return 0.0
+
+
+class BoundedAdapter(HTTPAdapter):
+    """Connections on which the deadline counts for headers and body together."""
+
+    def init_poolmanager(self, *args: Any, **kwargs: Any) -> None:
+        """As its base class, with pools of such connections."""
+        super().init_poolmanager(*args, **kwargs)
+        self.poolmanager.pool_classes_by_scheme = _POOLS
+
+    def proxy_manager_for(self, *args: Any, **kwargs: Any) -> Any:
+        """As its base class, with pools of such connections."""
+        manager = super().proxy_manager_for(*args, **kwargs)
+        manager.pool_classes_by_scheme = _POOLS
+        return manager
+
+
+class _DeadlineReader(io.RawIOBase):
+    def __init__(self, sock: Any, deadline_s: float) -> None:
+        self._sock = sock
+        self._raw = sock.makefile("rb", buffering=0)
+        self._deadline_s = deadline_s
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Any) -> int | None:
+        left_s = self._deadline_s - time.monotonic()
+        if left_s <= 0.0:
+            message = f"the answer took more than {DEADLINE_S:.0f} s"
+            raise TimeoutError(message)
+        self._sock.settimeout(left_s)
+        count: int | None = self._raw.readinto(buffer)
+        return count
+
+    def close(self) -> None:
+        self._raw.close()
+        super().close()
+
+
+class _Response(http.client.HTTPResponse):
+    def __init__(self, sock: Any, *args: Any, deadline_s: float, **kwargs: Any) -> None:
+        super().__init__(sock, *args, **kwargs)
+        self.fp.close()
+        self.fp = io.BufferedReader(_DeadlineReader(sock, deadline_s))
+
+
+class _Bounded(HTTPConnection):
+    def connect(self) -> None:
+        # A proxy answers while the connection is made.
+        self._set_deadline()
+        super().connect()
+
+    def getresponse(self) -> Any:
+        self._set_deadline()
+        return super().getresponse()
+
+    def _set_deadline(self) -> None:
+        deadline_s = time.monotonic() + DEADLINE_S
+        self.response_class = partial(_Response, deadline_s=deadline_s)  # type: ignore[assignment]
+
+
+class _TlsBounded(_Bounded, HTTPSConnection):
+    pass
+
+
+class _Pool(HTTPConnectionPool):
+    ConnectionCls = _Bounded
+
+
+class _TlsPool(HTTPSConnectionPool):
+    ConnectionCls = _TlsBounded
+
+
+_POOLS = {"http": _Pool, "https": _TlsPool}

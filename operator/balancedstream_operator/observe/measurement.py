@@ -1,0 +1,354 @@
+"""From what Prometheus scraped of one stream to what the core decides on: pure.
+
+All samples of a scrape have the same time, and the exporter shows complete batches only. So a
+series belongs to the newest scrape if it has a sample of that time, and differences
+between two scrapes are exact: no rate is extrapolated. A sample that is missing costs its interval,
+and never a pass. The first scrape of a driver is only a baseline, so no measurement contains the
+start of its Python workers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import pairwise
+from statistics import median
+from typing import TypeVar
+
+from balancedstream.core.restoring import RestoreCost
+from balancedstream.core.samples import (
+    BatchSample,
+    HiddenSample,
+    KeySample,
+    OperatorId,
+    StageSample,
+    TaskSample,
+)
+from balancedstream.core.workload import waits_for_data
+from balancedstream_operator.kube.clocks import settle_times
+from balancedstream_operator.observe.batches import (
+    BATCH_METRICS,
+    find_longest,
+    sample_batches,
+    sample_last,
+)
+from balancedstream_operator.observe.hidden import sample_hidden
+from balancedstream_operator.observe.series import (
+    Series,
+    drop_gaps,
+    find_intervals,
+    find_lasting,
+    find_scrapes,
+    group_by_name,
+    group_by_target,
+    is_partial,
+    keep_newest,
+)
+from balancedstream_operator.observe.stages import STAGE_METRICS, sample_stages
+from balancedstream_operator.observe.tasks import TASK_METRICS, sample_keys, sample_tasks
+
+QUERY_METRICS = (
+    "plan_epoch",
+    "executors",
+    "executor_cores",
+    "executor_losses_total",
+    "move_fixed_seconds",
+    "move_bytes_per_second",
+    "move_key_seconds",
+    "moves_under_way",
+    "moves_prepared",
+    "moves_preparing",
+    "preparations_total",
+    "prepared_bytes_total",
+    "prepared_seconds_total",
+    *BATCH_METRICS,
+    "query_idle_timestamp_seconds",
+    "keys_under_way",
+    "last_key_arrival_batch",
+    "shuffle_trusted",
+    "shuffle_untrusted_batches",
+    "shuffle_estimate_error_ratio",
+    "shuffle_equal_error_ratio",
+)
+"""Metrics to fetch over the time that scaling looks back."""
+
+PARTITION_METRICS = (
+    *STAGE_METRICS,
+    *TASK_METRICS,
+    "partitions_hidden",
+    "operator_busy_seconds_total",
+    "operator_state_load_seconds_total",
+    "executor_busy_seconds_total",
+    "executor_state_load_seconds_total",
+    "executor_state_bytes",
+)
+"""Metrics of stages, partitions and keys, to fetch over the time that balancing looks back."""
+
+STALE_SCRAPES = 3
+"""This many scrapes may be missing before the newest one is too old."""
+
+MIN_STALE_S = 10.0
+
+_Number = TypeVar("_Number", int, float)
+
+
+class MissingMeasurementsError(Exception):
+    """There are no metrics of the stream to decide on; the message says why."""
+
+
+@dataclass(frozen=True, slots=True)
+class ShuffleSample:
+    """How good the estimates of a cost-aware shuffle are.
+
+    Attributes:
+        shuffle: its name.
+        trusted: whether the next batch is routed by estimated costs, and not round robin.
+        untrusted_batches: batches in a row that checked the estimates and did not trust them.
+        error: of the estimates, as a fraction of the total cost; None before a batch checked them.
+        equal_error: the same for the assumption that all rows cost the same.
+    """
+
+    shuffle: str
+    trusted: bool
+    untrusted_batches: int
+    error: float | None
+    equal_error: float | None
+
+
+@dataclass(frozen=True)
+class Preparations:
+    """State that was loaded ahead of moves, of one outcome.
+
+    Attributes:
+        moves: whose targets loaded it.
+        state_bytes: its size.
+        spent_s: seconds that the targets loaded it.
+    """
+
+    moves: int
+    state_bytes: int
+    spent_s: float
+
+
+@dataclass(frozen=True)
+class Measurement:
+    """What a stream's driver measured, up to its newest scrape.
+
+    Attributes:
+        scraped_s: time of that scrape, seconds since the Unix epoch.
+        epoch: of the plan that the driver has in force.
+        executors: live executors, id to cores.
+        tasks: one sample per partition and interval between scrapes in which batches finished: the
+            mean of those batches; none from before keys last reached their target partitions.
+        batches: one sample per batch; those between two scrapes are alike. Of a query that waits
+            for data for longer than what was fetched, its last batch, without rows.
+        last_batches: query to its last finished batch.
+        finished_s: query to the time at which that batch finished, however long ago.
+        longest_s: query to the seconds of the longest of its batches, or from one trigger to the
+            next if that is longer.
+        backlog_rows: query to the rows that waited for it then; without those that do not know.
+        under_way: (query, operator) to the number of partitions that have not reached their
+            executors.
+        prepared: (query, operator) of those whose moves cost a batch nothing, because the driver
+            has state loaded ahead.
+        preparing: how many of those under way have their state loaded now, over all operators.
+        preparations: state that was loaded ahead of moves since the driver started, by outcome.
+        restore_cost: cost of moves, as the driver measured it.
+        keys: one sample per hot key and scrape: of the last batch before it.
+        keys_under_way: query to the number of keys that have not reached their partitions.
+        shuffles: one sample per cost-aware shuffle, by name.
+        stages: one sample per kind of stage and interval between scrapes in which batches finished:
+            the mean of those batches.
+        idle_s: query to the time at which Spark last said that it waits for data.
+        losses: cause to the executors that were lost by it while scaling looks back, all causes;
+            none of a driver of an older release.
+        hidden: what the partitions without a sample in `tasks` did, one sample per executor and
+            interval; none of operators that hide no partition.
+    """
+
+    scraped_s: float
+    epoch: int
+    executors: Mapping[str, int]
+    tasks: tuple[TaskSample, ...] = ()
+    batches: tuple[BatchSample, ...] = ()
+    last_batches: Mapping[str, int] = field(default_factory=dict)
+    finished_s: Mapping[str, float] = field(default_factory=dict)
+    longest_s: Mapping[str, float] = field(default_factory=dict)
+    backlog_rows: Mapping[str, float] = field(default_factory=dict)
+    under_way: Mapping[OperatorId, int] = field(default_factory=dict)
+    prepared: tuple[OperatorId, ...] = ()
+    preparing: int = 0
+    preparations: Mapping[str, Preparations] = field(default_factory=dict)
+    restore_cost: RestoreCost = RestoreCost()  # noqa: RUF009 - frozen
+    keys: tuple[KeySample, ...] = ()
+    keys_under_way: Mapping[str, int] = field(default_factory=dict)
+    shuffles: tuple[ShuffleSample, ...] = ()
+    stages: tuple[StageSample, ...] = ()
+    idle_s: Mapping[str, float] = field(default_factory=dict)
+    losses: Mapping[str, int] = field(default_factory=dict)
+    hidden: tuple[HiddenSample, ...] = ()
+
+
+def measure(
+    query_series: Iterable[Series],
+    partition_series: Iterable[Series],
+    now_s: float,
+    *,
+    stale_after_s: float | None = None,
+    newest: int | None = None,
+) -> Measurement:
+    """Reads a measurement from the series of one stream.
+
+    Args:
+        query_series: of `QUERY_METRICS` and its driver, any order.
+        partition_series: of `PARTITION_METRICS`, any order, as far back as `find_oldest` says.
+        now_s: the current time, by the clock of the samples.
+        stale_after_s: age from which the newest scrape is too old; None follows the scrapes.
+        newest: intervals of each query that have samples of stages, partitions and keys; None for
+            all. A window of so many batches looks at no other.
+
+    Raises:
+        MissingMeasurementsError: Prometheus has no samples, or no recent ones.
+
+    >>> labels = {"__name__": "balancedstream_plan_epoch", "instance": "10.0.0.7:9404"}
+    >>> measure([Series(labels, ((40.0, 6.0), (50.0, 7.0)))], [], now_s=55.0).epoch
+    7
+    """
+    targets = group_by_target([s for s in map(drop_gaps, query_series) if s.samples])
+    if not targets:
+        message = (
+            "Prometheus has no metrics of this stream: check that its driver runs, and that "
+            "Prometheus scrapes it"
+        )
+        raise MissingMeasurementsError(message)
+    found = {target: group_by_name(series) for target, series in targets.items()}
+    scrapes = {target: find_scrapes(mine) for target, mine in found.items()}
+    # Of equally recent targets, the one with the fewest gaps.
+    target = max(found, key=lambda t: (scrapes[t][-1:], len(scrapes[t]), sorted(t)))
+    mine = settle_times(found[target])
+    if not scrapes[target]:
+        message = "every scrape of this stream in Prometheus misses some of its executors"
+        raise MissingMeasurementsError(message)
+    scraped_s = scrapes[target][-1]
+    _check_fresh(scrapes[target], now_s, stale_after_s)
+    current = group_by_name(
+        Series(s.labels, ((time_s, value),))
+        for series in mine.values()
+        for s in series
+        for time_s, value in s.samples
+        if time_s == scraped_s
+    )
+    of_partitions = group_by_target([*map(drop_gaps, partition_series)], found)
+    partitions = group_by_name(s for s in of_partitions[target] if s.samples)
+    executors = _newest_by("executor", current["executor_cores"], int)
+    intervals = shown = find_intervals(mine)
+    if is_partial(find_lasting(partitions, executors), scrapes[target]):
+        shown = [i for i in intervals if i.after_s < scraped_s]
+    arrivals = _newest_by("query", current["last_key_arrival_batch"], int)
+    # Loads change when keys reach other partitions, and an interval may span both.
+    level = keep_newest(
+        (i for i in shown if i.last_batch - i.batches + 1 >= arrivals.get(i.query, 0)), newest
+    )
+    recent = [i for of_query in keep_newest(shown, newest).values() for i in of_query]
+    tasks = tuple(sample_tasks(partitions, level))
+    batches = tuple(sample_batches(mine, intervals))
+    idle_s = _newest_by("query", current["query_idle_timestamp_seconds"], float)
+    seen = {batch.query for batch in batches}
+    resting = (
+        batch
+        for batch in sample_last(mine, current)
+        if batch.query not in seen and waits_for_data(batch.query, idle_s, scraped_s)
+    )
+    return Measurement(
+        scraped_s=scraped_s,
+        epoch=int(_newest(current["plan_epoch"], default=0.0)),
+        executors=executors,
+        tasks=tasks,
+        batches=(*batches, *resting),
+        last_batches=_newest_by("query", current["last_batch_id"], int),
+        finished_s=_newest_by("query", current["last_batch_timestamp_seconds"], float),
+        longest_s=find_longest(current, batches),
+        backlog_rows=_newest_by("query", current["backlog_rows"], float),
+        under_way={
+            (s.labels["query"], int(s.labels["operator"])): int(s.samples[-1][1])
+            for s in current["moves_under_way"]
+        },
+        prepared=tuple(
+            (s.labels["query"], int(s.labels["operator"]))
+            for s in current["moves_prepared"]
+            if s.samples[-1][1] == 1.0
+        ),
+        preparing=sum(int(s.samples[-1][1]) for s in current["moves_preparing"]),
+        preparations=_count_preparations(current),
+        restore_cost=RestoreCost(
+            _newest(current["move_fixed_seconds"], RestoreCost().fixed_s),
+            _newest(current["move_bytes_per_second"], RestoreCost().bytes_per_s),
+            _newest(current["move_key_seconds"], RestoreCost().key_s),
+        ),
+        keys=tuple(sample_keys(partitions, level)),
+        keys_under_way=_newest_by("query", current["keys_under_way"], int),
+        shuffles=tuple(_sample_shuffles(current)),
+        stages=tuple(sample_stages(partitions, recent)),
+        idle_s=idle_s,
+        losses={s.labels["cause"]: _count_new(s) for s in mine.get("executor_losses_total", ())},
+        hidden=tuple(sample_hidden(partitions, level, tasks)),
+    )
+
+
+def _newest(all_series: Sequence[Series], default: float) -> float:
+    return all_series[0].samples[-1][1] if all_series else default
+
+
+def _newest_by(label: str, all_series: Sequence[Series], kind: type[_Number]) -> dict[str, _Number]:
+    """The newest value for each value of a label, such as each query."""
+    return {s.labels[label]: kind(s.samples[-1][1]) for s in all_series}
+
+
+def _count_new(counter: Series) -> int:
+    """By how much a counter has grown, which may have begun anew meanwhile."""
+    values = [value for _, value in counter.samples]
+    steps = (after - before if after >= before else after for before, after in pairwise(values))
+    return int(sum(steps))
+
+
+def _count_preparations(current: Mapping[str, Sequence[Series]]) -> dict[str, Preparations]:
+    """By outcome; none of a driver of an older release."""
+    sizes = _newest_by("outcome", current["prepared_bytes_total"], int)
+    spent_s = _newest_by("outcome", current["prepared_seconds_total"], float)
+    return {
+        outcome: Preparations(moves, sizes.get(outcome, 0), spent_s.get(outcome, 0.0))
+        for outcome, moves in _newest_by("outcome", current["preparations_total"], int).items()
+    }
+
+
+def _check_fresh(scrapes: Sequence[float], now_s: float, stale_after_s: float | None) -> None:
+    gaps = [after - before for before, after in pairwise(scrapes)]
+    limit_s = max(MIN_STALE_S, STALE_SCRAPES * median(gaps)) if gaps else 60.0
+    limit_s = limit_s if stale_after_s is None else stale_after_s
+    age_s = now_s - scrapes[-1]
+    if age_s > limit_s:
+        message = (
+            f"the newest scrape of this stream is {age_s:.0f} s old: its driver is gone, or does "
+            "not answer Prometheus"
+        )
+        raise MissingMeasurementsError(message)
+
+
+def _sample_shuffles(current: Mapping[str, Sequence[Series]]) -> Iterable[ShuffleSample]:
+    trusted, untrusted_batches, errors, equal_errors = (
+        _newest_by("shuffle", current.get(name, ()), float)
+        for name in (
+            "shuffle_trusted",
+            "shuffle_untrusted_batches",
+            "shuffle_estimate_error_ratio",
+            "shuffle_equal_error_ratio",
+        )
+    )
+    for shuffle in sorted(trusted):
+        yield ShuffleSample(
+            shuffle=shuffle,
+            trusted=bool(trusted[shuffle]),
+            untrusted_batches=int(untrusted_batches.get(shuffle, 0.0)),
+            error=errors.get(shuffle),
+            equal_error=equal_errors.get(shuffle),
+        )

@@ -1,0 +1,101 @@
+"""Asks the right Prometheus, as who may ask it, for the series of one stream's driver."""
+
+from __future__ import annotations
+
+from base64 import b64decode
+from collections.abc import Callable
+
+from balancedstream.core.policy import Policy
+from balancedstream_operator.api.resource import Stream
+from balancedstream_operator.api.spec import StreamSpec
+from balancedstream_operator.driver.state import DriverState
+from balancedstream_operator.errors import ClusterError
+from balancedstream_operator.kube.cluster import Cluster, Source
+from balancedstream_operator.observe.endpoints import (
+    Defaults,
+    Endpoint,
+    Subject,
+    choose_endpoint,
+    merge_labels,
+)
+from balancedstream_operator.observe.measurement import Measurement, MissingMeasurementsError
+
+
+class Measurer:
+    """Measures one stream.
+
+    Args:
+        stream: which.
+        cluster: where its Secret is.
+        open_source: gives the Prometheus at an endpoint.
+        defaults: Prometheus for a stream that names none, and what streams may name.
+    """
+
+    def __init__(
+        self,
+        stream: Stream,
+        cluster: Cluster,
+        open_source: Callable[[Endpoint], Source],
+        defaults: Defaults,
+    ) -> None:
+        self._stream = stream
+        self._cluster = cluster
+        self._open_source = open_source
+        self._defaults = defaults
+
+    def measure(
+        self, spec: StreamSpec, driver: DriverState, policy: Policy, now_s: float
+    ) -> Measurement:
+        """What the stream's driver measured recently.
+
+        Args:
+            spec: of the stream.
+            driver: its state; it runs.
+            policy: of the stream.
+            now_s: seconds since the Unix epoch.
+
+        Raises:
+            MissingMeasurementsError: there is nothing to decide on.
+            ClusterError: the stream's Secret cannot be read for now.
+        """
+        source, stream = self._open(spec), self._stream
+        subject = Subject(
+            str(stream),
+            stream.namespace,
+            pod=driver.pod,
+            ips=driver.ips,
+            labels=merge_labels(spec, self._defaults),
+            stale_after_s=spec.metrics.stale_after_s,
+        )
+        return source.observe(subject, policy, now_s)
+
+    def ask(self, spec: StreamSpec, now_s: float) -> float:
+        """What the stream's query for executors gives.
+
+        Args:
+            spec: of the stream.
+            now_s: seconds since the Unix epoch.
+
+        Raises:
+            MissingMeasurementsError: it gives nothing that can be used.
+            ClusterError: the stream's Secret cannot be read for now.
+        """
+        return self._open(spec).ask(spec.executors.min_query, now_s)
+
+    def _open(self, spec: StreamSpec) -> Source:
+        secret = self._read_secret(spec.metrics.secret) if spec.metrics.secret else {}
+        return self._open_source(choose_endpoint(spec, self._defaults, secret))
+
+    def _read_secret(self, name: str) -> dict[str, str]:
+        try:
+            found = self._cluster.get("v1", "Secret", self._stream.namespace, name)
+        except ClusterError as error:
+            if not error.refused:
+                raise
+            message = f"{error}; the chart's prometheus.streamSecrets lets the operator read it"
+            raise MissingMeasurementsError(message) from error
+        if found is None:
+            message = f"Secret {name}, which spec.metrics.secret names, does not exist"
+            raise MissingMeasurementsError(message)
+        data = found.get("data") or {}
+        return {key: b64decode(value).decode(errors="replace") for key, value in data.items()}

@@ -1,0 +1,165 @@
+"""The plan of a stream in its ConfigMap, with the record that belongs to it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from balancedstream.core.objects import APPLICATION_KEY, PLAN_KEY, plan_name
+from balancedstream.core.plan import Plan, parse_plan
+from balancedstream.errors import BalancedStreamError, StalePlanError
+from balancedstream_operator.api.resource import Stream, belongs_to
+from balancedstream_operator.children.manifests import build_plan
+from balancedstream_operator.errors import ClusterError
+from balancedstream_operator.kube.cluster import Cluster
+from balancedstream_operator.plan.record import (
+    MAX_AHEAD,
+    RECORD_KEY,
+    PlanFound,
+    Record,
+    check_epoch,
+    heed_clock,
+    read_record,
+)
+
+
+class PlanBook:
+    """Reads and writes one stream's plan, and knows the newest.
+
+    Each write names the version that was read before, so the API server refuses it if somebody
+    else has written meanwhile. The next pass then finds what they wrote.
+
+    Attributes:
+        plan: the newest one; None if there is none, or none that can be read.
+        record: written with it; None if there is none.
+    """
+
+    def __init__(self, stream: Stream, cluster: Cluster) -> None:
+        self._stream = stream
+        self._cluster = cluster
+        self._found: Mapping[str, Any] = {}
+        # What the ConfigMap held when it was looked at last, and what it should hold.
+        self._seen: Mapping[str, str] | None = None
+        self._data: Mapping[str, str] = {}
+        self.plan: Plan | None = None
+        self.record: Record | None = None
+
+    @property
+    def epoch(self) -> int:
+        """The newest epoch that is written down; 0 for none."""
+        return max(self.plan.epoch if self.plan else 0, self.record.epoch if self.record else 0)
+
+    def read(self, bound: int, now_s: float) -> PlanFound:
+        """Reads the ConfigMap; a plan that is not newer than the last one is not taken over.
+
+        Args:
+            bound: an epoch that no plan of the stream has passed.
+            now_s: seconds since the Unix epoch.
+
+        Raises:
+            ClusterError: the ConfigMap cannot be read.
+        """
+        found = self._read(bound, now_s)
+        if self.record is not None:
+            self.record = heed_clock(self.record, now_s)
+        return found
+
+    def _read(self, bound: int, now_s: float) -> PlanFound:
+        name = plan_name(self._stream.name)
+        found = self._cluster.get("v1", "ConfigMap", self._stream.namespace, name) or {}
+        metadata = found.get("metadata") or {}
+        if found and not belongs_to(metadata, self._stream):
+            return PlanFound(foreign=True)
+        self._found = metadata
+        data = _data_of(found)
+        if data == self._seen:
+            return PlanFound()
+        record = read_record(data.get(RECORD_KEY, ""))
+        plan, unreadable = None, ""
+        newest = max(bound, self.epoch)
+        if record is not None and record.epoch > newest + MAX_AHEAD:
+            # It is forged.
+            record = None
+        try:
+            if data.get(PLAN_KEY):
+                plan = parse_plan(data[PLAN_KEY])
+                check_epoch("plan", plan.epoch, newest)
+                _check_record(plan, record)
+        except BalancedStreamError as error:
+            plan, unreadable = None, str(error)
+            data.pop(PLAN_KEY)
+        overwritten = self._seen is not None
+        # A newer record without a plan is of an operator that found all plans lost.
+        epoch = max(plan.epoch if plan else 0, record.epoch if record else 0)
+        if overwritten and epoch <= self.epoch:
+            return PlanFound(overwritten=True, unreadable=unreadable)
+        record = record or self.record
+        if record is not None and plan is not None and record.epoch != plan.epoch:
+            # Whoever wrote the plan left no record of it.
+            record = Record(record.partitions, epoch=plan.epoch, planned_s=now_s)
+        self._seen, self._data, self.plan, self.record = data, data, plan, record
+        return PlanFound(overwritten=overwritten, adopted=overwritten, unreadable=unreadable)
+
+    def write(self, plan: Plan | None, record: Record) -> None:
+        """Replaces what the ConfigMap holds.
+
+        Raises:
+            ClusterError: it cannot be written, or somebody else has written meanwhile.
+        """
+        data = {RECORD_KEY: record.write()}
+        if plan is not None:
+            data[PLAN_KEY] = plan.to_json()
+        if record.application:
+            data[APPLICATION_KEY] = record.application
+        self._put(data)
+        self.plan, self.record = plan, record
+
+    def restore(self) -> None:
+        """Writes again what is known, without what cannot be read.
+
+        Raises:
+            ClusterError: as for `write`.
+        """
+        self._put(self._data)
+
+    def _put(self, data: Mapping[str, str]) -> None:
+        if not self._found:
+            self._create()
+        applied = self._cluster.apply_plan(build_plan(self._stream, data, self._found))
+        # What others wrote stays if there is nothing to put in its place.
+        self._found, self._seen, self._data = applied["metadata"], _data_of(applied), data
+
+    def _create(self) -> None:
+        """Makes an empty ConfigMap, because only one that is there has a version to name.
+
+        Raises:
+            ClusterError: it cannot be made, or somebody else was faster.
+        """
+        empty = build_plan(self._stream, {}, {})
+        del empty["data"]
+        self._cluster.apply(empty)
+        name = plan_name(self._stream.name)
+        found = self._cluster.get("v1", "ConfigMap", self._stream.namespace, name) or {}
+        if _data_of(found):
+            message = f"another operator has written ConfigMap {name} meanwhile"
+            raise ClusterError(message, refused=False)
+        self._found = found.get("metadata") or {}
+
+
+def _data_of(config_map: Mapping[str, Any]) -> dict[str, str]:
+    data = config_map.get("data") or {}
+    return {key: data[key] for key in (PLAN_KEY, RECORD_KEY, APPLICATION_KEY) if key in data}
+
+
+def _check_record(plan: Plan, record: Record | None) -> None:
+    """Refuses a plan that replaced the one that the record was written with.
+
+    Raises:
+        StalePlanError: the plan is older than the record.
+    """
+    if record is not None and plan.epoch < record.epoch:
+        message = (
+            f"plan.epoch: {plan.epoch} is older than {record.epoch}, which was written last; it is "
+            "ignored"
+        )
+        raise StalePlanError(message)

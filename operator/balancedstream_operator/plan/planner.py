@@ -1,0 +1,378 @@
+"""From a measurement to a plan, and to a judgement of balance: pure, around the core."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from balancedstream.core.decisions import Decision, decide, raise_minimum
+from balancedstream.core.modes import switch_modes
+from balancedstream.core.observations import Observation
+from balancedstream.core.periods import find_exclusion, find_floor
+from balancedstream.core.plan import NEW_EXECUTOR, KeyPlacement, Plan
+from balancedstream.core.planning import propose
+from balancedstream.core.policy import MigrationPolicy, Policy
+from balancedstream.core.samples import OperatorId, StageSample
+from balancedstream.core.scaling import ScaleOut, Verdict
+from balancedstream.core.strict_json import MAX_BYTES
+from balancedstream.core.workload import waits_for_data
+from balancedstream_operator.api.resource import MAX_HOTTEST, MAX_KEY
+from balancedstream_operator.observe.measurement import Measurement
+from balancedstream_operator.plan.advice import Advice, advise
+from balancedstream_operator.plan.record import Refusals
+
+SETTLED_BATCHES = 2
+"""Batches to wait for after a plan is applied; the first may have started before it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Given:
+    """The state that a decision starts from.
+
+    Attributes:
+        plan: the newest one; None before the first.
+        planned_after: last finished batch of each query when that plan was written.
+        moved: whether that plan moved anything, so that older batches show loads that are gone.
+        desired: executors that the stream should have.
+        last_scaled_s: when that number last changed, seconds since the epoch; None for never.
+        last_scale_out: what the last added executors should bring; None if none were added.
+        refusals: what plans must not contain, because the driver refused it.
+        refused_s: how long ago the plan was written, if the driver refused it; None if it did not.
+        sizes: whether the number of executors is the operator's; that of an application which it
+            has not scaled is not.
+    """
+
+    plan: Plan | None
+    planned_after: Mapping[str, int]
+    moved: bool
+    desired: int
+    last_scaled_s: float | None
+    last_scale_out: ScaleOut | None = None
+    refusals: Refusals = Refusals()  # noqa: RUF009 - frozen
+    refused_s: float | None = None
+    sizes: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class Demands:
+    """What is asked of a decision from outside the measurement.
+
+    Attributes:
+        excluded: why nothing may be moved or scaled now, for people; empty if all may.
+        floor: the least number of executors that is asked for at present; 0 for none.
+        floor_why: who asks for it, for people.
+        most: executors that the limits over all streams leave; None if they leave all it wants.
+        most_why: the same for people.
+    """
+
+    excluded: str = ""
+    floor: int = 0
+    floor_why: str = ""
+    most: int | None = None
+    most_why: str = ""
+
+
+def find_demands(policy: Policy, queried: int, now_s: float) -> Demands:
+    """What a schedule and a query ask for at a time.
+
+    Args:
+        policy: of the stream.
+        queried: the least number of executors by its query; 0 for none.
+        now_s: seconds since the Unix epoch.
+
+    >>> find_demands(Policy(), 3, 0.0).floor_why
+    '3 by executors.minQuery'
+    """
+    schedule = policy.schedule
+    floor = max(
+        find_floor(schedule.floors, now_s),
+        (queried, f"{queried} by executors.minQuery" if queried else ""),
+    )
+    return Demands(find_exclusion(schedule.excluded, now_s), *floor)
+
+
+@dataclass(frozen=True, slots=True)
+class PlanChoice:
+    """A decision, and the plan that carries it out.
+
+    Attributes:
+        decision: of the core.
+        plan: a new plan; None if nothing changes.
+        waits: why no plan can be made now, whatever was decided; empty if one can.
+        left_out: what the plan has no room for, for a person; empty if it holds everything.
+        advice: what could be done if somebody approved it.
+        approved: whether the plan carries out that advice.
+    """
+
+    decision: Decision
+    plan: Plan | None
+    waits: str
+    left_out: str = ""
+    advice: Advice = Advice()  # noqa: RUF009 - frozen
+    approved: bool = False
+
+    @property
+    def moves(self) -> list[str]:
+        """Why partitions or keys move: a sentence for each operator that the decision changes."""
+        decision = self.decision
+        return [decision.say_why(key) for key in decision.balance if decision.moves_any(key)]
+
+
+def choose_plan(
+    measurement: Measurement,
+    policy: Policy,
+    given: Given,
+    next_epoch: int,
+    *,
+    approve: str = "",
+    demands: Demands = Demands(),
+) -> PlanChoice:
+    """Decides on a measurement, and plans what the decision asks for.
+
+    Args:
+        measurement: of the stream.
+        policy: of the stream.
+        given: the state to start from.
+        next_epoch: epoch of a new plan.
+        approve: id of the advice to carry out, where the policy only advises; empty for none.
+        demands: on the decision, at the time when it is made.
+    """
+    policy = _leave_to_others(raise_minimum(policy, demands.floor), demands.most)
+    if given.sizes:
+        policy = _within_limits(policy, given.desired)
+    observation = Observation(
+        # What happened since then is not known yet, however long ago it is.
+        now_s=measurement.scraped_s,
+        executors=measurement.executors,
+        # Without executors there is nothing to balance, but the number is still decided.
+        tasks=measurement.tasks if measurement.executors else (),
+        batches=measurement.batches,
+        restore_cost=measurement.restore_cost,
+        requested=given.desired,
+        last_scaled_s=given.last_scaled_s,
+        keys=measurement.keys,
+        stages=measurement.stages,
+        last_scale_out=given.last_scale_out,
+        idle_s=measurement.idle_s,
+        running=tuple(measurement.last_batches),
+        hidden=measurement.hidden if measurement.executors else (),
+        prepared=measurement.prepared,
+        excluded=demands.excluded,
+        floor=demands.floor,
+        floor_why=demands.floor_why,
+    )
+    decision = decide(observation, policy)
+    if demands.most_why:
+        reason = f"{decision.scaling.reason}; {demands.most_why}"
+        decision = replace(decision, scaling=replace(decision.scaling, reason=reason))
+    waits = _why_wait(measurement, given)
+    if waits:
+        return PlanChoice(decision, None, waits)
+    refusals, refused = given.refusals, given.refused_s is not None
+    # A plan that was refused has moved nothing.
+    moving = {} if refused else _wanted(measurement, given.plan)
+    advice = advise(decision, policy, given.desired, next_epoch, moving)
+    approved = bool(advice.id) and advice.id == approve
+    if approved:
+        policy = switch_modes(policy, "advise", "auto")
+    placed = given.plan.key_placements if given.plan and not refusals.all_keys else ()
+    placed = tuple(p for p in placed if (p.query, p.key) not in refusals.keys)
+    settling = {query for query, count in measurement.keys_under_way.items() if count}
+    if refusals.all_keys:
+        settling |= {query for query, _ in decision.keys}
+    if refusals.plain:
+        policy = replace(policy, migration=MigrationPolicy())
+    # A driver asks for the least number by itself, and that may have been another one at its start.
+    # Or it has a plan in force that was lost since.
+    unsaid = len(measurement.executors) != given.desired or measurement.epoch > 0
+    started = bool(measurement.finished_s or measurement.idle_s)
+    unsaid = unsaid and given.plan is None and started
+    plan = propose(
+        next_epoch,
+        observation,
+        decision,
+        policy,
+        wanted=moving,
+        key_placements=placed,
+        settling=settling,
+        refused=refusals.keys,
+        again=refused or unsaid,
+    )
+    if plan is None:
+        return PlanChoice(decision, None, "", advice=advice)
+    if not given.sizes and len(plan.executors) == given.desired:
+        plan = replace(plan, sizes=False)
+    left_out = _say_left_out(plan, placed, decision)
+    if approved:
+        return PlanChoice(decision, plan, "", left_out, advice, approved=True)
+    # Advice is for the plan after this one, and names its epoch.
+    return PlanChoice(decision, plan, "", left_out)
+
+
+def _say_left_out(plan: Plan, placed: Sequence[KeyPlacement], decision: Decision) -> str:
+    known = {(placement.query, placement.key) for placement in plan.key_placements}
+    keys = sum((placement.query, placement.key) not in known for placement in placed)
+    operators = len(decision.loads.keys() - plan.placement.keys())
+    counts = [(keys, "keys that are not hot go back"), (operators, "operators stay as they are")]
+    said = " and ".join(f"{count} {what}" for count, what in counts if count)
+    return f"{said}, because a plan has room for {MAX_BYTES // 1024} KiB" if said else ""
+
+
+def _leave_to_others(policy: Policy, most: int | None) -> Policy:
+    """No more executors than the limits over all streams leave, whatever the stream asks for."""
+    scaling = policy.scaling
+    if most is None or most >= scaling.max_executors:
+        return policy
+    least = min(scaling.min_executors, most)
+    return replace(policy, scaling=replace(scaling, min_executors=least, max_executors=most))
+
+
+def _within_limits(policy: Policy, desired: int) -> Policy:
+    """Limits hold in every mode: where scaling only advises, the number still stays within them."""
+    scaling = policy.scaling
+    count = min(max(desired, scaling.min_executors), scaling.max_executors)
+    if scaling.mode == "auto" or count == desired:
+        return policy
+    fixed = replace(scaling, mode="auto", min_executors=count, max_executors=count)
+    return replace(policy, scaling=fixed)
+
+
+def _why_wait(measurement: Measurement, given: Given) -> str:
+    plan = given.plan
+    if plan is None:
+        return ""
+    if given.refused_s is not None:
+        wait_s = given.refusals.pause_s - given.refused_s
+        return f"the driver refused plan {plan.epoch}; a next one waits" if wait_s > 0 else ""
+    if measurement.epoch < plan.epoch:
+        return f"plan {plan.epoch} is not applied yet"
+    if not given.moved:
+        return ""
+    for query, batch in given.planned_after.items():
+        done = measurement.last_batches.get(query)
+        if waits_for_data(query, measurement.idle_s, measurement.scraped_s):
+            # For nobody knows how long, there is no next batch.
+            continue
+        # A lower number than before means that the query was restarted.
+        if done is not None and batch <= done < batch + SETTLED_BATCHES:
+            return f"plan {plan.epoch} is visible from batch {batch + SETTLED_BATCHES} of {query}"
+    return ""
+
+
+def _wanted(measurement: Measurement, plan: Plan | None) -> dict[OperatorId, dict[int, str]]:
+    """Operators with unfinished moves, and the executor of each partition in the last plan.
+
+    An executor that was to be started has an id by now that only the driver knows: those of its
+    partitions have no place in the next plan, and go on to where they move.
+    """
+    if plan is None:
+        return {}
+    return {
+        key: {p: "" if o.startswith(NEW_EXECUTOR) else o for p, o in plan.owners(*key).items()}
+        for key, count in measurement.under_way.items()
+        if count
+    }
+
+
+@dataclass(frozen=True, slots=True)
+class Balance:
+    """How balanced the load is, over all operators.
+
+    Attributes:
+        holds: whether nothing needs to move; None if nothing was measured.
+        imbalance: of the most imbalanced operator; None if nothing was measured.
+        bound: of that operator.
+        reason: of that operator.
+        unsplittable: names a partition or key that alone is too much; empty if none is.
+    """
+
+    holds: bool | None
+    imbalance: float | None = None
+    bound: float | None = None
+    reason: str = "nothing has been measured yet"
+    unsplittable: str = ""
+
+
+def judge_balance(decision: Decision, policy: Policy, *, stateless: bool = False) -> Balance:
+    """How balanced the load is, by a decision; a `stateless` stream has nothing to balance."""
+    if not decision.balance:
+        if stateless:
+            return Balance(True, reason="no query keeps state: there is nothing to balance")
+        return Balance(None)
+    (query, operator), worst = max(
+        decision.balance.items(), key=lambda item: item[1].imbalance_before
+    )
+    is_above = worst.imbalance_before > max(
+        policy.balance.act_above, policy.balance.stop_at * worst.bound
+    )
+    uneven = is_above and not worst.exhausted
+    heavy = ""
+    if worst.unsplittable is not None and worst.imbalance_before > policy.balance.act_above:
+        heavy = (
+            f"partition {worst.unsplittable} of operator {operator} of query {query} alone has "
+            f"more load than the mean of all executors: imbalance {worst.imbalance_before:.2f}, "
+            f"and no placement gets below {worst.bound:.2f}; its keys must be split"
+        )
+    assignment = decision.keys.get((query, operator))
+    if assignment is not None:
+        # Where keys can move, a partition is too much only if one of its keys is.
+        heavy = assignment.reason if assignment.unsplittable and is_above else ""
+    if decision.scaling.verdict is Verdict.UNSPLITTABLE:
+        heavy = decision.scaling.reason
+    return Balance(
+        holds=not (uneven or any(map(decision.moves_any, decision.balance))),
+        imbalance=round(worst.imbalance_before, 3),
+        bound=round(worst.bound, 3),
+        reason=f"query {query}, operator {operator}: {decision.say_why((query, operator))}",
+        unsplittable=heavy,
+    )
+
+
+def _newest_stages(measurement: Measurement) -> list[StageSample]:
+    newest = {s.query: s for s in sorted(measurement.stages, key=lambda s: s.finished_s)}
+    return [s for s in measurement.stages if s.batch == newest[s.query].batch]
+
+
+def describe_load(measurement: Measurement, decision: Decision) -> dict[str, Any]:
+    """The status fields about the load: rates, backlog, the hottest partitions and keys."""
+    fields: dict[str, Any] = {"executors": len(measurement.executors)}
+    newest = {b.query: b for b in sorted(measurement.batches, key=lambda b: b.finished_s)}
+    backlogs = [b.backlog_rows for b in newest.values() if b.backlog_rows is not None]
+    fields["backlogRows"] = round(sum(backlogs)) if backlogs else None
+    rates = [b.input_rows / b.interval_s for b in newest.values() if b.interval_s]
+    fields["inputRowsPerSecond"] = round(sum(rates), 3) if rates else None
+    rows = sum(batch.input_rows for batch in newest.values())
+    busy_s = sum(sum(stage.executor_busy_s.values()) for stage in _newest_stages(measurement))
+    cores = sum(measurement.executors.values())
+    fields["trueProcessingRate"] = round(rows / busy_s * cores, 3) if busy_s and rows else None
+    utilization = decision.scaling.utilization
+    fields["utilization"] = None if utilization is None else round(utilization, 3)
+    partitions: list[dict[str, Any]] = [
+        {
+            "query": query,
+            "operator": operator,
+            "partition": partition,
+            "executor": load.placement[partition],
+            "busySeconds": round(busy_s, 3),
+            "stateBytes": load.state_bytes.get(partition, 0),
+        }
+        for (query, operator), load in decision.loads.items()
+        for partition, busy_s in load.busy_s.items()
+    ]
+    partitions.sort(key=lambda p: -p["busySeconds"])
+    fields["hottestPartitions"] = partitions[:MAX_HOTTEST]
+    keys: list[dict[str, Any]] = [
+        {
+            "query": query,
+            "operator": operator,
+            "key": load.key[:MAX_KEY],
+            "partition": load.partition,
+            "busySeconds": round(load.busy_s, 3),
+        }
+        for (query, operator), loads in decision.key_loads.items()
+        for load in loads
+    ]
+    keys.sort(key=lambda k: (-k["busySeconds"], k["key"]))
+    fields["hottestKeys"] = keys[:MAX_HOTTEST]
+    return fields

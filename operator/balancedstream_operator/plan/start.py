@@ -1,0 +1,156 @@
+"""What a decision starts from, and what is written down with its plan: pure."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+from balancedstream.core.plan import Answer, Plan
+from balancedstream.core.policy import Policy
+from balancedstream_operator.api.job import measure_mib
+from balancedstream_operator.api.spec import StreamSpec, policy_of
+from balancedstream_operator.api.status import parse_time, recall
+from balancedstream_operator.driver.state import DriverState
+from balancedstream_operator.observe.measurement import Measurement
+from balancedstream_operator.plan.planner import Given, PlanChoice
+from balancedstream_operator.plan.record import Control, Record
+from balancedstream_operator.plan.shares import Claim
+
+
+def bound_epoch(metadata: Mapping[str, Any], now_s: float) -> int:
+    """An epoch that no plan of a stream has passed: its age in seconds.
+
+    Plans come with passes and batches, and by far not each second. So even if plan, record, answer
+    and status are lost at once, a next plan beyond it is new to the driver.
+
+    Args:
+        metadata: of the BalancedStream.
+        now_s: seconds since the Unix epoch.
+
+    >>> bound_epoch({"creationTimestamp": "1970-01-01T00:01:00Z"}, 75.5)
+    16
+    """
+    created_s = parse_time(metadata.get("creationTimestamp"))
+    return 0 if created_s is None else max(0, math.ceil(now_s - created_s))
+
+
+@dataclass(frozen=True, slots=True)
+class Start:
+    """What is known of a stream whose driver runs, apart from what it measured.
+
+    Attributes:
+        spec: what the user asks for.
+        driver: how it is.
+        record: written with the newest plan.
+        plan: the newest one; None before the first.
+        answer: of the driver; one that never answered has nothing in force.
+        control: whether the driver follows the plan.
+        status: of the stream before the pass.
+    """
+
+    spec: StreamSpec
+    driver: DriverState
+    record: Record
+    plan: Plan | None
+    answer: Answer
+    control: Control
+    status: Mapping[str, Any]
+
+    @property
+    def policy(self) -> Policy:
+        """How to decide: a driver that cannot scale is not asked to."""
+        policy = policy_of(self.spec)
+        if self.answer.scales:
+            return policy
+        return replace(policy, scaling=replace(policy.scaling, mode="off"))
+
+    def give(self, measurement: Measurement, now_s: float) -> Given:
+        """The state that a decision on a measurement starts from.
+
+        Args:
+            measurement: of the stream.
+            now_s: seconds since the Unix epoch.
+        """
+        record, is_ours = self.record, self.spec.target_ref is None
+        # Until the operator has scaled it, an application has as many executors as it wants.
+        sizes = is_ours or (record.scaled_s is not None and self.answer.scales)
+        running = len(measurement.executors)
+        scaled_s = record.scaled_s
+        if is_ours:
+            told_s = parse_time(recall(self.status, "lastScaleTime"))
+            scaled_s = scaled_s or (None if told_s is None else min(told_s, now_s))
+        return Given(
+            plan=self.plan,
+            planned_after=record.planned_after,
+            moved=record.moved,
+            desired=self._recall_desired(running) if sizes else running,
+            last_scaled_s=scaled_s,
+            last_scale_out=record.scale_out,
+            refusals=record.refusals.follow(self.driver.uid, self.control, self.plan),
+            refused_s=now_s - record.planned_s if self.control.refusal else None,
+            sizes=sizes,
+        )
+
+    def claim(self, given: Given, choice: PlanChoice, measurement: Measurement) -> Claim:
+        """What the stream has, and wants, of what all streams share.
+
+        Args:
+            given: what it has.
+            choice: what would be decided without limits over all streams.
+            measurement: of the stream; of an application of another operator, only it tells cores.
+        """
+        executors = self.spec.executors
+        cores, memory_mib = executors.cores, measure_mib(executors)
+        if self.spec.target_ref is not None:
+            cores, memory_mib = max(measurement.executors.values(), default=1), 0
+        wants = choice.decision.scaling.executors
+        return Claim(given.desired, executors.min, wants, cores, memory_mib)
+
+    def note(
+        self,
+        given: Given,
+        measurement: Measurement,
+        choice: PlanChoice,
+        new_plan: Plan | None,
+        now_s: float,
+    ) -> Record:
+        """What to write down of a decision.
+
+        Args:
+            given: what it started from.
+            measurement: that it was made on.
+            choice: the decision.
+            new_plan: the plan that is written with the record; None leaves the old one.
+            now_s: seconds since the Unix epoch.
+        """
+        scale_out = choice.decision.scaling.scale_out
+        old = scale_out is not None and scale_out.at_s < measurement.scraped_s
+        judged = scale_out if old else self.record.scale_out
+        if new_plan is None:
+            return replace(self.record, scale_out=judged)
+        count = len(new_plan.executors)
+        return replace(
+            self.record,
+            epoch=new_plan.epoch,
+            desired=count,
+            scaled_s=now_s if count != given.desired else given.last_scaled_s,
+            scale_out=scale_out if count > given.desired else judged,
+            planned_s=now_s,
+            planned_after=dict(measurement.last_batches),
+            # An executor that leaves hands over its partitions, whatever balancing decided.
+            moved=bool(choice.moves) or count != given.desired,
+            refusals=given.refusals,
+            known_refusal=self.answer.refused,
+            approved=choice.advice.id if choice.approved else self.record.approved,
+        )
+
+    def _recall_desired(self, running: int) -> int:
+        """How many executors were decided on last: what is written with the plan comes first."""
+        if self.record.desired is not None:
+            return self.record.desired
+        if self.plan:
+            return len(self.plan.executors)
+        least = max(self.spec.executors.min, running)
+        return int(recall(self.status, "desiredExecutors", least))

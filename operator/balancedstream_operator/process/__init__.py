@@ -1,0 +1,1 @@
+"""What the process of the operator runs, beside the passes."""

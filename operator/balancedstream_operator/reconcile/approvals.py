@@ -1,0 +1,110 @@
+"""Answers approvals: a proposal is carried out once, or refused with a reason."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping
+from typing import Any
+
+from balancedstream_operator.api.annotations import APPROVE_ANNOTATION
+from balancedstream_operator.api.resource import Stream
+from balancedstream_operator.errors import ClusterError
+from balancedstream_operator.kube.cluster import Cluster
+from balancedstream_operator.plan.record import Record
+from balancedstream_operator.reconcile.outcome import Approval, PassOutcome
+
+log = logging.getLogger(__name__)
+
+
+class Approver:
+    """Answers the approvals of one stream, each in the pass that sees it.
+
+    Args:
+        stream: whose.
+        cluster: where.
+    """
+
+    def __init__(self, stream: Stream, cluster: Cluster) -> None:
+        self._stream = stream
+        self._cluster = cluster
+
+    def answer(
+        self,
+        approve: str,
+        outcome: PassOutcome,
+        record: Record | None,
+        status: Mapping[str, Any],
+    ) -> Approval | None:
+        """What became of an approval; None if there is nothing to say of it.
+
+        Whoever takes the annotation away answers, so that each approval is answered once. What is
+        carried out is written down with its plan, because the annotation and the status are changed
+        after that, and may be lost.
+
+        Args:
+            approve: id of the proposal that somebody approved; empty for none.
+            outcome: of the pass.
+            record: of the newest plan; None before the first.
+            status: of the stream before the pass.
+
+        Raises:
+            ClusterError: the annotation of a refused approval cannot be taken away for now.
+        """
+        if not approve:
+            return None
+        approval = judge_approval(approve, outcome)
+        carried_out = record is not None and record.approved == approve
+        answered = (status.get("approval") or {}).get("id") == approve
+        try:
+            taken = self._cluster.take_annotation(self._stream, APPROVE_ANNOTATION, approve)
+        except ClusterError as error:
+            if not (carried_out or error.refused):
+                raise
+            log.warning("%s: the approval stays where it is: %s", self._stream, error)
+            taken = not answered
+        if not approval.refusal:
+            return approval
+        if carried_out:
+            # By an earlier pass, which may have died before it said so.
+            return None if answered else Approval(approve, int(approve.partition("-")[0]))
+        return approval if taken else None
+
+
+def judge_approval(approve: str, outcome: PassOutcome) -> Approval:
+    """Whether a pass carried out what somebody approved, and why not.
+
+    Args:
+        approve: id of the approved proposal.
+        outcome: of the pass.
+    """
+    decided = outcome.decided
+    if decided is not None and decided.choice.approved and decided.new_plan is not None:
+        return Approval(approve, decided.new_plan.epoch)
+    return Approval(approve, refusal=_say_why_not(approve, outcome))
+
+
+def _say_why_not(approve: str, outcome: PassOutcome) -> str:
+    decided, driver = outcome.decided, outcome.driver
+    if outcome.spec is None or driver is None:
+        return f"the stream is stalled: {outcome.invalid or outcome.refusal}"
+    if not driver.running:
+        return f"the driver does not run: {driver.message}"
+    if outcome.paused:
+        return f"the stream is paused ({outcome.paused}); resume it first"
+    if decided is None and outcome.refusal:
+        return f"the stream is stalled: {outcome.refusal}"
+    if decided is None:
+        missing = outcome.missing.reason if outcome.missing else "nothing was measured"
+        return f"nothing can be decided now: {missing}"
+    if decided.silent_s is not None:
+        return f"the driver has not answered the last plan for {decided.silent_s:.0f} s"
+    if decided.demands.excluded:
+        return f"the stream is {decided.demands.excluded}"
+    if decided.choice.waits:
+        return f"it is out of date: {decided.choice.waits}"
+    now = decided.proposal
+    if now.id == approve:
+        return "no plan can be made of it now; moves of the last one may still be under way"
+    if now.id:
+        return f"it is out of date; proposed is now {now.id}: {now.reason}"
+    return "nothing like it is proposed now; the status says why (reason)"

@@ -1,0 +1,134 @@
+"""What a pass over a stream found and did: values only."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from balancedstream.core.plan import Answer, Plan
+from balancedstream_operator.api.resource import Stream
+from balancedstream_operator.api.spec import StreamSpec
+from balancedstream_operator.driver.state import DriverState
+from balancedstream_operator.observe.floors import FloorAnswer
+from balancedstream_operator.observe.measurement import Measurement
+from balancedstream_operator.plan.advice import Advice
+from balancedstream_operator.plan.planner import Demands, Given, PlanChoice
+from balancedstream_operator.plan.record import Control, PlanFound
+
+
+@dataclass(frozen=True, slots=True)
+class AnswerFound:
+    """What the driver says of the plans.
+
+    Attributes:
+        answer: None if there is none yet, or if it cannot be read.
+        unreadable: why it cannot be read; empty otherwise.
+        refused_anew: whether it refuses a plan with a reason that was not reported yet.
+    """
+
+    answer: Answer | None = None
+    unreadable: str = ""
+    refused_anew: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class MissingMeasurements:
+    """Why nothing could be decided.
+
+    Attributes:
+        reason: what is missing, for a person.
+        holds: whether it is missing for so many passes that the operator holds the stream as it is.
+    """
+
+    reason: str
+    holds: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Decided:
+    """What was decided on a measurement, and what was done about it.
+
+    Attributes:
+        measurement: of the stream.
+        given: what was in force.
+        choice: the decision, and the plan that it asks for.
+        new_plan: that plan, if it is written; a driver that is silent gets none.
+        silent_s: for how long the driver has left the plan in force unanswered; None if it answered
+            or still has time.
+        shortage: why executors have been missing for long; empty if none have.
+        scales: whether the driver adds and removes executors.
+        demands: that the decision was made under.
+        queried: what the stream's query asks for.
+    """
+
+    measurement: Measurement
+    given: Given
+    choice: PlanChoice
+    new_plan: Plan | None
+    silent_s: float | None
+    shortage: str
+    scales: bool = True
+    demands: Demands = Demands()  # noqa: RUF009 - frozen
+    queried: FloorAnswer = FloorAnswer()  # noqa: RUF009 - frozen
+
+    @property
+    def proposal(self) -> Advice:
+        """What somebody could approve now; a driver that is silent would get no plan."""
+        return self.choice.advice if self.silent_s is None else Advice()
+
+
+@dataclass(frozen=True, slots=True)
+class Approval:
+    """What became of an approval.
+
+    Attributes:
+        proposal: id of the proposal that somebody approved.
+        epoch: of the plan that carries it out; 0 if none does.
+        refusal: why none does; empty if one does.
+    """
+
+    proposal: str
+    epoch: int = 0
+    refusal: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class PassOutcome:
+    """What a pass over a stream found and did, in its order; the rest is None where it stopped.
+
+    Attributes:
+        stream: which.
+        invalid: why the spec is not accepted; empty if it is.
+        spec: what the user asks for; None if it is not accepted.
+        unknown: fields of the spec that this release does not know.
+        partitions: state partitions of the stream.
+        refusal: why the API server refused a child; empty if it took them all.
+        waits: whether what it is refused for ends by itself.
+        driver: how the driver is, also of a spec that is not accepted, or if a child was refused;
+            None if it was not looked at.
+        begun: whether the driver is of another application than the plans before, so that a new
+            history of epochs begins.
+        plan_found: what the plan's ConfigMap held.
+        answer: what the driver says of the plans; None if it does not run.
+        control: whether it follows the newest plan; None if it does not run.
+        missing: why there is no measurement; None if there is one, or if the driver does not run.
+        decided: on the measurement; None without one.
+        paused: why somebody paused the stream; empty if nobody did.
+        approval: what became of an approval; None if there was none.
+    """
+
+    stream: Stream
+    invalid: str = ""
+    spec: StreamSpec | None = None
+    unknown: tuple[str, ...] = ()
+    partitions: int = 0
+    refusal: str = ""
+    waits: bool = False
+    driver: DriverState | None = None
+    begun: bool = False
+    plan_found: PlanFound = PlanFound()  # noqa: RUF009 - frozen
+    answer: AnswerFound | None = None
+    control: Control | None = None
+    missing: MissingMeasurements | None = None
+    decided: Decided | None = None
+    paused: str = ""
+    approval: Approval | None = None

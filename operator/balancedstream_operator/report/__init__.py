@@ -1,0 +1,1 @@
+"""What the status says of a pass, one file a topic."""

@@ -1,0 +1,53 @@
+"""Whether executors are lost that nobody wanted to go, and what helps: pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from balancedstream.core.samples import LossCause
+from balancedstream_operator.api.status import StatusDraft
+from balancedstream_operator.observe.measurement import Measurement
+
+_MANY = 2
+"""One executor may be lost with its node; none should ever lack memory."""
+
+_WORDS: Mapping[LossCause, tuple[str, str, int]] = {
+    "memory": (
+        "OutOfMemory",
+        "killed, because its container used more memory than it may: raise "
+        "executors.memoryOverhead, where Python and RocksDB have theirs",
+        1,
+    ),
+    "heap": ("HeapFull", "ended by an OutOfMemoryError: raise executors.memory", 1),
+    "exit": ("ExecutorsExit", "ended by themselves: the driver's log says how", _MANY),
+    "silence": (
+        "ExecutorsSilent",
+        "silent: see their nodes, and the network",
+        _MANY,
+    ),
+}
+"""Of each cause: the reason in one word, what it means and what helps, and how many it takes."""
+
+
+def report_losses(measurement: Measurement, draft: StatusDraft) -> None:
+    """Sets the condition ExecutorsLost.
+
+    Args:
+        measurement: of the pass.
+        draft: of the stream's status.
+    """
+    if not measurement.losses:
+        message = "the release that the driver has does not count lost executors"
+        draft.set_condition("ExecutorsLost", None, "NotMeasured", message)
+        return
+    found = [
+        (reason, f"{measurement.losses[cause]} {words}")
+        for cause, (reason, words, least) in _WORDS.items()
+        if measurement.losses.get(cause, 0) >= least
+    ]
+    if found:
+        lost = "; ".join(words for _, words in found)
+        message = f"executors that were lost in the last minutes: {lost}. Their tasks run again"
+        draft.set_condition("ExecutorsLost", True, found[0][0], message)
+    else:
+        draft.set_condition("ExecutorsLost", False, "NoneLost", "no executor was lost lately")

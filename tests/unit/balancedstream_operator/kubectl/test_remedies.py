@@ -1,0 +1,47 @@
+"""The plugin says what docs/operations.md says."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from balancedstream_operator.kubectl.remedies import find_remedy
+
+PAGE = Path(__file__).parents[4] / "docs" / "operations.md"
+
+_LINK = re.compile(r"\[([^]]*)\]\([^)]*\)")
+_ROW = re.compile(r"^\| (`.*?) \| (.*) \| (.*?) \|$", re.M)
+_CONDITION = re.compile(r"`([A-Z][A-Za-z]+)` (True|False|Unknown)(?:, `([A-Z][A-Za-z]+)`)?$")
+
+
+def read_rows() -> list[tuple[str, str, str, str]]:
+    """Condition, state, reason, and what to do, of each row that names one of each."""
+    rows = []
+    for name, _, to_do in _ROW.findall(PAGE.read_text("utf-8")):
+        found = _CONDITION.match(name)
+        if found:
+            kind, state, reason = found.groups(default="")
+            plain = re.sub(r" \(\[below\]\([^)]*\)\)", "", to_do)
+            rows.append((kind, state, reason, _LINK.sub(r"\1", plain).replace("`", "")))
+    return rows
+
+
+NOTHING = (
+    "Nothing.",
+    "As above.",
+    "See MetricsAvailable.",
+    "If it stays: see Unsplittable, or the",
+)
+"""Rows of conditions that pass by themselves, or whose cause is another one."""
+
+
+@pytest.mark.parametrize(("kind", "state", "reason", "to_do"), read_rows())
+def test_what_to_do_is_what_the_page_says(kind: str, state: str, reason: str, to_do: str) -> None:
+    expected = "" if to_do.startswith(NOTHING) else to_do
+    assert find_remedy(kind, state, reason) == expected
+
+
+def test_the_page_has_such_rows() -> None:
+    assert len(read_rows()) > 20

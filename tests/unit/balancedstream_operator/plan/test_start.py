@@ -1,0 +1,41 @@
+"""What is written down with a decision."""
+
+from __future__ import annotations
+
+from manifests import make_spec
+
+from balancedstream.core.decisions import Decision
+from balancedstream.core.plan import Answer, Plan
+from balancedstream.core.scaling import ScaleOut, ScalingDecision, Verdict
+from balancedstream_operator.driver.state import DriverState
+from balancedstream_operator.observe.measurement import Measurement
+from balancedstream_operator.plan.planner import PlanChoice
+from balancedstream_operator.plan.record import Record, judge_control
+from balancedstream_operator.plan.start import Start
+
+NOW_S = 20.0
+PLAN = Plan(3, ("1", "2"), {}, "fluid")
+REFUSES = Answer(2, refused="there is no executor 9")
+
+
+def test_a_plan_that_was_refused_stays_refused_when_a_scale_out_is_found_to_have_failed() -> None:
+    record = Record(8, epoch=3, planned_s=10.0, scale_out=ScaleOut(5.0, 1, 2, 9.0, 0.5))
+    control = judge_control(PLAN, record, REFUSES, NOW_S)
+    assert control.refusal
+    start = Start(
+        make_spec(),
+        DriverState("Running", "Running", ""),
+        record,
+        PLAN,
+        REFUSES,
+        control,
+        status={},
+    )
+    measurement = Measurement(15.0, 2, {"1": 1, "2": 1})
+    failed = ScaleOut(5.0, 1, 2, 9.0, 0.5, failed=True)
+    scaling = ScalingDecision(2, Verdict.STEADY, "", scale_out=failed)
+    choice = PlanChoice(Decision({}, {}, scaling), None, "")
+
+    written = start.note(start.give(measurement, NOW_S), measurement, choice, None, NOW_S)
+    assert written.scale_out == failed
+    assert judge_control(PLAN, written, REFUSES, NOW_S) == control

@@ -1,0 +1,80 @@
+"""The operator's own metrics say what is known of each stream, and nothing of one that is gone."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any
+
+from balancedstream_operator.process.metrics import OperatorMetrics
+
+DOCUMENT = Path(__file__).parents[4] / "docs" / "reference" / "operator-metrics.md"
+
+
+def status(phase: str, **conditions: str) -> dict[str, Any]:
+    return {
+        "phase": phase,
+        "planEpoch": 3,
+        "conditions": [{"type": kind, "status": state} for kind, state in conditions.items()],
+    }
+
+
+def read(metrics: OperatorMetrics) -> dict[tuple[str, ...], float]:
+    return {
+        (
+            sample.name.removeprefix("balancedstream_operator_"),
+            *sample.labels.values(),
+        ): sample.value
+        for family in metrics.registry.collect()
+        for sample in family.samples
+        if "created" not in sample.name and "bucket" not in sample.name
+    }
+
+
+def test_a_stream_counts_from_when_it_is_seen() -> None:
+    metrics = OperatorMetrics()
+    metrics.add_stream("shop/clicks")
+    samples = read(metrics)
+    assert samples["streams", "Pending"] == 1
+    assert samples["observation_failures_total", "shop/clicks"] == 0
+
+
+def test_conditions_are_one_zero_or_absent() -> None:
+    metrics = OperatorMetrics()
+    metrics.add_pass("a/b", status("Running", Running="True", Balanced="False"), 0.1)
+    samples = read(metrics)
+    assert samples["condition", "a/b", "Running"] == 1
+    assert samples["condition", "a/b", "Balanced"] == 0
+    metrics.add_pass("a/b", status("Starting", Running="Unknown", Balanced="False"), 0.1)
+    assert ("condition", "a/b", "Running") not in read(metrics)
+    assert read(metrics)["streams", "Starting"] == 1
+    assert ("streams", "Running") not in read(metrics)
+
+
+def test_a_proposal_is_one_until_it_is_gone() -> None:
+    metrics = OperatorMetrics()
+    proposal = {"id": "4-5ca1e0", "reason": "would scale"}
+    metrics.add_pass("a/b", {**status("Running"), "proposal": proposal}, 0.1)
+    assert read(metrics)["proposal", "a/b"] == 1
+    metrics.add_pass("a/b", {**status("Running"), "proposal": None}, 0.1)
+    assert read(metrics)["proposal", "a/b"] == 0
+
+
+def test_a_stream_that_is_gone_leaves_nothing() -> None:
+    metrics = OperatorMetrics()
+    metrics.add_stream("a/b")
+    metrics.add_pass("a/b", status("Running", Running="True", MetricsAvailable="False"), 0.1)
+    assert read(metrics)["observation_failures_total", "a/b"] == 1
+    metrics.remove("a/b")
+    assert not any("a/b" in key for key in read(metrics))
+    assert read(metrics)["pass_seconds_count",] == 1
+
+
+def test_the_document_lists_every_metric_of_the_operator() -> None:
+    documented = set(re.findall(r"`(balancedstream_operator_\w+)`", DOCUMENT.read_text("utf-8")))
+    exported = {
+        family.name + ("_total" if family.type == "counter" else "")
+        for family in OperatorMetrics().registry.collect()
+        if not family.name.startswith("process_")
+    }
+    assert documented == exported
