@@ -30,11 +30,11 @@ from pyspark.sql import functions as F  # noqa: N812
 from pyspark.sql.streaming import StatefulProcessor, StatefulProcessorHandle
 
 from balancedstream import BalancedFrame, balanced
-from balancedstream.core.epochs import HANDOFF_STRATEGIES, Wish
-from balancedstream.core.key_types import Primitive
+from balancedstream.core.balance.restoring import RestoreCost, fit_keys, learn_key_cost
+from balancedstream.core.keys.epochs import HANDOFF_STRATEGIES, Wish
+from balancedstream.core.keys.routes import partition_of
+from balancedstream.core.keys.types import Primitive
 from balancedstream.core.policy import MigrationPolicy
-from balancedstream.core.restoring import RestoreCost, fit_keys, learn_key_cost
-from balancedstream.core.routes import partition_of
 from balancedstream.engine.events import BatchFinished
 from balancedstream.engine.local import LocalExecutors
 from balancedstream.keyed.control import KeyControl

@@ -27,9 +27,9 @@ from pyspark.sql import functions as F  # noqa: N812
 from pyspark.sql.streaming import StatefulProcessor, StatefulProcessorHandle
 
 from balancedstream import balanced
-from balancedstream.core.key_types import Primitive
+from balancedstream.core.keys.routes import partition_of, spark_hash
+from balancedstream.core.keys.types import Primitive
 from balancedstream.core.policy import BalancePolicy, Policy
-from balancedstream.core.routes import partition_of, spark_hash
 from balancedstream.engine.events import BatchFinished
 from balancedstream.engine.local import LocalExecutors
 

@@ -34,10 +34,10 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
 from pyspark.sql.streaming import StreamingQuery
 
-from balancedstream.core.hotspots import Move
-from balancedstream.core.migration import steps, steps_ahead, steps_within
+from balancedstream.core.balance.hotspots import Move
+from balancedstream.core.balance.migration import steps, steps_ahead, steps_within
+from balancedstream.core.balance.restoring import RestoreCost, learn_restore, learn_restore_cost
 from balancedstream.core.policy import MigrationPolicy
-from balancedstream.core.restoring import RestoreCost, learn_restore, learn_restore_cost
 from balancedstream.core.samples import TaskSample
 from balancedstream.engine.engine import SparkEngine
 from balancedstream.engine.events import BatchFinished

@@ -18,9 +18,9 @@ from harness.benchmark import prepare, run
 from harness.results import Case
 from placement import EXECUTORS, EXPONENTS, Workload
 
-from balancedstream.core.hotspots import diminish
-from balancedstream.core.imbalance import measure_imbalance
-from balancedstream.core.loads import measure, prune
+from balancedstream.core.balance.hotspots import diminish
+from balancedstream.core.balance.imbalance import measure_imbalance
+from balancedstream.core.balance.loads import measure, prune
 from balancedstream.core.policy import BalancePolicy, WindowPolicy
 from balancedstream.core.samples import TaskSample
 

@@ -50,9 +50,9 @@ from shuffle_simulation.cases import simulate_all
 from shuffle_simulation.rows import EXECUTORS, ITEMS
 
 import balancedstream
-from balancedstream.core.costs import LearntCosts
 from balancedstream.core.samples import ShuffleRecord
-from balancedstream.core.sketches import CostSketch
+from balancedstream.core.shuffle.costs import LearntCosts
+from balancedstream.core.shuffle.sketches import CostSketch
 from balancedstream.engine.local import LocalExecutors
 from balancedstream.shuffling.collecting import watch
 from balancedstream.shuffling.folders import CostFolder

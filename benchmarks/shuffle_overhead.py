@@ -14,7 +14,7 @@ import pyarrow as pa
 from harness.benchmark import Benchmark, describe_code
 from harness.results import RESULTS, Case
 
-from balancedstream.core.sketches import CostSketch
+from balancedstream.core.shuffle.sketches import CostSketch
 from balancedstream.shuffling.joining import ARROW, join_outputs, make_pandas_form
 from balancedstream.shuffling.timing import (
     FunctionMeter,

@@ -26,9 +26,9 @@ import inputs
 from pyspark.sql import SparkSession
 from schedules import Action
 
-from balancedstream.core.epochs import Wish
-from balancedstream.core.hotspots import Move
-from balancedstream.core.migration import pair_exchanges
+from balancedstream.core.balance.hotspots import Move
+from balancedstream.core.balance.migration import pair_exchanges
+from balancedstream.core.keys.epochs import Wish
 from balancedstream.engine.engine import SparkEngine
 from balancedstream.engine.events import BatchFinished, TaskFailed
 from balancedstream.keyed.control import KeyControl

@@ -10,7 +10,7 @@ import random
 from dataclasses import dataclass, replace
 from typing import Literal
 
-from balancedstream.core.epochs import HANDOFF_STRATEGIES, HandoffStrategy
+from balancedstream.core.keys.epochs import HANDOFF_STRATEGIES, HandoffStrategy
 
 MAX_DELAY_S = 1.0
 """An action comes up to so long after its batch ended: at the edge or in the middle of the next."""

@@ -11,7 +11,7 @@ from typing import Any
 from pyspark.sql import SparkSession
 from pyspark.sql.streaming import StreamingQuery
 
-from balancedstream.core.imbalance import ImbalanceMeasurement, measure_imbalance
+from balancedstream.core.balance.imbalance import ImbalanceMeasurement, measure_imbalance
 from balancedstream.core.policy import Policy
 from balancedstream.engine.engine import SparkEngine
 from balancedstream.engine.events import BatchFinished, Event

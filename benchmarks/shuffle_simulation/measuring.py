@@ -9,7 +9,7 @@ from array import array
 from collections.abc import Callable, Mapping
 from math import inf
 
-from balancedstream.core.sketches import CostSketch, measure_change
+from balancedstream.core.shuffle.sketches import CostSketch, measure_change
 from balancedstream.errors import InvalidInputError
 from shuffle_simulation.scheduling import WINDOW, Answer, Marker
 

@@ -8,9 +8,9 @@ from typing import Protocol
 
 import numpy as np
 
-from balancedstream.core.costs import LearntCosts, MeasuredCosts, learn_costs
-from balancedstream.core.grouping import assign_greedily
-from balancedstream.core.sketches import NUMBER_BYTES, CostSketch
+from balancedstream.core.shuffle.costs import LearntCosts, MeasuredCosts, learn_costs
+from balancedstream.core.shuffle.grouping import assign_greedily
+from balancedstream.core.shuffle.sketches import NUMBER_BYTES, CostSketch
 from balancedstream.shuffling.routing import route_rows
 from balancedstream.shuffling.sketching import SketchFiller, estimate_costs_s
 from shuffle_simulation.measuring import InstanceMeter, learn_paces

@@ -13,7 +13,7 @@ records given, instances that join and leave, and paces.
 The state machine is made for a stream without batches, where load that is left over is still there
 when the next record comes. A micro-batch begins with idle instances, so a simulation of batches
 makes a new scheduler for each one. A running job needs only the rule
-(`balancedstream.core.grouping.assign_greedily`).
+(`balancedstream.core.shuffle.grouping.assign_greedily`).
 
 The scheduler sends nothing itself: it returns what the caller has to send.
 """
@@ -123,7 +123,7 @@ class GreedyScheduler(Generic[Item]):
     Raises:
         InvalidInputError: instances or window below 1; the message names it.
 
-    >>> from balancedstream.core.sketches import CostSketch
+    >>> from balancedstream.core.shuffle.sketches import CostSketch
     >>> costs_s = CostSketch(epsilon=0.05, delta=0.1, seed=7)
     >>> for item, cost_s in ((b"long", 0.09), (b"short", 0.01)):
     ...     costs_s.update(item, cost_s)

@@ -18,7 +18,7 @@ import numpy as np
 from harness.results import Case
 from targets import MAX_ESTIMATE_ERROR, MAX_OVER_KNOWING, MAX_OVER_ROUND_ROBIN
 
-from balancedstream.core.costs import LearntCosts
+from balancedstream.core.shuffle.costs import LearntCosts
 from balancedstream.shuffling.sketching import estimate_costs_s
 from shuffle_simulation.routers import (
     AllKnowing,

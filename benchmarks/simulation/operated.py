@@ -12,9 +12,9 @@ from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from balancedstream.core.objects import ANSWER_KEY, PLAN_KEY, answer_name, plan_name
-from balancedstream.core.plan import Answer
 from balancedstream.core.policy import Policy
+from balancedstream.core.wire.objects import ANSWER_KEY, PLAN_KEY, answer_name, plan_name
+from balancedstream.core.wire.plan import Answer
 from balancedstream.loop.ports import PlanChannel
 from balancedstream.metrics.exporter import MAX_PARTITION_SERIES, Exporter
 from balancedstream_operator.api.resource import (

@@ -6,7 +6,7 @@ import math
 from collections import deque
 from typing import Protocol
 
-from balancedstream.core.scaling import required_executors
+from balancedstream.core.scaling.executors import required_executors
 from balancedstream.engine.events import BatchFinished
 from simulation.model import Job
 from simulation.spark import VirtualSpark

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, NoReturn, TextIO, get_args
 
 from balancedstream.core.decisions import decide
-from balancedstream.core.keys import KeyNaming
+from balancedstream.core.keys.text import KeyNaming
 from balancedstream.core.observations import Observation, parse_observation
 from balancedstream.core.policy import Policy, knobs, parse
 from balancedstream.core.printing import printable

@@ -17,7 +17,7 @@ from typing import Any
 
 from kubernetes import client, config, watch
 
-from balancedstream.core.objects import (
+from balancedstream.core.wire.objects import (
     ANSWER_KEY,
     APPLICATION_KEY,
     PLAN_KEY,
@@ -26,7 +26,7 @@ from balancedstream.core.objects import (
     is_other_application,
     plan_name,
 )
-from balancedstream.core.plan import Answer
+from balancedstream.core.wire.plan import Answer
 from balancedstream.errors import InvalidInputError
 
 log = logging.getLogger(__name__)

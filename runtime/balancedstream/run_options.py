@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from balancedstream.core.keys import KeyNaming
+from balancedstream.core.keys.text import KeyNaming
 from balancedstream.core.policy import Policy
 from balancedstream.engine.local import LocalExecutors
 

@@ -22,7 +22,7 @@ from pyspark.sql.streaming.query import StreamingQuery
 from pyspark.sql.streaming.stateful_processor import StatefulProcessor
 
 from balancedstream import BalancedFrame
-from balancedstream.core.epochs import Wish
+from balancedstream.core.keys.epochs import Wish
 from balancedstream.keyed.control import KeyControl
 from balancedstream.workers import decoding
 from balancedstream.workers.names import BATCH_PROPERTY

@@ -11,10 +11,10 @@ from typing import Any
 from pyspark.sql.types import DataType, StringType, StructField, StructType
 from scripted import RecordingSpectator
 
-from balancedstream.core.epochs import Epoch, Wish
-from balancedstream.core.hotkeys import HotKeySketch
-from balancedstream.core.plan import KeyPlacement, Plan
+from balancedstream.core.keys.epochs import Epoch, Wish
+from balancedstream.core.keys.hotkeys import HotKeySketch
 from balancedstream.core.samples import BatchSample
+from balancedstream.core.wire.plan import KeyPlacement, Plan
 from balancedstream.engine.events import BatchFinished, StatefulOperator
 from balancedstream.keyed.control import KeyControl
 from balancedstream.keyed.encoding import KeyEncoding

@@ -10,7 +10,7 @@ from typing import get_args
 
 from metric_samples import Samples, batch_of, series, stage_of, task_of
 
-from balancedstream.core.restoring import RestoreCost
+from balancedstream.core.balance.restoring import RestoreCost
 from balancedstream.core.samples import BatchSample, LossCause, StageKind, StageSample, TaskSample
 from balancedstream.metrics.catalogue import BATCH_DURATION_BUCKETS_S
 from balancedstream.metrics.exporter import Exporter

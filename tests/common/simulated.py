@@ -24,9 +24,9 @@ from simulated_state import (
     Owner,
 )
 
-from balancedstream.core.epochs import Epoch, Export, Wish, advance_epoch, parse_epoch
-from balancedstream.core.key_types import Primitive
-from balancedstream.core.routes import partition_of
+from balancedstream.core.keys.epochs import Epoch, Export, Wish, advance_epoch, parse_epoch
+from balancedstream.core.keys.routes import partition_of
+from balancedstream.core.keys.types import Primitive
 from balancedstream.keyed import processors
 from balancedstream.keyed.encoding import KeyEncoding
 from balancedstream.keyed.processors import MovableProcessor, StripRows

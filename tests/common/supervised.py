@@ -7,9 +7,9 @@ import dataclasses
 from collections.abc import Mapping
 from typing import Any
 
-from balancedstream.core.plan import NEW_EXECUTOR, Answer, Plan, parse_plan
 from balancedstream.core.policy import Policy
 from balancedstream.core.samples import BatchSample, StageSample, TaskSample
+from balancedstream.core.wire.plan import NEW_EXECUTOR, Answer, Plan, parse_plan
 from balancedstream_operator.api.resource import Manifest, Stream, driver_pod_name
 from balancedstream_operator.api.status import format_time
 from balancedstream_operator.errors import ClusterError

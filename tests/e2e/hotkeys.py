@@ -8,8 +8,8 @@ from recomputation import read_partitions
 from streams import Stream
 from waiting import wait_until
 
-from balancedstream.core.key_types import Primitive
-from balancedstream.core.routes import partition_of
+from balancedstream.core.keys.routes import partition_of
+from balancedstream.core.keys.types import Primitive
 
 FACTOR = 20
 """Of the rows that a hot key has."""

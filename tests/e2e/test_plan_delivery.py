@@ -22,7 +22,7 @@ from storage import Storage
 from waiting import wait_until
 
 from balancedstream import incluster
-from balancedstream.core.plan import Answer, Plan
+from balancedstream.core.wire.plan import Answer, Plan
 from balancedstream.incluster import ClusterPlanChannel, StreamName
 
 pytestmark = [pytest.mark.e2e, pytest.mark.e2e_ci]

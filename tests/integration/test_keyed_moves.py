@@ -26,7 +26,7 @@ from pyspark.sql import DataFrame, Row, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
 
 from balancedstream import read_state
-from balancedstream.core.epochs import Wish
+from balancedstream.core.keys.epochs import Wish
 
 pytestmark = [pytest.mark.integration, pytest.mark.turn]
 

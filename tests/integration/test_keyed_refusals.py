@@ -18,7 +18,7 @@ from pyspark.sql import functions as F  # noqa: N812
 from pyspark.sql.streaming.query import StreamingQuery
 
 from balancedstream import balanced
-from balancedstream.core.epochs import Wish
+from balancedstream.core.keys.epochs import Wish
 from balancedstream.errors import InvalidInputError, PlanTooLargeError
 
 pytestmark = [pytest.mark.integration, pytest.mark.turn]

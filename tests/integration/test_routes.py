@@ -19,14 +19,14 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
 from pyspark.sql.types import TimeType
 
-from balancedstream.core.key_types import (
+from balancedstream.core.keys.routes import MAX_ROUTE, find_route, partition_of, spark_hash
+from balancedstream.core.keys.types import (
     INTEGER,
     KeyType,
     NeverMoved,
     StructKey,
     parse_key_type,
 )
-from balancedstream.core.routes import MAX_ROUTE, find_route, partition_of, spark_hash
 
 pytestmark = pytest.mark.integration
 

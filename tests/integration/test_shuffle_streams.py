@@ -22,8 +22,8 @@ from pyspark.sql.streaming.query import StreamingQuery
 from shuffled_jobs import ROWS, await_that, echo_arrow, echo_row, take_time
 
 import balancedstream
-from balancedstream.core.costs import LearntCosts
 from balancedstream.core.samples import ShuffleRecord
+from balancedstream.core.shuffle.costs import LearntCosts
 
 pytestmark = [pytest.mark.integration, pytest.mark.turn]
 

@@ -17,7 +17,7 @@ from pyspark.sql import functions as F  # noqa: N812
 from pyspark.sql.streaming.stateful_processor import StatefulProcessor
 
 from balancedstream import balanced
-from balancedstream.core.epochs import Wish
+from balancedstream.core.keys.epochs import Wish
 from balancedstream.keyed.encoding import KeyEncoding
 
 PARTITIONS = 4

@@ -16,7 +16,7 @@ from scraped_driver import COSTS_S, STREAM, Driver, check
 
 from balancedstream.core.decisions import Decision
 from balancedstream.core.policy import Policy, ScalingPolicy
-from balancedstream.core.scaling import Verdict
+from balancedstream.core.scaling.executors import Verdict
 from balancedstream_operator.observe.endpoints import Endpoint, Subject
 from balancedstream_operator.observe.measurement import Measurement, MissingMeasurementsError
 from balancedstream_operator.observe.prometheus import Prometheus

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from balancedstream.core.objects import STREAM_LABEL
+from balancedstream.core.wire.objects import STREAM_LABEL
 
 Manifest = dict[str, Any]
 """A Kubernetes object as its YAML or JSON holds it."""

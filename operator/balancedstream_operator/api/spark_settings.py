@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 
-from balancedstream.core.objects import STREAM_LABEL
+from balancedstream.core.wire.objects import STREAM_LABEL
 from balancedstream.errors import InvalidInputError
 from balancedstream_operator.api.resource import KIND
 

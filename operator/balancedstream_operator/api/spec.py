@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, replace
 from typing import Annotated, Any, ClassVar, get_args
 
-from balancedstream.core.keys import KeyNaming
+from balancedstream.core.keys.text import KeyNaming
 from balancedstream.core.policy import Policy, parse
 from balancedstream.errors import InvalidInputError
 from balancedstream_operator.api.job import (

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from math import inf
 from typing import Any, NoReturn
 
-from balancedstream.core.objects import STREAM_LABEL, plan_name
+from balancedstream.core.wire.objects import STREAM_LABEL, plan_name
 from balancedstream_operator.api.annotations import read_wanted
 from balancedstream_operator.api.resource import (
     API_VERSION,

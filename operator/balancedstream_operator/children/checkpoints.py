@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 from urllib.parse import urlsplit
 
-from balancedstream.core.objects import STREAM_LABEL
+from balancedstream.core.wire.objects import STREAM_LABEL
 from balancedstream_operator.api.resource import KIND, Stream
 from balancedstream_operator.children.pods import CHECKPOINTS_DIR
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from balancedstream.core.objects import STREAM_LABEL
+from balancedstream.core.wire.objects import STREAM_LABEL
 from balancedstream_operator.api.resource import Stream
 from balancedstream_operator.api.spec import StreamSpec
 from balancedstream_operator.children.authentication import has_secret, secret_conf

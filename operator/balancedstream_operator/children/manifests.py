@@ -10,7 +10,7 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
-from balancedstream.core.objects import STREAM_LABEL, answer_name, plan_name
+from balancedstream.core.wire.objects import STREAM_LABEL, answer_name, plan_name
 from balancedstream_operator.api.resource import API_VERSION, KIND, Manifest, Stream, driver_name
 from balancedstream_operator.api.spec import StreamSpec
 from balancedstream_operator.children.authentication import has_secret, secret_name

@@ -8,8 +8,8 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from balancedstream.core.objects import STREAM_LABEL
 from balancedstream.core.sizing import parse_mib
+from balancedstream.core.wire.objects import STREAM_LABEL
 from balancedstream_operator.api.resource import GROUP, Manifest, Stream, driver_name
 from balancedstream_operator.api.spec import StreamSpec
 from balancedstream_operator.children.authentication import (

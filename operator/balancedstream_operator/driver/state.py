@@ -8,7 +8,7 @@ from datetime import datetime
 from math import inf
 from typing import Any
 
-from balancedstream.core.objects import (
+from balancedstream.core.wire.objects import (
     APPLICATION_LABEL,
     application_selector,
     executor_selector,

@@ -6,13 +6,13 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any
 
-from balancedstream.core.objects import (
+from balancedstream.core.wire.objects import (
     ANSWER_KEY,
     APPLICATION_KEY,
     answer_name,
     is_other_application,
 )
-from balancedstream.core.plan import parse_answer
+from balancedstream.core.wire.plan import parse_answer
 from balancedstream.errors import BalancedStreamError
 from balancedstream_operator.api.resource import (
     Manifest,

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, TypeVar
 
-from balancedstream.core.objects import application_selector, executor_selector
+from balancedstream.core.wire.objects import application_selector, executor_selector
 from balancedstream_operator.api.resource import GROUP, PLURAL, Manifest
 from balancedstream_operator.api.target import TargetRef, driver_selector
 from balancedstream_operator.driver.state import describe_target

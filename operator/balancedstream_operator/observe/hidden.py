@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 
-from balancedstream.core.loads import share_out
+from balancedstream.core.balance.loads import share_out
 from balancedstream.core.samples import HiddenSample, OperatorId, TaskSample
 from balancedstream_operator.observe.series import Interval, Series
 

@@ -15,7 +15,7 @@ from itertools import pairwise
 from statistics import median
 from typing import TypeVar
 
-from balancedstream.core.restoring import RestoreCost
+from balancedstream.core.balance.restoring import RestoreCost
 from balancedstream.core.samples import (
     BatchSample,
     HiddenSample,
@@ -24,7 +24,7 @@ from balancedstream.core.samples import (
     StageSample,
     TaskSample,
 )
-from balancedstream.core.workload import waits_for_data
+from balancedstream.core.scaling.workload import waits_for_data
 from balancedstream_operator.kube.clocks import settle_times
 from balancedstream_operator.observe.batches import (
     BATCH_METRICS,

@@ -14,7 +14,7 @@ from urllib3.exceptions import HTTPError
 from urllib3.util.retry import Retry
 
 from balancedstream.core.policy import Policy
-from balancedstream.core.workload import LATE
+from balancedstream.core.scaling.workload import LATE
 from balancedstream_operator.kube.proxies import find_words
 from balancedstream_operator.observe.batches import BATCH_METRICS
 from balancedstream_operator.observe.endpoints import Endpoint, Subject, hide_userinfo

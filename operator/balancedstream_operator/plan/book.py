@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from balancedstream.core.objects import APPLICATION_KEY, PLAN_KEY, plan_name
-from balancedstream.core.plan import Plan, parse_plan
+from balancedstream.core.wire.objects import APPLICATION_KEY, PLAN_KEY, plan_name
+from balancedstream.core.wire.plan import Plan, parse_plan
 from balancedstream.errors import BalancedStreamError, StalePlanError
 from balancedstream_operator.api.resource import Stream, belongs_to
 from balancedstream_operator.children.manifests import build_plan

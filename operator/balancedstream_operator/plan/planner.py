@@ -10,13 +10,13 @@ from balancedstream.core.decisions import Decision, decide, raise_minimum
 from balancedstream.core.modes import switch_modes
 from balancedstream.core.observations import Observation
 from balancedstream.core.periods import find_exclusion, find_floor
-from balancedstream.core.plan import NEW_EXECUTOR, KeyPlacement, Plan
 from balancedstream.core.planning import propose
 from balancedstream.core.policy import MigrationPolicy, Policy
 from balancedstream.core.samples import OperatorId, StageSample
-from balancedstream.core.scaling import ScaleOut, Verdict
-from balancedstream.core.strict_json import MAX_BYTES
-from balancedstream.core.workload import waits_for_data
+from balancedstream.core.scaling.executors import ScaleOut, Verdict
+from balancedstream.core.scaling.workload import waits_for_data
+from balancedstream.core.wire.plan import NEW_EXECUTOR, KeyPlacement, Plan
+from balancedstream.core.wire.strict_json import MAX_BYTES
 from balancedstream_operator.api.resource import MAX_HOTTEST, MAX_KEY
 from balancedstream_operator.observe.measurement import Measurement
 from balancedstream_operator.plan.advice import Advice, advise

@@ -12,8 +12,8 @@ import re
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, fields, replace
 
-from balancedstream.core.plan import Answer, Plan
-from balancedstream.core.scaling import ScaleOut
+from balancedstream.core.scaling.executors import ScaleOut
+from balancedstream.core.wire.plan import Answer, Plan
 from balancedstream.errors import InvalidInputError
 
 RECORD_KEY = "record.json"

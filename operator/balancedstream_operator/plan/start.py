@@ -7,8 +7,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from balancedstream.core.plan import Answer, Plan
 from balancedstream.core.policy import Policy
+from balancedstream.core.wire.plan import Answer, Plan
 from balancedstream_operator.api.job import measure_mib
 from balancedstream_operator.api.spec import StreamSpec, policy_of
 from balancedstream_operator.api.status import parse_time, recall

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from balancedstream.core.plan import Answer, Plan
+from balancedstream.core.wire.plan import Answer, Plan
 from balancedstream_operator.api.resource import Stream
 from balancedstream_operator.api.spec import StreamSpec
 from balancedstream_operator.driver.state import DriverState

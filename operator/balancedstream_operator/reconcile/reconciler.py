@@ -11,8 +11,8 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from balancedstream.core.objects import plan_name
-from balancedstream.core.plan import Answer
+from balancedstream.core.wire.objects import plan_name
+from balancedstream.core.wire.plan import Answer
 from balancedstream.errors import InvalidInputError
 from balancedstream_operator.api.annotations import Asked, read_asked
 from balancedstream_operator.api.escalations import refuse_escalation

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from balancedstream.core.scaling import Verdict
+from balancedstream.core.scaling.executors import Verdict
 from balancedstream_operator.api.job import find_caps
 from balancedstream_operator.api.spec import StreamSpec, clamp_fixed, policy_of
 from balancedstream_operator.api.status import StatusDraft

@@ -6,21 +6,21 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Literal
 
-from balancedstream.core.assignments import (
+from balancedstream.core.balance.hotspots import BalanceDecision, diminish
+from balancedstream.core.balance.loads import OperatorLoad, measure, prune
+from balancedstream.core.keys.assignments import (
     AssignmentDecision,
     KeyLoad,
     KeyMove,
     assign,
     measure_keys,
 )
-from balancedstream.core.hotspots import BalanceDecision, diminish
-from balancedstream.core.loads import OperatorLoad, measure, prune
 from balancedstream.core.observations import Observation
 from balancedstream.core.policy import Policy
 from balancedstream.core.samples import OperatorId
-from balancedstream.core.scaling import ScalingDecision, Verdict
-from balancedstream.core.scaling import decide as decide_scaling
-from balancedstream.core.workload import find_current
+from balancedstream.core.scaling.executors import ScalingDecision, Verdict
+from balancedstream.core.scaling.executors import decide as decide_scaling
+from balancedstream.core.scaling.workload import find_current
 
 DecisionKind = Literal["move", "scale", "advise", "limited", "hold", "none"]
 """The outcome of a decision.

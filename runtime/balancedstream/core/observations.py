@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, fields
 from typing import Any, TypeVar
 
-from balancedstream.core.restoring import RestoreCost
+from balancedstream.core.balance.restoring import RestoreCost
 from balancedstream.core.samples import (
     BatchSample,
     HiddenSample,
@@ -16,7 +16,7 @@ from balancedstream.core.samples import (
     StageSample,
     TaskSample,
 )
-from balancedstream.core.scaling import ScaleOut
+from balancedstream.core.scaling.executors import ScaleOut
 from balancedstream.errors import InvalidInputError
 
 

@@ -10,19 +10,19 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import replace
 
+from balancedstream.core.balance.loads import OperatorLoad
 from balancedstream.core.decisions import Decision, decide
-from balancedstream.core.loads import OperatorLoad
 from balancedstream.core.observations import Observation
-from balancedstream.core.plan import (
+from balancedstream.core.policy import Policy
+from balancedstream.core.samples import OperatorId
+from balancedstream.core.wire.plan import (
     MAX_KEY_PLACEMENTS,
     NEW_EXECUTOR,
     UNPLACED,
     KeyPlacement,
     Plan,
 )
-from balancedstream.core.policy import Policy
-from balancedstream.core.samples import OperatorId
-from balancedstream.core.strict_json import MAX_BYTES
+from balancedstream.core.wire.strict_json import MAX_BYTES
 
 
 def propose(

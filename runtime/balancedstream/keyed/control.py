@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING
 
 from pyspark import Accumulator, SparkContext
 
-from balancedstream.core.epochs import Epoch, Export, Wish
-from balancedstream.core.hotkeys import parse_hot_keys
+from balancedstream.core.keys.epochs import Epoch, Export, Wish
+from balancedstream.core.keys.hotkeys import parse_hot_keys
 from balancedstream.errors import InvalidInputError, PlanTooLargeError
 from balancedstream.keyed.mailbox import Mailbox
 from balancedstream.keyed.reports import KeyReport

@@ -20,9 +20,9 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
-from balancedstream.core.key_types import NeverMoved, StructKey, parse_key_type
-from balancedstream.core.keys import freeze_key, read_key, write_key
-from balancedstream.core.routes import find_route, partition_of
+from balancedstream.core.keys.routes import find_route, partition_of
+from balancedstream.core.keys.text import freeze_key, read_key, write_key
+from balancedstream.core.keys.types import NeverMoved, StructKey, parse_key_type
 from balancedstream.errors import InvalidInputError, RefusedKeyError
 from balancedstream.workers.schemas import holds_type
 

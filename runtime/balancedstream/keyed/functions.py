@@ -17,7 +17,7 @@ from pyspark import Accumulator, TaskContext
 from pyspark.sql.streaming.state import GroupState, GroupStateTimeout
 from pyspark.sql.types import TimestampType
 
-from balancedstream.core.epochs import Arrival
+from balancedstream.core.keys.epochs import Arrival
 from balancedstream.keyed.encoding import KeyEncoding
 from balancedstream.keyed.processors import Rows, StripFrames
 from balancedstream.keyed.reports import KeyReport

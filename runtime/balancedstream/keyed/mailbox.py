@@ -17,7 +17,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from balancedstream.core.epochs import Export, Wish, parse_wish
+from balancedstream.core.keys.epochs import Export, Wish, parse_wish
 from balancedstream.workers.files import draft
 from balancedstream.workers.names import LOCATION_FILE
 

@@ -15,7 +15,7 @@ from pyspark.sql.datasource import DataSource, DataSourceStreamReader, InputPart
 from pyspark.sql.streaming.datasource import ReadLimit, SupportsTriggerAvailableNow
 from pyspark.sql.types import StructType
 
-from balancedstream.core.epochs import Epoch, Wish, advance_epoch
+from balancedstream.core.keys.epochs import Epoch, Wish, advance_epoch
 from balancedstream.errors import CheckpointError, InvalidInputError
 from balancedstream.keyed.encoding import KeyEncoding
 from balancedstream.keyed.mailbox import Mailbox
@@ -200,7 +200,7 @@ class ControlReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 def find_owners(epoch: Epoch) -> Iterator[tuple[str, int]]:
     """Key and route of each owner that has work in an epoch, even without data.
 
-    >>> from balancedstream.core.epochs import Arrival, Piece
+    >>> from balancedstream.core.keys.epochs import Arrival, Piece
     >>> moved = Epoch(2, 5, {'"de"': 3}, {'"de"': Arrival(0, Piece("a", 0, 9))}, asked=('"fr"',))
     >>> [*find_owners(moved)]
     [('"de"', 0), ('"de"', 3), ('"fr"', 0)]

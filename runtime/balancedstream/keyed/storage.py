@@ -18,7 +18,7 @@ from typing import Any
 
 from pyspark import TaskContext
 
-from balancedstream.core.epochs import Epoch, parse_epoch
+from balancedstream.core.keys.epochs import Epoch, parse_epoch
 from balancedstream.errors import CheckpointError, InvalidInputError
 from balancedstream.workers.files import draft
 from balancedstream.workers.names import (

@@ -10,8 +10,8 @@ import time
 from collections.abc import Callable
 from typing import Any, TypeVar
 
-from balancedstream.core.epochs import Piece
-from balancedstream.core.hotkeys import HotKeySketch
+from balancedstream.core.keys.epochs import Piece
+from balancedstream.core.keys.hotkeys import HotKeySketch
 from balancedstream.keyed.packing import pack_state, unpack_state
 from balancedstream.keyed.reports import KeyReport
 from balancedstream.keyed.storage import BatchContext, HandoffWriter

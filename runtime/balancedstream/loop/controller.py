@@ -16,7 +16,7 @@ from collections import deque
 from collections.abc import Callable
 from queue import SimpleQueue
 
-from balancedstream.core.imbalance import measure_imbalance
+from balancedstream.core.balance.imbalance import measure_imbalance
 from balancedstream.core.observations import Observation
 from balancedstream.core.policy import Policy
 from balancedstream.core.samples import ShuffleRecord

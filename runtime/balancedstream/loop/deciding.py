@@ -6,15 +6,15 @@ from collections import Counter, deque
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import replace
 
+from balancedstream.core.balance.loads import prune
 from balancedstream.core.decisions import Decision, DecisionKind, decide
-from balancedstream.core.loads import prune
 from balancedstream.core.observations import Observation
 from balancedstream.core.periods import find_exclusion, find_floor
 from balancedstream.core.planning import propose
 from balancedstream.core.policy import Mode, Policy
 from balancedstream.core.samples import BatchSample, KeySample, OperatorId, StageSample, TaskSample
-from balancedstream.core.scaling import LIMITS, ScaleOut, ScalingDecision
-from balancedstream.core.workload import find_current
+from balancedstream.core.scaling.executors import LIMITS, ScaleOut, ScalingDecision
+from balancedstream.core.scaling.workload import find_current
 from balancedstream.loop.baseline import Baseline
 from balancedstream.loop.ports import FinishedBatch
 from balancedstream.loop.progress import RealizerState

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 
-from balancedstream.core.plan import Answer, parse_plan
+from balancedstream.core.wire.plan import Answer, parse_plan
 from balancedstream.errors import BalancedStreamError
 from balancedstream.loop.ports import FinishedBatch, PlanChannel
 from balancedstream.loop.realizing import PausedError, Realizer, Why

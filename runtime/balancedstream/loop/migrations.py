@@ -14,8 +14,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, field, replace
 
-from balancedstream.core.hotspots import Move
-from balancedstream.core.migration import pair_exchanges
+from balancedstream.core.balance.hotspots import Move
+from balancedstream.core.balance.migration import pair_exchanges
 from balancedstream.core.samples import OperatorId, TaskSample
 from balancedstream.engine.events import Preparation
 from balancedstream.loop.ports import Engine

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from balancedstream.core.plan import NEW_EXECUTOR, Plan
 from balancedstream.core.samples import OperatorId
+from balancedstream.core.wire.plan import NEW_EXECUTOR, Plan
 
 
 class Places:

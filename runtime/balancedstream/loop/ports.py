@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Protocol
 
-from balancedstream.core.plan import Answer
+from balancedstream.core.wire.plan import Answer
 from balancedstream.engine.events import BatchFinished, Event
 from balancedstream.record.records import BatchRecord
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from balancedstream.core.restoring import RestoreCost
+from balancedstream.core.balance.restoring import RestoreCost
 from balancedstream.core.samples import OperatorId
 from balancedstream.loop.query_keys import KeyState
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Set
 from dataclasses import dataclass, field
 
-from balancedstream.core.epochs import Epoch
-from balancedstream.core.keys import name_key
-from balancedstream.core.plan import KeyPlacement
+from balancedstream.core.keys.epochs import Epoch
+from balancedstream.core.keys.text import name_key
 from balancedstream.core.samples import KeySample
+from balancedstream.core.wire.plan import KeyPlacement
 
 NO_ARRIVAL = -1
 """Stands for "no key ever changed its partition" where a batch number is asked for."""

@@ -12,16 +12,15 @@ from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from balancedstream.core.hotspots import Move, place_orphans
-from balancedstream.core.migration import (
+from balancedstream.core.balance.hotspots import Move, place_orphans
+from balancedstream.core.balance.migration import (
     pays_at_once,
     pays_to_share,
     steps,
     steps_ahead,
     steps_within,
 )
-from balancedstream.core.plan import Answer, Plan, check_order
-from balancedstream.core.restoring import (
+from balancedstream.core.balance.restoring import (
     RestoreCost,
     fit_keys,
     learn_key_cost,
@@ -29,6 +28,7 @@ from balancedstream.core.restoring import (
     learn_restore_cost,
 )
 from balancedstream.core.samples import OperatorId, TaskSample
+from balancedstream.core.wire.plan import Answer, Plan, check_order
 from balancedstream.engine.events import BatchFinished
 from balancedstream.errors import BalancedStreamError
 from balancedstream.loop.migrations import Migrations, make_one_step

@@ -5,10 +5,10 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 
-from balancedstream.core.epochs import Epoch, Wish
-from balancedstream.core.keys import HASHED
-from balancedstream.core.plan import MAX_KEY_PLACEMENTS, KeyPlacement, Plan
+from balancedstream.core.keys.epochs import Epoch, Wish
+from balancedstream.core.keys.text import HASHED
 from balancedstream.core.samples import KeySample
+from balancedstream.core.wire.plan import MAX_KEY_PLACEMENTS, KeyPlacement, Plan
 from balancedstream.engine.events import BatchFinished, StatefulOperator
 from balancedstream.errors import BalancedStreamError, InvalidInputError, RefusedKeyError
 from balancedstream.keyed.control import KeyControl, find_controls, forget_controls

@@ -8,8 +8,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import get_args
 
+from balancedstream.core.balance.restoring import RestoreCost
 from balancedstream.core.decisions import DecisionKind
-from balancedstream.core.restoring import RestoreCost
 from balancedstream.core.samples import (
     BatchSample,
     KeySample,

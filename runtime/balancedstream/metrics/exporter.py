@@ -21,8 +21,8 @@ import pyspark
 from prometheus_client.metrics_core import Metric
 from prometheus_client.registry import Collector
 
-from balancedstream.core.keys import KeyNaming
-from balancedstream.core.restoring import RestoreCost
+from balancedstream.core.balance.restoring import RestoreCost
+from balancedstream.core.keys.text import KeyNaming
 from balancedstream.core.samples import (
     BatchSample,
     KeySample,

@@ -9,7 +9,7 @@ from itertools import accumulate
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily
 from prometheus_client.metrics_core import Metric
 
-from balancedstream.core.keys import KeyNaming, name_key
+from balancedstream.core.keys.text import KeyNaming, name_key
 from balancedstream.metrics.catalogue import (
     BATCH_DURATION,
     BATCH_DURATION_BUCKETS_S,

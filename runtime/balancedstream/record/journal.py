@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Set, Sized
 from dataclasses import replace
 
+from balancedstream.core.balance.hotspots import BalanceDecision, Move
+from balancedstream.core.balance.restoring import RestoreCost
 from balancedstream.core.decisions import DecisionKind
-from balancedstream.core.hotspots import BalanceDecision, Move
-from balancedstream.core.keys import name_key
-from balancedstream.core.restoring import RestoreCost
+from balancedstream.core.keys.text import name_key
 from balancedstream.core.samples import KeySample, LossCause, OperatorId, ShuffleRecord, TaskSample
 from balancedstream.engine.events import BatchFinished
 from balancedstream.record.history import History

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Protocol
 
-from balancedstream.core.keys import KeyNaming
-from balancedstream.core.restoring import RestoreCost
+from balancedstream.core.balance.restoring import RestoreCost
+from balancedstream.core.keys.text import KeyNaming
 from balancedstream.core.samples import (
     BatchSample,
     KeySample,

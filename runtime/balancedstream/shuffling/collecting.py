@@ -24,8 +24,8 @@ from pathlib import Path
 
 from pyspark import Accumulator, SparkContext
 
-from balancedstream.core.costs import LearntCosts, MeasuredCosts, learn_costs
 from balancedstream.core.samples import ShuffleRecord
+from balancedstream.core.shuffle.costs import LearntCosts, MeasuredCosts, learn_costs
 from balancedstream.shuffling.folders import Batch, CostFolder, remove_abandoned
 from balancedstream.workers.reports import ReportParam
 

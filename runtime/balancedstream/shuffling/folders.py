@@ -37,7 +37,7 @@ from typing import Protocol
 
 from pyspark import TaskContext
 
-from balancedstream.core.costs import LearntCosts
+from balancedstream.core.shuffle.costs import LearntCosts
 from balancedstream.errors import InvalidInputError, SharedFolderError
 from balancedstream.workers.files import DRAFT, draft
 from balancedstream.workers.names import BATCH_PROPERTY, QUERY_ID_PROPERTY, find_folder

@@ -20,8 +20,8 @@ from numpy.typing import NDArray
 from pyspark import TaskContext
 from pyspark.sql.types import DoubleType, IntegerType, StructType
 
-from balancedstream.core.costs import LearntCosts
-from balancedstream.core.grouping import assign_greedily
+from balancedstream.core.shuffle.costs import LearntCosts
+from balancedstream.core.shuffle.grouping import assign_greedily
 from balancedstream.shuffling.folders import CostSource
 from balancedstream.shuffling.sketching import estimate_costs_s
 from balancedstream.workers.garbage import spare_loaded_modules

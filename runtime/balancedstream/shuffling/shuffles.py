@@ -18,7 +18,7 @@ from pyspark.sql import functions as F  # noqa: N812
 from pyspark.sql.conversion import ArrowTableToRowsConversion
 from pyspark.sql.types import DataType, GeographyType, GeometryType, StructType
 
-from balancedstream.core.sketches import CostSketch
+from balancedstream.core.shuffle.sketches import CostSketch
 from balancedstream.errors import InvalidInputError
 from balancedstream.shuffling.collecting import CostReport, find_accumulator
 from balancedstream.shuffling.folders import (
@@ -84,7 +84,7 @@ def shuffle(
         folder: where the learned costs are stored. For a stream it must be a path that the driver
             and all executors share, by default beside the session's checkpoints. Otherwise only the
             driver needs it, by default for as long as it runs.
-        epsilon: of the sketches, see `balancedstream.core.sketches.CostSketch`.
+        epsilon: of the sketches, see `balancedstream.core.shuffle.sketches.CostSketch`.
         delta: of the sketches.
 
     Returns:

@@ -13,8 +13,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from balancedstream.core.costs import LearntCosts
-from balancedstream.core.sketches import MIXING, CostSketch
+from balancedstream.core.shuffle.costs import LearntCosts
+from balancedstream.core.shuffle.sketches import MIXING, CostSketch
 
 ITEMS_AT_ONCE = 1 << 16
 """Number of items looked up at once; each takes about 160 bytes meanwhile."""

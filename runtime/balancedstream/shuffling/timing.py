@@ -18,8 +18,8 @@ from typing import Any, Generic, NamedTuple, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from balancedstream.core.costs import MeasuredCosts
-from balancedstream.core.sketches import CostSketch
+from balancedstream.core.shuffle.costs import MeasuredCosts
+from balancedstream.core.shuffle.sketches import CostSketch
 from balancedstream.shuffling.sketching import SketchFiller
 
 JUDGED_PIECES = 10_000

@@ -11,7 +11,7 @@ from collections import defaultdict
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from balancedstream.core.objects import STREAM_LABEL
+from balancedstream.core.wire.objects import STREAM_LABEL
 from balancedstream_operator.api.resource import KIND, Manifest, Stream
 from balancedstream_operator.api.status import format_time
 from balancedstream_operator.errors import ClusterError

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING
 
 from simulation.running import RunFailedError, run_loop
 
-from balancedstream.core.objects import ANSWER_KEY, PLAN_KEY, answer_name, plan_name
-from balancedstream.core.plan import Answer
 from balancedstream.core.policy import Policy
+from balancedstream.core.wire.objects import ANSWER_KEY, PLAN_KEY, answer_name, plan_name
+from balancedstream.core.wire.plan import Answer
 from balancedstream.loop.ports import PlanChannel
 from balancedstream.metrics.exporter import Exporter
 from balancedstream_operator.api.resource import Manifest

@@ -8,7 +8,7 @@ from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from balancedstream.core.objects import (
+from balancedstream.core.wire.objects import (
     ANSWER_KEY,
     PLAN_KEY,
     answer_name,

@@ -6,9 +6,9 @@ from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 from balancedstream.core.decisions import raise_minimum
-from balancedstream.core.objects import ANSWER_KEY, PLAN_KEY, answer_name, plan_name
-from balancedstream.core.plan import Answer, parse_answer
 from balancedstream.core.policy import Policy
+from balancedstream.core.wire.objects import ANSWER_KEY, PLAN_KEY, answer_name, plan_name
+from balancedstream.core.wire.plan import Answer, parse_answer
 from balancedstream.errors import BalancedStreamError
 from balancedstream_operator.api.annotations import read_asked
 from balancedstream_operator.api.resource import driver_name, driver_pod_name

@@ -9,10 +9,10 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 from weakref import WeakKeyDictionary
 
-from balancedstream.core.objects import PLAN_KEY
 from balancedstream.core.periods import Period, find_exclusion
-from balancedstream.core.plan import Answer, Plan, parse_plan
 from balancedstream.core.policy import ScalingPolicy
+from balancedstream.core.wire.objects import PLAN_KEY
+from balancedstream.core.wire.plan import Answer, Plan, parse_plan
 from balancedstream.errors import BalancedStreamError
 from balancedstream_operator.api.annotations import read_asked
 from balancedstream_operator.api.resource import (

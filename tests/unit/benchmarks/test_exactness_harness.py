@@ -20,7 +20,7 @@ import outcomes
 from comparison import check_timers, find_difference, summarize, summarize_reassignments
 from schedules import STEPS, draw_schedule
 
-from balancedstream.core.epochs import HANDOFF_STRATEGIES
+from balancedstream.core.keys.epochs import HANDOFF_STRATEGIES
 
 PARTITIONS = 4
 OUTPUT = {0: ['{"key":1}', '{"key":2}'], 1: ['{"key":1}', '{"key":1}']}
@@ -251,7 +251,7 @@ def test_the_batches_of_a_run_are_read_from_its_offset_logs(tmp_path: Path) -> N
     ("changed", "marked"),
     [
         ("runtime/balancedstream/keyed/source.py", True),
-        ("runtime/balancedstream/core/epochs.py", True),
+        ("runtime/balancedstream/core/keys/epochs.py", True),
         ("runtime/balancedstream/loop/reassigning.py", True),
         ("benchmarks/exactness/run.py", True),
         ("docs/exactness.md", False),

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from shuffle_simulation.measuring import InstanceMeter, learn_paces
 from shuffle_simulation.scheduling import Answer, GreedyScheduler, Marker
 
-from balancedstream.core.sketches import CostSketch
+from balancedstream.core.shuffle.sketches import CostSketch
 from balancedstream.errors import InvalidInputError
 
 

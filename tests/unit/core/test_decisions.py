@@ -17,7 +17,7 @@ from balancedstream.core.samples import (
     StageSample,
     TaskSample,
 )
-from balancedstream.core.scaling import ScaleOut
+from balancedstream.core.scaling.executors import ScaleOut
 from balancedstream.errors import InvalidInputError
 
 OBSERVATION = Observation(

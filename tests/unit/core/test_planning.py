@@ -6,17 +6,17 @@ from dataclasses import replace
 
 from balancedstream.core.decisions import Decision, decide
 from balancedstream.core.observations import Observation
-from balancedstream.core.plan import (
+from balancedstream.core.planning import fit_plan, propose
+from balancedstream.core.policy import BalancePolicy, Policy, ScalingPolicy
+from balancedstream.core.samples import HiddenSample, KeySample, TaskSample
+from balancedstream.core.scaling.executors import ScalingDecision, Verdict
+from balancedstream.core.wire.plan import (
     MAX_KEY_PLACEMENTS,
     UNPLACED,
     KeyPlacement,
     Plan,
 )
-from balancedstream.core.planning import fit_plan, propose
-from balancedstream.core.policy import BalancePolicy, Policy, ScalingPolicy
-from balancedstream.core.samples import HiddenSample, KeySample, TaskSample
-from balancedstream.core.scaling import ScalingDecision, Verdict
-from balancedstream.core.strict_json import MAX_BYTES
+from balancedstream.core.wire.strict_json import MAX_BYTES
 
 KEY = ("q", 0)
 SKEWED = {0: ("a", 4.0), 1: ("a", 3.0), 2: ("a", 1.0), 3: ("b", 1.0), 4: ("b", 0.5), 5: ("b", 0.5)}

@@ -25,7 +25,7 @@ from page_commands import (
 from pages import PAGES, ROOT, Block, Command, read_blocks, read_commands, read_inline
 
 from balancedstream.agent import ADVICE
-from balancedstream.core.hotspots import diminish
+from balancedstream.core.balance.hotspots import diminish
 from balancedstream.core.policy import Policy
 from balancedstream.core.sizing import PARTITIONS_PER_EXECUTOR
 from balancedstream.engine.session import EXECUTOR_MEMORY_MIB

@@ -16,8 +16,8 @@ from hypothesis import strategies as st
 from key_types import DEEP, DEEP_TYPE, MIDNIGHT_UTC, PAIR, PAIR_TYPE, encode
 from pyspark.sql import types as spark
 
-from balancedstream.core.key_types import Primitive
-from balancedstream.core.routes import partition_of
+from balancedstream.core.keys.routes import partition_of
+from balancedstream.core.keys.types import Primitive
 
 DAY = datetime.date(2024, 2, 29)
 NOON_UTC = datetime.datetime(2024, 2, 29, 12, 30, 15, 999999, datetime.UTC)

@@ -18,7 +18,7 @@ from pyspark.sql import Row
 from pyspark.sql import types as spark
 from pyspark.sql.types import StructType
 
-from balancedstream.core.epochs import Epoch
+from balancedstream.core.keys.epochs import Epoch
 from balancedstream.errors import InvalidInputError
 from balancedstream.keyed import processors
 from balancedstream.keyed.processors import MovableProcessor, StripRows

@@ -15,7 +15,7 @@ from pyspark.sql import Row
 from pyspark.sql import types as spark
 from pyspark.sql.types import StructType
 
-from balancedstream.core.keys import freeze_key
+from balancedstream.core.keys.text import freeze_key
 
 Typed = tuple[spark.DataType, st.SearchStrategy[Any]]
 

@@ -12,7 +12,7 @@ import pytest
 from pyspark.sql.streaming.state import GroupState
 from pyspark.sql.types import LongType, StringType, StructType
 
-from balancedstream.core.epochs import Arrival, Epoch, Piece
+from balancedstream.core.keys.epochs import Arrival, Epoch, Piece
 from balancedstream.keyed import functions
 from balancedstream.keyed.encoding import KeyEncoding
 from balancedstream.keyed.functions import MovableFunction

@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from simulated import NO_REPORT, PARTITIONS, Luck, Query, find_partition
 
-from balancedstream.core.epochs import (
+from balancedstream.core.keys.epochs import (
     HANDOFF_STRATEGIES,
     Epoch,
     HandoffStrategy,

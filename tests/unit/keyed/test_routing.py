@@ -12,7 +12,7 @@ import pytest
 from pyspark import TaskContext, cloudpickle
 from pyspark.sql.types import StringType, StructType
 
-from balancedstream.core.epochs import Arrival, Epoch, Piece
+from balancedstream.core.keys.epochs import Arrival, Epoch, Piece
 from balancedstream.keyed import routing
 from balancedstream.keyed.encoding import KeyEncoding
 from balancedstream.keyed.storage import BatchContext, Home, describe_offset

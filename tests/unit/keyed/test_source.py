@@ -12,7 +12,7 @@ import pytest
 from pyspark.sql.streaming.datasource import ReadAllAvailable
 from pyspark.sql.types import StructType
 
-from balancedstream.core.epochs import Epoch, Export, Wish
+from balancedstream.core.keys.epochs import Epoch, Export, Wish
 from balancedstream.errors import CheckpointError, InvalidInputError
 from balancedstream.keyed import mailbox
 from balancedstream.keyed.mailbox import Mailbox

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from pyspark.sql.streaming.datasource import ReadAllAvailable
 from pyspark.sql.types import StructType
 
-from balancedstream.core.epochs import Arrival, Epoch, Export, Piece, Wish, advance_epoch
+from balancedstream.core.keys.epochs import Arrival, Epoch, Export, Piece, Wish, advance_epoch
 from balancedstream.errors import CheckpointError
 from balancedstream.keyed.mailbox import Mailbox
 from balancedstream.keyed.source import MAX_CHANGES, ControlReader

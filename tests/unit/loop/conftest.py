@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from keyed_stream import DE, FR, Stream
 
-from balancedstream.core.epochs import Epoch
+from balancedstream.core.keys.epochs import Epoch
 from balancedstream.keyed.control import forget_controls
 
 

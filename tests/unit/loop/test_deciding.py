@@ -7,11 +7,11 @@ from typing import Any
 
 from scripted import RecordingSpectator
 
-from balancedstream.core.keys import name_key
-from balancedstream.core.plan import Plan
+from balancedstream.core.balance.restoring import RestoreCost
+from balancedstream.core.keys.text import name_key
 from balancedstream.core.policy import Policy, parse
-from balancedstream.core.restoring import RestoreCost
 from balancedstream.core.samples import BatchSample, KeySample, TaskSample
+from balancedstream.core.wire.plan import Plan
 from balancedstream.engine.events import BatchFinished, StatefulOperator
 from balancedstream.loop.deciding import Decider
 from balancedstream.loop.ports import FinishedBatch

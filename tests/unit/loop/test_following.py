@@ -7,9 +7,9 @@ from collections.abc import Iterable
 from prometheus_client.core import Metric
 from scripted import RecordingSpectator, ScriptedEngine
 
-from balancedstream.core.plan import Answer, Plan
 from balancedstream.core.policy import Policy
 from balancedstream.core.samples import BatchSample, TaskSample
+from balancedstream.core.wire.plan import Answer, Plan
 from balancedstream.engine.events import (
     BatchFinished,
     Event,

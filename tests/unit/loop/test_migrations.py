@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 from scripted import RecordingSpectator, ScriptedEngine
 
-from balancedstream.core.hotspots import Move
+from balancedstream.core.balance.hotspots import Move
 from balancedstream.core.samples import TaskSample
 from balancedstream.engine.events import Preparation, PreparationState
 from balancedstream.loop.migrations import (

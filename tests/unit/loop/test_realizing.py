@@ -10,8 +10,8 @@ from dataclasses import replace
 import pytest
 from scripted import RecordingSpectator, ScriptedEngine
 
-from balancedstream.core.plan import Answer, Plan
 from balancedstream.core.samples import BatchSample, TaskSample
+from balancedstream.core.wire.plan import Answer, Plan
 from balancedstream.engine.events import BatchFinished, Preparation, StatefulOperator
 from balancedstream.errors import PlanConflictError, StalePlanError
 from balancedstream.loop.migrations import SETTLE_BATCHES

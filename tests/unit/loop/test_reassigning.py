@@ -8,11 +8,11 @@ import pytest
 from keyed_stream import DE, FR, PARTITIONS, SHARE, Stream
 from scripted import RecordingSpectator
 
-from balancedstream.core.epochs import Arrival, Epoch, Piece, Wish
-from balancedstream.core.hotkeys import HotKeySketch
-from balancedstream.core.keys import name_key
-from balancedstream.core.plan import KeyPlacement, Plan
+from balancedstream.core.keys.epochs import Arrival, Epoch, Piece, Wish
+from balancedstream.core.keys.hotkeys import HotKeySketch
+from balancedstream.core.keys.text import name_key
 from balancedstream.core.samples import KeySample
+from balancedstream.core.wire.plan import KeyPlacement, Plan
 from balancedstream.keyed.mailbox import Mailbox
 from balancedstream.loop.reassigning import PATIENCE_BATCHES, SWITCH_BATCHES
 from balancedstream.metrics.exporter import Exporter

@@ -9,7 +9,7 @@ import pytest
 from keyed_stream import DE, FR, OPERATOR, PARTITIONS, SHARE, Stream
 from pyspark.sql.types import DoubleType, StringType
 
-from balancedstream.core.epochs import Arrival, Epoch, Piece, Wish
+from balancedstream.core.keys.epochs import Arrival, Epoch, Piece, Wish
 from balancedstream.core.samples import BatchSample
 from balancedstream.engine.events import BatchFinished
 from balancedstream.errors import InvalidInputError, RefusedKeyError

@@ -6,8 +6,8 @@ from pathlib import Path
 
 from keyed_stream import DE, FR, SHARE, Stream
 
-from balancedstream.core.epochs import Epoch, Wish
-from balancedstream.core.plan import KeyPlacement
+from balancedstream.core.keys.epochs import Epoch, Wish
+from balancedstream.core.wire.plan import KeyPlacement
 from balancedstream.loop.reassigning import PATIENCE_BATCHES
 
 

@@ -17,7 +17,7 @@ from metric_samples import (
 )
 from metric_stories import Story, tell_batches
 
-from balancedstream.core.keys import KeyNaming
+from balancedstream.core.keys.text import KeyNaming
 from balancedstream.core.samples import KeySample
 from balancedstream.metrics.catalogue import BATCH_DURATION_BUCKETS_S
 from balancedstream.metrics.exporter import Exporter

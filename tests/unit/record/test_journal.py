@@ -8,8 +8,8 @@ from dataclasses import replace
 import pytest
 from scripted import RecordingSpectator
 
-from balancedstream.core.hotspots import BalanceDecision, Move
-from balancedstream.core.keys import KeyNaming, name_key
+from balancedstream.core.balance.hotspots import BalanceDecision, Move
+from balancedstream.core.keys.text import KeyNaming, name_key
 from balancedstream.core.samples import (
     BatchSample,
     KeySample,

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from balancedstream.core.costs import LearntCosts, MeasuredCosts
 from balancedstream.core.samples import ShuffleRecord
-from balancedstream.core.sketches import CostSketch
+from balancedstream.core.shuffle.costs import LearntCosts, MeasuredCosts
+from balancedstream.core.shuffle.sketches import CostSketch
 from balancedstream.shuffling.collecting import (
     MAX_COLLECTORS,
     MAX_UNLEARNED_BATCHES,

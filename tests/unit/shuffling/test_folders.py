@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from balancedstream.core.costs import LearntCosts
-from balancedstream.core.sketches import CostSketch
+from balancedstream.core.shuffle.costs import LearntCosts
+from balancedstream.core.shuffle.sketches import CostSketch
 from balancedstream.errors import InvalidInputError, SharedFolderError
 from balancedstream.shuffling.folders import (
     ABANDONED_QUERY_S,

@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from balancedstream.core.costs import LearntCosts
-from balancedstream.core.sketches import CostSketch
+from balancedstream.core.shuffle.costs import LearntCosts
+from balancedstream.core.shuffle.sketches import CostSketch
 from balancedstream.shuffling.routing import route_rows
 
 INT64 = st.integers(-(2**63), 2**63 - 1)

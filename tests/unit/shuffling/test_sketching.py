@@ -8,8 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from balancedstream.core.costs import LearntCosts
-from balancedstream.core.sketches import CostSketch
+from balancedstream.core.shuffle.costs import LearntCosts
+from balancedstream.core.shuffle.sketches import CostSketch
 from balancedstream.shuffling import sketching
 from balancedstream.shuffling.sketching import SketchFiller, estimate_costs_s, locate_items
 

@@ -9,8 +9,8 @@ import pandas as pd
 import pyarrow as pa
 import pytest
 
-from balancedstream.core.costs import MeasuredCosts
-from balancedstream.core.sketches import CostSketch
+from balancedstream.core.shuffle.costs import MeasuredCosts
+from balancedstream.core.shuffle.sketches import CostSketch
 from balancedstream.shuffling.timing import (
     FunctionMeter,
     HiddenColumns,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from supervised import SKEWED, TARGET, TargetScene, conditions
 
-from balancedstream.core.plan import Answer
+from balancedstream.core.wire.plan import Answer
 from balancedstream_operator.reconcile.reconciler import Pass
 
 PLAN = ("ConfigMap", "clicks-plan")

@@ -9,8 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from supervised import POD, STREAM, Scene, conditions
 
-from balancedstream.core.plan import Answer, Plan
-from balancedstream.core.scaling import ScaleOut
+from balancedstream.core.scaling.executors import ScaleOut
+from balancedstream.core.wire.plan import Answer, Plan
 from balancedstream_operator.api.resource import Stream
 from balancedstream_operator.api.status import StatusDraft, format_time
 from balancedstream_operator.children.rights import DriverRights

@@ -15,11 +15,11 @@ import pytest
 from scraped import Scrapes
 from scripted import RecordingSpectator, ScriptedEngine
 
-from balancedstream.core.loads import OperatorLoad
-from balancedstream.core.plan import Plan
+from balancedstream.core.balance.loads import OperatorLoad
 from balancedstream.core.policy import MigrationPolicy, Policy, ScalingPolicy
 from balancedstream.core.samples import BatchSample, StageSample, TaskSample
-from balancedstream.core.scaling import Verdict
+from balancedstream.core.scaling.executors import Verdict
+from balancedstream.core.wire.plan import Plan
 from balancedstream.engine.events import BatchFinished, StatefulOperator
 from balancedstream.loop.realizing import Realizer, Why
 from balancedstream.metrics.catalogue import SERIES_PER_PARTITION

@@ -11,10 +11,10 @@ from collections import defaultdict
 import pytest
 from scraped import Scrapes
 
-from balancedstream.core.loads import measure as measure_loads
-from balancedstream.core.loads import prune
+from balancedstream.core.balance.loads import measure as measure_loads
+from balancedstream.core.balance.loads import prune
+from balancedstream.core.balance.restoring import RestoreCost
 from balancedstream.core.policy import WindowPolicy
-from balancedstream.core.restoring import RestoreCost
 from balancedstream.core.samples import BatchSample, ShuffleRecord, TaskSample
 from balancedstream.metrics.catalogue import SERIES_PER_PARTITION
 from balancedstream.metrics.exporter import Exporter

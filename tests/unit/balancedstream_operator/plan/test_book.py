@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from supervised import ALL_ON_1, POD, Scene, conditions
 
-from balancedstream.core.plan import Answer, KeyPlacement, Plan
+from balancedstream.core.wire.plan import Answer, KeyPlacement, Plan
 from balancedstream_operator.api.resource import Manifest
 from balancedstream_operator.errors import ClusterError
 from balancedstream_operator.observe.measurement import Measurement

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from balancedstream.core.plan import KeyPlacement, Plan
 from balancedstream.core.policy import Policy, ScalingPolicy
 from balancedstream.core.samples import TaskSample
+from balancedstream.core.wire.plan import KeyPlacement, Plan
 from balancedstream_operator.observe.measurement import Measurement
 from balancedstream_operator.plan.planner import Given, choose_plan
 from balancedstream_operator.plan.record import Refusals

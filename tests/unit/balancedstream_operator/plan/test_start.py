@@ -5,8 +5,8 @@ from __future__ import annotations
 from manifests import make_spec
 
 from balancedstream.core.decisions import Decision
-from balancedstream.core.plan import Answer, Plan
-from balancedstream.core.scaling import ScaleOut, ScalingDecision, Verdict
+from balancedstream.core.scaling.executors import ScaleOut, ScalingDecision, Verdict
+from balancedstream.core.wire.plan import Answer, Plan
 from balancedstream_operator.driver.state import DriverState
 from balancedstream_operator.observe.measurement import Measurement
 from balancedstream_operator.plan.planner import PlanChoice

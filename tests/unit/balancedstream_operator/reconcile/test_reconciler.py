@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 from supervised import ALL_ON_1, POD, Scene, conditions
 
-from balancedstream.core.plan import Answer
 from balancedstream.core.samples import TaskSample
+from balancedstream.core.wire.plan import Answer
 from balancedstream_operator.errors import ClusterError, StreamGoneError
 from balancedstream_operator.observe.measurement import Measurement
 

@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 from manifests import STREAM, make_spec
 
-from balancedstream.core.plan import Answer, Plan
 from balancedstream.core.policy import Policy
 from balancedstream.core.samples import BatchSample
+from balancedstream.core.wire.plan import Answer, Plan
 from balancedstream_operator.api.status import StatusDraft
 from balancedstream_operator.driver.state import DriverState
 from balancedstream_operator.observe.measurement import Measurement, Preparations

@@ -1,0 +1,1 @@
+"""How loads are measured and evened out: AutoFlow, and migration in small steps (Megaphone)."""

@@ -1,0 +1,1 @@
+"""How many executors a stream needs."""

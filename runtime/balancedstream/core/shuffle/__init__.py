@@ -1,0 +1,1 @@
+"""Online Shuffle Grouping: estimated costs, and who gets which record."""

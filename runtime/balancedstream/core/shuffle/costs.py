@@ -1,0 +1,288 @@
+"""What a shuffle has learned about the costs of records, from one micro-batch to the next.
+
+Two sketches (`CostSketch`) hold it, an older and a newer one. A sketch cannot forget, so once the
+newer one knows enough, the older one is dropped and a new one started. Records are routed by the
+estimates only while these are trusted. Estimates that predict no better than "all records cost the
+same", the assumption of round robin, are not worth following: costs may not depend on the cost key
+at all, or may have changed.
+
+All of this is our own design. Online Shuffle Grouping replaces the sketches of an instance whenever
+they are stable, and always trusts them.
+"""
+
+from __future__ import annotations
+
+import json
+import zlib
+from dataclasses import asdict, dataclass, replace
+from functools import cached_property
+from typing import Final
+
+from balancedstream.core.shuffle.sketches import CostSketch, restore_sketch
+from balancedstream.errors import InvalidInputError
+
+GENERATION_BATCHES: Final = 64
+"""Judged batches before a new sketch is started, at least. The estimates rest on the last 65 to 128
+batches, or more, so a cost that changes slowly is trusted for as long."""
+
+UNSEEN_SHARE: Final = 0.005
+"""A new sketch is started once at most this fraction of the records has items that the last sketch
+never saw: if expensive items are rare, most imbalance comes from those that are not known yet."""
+
+GENERATION_RECORDS: Final = 1 << 18
+"""Records after which a new sketch is started in any case: some items are always new."""
+
+MAX_ERROR_RATIO: Final = 0.9
+"""Estimates become trusted once their error is at most this fraction of that of equal costs."""
+
+MIN_ERROR: Final = 0.01
+"""If the error of equal costs is at most this fraction of all cost, estimates do not become
+trusted: that they predict better is chance."""
+
+MAX_EXCESS_ERROR: Final = 0.05
+"""Estimates stay trusted until they are worse than equal costs by more than this fraction of all
+cost. If expensive items are rare, most batches have none. All records then cost about the same, and
+chance decides which of the two errors is greater."""
+
+MIN_RECORDS: Final = 64
+"""Estimates are judged by at least this many records; with fewer, chance can cause any error. If
+micro-batches are smaller, several are judged together."""
+
+_MAGIC = b"BSC2"
+
+
+@dataclass(frozen=True, slots=True)
+class MeasuredCosts:
+    """What one or more tasks of a micro-batch measured.
+
+    Attributes:
+        sketch: what the records cost.
+        estimated_s: what they were estimated to cost before; 0 if nothing was known.
+        real_s: what they cost: the time that the function took for them.
+        unattributed_s: what the function took after it had read all its input; it is not known
+            which records caused it.
+        judged_s: cost of the records by which the estimates are judged.
+        error_s: summed difference of these records' real and estimated costs. The estimates are
+            scaled to each task's real cost first, so that a slow executor is no error.
+        equal_error_s: the same for estimates that are all equal.
+    """
+
+    sketch: CostSketch
+    estimated_s: float = 0.0
+    real_s: float = 0.0
+    unattributed_s: float = 0.0
+    judged_s: float = 0.0
+    error_s: float = 0.0
+    equal_error_s: float = 0.0
+
+    def add(self, other: MeasuredCosts) -> MeasuredCosts:
+        """Add what other tasks measured.
+
+        Raises:
+            InvalidInputError: their sketches cannot be merged.
+        """
+        return MeasuredCosts(
+            sketch=_merge(self.sketch, other.sketch),
+            estimated_s=self.estimated_s + other.estimated_s,
+            real_s=self.real_s + other.real_s,
+            unattributed_s=self.unattributed_s + other.unattributed_s,
+            judged_s=self.judged_s + other.judged_s,
+            error_s=self.error_s + other.error_s,
+            equal_error_s=self.equal_error_s + other.equal_error_s,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Evidence:
+    """What estimates are judged by: sums over micro-batches, see `MeasuredCosts`.
+
+    Attributes:
+        records: number of records measured.
+        real_s: what they cost.
+        unattributed_s: cost that no record can be given.
+        judged_s: cost of the records that are judged.
+        error_s: of the estimates.
+        equal_error_s: of equal costs.
+    """
+
+    records: int = 0
+    real_s: float = 0.0
+    unattributed_s: float = 0.0
+    judged_s: float = 0.0
+    error_s: float = 0.0
+    equal_error_s: float = 0.0
+
+    def add(self, measured: MeasuredCosts) -> Evidence:
+        """Add what one more micro-batch measured."""
+        return Evidence(
+            records=self.records + measured.sketch.records,
+            real_s=self.real_s + measured.real_s,
+            unattributed_s=self.unattributed_s + measured.unattributed_s,
+            judged_s=self.judged_s + measured.judged_s,
+            error_s=self.error_s + measured.error_s,
+            equal_error_s=self.equal_error_s + measured.equal_error_s,
+        )
+
+
+@dataclass(frozen=True)
+class LearntCosts:
+    """What is known after a micro-batch.
+
+    Attributes:
+        batch: the newest batch in it.
+        batches: how often estimates were judged since the newer sketch was started.
+        older: the sketch of the generation before; None if there is none.
+        newer: the sketch that is being filled.
+        trusted: whether records are routed by the estimates; otherwise round robin.
+        reason: why, as a sentence without a full stop.
+        error: of the estimates when they were judged after this batch, as a fraction of all cost;
+            None if they were not.
+        equal_error: the same under the assumption that all records cost the same.
+        unjudged: what was measured since the estimates were last judged.
+    """
+
+    batch: int
+    batches: int
+    older: CostSketch | None
+    newer: CostSketch
+    trusted: bool
+    reason: str
+    error: float | None = None
+    equal_error: float | None = None
+    unjudged: Evidence = Evidence()
+
+    @cached_property
+    def estimates(self) -> CostSketch:
+        """Both sketches in one; read-only."""
+        return self.newer if self.older is None else _merge(self.newer, self.older)
+
+    def to_bytes(self) -> bytes:
+        """Write it as bytes; empty cells of the sketches take almost no space.
+
+        >>> learnt = learn_costs(None, 3, MeasuredCosts(CostSketch(0.05, 0.1, seed=7)))
+        >>> LearntCosts.from_bytes(learnt.to_bytes()).batch
+        3
+        """
+        sketches = [zlib.compress(s.to_bytes(), 1) for s in (self.newer, self.older) if s]
+        header = {
+            "batch": self.batch,
+            "batches": self.batches,
+            "trusted": self.trusted,
+            "reason": self.reason,
+            "error": self.error,
+            "equal_error": self.equal_error,
+            "unjudged": asdict(self.unjudged),
+            "newer_bytes": len(sketches[0]),
+        }
+        return b"\n".join([_MAGIC, json.dumps(header).encode(), b"".join(sketches)])
+
+    @classmethod
+    def from_bytes(cls, data: bytes) -> LearntCosts:
+        """Read what `to_bytes` wrote.
+
+        Raises:
+            InvalidInputError: this is something else, or is damaged.
+        """
+        try:
+            magic, header, sketches = data.split(b"\n", 2)
+            if magic != _MAGIC:
+                raise ValueError(magic)
+            fields = json.loads(header)
+            end = fields.pop("newer_bytes")
+            # The compression has a checksum.
+            newer = restore_sketch(zlib.decompress(sketches[:end]))
+            older = restore_sketch(zlib.decompress(sketches[end:])) if sketches[end:] else None
+            unjudged = Evidence(**fields.pop("unjudged"))
+            return cls(newer=newer, older=older, unjudged=unjudged, **fields)
+        except (ValueError, KeyError, TypeError, AttributeError, zlib.error) as error:
+            message = f"data: these are no learned costs, or they are damaged ({error})"
+            raise InvalidInputError(message) from error
+
+
+def learn_costs(
+    before: LearntCosts | None, batch: int, measured: MeasuredCosts, *, is_judge: bool = True
+) -> LearntCosts:
+    """Learn from a micro-batch, and decide whether the next one is routed by estimates.
+
+    Estimates are judged by batches that are not yet in them, so the first two batches always go
+    round robin, and more if batches are small. If trusted estimates become clearly worse than equal
+    costs, costs have changed: everything but this batch is forgotten.
+
+    Args:
+        before: what was known when the batch was routed; None at the beginning. It is ignored if
+            its sketches have another epsilon, delta or seed.
+        batch: its number.
+        measured: what all of its tasks measured.
+        is_judge: whether its records were estimated by what was known before. If not, they are
+            learned from but do not judge the estimates.
+
+    >>> def measure(error_s, equal_error_s):
+    ...     sketch = CostSketch(0.05, 0.1, seed=7)
+    ...     sketch.update(b"long", 1.0, records=64)
+    ...     return MeasuredCosts(sketch, 1.0, 1.0, 0.0, 1.0, error_s, equal_error_s)
+    >>> learnt = learn_costs(None, 0, measure(0.0, 0.5))
+    >>> learnt.trusted, learnt.reason
+    (False, 'no batch was predicted yet')
+    >>> learnt = learn_costs(learnt, 1, measure(0.1, 0.5))
+    >>> learnt.trusted, learnt.reason
+    (True, 'the estimates were off by 10 %, equal costs would be off by 50 %')
+    >>> learnt = learn_costs(learnt, 2, measure(0.6, 0.5))
+    >>> learnt.trusted, learnt.newer.records
+    (False, 64)
+    """
+    sketch = measured.sketch
+    if before is None or not _hash_alike(before.newer, sketch):
+        return LearntCosts(
+            batch, 1, None, sketch, trusted=False, reason="no batch was predicted yet"
+        )
+    evidence = before.unjudged.add(measured) if is_judge else before.unjudged
+    is_unattributed = evidence.unattributed_s > evidence.real_s
+    is_enough = evidence.records >= MIN_RECORDS and (evidence.judged_s or is_unattributed)
+    if not (is_judge and is_enough):
+        newer = _merge(before.newer, sketch)
+        return replace(
+            before, batch=batch, newer=newer, error=None, equal_error=None, unjudged=evidence
+        )
+    if is_unattributed:
+        trusted = False
+        all_s = evidence.unattributed_s + evidence.real_s
+        # All estimates miss this cost equally.
+        error = equal_error = evidence.unattributed_s / all_s
+        reason = (
+            f"the function took {evidence.unattributed_s:.1f} s of {all_s:.1f} s after it had read "
+            "all its input, so it is not known which rows caused that cost"
+        )
+    else:
+        error = evidence.error_s / evidence.judged_s
+        equal_error = evidence.equal_error_s / evidence.judged_s
+        if before.trusted:
+            trusted = error <= equal_error + MAX_EXCESS_ERROR
+        else:
+            trusted = error <= MAX_ERROR_RATIO * equal_error and equal_error > MIN_ERROR
+        reason = (
+            f"the estimates were off by {100 * error:.0f} %, "
+            f"equal costs would be off by {100 * equal_error:.0f} %"
+        )
+    if before.trusted and not trusted:
+        reason += "; learning starts again"
+        older, newer, batches = None, sketch, 1
+    elif before.batches >= GENERATION_BATCHES and _knows_enough(before.newer):
+        older, newer, batches = before.newer, sketch, 1
+    else:
+        older, newer, batches = before.older, _merge(before.newer, sketch), before.batches + 1
+    return LearntCosts(batch, batches, older, newer, trusted, reason, error, equal_error)
+
+
+def _knows_enough(sketch: CostSketch) -> bool:
+    is_full = sketch.records >= GENERATION_RECORDS
+    return is_full or sketch.estimate_unseen_share() <= UNSEEN_SHARE
+
+
+def _merge(one: CostSketch, other: CostSketch) -> CostSketch:
+    merged = CostSketch(one.epsilon, one.delta, seed=one.seed)
+    merged.merge(one, other)
+    return merged
+
+
+def _hash_alike(one: CostSketch, other: CostSketch) -> bool:
+    return (one.epsilon, one.delta, one.seed) == (other.epsilon, other.delta, other.seed)

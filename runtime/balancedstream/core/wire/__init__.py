@@ -1,0 +1,1 @@
+"""What operator and driver exchange, as text that is read strictly."""

@@ -1,0 +1,341 @@
+r"""The versioned plan, and the driver's answer.
+
+A plan is complete, so only the newest one counts, and a lost one does no harm. Preparing a
+reconfiguration ahead of time is the published idea of latency-conscious systems (Megaphone);
+epochs, format and limits are our own design:
+
+    {"epoch": 7, "effective_batch": 120, "executors": ["1", "4"], "strategy": "budgeted",
+     "placement": {"clicks": {"0": [0, 1, 1, -1]}},
+     "routes": [{"query": "clicks", "key": "\"de\"", "partition": 3}]}
+
+An operator and its drivers may be of two releases, so the format only grows: what is new may be
+left out, and is written only where it says something that an older release must not miss.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from balancedstream.core.policy import MigrationPolicy, knobs
+from balancedstream.core.wire.strict_json import (
+    check_array,
+    check_integer,
+    check_mapping,
+    check_name,
+    check_object,
+    check_size,
+    check_switch,
+    read_json,
+    refuse,
+    write_json,
+)
+from balancedstream.errors import PlanConflictError, PlanTooLargeError, StalePlanError
+
+MAX_KEY_PLACEMENTS = 4096
+UNPLACED = -1
+
+NEW_EXECUTOR = "+"
+"""First character of the id of an executor that must be started: its real id is not known yet."""
+
+_ASKED_OF_ANSWERS: Mapping[str, object] = {"executors": [], "last_batches": {}, "late_batches": 0}
+"""An operator of release 0.1.0 reads no answer without these, and decides nothing by them."""
+
+# Spark numbers partitions with an integer.
+_MAX_PARTITION = 2**31 - 2
+
+
+@dataclass(frozen=True, slots=True)
+class KeyPlacement:
+    """The state partition of one key; the driver finds the route.
+
+    Attributes:
+        query: the query's stable name or id.
+        key: the key as text; see `keys.write_key`.
+        partition: where it must be, 0-based.
+    """
+
+    query: str
+    key: str
+    partition: int
+
+    def write(self) -> str:
+        """The text that it takes in a plan.
+
+        >>> KeyPlacement("q", "7", 3).write()
+        '{"key":"7","partition":3,"query":"q"}'
+        """
+        return write_json({"query": self.query, "key": self.key, "partition": self.partition})
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """Where partitions and keys must be, and how many executors there must be.
+
+    Attributes:
+        epoch: from 1; a newer plan has a higher one.
+        executors: ids, each once; `placement` refers to their positions. Their number is the number
+            of executors to run; an id that starts with `+` stands for one to start, which takes
+            that place when it joins.
+        placement: (query, operator) to a position in `executors` for each partition; one with -1,
+            or beyond the last, stays where it is or goes on to where it moves, or the driver places
+            it if its executor leaves.
+        strategy: how moves are split over batches, one of `policy.STRATEGIES`.
+        batch_size: moves in each batch under the strategy `batched`.
+        budget_s: seconds that the restore of moved state may add to one batch under `budgeted`.
+        key_placements: keys that must not be where Spark's hash sends them, at most 4,096; `routes`
+            in JSON.
+        effective_batch: first micro-batch that runs with it; None for as soon as possible.
+        sizes: whether the number of executors is the plan's; otherwise it only places, and all
+            executors stay.
+
+    Raises:
+        InvalidInputError: a value of the wrong type or out of range; the message names the field.
+        PlanTooLargeError: more key placements than a plan may have.
+
+    >>> plan = Plan(1, ("a", "b"), {("q", 0): (0, 1, -1)}, "fluid")
+    >>> plan.owners("q", 0)
+    {0: 'a', 1: 'b'}
+    """
+
+    epoch: int
+    executors: tuple[str, ...]
+    placement: Mapping[tuple[str, int], tuple[int, ...]]
+    strategy: str
+    key_placements: tuple[KeyPlacement, ...] = ()
+    effective_batch: int | None = None
+    batch_size: int = MigrationPolicy.batch_size
+    budget_s: float = MigrationPolicy.budget_s
+    sizes: bool = True
+
+    def __post_init__(self) -> None:
+        check_integer("plan.epoch", self.epoch, 1)
+        check_switch("plan.sizes", self.sizes)
+        if self.effective_batch is not None:
+            check_integer("plan.effective_batch", self.effective_batch, 0)
+        _check_executors("plan.executors", self.executors)
+        last = len(self.executors) - 1
+        for (query, operator), partitions in self.placement.items():
+            check_name("plan.placement", query)
+            check_integer(f"plan.placement.{query}", operator, 0)
+            for partition, index in enumerate(partitions):
+                if type(index) is not int or not UNPLACED <= index <= last:
+                    path = f"plan.placement.{query}.{operator}[{partition}]"
+                    refuse(path, f"an integer from {UNPLACED} to {last}", index)
+        for knob in knobs():
+            section, _, name = knob.path.partition(".")
+            if section == MigrationPolicy.name and not knob.fits(getattr(self, name)):
+                refuse(f"plan.{name}", knob.allowed, getattr(self, name))
+        _check_key_placements(self.key_placements)
+        # Their order has no meaning, so plans that differ only in it are equal.
+        placements = tuple(sorted(self.key_placements, key=_name_placement))
+        object.__setattr__(self, "key_placements", placements)
+
+    def owners(self, query: str, operator: int) -> dict[int, str]:
+        """Executor of each placed partition of an operator; empty for one the plan leaves out."""
+        partitions = self.placement.get((query, operator), ())
+        return {
+            partition: self.executors[index]
+            for partition, index in enumerate(partitions)
+            if index != UNPLACED
+        }
+
+    def to_json(self) -> str:
+        """Write the plan; equal plans give equal ASCII text.
+
+        Raises:
+            PlanTooLargeError: the text exceeds 512 KiB.
+
+        >>> Plan(1, ("a",), {("q", 0): (0, -1)}, "fluid").to_json()
+        '{"epoch":1,"executors":["a"],"placement":{"q":{"0":[0,-1]}},"routes":[],"strategy":"fluid"}'
+        """
+        text = self.write()
+        check_size("plan", len(text))
+        return text
+
+    def write(self) -> str:
+        """The same text, however long it is."""
+        placement: dict[str, dict[str, tuple[int, ...]]] = {}
+        for (query, operator), partitions in self.placement.items():
+            placement.setdefault(query, {})[str(operator)] = partitions
+        fields: dict[str, object] = {
+            "epoch": self.epoch,
+            "executors": self.executors,
+            "placement": placement,
+            "routes": [
+                {"query": placed.query, "key": placed.key, "partition": placed.partition}
+                for placed in self.key_placements
+            ],
+            "strategy": self.strategy,
+        }
+        if self.effective_batch is not None:
+            fields["effective_batch"] = self.effective_batch
+        for name in ("batch_size", "budget_s"):
+            if getattr(self, name) != getattr(MigrationPolicy, name):
+                fields[name] = getattr(self, name)
+        if not self.sizes:
+            fields["sizes"] = False
+        return write_json(fields)
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """The driver's answer to plans.
+
+    Attributes:
+        epoch: of the plan that the driver follows; 0 before the first.
+        refused: why the last plan was refused; empty if it was accepted.
+        scales: whether the driver adds and removes executors; with Spark's dynamic allocation it
+            does not.
+
+    Raises:
+        InvalidInputError: a value of the wrong type or out of range; the message names the field.
+
+    >>> Answer(7).to_json()
+    '{"epoch":7,"executors":[],"last_batches":{},"late_batches":0,"refused":""}'
+    """
+
+    epoch: int
+    refused: str = ""
+    scales: bool = True
+
+    def __post_init__(self) -> None:
+        check_integer("answer.epoch", self.epoch, 0)
+        check_switch("answer.scales", self.scales)
+        if not isinstance(self.refused, str):
+            refuse("answer.refused", "text", self.refused)
+
+    def to_json(self) -> str:
+        """Write the answer; equal answers give equal ASCII text.
+
+        Raises:
+            PlanTooLargeError: the text exceeds 512 KiB.
+        """
+        fields = {**_ASKED_OF_ANSWERS, "epoch": self.epoch, "refused": self.refused}
+        if not self.scales:
+            fields["scales"] = False
+        text = write_json(fields)
+        check_size("answer", len(text))
+        return text
+
+
+def check_order(plan: Plan, newest: Plan | None) -> None:
+    """Refuse a plan that is older than the newest accepted one, or differs from it in one epoch.
+
+    The newest plan always wins, so delayed, repeated or reordered plans lead to the same placement.
+
+    Raises:
+        StalePlanError: the newest plan has a higher epoch.
+        PlanConflictError: the newest plan has the same epoch and another content.
+
+    >>> check_order(Plan(2, ("a",), {}, "fluid"), Plan(1, ("a",), {}, "fluid"))
+    """
+    if newest is None or plan == newest or plan.epoch > newest.epoch:
+        return
+    if plan.epoch < newest.epoch:
+        message = (
+            f"plan.epoch: {plan.epoch} is older than {newest.epoch}, which was accepted before; "
+            f"the newer plan stays, nothing changed: send a plan with a higher epoch"
+        )
+        raise StalePlanError(message)
+    message = (
+        f"plan.epoch: {plan.epoch} was accepted before with another content; the first one "
+        f"stays, nothing changed: send a plan with a higher epoch"
+    )
+    raise PlanConflictError(message)
+
+
+def parse_plan(text: str | bytes) -> Plan:
+    """Read a plan.
+
+    Raises:
+        InvalidInputError: this is no JSON object, a field is unknown, missing or of the wrong type,
+            or a value is out of range; the message names the field.
+        PlanTooLargeError: more than 512 KiB, or more key placements than a plan may have.
+
+    >>> parse_plan(Plan(3, ("a",), {("q", 0): (0,)}, "fluid").to_json()).epoch
+    3
+    >>> parse_plan('{"epohc": 3}')
+    Traceback (most recent call last):
+    balancedstream.errors.InvalidInputError: plan.epohc: unknown field, allowed are epoch, \
+executors, placement, routes, strategy, effective_batch, batch_size, budget_s, sizes
+    """
+    fields = check_object(
+        "plan",
+        read_json("plan", text),
+        required=("epoch", "executors", "placement", "routes", "strategy"),
+        optional=("effective_batch", "batch_size", "budget_s", "sizes"),
+    )
+    placement: dict[tuple[str, int], tuple[int, ...]] = {}
+    for query, operators in check_mapping("plan.placement", fields["placement"]).items():
+        for operator, partitions in check_mapping(f"plan.placement.{query}", operators).items():
+            path = f"plan.placement.{query}.{operator}"
+            placement[query, _operator_id(path, operator)] = check_array(path, partitions)
+    placed = check_array("plan.routes", fields.pop("routes"))
+    key_placements = tuple(
+        KeyPlacement(
+            **check_object(
+                f"plan.routes[{position}]",
+                entry,
+                required=("query", "key", "partition"),
+                optional=(),
+            )
+        )
+        for position, entry in enumerate(placed)
+    )
+    executors = check_array("plan.executors", fields["executors"])
+    return Plan(
+        **fields
+        | {"executors": executors, "placement": placement, "key_placements": key_placements}
+    )
+
+
+def parse_answer(text: str | bytes) -> Answer:
+    """Read a driver's answer; what another release says beside is passed over.
+
+    Raises:
+        InvalidInputError: this is no JSON object, a field is missing, or of the wrong type.
+        PlanTooLargeError: more than 512 KiB.
+
+    >>> parse_answer(Answer(7).to_json()).epoch
+    7
+    """
+    given = check_mapping("answer", read_json("answer", text))
+    known = {name: given[name] for name in ("epoch", "refused", "scales") if name in given}
+    return Answer(
+        **check_object("answer", known, required=("epoch", "refused"), optional=("scales",))
+    )
+
+
+def _operator_id(path: str, name: str) -> int:
+    # Each number has one spelling: two spellings would be two entries for one operator.
+    if not (name.isascii() and name.isdecimal() and len(name) <= 16 and str(int(name)) == name):
+        refuse(path, "an operator id", name)
+    return int(name)
+
+
+def _check_executors(path: str, executors: tuple[str, ...]) -> None:
+    for position, executor in enumerate(executors):
+        check_name(f"{path}[{position}]", executor)
+    if len(set(executors)) < len(executors):
+        refuse(path, "ids, each once", list(executors))
+
+
+def _check_key_placements(placements: tuple[KeyPlacement, ...]) -> None:
+    if len(placements) > MAX_KEY_PLACEMENTS:
+        message = (
+            f"plan.routes: has {len(placements)} entries, at most {MAX_KEY_PLACEMENTS} "
+            f"fit; nothing changed: place only the hottest keys"
+        )
+        raise PlanTooLargeError(message)
+    for position, placed in enumerate(placements):
+        path = f"plan.routes[{position}]"
+        check_name(f"{path}.query", placed.query)
+        check_name(f"{path}.key", placed.key)
+        check_integer(f"{path}.partition", placed.partition, 0, _MAX_PARTITION)
+    if len({_name_placement(placed) for placed in placements}) < len(placements):
+        refuse("plan.routes", "at most one for each query and key", "more")
+
+
+def _name_placement(placed: KeyPlacement) -> tuple[str, str]:
+    return placed.query, placed.key

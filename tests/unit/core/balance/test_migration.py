@@ -1,0 +1,191 @@
+from __future__ import annotations
+
+import math
+import random
+from collections import Counter
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from balancedstream.core.balance.hotspots import Move
+from balancedstream.core.balance.migration import (
+    AHEAD_BYTES,
+    AHEAD_BYTES_OF_ALL,
+    COUNTING_STRATEGIES,
+    pays_at_once,
+    steps,
+    steps_ahead,
+    steps_within,
+)
+from balancedstream.errors import InvalidInputError
+
+executors = st.sampled_from(["", "a", "b", "c", "d"])
+some_moves = st.lists(st.tuples(executors, st.sampled_from("abcd")), max_size=40).map(
+    lambda pairs: [Move(p, source, target) for p, (source, target) in enumerate(pairs)]
+)
+
+
+@given(some_moves, st.sampled_from(COUNTING_STRATEGIES), st.integers(1, 10))
+def test_every_move_is_in_exactly_one_step(
+    moves: list[Move], strategy: str, batch_size: int
+) -> None:
+    done = [m for step in steps(moves, strategy, batch_size=batch_size) for m in step]
+    assert Counter(done) == Counter(moves)
+
+
+@given(some_moves)
+def test_no_step_is_empty_and_each_strategy_has_its_size(moves: list[Move]) -> None:
+    assert len(list(steps(moves, "all-at-once"))) == min(1, len(moves))
+    assert [len(s) for s in steps(moves, "fluid")] == [1] * len(moves)
+    assert all(1 <= len(s) <= 8 for s in steps(moves, "batched"))
+
+
+@given(some_moves)
+def test_an_optimized_step_uses_no_sender_or_receiver_twice(moves: list[Move]) -> None:
+    for step in steps(moves, "optimized"):
+        senders = [m.source for m in step if m.source]
+        receivers = [m.target for m in step]
+        assert len(set(senders)) == len(senders)
+        assert len(set(receivers)) == len(receivers)
+
+
+@given(some_moves)
+def test_an_optimized_step_is_a_maximum_matching(moves: list[Move]) -> None:
+    for i, step in enumerate(steps(moves, "optimized")):
+        left = [m for later in list(steps(moves, "optimized"))[i:] for m in later]
+        assert len(step) == largest_matching(left)
+
+
+def largest_matching(moves: list[Move]) -> int:
+    """By augmenting paths, one sender after the other (Kuhn)."""
+    edges: dict[str, set[str]] = {}
+    for index, move in enumerate(moves):
+        edges.setdefault(move.source or f"orphan {index}", set()).add(move.target)
+    holder: dict[str, str] = {}
+
+    def place(sender: str, tried: set[str]) -> bool:
+        for target in edges[sender] - tried:
+            tried.add(target)
+            if target not in holder or place(holder[target], tried):
+                holder[target] = sender
+                return True
+        return False
+
+    return sum(place(sender, set()) for sender in edges)
+
+
+@given(
+    some_moves,
+    st.floats(0.1, 10.0),
+    st.lists(st.floats(0.0, 20.0), min_size=40, max_size=40),
+)
+def test_no_executor_loads_longer_in_a_step_than_the_budget_unless_one_move_does(
+    moves: list[Move], budget_s: float, costs_s: list[float]
+) -> None:
+    planned = list(steps_within(moves, budget_s, lambda m: costs_s[m.partition]))
+    assert Counter(m for step in planned for m in step) == Counter(moves)
+    for step in planned:
+        assert step
+        of_target: dict[str, list[float]] = {}
+        for move in step:
+            of_target.setdefault(move.target, []).append(costs_s[move.partition])
+        for costs in of_target.values():
+            positive = [c for c in costs if c > 0]
+            assert sum(costs) <= budget_s * (1 + 1e-9) or len(positive) == 1
+
+
+def test_the_most_important_moves_come_first_under_a_budget() -> None:
+    moves = [Move(p, "a", "b") for p in range(5)]
+    planned = steps_within(moves, 1.0, lambda m: 0.5)
+    assert [[m.partition for m in step] for step in planned] == [[0, 1], [2, 3], [4]]
+
+
+def list_ahead(
+    moves: list[Move], state_bytes: int, loading_bytes: dict[str, int] | None = None
+) -> list[list[int]]:
+    """The partitions of each step, where storage is so fast that seconds are no limit."""
+    executors = dict.fromkeys({e for move in moves for e in (move.source, move.target)}, 1)
+    ahead = steps_ahead(
+        moves,
+        1.0,
+        lambda m: 0.0,
+        state_bytes=lambda m: state_bytes,
+        loading_bytes=loading_bytes or {},
+        busy_s={},
+        placement={},
+        executors=executors,
+        begun=executors,
+    )
+    return [[move.partition for move in step] for step in ahead]
+
+
+def test_a_target_holds_no_more_state_twice_than_it_may_however_fast_the_storage_is() -> None:
+    moves = [Move(p, "a", "b") for p in range(5)]
+    assert list_ahead(moves, 0) == [[0, 1, 2, 3, 4]]
+    assert list_ahead(moves, AHEAD_BYTES // 2) == [[0, 1], [2, 3], [4]]
+    assert list_ahead(moves, AHEAD_BYTES + 1) == [[0], [1], [2], [3], [4]]
+
+
+def test_what_executors_load_already_leaves_less_room_in_the_first_step() -> None:
+    half = AHEAD_BYTES // 2
+    moves = [Move(p, "a", "b") for p in range(3)]
+    assert list_ahead(moves, half, {"b": half}) == [[0], [1, 2]]
+    assert list_ahead(moves, half, {"b": AHEAD_BYTES}) == [[], [0, 1], [2]]
+    assert list_ahead(moves, half, {"c": AHEAD_BYTES_OF_ALL}) == [[], [0, 1], [2]]
+
+
+def test_all_targets_together_load_no_more_state_at_once_than_the_network_may_carry() -> None:
+    moves = [Move(p, "a", f"b{p}") for p in range(6)]
+    assert list_ahead(moves, AHEAD_BYTES_OF_ALL // 4) == [[0, 1, 2, 3], [4, 5]]
+    assert list_ahead(moves, AHEAD_BYTES_OF_ALL + 1) == [[0], [1], [2], [3], [4], [5]]
+
+
+def test_an_unknown_strategy_is_refused_with_the_known_ones() -> None:
+    with pytest.raises(InvalidInputError, match=r"strategy: must be one of all-at-once.*'lazy'"):
+        steps([], "lazy")
+
+
+def test_a_batch_size_below_one_is_refused() -> None:
+    with pytest.raises(InvalidInputError, match="batch_size"):
+        steps([Move(0, "a", "b")], "batched", batch_size=0)
+
+
+@pytest.mark.parametrize("budget_s", [0.0, -1.0, math.nan, math.inf])
+def test_a_budget_that_is_no_time_is_refused(budget_s: float) -> None:
+    with pytest.raises(InvalidInputError, match="budget_s"):
+        steps_within([Move(0, "a", "b")], budget_s, lambda m: 1.0)
+
+
+@pytest.mark.parametrize("cost_s", [-1.0, math.nan, math.inf])
+def test_a_cost_that_is_no_time_is_refused_by_its_partition(cost_s: float) -> None:
+    with pytest.raises(InvalidInputError, match="partition 3"):
+        list(steps_within([Move(3, "a", "b")], 1.0, lambda m: cost_s))
+
+
+@given(
+    st.lists(st.floats(0.0, 10.0), min_size=1, max_size=8),
+    st.floats(0.0, 5.0),
+    st.randoms(use_true_random=False),
+)
+def test_moves_at_once_never_make_the_next_batch_longer_if_restores_take_what_is_expected(
+    loads_s: list[float], restore_s: float, chance: random.Random
+) -> None:
+    busy_s = dict(enumerate(loads_s))
+    cores = {"a": 1, "b": 2, "c": 1}
+    placement = {p: chance.choice("abc") for p in busy_s}
+    moves = [Move(p, placement[p], chance.choice("abc")) for p in busy_s if chance.random() < 0.5]
+    if not pays_at_once(moves, busy_s, placement, cores, lambda move: restore_s):
+        return
+    after = placement | {move.partition: move.target for move in moves}
+
+    def find_longest_s(where: dict[int, str], restored: set[int]) -> float:
+        spent_s = dict.fromkeys(cores, 0.0)
+        for p, executor in where.items():
+            spent_s[executor] += (busy_s[p] + (restore_s if p in restored else 0.0)) / cores[
+                executor
+            ]
+        return max(spent_s.values())
+
+    moved = {move.partition for move in moves}
+    assert find_longest_s(after, moved) < find_longest_s(placement, set())
