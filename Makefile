@@ -84,7 +84,7 @@ plugin-apps: $(VENV)/.connect $(SPARKS:%=.venv-spark-%/.connect)
 # With the oldest of each package that pyproject.toml takes, but Spark: what uses them beside it.
 lowest: .venv-lowest/.ready
 	@.venv-lowest/bin/python -m pytest tests/unit/live tests/unit/report tests/unit/metrics \
-	  tests/unit/test_cli.py tests/unit/test_policies.py
+	  tests/unit/test_cli.py tests/unit/launch/test_policies.py
 
 .venv-lowest/.ready: pyproject.toml constraints.txt .venv-tools/.ready
 	@$(BIN)/python -m venv .venv-lowest

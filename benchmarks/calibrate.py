@@ -44,8 +44,8 @@ from simulation.model import CALIBRATION, Costs, Job
 
 from balancedstream.core.samples import TaskSample
 from balancedstream.engine.events import BatchFinished
-from balancedstream.engine.local import LocalExecutors
-from balancedstream.engine.settings import SHUFFLE_PARTITIONS
+from balancedstream.engine.session.local import LocalExecutors
+from balancedstream.engine.session.settings import SHUFFLE_PARTITIONS
 
 EXECUTORS = LocalExecutors(2, 3)
 SHAPE = Job(splits=4, partitions=24)

@@ -19,8 +19,8 @@ from harness.sessions import close_session, create_session
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F  # noqa: N812
 
-from balancedstream.engine.filemanagers import FILE_MANAGER
-from balancedstream.engine.settings import SETTINGS, SHUFFLE_PARTITIONS
+from balancedstream.engine.session.filemanagers import FILE_MANAGER
+from balancedstream.engine.session.settings import SETTINGS, SHUFFLE_PARTITIONS
 
 PARTITIONS = (8, 32, 128)
 ROCKSDB_ALONE_AT = 32

@@ -22,7 +22,7 @@ from placement import EXECUTORS, PlacementRunner, Workload
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F  # noqa: N812
 
-from balancedstream.engine.local import LocalExecutors
+from balancedstream.engine.session.local import LocalExecutors
 
 EXPONENTS = (0.0, 1.0)
 CORES = 0.4

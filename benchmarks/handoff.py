@@ -36,7 +36,7 @@ from balancedstream.core.keys.routes import partition_of
 from balancedstream.core.keys.types import Primitive
 from balancedstream.core.policy import MigrationPolicy
 from balancedstream.engine.events import BatchFinished
-from balancedstream.engine.local import LocalExecutors
+from balancedstream.engine.session.local import LocalExecutors
 from balancedstream.keyed.control import KeyControl
 
 EXECUTORS = 2

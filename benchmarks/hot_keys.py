@@ -31,7 +31,7 @@ from balancedstream.core.keys.routes import partition_of, spark_hash
 from balancedstream.core.keys.types import Primitive
 from balancedstream.core.policy import BalancePolicy, Policy
 from balancedstream.engine.events import BatchFinished
-from balancedstream.engine.local import LocalExecutors
+from balancedstream.engine.session.local import LocalExecutors
 
 PAIR = "pair"
 KINDS = (PAIR, "1.2", "1.5")

@@ -14,7 +14,7 @@ from harness.results import Case
 from harness.sessions import open_session
 from placement import EXECUTORS, SMOKE, PlacementRunner, Workload
 
-from balancedstream.engine.local import LocalExecutors
+from balancedstream.engine.session.local import LocalExecutors
 
 WORKLOADS = {
     "short": Workload(

@@ -27,7 +27,7 @@ from balancedstream.engine import engine as engines
 from balancedstream.engine.capabilities import Capabilities
 from balancedstream.engine.engine import SparkEngine
 from balancedstream.engine.events import BatchFinished
-from balancedstream.engine.tasks import TaskColumns
+from balancedstream.engine.measuring.tasks import TaskColumns
 from balancedstream.loop.controller import summarize
 from balancedstream.loop.deciding import Decider
 from balancedstream.loop.ports import FinishedBatch

@@ -41,8 +41,8 @@ from balancedstream.core.policy import MigrationPolicy
 from balancedstream.core.samples import TaskSample
 from balancedstream.engine.engine import SparkEngine
 from balancedstream.engine.events import BatchFinished
-from balancedstream.engine.local import LocalExecutors
-from balancedstream.engine.settings import SHUFFLE_PARTITIONS
+from balancedstream.engine.session.local import LocalExecutors
+from balancedstream.engine.session.settings import SHUFFLE_PARTITIONS
 from balancedstream.loop.controller import MAX_LOCALITY_WAIT_S
 from balancedstream.loop.migrations import Migrations
 

@@ -36,7 +36,7 @@ from balancedstream.engine.events import (
     ExecutorRemoved,
     TaskFailed,
 )
-from balancedstream.engine.local import LocalExecutors
+from balancedstream.engine.session.local import LocalExecutors
 
 ADDED = 2
 """Executors that join."""

@@ -42,9 +42,9 @@ from simulation.traces import Phase, Trace, make_phases
 from tables.scaling_real import WAYS
 
 from balancedstream.core.policy import Policy, ScalingPolicy, parse, to_mapping
-from balancedstream.engine.local import LocalExecutors
-from balancedstream.engine.session import describe_cluster
-from balancedstream.engine.settings import SHUFFLE_PARTITIONS, tune
+from balancedstream.engine.session.local import LocalExecutors
+from balancedstream.engine.session.session import describe_cluster
+from balancedstream.engine.session.settings import SHUFFLE_PARTITIONS, tune
 
 REPETITIONS = 3
 LEAST, MOST = 1, 4

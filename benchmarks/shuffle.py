@@ -53,7 +53,7 @@ import balancedstream
 from balancedstream.core.samples import ShuffleRecord
 from balancedstream.core.shuffle.costs import LearntCosts
 from balancedstream.core.shuffle.sketches import CostSketch
-from balancedstream.engine.local import LocalExecutors
+from balancedstream.engine.session.local import LocalExecutors
 from balancedstream.shuffling.collecting import watch
 from balancedstream.shuffling.folders import CostFolder
 from balancedstream.shuffling.routing import ROUTED, make_router

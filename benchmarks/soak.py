@@ -23,8 +23,8 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
 from pyspark.sql.streaming import StreamingQuery
 
-from balancedstream.attaching import Attachment, attach
-from balancedstream.engine.local import LocalExecutors
+from balancedstream.engine.session.local import LocalExecutors
+from balancedstream.launch.attaching import Attachment, attach
 from balancedstream.metrics.exporter import Exporter
 from balancedstream.report import render_live_page
 

@@ -24,7 +24,7 @@ from pyspark.sql import DataFrame, Row
 from pyspark.sql import functions as F  # noqa: N812
 
 from balancedstream import Aggregator, balanced
-from balancedstream.engine.local import LocalExecutors
+from balancedstream.engine.session.local import LocalExecutors
 
 # Executors have no folder of benchmarks to import its processor from.
 register_pickle_by_value(hot_keys)

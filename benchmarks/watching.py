@@ -21,7 +21,7 @@ from idle import choose_workloads, find_missing
 from placement import EXECUTORS, WARM_UP_BATCHES, PlacementRunner, take_batches
 
 from balancedstream.cli import PLUGIN_JAR
-from balancedstream.engine.local import LocalExecutors
+from balancedstream.engine.session.local import LocalExecutors
 
 ATTACHING_BATCHES = 8
 """Batches of each block before it is measured; the agent starts with the query, and takes 2 s."""

@@ -12,7 +12,7 @@ from typing import Any
 
 from balancedstream.core.policy import knobs
 from balancedstream.core.sizing import PARTITIONS_PER_EXECUTOR
-from balancedstream.engine.settings import QUERY_SETTINGS, SETTINGS, SHUFFLE_PARTITIONS
+from balancedstream.engine.session.settings import QUERY_SETTINGS, SETTINGS, SHUFFLE_PARTITIONS
 from balancedstream_operator.api.crd import build
 from balancedstream_operator.api.schema import quote_word
 

@@ -34,7 +34,7 @@ from sessions import open_disturbed
 
 from balancedstream.engine.engine import SparkEngine
 from balancedstream.engine.events import ApplicationEnded, BatchFinished, QueryEnded
-from balancedstream.engine.session import remove_work_folder
+from balancedstream.engine.session.session import remove_work_folder
 
 EXECUTORS = 3
 PARTITIONS = 6

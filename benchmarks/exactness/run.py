@@ -37,7 +37,7 @@ import pyspark
 from comparison import summarize, summarize_reassignments
 from outcomes import read_commit, read_lines, write_outcome
 
-from balancedstream.engine.session import remove_work_folder
+from balancedstream.engine.session.session import remove_work_folder
 
 # What the benchmarks share is beside this folder.
 sys.path.append(str(Path(__file__).parents[1]))

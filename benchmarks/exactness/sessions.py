@@ -10,8 +10,8 @@ from pathlib import Path
 from pyspark.sql import SparkSession
 
 from balancedstream.engine.engine import SparkEngine
-from balancedstream.engine.local import LocalExecutors
-from balancedstream.engine.session import tuned_sessions
+from balancedstream.engine.session.local import LocalExecutors
+from balancedstream.engine.session.session import tuned_sessions
 
 CLASSES = Path(sys.prefix) / "spark.jsa"
 """Spark's classes, as `make` archives them (`docker/archive_classes.py`)."""

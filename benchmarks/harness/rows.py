@@ -9,7 +9,7 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
 from pyspark.sql.streaming import StreamingQuery
 
-from balancedstream.engine.settings import SHUFFLE_PARTITIONS
+from balancedstream.engine.session.settings import SHUFFLE_PARTITIONS
 
 
 def read_rows(spark: SparkSession, rows_per_batch: int, input_partitions: int = 2) -> DataFrame:

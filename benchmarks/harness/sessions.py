@@ -10,9 +10,9 @@ from typing import Any
 
 from pyspark.sql import SparkSession
 
-from balancedstream.engine.java import check_java
-from balancedstream.engine.local import LocalExecutors
-from balancedstream.engine.session import remove_work_folder, tuned_sessions
+from balancedstream.engine.session.java import check_java
+from balancedstream.engine.session.local import LocalExecutors
+from balancedstream.engine.session.session import remove_work_folder, tuned_sessions
 from harness.benchmark import Benchmark
 
 

@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING, Any
 from balancedstream.version import __version__
 
 if TYPE_CHECKING:
-    from balancedstream.attaching import Attachment, attach
     from balancedstream.keyed.aggregates import Aggregator
     from balancedstream.keyed.frames import BalancedFrame
     from balancedstream.keyed.reading import read_state
+    from balancedstream.launch.attaching import Attachment, attach
+    from balancedstream.launch.taking_over import balanced
     from balancedstream.shuffling.shuffles import Shuffle, shuffle
-    from balancedstream.taking_over import balanced
 
 __all__ = [
     "Aggregator",
@@ -29,23 +29,23 @@ __all__ = [
 
 _HOMES = {
     "Aggregator": "keyed.aggregates",
-    "Attachment": "attaching",
+    "Attachment": "launch.attaching",
     "BalancedFrame": "keyed.frames",
     "Shuffle": "shuffling.shuffles",
-    "attach": "attaching",
-    "balanced": "taking_over",
+    "attach": "launch.attaching",
+    "balanced": "launch.taking_over",
     "read_state": "keyed.reading",
     "shuffle": "shuffling.shuffles",
 }
 
-_FEATURES = {"keyed": "balanced", "taking_over": "balanced", "shuffling": "shuffle"}
+_FEATURES = {"keyed": "balanced", "launch.taking_over": "balanced", "shuffling": "shuffle"}
 
 
 def __getattr__(name: str) -> Any:
     # The core is imported where there is no Spark: what needs Spark is loaded when it is asked for.
     if name in _HOMES:
         home = _HOMES[name]
-        feature = _FEATURES.get(home.partition(".")[0])
+        feature = _FEATURES.get(home) or _FEATURES.get(home.partition(".")[0])
         if feature:
             # Their modules use classes that an older PySpark does not have.
             import_module("balancedstream.engine.traits").check_feature(feature)

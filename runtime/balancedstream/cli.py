@@ -18,10 +18,10 @@ from balancedstream.core.observations import Observation, parse_observation
 from balancedstream.core.policy import Policy, knobs, parse
 from balancedstream.core.printing import printable
 from balancedstream.errors import BalancedStreamError, InvalidInputError, MissingPackageError
-from balancedstream.policies import read_policy
+from balancedstream.launch.policies import read_policy
+from balancedstream.launch.saying import say
+from balancedstream.launch.sidecar import serve_drivers
 from balancedstream.record.wording import plural
-from balancedstream.saying import say
-from balancedstream.sidecar import serve_drivers
 from balancedstream.version import __version__, say_install
 
 PLUGIN_CLASS = "io.balancedstream.Plugin"
@@ -216,9 +216,9 @@ def _run(arguments: argparse.Namespace) -> NoReturn:
     app, *args = arguments.app[1:] if arguments.app[0] == "--" else arguments.app
     # `explain` and `policy` answer at once.
     try:
-        from balancedstream.engine.local import LocalExecutors  # noqa: PLC0415
-        from balancedstream.run_options import RunOptions  # noqa: PLC0415
-        from balancedstream.running import run_app  # noqa: PLC0415
+        from balancedstream.engine.session.local import LocalExecutors  # noqa: PLC0415
+        from balancedstream.launch.run_options import RunOptions  # noqa: PLC0415
+        from balancedstream.launch.running import run_app  # noqa: PLC0415
     except ModuleNotFoundError as error:
         message = (
             f"`run` needs the package {error.name}, which is not installed. Nothing was started. "

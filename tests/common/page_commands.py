@@ -23,9 +23,9 @@ from generated_specs import find_misfits
 from pages import ROOT, Command
 
 from balancedstream import cli
-from balancedstream.agent_options import read_options
 from balancedstream.errors import InvalidInputError
-from balancedstream.policies import read_policy
+from balancedstream.launch.agent_options import read_options
+from balancedstream.launch.policies import read_policy
 from balancedstream_operator.api.resource import GROUP, KIND
 from balancedstream_operator.api.spec import read_spec
 from balancedstream_operator.kubectl import main as plugin

@@ -21,9 +21,9 @@ from kubernetes import client, config
 from storage import Storage
 from waiting import wait_until
 
-from balancedstream import incluster
 from balancedstream.core.wire.plan import Answer, Plan
-from balancedstream.incluster import ClusterPlanChannel, StreamName
+from balancedstream.launch import kubernetes as incluster
+from balancedstream.launch.kubernetes import ClusterPlanChannel, StreamName
 
 pytestmark = [pytest.mark.e2e, pytest.mark.e2e_ci]
 

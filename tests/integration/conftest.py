@@ -18,12 +18,12 @@ from pyspark.sql.streaming.query import StreamingQuery
 from spark_versions import SPARK
 
 from balancedstream.core.samples import ShuffleRecord
-from balancedstream.engine import labels
 from balancedstream.engine.engine import SparkEngine
 from balancedstream.engine.events import BatchFinished, QueryEnded
-from balancedstream.engine.java import check_java
-from balancedstream.engine.local import LocalExecutors
-from balancedstream.engine.session import remove_work_folder, tuned_sessions
+from balancedstream.engine.session import labels
+from balancedstream.engine.session.java import check_java
+from balancedstream.engine.session.local import LocalExecutors
+from balancedstream.engine.session.session import remove_work_folder, tuned_sessions
 from balancedstream.engine.traits import FEATURES, LOADING_AHEAD_SINCE
 from balancedstream.shuffling.collecting import watch
 

@@ -19,11 +19,11 @@ from typing import Any
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F  # noqa: N812
 
-from balancedstream.engine import listener
 from balancedstream.engine.engine import SparkEngine
 from balancedstream.engine.events import BatchFinished
-from balancedstream.engine.local import LocalExecutors
-from balancedstream.engine.session import remove_work_folder, tuned_sessions
+from balancedstream.engine.jvm import listener
+from balancedstream.engine.session.local import LocalExecutors
+from balancedstream.engine.session.session import remove_work_folder, tuned_sessions
 
 STEPS = {
     "PreloadTask": ("void load", "Held take", "void drop", "void handOver", "boolean register"),

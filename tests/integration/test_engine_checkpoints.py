@@ -13,8 +13,8 @@ from pyspark.sql.streaming.query import StreamingQuery
 
 from balancedstream.engine.engine import SparkEngine
 from balancedstream.engine.events import BatchFinished
-from balancedstream.engine.formats import find_format
-from balancedstream.engine.settings import (
+from balancedstream.engine.session.formats import find_format
+from balancedstream.engine.session.settings import (
     CHANGELOG,
     CHECKPOINT_FORMAT,
     PROVIDER,

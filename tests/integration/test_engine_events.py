@@ -15,10 +15,10 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
 from pyspark.sql.streaming.query import StreamingQuery
 
-from balancedstream.engine import listener
 from balancedstream.engine.engine import SparkEngine
 from balancedstream.engine.events import BatchFinished
-from balancedstream.engine.listener import compile_class
+from balancedstream.engine.jvm import listener
+from balancedstream.engine.jvm.listener import compile_class
 
 pytestmark = pytest.mark.integration
 

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 from pyspark.sql import DataFrame, SparkSession
 
-from balancedstream.engine.filemanagers import FILE_MANAGER
-from balancedstream.engine.fitting import fitting
+from balancedstream.engine.session.filemanagers import FILE_MANAGER
+from balancedstream.engine.session.fitting import fitting
 
 pytestmark = pytest.mark.integration
 

@@ -12,7 +12,7 @@ import pytest
 from processes import SETTINGS, write_submit_arguments
 from submitted import AGENT, PLUGIN, Started, build_jar, is_alive, start, submit
 
-from balancedstream.engine.settings import PROVIDER, ROCKSDB, SHUFFLE_PARTITIONS
+from balancedstream.engine.session.settings import PROVIDER, ROCKSDB, SHUFFLE_PARTITIONS
 
 SCRIPT = Path(__file__).with_name("taking_over_app.py")
 STANDS_DOWN = "the plugin stands down: the application balances itself"

@@ -20,7 +20,7 @@ from pyspark.sql import functions as F  # noqa: N812
 from stateful_queries import KINDS, Stream, aggregate, keyed
 
 from balancedstream.engine.engine import SparkEngine
-from balancedstream.engine.listener import find_coordinator
+from balancedstream.engine.jvm.listener import find_coordinator
 
 pytestmark = pytest.mark.integration
 

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from manifests import STREAM, make_spec
 from pyspark.java_gateway import launch_gateway
 
-from balancedstream.engine.java import check_java
+from balancedstream.engine.session.java import check_java
 from balancedstream_operator.children.configuration import build_running_conf
 from balancedstream_operator.children.pods import build_executor_pod
 from balancedstream_operator.children.spark_pods import make_executor_pod

@@ -13,7 +13,7 @@ from stateful_queries import CountRows, Stream, aggregate, join, keyed
 
 from balancedstream.engine.engine import SparkEngine
 from balancedstream.engine.events import BatchFinished
-from balancedstream.engine.settings import CHECKPOINT_FORMAT, PROVIDER
+from balancedstream.engine.session.settings import CHECKPOINT_FORMAT, PROVIDER
 
 pytestmark = pytest.mark.integration
 

@@ -45,7 +45,7 @@ def test_following_a_stream_needs_the_kubernetes_client_and_says_so(
     script: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(sys.modules, "kubernetes", None)
-    monkeypatch.delitem(sys.modules, "balancedstream.incluster", raising=False)
+    monkeypatch.delitem(sys.modules, "balancedstream.launch.kubernetes", raising=False)
     message = fail(capsys, "run", "--stream", "shop/clicks", script)
     assert "pip install '.[kubernetes]'" in message
 

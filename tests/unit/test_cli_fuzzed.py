@@ -17,11 +17,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from balancedstream import cli, running
+from balancedstream import cli
 from balancedstream.cli import main
 from balancedstream.core.observations import Observation
 from balancedstream.core.policy import Policy, to_mapping
 from balancedstream.core.samples import KeySample, TaskSample
+from balancedstream.launch import running
 
 COMMANDS = ("run", "explain", "policy", "plugin", "sidecar", "runn", "")
 OPTIONS = (

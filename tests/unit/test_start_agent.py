@@ -80,5 +80,5 @@ def test_a_package_that_is_missing_is_named(package: str) -> None:
 def test_nothing_else_is_needed_neither_numpy_nor_pandas_nor_arrow() -> None:
     for package in ("numpy", "pandas", "pyarrow"):
         assert package in run(ONLY_NEEDED + f"import {package}").stderr, "the finder hides it"
-    ended = run(ONLY_NEEDED + "from balancedstream.agent import main")
+    ended = run(ONLY_NEEDED + "from balancedstream.launch.agent import main")
     assert (ended.returncode, ended.stderr) == (0, "")

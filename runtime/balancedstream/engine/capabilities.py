@@ -8,7 +8,7 @@ from typing import Any
 from py4j.protocol import Py4JError
 from pyspark.sql import SparkSession
 
-from balancedstream.engine.listener import find_coordinator, start_listener
+from balancedstream.engine.jvm.listener import find_coordinator, start_listener
 from balancedstream.engine.traits import (
     OLDEST,
     find_traits,

@@ -15,7 +15,6 @@ from pyspark import SparkContext
 from pyspark.sql import SparkSession
 
 from balancedstream.core.samples import BatchSample
-from balancedstream.engine import labels
 from balancedstream.engine.backlog import FileBacklog, add_known, count_backlog
 from balancedstream.engine.capabilities import Capabilities, check_capabilities
 from balancedstream.engine.events import (
@@ -31,15 +30,10 @@ from balancedstream.engine.events import (
     StatefulOperator,
     TaskFailed,
 )
-from balancedstream.engine.listener import introduce_executors
-from balancedstream.engine.losses import find_loss
-from balancedstream.engine.settings import (
-    LOCALITY_WAIT_IS_OURS,
-    LOCALITY_WAIT_PROCESS,
-    find_own_wait,
-)
-from balancedstream.engine.stages import StageRow, sum_driver_times, sum_stages
-from balancedstream.engine.tasks import (
+from balancedstream.engine.jvm.listener import introduce_executors
+from balancedstream.engine.measuring.losses import find_loss
+from balancedstream.engine.measuring.stages import StageRow, sum_driver_times, sum_stages
+from balancedstream.engine.measuring.tasks import (
     TaskColumns,
     count_moved,
     find_executors,
@@ -47,6 +41,12 @@ from balancedstream.engine.tasks import (
     is_in_rocksdb,
     read_preparation,
     sum_tasks,
+)
+from balancedstream.engine.session import labels
+from balancedstream.engine.session.settings import (
+    LOCALITY_WAIT_IS_OURS,
+    LOCALITY_WAIT_PROCESS,
+    find_own_wait,
 )
 from balancedstream.engine.warming import WarmUp
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from pyspark.serializers import CloudPickleSerializer
 from pyspark.sql import SparkSession
 
-from balancedstream.engine.listener import compile_class
+from balancedstream.engine.jvm.listener import compile_class
 
 if TYPE_CHECKING:
     import pandas as pd

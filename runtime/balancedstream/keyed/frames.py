@@ -18,7 +18,7 @@ from pyspark.sql.types import (
     StructType,
 )
 
-from balancedstream.engine.checkpoints import publish_checkpoints
+from balancedstream.engine.session.checkpoints import publish_checkpoints
 from balancedstream.errors import InvalidInputError
 from balancedstream.keyed.aggregates import (
     STATE_COLUMN,

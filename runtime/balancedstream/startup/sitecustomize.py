@@ -58,7 +58,7 @@ def _begin() -> None:
         _import_the_users()
     finally:
         if options is not None:
-            from balancedstream.companion import accompany  # noqa: PLC0415
+            from balancedstream.launch.companion import accompany  # noqa: PLC0415
 
             accompany({"BALANCEDSTREAM_RUN": options})
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[3]
-PICTURES = {"layers": 0, "operator-layers": 1, "kubectl-layers": 2}
+PICTURES = {"layers": 0, "operator-layers": 1, "core-layers": 2, "kubectl-layers": 3}
 """By contract: the number of its picture on the page."""
 
 

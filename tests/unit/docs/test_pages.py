@@ -24,12 +24,12 @@ from page_commands import (
 )
 from pages import PAGES, ROOT, Block, Command, read_blocks, read_commands, read_inline
 
-from balancedstream.agent import ADVICE
 from balancedstream.core.balance.hotspots import diminish
 from balancedstream.core.policy import Policy
 from balancedstream.core.sizing import PARTITIONS_PER_EXECUTOR
-from balancedstream.engine.session import EXECUTOR_MEMORY_MIB
-from balancedstream.engine.settings import MIN_PARTITIONS_PER_EXECUTOR
+from balancedstream.engine.session.session import EXECUTOR_MEMORY_MIB
+from balancedstream.engine.session.settings import MIN_PARTITIONS_PER_EXECUTOR
+from balancedstream.launch.agent import ADVICE
 from balancedstream.version import TESTED_SPARK
 from balancedstream_operator.api import crd
 

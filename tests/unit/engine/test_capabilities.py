@@ -10,7 +10,7 @@ from py4j.protocol import Py4JError
 
 from balancedstream.engine import capabilities
 from balancedstream.engine.capabilities import check_capabilities
-from balancedstream.engine.listener import Listener
+from balancedstream.engine.jvm.listener import Listener
 from balancedstream.engine.traits import find_traits
 
 CLUSTER = "org.apache.spark.scheduler.cluster.StandaloneSchedulerBackend"

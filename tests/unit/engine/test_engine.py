@@ -13,7 +13,12 @@ from pyspark import SparkContext
 from balancedstream.core.samples import BatchSample, TaskSample
 from balancedstream.engine.engine import is_connection_lost
 from balancedstream.engine.events import BatchFinished, StatefulOperator
-from balancedstream.engine.tasks import TaskColumns, group_operators, is_in_rocksdb, sum_tasks
+from balancedstream.engine.measuring.tasks import (
+    TaskColumns,
+    group_operators,
+    is_in_rocksdb,
+    sum_tasks,
+)
 
 COUNT = StatefulOperator((0,), "StateStoreSave", 2)
 JOIN = StatefulOperator((0, 2), "SymmetricHashJoin", 2)

@@ -9,7 +9,7 @@ from types import ModuleType
 import pytest
 from pages import ROOT
 
-from balancedstream.engine.settings import SHUFFLE_PARTITIONS, tune
+from balancedstream.engine.session.settings import SHUFFLE_PARTITIONS, tune
 
 FLIGHTS = ROOT / "examples" / "01-flights"
 

@@ -8,11 +8,11 @@ from typing import Any
 import pytest
 from scripted import RecordingSpectator, ScriptedEngine
 
-from balancedstream.attaching import attach
 from balancedstream.core.policy import BalancePolicy, Policy, ScalingPolicy
 from balancedstream.core.samples import BatchSample, TaskSample
 from balancedstream.engine.events import BatchFinished, Event, QueryEnded, StatefulOperator
 from balancedstream.errors import InvalidInputError
+from balancedstream.launch.attaching import attach
 from balancedstream.loop.controller import Controller
 from balancedstream.record.history import History
 from balancedstream.record.journal import Journal

@@ -43,7 +43,7 @@ def start():
     if version != VERSION:
         give_up("has balancedstream %s, and the plugin is %s" % (version, VERSION), INSTALL)
     try:
-        from balancedstream.agent import main
+        from balancedstream.launch.agent import main
     except ImportError as error:
         give_up("lacks a package (%s)" % error, INSTALL_ALL)
     return main()

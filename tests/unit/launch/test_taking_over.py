@@ -10,11 +10,11 @@ from typing import Any
 import pytest
 from simulated_runs import new_history
 
-from balancedstream import agent, attaching, taking_over
-from balancedstream.agent_options import AgentOptions
-from balancedstream.attaching import attach
 from balancedstream.core.policy import BalancePolicy, Policy
 from balancedstream.keyed import frames
+from balancedstream.launch import agent, attaching, taking_over
+from balancedstream.launch.agent_options import AgentOptions
+from balancedstream.launch.attaching import attach
 from balancedstream.metrics.exporter import Exporter
 
 WITH_PLUGIN = {

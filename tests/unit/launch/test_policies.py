@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from balancedstream.core.policy import BalancePolicy, Policy, ScalingPolicy, knobs, to_mapping
 from balancedstream.errors import InvalidInputError
-from balancedstream.policies import read_policy
+from balancedstream.launch.policies import read_policy
 
 
 @pytest.fixture

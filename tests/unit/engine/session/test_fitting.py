@@ -12,10 +12,10 @@ from hypothesis import strategies as st
 from pyspark.sql import DataFrameReader
 from pyspark.sql.streaming import DataStreamWriter
 
-from balancedstream.engine import fitting as fitting_module
-from balancedstream.engine.filemanagers import FILE_MANAGER
-from balancedstream.engine.fitting import fit, fitting
-from balancedstream.engine.settings import (
+from balancedstream.engine.session import fitting as fitting_module
+from balancedstream.engine.session.filemanagers import FILE_MANAGER
+from balancedstream.engine.session.fitting import fit, fitting
+from balancedstream.engine.session.settings import (
     CHANGELOG,
     CHECKPOINT_FORMAT,
     PROVIDER,

@@ -13,11 +13,11 @@ from typing import Any
 import pytest
 from kubernetes.config import kube_config
 
-from balancedstream import agent
-from balancedstream.agent import check_report_dir, main
-from balancedstream.agent_options import AgentOptions, read_options
 from balancedstream.core.policy import BalancePolicy, Policy, ScalingPolicy
 from balancedstream.errors import InvalidInputError
+from balancedstream.launch import agent
+from balancedstream.launch.agent import check_report_dir, main
+from balancedstream.launch.agent_options import AgentOptions, read_options
 from balancedstream.metrics.exporter import Exporter
 
 OWN = "spark.balancedstream."
@@ -178,7 +178,7 @@ def test_it_ends_with_its_standard_input_or_with_its_loop(monkeypatch: pytest.Mo
 def test_an_agent_whose_loop_ended_leaves_with_its_own_status() -> None:
     """Python aborts (status 134) if another thread holds the standard input's buffer then."""
     code = (
-        "import sys; from balancedstream import agent\n"
+        "import sys; from balancedstream.launch import agent\n"
         "class Ended: is_balancing = False\n"
         "agent.LOOK_S = agent.DETACH_S = 0.01\n"
         "sys.exit(agent._wait(Ended()))"

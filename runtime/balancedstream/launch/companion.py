@@ -31,14 +31,14 @@ from types import FrameType, ModuleType
 from typing import TYPE_CHECKING, Any
 
 from balancedstream.errors import BalancedStreamError
-from balancedstream.imports import when_imported
-from balancedstream.run_options import RunOptions
-from balancedstream.saying import say
+from balancedstream.launch.imports import when_imported
+from balancedstream.launch.run_options import RunOptions
+from balancedstream.launch.saying import say
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from balancedstream.attaching import Attachment
+    from balancedstream.launch.attaching import Attachment
     from balancedstream.loop.ports import PlanChannel
     from balancedstream.metrics.exporter import Exporter
     from balancedstream.record.history import History
@@ -139,7 +139,7 @@ class Companion:
             self._exporter.start(options.metrics_port, options.metrics_address)
             self._until_ended.callback(self._exporter.close)
         if options.stream is not None:
-            from balancedstream.incluster import open_channel  # noqa: PLC0415
+            from balancedstream.launch.kubernetes import open_channel  # noqa: PLC0415
 
             channel = open_channel(options.stream, removes_leftovers=True)
             self._plans = self._until_ended.enter_context(channel)
@@ -162,7 +162,7 @@ class Companion:
 
     def _open_sessions(self) -> None:
         # The script has imported PySpark by now; one that does not needs none of this.
-        from balancedstream.engine.session import tuned_sessions  # noqa: PLC0415
+        from balancedstream.engine.session.session import tuned_sessions  # noqa: PLC0415
         from balancedstream.live.streams import open_terminal  # noqa: PLC0415
 
         threading.Thread(target=self._end, name="balancedstream end", daemon=True).start()
@@ -202,7 +202,7 @@ class Companion:
             raise SystemExit(EXIT_REFUSED) from None
 
     def _begin_session(self, session: SparkSession) -> None:
-        from balancedstream.attaching import attach  # noqa: PLC0415
+        from balancedstream.launch.attaching import attach  # noqa: PLC0415
 
         if _is_main_thread() and _is_pysparks(signal.getsignal(signal.SIGINT)):
             # PySpark's own handler also cancels all jobs, over a connection that is in use; before
@@ -354,14 +354,14 @@ class Companion:
             self._note("Spark is gone already; the checkpoint holds what was committed")
 
     def _stop_queries(self, session: SparkSession) -> None:
-        from balancedstream.engine.session import stop_queries  # noqa: PLC0415
+        from balancedstream.engine.session.session import stop_queries  # noqa: PLC0415
 
         for name, has_ended in stop_queries(session, STOP_QUERIES_S):
             said = "it is stopped" if has_ended else "its batch goes on until the process ends"
             self._note(f"query {name} still ran; {said}")
 
     def _stop_spark(self) -> None:
-        from balancedstream.engine.session import remove_work_folder  # noqa: PLC0415
+        from balancedstream.engine.session.session import remove_work_folder  # noqa: PLC0415
 
         with self._until_ended:
             self._while_alive(lambda session: session.stop())

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from balancedstream.core.samples import LossCause
-from balancedstream.engine.losses import find_loss
+from balancedstream.engine.measuring.losses import find_loss
 
 OF_KUBERNETES = """
 The executor with id 3 exited with exit code {code}.

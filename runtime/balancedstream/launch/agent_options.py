@@ -10,9 +10,9 @@ from typing import get_args
 from balancedstream.core.modes import switch_modes
 from balancedstream.core.policy import Mode, Policy
 from balancedstream.engine.driver import PLUGIN, PREFIX
-from balancedstream.engine.settings import DYNAMIC_ALLOCATION
+from balancedstream.engine.session.settings import DYNAMIC_ALLOCATION
 from balancedstream.errors import InvalidInputError
-from balancedstream.policies import read_policy
+from balancedstream.launch.policies import read_policy
 
 MODES: tuple[Mode, ...] = get_args(Mode)
 STREAM = f"{PREFIX}stream"

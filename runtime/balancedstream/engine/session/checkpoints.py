@@ -7,7 +7,7 @@ from typing import Any
 
 from pyspark.sql import SparkSession
 
-from balancedstream.engine.listener import compile_class
+from balancedstream.engine.jvm.listener import compile_class
 from balancedstream.workers.names import (
     CHECKPOINT_PROPERTY,
     LOCATION_FILE,

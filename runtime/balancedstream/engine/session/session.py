@@ -20,9 +20,9 @@ from pyspark.find_spark_home import _find_spark_home
 from pyspark.sql import SparkSession
 
 from balancedstream.core.sizing import parse_mib
-from balancedstream.engine.fitting import fitting
-from balancedstream.engine.local import LocalExecutors
-from balancedstream.engine.settings import QUERY_SETTINGS, tune
+from balancedstream.engine.session.fitting import fitting
+from balancedstream.engine.session.local import LocalExecutors
+from balancedstream.engine.session.settings import QUERY_SETTINGS, tune
 from balancedstream.engine.traits import Traits, find_traits, to_scala_list
 from balancedstream.errors import InvalidInputError
 
@@ -31,7 +31,7 @@ EXECUTOR_MEMORY_MIB = 1024
 
 WORKER_VARIABLE = "spark.executorEnv."
 
-STARTUP = Path(__file__).parents[1] / "startup"
+STARTUP = Path(__file__).parents[2] / "startup"
 """Has the module with which a worker of an executor begins."""
 
 STOP_TIMEOUT = "spark.sql.streaming.stopTimeout"

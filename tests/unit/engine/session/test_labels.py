@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from balancedstream.engine.labels import QueryLabels
+from balancedstream.engine.session.labels import QueryLabels
 
 IDS = ["3f2a9c1b-77", "3f2a9c1b-78", "81d0c6aa-04"]
 NAMES = [None, "", "events", "events (3f2a9c1b)", *IDS]

@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import NoReturn
 
 from balancedstream.errors import InvalidInputError
-from balancedstream.saying import say
+from balancedstream.launch.saying import say
 from balancedstream.version import __version__
 
 INVITATION = "agent.env"

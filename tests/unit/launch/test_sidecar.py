@@ -15,9 +15,15 @@ from harness.applications import find_free_port
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from balancedstream import sidecar
 from balancedstream.errors import InvalidInputError
-from balancedstream.sidecar import EXIT_HOPELESS, INVITATION, join, read_invitation, run_agent
+from balancedstream.launch import sidecar
+from balancedstream.launch.sidecar import (
+    EXIT_HOPELESS,
+    INVITATION,
+    join,
+    read_invitation,
+    run_agent,
+)
 from balancedstream.version import __version__
 
 KNOCK = b"0a1b2c"

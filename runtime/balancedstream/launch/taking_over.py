@@ -7,15 +7,15 @@ from contextlib import ExitStack
 
 from pyspark.sql import DataFrame, SparkSession
 
-from balancedstream.agent import balancing
-from balancedstream.agent_options import read_options
-from balancedstream.attaching import stand_ins
 from balancedstream.engine.driver import PLUGIN, read_settings
 from balancedstream.errors import BalancedStreamError
 from balancedstream.keyed import frames
 from balancedstream.keyed.frames import BalancedFrame
 from balancedstream.keyed.storage import DEFAULT_NAME
-from balancedstream.saying import say
+from balancedstream.launch.agent import balancing
+from balancedstream.launch.agent_options import read_options
+from balancedstream.launch.attaching import stand_ins
+from balancedstream.launch.saying import say
 
 
 def balanced(df: DataFrame, *keys: str, name: str = DEFAULT_NAME) -> BalancedFrame:

@@ -11,8 +11,8 @@ from unittest import mock
 
 import pytest
 
-from balancedstream import attaching, companion
-from balancedstream.run_options import RunOptions
+from balancedstream.launch import attaching, companion
+from balancedstream.launch.run_options import RunOptions
 
 
 def test_last_words_are_the_error_and_its_causes_without_the_java_stack(
@@ -58,9 +58,10 @@ PRINTING = """
 import io, os, signal, sys, threading
 from pathlib import Path
 from rich.console import Console
-from balancedstream import attaching, companion
+from balancedstream.launch import attaching
+from balancedstream.launch import companion
 from balancedstream.live.streams import LinesAbove
-from balancedstream.run_options import RunOptions
+from balancedstream.launch.run_options import RunOptions
 
 class Terminal(io.StringIO):
     def write(self, text):

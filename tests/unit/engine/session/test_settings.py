@@ -6,11 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from balancedstream.engine.filemanagers import FILE_MANAGER
-from balancedstream.engine.java import parse_java_version
-from balancedstream.engine.local import LocalExecutors
-from balancedstream.engine.session import describe_cluster
-from balancedstream.engine.settings import (
+from balancedstream.engine.session.filemanagers import FILE_MANAGER
+from balancedstream.engine.session.java import parse_java_version
+from balancedstream.engine.session.local import LocalExecutors
+from balancedstream.engine.session.session import describe_cluster
+from balancedstream.engine.session.settings import (
     CHANGELOG,
     CHECKPOINT_FORMAT,
     DYNAMIC_ALLOCATION,
@@ -38,7 +38,7 @@ from balancedstream.engine.traits import find_traits
 from balancedstream.errors import InvalidInputError
 from balancedstream.version import TESTED_SPARK
 
-PLUGIN = Path(__file__).parents[3] / "spark-plugin/src/io/balancedstream/Plugin.java"
+PLUGIN = Path(__file__).parents[4] / "spark-plugin/src/io/balancedstream/Plugin.java"
 HDFS = "org.apache.spark.sql.execution.streaming.state.HDFSBackedStateStoreProvider"
 
 

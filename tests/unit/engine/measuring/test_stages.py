@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from balancedstream.core.samples import TaskSample
-from balancedstream.engine.stages import StageRow, sum_driver_times, sum_stages
+from balancedstream.engine.measuring.stages import StageRow, sum_driver_times, sum_stages
 
 SOURCE = StageRow("source", 2, 900, 1000, 2000, {"a": 900, "b": 700})
 STATEFUL = StageRow("stateful", 4, 600, 2100, 3000, {"a": 1000, "b": 800})

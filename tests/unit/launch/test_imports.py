@@ -11,7 +11,7 @@ from types import ModuleType
 
 import pytest
 
-from balancedstream.imports import when_imported
+from balancedstream.launch.imports import when_imported
 
 
 @pytest.fixture

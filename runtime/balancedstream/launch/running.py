@@ -9,14 +9,14 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import NoReturn
 
-from balancedstream.engine.java import check_java
+from balancedstream.engine.session.java import check_java
 from balancedstream.errors import InvalidInputError, MissingPackageError
+from balancedstream.launch.run_options import RunOptions
 from balancedstream.report import prepare_directory
 from balancedstream.report.windows import MIN_BEFORE_BATCHES
-from balancedstream.run_options import RunOptions
 from balancedstream.version import say_install
 
-STARTUP = Path(__file__).with_name("startup")
+STARTUP = Path(__file__).parents[1] / "startup"
 """Has the module that such a Python imports first."""
 
 STANDARD_INPUT = "-"
@@ -134,7 +134,7 @@ def _check_packages(options: RunOptions) -> None:
                 f"on balancedstream-spark, which has it, or install it, {say_install('kubernetes')}"
             )
             raise MissingPackageError(message)
-        from balancedstream.incluster import StreamName  # noqa: PLC0415
+        from balancedstream.launch.kubernetes import StreamName  # noqa: PLC0415
 
         StreamName.parse(options.stream)
 

@@ -15,16 +15,16 @@ from typing import Any
 
 from pyspark.sql import SparkSession
 
-from balancedstream.engine.filemanagers import FILE_MANAGER, is_posix
-from balancedstream.engine.formats import find_format
-from balancedstream.engine.settings import (
+from balancedstream.engine.session.filemanagers import FILE_MANAGER, is_posix
+from balancedstream.engine.session.formats import find_format
+from balancedstream.engine.session.settings import (
     CHANGELOG,
     CHECKPOINT_FORMAT,
     PROVIDER,
     QUERY_SETTINGS,
     ROCKSDB,
 )
-from balancedstream.engine.starts import Places, around_starts, around_state_reads
+from balancedstream.engine.session.starts import Places, around_starts, around_state_reads
 
 TURN_S = 30.0
 """A session has one value at a time, so queries start, and states are read, one after the other;

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from balancedstream.core.sizing import PARTITIONS_PER_EXECUTOR
-from balancedstream.engine.filemanagers import FILE_MANAGER
+from balancedstream.engine.session.filemanagers import FILE_MANAGER
 from balancedstream.engine.traits import (
     COMMIT_IDS_SINCE,
     LOADING_AHEAD_SINCE,

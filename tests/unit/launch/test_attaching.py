@@ -13,13 +13,13 @@ from typing import Any
 import pytest
 from scripted import RecordingSpectator, ScriptedEngine
 
-from balancedstream import attaching
-from balancedstream.attaching import Recorder, attach, count_cores
 from balancedstream.core.observations import Observation, parse_observation
 from balancedstream.core.policy import BalancePolicy, Policy, to_mapping
 from balancedstream.core.samples import BatchSample, TaskSample
 from balancedstream.engine.capabilities import Capabilities
 from balancedstream.engine.events import BatchFinished, Event, StatefulOperator
+from balancedstream.launch import attaching
+from balancedstream.launch.attaching import Recorder, attach, count_cores
 from balancedstream.record.records import RunInfo
 from balancedstream.record.spectators import Metrics
 

@@ -11,11 +11,11 @@ import pytest
 from kubernetes import client, config
 from plan_server import CUT, PlanServer
 
-from balancedstream import incluster
 from balancedstream.core.wire.objects import ANSWER_KEY, APPLICATION_KEY, PLAN_KEY
 from balancedstream.core.wire.plan import Answer, parse_answer
 from balancedstream.errors import InvalidInputError
-from balancedstream.incluster import (
+from balancedstream.launch import kubernetes as incluster
+from balancedstream.launch.kubernetes import (
     ClusterPlanChannel,
     StreamName,
     connect,

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from balancedstream.core.keys.text import KeyNaming
 from balancedstream.core.policy import Policy
-from balancedstream.engine.local import LocalExecutors
+from balancedstream.engine.session.local import LocalExecutors
 
 OPTIONS_VARIABLE = "BALANCEDSTREAM_RUN"
 """Environment variable with the options; `startup/sitecustomize.py` takes it out again."""

@@ -1,0 +1,1 @@
+"""What runs in the driver's JVM, and what compiles it."""

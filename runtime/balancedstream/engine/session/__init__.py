@@ -1,0 +1,1 @@
+"""What a balanced session and its queries are set up with."""
