@@ -1,6 +1,6 @@
 """A stream under load whose spec nobody thought of goes on once the change is taken back.
 
-The changes are those of `tests/common/generated_specs.py`. A driver that a change does not concern
+The changes are those of `generated_specs.py`. A driver that a change does not concern
 stays; the sink is exact after all of them.
 """
 

@@ -1,6 +1,6 @@
 """Manifests that nobody wrote: what is declared is what runs, or is refused by field and undone.
 
-Streams are changed as `tests/common/generated_specs.py` draws it, several at a time. Their drivers
+Streams are changed as `generated_specs.py` draws it, several at a time. Their drivers
 wait for a node that there is not: they have pods, and no Spark.
 """
 

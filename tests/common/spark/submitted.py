@@ -19,7 +19,7 @@ from patience import PATIENCE_S
 from processes import SETTINGS
 from waiting import wait_until
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 SPARK = Path(pyspark.__file__).parent
 PLUGIN = "io.balancedstream.Plugin"
 AGENT = r"agent in process (\d+)"

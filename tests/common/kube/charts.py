@@ -11,7 +11,7 @@ from typing import Any
 
 import yaml
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 CHART = ROOT / "charts" / "balancedstream"
 ALERTS = CHART / "files" / "alerts.yaml"
 ALERT_TESTS = ROOT / "tests" / "chart" / "alerts-test.yaml"

@@ -17,7 +17,7 @@ import hypothesis
 import yaml
 from hypothesis import strategies as st
 
-CRD = Path(__file__).parents[2] / "crds" / "balancedstreams.yaml"
+CRD = Path(__file__).parents[3] / "crds" / "balancedstreams.yaml"
 
 Json = Any
 Schema = dict[str, Any]
