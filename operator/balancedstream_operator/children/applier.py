@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
-import json
 import logging
 import secrets
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -23,6 +21,7 @@ from balancedstream_operator.api.resource import (
 )
 from balancedstream_operator.children.authentication import fill_secret
 from balancedstream_operator.children.checkpoints import find_conflict
+from balancedstream_operator.children.fingerprint import fingerprint_children
 from balancedstream_operator.errors import ClusterError, StreamGoneError, StreamLeavingError
 from balancedstream_operator.kube.clocks import has_passed
 from balancedstream_operator.kube.cluster import Cluster
@@ -112,7 +111,7 @@ class Applier:
         Raises:
             ClusterError: the API server has refused them, and is not asked again so soon.
         """
-        wanted = _fingerprint(children)
+        wanted = fingerprint_children(children)
         if self._refusal and self._refusal.holds(wanted, now_s):
             raise self._refusal.error
         return wanted != self._applied or has_passed(REPAIR_S, self._applied_s, now_s)
@@ -145,10 +144,10 @@ class Applier:
                 self._apply(child)
         except ClusterError as error:
             if error.refused:
-                self._note_refusal(_fingerprint(children), error, now_s)
+                self._note_refusal(fingerprint_children(children), error, now_s)
             raise
         self._refusal = None
-        self._applied, self._applied_s = _fingerprint(children), now_s
+        self._applied, self._applied_s = fingerprint_children(children), now_s
 
     def _apply(self, child: Manifest) -> None:
         if child["kind"] == "Secret":
@@ -272,7 +271,3 @@ def _describe_deletion(metadata: Mapping[str, Any]) -> str:
         f"pod and no repair any more. Its finalizers are: {finalizers}; it goes when they are "
         "taken away. Its checkpoint stays"
     )
-
-
-def _fingerprint(children: Sequence[Manifest]) -> str:
-    return hashlib.sha256(json.dumps(children, sort_keys=True).encode()).hexdigest()

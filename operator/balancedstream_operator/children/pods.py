@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
-import json
 import re
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -18,7 +16,7 @@ from balancedstream_operator.children.authentication import (
     secret_conf,
     secret_name,
 )
-from balancedstream_operator.children.fingerprint import fingerprint
+from balancedstream_operator.children.fingerprint import fingerprint_conf, fingerprint_spec
 from balancedstream_operator.children.merge import merge, name_account
 from balancedstream_operator.children.spark_pods import mounts_claims, read_pull_secrets
 
@@ -241,8 +239,8 @@ def build_driver_pod(
     }
     merged: Manifest = merge(pod, name_account(spec.driver.pod_template), DRIVER_TEMPLATE)
     annotations = merged["metadata"]["annotations"]
-    annotations[CONFIGURATION_ANNOTATION] = _summarize(build_executor_pod(stream, spec), conf)
-    annotations[SPEC_ANNOTATION] = fingerprint(spec, restart)
+    annotations[CONFIGURATION_ANNOTATION] = fingerprint_conf(build_executor_pod(stream, spec), conf)
+    annotations[SPEC_ANNOTATION] = fingerprint_spec(spec, restart)
     if restart:
         annotations[RESTART_ANNOTATION] = restart
     return merged
@@ -273,13 +271,6 @@ def copy_pod(like: Mapping[str, Any], name: str, namespace: str) -> Manifest:
         "metadata": {**kept, "name": name, "namespace": namespace},
         "spec": {field: value for field, value in like["spec"].items() if field != "nodeName"},
     }
-
-
-def _summarize(executor_pod: Manifest, conf: Mapping[str, str]) -> str:
-    """Changes with everything that needs a restart of the driver, outside its pod template."""
-    restarts = {key: value for key, value in conf.items() if key != "spark.executor.instances"}
-    text = json.dumps([executor_pod, restarts], sort_keys=True)
-    return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 
 def build_executor_pod(stream: Stream, spec: StreamSpec) -> Manifest:

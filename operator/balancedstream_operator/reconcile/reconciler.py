@@ -28,7 +28,7 @@ from balancedstream_operator.api.status import (
 )
 from balancedstream_operator.children.applier import Applier, refuse_stranger
 from balancedstream_operator.children.conflicts import check_templates
-from balancedstream_operator.children.fingerprint import fingerprint
+from balancedstream_operator.children.fingerprint import fingerprint_spec
 from balancedstream_operator.children.manifests import build_children, build_target_children
 from balancedstream_operator.children.rights import DriverRights
 from balancedstream_operator.driver.state import DriverState
@@ -243,7 +243,7 @@ class Supervisor:
             ours = "targetRef" not in resource["spec"]
             driver = self._watch.find_driver(now_s) if ours else None
             return replace(outcome, invalid=str(error), driver=driver)
-        wanted = fingerprint(spec, asked.restart)
+        wanted = fingerprint_spec(spec, asked.restart)
         if self._first_spec is None:
             # A spec that changed while no operator ran is no reason to keep an old driver.
             acted = status.get("observedGeneration") == resource["metadata"].get("generation")

@@ -24,7 +24,7 @@ from balancedstream_operator.api.resource import (
     driver_pod_name,
 )
 from balancedstream_operator.api.spec import StreamSpec, policy_of, read_spec
-from balancedstream_operator.children.fingerprint import fingerprint
+from balancedstream_operator.children.fingerprint import fingerprint_spec
 from balancedstream_operator.children.pods import SPEC_ANNOTATION
 from balancedstream_operator.errors import ClusterError
 from balancedstream_operator.reconcile.reconciler import Pass
@@ -198,7 +198,7 @@ class Oracles:
             return
         made_for = (pod["metadata"].get("annotations") or {}).get(SPEC_ANNOTATION)
         wanted = {
-            fingerprint(spec, read_asked(resource).restart)
+            fingerprint_spec(spec, read_asked(resource).restart)
             for resource, spec in self._list_specs(pod)
         }
         if wanted == {made_for}:
