@@ -36,7 +36,8 @@ from balancedstream_operator.process.following import Sight, start_followers
 from balancedstream_operator.process.health import serve_health
 from balancedstream_operator.process.logs import start_logging
 from balancedstream_operator.process.metrics import OperatorMetrics
-from balancedstream_operator.reconcile.pace import PassThreads, choose_rest_s
+from balancedstream_operator.process.threads import PassThreads
+from balancedstream_operator.reconcile.pace import choose_rest_s
 from balancedstream_operator.reconcile.reconciler import Pass, Supervisor
 from balancedstream_operator.reconcile.turns import Turns
 from balancedstream_operator.report.events import EventPoster

@@ -25,7 +25,7 @@ from balancedstream_operator.children.fingerprint import fingerprint_children
 from balancedstream_operator.errors import ClusterError, StreamGoneError, StreamLeavingError
 from balancedstream_operator.kube.clocks import has_passed
 from balancedstream_operator.kube.cluster import Cluster
-from balancedstream_operator.reconcile.pace import choose_retry_s
+from balancedstream_operator.kube.retry import choose_retry_s
 
 log = logging.getLogger(__name__)
 

@@ -37,6 +37,7 @@ from balancedstream_operator.errors import ClusterError, StreamGoneError, Stream
 from balancedstream_operator.kube.cluster import Cluster, Source
 from balancedstream_operator.kube.reading import refuse_unread
 from balancedstream_operator.kube.refusals import describe_refusal
+from balancedstream_operator.kube.retry import RESTING_S, choose_retry_s
 from balancedstream_operator.observe.endpoints import Defaults, Endpoint, refuse_queries
 from balancedstream_operator.observe.measurement import Measurement, MissingMeasurementsError
 from balancedstream_operator.observe.measurer import Measurer
@@ -47,7 +48,7 @@ from balancedstream_operator.plan.shares import Shares
 from balancedstream_operator.plan.start import Start, bound_epoch
 from balancedstream_operator.reconcile.approvals import Approver
 from balancedstream_operator.reconcile.outcome import Decided, MissingMeasurements, PassOutcome
-from balancedstream_operator.reconcile.pace import RESTING_S, Pace, choose_retry_s
+from balancedstream_operator.reconcile.pace import Pace
 from balancedstream_operator.reconcile.turns import Turns
 from balancedstream_operator.report.report import report, report_deletion, report_failure
 from balancedstream_operator.report.writer import StatusWriter

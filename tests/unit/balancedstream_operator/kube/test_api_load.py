@@ -18,8 +18,8 @@ from supervised import DEFAULTS, POD, STREAM, KeepingCluster, Scene, conditions
 
 from balancedstream_operator.api.resource import API_VERSION, KIND
 from balancedstream_operator.kube.client import KubernetesCluster
+from balancedstream_operator.kube.retry import RESTING_S, WAITING_S
 from balancedstream_operator.observe.measurement import Measurement
-from balancedstream_operator.reconcile.pace import RESTING_S, WAITING_S
 from balancedstream_operator.reconcile.reconciler import Pass, Supervisor
 
 EVEN = dict.fromkeys(range(4), 2.0)

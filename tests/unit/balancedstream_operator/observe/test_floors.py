@@ -18,7 +18,7 @@ from balancedstream_operator.observe.endpoints import Defaults, Endpoint
 from balancedstream_operator.observe.floors import EVERY_S, HOLD_S, MAX_FLOOR, FloorQuery, round_up
 from balancedstream_operator.observe.measurement import MissingMeasurementsError
 from balancedstream_operator.observe.prometheus import Prometheus, _read_number
-from balancedstream_operator.reconcile.pace import PassThreads
+from balancedstream_operator.process.threads import PassThreads
 
 QUERY = "max(expected)"
 

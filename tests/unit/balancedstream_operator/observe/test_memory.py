@@ -20,7 +20,7 @@ from balancedstream_operator.observe import http as sessions
 from balancedstream_operator.observe.endpoints import Endpoint, Subject
 from balancedstream_operator.observe.measurement import MissingMeasurementsError
 from balancedstream_operator.observe.prometheus import Prometheus
-from balancedstream_operator.reconcile.pace import OTHER_THREADS, THREADS
+from balancedstream_operator.process.threads import OTHER_THREADS, THREADS
 
 ROOT = Path(__file__).parents[4]
 MIB = 2**20

@@ -21,7 +21,8 @@ from balancedstream_operator.main import Operator
 from balancedstream_operator.observe import http as sessions
 from balancedstream_operator.observe.endpoints import Defaults, names_own_prometheus
 from balancedstream_operator.process.metrics import OperatorMetrics
-from balancedstream_operator.reconcile.pace import OTHER_THREADS, REST, THREADS, choose_rest_s
+from balancedstream_operator.process.threads import OTHER_THREADS, THREADS
+from balancedstream_operator.reconcile.pace import REST, choose_rest_s
 
 PATIENCE_S = 60.0
 NOTHING = Response({"status": "success", "data": {"resultType": "matrix", "result": []}})

@@ -89,7 +89,7 @@ def connect(
         monkeypatch.setattr(following, "BACKOFFS_S", ())
         monkeypatch.setattr(following, "LOOK_AGAIN_S", 0.05)
         monkeypatch.setattr(following, "MAX_LOOK_AGAIN_S", 0.1)
-        monkeypatch.setattr("balancedstream_operator.reconcile.pace.WAITING_S", 0.2)
+        monkeypatch.setattr("balancedstream_operator.kube.retry.WAITING_S", 0.2)
         monkeypatch.setattr(process, "RETRY_S", 0.1)
         yield server
         server.close_watches()
