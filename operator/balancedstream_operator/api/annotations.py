@@ -11,7 +11,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from balancedstream_operator.api.resource import GROUP, is_being_deleted
-from balancedstream_operator.children.pods import RESTART_ANNOTATION
+
+RESTART_ANNOTATION = f"{GROUP}/restart"
+"""On a BalancedStream: a new value asks for a new driver."""
 
 APPROVE_ANNOTATION = f"{GROUP}/approve"
 """On a BalancedStream: the id of the proposal to carry out; the operator takes it away."""

@@ -8,6 +8,7 @@ from typing import Any
 
 from balancedstream.core.sizing import parse_mib
 from balancedstream.core.wire.objects import STREAM_LABEL
+from balancedstream_operator.api.annotations import RESTART_ANNOTATION
 from balancedstream_operator.api.resource import GROUP, Manifest, Stream, driver_name
 from balancedstream_operator.api.spec import StreamSpec
 from balancedstream_operator.children.authentication import (
@@ -25,9 +26,6 @@ CONFIGURATION_ANNOTATION = f"{GROUP}/configuration"
 
 SPEC_ANNOTATION = f"{GROUP}/spec"
 """On the driver's pod: a fingerprint of the part of it that the user decides."""
-
-RESTART_ANNOTATION = f"{GROUP}/restart"
-"""On a BalancedStream: a new value asks for a new driver."""
 
 DRIVER_PORT = 7078
 BLOCK_MANAGER_PORT = 7079

@@ -13,11 +13,11 @@ from balancedstream.core.wire.objects import (
     application_selector,
     executor_selector,
 )
+from balancedstream_operator.api.annotations import RESTART_ANNOTATION
 from balancedstream_operator.api.resource import Stream, is_owned_by_another
 from balancedstream_operator.api.target import TargetRef, driver_selector
 from balancedstream_operator.children.pods import (
     DRIVER_GRACE_S,
-    RESTART_ANNOTATION,
     SPEC_ANNOTATION,
 )
 from balancedstream_operator.driver.containers import (

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from balancedstream.core.policy import Policy
+from balancedstream_operator.api.annotations import RESTART_ANNOTATION
 from balancedstream_operator.api.spec import StreamSpec, clamp_fixed, policy_of
 from balancedstream_operator.api.status import (
     StatusDraft,
@@ -11,7 +12,6 @@ from balancedstream_operator.api.status import (
     parse_time,
     summarize,
 )
-from balancedstream_operator.children.pods import RESTART_ANNOTATION
 from balancedstream_operator.driver.state import DriverState
 from balancedstream_operator.errors import ClusterError
 from balancedstream_operator.kube.refusals import describe_refusal

@@ -14,9 +14,12 @@ from balancedstream.core.wire.objects import (
     answer_name,
     plan_name,
 )
-from balancedstream_operator.api.annotations import APPROVE_ANNOTATION, PAUSED_ANNOTATION
+from balancedstream_operator.api.annotations import (
+    APPROVE_ANNOTATION,
+    PAUSED_ANNOTATION,
+    RESTART_ANNOTATION,
+)
 from balancedstream_operator.api.resource import KIND, driver_pod_name
-from balancedstream_operator.children.pods import RESTART_ANNOTATION
 from world.operator_model import OperatorProcess
 from world.schedules import Fault
 from world.tenants import (

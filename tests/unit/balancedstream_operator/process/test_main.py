@@ -16,8 +16,11 @@ from loopback import serve
 from manifests import make_resource
 
 from balancedstream_operator import main as process
-from balancedstream_operator.api.annotations import APPROVE_ANNOTATION, PAUSED_ANNOTATION
-from balancedstream_operator.children.pods import RESTART_ANNOTATION
+from balancedstream_operator.api.annotations import (
+    APPROVE_ANNOTATION,
+    PAUSED_ANNOTATION,
+    RESTART_ANNOTATION,
+)
 from balancedstream_operator.errors import ClusterError
 from balancedstream_operator.kube.client import KubernetesCluster
 from balancedstream_operator.main import Operator

@@ -8,9 +8,8 @@ from collections.abc import Callable
 import pytest
 from supervised import KeepingCluster, Scene, TargetScene, conditions
 
-from balancedstream_operator.api.annotations import APPROVE_ANNOTATION
+from balancedstream_operator.api.annotations import APPROVE_ANNOTATION, RESTART_ANNOTATION
 from balancedstream_operator.api.resource import Manifest, Stream
-from balancedstream_operator.children.pods import RESTART_ANNOTATION
 from balancedstream_operator.errors import StreamGoneError
 from balancedstream_operator.reconcile.reconciler import Pass
 

@@ -9,9 +9,12 @@ import json
 import pytest
 from supervised import POD, Scene
 
-from balancedstream_operator.api.annotations import APPROVE_ANNOTATION, PAUSED_ANNOTATION
+from balancedstream_operator.api.annotations import (
+    APPROVE_ANNOTATION,
+    PAUSED_ANNOTATION,
+    RESTART_ANNOTATION,
+)
 from balancedstream_operator.api.resource import Manifest
-from balancedstream_operator.children.pods import RESTART_ANNOTATION
 from balancedstream_operator.errors import ClusterError, StreamGoneError
 from balancedstream_operator.reconcile.reconciler import Pass
 

@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 from supervised import KeepingCluster, Scene
 
+from balancedstream_operator.api.annotations import RESTART_ANNOTATION
 from balancedstream_operator.api.resource import Manifest, Stream, driver_name, driver_pod_name
 from balancedstream_operator.api.status import is_ready
-from balancedstream_operator.children.pods import RESTART_ANNOTATION
 from balancedstream_operator.errors import ClusterError, StreamGoneError
 from balancedstream_operator.reconcile.turns import Turns
 

@@ -9,8 +9,9 @@ from typing import Any
 import pytest
 from supervised import POD, Scene, conditions
 
+from balancedstream_operator.api.annotations import RESTART_ANNOTATION
 from balancedstream_operator.api.resource import Stream
-from balancedstream_operator.children.pods import RESTART_ANNOTATION, SPEC_ANNOTATION
+from balancedstream_operator.children.pods import SPEC_ANNOTATION
 from balancedstream_operator.errors import ClusterError
 from balancedstream_operator.observe.measurement import Measurement
 
