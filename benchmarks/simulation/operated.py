@@ -25,7 +25,7 @@ from balancedstream_operator.api.resource import (
     driver_pod_name,
 )
 from balancedstream_operator.kube.cluster import Cluster, Source
-from balancedstream_operator.observe.endpoints import Defaults, Subject
+from balancedstream_operator.observe.endpoints import Subject
 from balancedstream_operator.observe.measurement import (
     PARTITION_METRICS,
     QUERY_METRICS,
@@ -34,6 +34,7 @@ from balancedstream_operator.observe.measurement import (
 from balancedstream_operator.observe.prometheus import fetch_measurement
 from balancedstream_operator.observe.series import PREFIX, Series
 from balancedstream_operator.reconcile.reconciler import Supervisor
+from balancedstream_operator.settings import Settings
 from simulation.running import Change, run_loop
 from simulation.spark import VirtualSpark
 
@@ -64,7 +65,7 @@ def run_operated(
     cluster = VirtualCluster()
     stream = describe_stream(spark, most)
     cluster.apply(stream)
-    supervisor = Supervisor(STREAM, cluster, lambda _: prometheus, Defaults("http://prometheus"))
+    supervisor = Supervisor(STREAM, cluster, lambda _: prometheus, Settings("http://prometheus"))
 
     def scrape() -> None:
         prometheus.scrape(spark.now_s)

@@ -27,11 +27,10 @@ from balancedstream_operator.api.status import StreamEvent
 from balancedstream_operator.errors import ClusterError, StreamGoneError
 from balancedstream_operator.kube.client import KubernetesCluster, connect
 from balancedstream_operator.kube.lease import Lease, hold
-from balancedstream_operator.observe.endpoints import Defaults
 from balancedstream_operator.observe.measurement import MissingMeasurementsError
 from balancedstream_operator.observe.prometheus import Prometheus
 from balancedstream_operator.observe.signing import check_package
-from balancedstream_operator.plan.shares import Caps, Shares, read_memory_mib
+from balancedstream_operator.plan.shares import Shares, read_memory_mib
 from balancedstream_operator.process.following import Sight, start_followers
 from balancedstream_operator.process.health import serve_health
 from balancedstream_operator.process.logs import start_logging
@@ -41,6 +40,7 @@ from balancedstream_operator.reconcile.pace import choose_rest_s
 from balancedstream_operator.reconcile.reconciler import Pass, Supervisor
 from balancedstream_operator.reconcile.turns import Turns
 from balancedstream_operator.report.events import EventPoster
+from balancedstream_operator.settings import Caps, Settings
 
 log = logging.getLogger(__name__)
 
@@ -70,21 +70,21 @@ class Operator:
     """Runs one task for each BalancedStream, once it is active.
 
     Args:
-        defaults: Prometheus for streams that name none, and what streams may ask for.
+        settings: Prometheus for streams that name none, and what streams may ask for.
         metrics: records every pass.
         active: whether to act from the start; otherwise from `activate` on.
     """
 
     def __init__(
-        self, defaults: Defaults, metrics: OperatorMetrics, *, active: bool = True
+        self, settings: Settings, metrics: OperatorMetrics, *, active: bool = True
     ) -> None:
         self._cluster = KubernetesCluster()
         self._open_source = lru_cache(maxsize=64)(Prometheus)
-        self._defaults = defaults
+        self._settings = settings
         self._turns = Turns()
-        self._shares = Shares(defaults.caps)
+        self._shares = Shares(settings.caps)
         self._metrics = metrics
-        self._threads = PassThreads(defaults)
+        self._threads = PassThreads(settings)
         self._watched: dict[str, _Watched] = {}
         self._sights: dict[str, Sight] = {}
         self._seen = False
@@ -181,7 +181,7 @@ class Operator:
             stream,
             self._cluster,
             self._open_source,
-            self._defaults,
+            self._settings,
             # A copy, because passes run in other threads.
             lambda: [known.resource for known in [*self._watched.values()]],
             turns=self._turns,
@@ -278,12 +278,12 @@ class _FromThreads:
 
 
 async def operate(
-    defaults: Defaults, stop: asyncio.Event, lease_name: str = "", *, health_port: int = HEALTH_PORT
+    settings: Settings, stop: asyncio.Event, lease_name: str = "", *, health_port: int = HEALTH_PORT
 ) -> None:
     """Looks after BalancedStreams until it is told to stop.
 
     Args:
-        defaults: which streams, their Prometheus, and what they may ask for.
+        settings: which streams, their Prometheus, and what they may ask for.
         stop: set to end it.
         lease_name: of the Lease in the pod's namespace that the operator must hold to act; empty
             acts without one.
@@ -291,9 +291,9 @@ async def operate(
     """
     metrics = OperatorMetrics()
     metrics.start(METRICS_PORT)
-    operator = Operator(defaults, metrics, active=not lease_name)
+    operator = Operator(settings, metrics, active=not lease_name)
     health = await serve_health(health_port, operator.explain_unready)
-    followers = start_followers(connect(), defaults.namespaces, _FromThreads(operator))
+    followers = start_followers(connect(), settings.namespaces, _FromThreads(operator))
     lease, held = None, None
     if lease_name:
         namespace = os.environ.get("POD_NAMESPACE", "default")
@@ -335,14 +335,14 @@ def read_credentials(folder: Path | None, token_file: Path | None) -> dict[str, 
         raise MissingMeasurementsError(message) from error
 
 
-def read_defaults(arguments: argparse.Namespace) -> Defaults:
+def read_settings(arguments: argparse.Namespace) -> Settings:
     """What the command line says of all streams."""
     labels = [text.partition("=")[::2] for text in arguments.prometheus_label]
     folder, token_file = (
         Path(given) if given else None
         for given in (arguments.prometheus_credentials, arguments.prometheus_token_file)
     )
-    return Defaults(
+    return Settings(
         arguments.prometheus_url,
         tuple(labels),
         tuple(arguments.allow_prometheus_url),
@@ -465,14 +465,14 @@ def main(argv: Sequence[str] | None = None) -> None:
         except MissingPackageError as error:
             parser.error(str(error))
     start_logging(os.environ.get("LOG_LEVEL", "INFO"), os.environ.get("LOG_FORMAT", "text"))
-    asyncio.run(_run(read_defaults(arguments), arguments.lease))
+    asyncio.run(_run(read_settings(arguments), arguments.lease))
 
 
-async def _run(defaults: Defaults, lease_name: str) -> None:
+async def _run(settings: Settings, lease_name: str) -> None:
     stop = asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(number, stop.set)
-    await operate(defaults, stop, lease_name)
+    await operate(settings, stop, lease_name)
 
 
 if __name__ == "__main__":

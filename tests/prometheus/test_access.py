@@ -18,10 +18,10 @@ from supervised import KeepingCluster
 
 from balancedstream.core.policy import Policy
 from balancedstream_operator.driver.state import DriverState
-from balancedstream_operator.observe.endpoints import Defaults
 from balancedstream_operator.observe.measurement import MissingMeasurementsError
 from balancedstream_operator.observe.measurer import Measurer
 from balancedstream_operator.observe.prometheus import Prometheus
+from balancedstream_operator.settings import Settings
 
 DRIVER = DriverState("Running", "", "", running=True, pod="clicks-driver-0", ips=("127.0.0.1",))
 
@@ -87,7 +87,7 @@ def observe_with(secret: Mapping[str, str], url: str) -> Observe:
     cluster = KeepingCluster()
     data = {key: b64encode(value.encode()).decode() for key, value in secret.items()}
     cluster.objects["Secret", "account"] = {"data": data}
-    measurer = Measurer(STREAM, cluster, Prometheus, Defaults(allowed=(url,)))
+    measurer = Measurer(STREAM, cluster, Prometheus, Settings(allowed_urls=(url,)))
     spec = make_spec(metrics={"prometheusUrl": url, "secret": "account"})
     return lambda now_s: measurer.measure(spec, DRIVER, Policy(), now_s)
 

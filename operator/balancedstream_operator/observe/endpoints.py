@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ipaddress
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 from urllib.parse import unquote, urlsplit
@@ -12,43 +12,12 @@ from urllib.parse import unquote, urlsplit
 from balancedstream.errors import InvalidInputError
 from balancedstream_operator.api.spec import StreamSpec
 from balancedstream_operator.observe.measurement import MissingMeasurementsError
-from balancedstream_operator.plan.shares import Caps
+from balancedstream_operator.settings import Settings
 
 ANY_URL = "*"
 
 _URL = re.compile(r"[A-Za-z0-9._~:/?#\[\]@!$&'()*+,;=%-]+")
 """The characters of a URL (RFC 3986)."""
-
-
-@dataclass(frozen=True, slots=True)
-class Defaults:
-    """What holds for all streams: where they are, the operator's Prometheus, what they may ask for.
-
-    Attributes:
-        url: for streams that name none; empty for none.
-        labels: that its series must have.
-        allowed: URLs that streams may name, with all below them; `*` allows any.
-        read_credentials: reads those of the operator's own, by the keys of a Secret, with each
-            decision, because they may have been rotated; they go nowhere else.
-        sigv4_region: of AWS, to sign requests to the operator's own for; empty for no signature.
-        forbids_escalation: whether specs that give pods more rights than the operator's own
-            templates do are refused.
-        allowed_accounts: ServiceAccounts that pods may run as even then.
-        namespaces: that the operator watches; "" for the whole cluster.
-        asks_queries: whether the operator asks queries of streams.
-        caps: limits of executors over all streams.
-    """
-
-    url: str = ""
-    labels: tuple[tuple[str, str], ...] = ()
-    allowed: tuple[str, ...] = ()
-    read_credentials: Callable[[], Mapping[str, str]] = dict
-    forbids_escalation: bool = False
-    allowed_accounts: tuple[str, ...] = ()
-    namespaces: tuple[str, ...] = ("",)
-    sigv4_region: str = ""
-    asks_queries: bool = False
-    caps: Caps = Caps()  # noqa: RUF009 - frozen
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,35 +77,35 @@ class Subject:
 
 
 def choose_endpoint(
-    spec: StreamSpec, defaults: Defaults, credentials: Mapping[str, str]
+    spec: StreamSpec, settings: Settings, credentials: Mapping[str, str]
 ) -> Endpoint:
     """The Prometheus of a stream.
 
     Args:
         spec: of the stream.
-        defaults: of the operator.
+        settings: of the operator.
         credentials: contents of the Secret that the stream names; empty if it names none.
 
     Raises:
         MissingMeasurementsError: there is none, or the operator may not ask it.
     """
     own = spec.metrics.prometheus_url
-    if not (own or defaults.url):
+    if not (own or settings.prometheus_url):
         message = (
             "no Prometheus is configured: set spec.metrics.prometheusUrl, or the chart's "
             "prometheus.url"
         )
         raise MissingMeasurementsError(message)
-    if own is None or _is_own(own, defaults):
+    if own is None or _is_own(own, settings):
         # A stream with a Secret of its own asks as itself.
-        given = credentials or defaults.read_credentials()
+        given = credentials or settings.read_credentials()
         return Endpoint(
-            defaults.url,
+            settings.prometheus_url,
             tuple(sorted(given.items())),
             of_the_operator=True,
-            sigv4_region="" if credentials else defaults.sigv4_region,
+            sigv4_region="" if credentials else settings.sigv4_region,
         )
-    if not any(_is_below(own, allowed) for allowed in defaults.allowed):
+    if not any(_is_below(own, allowed) for allowed in settings.allowed_urls):
         message = (
             f"the operator may not ask {hide_userinfo(own)}, the stream's own Prometheus: leave "
             "spec.metrics.prometheusUrl out, or let the chart's prometheus.allowedUrls name it"
@@ -145,24 +114,24 @@ def choose_endpoint(
     return Endpoint(own, tuple(sorted(credentials.items())))
 
 
-def names_own_prometheus(resource: Mapping[str, Any], defaults: Defaults) -> bool:
+def names_own_prometheus(resource: Mapping[str, Any], settings: Settings) -> bool:
     """Whether a BalancedStream, valid or not, names another Prometheus than the operator's.
 
-    >>> names_own_prometheus({"spec": {"metrics": {"prometheusUrl": "http://b"}}}, Defaults("b"))
+    >>> names_own_prometheus({"spec": {"metrics": {"prometheusUrl": "http://b"}}}, Settings("b"))
     True
     """
     metrics = (resource.get("spec") or {}).get("metrics") or {}
     url = metrics.get("prometheusUrl")
-    return url is not None and not _is_own(str(url), defaults)
+    return url is not None and not _is_own(str(url), settings)
 
 
-def refuse_queries(spec: StreamSpec, defaults: Defaults) -> None:
+def refuse_queries(spec: StreamSpec, settings: Settings) -> None:
     """Refuses a query that the operator does not ask.
 
     Raises:
         InvalidInputError: the spec has one.
     """
-    if spec.executors.min_query and not defaults.asks_queries:
+    if spec.executors.min_query and not settings.asks_queries:
         message = (
             "spec.executors.minQuery: the operator asks no queries of streams: take it out, or let "
             "the chart's prometheus.streamQueries allow it"
@@ -180,13 +149,13 @@ def has_query(resource: Mapping[str, Any]) -> bool:
     return bool(executors.get("minQuery"))
 
 
-def _is_own(url: str, defaults: Defaults) -> bool:
-    return url.rstrip("/") == defaults.url.rstrip("/")
+def _is_own(url: str, settings: Settings) -> bool:
+    return url.rstrip("/") == settings.prometheus_url.rstrip("/")
 
 
-def merge_labels(spec: StreamSpec, defaults: Defaults) -> tuple[tuple[str, str], ...]:
+def merge_labels(spec: StreamSpec, settings: Settings) -> tuple[tuple[str, str], ...]:
     """Labels that a stream's series must have; its own come on top of the operator's."""
-    return tuple(sorted({**dict(defaults.labels), **spec.metrics.labels}.items()))
+    return tuple(sorted({**dict(settings.prometheus_labels), **spec.metrics.labels}.items()))
 
 
 def hide_userinfo(url: str) -> str:

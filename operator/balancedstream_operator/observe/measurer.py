@@ -12,13 +12,13 @@ from balancedstream_operator.driver.state import DriverState
 from balancedstream_operator.errors import ClusterError
 from balancedstream_operator.kube.cluster import Cluster, Source
 from balancedstream_operator.observe.endpoints import (
-    Defaults,
     Endpoint,
     Subject,
     choose_endpoint,
     merge_labels,
 )
 from balancedstream_operator.observe.measurement import Measurement, MissingMeasurementsError
+from balancedstream_operator.settings import Settings
 
 
 class Measurer:
@@ -28,7 +28,7 @@ class Measurer:
         stream: which.
         cluster: where its Secret is.
         open_source: gives the Prometheus at an endpoint.
-        defaults: Prometheus for a stream that names none, and what streams may name.
+        settings: Prometheus for a stream that names none, and what streams may name.
     """
 
     def __init__(
@@ -36,12 +36,12 @@ class Measurer:
         stream: Stream,
         cluster: Cluster,
         open_source: Callable[[Endpoint], Source],
-        defaults: Defaults,
+        settings: Settings,
     ) -> None:
         self._stream = stream
         self._cluster = cluster
         self._open_source = open_source
-        self._defaults = defaults
+        self._settings = settings
 
     def measure(
         self, spec: StreamSpec, driver: DriverState, policy: Policy, now_s: float
@@ -64,7 +64,7 @@ class Measurer:
             stream.namespace,
             pod=driver.pod,
             ips=driver.ips,
-            labels=merge_labels(spec, self._defaults),
+            labels=merge_labels(spec, self._settings),
             stale_after_s=spec.metrics.stale_after_s,
         )
         return source.observe(subject, policy, now_s)
@@ -84,7 +84,7 @@ class Measurer:
 
     def _open(self, spec: StreamSpec) -> Source:
         secret = self._read_secret(spec.metrics.secret) if spec.metrics.secret else {}
-        return self._open_source(choose_endpoint(spec, self._defaults, secret))
+        return self._open_source(choose_endpoint(spec, self._settings, secret))
 
     def _read_secret(self, name: str) -> dict[str, str]:
         try:

@@ -15,38 +15,10 @@ from typing import Any
 
 from balancedstream.core.sizing import parse_mib
 from balancedstream_operator.api.resource import Stream
+from balancedstream_operator.settings import Caps
 
 WANTED_S = 600.0
 """What a stream wanted last is kept free for it for so long."""
-
-
-@dataclass(frozen=True, slots=True)
-class Caps:
-    """The limits over all streams; 0 is none.
-
-    Attributes:
-        executors: of all streams.
-        cores: of all executors.
-        memory_mib: of all executors, heap and overhead.
-    """
-
-    executors: int = 0
-    cores: int = 0
-    memory_mib: int = 0
-
-    @property
-    def are_set(self) -> bool:
-        """Whether there is any."""
-        return any((self.executors, self.cores, self.memory_mib))
-
-    def __str__(self) -> str:
-        """For people.
-
-        >>> str(Caps(executors=9, memory_mib=2048))
-        '9 executors, 2048 MiB'
-        """
-        parts = ((self.executors, "executors"), (self.cores, "cores"), (self.memory_mib, "MiB"))
-        return ", ".join(f"{limit} {what}" for limit, what in parts if limit)
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,7 +118,7 @@ class Shares:
         caps: the limits over all streams.
     """
 
-    def __init__(self, caps: Caps = Caps()) -> None:
+    def __init__(self, caps: Caps) -> None:
         self.caps = caps
         self._lock = threading.Lock()
         self._claims: dict[str, tuple[Claim, float]] = {}

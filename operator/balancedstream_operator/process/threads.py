@@ -6,7 +6,8 @@ from collections.abc import Mapping
 from concurrent.futures import Executor, ThreadPoolExecutor
 from typing import Any
 
-from balancedstream_operator.observe.endpoints import Defaults, has_query, names_own_prometheus
+from balancedstream_operator.observe.endpoints import has_query, names_own_prometheus
+from balancedstream_operator.settings import Settings
 
 THREADS = 8
 """Passes at the same time; each mostly waits for Prometheus and the API server."""
@@ -23,17 +24,17 @@ class PassThreads:
     threads among themselves only.
 
     Args:
-        defaults: which server is the operator's own.
+        settings: which server is the operator's own.
     """
 
-    def __init__(self, defaults: Defaults) -> None:
-        self._defaults = defaults
+    def __init__(self, settings: Settings) -> None:
+        self._settings = settings
         self._threads = ThreadPoolExecutor(THREADS, thread_name_prefix="pass")
         self._others = ThreadPoolExecutor(OTHER_THREADS, thread_name_prefix="other-pass")
 
     def choose(self, resource: Mapping[str, Any]) -> Executor:
         """Those for a pass over a BalancedStream."""
-        other = names_own_prometheus(resource, self._defaults) or has_query(resource)
+        other = names_own_prometheus(resource, self._settings) or has_query(resource)
         return self._others if other else self._threads
 
     def wait(self) -> None:

@@ -38,7 +38,7 @@ from balancedstream_operator.kube.cluster import Cluster, Source
 from balancedstream_operator.kube.reading import refuse_unread
 from balancedstream_operator.kube.refusals import describe_refusal
 from balancedstream_operator.kube.retry import RESTING_S, choose_retry_s
-from balancedstream_operator.observe.endpoints import Defaults, Endpoint, refuse_queries
+from balancedstream_operator.observe.endpoints import Endpoint, refuse_queries
 from balancedstream_operator.observe.measurement import Measurement, MissingMeasurementsError
 from balancedstream_operator.observe.measurer import Measurer
 from balancedstream_operator.plan.book import PlanBook
@@ -52,6 +52,7 @@ from balancedstream_operator.reconcile.pace import Pace
 from balancedstream_operator.reconcile.turns import Turns
 from balancedstream_operator.report.report import report, report_deletion, report_failure
 from balancedstream_operator.report.writer import StatusWriter
+from balancedstream_operator.settings import Settings
 
 log = logging.getLogger(__name__)
 
@@ -83,7 +84,7 @@ class Supervisor:
         stream: which.
         cluster: where.
         open_source: gives the Prometheus at an endpoint.
-        defaults: Prometheus for a stream that names none, and what streams may ask for.
+        settings: Prometheus for a stream that names none, and what streams may ask for.
         find_streams: gives all BalancedStreams that are known, this one among them.
         turns: of all streams, to replace their drivers.
         shares: of all streams, under the operator's limits over all of them.
@@ -94,7 +95,7 @@ class Supervisor:
         stream: Stream,
         cluster: Cluster,
         open_source: Callable[[Endpoint], Source],
-        defaults: Defaults,
+        settings: Settings,
         find_streams: Callable[[], Iterable[Mapping[str, Any]]] = tuple,
         *,
         turns: Turns | None = None,
@@ -102,15 +103,15 @@ class Supervisor:
     ) -> None:
         self._stream = stream
         self._cluster = cluster
-        self._defaults = defaults
-        self._measurer = Measurer(stream, cluster, open_source, defaults)
-        self._applier = Applier(stream, cluster, find_streams, defaults.namespaces)
+        self._settings = settings
+        self._measurer = Measurer(stream, cluster, open_source, settings)
+        self._applier = Applier(stream, cluster, find_streams, settings.namespaces)
         self._approver = Approver(stream, cluster)
         self._turns = turns or Turns()
         self._rights = DriverRights(stream, cluster)
         self._watch = DriverWatch(stream, cluster)
         self._chooser = Chooser(
-            stream, self._measurer, shares or Shares(defaults.caps), find_streams
+            stream, self._measurer, shares or Shares(settings.caps), find_streams
         )
         self._book = PlanBook(stream, cluster)
         # Drivers that an older release made do not say which spec they were made for.
@@ -235,9 +236,9 @@ class Supervisor:
             spec = read_spec(resource["spec"])
             if spec.target_ref is None:
                 check_templates(self._stream, spec)
-            refuse_queries(spec, self._defaults)
-            if self._defaults.forbids_escalation:
-                refuse_escalation(spec, self._defaults.allowed_accounts)
+            refuse_queries(spec, self._settings)
+            if self._settings.forbids_escalation:
+                refuse_escalation(spec, self._settings.allowed_accounts)
         except InvalidInputError as error:
             # One that is gone would keep its checkpoint from others.
             self._applier.require_stream()

@@ -9,15 +9,15 @@ from typing import Any
 from apiserver import ApiServer, path_of
 
 from balancedstream_operator.main import Operator
-from balancedstream_operator.observe.endpoints import Defaults
 from balancedstream_operator.process.metrics import OperatorMetrics
+from balancedstream_operator.settings import Settings
 
 
 class DistantOperator:
     """An operator on an event loop in another thread."""
 
     def __init__(self, metrics: OperatorMetrics) -> None:
-        self._operator = Operator(Defaults(), metrics)
+        self._operator = Operator(Settings(), metrics)
         self._loop = asyncio.get_running_loop()
 
     def update(self, resource: dict[str, Any]) -> None:

@@ -13,7 +13,7 @@ from balancedstream.core.wire.plan import NEW_EXECUTOR, Answer, Plan, parse_plan
 from balancedstream_operator.api.resource import Manifest, Stream, driver_pod_name
 from balancedstream_operator.api.status import format_time
 from balancedstream_operator.errors import ClusterError
-from balancedstream_operator.observe.endpoints import Defaults, Subject
+from balancedstream_operator.observe.endpoints import Subject
 from balancedstream_operator.observe.measurement import (
     Measurement,
     MissingMeasurementsError,
@@ -22,12 +22,13 @@ from balancedstream_operator.observe.measurement import (
 from balancedstream_operator.plan.shares import Shares
 from balancedstream_operator.reconcile.reconciler import Pass, Supervisor
 from balancedstream_operator.reconcile.turns import Turns
+from balancedstream_operator.settings import Settings
 
 STREAM = Stream("shop", "clicks", "uid-1")
 POD = "clicks-driver-0"
 TARGET = "clicks-driver"
 """The driver's pod of an application that kubeflow's operator runs."""
-DEFAULTS = Defaults("http://prometheus", asks_queries=True)
+SETTINGS = Settings("http://prometheus", asks_queries=True)
 SKEWED = {0: 4.0, 1: 3.0, 2: 0.5, 3: 0.5}
 ALL_ON_1 = dict.fromkeys(range(4), "1")
 
@@ -214,7 +215,7 @@ class Scene:
         self.cluster.objects["BalancedStream", stream.name] = self.resource
         self._before: dict[str, Any] = {}
         self.turns = turns or Turns()
-        self.shares = shares or Shares()
+        self.shares = shares or Shares(SETTINGS.caps)
         self.supervisor = self.make_supervisor()
 
     def make_supervisor(self) -> Supervisor:
@@ -223,7 +224,7 @@ class Scene:
             self.stream,
             self.cluster,
             lambda _: self,
-            DEFAULTS,
+            SETTINGS,
             self.find_streams,
             turns=self.turns,
             shares=self.shares,

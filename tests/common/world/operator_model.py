@@ -14,11 +14,11 @@ from balancedstream_operator.errors import ClusterError, StreamGoneError
 from balancedstream_operator.kube.lease import RENEW_S, Lease, Tenure
 from balancedstream_operator.kube.reading import bound_stream
 from balancedstream_operator.main import choose_pause_s
-from balancedstream_operator.observe.endpoints import Defaults
-from balancedstream_operator.plan.shares import Caps, Shares
+from balancedstream_operator.plan.shares import Shares
 from balancedstream_operator.process.following import WATCH_S
 from balancedstream_operator.reconcile.pace import choose_rest_s
 from balancedstream_operator.reconcile.reconciler import Supervisor
+from balancedstream_operator.settings import Caps, Settings
 from world.api_model import NAMESPACE, KilledError, ModelCluster
 from world.lease_model import NAME, open_client
 
@@ -60,7 +60,7 @@ class OperatorProcess:
         self._chance = chance
         self.cluster = ModelCluster(world, chance)
         caps = Caps(executors=world.schedule.cap)
-        self._defaults = Defaults("http://prometheus", asks_queries=True, caps=caps)
+        self._settings = Settings("http://prometheus", asks_queries=True, caps=caps)
         self._shares = Shares(caps)
         self._watched: dict[str, _Watched] = {}
         self._last_event_s = 0.0
@@ -183,7 +183,7 @@ class OperatorProcess:
                 stream,
                 self.cluster,
                 lambda _: self._world.prometheus,
-                self._defaults,
+                self._settings,
                 lambda: [known.resource for known in self._watched.values()],
                 shares=self._shares,
             )

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 from manifests import make_spec
-from supervised import DEFAULTS, STREAM, Scene, conditions
+from supervised import SETTINGS, STREAM, Scene, conditions
 
 from balancedstream.errors import InvalidInputError
 from balancedstream_operator.api.escalations import refuse_escalation
@@ -190,7 +190,7 @@ class StrictScene(Scene):
     """A stream under an operator that was started with --forbid-escalation."""
 
     def make_supervisor(self) -> Supervisor:
-        strict = replace(DEFAULTS, forbids_escalation=True)
+        strict = replace(SETTINGS, forbids_escalation=True)
         return Supervisor(STREAM, self.cluster, lambda _: self, strict, self.find_streams)
 
 

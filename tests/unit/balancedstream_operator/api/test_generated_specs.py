@@ -25,9 +25,10 @@ from hypothesis import strategies as st
 from supervised import POD, Scene
 
 from balancedstream_operator.api.spec import read_spec
-from balancedstream_operator.observe.endpoints import Defaults, choose_endpoint
+from balancedstream_operator.observe.endpoints import choose_endpoint
 from balancedstream_operator.observe.measurement import MissingMeasurementsError
 from balancedstream_operator.observe.prometheus import Prometheus
+from balancedstream_operator.settings import Settings
 
 MOST_PARTITIONS = read_schema()["properties"]["partitions"]["maximum"]
 
@@ -77,7 +78,7 @@ def test_and_for_what_only_an_older_definition_lets_through(
 def test_and_for_each_url_where_streams_may_name_any(url: str) -> None:
     spec = read_spec({**RUNNING, "metrics": {"prometheusUrl": url}})
     with suppress(MissingMeasurementsError):
-        Prometheus(choose_endpoint(spec, Defaults("http://prometheus", allowed=("*",)), {}))
+        Prometheus(choose_endpoint(spec, Settings("http://prometheus", allowed_urls=("*",)), {}))
 
 
 def check(base: Mapping[str, Any], changes: tuple[Mutation, ...]) -> None:

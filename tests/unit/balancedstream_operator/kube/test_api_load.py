@@ -14,7 +14,7 @@ import pytest
 from apiserver import ApiServer, path_of, write_kubeconfig
 from kubernetes.config import kube_config
 from loopback import serve
-from supervised import DEFAULTS, POD, STREAM, KeepingCluster, Scene, conditions
+from supervised import POD, SETTINGS, STREAM, KeepingCluster, Scene, conditions
 
 from balancedstream_operator.api.resource import API_VERSION, KIND
 from balancedstream_operator.kube.client import KubernetesCluster
@@ -57,7 +57,7 @@ class ServedScene(Scene):
         self.cluster.objects["BalancedStream", "clicks"] = self.resource
 
     def make_supervisor(self) -> Supervisor:
-        return Supervisor(STREAM, self.served.operator, lambda _: self, DEFAULTS, self.find_streams)
+        return Supervisor(STREAM, self.served.operator, lambda _: self, SETTINGS, self.find_streams)
 
     def count_calls(self) -> Counter[str]:
         """Makes a pass, and counts what it asked: by verb and kind of object."""

@@ -6,7 +6,7 @@ import asyncio
 import time
 
 import pytest
-from supervised import DEFAULTS, Scene
+from supervised import SETTINGS, Scene
 
 from balancedstream_operator import main as process
 from balancedstream_operator.main import Operator
@@ -21,7 +21,7 @@ def test_it_posts_events_of_streams_that_it_knew_before_it_acted(
     events = scene.cluster.events
 
     async def go() -> None:
-        operator = Operator(DEFAULTS, OperatorMetrics(), active=False)
+        operator = Operator(SETTINGS, OperatorMetrics(), active=False)
         operator.update(scene.resource)
         operator.activate()
         deadline_s = time.monotonic() + 60.0

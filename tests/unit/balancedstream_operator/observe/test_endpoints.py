@@ -10,13 +10,13 @@ from typing import Any
 import pytest
 from manifests import make_spec
 from scraped import Scrapes
-from supervised import DEFAULTS, POD, STREAM, Scene, conditions
+from supervised import POD, SETTINGS, STREAM, Scene, conditions
 
 from balancedstream.core.policy import Policy
 from balancedstream.core.samples import BatchSample
 from balancedstream.errors import InvalidInputError
 from balancedstream.metrics.exporter import Exporter
-from balancedstream_operator.observe.endpoints import Defaults, Endpoint, Subject, choose_endpoint
+from balancedstream_operator.observe.endpoints import Endpoint, Subject, choose_endpoint
 from balancedstream_operator.observe.measurement import (
     QUERY_METRICS,
     Measurement,
@@ -26,8 +26,9 @@ from balancedstream_operator.observe.measurement import (
 from balancedstream_operator.observe.prometheus import fetch_measurement
 from balancedstream_operator.observe.series import Series
 from balancedstream_operator.reconcile.reconciler import Supervisor
+from balancedstream_operator.settings import Settings
 
-OWN = Defaults("http://prometheus", read_credentials=lambda: {"token": "ours"})
+OWN = Settings("http://prometheus", read_credentials=lambda: {"token": "ours"})
 DRIVER = Subject("shop/clicks", "shop", POD, ("10.0.0.7", "fd00::7"))
 
 
@@ -56,19 +57,19 @@ def test_a_stream_may_name_what_the_operator_allows(
     allowed: tuple[str, ...], url: str, may: bool
 ) -> None:
     spec = make_spec(metrics={"prometheusUrl": url})
-    defaults = Defaults(OWN.url, allowed=allowed)
+    settings = Settings(OWN.prometheus_url, allowed_urls=allowed)
     if may:
-        assert choose_endpoint(spec, defaults, {}).url.rstrip("/") == url.rstrip("/")
+        assert choose_endpoint(spec, settings, {}).url.rstrip("/") == url.rstrip("/")
         return
     with pytest.raises(MissingMeasurementsError, match="may not ask"):
-        choose_endpoint(spec, defaults, {})
+        choose_endpoint(spec, settings, {})
 
 
 def test_the_operators_credentials_go_to_its_own_prometheus_only() -> None:
-    allows = replace(OWN, allowed=("*",))
+    allows = replace(OWN, allowed_urls=("*",))
     theirs = make_spec(metrics={"prometheusUrl": "http://other"})
     found = choose_endpoint(make_spec(), allows, {})
-    assert found == Endpoint(OWN.url, (("token", "ours"),), of_the_operator=True)
+    assert found == Endpoint(OWN.prometheus_url, (("token", "ours"),), of_the_operator=True)
     assert choose_endpoint(theirs, allows, {}) == Endpoint("http://other")
     own = {"token": "theirs"}
     assert choose_endpoint(theirs, allows, own) == Endpoint("http://other", (("token", "theirs"),))
@@ -169,8 +170,10 @@ class Listening(Scene):
             self.endpoints.append(endpoint)
             return self
 
-        defaults = Defaults(DEFAULTS.url, labels=(("cluster", "eu"), ("tier", "1")))
-        return Supervisor(STREAM, self.cluster, open_source, defaults)
+        settings = Settings(
+            SETTINGS.prometheus_url, prometheus_labels=(("cluster", "eu"), ("tier", "1"))
+        )
+        return Supervisor(STREAM, self.cluster, open_source, settings)
 
     def observe(self, subject: Subject, policy: Policy, now_s: float) -> Measurement:
         """As a scene does."""
@@ -208,6 +211,6 @@ def test_the_secret_of_a_stream_is_read_in_its_namespace_and_a_missing_one_is_na
     token = base64.b64encode(b"t0ken").decode()
     scene.cluster.objects["Secret", "account"] = {"data": {"token": token}}
     scene.run_pass()
-    asked = Endpoint(DEFAULTS.url, (("token", "t0ken"),), of_the_operator=True)
+    asked = Endpoint(SETTINGS.prometheus_url, (("token", "t0ken"),), of_the_operator=True)
     assert scene.endpoints == [asked]
     assert "t0ken" not in str(scene.resource["status"])

@@ -12,13 +12,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from loopback import Request, Response, serve
-from supervised import DEFAULTS, Scene, conditions
+from supervised import SETTINGS, Scene, conditions
 
-from balancedstream_operator.observe.endpoints import Defaults, Endpoint
+from balancedstream_operator.observe.endpoints import Endpoint
 from balancedstream_operator.observe.floors import EVERY_S, HOLD_S, MAX_FLOOR, FloorQuery, round_up
 from balancedstream_operator.observe.measurement import MissingMeasurementsError
 from balancedstream_operator.observe.prometheus import Prometheus, _read_number
 from balancedstream_operator.process.threads import PassThreads
+from balancedstream_operator.settings import Settings
 
 QUERY = "max(expected)"
 
@@ -120,7 +121,7 @@ def test_an_operator_that_has_just_started_keeps_what_there_is_until_it_knows() 
 
 def test_a_query_that_the_operator_may_not_ask_is_refused_by_name() -> None:
     scene = Scene(executors={"min": 2, "max": 4, "minQuery": QUERY})
-    scene.supervisor._defaults = Defaults("http://prometheus")
+    scene.supervisor._settings = Settings("http://prometheus")
     done = scene.run_pass()
     assert conditions(done)["Accepted"] == ("False", "InvalidSpec")
     assert "spec.executors.minQuery: the operator asks no queries" in done.status["reason"]
@@ -128,7 +129,7 @@ def test_a_query_that_the_operator_may_not_ask_is_refused_by_name() -> None:
 
 
 def test_passes_with_queries_wait_for_threads_among_themselves() -> None:
-    threads = PassThreads(DEFAULTS)
+    threads = PassThreads(SETTINGS)
     plain: dict[str, Any] = {"spec": {"executors": {"min": 1}}}
     asking = {"spec": {"executors": {"minQuery": QUERY}}}
     assert threads.choose(plain) is not threads.choose(asking)

@@ -17,9 +17,10 @@ from loopback import Request, Response, serve
 from balancedstream.core.policy import Policy
 from balancedstream_operator.api.spec import read_spec
 from balancedstream_operator.observe import signing
-from balancedstream_operator.observe.endpoints import Defaults, Endpoint, Subject, choose_endpoint
+from balancedstream_operator.observe.endpoints import Endpoint, Subject, choose_endpoint
 from balancedstream_operator.observe.measurement import MissingMeasurementsError
 from balancedstream_operator.observe.prometheus import Prometheus
+from balancedstream_operator.settings import Settings
 
 NOTHING = {"status": "success", "data": {"resultType": "matrix", "result": []}}
 REGION = "eu-central-1"
@@ -237,9 +238,9 @@ def test_only_the_operators_own_prometheus_sees_its_signature() -> None:
         '{"image": "a:1", "application": {"file": "/a.py"}, "executors": {"min": 1, "max": 2},'
         ' "checkpoints": {"claim": "c"}}'
     )
-    defaults = Defaults("https://aps", allowed=("*",), sigv4_region=REGION)
+    settings = Settings("https://aps", allowed_urls=("*",), sigv4_region=REGION)
     own = read_spec(spec)
-    assert choose_endpoint(own, defaults, {}).sigv4_region == REGION
-    assert not choose_endpoint(own, defaults, {"token": "mine"}).sigv4_region
+    assert choose_endpoint(own, settings, {}).sigv4_region == REGION
+    assert not choose_endpoint(own, settings, {"token": "mine"}).sigv4_region
     other = read_spec({**spec, "metrics": {"prometheusUrl": "https://other"}})
-    assert not choose_endpoint(other, defaults, {}).sigv4_region
+    assert not choose_endpoint(other, settings, {}).sigv4_region

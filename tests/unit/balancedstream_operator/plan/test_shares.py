@@ -10,7 +10,8 @@ from hypothesis import strategies as st
 from supervised import KeepingCluster, Scene, conditions
 
 from balancedstream_operator.api.resource import Stream
-from balancedstream_operator.plan.shares import WANTED_S, Caps, Claim, Shares, read_claim, share_out
+from balancedstream_operator.plan.shares import WANTED_S, Claim, Shares, read_claim, share_out
+from balancedstream_operator.settings import Caps
 
 A, B = Stream("shop", "a", "uid-a"), Stream("shop", "b", "uid-b")
 

@@ -11,17 +11,17 @@ import pytest
 
 from balancedstream_operator import main as process
 from balancedstream_operator.main import main
-from balancedstream_operator.observe.endpoints import Defaults
 from balancedstream_operator.observe.measurement import MissingMeasurementsError
+from balancedstream_operator.settings import Settings
 
 
 @pytest.fixture
-def given(monkeypatch: pytest.MonkeyPatch) -> list[tuple[Defaults, str]]:
+def given(monkeypatch: pytest.MonkeyPatch) -> list[tuple[Settings, str]]:
     """What the process would have been started with."""
-    found: list[tuple[Defaults, str]] = []
+    found: list[tuple[Settings, str]] = []
 
-    async def run(defaults: Defaults, lease: str) -> None:
-        found.append((defaults, lease))
+    async def run(settings: Settings, lease: str) -> None:
+        found.append((settings, lease))
 
     monkeypatch.setattr(process, "_run", run)
     monkeypatch.setattr(process, "start_logging", lambda *_: None)
@@ -36,7 +36,7 @@ def given(monkeypatch: pytest.MonkeyPatch) -> list[tuple[Defaults, str]]:
     ],
 )
 def test_the_command_line_says_which_namespaces_are_watched(
-    given: list[tuple[Defaults, str]], arguments: list[str], namespaces: tuple[str, ...]
+    given: list[tuple[Settings, str]], arguments: list[str], namespaces: tuple[str, ...]
 ) -> None:
     main(arguments)
     main([*arguments, "--lease=operator"])
@@ -47,7 +47,7 @@ def test_the_command_line_says_which_namespaces_are_watched(
 
 
 def test_the_command_line_says_what_holds_for_all_streams(
-    given: list[tuple[Defaults, str]], tmp_path: Path
+    given: list[tuple[Settings, str]], tmp_path: Path
 ) -> None:
     (tmp_path / "token").write_text("t0ken", "utf-8")
     (tmp_path / "..data").mkdir()
@@ -62,9 +62,9 @@ def test_the_command_line_says_what_holds_for_all_streams(
     )
     main(["--all-namespaces", "--forbid-escalation"])
     (secured, _), (open_one, _) = given
-    assert open_one == Defaults(forbids_escalation=True)
+    assert open_one == Settings(forbids_escalation=True)
     labels, allowed = (("cluster", "eu=1"),), ("http://thanos",)
-    assert secured == Defaults("http://prometheus", labels, allowed, secured.read_credentials)
+    assert secured == Settings("http://prometheus", labels, allowed, secured.read_credentials)
     assert secured.read_credentials() == {"token": "t0ken"}
     (tmp_path / "token").write_text("another", "utf-8")
     assert secured.read_credentials() == {"token": "another"}

@@ -24,8 +24,8 @@ from balancedstream_operator.api.annotations import (
 from balancedstream_operator.errors import ClusterError
 from balancedstream_operator.kube.client import KubernetesCluster
 from balancedstream_operator.main import Operator
-from balancedstream_operator.observe.endpoints import Defaults
 from balancedstream_operator.process.metrics import OperatorMetrics
+from balancedstream_operator.settings import Settings
 
 STREAM = path_of("BalancedStream", "clicks")
 DRIVER = path_of("StatefulSet", "clicks-driver")
@@ -110,7 +110,7 @@ def test_streams_that_came_before_the_lease_are_looked_after_with_it(
     metrics = OperatorMetrics()
 
     async def go() -> None:
-        operator = Operator(Defaults(), metrics, active=False)
+        operator = Operator(Settings(), metrics, active=False)
         operator.update(resource())
         await asyncio.sleep(0.2)
         assert "status" not in server.objects[STREAM]
@@ -130,7 +130,7 @@ def test_a_stream_that_is_deleted_just_as_it_changes_is_looked_after_no_more(
     metrics = OperatorMetrics()
 
     async def go() -> None:
-        operator = Operator(Defaults(), metrics)
+        operator = Operator(Settings(), metrics)
         operator.update(resource())
         await asyncio.to_thread(wait_until, lambda: phases(metrics) != {}, "a pass")
         await asyncio.sleep(0.2)

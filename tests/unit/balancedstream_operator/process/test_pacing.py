@@ -19,10 +19,11 @@ from waiting import wait_until
 
 from balancedstream_operator.main import Operator
 from balancedstream_operator.observe import http as sessions
-from balancedstream_operator.observe.endpoints import Defaults, names_own_prometheus
+from balancedstream_operator.observe.endpoints import names_own_prometheus
 from balancedstream_operator.process.metrics import OperatorMetrics
 from balancedstream_operator.process.threads import OTHER_THREADS, THREADS
 from balancedstream_operator.reconcile.pace import REST, choose_rest_s
+from balancedstream_operator.settings import Settings
 
 PATIENCE_S = 60.0
 NOTHING = Response({"status": "success", "data": {"resultType": "matrix", "result": []}})
@@ -154,7 +155,7 @@ def test_servers_that_drip_hold_no_pass_over_a_stream_of_the_operators_own(
         return NOTHING
 
     async def go(dripping: Dripping, own: str) -> None:
-        operator = Operator(Defaults(own, allowed=("*",)), OperatorMetrics())
+        operator = Operator(Settings(own, allowed_urls=("*",)), OperatorMetrics())
         for number in range(THREADS + OTHER_THREADS):
             operator.update(put_stream(server, f"slow-{number}", dripping.url))
         await happens("slow passes", lambda: dripping.held == OTHER_THREADS)
@@ -174,7 +175,7 @@ def test_one_server_that_drips_holds_no_stream_with_another_server(
     monkeypatch.setattr(sessions, "DEADLINE_S", 3600.0)
 
     async def go(dripping: Dripping, good: str) -> None:
-        operator = Operator(Defaults(allowed=("*",)), OperatorMetrics())
+        operator = Operator(Settings(allowed_urls=("*",)), OperatorMetrics())
         operator.update(put_stream(server, "slow", dripping.url))
         await happens("a slow pass", lambda: dripping.held == 1)
         for number in range(2 * THREADS):
@@ -204,7 +205,7 @@ def test_after_a_pass_that_took_long_the_next_one_comes_later(
     monkeypatch.setattr("balancedstream_operator.main.asyncio.timeout", note)
 
     async def go(dripping: Dripping) -> None:
-        operator = Operator(Defaults(allowed=("*",)), OperatorMetrics())
+        operator = Operator(Settings(allowed_urls=("*",)), OperatorMetrics())
         operator.update(put_stream(server, "slow", dripping.url))
         await happens("a pass", lambda: pauses)
         await end(operator, dripping)
@@ -235,4 +236,4 @@ def test_a_slow_stream_has_a_sixth_of_a_thread_at_most(took_s: float, pause_s: f
 def test_a_stream_with_a_server_of_its_own_is_known_before_its_spec_is_checked(
     resource: dict[str, Any], expected: bool
 ) -> None:
-    assert names_own_prometheus(resource, Defaults("http://own")) is expected
+    assert names_own_prometheus(resource, Settings("http://own")) is expected

@@ -21,9 +21,9 @@ from manifests import make_resource
 from balancedstream_operator import main as process
 from balancedstream_operator.kube import responses
 from balancedstream_operator.main import Operator, operate
-from balancedstream_operator.observe.endpoints import Defaults
 from balancedstream_operator.process import following
 from balancedstream_operator.process.metrics import OperatorMetrics
+from balancedstream_operator.settings import Settings
 
 PATH = "/apis/balancedstream.io/v1alpha1"
 DEEP = "@deep@"
@@ -118,7 +118,7 @@ def run_operator(monkeypatch: pytest.MonkeyPatch, *namespaces: str) -> Iterator[
     async def go() -> None:
         stop = asyncio.Event()
         loops.append((asyncio.get_running_loop(), stop))
-        await operate(Defaults(namespaces=namespaces or ("",)), stop, health_port=0)
+        await operate(Settings(namespaces=namespaces or ("",)), stop, health_port=0)
 
     def run() -> None:
         try:
