@@ -24,13 +24,14 @@ from balancedstream_operator.api.resource import (
     Stream,
     driver_pod_name,
 )
-from balancedstream_operator.kube.cluster import Cluster, Source
+from balancedstream_operator.kube.cluster import Cluster
 from balancedstream_operator.observe.endpoints import Subject
 from balancedstream_operator.observe.measurement import (
     PARTITION_METRICS,
     QUERY_METRICS,
     Measurement,
 )
+from balancedstream_operator.observe.measurer import Source
 from balancedstream_operator.observe.prometheus import fetch_measurement
 from balancedstream_operator.observe.series import PREFIX, Series
 from balancedstream_operator.reconcile.reconciler import Supervisor

@@ -1,20 +1,14 @@
-"""What a pass needs from the outside: the cluster, and a source of measurements.
-
-`kube` and `prometheus` implement these; tests bring their own.
-"""
+"""The part of a Kubernetes cluster that the operator needs; tests bring their own."""
 
 from __future__ import annotations
 
 from typing import Any, Protocol
 
-from balancedstream.core.policy import Policy
 from balancedstream_operator.api.resource import Manifest, Stream
-from balancedstream_operator.observe.endpoints import Subject
-from balancedstream_operator.observe.measurement import Measurement
 
 
 class Cluster(Protocol):
-    """The part of a Kubernetes cluster that a pass needs; `kube.KubernetesCluster` is the real one.
+    """The part of a Kubernetes cluster that a pass needs; `client.KubernetesCluster` is real.
 
     Every method raises ClusterError when the API server cannot be reached or refuses the request.
     """
@@ -62,29 +56,11 @@ class Cluster(Protocol):
 
 
 class EventSink(Protocol):
-    """Where Kubernetes events go; `kube.KubernetesCluster` is the real one."""
+    """Where Kubernetes events go; `client.KubernetesCluster` is the real one."""
 
     def create_event(self, manifest: Manifest) -> None:
         """Makes an event.
 
         Raises:
             ClusterError: the API server cannot be reached, or refuses it.
-        """
-
-
-class Source(Protocol):
-    """Where measurements come from; `prometheus.Prometheus` is the real one."""
-
-    def observe(self, subject: Subject, policy: Policy, now_s: float) -> Measurement:
-        """Returns what a stream's driver measured recently.
-
-        Raises:
-            MissingMeasurementsError: there is nothing to decide on.
-        """
-
-    def ask(self, query: str, now_s: float) -> float:
-        """Returns what a query of a stream gives, which must be one number.
-
-        Raises:
-            MissingMeasurementsError: it gives none, or cannot be asked.
         """

@@ -25,13 +25,13 @@ from balancedstream.core.samples import (
     TaskSample,
 )
 from balancedstream.core.scaling.workload import waits_for_data
-from balancedstream_operator.kube.clocks import settle_times
 from balancedstream_operator.observe.batches import (
     BATCH_METRICS,
     find_longest,
     sample_batches,
     sample_last,
 )
+from balancedstream_operator.observe.driver_times import settle_times
 from balancedstream_operator.observe.hidden import sample_hidden
 from balancedstream_operator.observe.series import (
     Series,

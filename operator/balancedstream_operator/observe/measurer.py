@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from base64 import b64decode
 from collections.abc import Callable
+from typing import Protocol
 
 from balancedstream.core.policy import Policy
 from balancedstream_operator.api.resource import Stream
 from balancedstream_operator.api.spec import StreamSpec
 from balancedstream_operator.driver.state import DriverState
 from balancedstream_operator.errors import ClusterError
-from balancedstream_operator.kube.cluster import Cluster, Source
+from balancedstream_operator.kube.cluster import Cluster
 from balancedstream_operator.observe.endpoints import (
     Endpoint,
     Subject,
@@ -19,6 +20,24 @@ from balancedstream_operator.observe.endpoints import (
 )
 from balancedstream_operator.observe.measurement import Measurement, MissingMeasurementsError
 from balancedstream_operator.settings import Settings
+
+
+class Source(Protocol):
+    """Where measurements come from; `prometheus.Prometheus` is the real one."""
+
+    def observe(self, subject: Subject, policy: Policy, now_s: float) -> Measurement:
+        """Returns what a stream's driver measured recently.
+
+        Raises:
+            MissingMeasurementsError: there is nothing to decide on.
+        """
+
+    def ask(self, query: str, now_s: float) -> float:
+        """Returns what a query of a stream gives, which must be one number.
+
+        Raises:
+            MissingMeasurementsError: it gives none, or cannot be asked.
+        """
 
 
 class Measurer:

@@ -34,13 +34,13 @@ from balancedstream_operator.children.rights import DriverRights
 from balancedstream_operator.driver.state import DriverState
 from balancedstream_operator.driver.watch import DriverWatch
 from balancedstream_operator.errors import ClusterError, StreamGoneError, StreamLeavingError
-from balancedstream_operator.kube.cluster import Cluster, Source
+from balancedstream_operator.kube.cluster import Cluster
 from balancedstream_operator.kube.reading import refuse_unread
 from balancedstream_operator.kube.refusals import describe_refusal
 from balancedstream_operator.kube.retry import RESTING_S, choose_retry_s
 from balancedstream_operator.observe.endpoints import Endpoint, refuse_queries
 from balancedstream_operator.observe.measurement import Measurement, MissingMeasurementsError
-from balancedstream_operator.observe.measurer import Measurer
+from balancedstream_operator.observe.measurer import Measurer, Source
 from balancedstream_operator.plan.book import PlanBook
 from balancedstream_operator.plan.choice import Chooser
 from balancedstream_operator.plan.record import Control, Record, judge_control

@@ -12,8 +12,7 @@ from typing import TYPE_CHECKING
 
 from balancedstream.core.policy import Policy
 from balancedstream_operator.api.resource import driver_pod_name
-from balancedstream_operator.kube.clocks import DRIVER_TIMES
-from balancedstream_operator.kube.cluster import Source
+from balancedstream_operator.observe.driver_times import DRIVER_TIMES
 from balancedstream_operator.observe.endpoints import Subject
 from balancedstream_operator.observe.measurement import (
     PARTITION_METRICS,
@@ -21,6 +20,7 @@ from balancedstream_operator.observe.measurement import (
     Measurement,
     MissingMeasurementsError,
 )
+from balancedstream_operator.observe.measurer import Source
 from balancedstream_operator.observe.prometheus import MAX_SKEW_S, fetch_measurement
 from balancedstream_operator.observe.series import PREFIX, Series
 

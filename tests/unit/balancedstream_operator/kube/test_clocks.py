@@ -16,8 +16,7 @@ from balancedstream_operator.api.status import StatusDraft, format_time
 from balancedstream_operator.children.rights import DriverRights
 from balancedstream_operator.driver.state import describe_driver
 from balancedstream_operator.driver.watch import Stopwatch
-from balancedstream_operator.kube.clocks import DRIVER_TIMES, SLACK_S, has_passed, settle_times
-from balancedstream_operator.observe.series import Series
+from balancedstream_operator.kube.clocks import has_passed
 from balancedstream_operator.plan.record import Record, heed_clock, judge_control
 from balancedstream_operator.reconcile.turns import Turns
 from balancedstream_operator.report.writer import StatusWriter
@@ -143,22 +142,3 @@ def test_a_status_that_a_wrong_clock_wrote_says_nothing_of_the_future(jump_s: fl
     after = StatusDraft(draft.build(), 1, now_s).build()
     (condition,) = after["conditions"]
     assert condition["lastTransitionTime"] == format_time(min(now_s, now_s - jump_s))
-
-
-@pytest.mark.parametrize("off_s", [0.0, 30.0, -30.0, *HOURS])
-@pytest.mark.parametrize("jumps_at", [0, 3, 99])
-def test_the_times_of_a_driver_are_never_far_from_the_scrapes_between_which_they_were(
-    off_s: float, jumps_at: int
-) -> None:
-    scrapes = [1000.0 + 15.0 * n for n in range(12)]
-    ended = [t - 4.0 for t in scrapes]
-    said = [t + (off_s if n >= jumps_at else 0.0) for n, t in enumerate(ended)]
-    name = DRIVER_TIMES[0]
-    series = Series({"__name__": name}, tuple(zip(scrapes, said, strict=True)))
-    (found,) = settle_times({name: [series]})[name]
-    for (time_s, known_s), true_s in zip(found.samples, ended, strict=True):
-        assert known_s <= time_s + SLACK_S
-        if abs(off_s) <= SLACK_S:
-            assert abs(known_s - true_s) <= abs(off_s)
-        elif time_s > scrapes[0]:
-            assert abs(known_s - true_s) <= 15.0

@@ -1,0 +1,50 @@
+"""Times of a driver's own clock, put by the clock of Prometheus, which scraped it: pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from itertools import pairwise
+
+from balancedstream_operator.observe.series import Series
+
+SLACK_S = 60.0
+"""A driver's clock that is off by less is believed: differences of its times are exact."""
+
+DRIVER_TIMES = ("last_batch_timestamp_seconds", "query_idle_timestamp_seconds")
+"""Metrics whose values are times of the driver's clock."""
+
+
+def settle_times(mine: Mapping[str, Sequence[Series]]) -> dict[str, list[Series]]:
+    """Series of one target, with the driver's times by the clock of Prometheus.
+
+    What changed between two scrapes happened between them. A time far outside says that the clock
+    is off, and then the later scrape is the time.
+
+    Args:
+        mine: series by name.
+
+    >>> labels = {"__name__": "balancedstream_last_batch_timestamp_seconds"}
+    >>> late = Series(labels, ((100.0, 7290.0), (115.0, 7290.0), (130.0, 7325.0)))
+    >>> settle_times({DRIVER_TIMES[0]: [late]})[DRIVER_TIMES[0]][0].samples
+    ((100.0, 100.0), (115.0, 100.0), (130.0, 130.0))
+    """
+    return {
+        name: [_settle(s) for s in series] if name in DRIVER_TIMES else list(series)
+        for name, series in mine.items()
+    }
+
+
+def _settle(series: Series) -> Series:
+    samples = series.samples
+    # Nobody knows since when the first one has been so.
+    settled = [(time_s, _bound(said_s, -SLACK_S, time_s)) for time_s, said_s in samples[:1]]
+    for (before_s, old_s), (time_s, said_s) in pairwise(samples):
+        changed = said_s != old_s
+        known_s = _bound(said_s, before_s, time_s) if changed else settled[-1][1]
+        settled.append((time_s, known_s))
+    return replace(series, samples=tuple(settled))
+
+
+def _bound(said_s: float, after_s: float, until_s: float) -> float:
+    return said_s if after_s - SLACK_S <= said_s <= until_s + SLACK_S else until_s
