@@ -1,19 +1,10 @@
-"""Looks at the driver of a stream: its pod, and what it answers."""
+"""Looks at the driver of a stream and its executors, and asks why they do not run."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import replace
-from typing import Any
 
-from balancedstream.core.wire.objects import (
-    ANSWER_KEY,
-    APPLICATION_KEY,
-    answer_name,
-    is_other_application,
-)
-from balancedstream.core.wire.plan import parse_answer
-from balancedstream.errors import BalancedStreamError
 from balancedstream_operator.api.resource import (
     Manifest,
     Stream,
@@ -44,8 +35,6 @@ from balancedstream_operator.driver.start_problems import (
 from balancedstream_operator.driver.state import DriverState, describe_driver, describe_target
 from balancedstream_operator.errors import ClusterError
 from balancedstream_operator.kube.cluster import Cluster
-from balancedstream_operator.plan.record import check_epoch
-from balancedstream_operator.reconcile.outcome import AnswerFound
 
 
 class Stopwatch:
@@ -80,7 +69,6 @@ class DriverWatch:
     def __init__(self, stream: Stream, cluster: Cluster) -> None:
         self._stream = stream
         self._cluster = cluster
-        self._refused = ""
         self._shortage = Stopwatch()
         self._start = Stopwatch()
         self._seen = Stopwatch()
@@ -179,8 +167,16 @@ class DriverWatch:
                 return explained
         return driver
 
-    def look_at_target(self, target: TargetRef, now_s: float) -> DriverState:
-        """The state of a driver that another operator runs, and that nothing is done to.
+    def look_at_target(
+        self, target: TargetRef, read_application: Callable[[], str], now_s: float
+    ) -> DriverState:
+        """The state of a driver that another operator runs; the driver stays as it is.
+
+        Args:
+            target: names the driver.
+            read_application: gives Spark's id of the application, as the driver's answer tells it;
+                called if no label of the pod has it.
+            now_s: seconds since the Unix epoch.
 
         Raises:
             ClusterError: the API server cannot be reached, or takes the labels for none.
@@ -191,37 +187,8 @@ class DriverWatch:
         if driver.pod and not driver.application:
             # Spark labels the drivers that it makes. Of a pod with spark-submit in it, only the
             # application itself can tell.
-            told = str(self._read_answer_data().get(APPLICATION_KEY, ""))
-            driver = replace(driver, application=told)
+            driver = replace(driver, application=read_application())
         return driver
-
-    def read_answer(self, known_epoch: int, application: str) -> AnswerFound:
-        """What the driver says of the plans; an answer of another application is none.
-
-        Args:
-            known_epoch: the newest epoch that is written down.
-            application: of the driver; empty if it has none to tell.
-
-        Raises:
-            ClusterError: the API server cannot be reached.
-        """
-        data = self._read_answer_data()
-        text = str(data.get(ANSWER_KEY, ""))
-        if not text or is_other_application(str(data.get(APPLICATION_KEY, "")), application):
-            return AnswerFound()
-        try:
-            answer = parse_answer(text)
-            check_epoch("answer", answer.epoch, known_epoch)
-        except BalancedStreamError as error:
-            return AnswerFound(unreadable=str(error))
-        refused_anew = bool(answer.refused) and answer.refused != self._refused
-        self._refused = answer.refused
-        return AnswerFound(answer, refused_anew=refused_anew)
-
-    def _read_answer_data(self) -> Mapping[str, Any]:
-        name = answer_name(self._stream.name)
-        found = self._cluster.get("v1", "ConfigMap", self._stream.namespace, name) or {}
-        return found.get("data") or {}
 
     def find_shortage(
         self, desired: int, running: int, selector: str, spec: StreamSpec, now_s: float

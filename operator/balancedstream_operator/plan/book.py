@@ -12,12 +12,11 @@ from balancedstream_operator.api.resource import Stream, belongs_to
 from balancedstream_operator.children.manifests import build_plan
 from balancedstream_operator.errors import ClusterError
 from balancedstream_operator.kube.cluster import Cluster
+from balancedstream_operator.plan.answers import MAX_AHEAD, check_epoch
 from balancedstream_operator.plan.record import (
-    MAX_AHEAD,
     RECORD_KEY,
     PlanFound,
     Record,
-    check_epoch,
     heed_clock,
     read_record,
 )

@@ -13,18 +13,11 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, fields, replace
 
 from balancedstream.core.scaling.executors import ScaleOut
-from balancedstream.core.wire.plan import Answer, Plan
-from balancedstream.errors import InvalidInputError
+from balancedstream.core.wire.plan import Plan
+from balancedstream_operator.plan.answers import Control
 
 RECORD_KEY = "record.json"
 """Key of the record in the plan's ConfigMap; the driver does not read it."""
-
-SILENT_AFTER_S = 60.0
-"""A driver that has not answered a plan for this long gets no new one."""
-
-MAX_AHEAD = 1_000_000
-"""Epochs that are further ahead of the operator's own are forged: at one plan every 15 seconds it
-takes half a year to get there."""
 
 MAX_REFUSED_KEYS = 100
 """If the driver refuses more keys than this, it gets none."""
@@ -174,22 +167,6 @@ all_keys=False, plain=False), approved='', application='')
         return None
 
 
-def check_epoch(what: str, epoch: int, newest: int) -> None:
-    """Refuses an epoch that no operator can have come to.
-
-    Raises:
-        InvalidInputError: it is further ahead of the newest known one than `MAX_AHEAD`.
-
-    >>> check_epoch("plan", 8, 7)
-    """
-    if epoch > newest + MAX_AHEAD:
-        message = (
-            f"{what}.epoch: {epoch} is so far ahead of {newest}, the newest known epoch, that it "
-            "is forged; it is ignored"
-        )
-        raise InvalidInputError(message)
-
-
 @dataclass(frozen=True, slots=True)
 class PlanFound:
     """What the plan's ConfigMap held.
@@ -205,48 +182,3 @@ class PlanFound:
     adopted: bool = False
     unreadable: str = ""
     foreign: bool = False
-
-
-@dataclass(frozen=True, slots=True)
-class Control:
-    """Whether the driver follows the newest plan.
-
-    Attributes:
-        follows: None while it has time to answer.
-        refusal: why it refused the plan; empty if it did not.
-        silent_s: for how long it has left the plan unanswered; None if it answered or has time.
-    """
-
-    follows: bool | None
-    refusal: str = ""
-    silent_s: float | None = None
-
-
-def judge_control(
-    plan: Plan | None, record: Record, answer: Answer | None, now_s: float
-) -> Control:
-    """Whether the driver follows the newest plan, by its answer.
-
-    An answer does not say which plan it refuses. So a refusal that was there before the plan was
-    written is one of the plan only if nothing else is said in time. A driver with a newer plan in
-    force has one that was lost since, or replaced by an older one; it takes none but a newer one.
-
-    Args:
-        plan: the newest one; None before the first.
-        record: of that plan.
-        answer: of the driver; None if there is none.
-        now_s: seconds since the Unix epoch.
-
-    >>> judge_control(Plan(2, ("a",), {}, "fluid"), Record(8), Answer(2), 9.0).follows
-    True
-    """
-    if plan is None or (answer is not None and answer.epoch == plan.epoch):
-        return Control(True)
-    if answer is not None and answer.epoch > plan.epoch:
-        reason = f"plan.epoch: {plan.epoch} is older than {answer.epoch}, which is in force"
-        return Control(False, refusal=reason)
-    waited_s = now_s - record.planned_s
-    late = waited_s > SILENT_AFTER_S
-    if answer is not None and answer.refused and (late or answer.refused != record.known_refusal):
-        return Control(False, refusal=answer.refused)
-    return Control(False, silent_s=waited_s) if late else Control(None)

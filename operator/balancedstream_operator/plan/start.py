@@ -14,8 +14,9 @@ from balancedstream_operator.api.spec import StreamSpec, policy_of
 from balancedstream_operator.api.status import parse_time, recall
 from balancedstream_operator.driver.state import DriverState
 from balancedstream_operator.observe.measurement import Measurement
+from balancedstream_operator.plan.answers import Control
 from balancedstream_operator.plan.planner import Given, PlanChoice
-from balancedstream_operator.plan.record import Control, Record
+from balancedstream_operator.plan.record import Record
 from balancedstream_operator.plan.shares import Claim
 
 

@@ -4,30 +4,16 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from balancedstream.core.wire.plan import Answer, Plan
+from balancedstream.core.wire.plan import Plan
 from balancedstream_operator.api.resource import Stream
 from balancedstream_operator.api.spec import StreamSpec
 from balancedstream_operator.driver.state import DriverState
 from balancedstream_operator.observe.floors import FloorAnswer
 from balancedstream_operator.observe.measurement import Measurement
 from balancedstream_operator.plan.advice import Advice
+from balancedstream_operator.plan.answers import AnswerFound, Control
 from balancedstream_operator.plan.planner import Demands, Given, PlanChoice
-from balancedstream_operator.plan.record import Control, PlanFound
-
-
-@dataclass(frozen=True, slots=True)
-class AnswerFound:
-    """What the driver says of the plans.
-
-    Attributes:
-        answer: None if there is none yet, or if it cannot be read.
-        unreadable: why it cannot be read; empty otherwise.
-        refused_anew: whether it refuses a plan with a reason that was not reported yet.
-    """
-
-    answer: Answer | None = None
-    unreadable: str = ""
-    refused_anew: bool = False
+from balancedstream_operator.plan.record import PlanFound
 
 
 @dataclass(frozen=True, slots=True)

@@ -41,9 +41,10 @@ from balancedstream_operator.kube.retry import RESTING_S, choose_retry_s
 from balancedstream_operator.observe.endpoints import Endpoint, refuse_queries
 from balancedstream_operator.observe.measurement import Measurement, MissingMeasurementsError
 from balancedstream_operator.observe.measurer import Measurer, Source
+from balancedstream_operator.plan.answers import AnswerReader, Control, judge_control
 from balancedstream_operator.plan.book import PlanBook
 from balancedstream_operator.plan.choice import Chooser
-from balancedstream_operator.plan.record import Control, Record, judge_control
+from balancedstream_operator.plan.record import Record
 from balancedstream_operator.plan.shares import Shares
 from balancedstream_operator.plan.start import Start, bound_epoch
 from balancedstream_operator.reconcile.approvals import Approver
@@ -114,6 +115,7 @@ class Supervisor:
             stream, self._measurer, shares or Shares(settings.caps), find_streams
         )
         self._book = PlanBook(stream, cluster)
+        self._answers = AnswerReader(stream, cluster)
         # Drivers that an older release made do not say which spec they were made for.
         self._first_spec: str | None = None
         self._status: Mapping[str, Any] | None = None
@@ -297,7 +299,9 @@ class Supervisor:
         if spec.target_ref is None:
             return self._watch.find_driver(now_s)
         try:
-            return self._watch.look_at_target(spec.target_ref, now_s)
+            return self._watch.look_at_target(
+                spec.target_ref, self._answers.read_application, now_s
+            )
         except ClusterError as error:
             if not error.refused:
                 raise
@@ -322,7 +326,9 @@ class Supervisor:
         if spec.target_ref is None:
             children = build_children(self._stream, spec, outcome.partitions, restart)
         else:
-            driver = self._watch.look_at_target(spec.target_ref, now_s)
+            driver = self._watch.look_at_target(
+                spec.target_ref, self._answers.read_application, now_s
+            )
             needs_role = self._rights.needs_role(driver.account, now_s)
             children = build_target_children(
                 self._stream, driver.account if needs_role else "", spec
@@ -347,9 +353,11 @@ class Supervisor:
         now_s: float,
     ) -> PassOutcome:
         """Measures a stream whose driver runs, decides, and writes what was decided."""
-        answer = self._watch.read_answer(self._book.epoch, driver.application)
+        answer = self._answers.read(self._book.epoch, driver.application)
         record = self._book.record or Record(outcome.partitions)
-        control = judge_control(self._book.plan, record, answer.answer, now_s)
+        control = judge_control(
+            self._book.plan, record.planned_s, record.known_refusal, answer.answer, now_s
+        )
         if spec.target_ref and answer.answer is None:
             # Only its answer says whether the plugin is there, and whether it may scale.
             control = Control(None, silent_s=now_s - record.planned_s)

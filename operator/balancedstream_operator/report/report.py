@@ -17,14 +17,14 @@ from balancedstream_operator.errors import ClusterError
 from balancedstream_operator.kube.refusals import describe_refusal
 from balancedstream_operator.observe.measurement import Measurement
 from balancedstream_operator.plan.advice import Advice
+from balancedstream_operator.plan.answers import SILENT_AFTER_S, AnswerFound, Control
 from balancedstream_operator.plan.planner import (
     Balance,
     Given,
     judge_balance,
 )
-from balancedstream_operator.plan.record import SILENT_AFTER_S, Control, PlanFound
+from balancedstream_operator.plan.record import PlanFound
 from balancedstream_operator.reconcile.outcome import (
-    AnswerFound,
     Decided,
     MissingMeasurements,
     PassOutcome,

@@ -17,7 +17,8 @@ from balancedstream_operator.children.rights import DriverRights
 from balancedstream_operator.driver.state import describe_driver
 from balancedstream_operator.driver.watch import Stopwatch
 from balancedstream_operator.kube.clocks import has_passed
-from balancedstream_operator.plan.record import Record, heed_clock, judge_control
+from balancedstream_operator.plan.answers import judge_control
+from balancedstream_operator.plan.record import Record, heed_clock
 from balancedstream_operator.reconcile.turns import Turns
 from balancedstream_operator.report.writer import StatusWriter
 
@@ -44,7 +45,8 @@ def test_nothing_that_a_record_says_lies_in_the_future(jump_s: float) -> None:
     assert found.scale_out is None or found.scale_out.at_s <= now_s
     assert jump_s < 0.0 or found == record
     # A driver that is silent is found out a minute later, not hours later.
-    silent = judge_control(Plan(3, ("a",), {}, "fluid"), found, Answer(2), now_s + 61.0)
+    plan = Plan(3, ("a",), {}, "fluid")
+    silent = judge_control(plan, found.planned_s, "", Answer(2), now_s + 61.0)
     assert silent.silent_s is not None
 
 

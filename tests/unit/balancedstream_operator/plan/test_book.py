@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import pytest
@@ -13,11 +14,10 @@ from balancedstream.core.wire.plan import Answer, KeyPlacement, Plan
 from balancedstream_operator.api.resource import Manifest
 from balancedstream_operator.errors import ClusterError
 from balancedstream_operator.observe.measurement import Measurement
+from balancedstream_operator.plan.answers import MAX_AHEAD, judge_control
 from balancedstream_operator.plan.record import (
-    MAX_AHEAD,
     Record,
     Refusals,
-    judge_control,
     read_record,
 )
 
@@ -208,13 +208,13 @@ def test_plans_that_are_refused_again_and_again_come_ever_more_slowly() -> None:
 
 def test_the_same_words_of_an_older_refusal_are_no_refusal_of_the_next_plan() -> None:
     plan = Plan(3, ("a",), {}, "fluid")
-    record = Record(8, epoch=3, planned_s=100.0, known_refusal="no")
-    waiting = judge_control(plan, record, Answer(1, "no"), 110.0)
+    judge = partial(judge_control, plan, 100.0, "no")
+    waiting = judge(Answer(1, "no"), 110.0)
     assert (waiting.follows, waiting.refusal, waiting.silent_s) == (None, "", None)
-    assert judge_control(plan, record, Answer(1, "not this"), 110.0).refusal == "not this"
-    assert judge_control(plan, record, Answer(1, "no"), 161.0).refusal == "no"
-    assert judge_control(plan, record, Answer(1), 161.0).silent_s == 61.0
-    assert judge_control(plan, record, Answer(3), 161.0).follows is True
+    assert judge(Answer(1, "not this"), 110.0).refusal == "not this"
+    assert judge(Answer(1, "no"), 161.0).refusal == "no"
+    assert judge(Answer(1), 161.0).silent_s == 61.0
+    assert judge(Answer(3), 161.0).follows is True
 
 
 @pytest.mark.parametrize(

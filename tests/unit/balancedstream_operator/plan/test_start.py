@@ -9,8 +9,9 @@ from balancedstream.core.scaling.executors import ScaleOut, ScalingDecision, Ver
 from balancedstream.core.wire.plan import Answer, Plan
 from balancedstream_operator.driver.state import DriverState
 from balancedstream_operator.observe.measurement import Measurement
+from balancedstream_operator.plan.answers import judge_control
 from balancedstream_operator.plan.planner import PlanChoice
-from balancedstream_operator.plan.record import Record, judge_control
+from balancedstream_operator.plan.record import Record
 from balancedstream_operator.plan.start import Start
 
 NOW_S = 20.0
@@ -20,7 +21,7 @@ REFUSES = Answer(2, refused="there is no executor 9")
 
 def test_a_plan_that_was_refused_stays_refused_when_a_scale_out_is_found_to_have_failed() -> None:
     record = Record(8, epoch=3, planned_s=10.0, scale_out=ScaleOut(5.0, 1, 2, 9.0, 0.5))
-    control = judge_control(PLAN, record, REFUSES, NOW_S)
+    control = judge_control(PLAN, record.planned_s, record.known_refusal, REFUSES, NOW_S)
     assert control.refusal
     start = Start(
         make_spec(),
@@ -38,4 +39,4 @@ def test_a_plan_that_was_refused_stays_refused_when_a_scale_out_is_found_to_have
 
     written = start.note(start.give(measurement, NOW_S), measurement, choice, None, NOW_S)
     assert written.scale_out == failed
-    assert judge_control(PLAN, written, REFUSES, NOW_S) == control
+    assert judge_control(PLAN, written.planned_s, written.known_refusal, REFUSES, NOW_S) == control

@@ -15,10 +15,10 @@ from balancedstream.core.wire.plan import Answer, Plan
 from balancedstream_operator.api.status import StatusDraft
 from balancedstream_operator.driver.state import DriverState
 from balancedstream_operator.observe.measurement import Measurement, Preparations
+from balancedstream_operator.plan.answers import AnswerFound, Control
 from balancedstream_operator.plan.planner import Given, choose_plan
-from balancedstream_operator.plan.record import Control, PlanFound
+from balancedstream_operator.plan.record import PlanFound
 from balancedstream_operator.reconcile.outcome import (
-    AnswerFound,
     Decided,
     MissingMeasurements,
     PassOutcome,
