@@ -249,8 +249,30 @@ def test_executors_that_join_take_tasks_of_the_batch_that_runs_where_the_wait_is
         engine.set_locality_wait_s(10.0)
         # Also after a failure before, which would else never be told.
         engine.set_executor_count(3)
+        deadline_s = time.monotonic() + PATIENCE_S
         while len(engine.executors()) < 3:
+            assert time.monotonic() < deadline_s
             batches("joined")
+
+
+def test_executors_asked_for_while_another_is_about_to_leave_come_all_the_same(
+    stream: Stream, start: Start, batches: Batches, engine: SparkEngine, tmp_path: Path
+) -> None:
+    slow = tmp_path / "slow"
+    linger = F.udf(lambda count: wait_where(slow, 0.5, count), "long")
+    start(aggregate(stream).withColumn("count", linger("count")), "leaving", "update")
+    batches("leaving")
+    slow.touch()
+    deadline_s = time.monotonic() + PATIENCE_S
+    while engine.is_between_batches("leaving"):
+        assert time.monotonic() < deadline_s
+    leaving = min(engine.executors())
+    engine.remove_executor(leaving)
+    engine.set_executor_count(3)
+    slow.unlink()
+    while leaving in engine._cores or len(engine.executors()) < 3:
+        assert time.monotonic() < deadline_s
+        batches("leaving")
 
 
 def linger(frames: Iterator[Any]) -> Iterator[Any]:

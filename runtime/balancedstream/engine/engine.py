@@ -94,7 +94,7 @@ class SparkEngine:
         self._draining: set[str] = set()
         self._cold: set[str] = set()
         self._warms_up = False
-        self._asked = False
+        self._requested: int | None = None
         self._wait_before: dict[str, str | None] = {}
         conf = self._context.conf()
         self.own_wait = find_own_wait({e._1(): e._2() for e in conf.getAll()})
@@ -221,7 +221,7 @@ class SparkEngine:
             False if the cluster manager refused the request.
         """
         nothing = self._jvm.scala.Predef.Map().empty()
-        self._asked = True
+        self._requested = count
         return bool(self._context.requestTotalExecutors(count, 0, nothing))
 
     def is_connection_lost(self, error: Exception) -> bool:
@@ -239,10 +239,10 @@ class SparkEngine:
         computed again. Place its partitions elsewhere first. If the batches of several queries
         leave no gap, it leaves after a few batches.
         """
-        # Spark lowers the requested number by one, and a number that was never requested counts
-        # as 0: then no executor that is lost later would be replaced.
-        if not self._asked:
-            self.set_executor_count(len(self._cores))
+        # The number is lowered here, and not by Spark when the executor leaves: that would undo
+        # what is asked for meanwhile, and count a number that was never requested as 0.
+        requested = len(self._cores) if self._requested is None else self._requested
+        self.set_executor_count(max(0, requested - 1))
         self.drain(executor)
         self._listener.retire(executor)
 

@@ -178,7 +178,8 @@ public final class BatchListener extends SparkListener {
       due[i] = new Tuple2(ids.get(i), new ExecutorDecommissionInfo(
           "retired by balancedstream: its state partitions run elsewhere", Option.empty()));
     }
-    ((ExecutorAllocationClient) backend).decommissionExecutors(due, true, false);
+    // Whoever retires them has lowered the number of executors that is asked for.
+    ((ExecutorAllocationClient) backend).decommissionExecutors(due, false, false);
   }
 
   /** An executor that joined before this listener did. */
