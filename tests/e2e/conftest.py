@@ -69,6 +69,17 @@ def pytest_runtest_makereport(
     return report
 
 
+CI_PATIENCE_S = 2400.0
+"""What no test takes that each CI runs; others, such as those that soak a stream, take hours."""
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    for item in items:
+        if item.path.is_relative_to(Path(__file__).parent):
+            in_ci = item.get_closest_marker("e2e_ci") is not None
+            item.add_marker(pytest.mark.timeout(CI_PATIENCE_S if in_ci else 0))
+
+
 @pytest.fixture(scope="session")
 def cluster(request: pytest.FixtureRequest) -> Iterator[Cluster]:
     try:
