@@ -18,7 +18,7 @@ from balancedstream_operator.api.schema import quote_word
 
 PAGES = Path(__file__).parent
 REFERENCE = PAGES / "reference"
-sys.path.append(str(PAGES.parent / "tests" / "common"))
+sys.path.append(str(PAGES.parent / "tests" / "common" / "spark"))
 
 from script_cases import CASES, SPARK_CASES  # noqa: E402 - the tests run these
 

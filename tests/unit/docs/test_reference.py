@@ -1,6 +1,8 @@
 from __future__ import annotations
 
 import importlib.util
+import subprocess
+import sys
 from pathlib import Path
 from types import ModuleType
 
@@ -17,6 +19,11 @@ def generate() -> ModuleType:
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
     return module
+
+
+def test_the_generator_finds_its_sources_outside_of_a_test() -> None:
+    code = f"import runpy; runpy.run_path({str(DOCS / 'generate.py')!r})"
+    subprocess.run([sys.executable, "-c", code], check=True)
 
 
 def test_the_policy_page_says_what_the_code_says(generate: ModuleType) -> None:
