@@ -1,4 +1,4 @@
-"""Draws the plots of docs/scaling.md: one day under each way, and what each way costs.
+"""Draws the plots of simulated scaling: one day under each way, and what each way costs.
 
 The first is run again, the second is drawn from `results/scaling_simulated.jsonl`.
 """

@@ -7,8 +7,10 @@ stands between the markers of a benchmark is replaced, the rest of the pages sta
 from __future__ import annotations
 
 import argparse
+import json
 import re
-from collections.abc import Callable, Iterator, Sequence
+import subprocess
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 
 from harness.results import REPOSITORY, RESULTS, read_results
@@ -16,7 +18,7 @@ from tables.commit import tabulate_commit
 from tables.compatibility import tabulate_compatibility
 from tables.computing import tabulate_computing
 from tables.handoff import tabulate_handoff
-from tables.headlines import tabulate_headlines
+from tables.headlines import find_commits, tabulate_headlines, tabulate_targets
 from tables.hot_keys import tabulate_hot_keys, tabulate_split_key
 from tables.idle import tabulate_idle
 from tables.loop_cost import tabulate_loop_cost
@@ -66,13 +68,21 @@ TABLES: dict[str, Callable[[Sequence[Result]], Iterator[str]]] = {
 WORDS = {"frequent dear": "frequent and expensive", "frequent cheap": "frequent and cheap"}
 """Names of cases in the results, and what the pages call them."""
 
+BENCHMARKS = REPOSITORY / "docs" / "benchmarks"
+"""One page a benchmark, by its name."""
+
+README = REPOSITORY / "README.md"
 PAGES = [
-    REPOSITORY / "README.md",
+    README,
     *(
         REPOSITORY / "docs" / f"{name}.md"
-        for name in ("performance", "scaling", "spark-versions", "attach-by-settings")
+        for name in ("performance", "spark-versions", "attach-by-settings")
     ),
+    *sorted(BENCHMARKS.glob("*.md")),
 ]
+
+DAYS = RESULTS / "commits.json"
+"""The day of each commit that something was measured at, for a reader without the history."""
 
 
 def main() -> None:
@@ -81,6 +91,7 @@ def main() -> None:
     options = parser.parse_args()
     pages = {file: file.read_text() for file in PAGES}
     tables: dict[str, str] = {}
+    commits: set[str] = set()
     for name, tabulate in TABLES.items():
         results = read_results(options.results / f"{name}.jsonl")
         if not results:
@@ -90,11 +101,40 @@ def main() -> None:
             text = text.replace(word, said)
         print(f"\n{name}: {text}")
         tables[name] = text
+        commits |= set(find_commits(text))
         pages = {file: replace_between(page, name, text) for file, page in pages.items()}
+    days = date_commits(commits)
+    titles = {file.stem: read_title(page) for file, page in pages.items() if file.stem in tables}
+    targets = "\n".join(tabulate_targets(tables, titles))
     for file, page in pages.items():
-        on = "" if file.stem == "performance" else "docs/performance.md"
-        headlines = "\n".join(tabulate_headlines(tables, on))
-        file.write_text(replace_between(page, "headlines", headlines))
+        is_readme = file.name == README.name
+        folder = "docs/benchmarks" if is_readme else "benchmarks"
+        headlines = "\n".join(tabulate_headlines(tables, days, folder, only_first=is_readme))
+        answered = replace_between(page, "headlines", headlines)
+        file.write_text(replace_between(answered, "targets", targets))
+
+
+def date_commits(commits: Iterable[str]) -> dict[str, str]:
+    """The day of each commit; days that are not known yet come from git, and are kept."""
+    days: dict[str, str] = json.loads(DAYS.read_text())
+    unknown = sorted(set(commits) - days.keys())
+    if unknown:
+        for commit in unknown:
+            show = ["git", "-C", str(REPOSITORY), "show", "--no-patch", "--format=%cs", commit]
+            days[commit] = subprocess.run(
+                show, check=True, capture_output=True, text=True
+            ).stdout.strip()
+        DAYS.write_text(json.dumps(days, indent=1, sort_keys=True) + "\n")
+    return days
+
+
+def read_title(page: str) -> str:
+    r"""The first heading of a page.
+
+    >>> read_title("# One page\n\ntext")
+    'One page'
+    """
+    return page.partition("\n")[0].removeprefix("# ")
 
 
 def replace_between(page: str, name: str, text: str) -> str:

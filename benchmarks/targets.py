@@ -1,4 +1,4 @@
-"""The targets of the benchmarks: what `docs/performance.md` calls met or not."""
+"""The targets of the benchmarks: what the pages in `docs/benchmarks/` call met or not."""
 
 from __future__ import annotations
 

@@ -51,7 +51,7 @@ def render_settings() -> str:
         "`PYSPARK_SUBMIT_ARGS` do not. Your own settings win, with a warning where they prevent",
         "balancing. `spark.dynamicAllocation.enabled=true` is rejected, because Spark and",
         "BalancedStream would both set the number of executors. The storage settings are",
-        "measured in [performance.md](../performance.md).\n",
+        "measured [here](../benchmarks/commit.md).\n",
         "Those marked with * each query gets when it starts, and its session does not. What the",
         "script has set in that session by then counts: another kind of store gets none of what",
         "belongs to RocksDB.\n",

@@ -1,1 +1,1 @@
-"""The tables of `docs/performance.md`, one module a benchmark."""
+"""The tables of the pages in `docs/benchmarks/`, one module a benchmark."""

@@ -32,6 +32,12 @@ def test_every_table_has_its_place_on_the_page(name: str) -> None:
     assert pages.count(f"<!-- {name}: end -->") == 1
 
 
+def test_each_page_of_a_benchmark_has_the_table_of_its_name() -> None:
+    for page in summarize.BENCHMARKS.glob("*.md"):
+        has_table = f"<!-- {page.stem}: begin -->" in page.read_text("utf-8")
+        assert has_table == (page.stem != "method"), page.name
+
+
 def test_the_tables_of_the_pages_are_those_of_the_results(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -23,7 +23,7 @@ FIGURE = re.compile(
 )
 ORIGIN = re.compile(
     r"\b(?=[0-9a-f]*[0-9])[0-9a-f]{7,12}\b|<!-- \w+: begin -->|\b20\d\d-\d\d-\d\d\b"
-    r"|\]\([\w./-]*(?:performance|scaling|exactness|last-run)\.md[#)]|last-run\.md"
+    r"|\]\([\w./-]*(?:performance|benchmarks/\w+|exactness|last-run)\.md[#)]|last-run\.md"
 )
 _HEADING = re.compile(r"(?m)^(?=#{1,6} )")
 
@@ -58,7 +58,7 @@ def test_every_figure_that_was_measured_has_an_origin(page: Path) -> None:
         ("The median was 1.04 [1.02 to 1.10].", 1),
         ("A batch took half as long.", 1),
         ("A batch took 3.2 s, at commit 1bad376.", 0),
-        ("A batch took 3.2 s: [the figures](docs/performance.md#scale).", 0),
+        ("A batch took 3.2 s: [the figures](docs/benchmarks/scale.md).", 0),
         ("# A\n\nA batch took 3.2 s.\n\n# B\n\nAt 1bad376.", 1),
         ("A task waits 3 s by default.", 0),
         ("```\ntook 3 s\n```\n", 0),
