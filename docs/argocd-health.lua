@@ -1,4 +1,4 @@
--- Argo CD's health check of BalancedStreams; see docs/operations.md.
+-- Argo CD's health check of BalancedStreams; see docs/reference/conditions.md.
 local health = { status = "Progressing", message = "waits for the operator" }
 if obj.status == nil or obj.status.observedGeneration ~= obj.metadata.generation then
   return health

@@ -1,4 +1,4 @@
-"""What to do about a condition, in the words of docs/operations.md: pure; a test compares them."""
+"""What to do about a condition, in the words of docs/reference/conditions.md: a test compares."""
 
 from __future__ import annotations
 

@@ -68,8 +68,8 @@ def test_every_field_knob_and_metric_that_a_page_names_exists(page: Path) -> Non
     assert list(find_lost_names(page)) == []
 
 
-def test_every_condition_of_the_page_on_operations_exists_and_none_is_left_out() -> None:
-    page = (ROOT / "docs" / "operations.md").read_text("utf-8")
+def test_every_condition_of_its_page_exists_and_none_is_left_out() -> None:
+    page = (ROOT / "docs" / "reference" / "conditions.md").read_text("utf-8")
     shown = set(re.findall(r"^\| `([A-Z]\w+)` ", page, re.M))
     assert shown <= set(CONDITIONS)
     assert set(CONDITIONS) - shown <= {"Ready", "Reconciling", "Stalled"}

@@ -1,4 +1,4 @@
-"""The plugin says what docs/operations.md says."""
+"""The plugin says what docs/reference/conditions.md says."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import pytest
 
 from balancedstream_operator.kubectl.remedies import find_remedy
 
-PAGE = Path(__file__).parents[4] / "docs" / "operations.md"
+PAGE = Path(__file__).parents[4] / "docs" / "reference" / "conditions.md"
 
 _LINK = re.compile(r"\[([^]]*)\]\([^)]*\)")
 _ROW = re.compile(r"^\| (`.*?) \| (.*) \| (.*?) \|$", re.M)
@@ -23,7 +23,7 @@ def read_rows() -> list[tuple[str, str, str, str]]:
         found = _CONDITION.match(name)
         if found:
             kind, state, reason = found.groups(default="")
-            plain = re.sub(r" \(\[below\]\([^)]*\)\)", "", to_do)
+            plain = re.sub(r" \(\[how\]\([^)]*\)\)", "", to_do)
             rows.append((kind, state, reason, _LINK.sub(r"\1", plain).replace("`", "")))
     return rows
 
