@@ -35,30 +35,6 @@ MAX_HOTTEST = 10
 MAX_KEY = 256
 """Characters of a key that the status shows."""
 
-CONDITIONS = (
-    "Accepted",
-    "Ready",
-    "Reconciling",
-    "Stalled",
-    "Running",
-    "MetricsAvailable",
-    "Balanced",
-    "ScalingLimited",
-    "Migrating",
-    "Fallback",
-    "Suspended",
-    "Paused",
-    "Excluded",
-    "FloorKnown",
-    "Unsplittable",
-    "CostsTrusted",
-    "ExecutorsLost",
-    "PlanRefused",
-    "DriverOutdated",
-    "PassFailed",
-)
-"""The conditions of a stream, in the order in which the status lists them."""
-
 
 @dataclass(frozen=True, slots=True)
 class Stream:

@@ -8,44 +8,8 @@ from datetime import UTC, datetime
 from typing import Any
 
 from balancedstream.core.printing import printable
-from balancedstream_operator.api.resource import CONDITIONS, MAX_DECISIONS, MAX_MESSAGE
-
-ATTENTION_WHEN = {
-    "Accepted": "False",
-    "Running": "False",
-    "MetricsAvailable": "False",
-    "ScalingLimited": "True",
-    "Fallback": "True",
-    "Unsplittable": "True",
-    "CostsTrusted": "False",
-    "ExecutorsLost": "True",
-    "PlanRefused": "True",
-    "PassFailed": "True",
-    "FloorKnown": "False",
-}
-"""The state of a condition that needs attention."""
-
-
-_UNREMARKABLE = {
-    "Accepted": "True",
-    "Running": "False",
-    "MetricsAvailable": "True",
-    "Balanced": "True",
-    "ScalingLimited": "False",
-    "Migrating": "False",
-    "Fallback": "False",
-    "Suspended": "False",
-    "Unsplittable": "False",
-    "CostsTrusted": "True",
-    "ExecutorsLost": "False",
-    "PlanRefused": "False",
-    "DriverOutdated": "False",
-    "PassFailed": "False",
-    "Paused": "False",
-    "Excluded": "False",
-    "FloorKnown": "True",
-}
-"""The state that a condition can start in without an event."""
+from balancedstream_operator.api.conditions import KINDS, NAMED
+from balancedstream_operator.api.resource import MAX_DECISIONS, MAX_MESSAGE
 
 _FIRST_ROOM = 10
 """Conditions that the first definition of a BalancedStream has room for."""
@@ -63,9 +27,6 @@ UNMEASURED = "NoLongerMeasured"
 
 _WORDS = {"reason", "message", "effect", "imbalanceText"}
 """Fields of a status, at any depth, that people read and nobody compares."""
-
-_SILENT = {"Ready", "Reconciling", "Stalled"}
-"""Conditions that sum up others, which have events of their own."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,10 +76,11 @@ class StatusDraft:
         state = "Unknown" if holds is None else str(holds)
         old = self._conditions.get(kind, {})
         changed = old.get("status") != state
-        if kind not in _SILENT and (changed or old.get("reason") != reason):
-            warning = ATTENTION_WHEN.get(kind) == state
+        known = NAMED[kind]
+        if not known.sums_up and (changed or old.get("reason") != reason):
+            warning = known.attention == state
             became_known = old.get("status") == "Unknown" and not warning
-            quiet = (not old or became_known) and _UNREMARKABLE[kind] == state
+            quiet = (not old or became_known) and known.quiet == state
             if not quiet and holds is not None:
                 self.events.append(StreamEvent(reason, f"{kind} is {state}: {message}", warning))
         self._conditions[kind] = {
@@ -161,7 +123,7 @@ class StatusDraft:
             for name, value in self.before.items()
             if name not in {"conditions", "decisions"}
         }
-        ordered = [self._conditions[kind] for kind in CONDITIONS if kind in self._conditions]
+        ordered = [self._conditions[k.name] for k in KINDS if k.name in self._conditions]
         status = {
             **kept,
             **self.fields,
@@ -243,8 +205,8 @@ def choose_conditions(conditions: Sequence[Mapping[str, Any]]) -> list[Mapping[s
     >>> choose_conditions([{"type": "Migrating", "status": "False"}])
     [{'type': 'Migrating', 'status': 'False'}]
     """
-    ranked = sorted(conditions, key=lambda c: _UNREMARKABLE.get(c["type"]) == c["status"])
-    return ranked[:_FIRST_ROOM]
+    quiet = {(kind.name, kind.quiet) for kind in KINDS}
+    return sorted(conditions, key=lambda c: (c["type"], c["status"]) in quiet)[:_FIRST_ROOM]
 
 
 def changed_fields(before: Mapping[str, Any], after: Mapping[str, Any]) -> dict[str, Any]:

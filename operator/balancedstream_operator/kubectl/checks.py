@@ -8,6 +8,7 @@ from typing import Any
 
 from balancedstream.errors import InvalidInputError
 from balancedstream.version import TESTED_SPARK, __version__
+from balancedstream_operator.api.conditions import METRICS_AVAILABLE, RUNNING
 from balancedstream_operator.api.crd import build
 from balancedstream_operator.api.resource import KIND, VERSION, Manifest
 from balancedstream_operator.api.spec import find_unknown, read_spec
@@ -16,7 +17,6 @@ from balancedstream_operator.api.target import TargetRef
 from balancedstream_operator.driver.state import describe_target
 from balancedstream_operator.kubectl.diagnosis import describe_age
 from balancedstream_operator.kubectl.findings import Finding
-from balancedstream_operator.kubectl.remedies import find_remedy
 from balancedstream_operator.observe.endpoints import hide_userinfo
 
 SPARK_LABEL = "spark-version"
@@ -256,7 +256,7 @@ def check_metrics(resource: Manifest, name: str) -> Finding:
         )
     message = condition.get("message") or "the operator has not asked it yet"
     if state == "False":
-        remedy = find_remedy("MetricsAvailable", "False", "")
+        remedy = METRICS_AVAILABLE.find_remedy("False", "")
         return Finding("problem", f"prometheus: {message}. {remedy}")
     return Finding("unseen", f"prometheus: nobody has asked it about {name} yet: {message}")
 
@@ -279,7 +279,7 @@ def check_target(target: TargetRef, pods: Sequence[Manifest], now_s: float) -> F
     """
     driver = describe_target(target, pods, now_s)
     if driver.phase == "Failing":
-        remedy = find_remedy("Running", "False", driver.reason)
+        remedy = RUNNING.find_remedy("False", driver.reason)
         return Finding("problem", f"driver: {driver.message}. {remedy}")
     if not driver.running:
         return Finding("unseen", f"driver: {driver.message}")

@@ -6,11 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from balancedstream_operator.api.status import ATTENTION_WHEN, parse_time, recall
-from balancedstream_operator.kubectl.remedies import find_remedy
-
-_SUMS = {"Ready", "Reconciling", "Stalled"}
-"""They repeat what other conditions say."""
+from balancedstream_operator.api.conditions import NAMED, RUNNING
+from balancedstream_operator.api.status import parse_time, recall
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,12 +51,14 @@ def diagnose(resource: Mapping[str, Any], now_s: float) -> Diagnosis:
         wrong.append("the operator has not acted on the newest spec yet")
         to_do.append(f"If it stays: kubectl bst doctor {name}.")
     comes = conditions.get("Reconciling", {}).get("status") == "True"
-    for kind, found in conditions.items():
-        remedy = find_remedy(kind, found["status"], found["reason"])
-        attention = ATTENTION_WHEN.get(kind) == found["status"]
-        if kind in _SUMS or not (remedy or attention):
+    for name_of_kind, found in conditions.items():
+        kind = NAMED.get(name_of_kind)
+        if kind is None or kind.sums_up:
             continue
-        if kind == "Running" and comes and not remedy:
+        remedy = kind.find_remedy(found["status"], found["reason"])
+        if not remedy and kind.attention != found["status"]:
+            continue
+        if kind is RUNNING and comes and not remedy:
             doing.append(found.get("message", ""))
             continue
         wrong.append(_describe(found, now_s))
@@ -69,7 +68,7 @@ def diagnose(resource: Mapping[str, Any], now_s: float) -> Diagnosis:
     # What runs, although an object of it is refused, has no other condition that says so.
     if stalled.get("reason") == "Refused" != running.get("reason"):
         wrong.append(_describe(stalled, now_s))
-        to_do.append(find_remedy("Running", "False", stalled["reason"]))
+        to_do.append(RUNNING.find_remedy("False", stalled["reason"]))
     doing += _describe_work(status, conditions)
     proposal = status.get("proposal")
     if proposal:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from balancedstream.core.policy import Policy
 from balancedstream_operator.api.annotations import RESTART_ANNOTATION
+from balancedstream_operator.api.conditions import KINDS
 from balancedstream_operator.api.spec import StreamSpec, clamp_fixed, policy_of
 from balancedstream_operator.api.status import (
     StatusDraft,
@@ -51,19 +52,6 @@ BLIND_AFTER_S = 120.0
 
 EFFECT_BATCHES = 3
 """Batches after a plan before its effect is reported."""
-
-_MEASURED_CONDITIONS = (
-    "MetricsAvailable",
-    "Balanced",
-    "Migrating",
-    "Unsplittable",
-    "CostsTrusted",
-    "ExecutorsLost",
-    "ScalingLimited",
-    "Fallback",
-    "FloorKnown",
-)
-"""Unknown while the driver does not run, or the stream is not decided on."""
 
 
 def report(outcome: PassOutcome, draft: StatusDraft) -> None:
@@ -199,8 +187,9 @@ def _report_stopped(driver: DriverState, draft: StatusDraft) -> None:
 
 
 def _report_unmeasured(reason: str, message: str, draft: StatusDraft) -> None:
-    for kind in _MEASURED_CONDITIONS:
-        draft.set_condition(kind, None, reason, message)
+    for kind in KINDS:
+        if kind.measured:
+            draft.set_condition(kind.name, None, reason, message)
 
 
 def report_deletion(message: str, draft: StatusDraft) -> None:

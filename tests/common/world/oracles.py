@@ -15,8 +15,8 @@ from balancedstream.core.wire.objects import PLAN_KEY
 from balancedstream.core.wire.plan import Answer, Plan, parse_plan
 from balancedstream.errors import BalancedStreamError
 from balancedstream_operator.api.annotations import read_asked
+from balancedstream_operator.api.conditions import KINDS
 from balancedstream_operator.api.resource import (
-    CONDITIONS,
     KIND,
     MAX_DECISIONS,
     Manifest,
@@ -244,7 +244,7 @@ class Oracles:
         if size > MAX_STATUS_BYTES:
             self.add("status too large", f"{size} bytes")
         conditions = [c["type"] for c in status.get("conditions", ())]
-        if len(status.get("decisions", ())) > MAX_DECISIONS or len(conditions) > len(CONDITIONS):
+        if len(status.get("decisions", ())) > MAX_DECISIONS or len(conditions) > len(KINDS):
             self.add("status too long", f"{len(conditions)} conditions")
         if len(set(conditions)) < len(conditions):
             self.add("a condition twice", str(conditions))

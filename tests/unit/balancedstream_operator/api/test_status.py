@@ -6,7 +6,8 @@ from typing import Any
 
 import pytest
 
-from balancedstream_operator.api.resource import CONDITIONS, MAX_DECISIONS, MAX_MESSAGE
+from balancedstream_operator.api.conditions import KINDS
+from balancedstream_operator.api.resource import MAX_DECISIONS, MAX_MESSAGE
 from balancedstream_operator.api.status import (
     StatusDraft,
     changed_fields,
@@ -101,9 +102,9 @@ def test_what_sums_up_other_conditions_makes_no_event_of_its_own(kind: str) -> N
 
 def test_conditions_come_in_one_order() -> None:
     made = draft()
-    for kind in reversed(CONDITIONS):
-        made.set_condition(kind, True, "So", "so")
-    assert tuple(c["type"] for c in made.build()["conditions"]) == CONDITIONS
+    for kind in reversed(KINDS):
+        made.set_condition(kind.name, True, "So", "so")
+    assert [c["type"] for c in made.build()["conditions"]] == [kind.name for kind in KINDS]
 
 
 def test_the_newest_decisions_are_kept() -> None:
