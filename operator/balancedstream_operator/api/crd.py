@@ -21,8 +21,8 @@ from balancedstream_operator.api.resource import (
     PLURAL,
     VERSION,
 )
-from balancedstream_operator.api.schema import Schema, describe, rule
-from balancedstream_operator.api.spec import StreamSpec
+from balancedstream_operator.api.schema import Schema, rule
+from balancedstream_operator.api.spec import describe_spec
 
 FILES = (
     Path("crds/balancedstreams.yaml"),
@@ -195,7 +195,7 @@ def build() -> dict[str, Any]:
         {"name": name, "type": kind, "jsonPath": path, **({"priority": p} if p else {})}
         for name, kind, path, p in _COLUMNS
     ]
-    spec = {"description": "What the stream is, and how it may be changed.", **describe(StreamSpec)}
+    spec = {"description": "What the stream is, and how it may be changed.", **describe_spec()}
     schema = {
         "type": "object",
         "description": "A PySpark streaming job that is kept balanced and right-sized.",

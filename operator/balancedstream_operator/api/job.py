@@ -93,7 +93,8 @@ class Driver:
         bool,
         Switch(
             "Whether drains and autoscalers may evict the driver; its batch then runs again "
-            "elsewhere. With false, drains of its node wait until you delete the pod."
+            "elsewhere. With false, drains of its node wait until you delete the pod.",
+            restarts=False,
         ),
     ] = True
     pod_template: Annotated[
@@ -148,7 +149,13 @@ class Executors:
     ] = 0
     max_cores: Annotated[
         int | None,
-        Number("Upper limit of the cores of all executors, beside max.", 1, 64_000),
+        Number(
+            "Upper limit of the cores of all executors, beside max.",
+            1,
+            64_000,
+            of_the_job=True,
+            restarts=False,
+        ),
     ] = None
     max_memory: Annotated[
         str | None,
@@ -157,20 +164,30 @@ class Executors:
             "max.",
             16,
             _MEMORY,
+            of_the_job=True,
+            restarts=False,
         ),
     ] = None
-    cores: Annotated[int, Number("Tasks that an executor runs at the same time.", 1, 64)] = 1
-    cpu: Annotated[str | None, Text("CPU request; defaults to cores.", 16, _CPU)] = None
-    memory: Annotated[str, Text("JVM heap, such as 1g.", 16, _MEMORY)] = "1g"
+    cores: Annotated[
+        int, Number("Tasks that an executor runs at the same time.", 1, 64, of_the_job=True)
+    ] = 1
+    cpu: Annotated[
+        str | None, Text("CPU request; defaults to cores.", 16, _CPU, of_the_job=True)
+    ] = None
+    memory: Annotated[str, Text("JVM heap, such as 1g.", 16, _MEMORY, of_the_job=True)] = "1g"
     memory_overhead: Annotated[
-        str, Text("Memory beside the heap: Python, RocksDB, threads.", 16, _MEMORY)
+        str, Text("Memory beside the heap: Python, RocksDB, threads.", 16, _MEMORY, of_the_job=True)
     ] = "512m"
     service_account: Annotated[
-        ExecutorAccount, Part("Who the executors are to the cloud and to registries.")
+        ExecutorAccount,
+        Part("Who the executors are to the cloud and to registries.", of_the_job=True),
     ] = field(default_factory=ExecutorAccount)
     pod_template: Annotated[
         Mapping[str, Any],
-        Foreign("Merged over the executors' pod template; the container is named executor."),
+        Foreign(
+            "Merged over the executors' pod template; the container is named executor.",
+            of_the_job=True,
+        ),
     ] = field(default_factory=dict)
 
 

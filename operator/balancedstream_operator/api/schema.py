@@ -20,8 +20,22 @@ from balancedstream.errors import InvalidInputError
 Schema = dict[str, Any]
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Field:
+    """What a field says of its meaning; an object says it of all its fields.
+
+    Attributes:
+        of_the_job: whether it describes a job that the operator runs. Such a field is refused
+            beside `targetRef`.
+        restarts: whether a change of it needs a new driver; None for yes if it is of the job.
+    """
+
+    of_the_job: bool = False
+    restarts: bool | None = None
+
+
 @dataclass(frozen=True, slots=True)
-class Text:
+class Text(_Field):
     """A string.
 
     Attributes:
@@ -38,7 +52,7 @@ class Text:
 
 
 @dataclass(frozen=True, slots=True)
-class Number:
+class Number(_Field):
     """A number of the field's type; both limits are inclusive."""
 
     sentence: str
@@ -47,7 +61,7 @@ class Number:
 
 
 @dataclass(frozen=True, slots=True)
-class Words:
+class Words(_Field):
     """One of a few words."""
 
     sentence: str
@@ -55,14 +69,14 @@ class Words:
 
 
 @dataclass(frozen=True, slots=True)
-class Switch:
+class Switch(_Field):
     """True or false."""
 
     sentence: str
 
 
 @dataclass(frozen=True, slots=True)
-class Texts:
+class Texts(_Field):
     """A list of strings, or a map from string to string, of at most `max_items`."""
 
     sentence: str
@@ -71,7 +85,7 @@ class Texts:
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
+class Part(_Field):
     """An object with a spec class of its own; one that is not `filled_in` may be absent."""
 
     sentence: str
@@ -79,7 +93,7 @@ class Part:
 
 
 @dataclass(frozen=True, slots=True)
-class Parts:
+class Parts(_Field):
     """A list of at most `max_items` objects, each with the spec class of the field."""
 
     sentence: str
@@ -87,14 +101,14 @@ class Parts:
 
 
 @dataclass(frozen=True, slots=True)
-class Foreign:
+class Foreign(_Field):
     """An object of Kubernetes' own, which the API server checks when it is used."""
 
     sentence: str
 
 
 @dataclass(frozen=True, slots=True)
-class Knobs:
+class Knobs(_Field):
     """An object with the knobs of a section of the policy, read as `policy.parse` takes it.
 
     Attributes:
@@ -232,6 +246,68 @@ def drop_unknown(kind: type, manifest: object, path: str = "spec") -> tuple[obje
             inner = [f"{path}.{name}.{knob}" for knob in value if knob not in knobs_known]
         dropped += inner
     return kept, dropped
+
+
+def list_of_the_job(kind: type, path: str = "", *, inside: bool = False) -> dict[str, Schema]:
+    """Path and schema of each field that says that it is of the job.
+
+    Args:
+        kind: spec class.
+        path: of an object of this class, with a dot at its end; empty for the whole spec.
+        inside: whether the object is of the job.
+
+    >>> @dataclass(frozen=True)
+    ... class Size:
+    ...     count: Annotated[int, Number("How many.", 1, 9, of_the_job=True)] = 2
+    >>> list_of_the_job(Size)["count"]["default"]
+    2
+    """
+    found: dict[str, Schema] = {}
+    properties = describe(kind)["properties"]
+    for entry, value_kind, declared in _entries(kind):
+        schema = properties[camel(entry.name)]
+        of_the_job = inside or declared.of_the_job
+        # An object that the API server fills in is there in any case: its fields are looked at.
+        if isinstance(declared, Part) and (not of_the_job or "default" in schema):
+            inner = f"{path}{camel(entry.name)}."
+            found |= list_of_the_job(_part(value_kind), inner, inside=of_the_job)
+        elif of_the_job:
+            found[f"{path}{camel(entry.name)}"] = schema
+    return found
+
+
+def list_restarting(part: object, *, inside: bool = False) -> dict[str, Any]:
+    """The fields that need a new driver when they change, and are not as by default.
+
+    What is as by default is left out, so that a field which a release adds restarts nothing.
+
+    Args:
+        part: instance of a spec class.
+        inside: whether a change of the part needs a new driver.
+
+    Returns:
+        Values by the names of their fields in Python; parts as such maps.
+
+    >>> @dataclass(frozen=True)
+    ... class Size:
+    ...     count: Annotated[int, Number("How many.", 1, 9, of_the_job=True)] = 2
+    ...     limit: Annotated[int, Number("The most.", 1, 9)] = 9
+    >>> list_restarting(Size(count=3, limit=4))
+    {'count': 3}
+    """
+    found: dict[str, Any] = {}
+    for entry, _, declared in _entries(cast("type", type(part))):
+        restarts = declared.restarts
+        if restarts is None:
+            restarts = inside or declared.of_the_job
+        value, default = getattr(part, entry.name), _default(entry)
+        if isinstance(declared, Part) and value is not None:
+            value, default = list_restarting(value, inside=restarts), {}
+        elif not restarts:
+            continue
+        if value != default:
+            found[entry.name] = value
+    return found
 
 
 @cache

@@ -31,7 +31,9 @@ from balancedstream_operator.api.schema import (
     Texts,
     Words,
     camel,
+    describe,
     drop_unknown,
+    list_of_the_job,
     read,
     rule,
 )
@@ -101,39 +103,13 @@ class Metrics:
         Words(
             "How metrics and status show hot keys; with off, none is shown or moved.",
             get_args(KeyNaming),
+            of_the_job=True,
         ),
     ] = "plain"
     window: Annotated[
         Mapping[str, Any],
         Knobs("window", "Which batches the load of a partition is averaged over."),
     ] = field(default_factory=dict)
-
-
-OF_THE_TARGET: Mapping[str, object] = {
-    **dict.fromkeys((*_REQUIRED, "partitions")),
-    "imagePullSecrets": [],
-    "fsGroup": GROUP_ID,
-    "imagePullPolicy": "IfNotPresent",
-    "sparkConf": {},
-    "suspend": False,
-    "driver.cpu": Driver.cpu,
-    "driver.memory": Driver.memory,
-    "driver.memoryOverhead": Driver.memory_overhead,
-    "driver.serviceAccount.name": None,
-    "driver.serviceAccount.annotations": {},
-    "driver.evictable": Driver.evictable,
-    "driver.podTemplate": {},
-    "executors.cores": Executors.cores,
-    "executors.maxCores": None,
-    "executors.maxMemory": None,
-    "executors.cpu": None,
-    "executors.memory": Executors.memory,
-    "executors.memoryOverhead": Executors.memory_overhead,
-    "executors.serviceAccount.name": None,
-    "executors.podTemplate": {},
-    "metrics.hotKeys": Metrics.hot_keys,
-}
-"""Fields that a stream with `targetRef` has not, and what the API server fills in for them."""
 
 
 @dataclass(frozen=True)
@@ -148,12 +124,6 @@ class StreamSpec:
         rule(
             "has(self.targetRef) == has(oldSelf.targetRef)",
             "targetRef cannot come or go: create a new BalancedStream",
-        ),
-        *(
-            refuse_beside_target(path, default)
-            for path, default in OF_THE_TARGET.items()
-            # The rules see nothing of a foreign object; the operator refuses it.
-            if not path.endswith("podTemplate")
         ),
         rule(
             "has(self.partitions) == has(oldSelf.partitions) && "
@@ -196,17 +166,24 @@ class StreamSpec:
             "without targetRef.",
             512,
             r"\S+",
+            of_the_job=True,
         ),
     ] = ""
     application: Annotated[
-        Application, Part("The script. Required without targetRef.", filled_in=False)
+        Application,
+        Part("The script. Required without targetRef.", filled_in=False, of_the_job=True),
     ] = field(default_factory=Application)
     checkpoints: Annotated[
         Checkpoints,
-        Part("Storage for checkpoints that all pods share. Required without targetRef.", False),
+        Part(
+            "Storage for checkpoints that all pods share. Required without targetRef.",
+            filled_in=False,
+            of_the_job=True,
+        ),
     ] = field(default_factory=Checkpoints)
     image_pull_policy: Annotated[
-        str, Words("When nodes pull the image.", ("IfNotPresent", "Always", "Never"))
+        str,
+        Words("When nodes pull the image.", ("IfNotPresent", "Always", "Never"), of_the_job=True),
     ] = "IfNotPresent"
     image_pull_secrets: Annotated[
         tuple[str, ...],
@@ -214,6 +191,7 @@ class StreamSpec:
             "Names of Secrets that driver and executors pull their images with.",
             max_items=16,
             max_length=253,
+            of_the_job=True,
         ),
     ] = ()
     fs_group: Annotated[
@@ -223,6 +201,7 @@ class StreamSpec:
             "OpenShift wants it.",
             0,
             2**31 - 1,
+            of_the_job=True,
         ),
     ] = GROUP_ID
     labels: Annotated[
@@ -231,11 +210,12 @@ class StreamSpec:
             "Labels of all objects and pods of the stream, beside the operator's own.",
             max_items=32,
             max_length=63,
+            restarts=True,
         ),
     ] = field(default_factory=dict)
     annotations: Annotated[
         Mapping[str, str],
-        Texts("Annotations of all objects and pods of the stream.", max_items=32),
+        Texts("Annotations of all objects and pods of the stream.", max_items=32, restarts=True),
     ] = field(default_factory=dict)
     spark_conf: Annotated[
         Mapping[str, str],
@@ -243,9 +223,12 @@ class StreamSpec:
             "Spark settings of the job. Each value is text: quote true, false and numbers.",
             max_items=256,
             max_length=4096,
+            of_the_job=True,
         ),
     ] = field(default_factory=dict)
-    driver: Annotated[Driver, Part("The pod that runs the script.")] = field(default_factory=Driver)
+    driver: Annotated[Driver, Part("The pod that runs the script.", of_the_job=True)] = field(
+        default_factory=Driver
+    )
     partitions: Annotated[
         int | None,
         Number(
@@ -253,6 +236,7 @@ class StreamSpec:
             "executors.max. Cannot change later.",
             1,
             MAX_PARTITIONS,
+            of_the_job=True,
         ),
     ] = None
     balancing: Annotated[Mapping[str, Any], Knobs("balance", "When state partitions move.")] = (
@@ -282,7 +266,20 @@ class StreamSpec:
     metrics: Annotated[Metrics, Part("Where the operator reads the load from.")] = field(
         default_factory=Metrics
     )
-    suspend: Annotated[bool, Switch("Stop the pods and keep everything else.")] = False
+    suspend: Annotated[
+        bool, Switch("Stop the pods and keep everything else.", of_the_job=True, restarts=False)
+    ] = False
+
+
+OF_THE_JOB = list_of_the_job(StreamSpec)
+"""Path and schema of the fields that a stream with `targetRef` has not."""
+
+
+def describe_spec() -> Schema:
+    """The OpenAPI schema of a spec, with all its rules."""
+    schema = describe(StreamSpec)
+    schema["x-kubernetes-validations"] += refuse_beside_target(OF_THE_JOB)
+    return schema
 
 
 def read_spec(manifest: object) -> StreamSpec:
@@ -313,7 +310,7 @@ def read_spec(manifest: object) -> StreamSpec:
         raise InvalidInputError(message)
     if spec.target_ref is not None:
         check_target(spec.target_ref)
-        for path in find_beside_target(manifest, OF_THE_TARGET):
+        for path in find_beside_target(manifest, OF_THE_JOB):
             message = f"spec.{path}: with targetRef it is the application's own: set it there"
             raise InvalidInputError(message)
     else:

@@ -104,37 +104,53 @@ def driver_selector(target: TargetRef) -> str:
     return f"spark-role=driver,{_NAME_LABELS[group]}={target.name}"
 
 
-def refuse_beside_target(path: str, default: object) -> Schema:
-    """The rule that a stream with a target has not a field, or has what is filled in for it.
+def refuse_beside_target(fields: Mapping[str, Schema]) -> list[Schema]:
+    """The rules that a stream with a target has no field of the job, or what is filled in for it.
 
-    >>> refuse_beside_target("driver.cpu", "500m")["rule"]
+    Args:
+        fields: of the job, path to schema.
+
+    >>> refuse_beside_target({"driver.cpu": {"type": "string", "default": "500m"}})[0]["rule"]
     "!has(self.targetRef) || self.driver.cpu == '500m'"
     """
-    here = f"self.{path}"
+    return [
+        rule(
+            f"!has(self.targetRef) || {_is_as_filled_in(f'self.{path}', schema.get('default'))}",
+            f"with targetRef, {path} is the application's own: set it there",
+        )
+        for path, schema in fields.items()
+        # The rules see nothing of a foreign object; the operator refuses it.
+        if "x-kubernetes-preserve-unknown-fields" not in schema
+    ]
+
+
+def _is_as_filled_in(field: str, default: object) -> str:
     match default:
         case None:
-            absent = f"!has({here})"
+            return f"!has({field})"
         case bool():
-            absent = here if default else f"!{here}"
+            return field if default else f"!{field}"
         case str():
-            absent = f"{here} == '{default}'"
+            return f"{field} == '{default}'"
         case Mapping():
-            absent = f"size({here}) == 0"
+            return f"size({field}) == 0"
         case _:
-            absent = f"{here} == {default}"
-    message = f"with targetRef, {path} is the application's own: set it there"
-    return rule(f"!has(self.targetRef) || {absent}", message)
+            return f"{field} == {default}"
 
 
-def find_beside_target(manifest: object, defaults: Mapping[str, object]) -> Iterator[str]:
-    """Fields of a manifest's `spec` that are not as they are filled in, by their paths.
+def find_beside_target(manifest: object, fields: Mapping[str, Schema]) -> Iterator[str]:
+    """Paths of the fields of the job in a manifest's `spec` that are not as they are filled in.
 
-    >>> list(find_beside_target({"driver": {"cpu": "2"}}, {"driver.cpu": "500m", "image": None}))
+    Args:
+        manifest: the `spec`.
+        fields: of the job, path to schema.
+
+    >>> list(find_beside_target({"driver": {"cpu": "2"}}, {"driver.cpu": {}, "image": {}}))
     ['driver.cpu']
     """
-    for path, default in defaults.items():
+    for path, schema in fields.items():
         found = manifest
         for name in path.split("."):
             found = found.get(name) if isinstance(found, Mapping) else None
-        if found is not None and found != default:
+        if found is not None and found != schema.get("default"):
             yield path

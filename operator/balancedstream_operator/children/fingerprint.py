@@ -5,15 +5,11 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import fields, replace
 from typing import Any
 
-from balancedstream_operator.api.job import GROUP_ID, Executors
 from balancedstream_operator.api.resource import Manifest
+from balancedstream_operator.api.schema import camel, list_restarting
 from balancedstream_operator.api.spec import StreamSpec
-
-_LIMITS = ("max", "min", "fixed", "max_cores", "max_memory", "min_query")
-"""Of the executors: they say how many there are, and nothing of each."""
 
 
 def fingerprint_spec(spec: StreamSpec, restart: str) -> str:
@@ -23,30 +19,28 @@ def fingerprint_spec(spec: StreamSpec, restart: str) -> str:
         spec: of the stream.
         restart: value of the annotation that asks for a new driver; empty for none.
     """
-    limits = Executors(max=1)
-    executors = replace(spec.executors, **{name: getattr(limits, name) for name in _LIMITS})
+    changes = list_restarting(spec)
+    metrics = changes.pop("metrics", {})
+    # The form in which the drivers that run have theirs: these fields by their places, whatever
+    # they say. All others stand by their names where they are not as by default.
     parts: list[Any] = [
-        spec.image,
-        spec.image_pull_policy,
-        spec.application,
-        executors,
-        spec.checkpoints,
-        spec.spark_conf,
-        # Evictable or not takes effect without a new pod, by its budget.
-        replace(spec.driver, evictable=True),
-        spec.partitions,
-        spec.metrics.hot_keys,
+        changes.pop("image", ""),
+        changes.pop("image_pull_policy", spec.image_pull_policy),
+        changes.pop("application", {}),
+        {"max": 1, **changes.pop("executors", {})},
+        changes.pop("checkpoints", {}),
+        changes.pop("spark_conf", {}),
+        changes.pop("driver", {}),
+        changes.pop("partitions", None),
+        metrics.pop("hot_keys", spec.metrics.hot_keys),
         restart,
     ]
-    # Beside the others where there are any: what a release adds changes nothing by itself.
-    named = {
-        "imagePullSecrets": list(spec.image_pull_secrets),
-        "labels": dict(spec.labels),
-        "annotations": dict(spec.annotations),
-        "fsGroup": 0 if spec.fs_group == GROUP_ID else spec.fs_group or -1,
-    }
-    given = {name: value for name, value in named.items() if value}
-    parts += [given] if given else []
+    if metrics:
+        changes["metrics"] = metrics
+    if changes.get("fs_group") == 0:
+        changes["fs_group"] = -1
+    if changes:
+        parts.append({camel(name): value for name, value in changes.items()})
     return _hash(parts)[:16]
 
 
@@ -67,15 +61,4 @@ def fingerprint_children(children: Sequence[Manifest]) -> str:
 
 
 def _hash(parts: Sequence[Any]) -> str:
-    text = json.dumps(parts, sort_keys=True, default=_list_changes)
-    return hashlib.sha256(text.encode()).hexdigest()
-
-
-def _list_changes(part: Any) -> dict[str, Any]:
-    """The fields that are not as by default: what a release adds does not count."""
-    values = {entry.name: getattr(part, entry.name) for entry in fields(part)}
-    defaults = {
-        entry.name: entry.default_factory() if callable(entry.default_factory) else entry.default
-        for entry in fields(part)
-    }
-    return {name: value for name, value in values.items() if value != defaults[name]}
+    return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()

@@ -13,7 +13,7 @@ from balancedstream.core.wire.plan import NEW_EXECUTOR, Answer, Plan, parse_plan
 from balancedstream_operator.api.resource import Manifest, Stream, driver_pod_name
 from balancedstream_operator.api.status import format_time
 from balancedstream_operator.errors import ClusterError
-from balancedstream_operator.observe.endpoints import Subject
+from balancedstream_operator.observe.endpoints import Endpoint, Subject
 from balancedstream_operator.observe.measurement import (
     Measurement,
     MissingMeasurementsError,
@@ -28,7 +28,9 @@ STREAM = Stream("shop", "clicks", "uid-1")
 POD = "clicks-driver-0"
 TARGET = "clicks-driver"
 """The driver's pod of an application that kubeflow's operator runs."""
-SETTINGS = Settings("http://prometheus", asks_queries=True)
+SETTINGS = Settings(
+    "http://prometheus", allowed_urls=("http://prometheus.shop",), asks_queries=True
+)
 SKEWED = {0: 4.0, 1: 3.0, 2: 0.5, 3: 0.5}
 ALL_ON_1 = dict.fromkeys(range(4), "1")
 
@@ -223,7 +225,7 @@ class Scene:
         return Supervisor(
             self.stream,
             self.cluster,
-            lambda _: self,
+            self.open_source,
             SETTINGS,
             self.find_streams,
             turns=self.turns,
@@ -233,6 +235,10 @@ class Scene:
     def find_streams(self) -> list[Manifest]:
         """All BalancedStreams."""
         return [o for (kind, _), o in self.cluster.objects.items() if kind == "BalancedStream"]
+
+    def open_source(self, endpoint: Endpoint) -> Scene:
+        """The Prometheus at an endpoint."""
+        return self
 
     def observe(self, subject: Subject, policy: Policy, now_s: float) -> Measurement:
         """What was measured, or why nothing was."""

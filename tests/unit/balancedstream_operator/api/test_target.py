@@ -9,7 +9,7 @@ import pytest
 
 from balancedstream.errors import InvalidInputError
 from balancedstream_operator.api.crd import build
-from balancedstream_operator.api.spec import OF_THE_TARGET, policy_of, read_spec
+from balancedstream_operator.api.spec import policy_of, read_spec
 from balancedstream_operator.api.target import driver_selector
 
 KUBEFLOW = {"apiVersion": "sparkoperator.k8s.io/v1beta2", "kind": "SparkApplication", "name": "a"}
@@ -62,30 +62,6 @@ def test_a_reference_to_nothing_or_to_two_things_is_refused(
 ) -> None:
     with pytest.raises(InvalidInputError, match=re.escape(says)):
         read_spec(manifest(target))
-
-
-@pytest.mark.parametrize("path", OF_THE_TARGET)
-def test_what_only_a_job_of_our_own_has_is_refused_by_name(path: str) -> None:
-    given: Any = {
-        "image": "clicks:1",
-        "application": {"file": "/a.py"},
-        "checkpoints": {"claim": "c"},
-        "partitions": 24,
-        "imagePullPolicy": "Always",
-        "imagePullSecrets": ["registry"],
-        "fsGroup": 0,
-        "suspend": True,
-        "driver.evictable": False,
-        "executors.cores": 2,
-        "executors.maxCores": 3,
-        "metrics.hotKeys": "off",
-    }.get(path, {"a": "b"} if OF_THE_TARGET[path] == {} else "3g" if "emory" in path else "3")
-    for name in reversed(path.split(".")):
-        given = {name: given}
-    asked = manifest() | given
-    asked["executors"] = {"max": 4, **asked["executors"]}
-    with pytest.raises(InvalidInputError, match=rf"^spec\.{re.escape(path)}: with targetRef"):
-        read_spec(asked)
 
 
 def test_what_the_api_server_fills_in_is_no_field_that_somebody_set() -> None:
