@@ -10,22 +10,19 @@ from math import inf
 from typing import Any, NoReturn
 
 from balancedstream.core.wire.objects import STREAM_LABEL, plan_name
-from balancedstream_operator.api.annotations import read_wanted
 from balancedstream_operator.api.resource import (
-    API_VERSION,
-    KIND,
     Manifest,
     Stream,
     belongs_to,
-    is_being_deleted,
 )
 from balancedstream_operator.children.authentication import fill_secret
 from balancedstream_operator.children.checkpoints import find_conflict
 from balancedstream_operator.children.fingerprint import fingerprint_children
-from balancedstream_operator.errors import ClusterError, StreamGoneError, StreamLeavingError
+from balancedstream_operator.errors import ClusterError
 from balancedstream_operator.kube.clocks import has_passed
 from balancedstream_operator.kube.cluster import Cluster
 from balancedstream_operator.kube.retry import choose_retry_s
+from balancedstream_operator.kube.stream_reader import StreamReader
 
 log = logging.getLogger(__name__)
 
@@ -57,6 +54,7 @@ class Applier:
     Args:
         stream: whose.
         cluster: where.
+        reader: reads the stream itself.
         find_streams: gives all BalancedStreams that are known.
         namespaces: that have them; "" for the whole cluster.
     """
@@ -65,11 +63,13 @@ class Applier:
         self,
         stream: Stream,
         cluster: Cluster,
+        reader: StreamReader,
         find_streams: Callable[[], Iterable[Mapping[str, Any]]],
         namespaces: Sequence[str],
     ) -> None:
         self._stream = stream
         self._cluster = cluster
+        self._reader = reader
         self._find_streams = find_streams
         self._namespaces = namespaces
         # Uids of the children that are there, as they were last seen.
@@ -77,33 +77,6 @@ class Applier:
         self._applied = ""
         self._applied_s = 0.0
         self._refusal: _Refusal | None = None
-        self._current: Mapping[str, Any] | None = None
-        # What this pass read.
-        self._read: Mapping[str, Any] | None = None
-        self._hint: str | None = None
-
-    def find_current(self, resource: Mapping[str, Any]) -> Mapping[str, Any]:
-        """The stream as the API server has it: read at the first call, and at a hint of a change.
-
-        A server that is behind lists old streams, to an operator that starts and to one whose watch
-        broke. Nothing in them tells their age: a resourceVersion may only be compared for equality,
-        and an annotation does not change the generation. So a stream that was listed or watched,
-        and of which other things are wanted, is a hint to read it; each is followed once.
-
-        Args:
-            resource: the BalancedStream as it was last listed or watched.
-
-        Raises:
-            StreamGoneError: the stream was deleted.
-            StreamLeavingError: it is being deleted.
-            ClusterError: the API server cannot be reached.
-        """
-        version, wanted = resource["metadata"].get("resourceVersion"), read_wanted(resource)
-        current, self._read = self._current, None
-        if current is None or (version != self._hint and wanted != read_wanted(current)):
-            current = self._current = self._read = self.require_stream()
-        self._hint = version
-        return current
 
     def is_due(self, children: Sequence[Manifest], now_s: float) -> bool:
         """Whether children have changed, or were not applied for some time.
@@ -128,7 +101,7 @@ class Applier:
             ClusterError: another stream has its checkpoint, an object of another owner has the
                 name of a child, or the API server cannot be reached.
         """
-        self._refuse_shared_checkpoint(self._read or self.require_stream())
+        self._refuse_shared_checkpoint(self._reader.require())
         return self._has_children(children) or bool(self._applied)
 
     def apply(self, children: Sequence[Manifest], now_s: float) -> None:
@@ -170,25 +143,6 @@ class Applier:
         before = self._refusal
         first_s = before.first_s if before and before.of == of else now_s
         self._refusal = _Refusal(of, error, first_s, now_s)
-
-    def require_stream(self) -> Mapping[str, Any]:
-        """The stream as it is now: a broken watch may have missed its deletion.
-
-        Raises:
-            StreamGoneError: the stream was deleted.
-            StreamLeavingError: it is being deleted.
-            ClusterError: the API server cannot be reached.
-        """
-        name = self._stream.name
-        found = self._cluster.get(API_VERSION, KIND, self._stream.namespace, name)
-        if found is None or found["metadata"]["uid"] != self._stream.uid:
-            message = f"{self._stream} was deleted; its pods stop, and its checkpoint stays"
-            raise StreamGoneError(message)
-        if is_being_deleted(found["metadata"]):
-            # Next time it is read again, not recalled: it may be gone by then.
-            self._current = None
-            raise StreamLeavingError(_describe_deletion(found["metadata"]))
-        return found
 
     def _refuse_shared_checkpoint(self, resource: Mapping[str, Any]) -> None:
         pods = self._cluster.list_pods(self._stream.namespace, DRIVERS)
@@ -261,13 +215,3 @@ def refuse_stranger(kind: str, name: str) -> NoReturn:
         "another name"
     )
     raise ClusterError(message, refused=True)
-
-
-def _describe_deletion(metadata: Mapping[str, Any]) -> str:
-    """What a stream that is being deleted still waits for, for people."""
-    finalizers = ", ".join(metadata.get("finalizers") or []) or "none"
-    return (
-        f"the stream is being deleted since {metadata['deletionTimestamp']}: it gets no plan, no "
-        f"pod and no repair any more. Its finalizers are: {finalizers}; it goes when they are "
-        "taken away. Its checkpoint stays"
-    )

@@ -38,6 +38,7 @@ from balancedstream_operator.kube.cluster import Cluster
 from balancedstream_operator.kube.reading import refuse_unread
 from balancedstream_operator.kube.refusals import describe_refusal
 from balancedstream_operator.kube.retry import RESTING_S, choose_retry_s
+from balancedstream_operator.kube.stream_reader import StreamReader
 from balancedstream_operator.observe.endpoints import Endpoint, refuse_queries
 from balancedstream_operator.observe.measurement import Measurement, MissingMeasurementsError
 from balancedstream_operator.observe.measurer import Measurer, Source
@@ -106,7 +107,8 @@ class Supervisor:
         self._cluster = cluster
         self._settings = settings
         self._measurer = Measurer(stream, cluster, open_source, settings)
-        self._applier = Applier(stream, cluster, find_streams, settings.namespaces)
+        self._reader = StreamReader(stream, cluster)
+        self._applier = Applier(stream, cluster, self._reader, find_streams, settings.namespaces)
         self._approver = Approver(stream, cluster)
         self._turns = turns or Turns()
         self._rights = DriverRights(stream, cluster)
@@ -121,7 +123,6 @@ class Supervisor:
         self._status: Mapping[str, Any] | None = None
         self._writer = StatusWriter(stream, cluster)
         self._events: list[StreamEvent] = []
-        self._unsure = False
         self._outages = 0
         self._missing = 0
         self._pace = Pace()
@@ -148,7 +149,7 @@ class Supervisor:
 
     def _pass(self, resource: Mapping[str, Any], now_s: float) -> Pass:
         try:
-            resource = self._applier.find_current(resource)
+            resource = self._reader.find_current(resource)
         except StreamLeavingError as error:
             return self._leave(resource, error, now_s)
         before = self._status if self._status is not None else resource.get("status") or {}
@@ -206,8 +207,7 @@ class Supervisor:
         try:
             self._writer.write(self._status, draft.now_s)
         except ClusterError:
-            # The stream may have been deleted, or made again, meanwhile: the next pass looks first.
-            self._unsure = True
+            self._reader.forget()
             raise
 
     def _choose_interval(
@@ -229,9 +229,6 @@ class Supervisor:
         self, resource: Mapping[str, Any], asked: Asked, status: Mapping[str, Any], now_s: float
     ) -> PassOutcome:
         """Everything that a pass does, except for what it writes into the BalancedStream."""
-        if self._unsure:
-            self._applier.require_stream()
-            self._unsure = False
         outcome = PassOutcome(self._stream, paused=asked.paused)
         try:
             refuse_unread(resource)
@@ -242,8 +239,8 @@ class Supervisor:
             if self._settings.forbids_escalation:
                 refuse_escalation(spec, self._settings.allowed_accounts)
         except InvalidInputError as error:
-            # One that is gone would keep its checkpoint from others.
-            self._applier.require_stream()
+            # A deleted stream must not block its checkpoint: look before reporting.
+            self._reader.require()
             ours = "targetRef" not in resource["spec"]
             driver = self._watch.find_driver(now_s) if ours else None
             return replace(outcome, invalid=str(error), driver=driver)
@@ -269,8 +266,8 @@ class Supervisor:
         except ClusterError as error:
             if not error.refused:
                 raise
-            # One that is gone would keep its checkpoint from others.
-            self._applier.require_stream()
+            # A deleted stream must not block its checkpoint: look before reporting.
+            self._reader.require()
             driver = self._find_driver(spec, now_s)
             runs = driver is not None and driver.running
             refusal = describe_refusal(str(error), error.advice, runs=runs)
@@ -338,7 +335,7 @@ class Supervisor:
             self._book.read(bound, now_s)
         if found.unreadable or (found.overwritten and not found.adopted):
             # It may have been deleted with the stream.
-            self._applier.require_stream()
+            self._reader.require()
             self._book.restore()
         return driver
 
