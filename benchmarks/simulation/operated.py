@@ -34,7 +34,7 @@ from balancedstream_operator.observe.measurement import (
 from balancedstream_operator.observe.measurer import Source
 from balancedstream_operator.observe.prometheus import fetch_measurement
 from balancedstream_operator.observe.series import PREFIX, Series
-from balancedstream_operator.reconcile.reconciler import Supervisor
+from balancedstream_operator.process.passes import Passes
 from balancedstream_operator.settings import Settings
 from simulation.running import Change, run_loop
 from simulation.spark import VirtualSpark
@@ -66,14 +66,16 @@ def run_operated(
     cluster = VirtualCluster()
     stream = describe_stream(spark, most)
     cluster.apply(stream)
-    supervisor = Supervisor(STREAM, cluster, lambda _: prometheus, Settings("http://prometheus"))
+    passes = Passes(STREAM, cluster, lambda _: prometheus, Settings("http://prometheus"))
 
     def scrape() -> None:
         prometheus.scrape(spark.now_s)
         spark.call_at(spark.now_s + SCRAPE_S, scrape)
 
     def run_pass() -> None:
-        done = supervisor.run_pass(stream, spark.now_s)
+        done = passes.run(stream, spark.now_s)
+        if done.failure is not None:
+            raise done.failure
         spark.call_at(spark.now_s + done.interval_s, run_pass)
 
     # Nobody starts Prometheus and the operator at the same moment.

@@ -1,9 +1,10 @@
 """The Kubernetes operator: runs BalancedStreams, and keeps them balanced and right-sized.
 
-`main` gets the resources from `following`. For each of them a `Supervisor` (`supervising`) makes
-one pass after the other: it creates the objects that a stream consists of, asks Prometheus what the
-stream's driver measured, lets `balancedstream.core` decide, and writes the decision as a plan for
-the driver and as conditions, events and figures for the user (`reporting`).
+`process.operator` has a task for each BalancedStream, which makes one pass after the other
+(`process.passes`). A pass reconciles the stream, reports the outcome and writes the status. To
+reconcile it means to create the objects that the stream consists of, to ask Prometheus what its
+driver measured, to let `balancedstream.core` decide, and to write the decision as a plan for the
+driver (`reconcile.reconciler`).
 """
 
 from __future__ import annotations

@@ -1,1 +1,1 @@
-"""What the process of the operator runs, beside the passes."""
+"""What the process runs: kopf, a task for each stream, its passes, turns, threads, metrics."""

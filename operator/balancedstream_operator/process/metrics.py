@@ -16,6 +16,7 @@ from prometheus_client import (
 )
 
 from balancedstream.listening import choose_address
+from balancedstream_operator.process.passes import Pass
 
 _PREFIX = "balancedstream_operator"
 
@@ -101,13 +102,15 @@ class OperatorMetrics:
         self._failures.labels(stream)
         self._pass_failures.labels(stream)
 
-    def add_failure(self, stream: str) -> None:
-        """Records a pass over a stream that ended too early."""
-        self._pass_failures.labels(stream).inc()
+    def add_pass(self, stream: str, done: Pass) -> None:
+        """Records a pass over a stream, and the status that it wrote."""
+        if done.failure is not None:
+            self._pass_failures.labels(stream).inc()
+        if done.status:
+            self._pass.observe(done.took_s)
+            self._set_status(stream, done.status)
 
-    def add_pass(self, stream: str, status: Mapping[str, Any], took_s: float) -> None:
-        """Records a finished pass over a stream."""
-        self._pass.observe(took_s)
+    def _set_status(self, stream: str, status: Mapping[str, Any]) -> None:
         self._phases[stream] = status.get("phase", "Pending")
         self._count_phases()
         self._epoch.labels(stream).set(status.get("planEpoch", 0))

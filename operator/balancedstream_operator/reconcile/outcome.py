@@ -100,6 +100,7 @@ class PassOutcome:
         decided: on the measurement; None without one.
         paused: why somebody paused the stream; empty if nobody did.
         approval: what became of an approval; None if there was none.
+        due_in_s: seconds until the stream is decided on again, if nothing is new by then.
     """
 
     stream: Stream
@@ -118,3 +119,4 @@ class PassOutcome:
     decided: Decided | None = None
     paused: str = ""
     approval: Approval | None = None
+    due_in_s: float = 0.0

@@ -8,8 +8,8 @@ from typing import Any
 
 from apiserver import ApiServer, path_of
 
-from balancedstream_operator.main import Operator
 from balancedstream_operator.process.metrics import OperatorMetrics
+from balancedstream_operator.process.operator import Operator
 from balancedstream_operator.settings import Settings
 
 

@@ -20,8 +20,8 @@ from balancedstream_operator.observe.measurement import (
     ShuffleSample,
 )
 from balancedstream_operator.plan.shares import Shares
-from balancedstream_operator.reconcile.reconciler import Pass, Supervisor
-from balancedstream_operator.reconcile.turns import Turns
+from balancedstream_operator.process.passes import Pass, Passes
+from balancedstream_operator.process.turns import Turns
 from balancedstream_operator.settings import Settings
 
 STREAM = Stream("shop", "clicks", "uid-1")
@@ -169,7 +169,7 @@ class KeepingCluster:
 
 
 class Scene:
-    """A stream, its supervisor, and a driver that does as it is told.
+    """A stream, the passes over it, and a driver that does as it is told.
 
     Args:
         stream: which.
@@ -218,11 +218,11 @@ class Scene:
         self._before: dict[str, Any] = {}
         self.turns = turns or Turns()
         self.shares = shares or Shares(SETTINGS.caps)
-        self.supervisor = self.make_supervisor()
+        self.passes = self.make_passes()
 
-    def make_supervisor(self) -> Supervisor:
-        """A supervisor as it is after a restart of the operator."""
-        return Supervisor(
+    def make_passes(self) -> Passes:
+        """What makes the passes, as after a restart of the operator."""
+        return Passes(
             self.stream,
             self.cluster,
             self.open_source,
@@ -257,7 +257,13 @@ class Scene:
         """One pass, 15 s after the one before."""
         self.now_s += 15.0
         self.count_changes()
-        done = self.supervisor.run_pass(self.resource, self.now_s)
+        return self.show(self.resource)
+
+    def show(self, listed: Manifest) -> Pass:
+        """One pass of an operator that is shown a stream, old or not; raises if it writes none."""
+        done = self.passes.run(listed, self.now_s)
+        if done.failure is not None and not done.status:
+            raise done.failure
         self.resource["status"] = dict(done.status)
         return done
 

@@ -1,4 +1,4 @@
-"""An operator's process: what `main.Operator` does around the real passes, in virtual time."""
+"""An operator's process: what `process.operator` does around the real passes, in virtual time."""
 
 from __future__ import annotations
 
@@ -13,11 +13,9 @@ from balancedstream_operator.api.resource import KIND, Manifest, Stream
 from balancedstream_operator.errors import ClusterError, StreamGoneError
 from balancedstream_operator.kube.lease import RENEW_S, Lease, Tenure
 from balancedstream_operator.kube.reading import bound_stream
-from balancedstream_operator.main import choose_pause_s
 from balancedstream_operator.plan.shares import Shares
 from balancedstream_operator.process.following import WATCH_S
-from balancedstream_operator.reconcile.pace import choose_rest_s
-from balancedstream_operator.reconcile.reconciler import Supervisor
+from balancedstream_operator.process.passes import Passes, choose_rest_s
 from balancedstream_operator.settings import Caps, Settings
 from world.api_model import NAMESPACE, KilledError, ModelCluster
 from world.lease_model import NAME, open_client
@@ -31,11 +29,10 @@ PASS_S = 0.3
 
 @dataclass
 class _Watched:
-    """A BalancedStream as `main._Watched` keeps it; a newer turn makes older ones void."""
+    """A BalancedStream as `operator._Watched` keeps it; a newer turn makes older ones void."""
 
     resource: Manifest
-    supervisor: Supervisor
-    failures: int = 0
+    passes: Passes
     turn: int = 0
     rests: bool = False
 
@@ -179,7 +176,7 @@ class OperatorProcess:
         if watched is None:
             metadata = manifest["metadata"]
             stream = Stream(metadata["namespace"], metadata["name"], uid)
-            supervisor = Supervisor(
+            passes = Passes(
                 stream,
                 self.cluster,
                 lambda _: self._world.prometheus,
@@ -187,7 +184,7 @@ class OperatorProcess:
                 lambda: [known.resource for known in self._watched.values()],
                 shares=self._shares,
             )
-            self._watched[uid] = _Watched(manifest, supervisor)
+            self._watched[uid] = _Watched(manifest, passes)
             if self.acts:
                 self._call_in(self._chance.uniform(0.1, 1.0), uid)
             return
@@ -207,14 +204,12 @@ class OperatorProcess:
         watched = self._watched.get(uid)
         if not self.alive or watched is None or turn != watched.turn:
             return
-        failure: Exception | None = None
-        interval_s = 0.0
         resource = watched.resource
         oracles = self._world.oracles
         oracles.begin_pass(resource)
         calls = self.cluster.calls
         try:
-            done = watched.supervisor.run_pass(resource, self._world.now_s + self.clock_off_s)
+            done = watched.passes.run(resource, self._world.now_s + self.clock_off_s)
         except KilledError:
             self.kill()
             self._world.restart_operator(self)
@@ -222,16 +217,8 @@ class OperatorProcess:
         except StreamGoneError:
             self._watched.pop(uid, None)
             return
-        except ClusterError as error:
-            failure = error
-        except Exception as error:
-            failure = error
-        else:
-            failure, interval_s = done.failure, choose_rest_s(done.interval_s, PASS_S)
+        if done.status:
             oracles.check_pass(resource, done)
-        oracles.check_calls(self.cluster.calls - calls, failure)
-        watched.failures = watched.failures + 1 if failure else 0
-        if failure is not None:
-            interval_s = max(interval_s, choose_pause_s(failure, watched.failures))
+        oracles.check_calls(self.cluster.calls - calls, done.failure)
         if uid in self._watched and self.alive:
-            self._call_in(PASS_S + interval_s, uid)
+            self._call_in(PASS_S + choose_rest_s(done.interval_s, PASS_S), uid)

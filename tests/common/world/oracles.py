@@ -27,7 +27,7 @@ from balancedstream_operator.api.spec import StreamSpec, policy_of, read_spec
 from balancedstream_operator.children.fingerprint import fingerprint_spec
 from balancedstream_operator.children.pods import SPEC_ANNOTATION
 from balancedstream_operator.errors import ClusterError
-from balancedstream_operator.reconcile.reconciler import Pass
+from balancedstream_operator.process.passes import Pass
 
 if TYPE_CHECKING:
     from world.driver_model import WatchedPlans

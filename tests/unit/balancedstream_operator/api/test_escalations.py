@@ -11,7 +11,7 @@ from supervised import SETTINGS, STREAM, Scene, conditions
 
 from balancedstream.errors import InvalidInputError
 from balancedstream_operator.api.escalations import refuse_escalation
-from balancedstream_operator.reconcile.reconciler import Supervisor
+from balancedstream_operator.process.passes import Passes
 
 
 def find(allowed: tuple[str, ...] = (), **spec: Any) -> str:
@@ -189,9 +189,9 @@ def test_all_that_is_refused_is_named_at_once_with_what_to_do() -> None:
 class StrictScene(Scene):
     """A stream under an operator that was started with --forbid-escalation."""
 
-    def make_supervisor(self) -> Supervisor:
+    def make_passes(self) -> Passes:
         strict = replace(SETTINGS, forbids_escalation=True)
-        return Supervisor(STREAM, self.cluster, lambda _: self, strict, self.find_streams)
+        return Passes(STREAM, self.cluster, lambda _: self, strict, self.find_streams)
 
 
 def test_an_operator_that_forbids_escalation_makes_no_pod_of_such_a_spec() -> None:

@@ -74,7 +74,7 @@ def test_the_secret_is_drawn_once_and_kept_while_the_stream_changes_and_operator
     first = kept(scene)[NAME]["stringData"]
     assert len(first["secret"]) == 64
     scene.resource["spec"]["image"] = "clicks:2"
-    scene.supervisor = scene.make_supervisor()
+    scene.passes = scene.make_passes()
     scene.run_pass()
     assert kept(scene)[NAME]["stringData"] == first
     other = Scene()

@@ -6,7 +6,7 @@ import pytest
 from supervised import SKEWED, TARGET, TargetScene, conditions
 
 from balancedstream.core.wire.plan import Answer
-from balancedstream_operator.reconcile.reconciler import Pass
+from balancedstream_operator.process.passes import Pass
 
 PLAN = ("ConfigMap", "clicks-plan")
 ANSWER = ("ConfigMap", "clicks-answer")
@@ -134,7 +134,7 @@ def test_the_same_application_keeps_its_history_when_the_operator_restarts() -> 
     scene.run_until_running()
     scene.finish_batches()
     scene.run_pass()
-    scene.supervisor = scene.make_supervisor()
+    scene.passes = scene.make_passes()
     scene.placement = dict.fromkeys(range(4), "1")
     scene.finish_batches(SKEWED, count=1)
     scene.placement = dict.fromkeys(range(4), "1")

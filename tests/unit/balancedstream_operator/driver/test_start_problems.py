@@ -10,7 +10,7 @@ from supervised import POD, Scene, conditions
 from balancedstream_operator.api.resource import Manifest
 from balancedstream_operator.driver.start_problems import WOKEN_ANNOTATION
 from balancedstream_operator.errors import ClusterError
-from balancedstream_operator.reconcile.reconciler import Pass
+from balancedstream_operator.process.passes import Pass
 
 FORBIDDEN = 'the API server did not take it: pods "clicks-driver" is forbidden'
 ON_ITS_WAY = ("False", "True", "False")

@@ -20,7 +20,7 @@ from balancedstream_operator.api.resource import API_VERSION, KIND
 from balancedstream_operator.kube.client import KubernetesCluster
 from balancedstream_operator.kube.retry import RESTING_S, WAITING_S
 from balancedstream_operator.observe.measurement import Measurement
-from balancedstream_operator.reconcile.reconciler import Pass, Supervisor
+from balancedstream_operator.process.passes import Pass, Passes
 
 EVEN = dict.fromkeys(range(4), 2.0)
 RESOURCE = path_of(KIND, STREAM.name)
@@ -56,8 +56,8 @@ class ServedScene(Scene):
         self.cluster = self.served
         self.cluster.objects["BalancedStream", "clicks"] = self.resource
 
-    def make_supervisor(self) -> Supervisor:
-        return Supervisor(STREAM, self.served.operator, lambda _: self, SETTINGS, self.find_streams)
+    def make_passes(self) -> Passes:
+        return Passes(STREAM, self.served.operator, lambda _: self, SETTINGS, self.find_streams)
 
     def count_calls(self) -> Counter[str]:
         """Makes a pass, and counts what it asked: by verb and kind of object."""

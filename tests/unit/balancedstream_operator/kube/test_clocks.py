@@ -19,7 +19,7 @@ from balancedstream_operator.driver.watch import Stopwatch
 from balancedstream_operator.kube.clocks import has_passed
 from balancedstream_operator.plan.answers import judge_control
 from balancedstream_operator.plan.record import Record, heed_clock
-from balancedstream_operator.reconcile.turns import Turns
+from balancedstream_operator.process.turns import Turns
 from balancedstream_operator.report.writer import StatusWriter
 
 HOURS = [-86_400.0, -7200.0, -600.0, 600.0, 7200.0, 86_400.0]
@@ -71,7 +71,7 @@ def test_a_stream_is_led_on_within_minutes_of_a_jump(jump_s: float, restarts: bo
     scene.run_until_running()
     scene.now_s += jump_s
     if restarts:
-        scene.supervisor = scene.make_supervisor()
+        scene.passes = scene.make_passes()
     epoch = scene.cluster.plan().epoch  # type: ignore[union-attr]
     # The load goes elsewhere, so that there is something to do.
     for turn in range(60):

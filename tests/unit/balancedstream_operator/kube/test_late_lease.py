@@ -8,27 +8,27 @@ import time
 import pytest
 from supervised import SETTINGS, Scene
 
-from balancedstream_operator import main as process
-from balancedstream_operator.main import Operator
+from balancedstream_operator.process import operator
 from balancedstream_operator.process.metrics import OperatorMetrics
+from balancedstream_operator.process.operator import Operator
 
 
 def test_it_posts_events_of_streams_that_it_knew_before_it_acted(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     scene = Scene(balancing={"mode": "No"})
-    monkeypatch.setattr(process, "KubernetesCluster", lambda: scene.cluster)
+    monkeypatch.setattr(operator, "KubernetesCluster", lambda: scene.cluster)
     events = scene.cluster.events
 
     async def go() -> None:
-        operator = Operator(SETTINGS, OperatorMetrics(), active=False)
-        operator.update(scene.resource)
-        operator.activate()
+        ours = Operator(SETTINGS, OperatorMetrics(), active=False)
+        ours.update(scene.resource)
+        ours.activate()
         deadline_s = time.monotonic() + 60.0
         while not events:
             assert time.monotonic() < deadline_s, "no event"
             await asyncio.sleep(0.02)
-        operator.close()
+        ours.close()
 
     asyncio.run(go())
     assert events == ["InvalidSpec"]

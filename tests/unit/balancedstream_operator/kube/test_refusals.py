@@ -13,7 +13,7 @@ from balancedstream.core.printing import printable
 from balancedstream_operator.api.resource import Manifest
 from balancedstream_operator.errors import ClusterError
 from balancedstream_operator.kube.client import translate_errors
-from balancedstream_operator.reconcile.reconciler import Pass
+from balancedstream_operator.process.passes import Pass
 
 FORBIDDEN = 'services "clicks-driver" is forbidden: '
 CORRECT = "Correct the field of the spec"

@@ -25,7 +25,7 @@ from balancedstream_operator.observe.measurement import (
 )
 from balancedstream_operator.observe.prometheus import fetch_measurement
 from balancedstream_operator.observe.series import Series
-from balancedstream_operator.reconcile.reconciler import Supervisor
+from balancedstream_operator.process.passes import Passes
 from balancedstream_operator.settings import Settings
 
 OWN = Settings("http://prometheus", read_credentials=lambda: {"token": "ours"})
@@ -163,7 +163,7 @@ class Listening(Scene):
         self.subjects: list[Subject] = []
         super().__init__(metrics=metrics)
 
-    def make_supervisor(self) -> Supervisor:
+    def make_passes(self) -> Passes:
         """One that notes which Prometheus it asks."""
 
         def open_source(endpoint: Endpoint) -> Listening:
@@ -173,7 +173,7 @@ class Listening(Scene):
         settings = Settings(
             SETTINGS.prometheus_url, prometheus_labels=(("cluster", "eu"), ("tier", "1"))
         )
-        return Supervisor(STREAM, self.cluster, open_source, settings)
+        return Passes(STREAM, self.cluster, open_source, settings)
 
     def observe(self, subject: Subject, policy: Policy, now_s: float) -> Measurement:
         """As a scene does."""

@@ -111,7 +111,7 @@ def test_an_operator_that_has_just_started_keeps_what_there_is_until_it_knows() 
     scene.answered = 4.0
     scene.run_until_running()
     scene.run_pass()
-    scene.answered, scene.supervisor = "no answer", scene.make_supervisor()
+    scene.answered, scene.passes = "no answer", scene.make_passes()
     scene.executors = dict.fromkeys("1234", 1)
     scene.finish_batches()
     done = scene.run_pass()
@@ -121,7 +121,7 @@ def test_an_operator_that_has_just_started_keeps_what_there_is_until_it_knows() 
 
 def test_a_query_that_the_operator_may_not_ask_is_refused_by_name() -> None:
     scene = Scene(executors={"min": 2, "max": 4, "minQuery": QUERY})
-    scene.supervisor._settings = Settings("http://prometheus")
+    scene.passes._reconciler._settings = Settings("http://prometheus")
     done = scene.run_pass()
     assert conditions(done)["Accepted"] == ("False", "InvalidSpec")
     assert "spec.executors.minQuery: the operator asks no queries" in done.status["reason"]

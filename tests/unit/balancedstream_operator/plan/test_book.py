@@ -63,7 +63,7 @@ def test_a_lost_status_loses_neither_count_nor_time_nor_epoch_nor_partitions(
     del scene.resource["status"]
     scene.resource["spec"]["executors"]["max"] = 100
     if restarts:
-        scene.supervisor = scene.make_supervisor()
+        scene.passes = scene.make_passes()
     scene.finish_batches()
     done = scene.run_pass()
     assert {name: done.status[name] for name in known} == known
@@ -94,7 +94,7 @@ def test_an_operator_that_dies_between_plan_and_status_scales_no_second_time() -
     scale_out(scene)
     plan = scene.cluster.plan()
     scene.resource["status"] = before
-    scene.supervisor = scene.make_supervisor()
+    scene.passes = scene.make_passes()
     scene.finish_batches()
     done = scene.run_pass()
     assert done.status["desiredExecutors"] == 3
@@ -126,7 +126,7 @@ def test_a_restarted_operator_knows_the_last_scale_out_and_judges_it_by_what_sho
         assert isinstance(scene.measured, Measurement)
         batches = tuple(replace(b, duration_s=duration_s) for b in scene.measured.batches)
         scene.measured = replace(scene.measured, batches=batches)
-        scene.supervisor = scene.make_supervisor()
+        scene.passes = scene.make_passes()
         scene.run_pass()
         record = read_record(scene.cluster.objects[PLAN]["data"]["record.json"])
         assert record is not None
@@ -297,7 +297,7 @@ def test_a_restarted_operator_ignores_a_plan_that_is_older_than_its_record() -> 
     scale_out(scene)
     record = read_record(scene.cluster.objects[PLAN]["data"]["record.json"])
     write_plan(scene, Plan(1, ("1",), {}, "budgeted"), record)
-    scene.supervisor = scene.make_supervisor()
+    scene.passes = scene.make_passes()
     done = scene.run_pass()
     assert "PlanUnreadable" in {e.reason for e in done.events}
     assert done.status["desiredExecutors"] == 3
@@ -310,7 +310,7 @@ def test_rubbish_that_an_operator_found_is_replaced_by_the_next_plan_and_not_in_
     scene = Scene()
     scene.run_until_running()
     scene.cluster.objects[PLAN]["data"]["plan.json"] = "rubbish"
-    scene.supervisor = scene.make_supervisor()
+    scene.passes = scene.make_passes()
     apply_plan, applied = scene.cluster.apply_plan, 0
 
     def apply_beside_others(manifest: Manifest) -> Manifest:
@@ -335,12 +335,12 @@ def test_rubbish_that_an_operator_found_is_replaced_by_the_next_plan_and_not_in_
 def test_two_operators_never_take_an_epoch_back() -> None:
     scene = Scene()
     scene.run_until_running()
-    other = scene.make_supervisor()
+    other = scene.make_passes()
     epochs = []
     for turn in range(12):
         scene.finish_batches()
         scene.resource["spec"]["executors"]["fixed"] = 3 + turn % 2
-        scene.supervisor, other = other, scene.supervisor
+        scene.passes, other = other, scene.passes
         scene.run_pass()
         plan = scene.cluster.plan()
         assert plan is not None
@@ -374,7 +374,7 @@ def test_an_epoch_that_is_far_ahead_is_forged_and_the_plan_is_replaced(restarts:
     record = read_record(scene.cluster.objects[PLAN]["data"]["record.json"])
     write_plan(scene, Plan(2**53 - 1, ("1", "2"), {}, "budgeted"), record)
     if restarts:
-        scene.supervisor = scene.make_supervisor()
+        scene.passes = scene.make_passes()
     done = scene.run_pass()
     assert {e.reason for e in done.events} & {"PlanOverwritten", "PlanUnreadable"}
     assert "9007199254740991" not in str(scene.cluster.objects[PLAN]["data"])
@@ -388,7 +388,7 @@ def test_a_status_with_a_forged_epoch_counts_for_nothing_beside_the_plan() -> No
     scene = Scene()
     scene.run_until_running()
     scene.resource["status"]["planEpoch"] = 2**53 - 1
-    scene.supervisor = scene.make_supervisor()
+    scene.passes = scene.make_passes()
     scene.resource["spec"]["executors"]["fixed"] = 3
     scene.finish_batches()
     done = scene.run_pass()

@@ -15,12 +15,12 @@ def test_an_operator_that_restores_a_deleted_plan_does_not_overwrite_a_newer_one
     scene = Scene()
     scene.run_until_running()
     del scene.cluster.objects[PLAN]
-    other = scene.make_supervisor()
+    other = scene.make_passes()
     works = scene.cluster.apply
 
     def interrupt(manifest: Manifest, uid: str = "") -> str:
         scene.cluster.apply = works  # type: ignore[method-assign]
-        other.run_pass(scene.resource, scene.now_s)
+        other.run(scene.resource, scene.now_s)
         return works(manifest, uid)
 
     scene.cluster.apply = interrupt  # type: ignore[method-assign]
@@ -41,7 +41,7 @@ def test_the_plan_of_a_deleted_stream_of_the_same_name_is_not_taken_over() -> No
     driver = scene.cluster.objects["StatefulSet", "clicks-driver"]
     for theirs in (left, driver):
         theirs["metadata"]["ownerReferences"][0]["uid"] = "uid-0"
-    scene.supervisor = scene.make_supervisor()
+    scene.passes = scene.make_passes()
     scene.resource["status"] = {}
     assert conditions(scene.run_pass())["Running"] == ("False", "Refused")
     for key in (PLAN, ("StatefulSet", "clicks-driver"), ("Pod", POD)):

@@ -1,4 +1,4 @@
-"""The process: its watch reaches supervisors, and their status and events reach the cluster."""
+"""The process: its watch reaches the passes, and their status and events reach the cluster."""
 
 from __future__ import annotations
 
@@ -15,7 +15,6 @@ from kubernetes.config import kube_config
 from loopback import serve
 from manifests import make_resource
 
-from balancedstream_operator import main as process
 from balancedstream_operator.api.annotations import (
     APPROVE_ANNOTATION,
     PAUSED_ANNOTATION,
@@ -23,8 +22,9 @@ from balancedstream_operator.api.annotations import (
 )
 from balancedstream_operator.errors import ClusterError
 from balancedstream_operator.kube.client import KubernetesCluster
-from balancedstream_operator.main import Operator
 from balancedstream_operator.process.metrics import OperatorMetrics
+from balancedstream_operator.process.operator import Operator
+from balancedstream_operator.process.passes import choose_pause_s
 from balancedstream_operator.settings import Settings
 
 STREAM = path_of("BalancedStream", "clicks")
@@ -233,7 +233,7 @@ def test_a_stream_whose_deletion_was_missed_ends_its_task_too(server: ApiServer)
 def test_a_pass_that_fails_is_tried_again(
     server: ApiServer, monkeypatch: pytest.MonkeyPatch, status: int
 ) -> None:
-    monkeypatch.setattr(process, "RETRY_S", 0.05)
+    monkeypatch.setattr("balancedstream_operator.process.passes.RETRY_S", 0.05)
     server.put(STREAM, resource())
     server.refusals[DRIVER] = status, "try again"
 
@@ -252,7 +252,7 @@ def test_an_error_of_ours_ends_one_pass_and_no_stream_and_everybody_is_told(
     caplog: pytest.LogCaptureFixture,
     posted: list[tuple[str, str, str]],
 ) -> None:
-    monkeypatch.setattr(process, "RETRY_S", 0.05)
+    monkeypatch.setattr("balancedstream_operator.process.passes.RETRY_S", 0.05)
     broken = resource()
     del broken["spec"]
     server.put(STREAM, broken)
@@ -282,4 +282,4 @@ def test_the_next_pass_waits_longer_after_each_failure_and_as_the_server_asks(
     failures: int, retry_after_s: float, pause_s: float
 ) -> None:
     error = ClusterError("too many requests", refused=False, retry_after_s=retry_after_s)
-    assert process.choose_pause_s(error, failures) == pause_s
+    assert choose_pause_s(error, failures) == pause_s

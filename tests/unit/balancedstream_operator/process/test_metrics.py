@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from balancedstream_operator.process.metrics import OperatorMetrics
+from balancedstream_operator.process.passes import Pass
 
 DOCUMENT = Path(__file__).parents[4] / "docs" / "reference" / "operator-metrics.md"
 
@@ -41,11 +42,13 @@ def test_a_stream_counts_from_when_it_is_seen() -> None:
 
 def test_conditions_are_one_zero_or_absent() -> None:
     metrics = OperatorMetrics()
-    metrics.add_pass("a/b", status("Running", Running="True", Balanced="False"), 0.1)
+    metrics.add_pass("a/b", Pass(status("Running", Running="True", Balanced="False")))
     samples = read(metrics)
     assert samples["condition", "a/b", "Running"] == 1
     assert samples["condition", "a/b", "Balanced"] == 0
-    metrics.add_pass("a/b", status("Starting", Running="Unknown", Balanced="False"), 0.1)
+    metrics.add_pass(
+        "a/b", Pass(status("Starting", Running="Unknown", Balanced="False"), took_s=0.1)
+    )
     assert ("condition", "a/b", "Running") not in read(metrics)
     assert read(metrics)["streams", "Starting"] == 1
     assert ("streams", "Running") not in read(metrics)
@@ -54,16 +57,18 @@ def test_conditions_are_one_zero_or_absent() -> None:
 def test_a_proposal_is_one_until_it_is_gone() -> None:
     metrics = OperatorMetrics()
     proposal = {"id": "4-5ca1e0", "reason": "would scale"}
-    metrics.add_pass("a/b", {**status("Running"), "proposal": proposal}, 0.1)
+    metrics.add_pass("a/b", Pass({**status("Running"), "proposal": proposal}, took_s=0.1))
     assert read(metrics)["proposal", "a/b"] == 1
-    metrics.add_pass("a/b", {**status("Running"), "proposal": None}, 0.1)
+    metrics.add_pass("a/b", Pass({**status("Running"), "proposal": None}, took_s=0.1))
     assert read(metrics)["proposal", "a/b"] == 0
 
 
 def test_a_stream_that_is_gone_leaves_nothing() -> None:
     metrics = OperatorMetrics()
     metrics.add_stream("a/b")
-    metrics.add_pass("a/b", status("Running", Running="True", MetricsAvailable="False"), 0.1)
+    metrics.add_pass(
+        "a/b", Pass(status("Running", Running="True", MetricsAvailable="False"), took_s=0.1)
+    )
     assert read(metrics)["observation_failures_total", "a/b"] == 1
     metrics.remove("a/b")
     assert not any("a/b" in key for key in read(metrics))

@@ -17,12 +17,12 @@ from kubernetes.config import kube_config
 from loopback import Request, Response, serve
 from waiting import wait_until
 
-from balancedstream_operator.main import Operator
 from balancedstream_operator.observe import http as sessions
 from balancedstream_operator.observe.endpoints import names_own_prometheus
 from balancedstream_operator.process.metrics import OperatorMetrics
+from balancedstream_operator.process.operator import Operator
+from balancedstream_operator.process.passes import REST, choose_rest_s
 from balancedstream_operator.process.threads import OTHER_THREADS, THREADS
-from balancedstream_operator.reconcile.pace import REST, choose_rest_s
 from balancedstream_operator.settings import Settings
 
 PATIENCE_S = 60.0
@@ -202,7 +202,7 @@ def test_after_a_pass_that_took_long_the_next_one_comes_later(
         pauses.append(pause_s)
         return timeout(pause_s)
 
-    monkeypatch.setattr("balancedstream_operator.main.asyncio.timeout", note)
+    monkeypatch.setattr("balancedstream_operator.process.operator.asyncio.timeout", note)
 
     async def go(dripping: Dripping) -> None:
         operator = Operator(Settings(allowed_urls=("*",)), OperatorMetrics())

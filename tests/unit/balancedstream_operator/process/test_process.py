@@ -20,9 +20,10 @@ from manifests import make_resource
 
 from balancedstream_operator import main as process
 from balancedstream_operator.kube import responses
-from balancedstream_operator.main import Operator, operate
+from balancedstream_operator.main import operate
 from balancedstream_operator.process import following
 from balancedstream_operator.process.metrics import OperatorMetrics
+from balancedstream_operator.process.operator import Operator
 from balancedstream_operator.settings import Settings
 
 PATH = "/apis/balancedstream.io/v1alpha1"
@@ -90,7 +91,7 @@ def connect(
         monkeypatch.setattr(following, "LOOK_AGAIN_S", 0.05)
         monkeypatch.setattr(following, "MAX_LOOK_AGAIN_S", 0.1)
         monkeypatch.setattr("balancedstream_operator.kube.retry.WAITING_S", 0.2)
-        monkeypatch.setattr(process, "RETRY_S", 0.1)
+        monkeypatch.setattr("balancedstream_operator.process.passes.RETRY_S", 0.1)
         yield server
         server.close_watches()
 

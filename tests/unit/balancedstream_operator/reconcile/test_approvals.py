@@ -11,7 +11,7 @@ from balancedstream.core.samples import BatchSample, StageSample
 from balancedstream_operator.api.annotations import APPROVE_ANNOTATION, PAUSED_ANNOTATION
 from balancedstream_operator.api.resource import Stream
 from balancedstream_operator.errors import ClusterError
-from balancedstream_operator.reconcile.reconciler import Pass
+from balancedstream_operator.process.passes import Pass
 
 LEVEL = dict.fromkeys(range(4), 1.0)
 
@@ -85,7 +85,7 @@ def test_a_proposal_says_what_it_is_in_the_status_and_keeps_its_id_while_it_stay
     scene.finish_batches({0: 4.5, 1: 3.5, 2: 0.5, 3: 0.5})
     scene.run_pass()
     assert scene.resource["status"]["proposal"] == first, "other figures, the same proposal"
-    scene.supervisor = scene.make_supervisor()
+    scene.passes = scene.make_passes()
     scene.finish_batches()
     done = scene.run_pass()
     assert [d["kind"] for d in done.status["decisions"]] == ["advise"], "also after a restart"
@@ -181,7 +181,7 @@ def test_a_refusal_is_reported_by_whoever_takes_the_annotation_away() -> None:
     refusal(scene.run_pass())
     # The watch has not told of it yet.
     scene.now_s += 15.0
-    done = scene.supervisor.run_pass(stale | {"status": scene.resource["status"]}, scene.now_s)
+    done = scene.show(stale | {"status": scene.resource["status"]})
     assert [d["kind"] for d in done.status["decisions"]] == ["refuse", "advise"]
 
 
@@ -205,7 +205,7 @@ def test_an_annotation_that_cannot_be_taken_away_for_now_is_answered_once_all_th
             with pytest.raises(ClusterError):
                 scene.run_pass()
     assert asked(scene)
-    scene.supervisor = scene.make_supervisor()
+    scene.passes = scene.make_passes()
     scene.finish_batches()
     done = scene.run_pass()
     assert not asked(scene)
@@ -222,7 +222,7 @@ def test_an_operator_that_dies_between_plan_and_status_is_answered_for_by_the_ne
     scene.run_pass()
     plan = scene.cluster.plan()
     scene.resource["status"], scene.resource["metadata"]["annotations"] = before, annotations
-    scene.supervisor = scene.make_supervisor()
+    scene.passes = scene.make_passes()
     done = scene.run_pass()
     answer = done.status["approval"]
     assert (answer["id"], answer["result"]) == (approved, "CarriedOut")

@@ -122,7 +122,7 @@ def test_a_driver_that_begins_with_fewer_executors_than_there_were_is_told_their
     assert scene.cluster.plan() is None, "there was no need of one"
     scene.resource["spec"]["executors"]["min"] = 1
     scene.resource["status"] = {}
-    scene.supervisor = scene.make_supervisor()
+    scene.passes = scene.make_passes()
     scene.finish_batches(level)
     assert scene.run_pass().status["desiredExecutors"] == 2, "what runs counts, without a status"
     # A new driver's Spark asks for the least number.
@@ -155,7 +155,7 @@ def test_a_restarted_operator_continues_with_the_next_epoch() -> None:
     scene = Scene()
     scene.run_until_running()
     scene.finish_batches()
-    scene.supervisor = scene.make_supervisor()
+    scene.passes = scene.make_passes()
     scene.finish_batches({0: 0.5, 1: 0.5, 2: 9.0, 3: 9.0})
     scene.placement = dict(ALL_ON_1)
     scene.finish_batches({0: 4.0, 1: 4.0, 2: 4.0, 3: 4.0}, count=1)
@@ -317,7 +317,7 @@ def test_a_query_that_hangs_keeps_its_phase_between_two_decisions() -> None:
 def test_the_failure_of_a_pass_is_not_told_when_the_next_one_has_ended() -> None:
     scene = hourly()
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(scene.supervisor, "_watch", None)
+        patch.setattr(scene.passes._reconciler, "_watch", None)
         assert "the last pass failed" in scene.run_pass().status["reason"]
     assert "failed" not in scene.run_pass().status["reason"]
 
@@ -417,7 +417,7 @@ def test_objects_that_a_deletion_left_behind_go_on_under_a_stream_of_the_same_na
     for found in scene.cluster.objects.values():
         found["metadata"].pop("ownerReferences", None)
     del scene.resource["status"]
-    scene.supervisor = scene.make_supervisor()
+    scene.passes = scene.make_passes()
     scene.finish_batches()
     done = scene.run_pass()
     assert done.status["phase"] == "Running"
@@ -496,7 +496,7 @@ def test_a_pass_that_fails_is_in_the_status_with_its_error_and_the_next_one_goes
     assert conditions(done)["PassFailed"] == ("True", "BrokenError")
     assert "BrokenError: no such query. The pods of the stream stay" in done.status["reason"]
     assert isinstance(done.failure, BrokenError)
-    assert [e.reason for e in done.events if e.warning] == ["BrokenError"]
+    assert [e.reason for e in done.events if e.warning] == ["PassFailed"], "it is told once"
     assert done.status["phase"] == running.status["phase"] == "Running"
     del scene.observe
     scene.finish_batches()

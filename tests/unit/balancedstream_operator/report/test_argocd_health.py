@@ -8,7 +8,7 @@ from typing import Any
 from lupa.lua51 import LuaRuntime
 from supervised import Scene
 
-from balancedstream_operator.reconcile.reconciler import Pass
+from balancedstream_operator.process.passes import Pass
 
 CHECK = Path(__file__).parents[4] / "docs" / "argocd-health.lua"
 

@@ -8,7 +8,7 @@ from supervised import Scene, conditions
 
 from balancedstream.core.samples import BatchSample, StageSample
 from balancedstream_operator.observe.measurement import Measurement
-from balancedstream_operator.reconcile.reconciler import Pass
+from balancedstream_operator.process.passes import Pass
 
 BATCH = BatchSample("q", 0, 0.0, 9.8, 400, interval_s=10.0, backlog_rows=50.0)
 

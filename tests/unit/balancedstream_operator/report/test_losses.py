@@ -52,7 +52,7 @@ def lose_all(scene: Scene) -> None:
     """What operators have written down is gone, and so is the operator that knew it."""
     del scene.cluster.objects[PLAN]
     scene.resource["status"] = {}
-    scene.supervisor = scene.make_supervisor()
+    scene.passes = scene.make_passes()
 
 
 def test_an_epoch_is_not_used_again_although_nothing_is_left_that_knows_it() -> None:
@@ -74,14 +74,14 @@ def test_of_two_operators_the_one_that_knew_of_no_plan_goes_on_from_what_the_oth
     scene = Scene()
     scene.run_pass()
     del scene.cluster.objects[PLAN]
-    other = scene.make_supervisor()
-    other.run_pass(scene.resource, scene.now_s)
+    other = scene.make_passes()
+    other.run(scene.resource, scene.now_s)
     scene.start_driver()
     scene.finish_batches()
     scene.run_pass()
     plan = scene.cluster.plan()
     assert plan is not None
-    other.run_pass(scene.resource, scene.now_s)
+    other.run(scene.resource, scene.now_s)
     assert scene.cluster.plan() == plan
 
 
@@ -94,7 +94,7 @@ def test_a_forged_record_counts_for_nothing() -> None:
     scene.run_pass()
     assert scene.cluster.plan() == plan, "whoever knows better restores it"
     scene.cluster.objects[PLAN]["data"] = {"record.json": forged.write()}
-    scene.supervisor = scene.make_supervisor()
+    scene.passes = scene.make_passes()
     scene.finish_batches()
     scene.run_pass()
     new = scene.cluster.plan()
@@ -141,7 +141,7 @@ def test_a_driver_with_a_newer_plan_than_a_restored_one_is_given_a_newer_one() -
     assert scene.epoch == 2
     scene.resource["spec"]["executors"]["fixed"] = 0
     scene.cluster.objects[PLAN]["data"] = old
-    scene.supervisor = scene.make_supervisor()
+    scene.passes = scene.make_passes()
     done = scene.run_pass()
     plan = scene.cluster.plan()
     assert plan is not None

@@ -9,7 +9,7 @@ from supervised import POD, Scene, conditions
 
 from balancedstream_operator.errors import ClusterError
 from balancedstream_operator.observe.measurement import Measurement
-from balancedstream_operator.reconcile.reconciler import Pass
+from balancedstream_operator.process.passes import Pass
 
 READY = ("True", "False", "False")
 ON_ITS_WAY = ("False", "True", "False")

@@ -11,7 +11,7 @@ from supervised import KeepingCluster, Scene, TargetScene, conditions
 from balancedstream_operator.api.annotations import APPROVE_ANNOTATION, RESTART_ANNOTATION
 from balancedstream_operator.api.resource import Manifest, Stream
 from balancedstream_operator.errors import StreamGoneError
-from balancedstream_operator.reconcile.reconciler import Pass
+from balancedstream_operator.process.passes import Pass
 
 FOREIGN = "example.com/hold"
 DELETED_AT = "2026-01-01T00:00:00Z"
@@ -97,7 +97,7 @@ def test_a_stream_that_is_being_deleted_gets_nothing_but_a_status_that_says_so(
     delete(scene)
     happens(scene)
     if restarts:
-        scene.supervisor = scene.make_supervisor()
+        scene.passes = scene.make_passes()
     before, data = list_writes(scene.cluster), copy.deepcopy(scene.cluster.objects)
     for _ in range(40):
         done = scene.run_pass()

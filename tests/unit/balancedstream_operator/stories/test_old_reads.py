@@ -16,7 +16,7 @@ from balancedstream_operator.api.annotations import (
 )
 from balancedstream_operator.api.resource import Manifest
 from balancedstream_operator.errors import ClusterError, StreamGoneError
-from balancedstream_operator.reconcile.reconciler import Pass
+from balancedstream_operator.process.passes import Pass
 
 
 def remember(scene: Scene) -> Manifest:
@@ -33,8 +33,7 @@ def annotate(scene: Scene, **annotations: str) -> None:
 def show(scene: Scene, listed: Manifest) -> Pass:
     """A pass of an operator that is shown a stream, old or not."""
     scene.now_s += 15.0
-    done = scene.supervisor.run_pass(listed, scene.now_s)
-    scene.resource["status"] = dict(done.status)
+    done = scene.show(listed)
     scene.count_changes()
     reconcile(scene)
     return done
@@ -74,7 +73,7 @@ def test_a_driver_that_was_replaced_is_not_replaced_again_for_an_old_list(restar
     old = remember(scene)
     replace_driver(scene)
     if restarts:
-        scene.supervisor = scene.make_supervisor()
+        scene.passes = scene.make_passes()
     for listed in (old, old, scene.resource, old, scene.resource):
         show(scene, listed)
         show(scene, listed)
@@ -88,7 +87,7 @@ def test_a_stream_that_was_paused_gets_no_plan_for_an_old_list(restarts: bool) -
     old = remember(scene)
     annotate(scene, **{PAUSED_ANNOTATION: "load test"})
     if restarts:
-        scene.supervisor = scene.make_supervisor()
+        scene.passes = scene.make_passes()
     else:
         show(scene, remember(scene))
     assert show(scene, old).status["mode"] == "Paused"
@@ -107,7 +106,7 @@ def test_an_approval_that_was_answered_is_not_answered_again_for_an_old_list() -
     old = remember(scene)
     answer = show(scene, old).status["approval"]
     assert answer["result"] == "CarriedOut"
-    scene.supervisor = scene.make_supervisor()
+    scene.passes = scene.make_passes()
     for _ in range(2):
         done = show(scene, old)
         assert done.status["approval"] == answer
@@ -122,7 +121,7 @@ def test_an_operator_that_starts_with_an_old_list_does_not_stop_a_resumed_driver
     old = remember(scene)
     scene.resource["spec"]["suspend"] = False
     run_driver(scene)
-    scene.supervisor = scene.make_supervisor()
+    scene.passes = scene.make_passes()
     for _ in range(2):
         assert show(scene, old).status["observedGeneration"] == 2
         driver = scene.cluster.objects["StatefulSet", "clicks-driver"]
@@ -136,7 +135,7 @@ def test_an_operator_that_starts_with_an_old_list_goes_on_with_the_present_statu
     run_driver(scene)
     decisions = show(scene, remember(scene)).status["decisions"]
     assert decisions
-    scene.supervisor = scene.make_supervisor()
+    scene.passes = scene.make_passes()
     assert show(scene, old).status["decisions"] == decisions
 
 
@@ -178,7 +177,7 @@ def test_a_stream_that_only_an_old_list_has_gets_nothing() -> None:
     old = remember(scene)
     scene.resource["metadata"]["uid"] = "uid-2"
     with pytest.raises(StreamGoneError, match="was deleted"):
-        scene.supervisor.run_pass(old, scene.now_s)
+        scene.show(old)
     assert scene.cluster.applied == []
 
 

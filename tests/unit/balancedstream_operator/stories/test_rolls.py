@@ -15,7 +15,7 @@ from balancedstream_operator.api.annotations import RESTART_ANNOTATION
 from balancedstream_operator.api.resource import Manifest, Stream, driver_name, driver_pod_name
 from balancedstream_operator.api.status import is_ready
 from balancedstream_operator.errors import ClusterError, StreamGoneError
-from balancedstream_operator.reconcile.turns import Turns
+from balancedstream_operator.process.turns import Turns
 
 NAMES = ("clicks", "orders", "visits")
 PASS_S = 15.0

@@ -62,7 +62,7 @@ def lose_plan_while_a_child_is_refused(scene: Scene) -> None:
     scene.run_until_running()
     del scene.cluster.objects["ConfigMap", "clicks-plan"]
     scene.cluster.objects["Service", "clicks-driver"] = THEIRS
-    scene.supervisor = scene.make_supervisor()
+    scene.passes = scene.make_passes()
 
 
 def test_a_stream_that_runs_is_said_to_run_if_its_plan_is_lost_while_a_child_is_refused() -> None:

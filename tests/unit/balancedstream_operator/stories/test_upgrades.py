@@ -29,7 +29,7 @@ def make_pod(scene: Scene, revision: str = "old", *, knows_its_spec: bool = True
 def upgrade(scene: Scene) -> None:
     """An operator of another release: its template of the driver is another one."""
     scene.cluster.objects["StatefulSet", "clicks-driver"]["status"] = {"updateRevision": "new"}
-    scene.supervisor = scene.make_supervisor()
+    scene.passes = scene.make_passes()
 
 
 def run_stream(scene: Scene, *, knows_its_spec: bool) -> None:
@@ -179,7 +179,7 @@ def test_an_older_definition_with_room_for_ten_conditions_gets_those_that_say_so
         take(stream, status)
 
     scene.cluster.write_status = take_ten  # type: ignore[method-assign]
-    scene.supervisor = scene.make_supervisor()
+    scene.passes = scene.make_passes()
     scene.measured = "nothing"
     for _ in range(3):
         done = scene.run_pass()
