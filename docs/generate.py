@@ -30,8 +30,8 @@ def render_policy() -> str:
     lines = [
         "# Policy\n",
         GENERATED,
-        "`balancedstream policy` prints these as a file; `run --policy FILE` reads one. Knobs that",
-        "a file leaves out keep their defaults.\n",
+        "`balancedstream policy` prints these knobs as a file; `run --policy FILE` reads one.",
+        "Knobs that a file leaves out keep their defaults.\n",
         "| knob | default | allowed | unit | what it does |",
         "| --- | --- | --- | --- | --- |",
     ]
@@ -52,11 +52,11 @@ def render_settings() -> str:
         "balancing. `spark.dynamicAllocation.enabled=true` is rejected, because Spark and",
         "BalancedStream would both set the number of executors. The storage settings are",
         "measured [here](../benchmarks/commit.md).\n",
-        "Those marked with * each query gets when it starts, and its session does not. What the",
-        "script has set in that session by then counts: another kind of store gets none of what",
-        "belongs to RocksDB.\n",
+        "Settings marked with * are set for each query when it starts, not for its session. If the",
+        "script has chosen another kind of store in the session by then, the query gets none of",
+        "the settings that belong to RocksDB.\n",
         "How long a task waits for the executor with its state (`spark.locality.wait.process`)",
-        "follows the batch time, unless you have set it or `spark.locality.wait`. Yours stays.\n",
+        "follows the batch time, unless you have set it or `spark.locality.wait` yourself.\n",
         "| setting | value | why |",
         "| --- | --- | --- |",
     ]
@@ -154,39 +154,39 @@ SCRIPT_DIFFERENCES = """
 
 ## Exit status
 
-It is the script's own, as a shell has it from Python, also after a signal. `balancedstream` has
-one status of its own, 2, with one sentence on standard error, where the script was not started,
-or asks for a session that `run` cannot give it: with dynamic allocation, or with `--local` on a
-cluster.
+`run` ends with the script's own exit status, as Python gives it to a shell, also after a signal.
+`balancedstream` has one status of its own: 2, with one sentence on standard error. It means that
+the script was not started, or that it asks for a session that `run` cannot give it: with dynamic
+allocation, or with `--local` on a cluster.
 
-A script that makes no session, a batch job and a job that finds nothing new are right as they
-are: they end with their own status, and one line says that there was nothing to balance.
+A script that makes no session, a batch job and a job that finds nothing new are no errors: they
+end with their own status, and one line says that there was nothing to balance.
 
 ## The report
 
-It is written when the script is over: its main thread, then its other threads, then its `atexit`
-handlers, as Python ends. Queries that still run are stopped then; so are those of a script that
-Ctrl-C has ended. A script that builds its session anew has one report. On SIGTERM and SIGHUP the
-report comes first, and the signal then ends the process without another line of the script. After
-`os._exit` and SIGKILL there is none. If a sink does not answer, the end waits 5 s for it.
+`run` writes the report when the script is over: after its main thread, its other threads and its
+`atexit` handlers, in the order in which Python ends. `run` then stops queries that still run, also
+after Ctrl-C. A script that builds its session anew has one report. On SIGTERM and SIGHUP, `run`
+writes the report first, and the signal then ends the process without another line of the script.
+After `os._exit` and SIGKILL there is no report. If a sink does not answer, `run` waits 5 s for it.
 
 ## What differs
 
-- Standard error has BalancedStream's lines. On a terminal a frame shows what happens, from the
-  first Spark context on; what the script prints, by whatever way, appears above it.
+- BalancedStream writes lines to standard error. On a terminal, a frame shows what happens, from
+  the first Spark context on; everything that the script prints appears above the frame.
 - `PYSPARK_PYTHON` is this Python, unless it is set.
-- `sys.modules` has modules of BalancedStream, and `sitecustomize`. A module of the script's that
-  is named like a package that BalancedStream needs (`rich`, `yaml`) is not tried.
+- `sys.modules` has modules of BalancedStream, and `sitecustomize`. Scripts with a module that is
+  named like a package that BalancedStream needs (`rich`, `yaml`) were not tried.
 - From the first Spark context on there are more threads; Ctrl-C raises KeyboardInterrupt and
   cancels no job, as PySpark's handler does; SIGTERM and SIGHUP have handlers if the script has
   set none, and made its context in the main thread.
 - Spark has [these settings](reference/settings.md), where the script has not set them itself.
 - With `--local` the master is a cluster of processes, so Python functions share no memory with
   the driver. What they print is in Spark's folder, `work/APPLICATION/EXECUTOR/stderr`, until the
-  run ends. Only Python functions are in the script's folder: a program that SQL's `TRANSFORM`
-  calls is not.
-- A session of Spark Connect has its queries in another process; [the
-  plugin](attach-by-settings.md) balances those.
+  run ends. Only Python functions run in the script's folder; a program that SQL's `TRANSFORM`
+  calls does not.
+- The queries of a Spark Connect session run in another process; [the
+  plugin](attach-by-settings.md) balances them.
 """
 
 

@@ -1,7 +1,5 @@
 """Which hot keys go to another state partition, where placement alone cannot balance.
 
-This file is longer than 400 lines: it is one algorithm, best read whole.
-
 Placement moves whole partitions, so two hot keys in one partition stay together, and a partition
 that is too heavy for any executor stays too heavy. Our own design, in the spirit of AutoFlow's
 hotspot-diminishing with keys instead of bins: step by step, the heaviest partition gives the key

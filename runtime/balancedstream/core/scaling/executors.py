@@ -1,7 +1,5 @@
 """How many executors a stream needs, and whether more of them would help at all.
 
-This file is longer than 400 lines: it is one algorithm, best read whole.
-
 The count is DS2's: the arriving rate over the true processing rate (`core.workload`). Everything
 around it (band, delays, step limits, holds) is our own design, after the defaults of the Flink
 autoscaler, as is the memory of scale-outs that did not help.
