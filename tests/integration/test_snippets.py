@@ -179,7 +179,7 @@ def test_balancing_from_python_as_the_page_shows_it(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    (block,) = PYTHON["docs/operations.md"]
+    (block,) = PYTHON["docs/from-python.md"]
     names: dict[str, Any] = {"spark": spark, "__name__": "snippets"}
     try:
         run_snippet(block, names)
@@ -234,5 +234,5 @@ def test_the_job_of_the_page_runs_as_it_is(
 
 
 def test_the_snippets_of_every_page_are_run() -> None:
-    others = {"docs/operations.md", "docs/reference/report.md", "docs/your-job.md"}
+    others = {"docs/from-python.md", "docs/reference/report.md", "docs/your-job.md"}
     assert {page for page, blocks in PYTHON.items() if blocks} == {*GIVEN, *others}
