@@ -14,10 +14,9 @@ from functools import partial
 from pathlib import Path
 
 from balancedstream.errors import MissingPackageError
-from balancedstream_operator.errors import ClusterError
+from balancedstream_operator.errors import ClusterError, MissingMeasurementsError
 from balancedstream_operator.kube.client import connect
 from balancedstream_operator.kube.lease import Lease, hold
-from balancedstream_operator.observe.measurement import MissingMeasurementsError
 from balancedstream_operator.observe.signing import check_package
 from balancedstream_operator.plan.shares import read_memory_mib
 from balancedstream_operator.process.following import start_followers

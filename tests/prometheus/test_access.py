@@ -18,7 +18,7 @@ from supervised import KeepingCluster
 
 from balancedstream.core.policy import Policy
 from balancedstream_operator.driver.state import DriverState
-from balancedstream_operator.observe.measurement import MissingMeasurementsError
+from balancedstream_operator.errors import MissingMeasurementsError
 from balancedstream_operator.observe.measurer import Measurer
 from balancedstream_operator.observe.prometheus import Prometheus
 from balancedstream_operator.settings import Settings

@@ -14,8 +14,9 @@ from real_prometheus import ask, run_prometheus, scrape
 from scraped_driver import Driver, has_batches, measure_until, observe_by
 from waiting import wait_until
 
+from balancedstream_operator.errors import MissingMeasurementsError
 from balancedstream_operator.observe.endpoints import Subject
-from balancedstream_operator.observe.measurement import Measurement, MissingMeasurementsError
+from balancedstream_operator.observe.measurement import Measurement
 
 NAME = {"namespace": "shop", "pod": "clicks-driver-0"}
 ADDRESS = {"instance": "10.0.0.7:9404"}

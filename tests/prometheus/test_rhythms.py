@@ -17,8 +17,9 @@ from scraped_driver import COSTS_S, STREAM, Driver, check
 from balancedstream.core.decisions import Decision
 from balancedstream.core.policy import Policy, ScalingPolicy
 from balancedstream.core.scaling.executors import Verdict
+from balancedstream_operator.errors import MissingMeasurementsError
 from balancedstream_operator.observe.endpoints import Endpoint, Subject
-from balancedstream_operator.observe.measurement import Measurement, MissingMeasurementsError
+from balancedstream_operator.observe.measurement import Measurement
 from balancedstream_operator.observe.prometheus import Prometheus
 from balancedstream_operator.plan.planner import Given, choose_plan
 

@@ -14,7 +14,7 @@ from patience import PATIENCE_S
 from real_prometheus import ask, run_mimir, run_prometheus, scrape
 from scraped_driver import Driver, Observe, has_batches, measure_until, observe_by
 
-from balancedstream_operator.observe.measurement import MissingMeasurementsError
+from balancedstream_operator.errors import MissingMeasurementsError
 
 HERE = "127.0.0.1"
 TENANT = "X-Scope-OrgID"

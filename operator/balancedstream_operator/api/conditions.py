@@ -267,8 +267,8 @@ KINDS = (
         attention="True",
         remedies={
             "": (
-                "ClusterError: the API server does not answer, or refuses something. Any other: "
-                "report it, with the operator's log."
+                "UnreachableError: the API server does not answer. RefusedError: it refuses "
+                "something. Any other: report it, with the operator's log."
             ),
         },
     ),

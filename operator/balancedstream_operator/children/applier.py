@@ -18,7 +18,7 @@ from balancedstream_operator.api.resource import (
 from balancedstream_operator.children.authentication import fill_secret
 from balancedstream_operator.children.checkpoints import find_conflict
 from balancedstream_operator.children.fingerprint import fingerprint_children
-from balancedstream_operator.errors import ClusterError
+from balancedstream_operator.errors import ConflictError, RefusedError, UnreachableError
 from balancedstream_operator.kube.clocks import has_passed
 from balancedstream_operator.kube.cluster import Cluster
 from balancedstream_operator.kube.retry import choose_retry_s
@@ -38,7 +38,7 @@ class _Refusal:
     """What the API server said of children, when for the first time, and when last."""
 
     of: str
-    error: ClusterError
+    error: RefusedError | ConflictError
     first_s: float
     last_s: float
 
@@ -115,9 +115,8 @@ class Applier:
         try:
             for child in children:
                 self._apply(child)
-        except ClusterError as error:
-            if error.refused:
-                self._note_refusal(fingerprint_children(children), error, now_s)
+        except (RefusedError, ConflictError) as error:
+            self._note_refusal(fingerprint_children(children), error, now_s)
             raise
         self._refusal = None
         self._applied, self._applied_s = fingerprint_children(children), now_s
@@ -136,10 +135,10 @@ class Applier:
             uid = self._cluster.apply(child, self._own.pop(key, ""))
         if not uid:
             message = f"{key[0]} {key[1]} was made anew while it was applied"
-            raise ClusterError(message, refused=False)
+            raise UnreachableError(message)
         self._own[key] = uid
 
-    def _note_refusal(self, of: str, error: ClusterError, now_s: float) -> None:
+    def _note_refusal(self, of: str, error: RefusedError | ConflictError, now_s: float) -> None:
         before = self._refusal
         first_s = before.first_s if before and before.of == of else now_s
         self._refusal = _Refusal(of, error, first_s, now_s)
@@ -159,15 +158,13 @@ class Applier:
                 f"{conflict.message}, and two drivers on one checkpoint would lose data: delete "
                 "the other one, or give this stream a checkpoint of its own"
             )
-            raise ClusterError(message, refused=True, passes=conflict.passes)
+            raise ConflictError(message, passes=conflict.passes)
 
     def _list_drivers(self, namespace: str) -> list[Manifest]:
         try:
             return self._cluster.list_pods(namespace, DRIVERS)
-        except ClusterError as error:
-            # One that was deleted, and the operator's rights with it.
-            if not error.refused:
-                raise
+        except RefusedError as error:
+            # The namespace was deleted, and the operator's rights with it.
             log.warning("%s: %s", self._stream, error)
             return []
 
@@ -214,4 +211,4 @@ def refuse_stranger(kind: str, name: str) -> NoReturn:
         f"{kind} {name} exists and does not belong to this stream; delete it, or give the stream "
         "another name"
     )
-    raise ClusterError(message, refused=True)
+    raise ConflictError(message)

@@ -6,7 +6,7 @@ import logging
 
 from balancedstream_operator.api.resource import Stream, driver_name, is_owned_by
 from balancedstream_operator.children.manifests import plan_rights
-from balancedstream_operator.errors import ClusterError
+from balancedstream_operator.errors import RefusedError
 from balancedstream_operator.kube.clocks import has_passed
 from balancedstream_operator.kube.cluster import Cluster
 
@@ -58,8 +58,6 @@ class DriverRights:
                 for config_map, verbs in plan_rights(self._stream).items()
                 for verb in verbs
             )
-        except ClusterError as error:
-            if not error.refused:
-                raise
+        except RefusedError as error:
             log.warning("%s: its driver gets a Role, needed or not: %s", self._stream, error)
             return True

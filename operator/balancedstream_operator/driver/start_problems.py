@@ -8,7 +8,7 @@ from typing import Any
 
 from balancedstream_operator.api.resource import GROUP, Stream, driver_name
 from balancedstream_operator.driver.state import DriverState
-from balancedstream_operator.errors import ClusterError
+from balancedstream_operator.errors import ClusterError, RefusedError
 
 HINDERED_AFTER_S = 60.0
 """What a driver has waited for longer than this, without a pod or in one, is looked for."""
@@ -31,12 +31,12 @@ def explain_absence(driver: DriverState, error: ClusterError) -> DriverState:
         driver: as it is known so far.
         error: what the API server has against its pod.
 
-    >>> refused = ClusterError("exceeded quota: few", refused=True)
+    >>> refused = RefusedError("exceeded quota: few")
     >>> explain_absence(DriverState("Pending", "NoDriver", ""), refused).reason
     'DriverRefused'
     """
     message = f"{driver.message}: {error}"
-    if not error.refused:
+    if not isinstance(error, RefusedError):
         # Such as a webhook that is down: nobody has said no.
         return replace(driver, message=message)
     phase = driver.phase if _QUOTA_IS_USED_UP in str(error) else "Failing"

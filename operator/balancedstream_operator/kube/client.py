@@ -16,7 +16,7 @@ from urllib3 import HTTPResponse
 from urllib3.exceptions import HTTPError
 
 from balancedstream_operator.api.resource import API_VERSION, KIND, Manifest, Stream
-from balancedstream_operator.errors import ClusterError
+from balancedstream_operator.errors import ClusterError, RefusedError, UnreachableError
 from balancedstream_operator.kube.reading import read_json, read_stream
 from balancedstream_operator.kube.refusals import advise
 
@@ -50,32 +50,27 @@ _UNPROCESSABLE = 422
 
 @contextmanager
 def translate_errors(what: str) -> Iterator[None]:
-    """Errors of the client become ClusterErrors, which say what the API server did not do."""
+    """Errors of the client become ClusterErrors: what was not done, and whether to try again."""
     try:
         yield
     except ApiException as error:
-        reason = _reason_of(error)
-        refused = 400 <= (error.status or 0) < 500 and error.status not in _LATER
-        refused = refused or reason.startswith(_NO_OBJECT_OF_ITS_KIND)
-        message = f"the API server did not {what}: {reason}"
-        advice = advise(error.status or 0, reason)
-        raise ClusterError(
-            message,
-            refused=refused,
-            passes=refused and advice.passes,
-            retry_after_s=_wait_of(error),
-            advice=advice.text,
-        ) from error
+        status, reason = error.status or 0, _reason_of(error)
+        message, advice = f"the API server did not {what}: {reason}", advise(status, reason)
+        refused = 400 <= status < 500 and status not in _LATER
+        if refused or reason.startswith(_NO_OBJECT_OF_ITS_KIND):
+            raise RefusedError(message, passes=advice.passes, advice=advice.text) from error
+        wait_s = _wait_of(error)
+        raise UnreachableError(message, retry_after_s=wait_s, advice=advice.text) from error
     except HTTPError as error:
         message = f"the API server cannot be reached to {what}: {error}"
-        raise ClusterError(message, refused=False) from error
+        raise UnreachableError(message) from error
     except ResourceNotFoundError as error:
         # Its definition is gone, or not there yet.
         message = f"the API server did not {what}: it does not know such objects ({error})"
-        raise ClusterError(message, refused=False) from error
+        raise UnreachableError(message) from error
     except ValueError as error:
         message = f"the API server did not {what}: its answer is no JSON; is that a proxy's?"
-        raise ClusterError(message, refused=False) from error
+        raise UnreachableError(message) from error
 
 
 def _is_of_another_object(error: ClusterError) -> bool:

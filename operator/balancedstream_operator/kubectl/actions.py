@@ -9,8 +9,8 @@ from typing import Any, TypeVar
 
 from balancedstream_operator.api.annotations import APPROVE_ANNOTATION, PAUSED_ANNOTATION
 from balancedstream_operator.api.resource import Manifest
+from balancedstream_operator.errors import NoAnswerError, NoProposalError
 from balancedstream_operator.kubectl.connection import Connection
-from balancedstream_operator.kubectl.errors import NoAnswerError, NoProposalError
 
 LOOK_S = 0.5
 """Pause between two looks at a stream."""

@@ -20,10 +20,14 @@ from urllib3.exceptions import HTTPError, InsecureRequestWarning
 
 from balancedstream.errors import BalancedStreamError
 from balancedstream_operator.api.resource import API_VERSION, KIND, Manifest
-from balancedstream_operator.errors import ClusterError
+from balancedstream_operator.errors import (
+    ClusterError,
+    NoClusterError,
+    NoStreamError,
+    UnreachableError,
+)
 from balancedstream_operator.kube.client import TIMEOUT_S, ask, set_annotation, translate_errors
 from balancedstream_operator.kube.reading import read_json
-from balancedstream_operator.kubectl.errors import NoClusterError, NoStreamError
 from balancedstream_operator.kubectl.kubeconfig import Choice, Chosen, choose, impersonate
 from balancedstream_operator.kubectl.rights import Right
 from balancedstream_operator.kubectl.services import Service
@@ -192,13 +196,13 @@ def _translate(what: str) -> Iterator[None]:
             raise
         except OSError as error:
             message = f"the API server cannot be reached to {what}: {error}"
-            raise ClusterError(message, refused=False) from error
+            raise UnreachableError(message) from error
         except Exception as error:
             message = (
                 f"what answers in the place of the API server did not {what}: its answer is none "
                 f"of Kubernetes ({type(error).__name__}: {error})"
             )
-            raise ClusterError(message, refused=False) from error
+            raise UnreachableError(message) from error
 
 
 class _Listener(logging.Handler):

@@ -12,7 +12,7 @@ from balancedstream.core.wire.objects import application_selector, executor_sele
 from balancedstream_operator.api.resource import GROUP, PLURAL, Manifest
 from balancedstream_operator.api.target import TargetRef, driver_selector
 from balancedstream_operator.driver.state import describe_target
-from balancedstream_operator.errors import ClusterError
+from balancedstream_operator.errors import ClusterError, RefusedError
 from balancedstream_operator.kubectl.checks import (
     OperatorFound,
     check_claim,
@@ -89,9 +89,7 @@ class Doctor:
         """What a look finds; None if the person may not see it, which is a finding."""
         try:
             return look()
-        except ClusterError as error:
-            if not error.refused:
-                raise
+        except RefusedError as error:
             self._add("unseen", f"{what}: you may not see it ({error}); ask who may")
             return None
 

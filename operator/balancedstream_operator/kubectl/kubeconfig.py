@@ -14,7 +14,7 @@ from typing import Any
 
 import yaml
 
-from balancedstream_operator.kubectl.errors import NoClusterError
+from balancedstream_operator.errors import NoClusterError
 
 _SECTIONS = {"clusters": "cluster", "contexts": "context", "users": "user"}
 """The lists of a kubeconfig, and where each of their entries has what it says."""

@@ -8,7 +8,7 @@ import sys
 from typing import TextIO
 
 from balancedstream.core.printing import printable
-from balancedstream_operator.kubectl.errors import OutputError
+from balancedstream_operator.errors import OutputError
 
 
 def prepare() -> None:

@@ -11,7 +11,7 @@ from urllib.parse import unquote, urlsplit
 
 from balancedstream.errors import InvalidInputError
 from balancedstream_operator.api.spec import StreamSpec
-from balancedstream_operator.observe.measurement import MissingMeasurementsError
+from balancedstream_operator.errors import MissingMeasurementsError
 from balancedstream_operator.settings import Settings
 
 ANY_URL = "*"

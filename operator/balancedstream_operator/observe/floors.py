@@ -9,8 +9,8 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from balancedstream_operator.errors import MissingMeasurementsError
 from balancedstream_operator.kube.clocks import has_passed
-from balancedstream_operator.observe.measurement import MissingMeasurementsError
 
 EVERY_S = 30.0
 """From one question to the next, whether the last one was answered or not."""

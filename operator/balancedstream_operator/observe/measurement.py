@@ -25,6 +25,7 @@ from balancedstream.core.samples import (
     TaskSample,
 )
 from balancedstream.core.scaling.workload import waits_for_data
+from balancedstream_operator.errors import MissingMeasurementsError
 from balancedstream_operator.observe.batches import (
     BATCH_METRICS,
     find_longest,
@@ -90,10 +91,6 @@ STALE_SCRAPES = 3
 MIN_STALE_S = 10.0
 
 _Number = TypeVar("_Number", int, float)
-
-
-class MissingMeasurementsError(Exception):
-    """There are no metrics of the stream to decide on; the message says why."""
 
 
 @dataclass(frozen=True, slots=True)

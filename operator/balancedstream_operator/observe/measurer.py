@@ -10,7 +10,7 @@ from balancedstream.core.policy import Policy
 from balancedstream_operator.api.resource import Stream
 from balancedstream_operator.api.spec import StreamSpec
 from balancedstream_operator.driver.state import DriverState
-from balancedstream_operator.errors import ClusterError
+from balancedstream_operator.errors import MissingMeasurementsError, RefusedError
 from balancedstream_operator.kube.cluster import Cluster
 from balancedstream_operator.observe.endpoints import (
     Endpoint,
@@ -18,7 +18,7 @@ from balancedstream_operator.observe.endpoints import (
     choose_endpoint,
     merge_labels,
 )
-from balancedstream_operator.observe.measurement import Measurement, MissingMeasurementsError
+from balancedstream_operator.observe.measurement import Measurement
 from balancedstream_operator.settings import Settings
 
 
@@ -108,9 +108,7 @@ class Measurer:
     def _read_secret(self, name: str) -> dict[str, str]:
         try:
             found = self._cluster.get("v1", "Secret", self._stream.namespace, name)
-        except ClusterError as error:
-            if not error.refused:
-                raise
+        except RefusedError as error:
             message = f"{error}; the chart's prometheus.streamSecrets lets the operator read it"
             raise MissingMeasurementsError(message) from error
         if found is None:

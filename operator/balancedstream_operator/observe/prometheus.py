@@ -15,6 +15,7 @@ from urllib3.util.retry import Retry
 
 from balancedstream.core.policy import Policy
 from balancedstream.core.scaling.workload import LATE
+from balancedstream_operator.errors import MissingMeasurementsError
 from balancedstream_operator.kube.proxies import find_words
 from balancedstream_operator.observe.batches import BATCH_METRICS
 from balancedstream_operator.observe.endpoints import Endpoint, Subject, hide_userinfo
@@ -33,7 +34,6 @@ from balancedstream_operator.observe.measurement import (
     PARTITION_METRICS,
     QUERY_METRICS,
     Measurement,
-    MissingMeasurementsError,
     measure,
 )
 from balancedstream_operator.observe.series import (

@@ -10,7 +10,7 @@ from balancedstream.core.wire.plan import Plan, parse_plan
 from balancedstream.errors import BalancedStreamError, StalePlanError
 from balancedstream_operator.api.resource import Stream, belongs_to
 from balancedstream_operator.children.manifests import build_plan
-from balancedstream_operator.errors import ClusterError
+from balancedstream_operator.errors import UnreachableError
 from balancedstream_operator.kube.cluster import Cluster
 from balancedstream_operator.plan.answers import MAX_AHEAD, check_epoch
 from balancedstream_operator.plan.record import (
@@ -141,7 +141,7 @@ class PlanBook:
         found = self._cluster.get("v1", "ConfigMap", self._stream.namespace, name) or {}
         if _data_of(found):
             message = f"another operator has written ConfigMap {name} meanwhile"
-            raise ClusterError(message, refused=False)
+            raise UnreachableError(message)
         self._found = found.get("metadata") or {}
 
 

@@ -22,7 +22,7 @@ from kubernetes.client import ApiException
 from kubernetes.dynamic import DynamicClient
 
 from balancedstream_operator.api.resource import API_VERSION, GROUP, KIND, PLURAL, VERSION, Manifest
-from balancedstream_operator.errors import ClusterError
+from balancedstream_operator.errors import RefusedError, UnreachableError
 from balancedstream_operator.kube.client import translate_errors
 from balancedstream_operator.kube.reading import bound_stream, read_json
 from balancedstream_operator.kube.responses import BoundedResponse
@@ -172,12 +172,11 @@ class Follower:
         while not over.wait(CHECK_S):
             try:
                 self._look()
-            except ClusterError as error:
-                if error.refused:
-                    end()
-                    return
-            except ValueError:
-                # An answer that is none says nothing of rights.
+            except RefusedError:
+                end()
+                return
+            except (UnreachableError, ValueError):
+                # No answer, or one that cannot be read, says nothing of rights.
                 continue
 
     def _register(self) -> kopf.OperatorRegistry:

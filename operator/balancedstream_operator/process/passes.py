@@ -14,7 +14,12 @@ from typing import Any
 
 from balancedstream_operator.api.resource import Stream
 from balancedstream_operator.api.status import StatusDraft, StreamEvent, recall, waited_s
-from balancedstream_operator.errors import ClusterError, StreamGoneError, StreamLeavingError
+from balancedstream_operator.errors import (
+    ClusterError,
+    StreamGoneError,
+    StreamLeavingError,
+    UnreachableError,
+)
 from balancedstream_operator.kube.cluster import Cluster
 from balancedstream_operator.kube.retry import RESTING_S, choose_retry_s
 from balancedstream_operator.kube.stream_reader import StreamReader
@@ -164,9 +169,9 @@ class Passes:
         """Counts the passes in a row that the API server did not answer.
 
         Raises:
-            ClusterError: too few of them to say so in the status.
+            UnreachableError: too few of them to say so in the status.
         """
-        if not isinstance(error, ClusterError) or error.refused:
+        if not isinstance(error, UnreachableError):
             self._outages = 0
             return
         self._outages += 1
@@ -255,5 +260,5 @@ def choose_pause_s(failure: Exception, failures: int) -> float:
     [5.0, 10.0, 20.0, 300.0]
     """
     pause_s: float = min(RETRY_S * 2.0 ** min(failures - 1, 30), MAX_RETRY_S)
-    asked_s = failure.retry_after_s if isinstance(failure, ClusterError) else 0.0
+    asked_s = failure.retry_after_s if isinstance(failure, UnreachableError) else 0.0
     return max(pause_s, min(asked_s, MAX_RETRY_S))

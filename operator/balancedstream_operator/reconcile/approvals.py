@@ -8,7 +8,7 @@ from typing import Any
 
 from balancedstream_operator.api.annotations import APPROVE_ANNOTATION
 from balancedstream_operator.api.resource import Stream
-from balancedstream_operator.errors import ClusterError
+from balancedstream_operator.errors import ClusterError, UnreachableError
 from balancedstream_operator.kube.cluster import Cluster
 from balancedstream_operator.plan.record import Record
 from balancedstream_operator.reconcile.outcome import Approval, PassOutcome
@@ -58,7 +58,7 @@ class Approver:
         try:
             taken = self._cluster.take_annotation(self._stream, APPROVE_ANNOTATION, approve)
         except ClusterError as error:
-            if not (carried_out or error.refused):
+            if isinstance(error, UnreachableError) and not carried_out:
                 raise
             log.warning("%s: the approval stays where it is: %s", self._stream, error)
             taken = not answered

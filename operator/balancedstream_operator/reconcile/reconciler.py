@@ -26,13 +26,13 @@ from balancedstream_operator.children.manifests import build_children, build_tar
 from balancedstream_operator.children.rights import DriverRights
 from balancedstream_operator.driver.state import DriverState
 from balancedstream_operator.driver.watch import DriverWatch
-from balancedstream_operator.errors import ClusterError
+from balancedstream_operator.errors import ConflictError, MissingMeasurementsError, RefusedError
 from balancedstream_operator.kube.cluster import Cluster
 from balancedstream_operator.kube.reading import refuse_unread
 from balancedstream_operator.kube.refusals import describe_refusal
 from balancedstream_operator.kube.stream_reader import StreamReader
 from balancedstream_operator.observe.endpoints import Endpoint, refuse_queries
-from balancedstream_operator.observe.measurement import Measurement, MissingMeasurementsError
+from balancedstream_operator.observe.measurement import Measurement
 from balancedstream_operator.observe.measurer import Measurer, Source
 from balancedstream_operator.plan.answers import AnswerFound, AnswerReader, Control, judge_control
 from balancedstream_operator.plan.book import PlanBook
@@ -199,9 +199,7 @@ class Reconciler:
         """Keeps the objects of the stream as its spec wants them; the API server may refuse."""
         try:
             driver = self._apply_children(request, outcome)
-        except ClusterError as error:
-            if not error.refused:
-                raise
+        except (RefusedError, ConflictError) as error:
             # A deleted stream must not block its checkpoint: look before reporting.
             self._reader.require()
             driver = self._find_driver(request)
@@ -258,9 +256,7 @@ class Reconciler:
             return self._watch.find_driver(now_s)
         try:
             return self._watch.look_at_target(target, self._answers.read_application, now_s)
-        except ClusterError as error:
-            if not error.refused:
-                raise
+        except RefusedError:
             return None
 
     def _can_be_led(self, outcome: PassOutcome) -> bool:

@@ -8,7 +8,7 @@ from typing import Any
 
 from balancedstream_operator.api.resource import Stream
 from balancedstream_operator.api.status import changed_fields, choose_conditions, without_words
-from balancedstream_operator.errors import ClusterError
+from balancedstream_operator.errors import RefusedError
 from balancedstream_operator.kube.clocks import has_passed
 from balancedstream_operator.kube.cluster import Cluster
 
@@ -65,10 +65,10 @@ class StatusWriter:
     def _put(self, changes: dict[str, Any]) -> None:
         try:
             self._cluster.write_status(self._stream, changes)
-        except ClusterError as error:
+        except RefusedError as error:
             short = choose_conditions(changes.get("conditions") or [])
             # Of an older definition: too many of them. Any other refusal has another cause.
-            if not error.refused or not short or "conditions" not in str(error):
+            if not short or "conditions" not in str(error):
                 raise
             log.warning("%s: upgrade the definition, too: %s", self._stream, error)
             self._cluster.write_status(self._stream, changes | {"conditions": short})

@@ -12,11 +12,15 @@ from balancedstream.core.samples import BatchSample, StageSample, TaskSample
 from balancedstream.core.wire.plan import NEW_EXECUTOR, Answer, Plan, parse_plan
 from balancedstream_operator.api.resource import Manifest, Stream, driver_pod_name
 from balancedstream_operator.api.status import format_time
-from balancedstream_operator.errors import ClusterError
+from balancedstream_operator.errors import (
+    ClusterError,
+    MissingMeasurementsError,
+    RefusedError,
+    UnreachableError,
+)
 from balancedstream_operator.observe.endpoints import Endpoint, Subject
 from balancedstream_operator.observe.measurement import (
     Measurement,
-    MissingMeasurementsError,
     ShuffleSample,
 )
 from balancedstream_operator.plan.shares import Shares
@@ -85,7 +89,7 @@ class KeepingCluster:
             return ""
         if kind == self.refuses:
             message = f"the API server did not take {kind} {name}: invalid"
-            raise ClusterError(message, refused=True)
+            raise RefusedError(message)
         self.applied.append(f"{kind}/{name}")
         kept = self.objects.get((kind, name), {})
         made = {**kept, **copy.deepcopy(manifest)}
@@ -107,7 +111,7 @@ class KeepingCluster:
         wanted = manifest["metadata"].get("resourceVersion")
         if wanted is not None and wanted != kept.get("resourceVersion"):
             message = f"the API server did not apply ConfigMap {name}: it has been modified"
-            raise ClusterError(message, refused=False)
+            raise UnreachableError(message)
         self.apply(manifest)
         self.versions += 1
         applied = self.objects["ConfigMap", name]
@@ -123,7 +127,7 @@ class KeepingCluster:
         """Notes a pod, and refuses it in these words, if there are any."""
         self.tried.append(manifest)
         if self.refuses_pods:
-            raise ClusterError(self.refuses_pods, refused=True)
+            raise RefusedError(self.refuses_pods)
 
     def annotate(self, manifest: Manifest, name: str, value: str) -> None:
         """Notes an annotation."""
@@ -137,7 +141,7 @@ class KeepingCluster:
         """Whether an account has the rights of a driver, or the operator may not ask for them."""
         if self.hides_rights:
             message = "the API server did not say whether: forbidden"
-            raise ClusterError(message, refused=True)
+            raise RefusedError(message)
         self.asked_rights.append(f"{account}: {verb} {config_map}")
         return account in self.trusted
 
@@ -150,7 +154,7 @@ class KeepingCluster:
         """Notes what was written, unless no status is taken."""
         if self.takes_no_status:
             message = f"the API server cannot be reached to update the status of {stream.name}"
-            raise ClusterError(message, refused=False)
+            raise UnreachableError(message)
         self.written.append(status)
 
     def take_annotation(self, stream: Stream, name: str, value: str) -> bool:

@@ -15,8 +15,9 @@ from waiting import wait_until
 from balancedstream.core.policy import Policy
 from balancedstream.core.samples import BatchSample, StageSample, TaskSample
 from balancedstream.metrics.exporter import Exporter
+from balancedstream_operator.errors import MissingMeasurementsError
 from balancedstream_operator.observe.endpoints import Endpoint, Subject
-from balancedstream_operator.observe.measurement import Measurement, MissingMeasurementsError
+from balancedstream_operator.observe.measurement import Measurement
 from balancedstream_operator.observe.prometheus import Prometheus
 
 STREAM = "shop/clicks"

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from balancedstream.core.wire.objects import STREAM_LABEL
 from balancedstream_operator.api.resource import KIND, Manifest, Stream
 from balancedstream_operator.api.status import format_time
-from balancedstream_operator.errors import ClusterError
+from balancedstream_operator.errors import RefusedError, UnreachableError
 from balancedstream_operator.kube.cluster import Cluster
 from balancedstream_operator.kube.reading import bound_stream
 
@@ -139,7 +139,7 @@ class ApiServer:
         for name in ("resourceVersion", "uid"):
             if given.get(name) and given[name] != there.get(name):
                 message = f"the API server did not apply {key[0]} {key[1]}: it has been modified"
-                raise ClusterError(message, refused=False)
+                raise UnreachableError(message)
         metadata = {**there, **given}
         for name in ("labels", "annotations"):
             metadata[name] = {**(there.get(name) or {}), **(given.get(name) or {})}
@@ -148,7 +148,7 @@ class ApiServer:
         metadata["ownerReferences"] = list(owners.values())
         if sum(bool(owner.get("controller")) for owner in owners.values()) > 1:
             message = f"the API server did not apply {key[0]} {key[1]}: it has another controller"
-            raise ClusterError(message, refused=True)
+            raise RefusedError(message)
         made = {**(kept or {}), **manifest, "metadata": metadata}
         if key[0] == "ConfigMap":
             made["data"] = self._merge_data(key, manager, kept, manifest.get("data") or {})
@@ -219,7 +219,7 @@ class ModelCluster(Cluster):
             return
         if len(self._world.list_executor_pods()) >= self._world.weather.quota:
             message = f"the API server did not {what}: exceeded quota"
-            raise ClusterError(message, refused=True)
+            raise RefusedError(message)
 
     def may(self, namespace: str, account: str, verb: str, config_map: str) -> bool:
         """Every account has the rights of a driver."""
@@ -241,7 +241,7 @@ class ModelCluster(Cluster):
             return ""
         if kind == self._world.weather.refused_kind:
             message = f"the API server did not apply {kind} {manifest['metadata']['name']}: denied"
-            raise ClusterError(message, refused=True)
+            raise RefusedError(message)
         self._world.oracles.check_owner(manifest)
         self._world.oracles.check_taken(manifest, there or None)
         self._world.oracles.check_stop(manifest)
@@ -277,7 +277,7 @@ class ModelCluster(Cluster):
         found = self._api.get("Pod", name)
         if found is not None and uid not in {"", found["metadata"]["uid"]}:
             message = f"the API server did not delete pod {name}: it is another one"
-            raise ClusterError(message, refused=False)
+            raise UnreachableError(message)
         if found is not None:
             self._world.oracles.check_replacement(found)
         self._world.nodes.delete_pod(name)
@@ -291,7 +291,7 @@ class ModelCluster(Cluster):
             return
         if found["metadata"]["uid"] != stream.uid:
             message = "the API server did not update the status: it is of another stream"
-            raise ClusterError(message, refused=False)
+            raise UnreachableError(message)
         merged = {**(found.get("status") or {}), **status}
         merged = {name: value for name, value in merged.items() if value is not None}
         self._world.oracles.check_status(merged)
@@ -307,7 +307,7 @@ class ModelCluster(Cluster):
             return
         if found["uid"] != metadata["uid"]:
             message = f"the API server did not annotate {kind}: it is another one"
-            raise ClusterError(message, refused=False)
+            raise UnreachableError(message)
         annotations = {**(found.get("annotations") or {}), name: value}
         self._api.change(kind, metadata["name"], metadata={"annotations": annotations})
         self._finish_write()
@@ -333,16 +333,16 @@ class ModelCluster(Cluster):
         weather = self._world.weather
         if weather.api_down or self.cut:
             message = f"the API server cannot be reached to {what}: refused"
-            raise ClusterError(message, refused=False)
+            raise UnreachableError(message)
         if weather.forbidden:
             message = f'the API server did not {what}: User "operator" cannot do that'
-            raise ClusterError(message, refused=True)
+            raise RefusedError(message)
         if weather.api_throttles:
             message = f"the API server did not {what}: too many requests"
-            raise ClusterError(message, refused=False, retry_after_s=self._chance.choice((0, 9)))
+            raise UnreachableError(message, retry_after_s=self._chance.choice((0, 9)))
         if weather.api_errors and self._chance.random() < weather.api_errors:
             message = f"the API server did not {what}: overloaded"
-            raise ClusterError(message, refused=False)
+            raise UnreachableError(message)
 
     def _finish_write(self) -> None:
         """What was written is there; whether the operator learns of it is another matter."""
@@ -352,7 +352,7 @@ class ModelCluster(Cluster):
         lost = self._world.weather.api_lost
         if lost and self._chance.random() < lost:
             message = "the API server cannot be reached: the answer timed out"
-            raise ClusterError(message, refused=False)
+            raise UnreachableError(message)
 
 
 def stream_pod(name: str, stream: str, phase: str, message: str = "") -> Manifest:

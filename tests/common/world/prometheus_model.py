@@ -12,13 +12,13 @@ from typing import TYPE_CHECKING
 
 from balancedstream.core.policy import Policy
 from balancedstream_operator.api.resource import driver_pod_name
+from balancedstream_operator.errors import MissingMeasurementsError
 from balancedstream_operator.observe.driver_times import DRIVER_TIMES
 from balancedstream_operator.observe.endpoints import Subject
 from balancedstream_operator.observe.measurement import (
     PARTITION_METRICS,
     QUERY_METRICS,
     Measurement,
-    MissingMeasurementsError,
 )
 from balancedstream_operator.observe.measurer import Source
 from balancedstream_operator.observe.prometheus import MAX_SKEW_S, fetch_measurement

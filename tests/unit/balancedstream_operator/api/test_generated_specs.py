@@ -25,8 +25,8 @@ from hypothesis import strategies as st
 from supervised import POD, Scene
 
 from balancedstream_operator.api.spec import read_spec
+from balancedstream_operator.errors import MissingMeasurementsError
 from balancedstream_operator.observe.endpoints import choose_endpoint
-from balancedstream_operator.observe.measurement import MissingMeasurementsError
 from balancedstream_operator.observe.prometheus import Prometheus
 from balancedstream_operator.settings import Settings
 

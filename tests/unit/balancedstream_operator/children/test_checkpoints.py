@@ -9,7 +9,7 @@ from unittest import mock
 import pytest
 from supervised import Scene, conditions
 
-from balancedstream_operator.errors import ClusterError
+from balancedstream_operator.errors import RefusedError
 
 CLAIM = {"claim": "checkpoints"}
 
@@ -147,7 +147,7 @@ def test_a_namespace_that_the_operator_may_not_read_any_more_refuses_no_stream()
     def list_pods(namespace: str, selector: str) -> list[Any]:
         if namespace != "shop":
             message = "pods is forbidden"
-            raise ClusterError(message, refused=True)
+            raise RefusedError(message)
         return listed(namespace, selector)
 
     with mock.patch.object(scene.cluster, "list_pods", list_pods):

@@ -9,7 +9,7 @@ from supervised import POD, Scene, conditions
 
 from balancedstream_operator.api.resource import Manifest
 from balancedstream_operator.driver.start_problems import WOKEN_ANNOTATION
-from balancedstream_operator.errors import ClusterError
+from balancedstream_operator.errors import RefusedError, UnreachableError
 from balancedstream_operator.process.passes import Pass
 
 FORBIDDEN = 'the API server did not take it: pods "clicks-driver" is forbidden'
@@ -121,7 +121,7 @@ def test_a_stateful_set_that_the_operator_may_not_change_is_reported(
 ) -> None:
     def forbid(manifest: Manifest, name: str, value: str) -> None:
         message = "the API server did not annotate StatefulSet clicks-driver: denied by policy"
-        raise ClusterError(message, refused=True)
+        raise RefusedError(message)
 
     scene = Scene()
     monkeypatch.setattr(scene.cluster, "annotate", forbid)
@@ -135,7 +135,7 @@ def test_a_stateful_set_that_the_operator_may_not_change_is_reported(
 def test_a_server_that_fails_to_judge_the_drivers_pod_fails_no_pass() -> None:
     def fail(manifest: Manifest) -> None:
         message = "the API server did not take it: failed calling webhook"
-        raise ClusterError(message, refused=False)
+        raise UnreachableError(message)
 
     scene = Scene()
     scene.cluster.try_pod = fail  # type: ignore[method-assign]

@@ -195,7 +195,7 @@ def test_what_may_succeed_later_is_a_failed_pass_and_no_refusal(name: str) -> No
         except ClusterError:
             continue
     assert done is not None
-    assert conditions(done)["PassFailed"] == ("True", "ClusterError")
+    assert conditions(done)["PassFailed"] == ("True", "UnreachableError")
     said = {c["type"]: c["message"] for c in done.status["conditions"]}["PassFailed"]
     assert printable(cause.words[:200]) in said
     assert cause.advice in said

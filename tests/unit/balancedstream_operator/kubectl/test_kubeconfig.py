@@ -18,9 +18,9 @@ from hypothesis import strategies as st
 from kubernetes.config import incluster_config
 from loopback import serve
 
+from balancedstream_operator.errors import NoClusterError
 from balancedstream_operator.kubectl import connection as connections
 from balancedstream_operator.kubectl.connection import Connection
-from balancedstream_operator.kubectl.errors import NoClusterError
 from balancedstream_operator.kubectl.kubeconfig import Choice, choose
 from balancedstream_operator.kubectl.main import main
 

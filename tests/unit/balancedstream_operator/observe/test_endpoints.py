@@ -16,11 +16,11 @@ from balancedstream.core.policy import Policy
 from balancedstream.core.samples import BatchSample
 from balancedstream.errors import InvalidInputError
 from balancedstream.metrics.exporter import Exporter
+from balancedstream_operator.errors import MissingMeasurementsError
 from balancedstream_operator.observe.endpoints import Endpoint, Subject, choose_endpoint
 from balancedstream_operator.observe.measurement import (
     QUERY_METRICS,
     Measurement,
-    MissingMeasurementsError,
     measure,
 )
 from balancedstream_operator.observe.prometheus import fetch_measurement

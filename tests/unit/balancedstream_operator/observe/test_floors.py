@@ -14,9 +14,9 @@ from hypothesis import strategies as st
 from loopback import Request, Response, serve
 from supervised import SETTINGS, Scene, conditions
 
+from balancedstream_operator.errors import MissingMeasurementsError
 from balancedstream_operator.observe.endpoints import Endpoint
 from balancedstream_operator.observe.floors import EVERY_S, HOLD_S, MAX_FLOOR, FloorQuery, round_up
-from balancedstream_operator.observe.measurement import MissingMeasurementsError
 from balancedstream_operator.observe.prometheus import Prometheus, _read_number
 from balancedstream_operator.process.threads import PassThreads
 from balancedstream_operator.settings import Settings

@@ -17,9 +17,9 @@ import pytest
 from loopback import Request, Response, serve
 
 from balancedstream.core.policy import Policy
+from balancedstream_operator.errors import MissingMeasurementsError
 from balancedstream_operator.observe import http as sessions
 from balancedstream_operator.observe.endpoints import Endpoint, Subject
-from balancedstream_operator.observe.measurement import MissingMeasurementsError
 from balancedstream_operator.observe.prometheus import Prometheus
 
 NOTHING = Response({"status": "success", "data": {"resultType": "matrix", "result": []}})

@@ -18,9 +18,9 @@ from balancedstream.core.policy import WindowPolicy
 from balancedstream.core.samples import BatchSample, ShuffleRecord, TaskSample
 from balancedstream.metrics.catalogue import SERIES_PER_PARTITION
 from balancedstream.metrics.exporter import Exporter
+from balancedstream_operator.errors import MissingMeasurementsError
 from balancedstream_operator.observe.measurement import (
     Measurement,
-    MissingMeasurementsError,
     Preparations,
     ShuffleSample,
     measure,

@@ -16,9 +16,9 @@ import yaml
 from loopback import Request, Response, serve
 
 from balancedstream.core.policy import Policy
+from balancedstream_operator.errors import MissingMeasurementsError
 from balancedstream_operator.observe import http as sessions
 from balancedstream_operator.observe.endpoints import Endpoint, Subject
-from balancedstream_operator.observe.measurement import MissingMeasurementsError
 from balancedstream_operator.observe.prometheus import Prometheus
 from balancedstream_operator.process.threads import OTHER_THREADS, THREADS
 
@@ -30,8 +30,8 @@ LOOK = rf"""
 import re, sys, threading
 from balancedstream.core.policy import Policy
 from balancedstream_operator import main  # takes as much itself as an operator
+from balancedstream_operator.errors import MissingMeasurementsError
 from balancedstream_operator.observe.endpoints import Endpoint, Subject
-from balancedstream_operator.observe.measurement import MissingMeasurementsError
 from balancedstream_operator.observe.prometheus import Prometheus
 
 prometheus = Prometheus(Endpoint(sys.argv[1], ()))

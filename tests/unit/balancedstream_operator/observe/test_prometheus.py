@@ -13,12 +13,12 @@ from loopback import Request, Response, serve
 from balancedstream.core.policy import Policy, ScalingPolicy, WindowPolicy
 from balancedstream.core.samples import BatchSample, TaskSample
 from balancedstream.metrics.exporter import Exporter
+from balancedstream_operator.errors import MissingMeasurementsError
 from balancedstream_operator.observe.batches import BATCH_METRICS
 from balancedstream_operator.observe.endpoints import Endpoint, Subject
 from balancedstream_operator.observe.measurement import (
     PARTITION_METRICS,
     QUERY_METRICS,
-    MissingMeasurementsError,
 )
 from balancedstream_operator.observe.prometheus import Prometheus
 from balancedstream_operator.observe.series import PREFIX

@@ -10,11 +10,11 @@ from scraped_driver import Driver, check
 
 from balancedstream.core.samples import BatchSample, TaskSample
 from balancedstream.metrics.exporter import Exporter
+from balancedstream_operator.errors import MissingMeasurementsError
 from balancedstream_operator.observe.measurement import (
     PARTITION_METRICS,
     QUERY_METRICS,
     Measurement,
-    MissingMeasurementsError,
     measure,
 )
 from balancedstream_operator.observe.series import Series

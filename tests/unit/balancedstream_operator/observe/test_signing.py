@@ -16,9 +16,9 @@ from loopback import Request, Response, serve
 
 from balancedstream.core.policy import Policy
 from balancedstream_operator.api.spec import read_spec
+from balancedstream_operator.errors import MissingMeasurementsError
 from balancedstream_operator.observe import signing
 from balancedstream_operator.observe.endpoints import Endpoint, Subject, choose_endpoint
-from balancedstream_operator.observe.measurement import MissingMeasurementsError
 from balancedstream_operator.observe.prometheus import Prometheus
 from balancedstream_operator.settings import Settings
 

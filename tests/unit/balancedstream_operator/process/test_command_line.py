@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from balancedstream_operator import main as process
+from balancedstream_operator.errors import MissingMeasurementsError
 from balancedstream_operator.main import main
-from balancedstream_operator.observe.measurement import MissingMeasurementsError
 from balancedstream_operator.settings import Settings
 
 

@@ -20,7 +20,7 @@ from balancedstream_operator.api.annotations import (
     PAUSED_ANNOTATION,
     RESTART_ANNOTATION,
 )
-from balancedstream_operator.errors import ClusterError
+from balancedstream_operator.errors import UnreachableError
 from balancedstream_operator.kube.client import KubernetesCluster
 from balancedstream_operator.process.metrics import OperatorMetrics
 from balancedstream_operator.process.operator import Operator
@@ -281,5 +281,5 @@ def test_an_error_of_ours_ends_one_pass_and_no_stream_and_everybody_is_told(
 def test_the_next_pass_waits_longer_after_each_failure_and_as_the_server_asks(
     failures: int, retry_after_s: float, pause_s: float
 ) -> None:
-    error = ClusterError("too many requests", refused=False, retry_after_s=retry_after_s)
+    error = UnreachableError("too many requests", retry_after_s=retry_after_s)
     assert choose_pause_s(error, failures) == pause_s

@@ -10,7 +10,7 @@ from supervised import Scene, conditions
 from balancedstream.core.samples import BatchSample, StageSample
 from balancedstream_operator.api.annotations import APPROVE_ANNOTATION, PAUSED_ANNOTATION
 from balancedstream_operator.api.resource import Stream
-from balancedstream_operator.errors import ClusterError
+from balancedstream_operator.errors import ClusterError, RefusedError, UnreachableError
 from balancedstream_operator.process.passes import Pass
 
 LEVEL = dict.fromkeys(range(4), 1.0)
@@ -194,7 +194,7 @@ def test_an_annotation_that_cannot_be_taken_away_for_now_is_answered_once_all_th
 
     def fail(stream: Stream, name: str, value: str) -> bool:
         message = "the API server cannot be reached"
-        raise ClusterError(message, refused=False)
+        raise UnreachableError(message)
 
     with monkeypatch.context() as broken:
         broken.setattr(scene.cluster, "take_annotation", fail)
@@ -240,7 +240,7 @@ def test_an_operator_that_may_not_take_annotations_away_answers_once_and_goes_on
 
     def forbid(stream: Stream, name: str, value: str) -> bool:
         message = "the API server did not remove annotation: forbidden"
-        raise ClusterError(message, refused=True)
+        raise RefusedError(message)
 
     monkeypatch.setattr(scene.cluster, "take_annotation", forbid)
     for _ in range(3):

@@ -11,7 +11,12 @@ from supervised import ALL_ON_1, POD, Scene, conditions
 
 from balancedstream.core.samples import TaskSample
 from balancedstream.core.wire.plan import Answer
-from balancedstream_operator.errors import ClusterError, StreamGoneError
+from balancedstream_operator.errors import (
+    ClusterError,
+    RefusedError,
+    StreamGoneError,
+    UnreachableError,
+)
 from balancedstream_operator.observe.measurement import Measurement
 
 
@@ -521,14 +526,14 @@ def test_an_api_server_that_fails_for_long_is_in_the_status_and_a_short_outage_i
 
     def fail(version: str, kind: str, namespace: str, name: str) -> None:
         message = f"the API server did not return {kind} {name}: overloaded"
-        raise ClusterError(message, refused=False)
+        raise UnreachableError(message)
 
     scene.cluster.get = fail  # type: ignore[method-assign]
     for _ in range(2):
         with pytest.raises(ClusterError):
             scene.run_pass()
     done = scene.run_pass()
-    assert conditions(done)["PassFailed"] == ("True", "ClusterError")
+    assert conditions(done)["PassFailed"] == ("True", "UnreachableError")
     assert "overloaded" in done.status["reason"]
     scene.cluster.get = works  # type: ignore[method-assign]
     assert conditions(scene.run_pass())["PassFailed"][0] == "False"
@@ -541,7 +546,7 @@ def test_an_error_of_ours_is_in_the_status_also_after_an_outage() -> None:
 
     def fail(version: str, kind: str, namespace: str, name: str) -> None:
         message = f"the API server did not return {kind} {name}: overloaded"
-        raise ClusterError(message, refused=False)
+        raise UnreachableError(message)
 
     scene.cluster.get = fail  # type: ignore[method-assign]
     with pytest.raises(ClusterError):
@@ -557,11 +562,11 @@ def test_what_the_api_server_forbids_is_in_the_status_at_once() -> None:
 
     def forbid(version: str, kind: str, namespace: str, name: str) -> None:
         message = f"the API server did not return {kind} {name}: forbidden"
-        raise ClusterError(message, refused=True)
+        raise RefusedError(message)
 
     scene.cluster.get = forbid  # type: ignore[method-assign]
     done = scene.run_pass()
-    assert conditions(done)["PassFailed"] == ("True", "ClusterError")
+    assert conditions(done)["PassFailed"] == ("True", "RefusedError")
 
 
 def test_annotations_that_a_chart_left_empty_are_as_good_as_none() -> None:

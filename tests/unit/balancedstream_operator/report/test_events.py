@@ -6,7 +6,7 @@ import pytest
 
 from balancedstream_operator.api.resource import MAX_MESSAGE, Manifest
 from balancedstream_operator.api.status import StreamEvent
-from balancedstream_operator.errors import ClusterError
+from balancedstream_operator.errors import RefusedError
 from balancedstream_operator.report.events import EventPoster
 
 RESOURCE = {"metadata": {"name": "clicks", "namespace": "shop", "uid": "1"}}
@@ -22,7 +22,7 @@ class Sink:
     def create_event(self, manifest: Manifest) -> None:
         if self.refuses:
             message = "the API server did not make event: the namespace is being terminated"
-            raise ClusterError(message, refused=True)
+            raise RefusedError(message)
         self.events.append(manifest)
 
 

@@ -10,7 +10,7 @@ from supervised import POD, Scene, conditions
 
 from balancedstream_operator.api.resource import Manifest
 from balancedstream_operator.api.status import parse_time
-from balancedstream_operator.errors import ClusterError
+from balancedstream_operator.errors import UnreachableError
 from balancedstream_operator.observe.measurement import Measurement, ShuffleSample
 
 
@@ -129,7 +129,7 @@ def test_a_server_that_fails_to_judge_another_executor_fails_no_pass() -> None:
 
     def fail(manifest: Manifest) -> None:
         message = "the API server did not take it: failed calling webhook"
-        raise ClusterError(message, refused=False)
+        raise UnreachableError(message)
 
     scene.cluster.try_pod = fail  # type: ignore[method-assign]
     assert "failed calling webhook" in say_why_executors_are_missing(scene, passes=5)

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from supervised import POD, Scene, conditions
 
-from balancedstream_operator.errors import ClusterError
+from balancedstream_operator.errors import RefusedError
 from balancedstream_operator.observe.measurement import Measurement
 from balancedstream_operator.process.passes import Pass
 
@@ -160,7 +160,7 @@ def test_what_was_measured_of_a_stream_that_is_left_alone_is_not_believed_for_lo
 def test_what_a_stream_was_is_not_believed_while_no_pass_comes_to_its_end() -> None:
     scene = Scene()
     scene.run_until_running()
-    scene.cluster.unreadable["Pod"] = ClusterError("pods is forbidden", refused=True)
+    scene.cluster.unreadable["Pod"] = RefusedError("pods is forbidden")
     begun_s = scene.now_s
     while scene.now_s - begun_s <= 120.0:
         assert summary(scene.run_pass()) == READY, "for a while nothing else is known"

@@ -15,7 +15,7 @@ from balancedstream_operator.api.annotations import (
     RESTART_ANNOTATION,
 )
 from balancedstream_operator.api.resource import Manifest
-from balancedstream_operator.errors import ClusterError, StreamGoneError
+from balancedstream_operator.errors import ClusterError, StreamGoneError, UnreachableError
 from balancedstream_operator.process.passes import Pass
 
 
@@ -155,7 +155,7 @@ def test_a_change_that_cannot_be_read_anew_is_tried_again() -> None:
     run_driver(scene)
     scene.resource["spec"]["suspend"] = True
     changed = remember(scene)
-    down = ClusterError("the API server cannot be reached", refused=False)
+    down = UnreachableError("the API server cannot be reached")
     scene.cluster.unreadable["BalancedStream"] = down
     with pytest.raises(ClusterError):
         show(scene, changed)

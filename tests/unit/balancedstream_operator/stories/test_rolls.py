@@ -14,7 +14,7 @@ from supervised import KeepingCluster, Scene
 from balancedstream_operator.api.annotations import RESTART_ANNOTATION
 from balancedstream_operator.api.resource import Manifest, Stream, driver_name, driver_pod_name
 from balancedstream_operator.api.status import is_ready
-from balancedstream_operator.errors import ClusterError, StreamGoneError
+from balancedstream_operator.errors import ClusterError, StreamGoneError, UnreachableError
 from balancedstream_operator.process.turns import Turns
 
 NAMES = ("clicks", "orders", "visits")
@@ -58,7 +58,7 @@ class ControlledCluster(KeepingCluster):
     def write_status(self, stream: Stream, status: dict[str, Any]) -> None:
         if ("BalancedStream", stream.name) not in self.objects:
             message = f"the API server did not update the status of {stream.name}: not found"
-            raise ClusterError(message, refused=False)
+            raise UnreachableError(message)
         super().write_status(stream, status)
 
 

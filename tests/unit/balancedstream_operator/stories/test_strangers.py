@@ -9,7 +9,7 @@ from supervised import Scene, TargetScene, conditions
 
 from balancedstream_operator.api.annotations import APPROVE_ANNOTATION
 from balancedstream_operator.api.resource import Manifest
-from balancedstream_operator.errors import ClusterError, StreamGoneError
+from balancedstream_operator.errors import RefusedError, StreamGoneError
 
 THEIRS = {"metadata": {"name": "clicks-driver", "namespace": "shop", "uid": "theirs"}}
 
@@ -150,7 +150,7 @@ def test_a_driver_that_the_api_server_refuses_to_look_for_is_a_refusal() -> None
 
     def refuse(namespace: str, selector: str) -> list[Manifest]:
         message = "the API server did not list pods: unable to parse requirement"
-        raise ClusterError(message, refused=True)
+        raise RefusedError(message)
 
     scene.cluster.list_pods = refuse  # type: ignore[method-assign]
     done = scene.run_pass()

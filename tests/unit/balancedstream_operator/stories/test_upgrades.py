@@ -12,7 +12,7 @@ from supervised import POD, Scene, conditions
 from balancedstream_operator.api.annotations import RESTART_ANNOTATION
 from balancedstream_operator.api.resource import Stream
 from balancedstream_operator.children.pods import SPEC_ANNOTATION
-from balancedstream_operator.errors import ClusterError
+from balancedstream_operator.errors import RefusedError
 from balancedstream_operator.observe.measurement import Measurement
 
 
@@ -175,7 +175,7 @@ def test_an_older_definition_with_room_for_ten_conditions_gets_those_that_say_so
     def take_ten(stream: Stream, status: dict[str, Any]) -> None:
         if len(status.get("conditions") or []) > 10:
             message = "status.conditions: Too many: 16: must have at most 10 items"
-            raise ClusterError(message, refused=True)
+            raise RefusedError(message)
         take(stream, status)
 
     scene.cluster.write_status = take_ten  # type: ignore[method-assign]
