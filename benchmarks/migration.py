@@ -30,12 +30,13 @@ from harness.results import Case
 from harness.rows import read_rows, start_query, wait_per_row
 from harness.sessions import open_session
 from harness.storage import SCHEME, build_slow_storage
+from harness.strategies import steps
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
 from pyspark.sql.streaming import StreamingQuery
 
 from balancedstream.core.balance.hotspots import Move
-from balancedstream.core.balance.migration import steps, steps_ahead, steps_within
+from balancedstream.core.balance.migration import steps_ahead, steps_within
 from balancedstream.core.balance.restoring import RestoreCost, learn_restore, learn_restore_cost
 from balancedstream.core.policy import MigrationPolicy
 from balancedstream.core.samples import TaskSample
@@ -319,7 +320,7 @@ class ExchangeRunner:
             )
         if strategy == "budgeted":
             return steps_within(moves, policy.budget_s, restore_s)
-        return steps(moves, strategy, batch_size=policy.batch_size)
+        return steps(moves, strategy)
 
     def _tasks(self) -> tuple[TaskSample, ...]:
         return self._last.tasks if self._last else ()

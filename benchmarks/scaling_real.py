@@ -163,15 +163,12 @@ def choose_executors(way: str, trace: Trace) -> LocalExecutors:
 
 def make_policy() -> Policy:
     """Our defaults, on the clock of the trace; a restore of state takes what it takes."""
-    scaling = ScalingPolicy(
-        min_executors=LEAST, max_executors=MOST, min_batches=2, stabilization_batches=2
-    )
+    scaling = ScalingPolicy(min_executors=LEAST, max_executors=MOST, min_batches=2)
     sections = to_mapping(Policy(scaling=scaling))
-    for name in ("scaling", "window"):
-        sections[name] = {
-            knob: value / SPEED if knob.endswith("_s") and isinstance(value, float) else value
-            for knob, value in sections[name].items()
-        }
+    sections["scaling"] = {
+        knob: value / SPEED if knob.endswith("_s") and isinstance(value, float) else value
+        for knob, value in sections["scaling"].items()
+    }
     return parse(sections)
 
 

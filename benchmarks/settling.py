@@ -18,16 +18,16 @@ from harness.benchmark import prepare, run
 from harness.results import Case
 from placement import EXECUTORS, EXPONENTS, Workload
 
-from balancedstream.core.balance.hotspots import diminish
+from balancedstream.core.balance.hotspots import Thresholds, diminish
 from balancedstream.core.balance.imbalance import measure_imbalance
 from balancedstream.core.balance.loads import measure, prune
-from balancedstream.core.policy import BalancePolicy, WindowPolicy
+from balancedstream.core.policy import Policy
 from balancedstream.core.samples import TaskSample
 
 SEEDS = 40
 
 THRESHOLDS = ((1.20, 1.05), (1.10, 1.05), (1.10, 1.02), (1.05, 1.02))
-"""`balance.act_above` and `balance.stop_at`."""
+"""`balance.act_above`, and the constant `stop_at`."""
 
 NOISES = (0.04, 0.10)
 """Standard deviation of what a task takes, relative to what it should take."""
@@ -70,20 +70,20 @@ def main() -> None:
         ]
         seeds = range(1, 2 if benchmark.smoke else SEEDS + 1)
         for case in benchmark.find_missing(cases):
-            policy = BalancePolicy(
+            thresholds = Thresholds(
                 act_above=float(case["act_above"]), stop_at=float(case["stop_at"])
             )
             runs = [
                 Stream(workload, float(case["s"]), float(case["noise"]), seed) for seed in seeds
             ]
-            measured = [run_stream(stream, policy) for stream in runs]
+            measured = [run_stream(stream, thresholds) for stream in runs]
             settings = {**asdict(workload), "task_s": TASK_S, "batch_s": BATCH_S}
             benchmark.record(None, case, settings, measured)
 
 
-def run_stream(stream: Stream, policy: BalancePolicy) -> dict[str, Any]:
+def run_stream(stream: Stream, thresholds: Thresholds) -> dict[str, Any]:
     """Simulates all batches; gives one figure a batch of each kind, and counts."""
-    batches = list(stream.run(policy))
+    batches = list(stream.run(thresholds))
     return {
         "batch_s": [round(batch.batch_s, 3) for batch in batches],
         "vanilla_s": [round(batch.vanilla_s, 3) for batch in batches],
@@ -108,7 +108,7 @@ class Stream:
         self._partition_of = [self._random.choice(partitions) for _ in range(workload.keys)]
         self._at_first = {p: str(p % EXECUTORS) for p in partitions}
 
-    def run(self, policy: BalancePolicy) -> Iterator[Batch]:
+    def run(self, thresholds: Thresholds) -> Iterator[Batch]:
         """Runs the batches one after the other, and decides after each that no plan is due in."""
         placement, coming = dict(self._at_first), dict[int, str]()
         due = 0
@@ -135,14 +135,16 @@ class Stream:
                     )
                     for p, executor in placement.items()
                 ]
-            samples = prune(samples, WindowPolicy(), batch)
+            samples = prune(samples, Policy(), batch)
             if samples and not coming:
-                coming = self._plan(samples, batch, policy)
+                coming = self._plan(samples, batch, thresholds)
                 due = batch + UP_TO_PLACED_BATCHES
 
-    def _plan(self, samples: list[TaskSample], batch: int, policy: BalancePolicy) -> dict[int, str]:
-        load = measure(samples, CORES, WindowPolicy(), batch)["q", 0]
-        found = diminish(load.busy_s, load.placement, CORES, policy, scatter=load.scatter)
+    def _plan(
+        self, samples: list[TaskSample], batch: int, thresholds: Thresholds
+    ) -> dict[int, str]:
+        load = measure(samples, CORES, Policy(), batch)["q", 0]
+        found = diminish(load.busy_s, load.placement, CORES, thresholds, scatter=load.scatter)
         moves = found.moves
         self.moves += len(moves)
         self.plans += bool(moves)

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from balancedstream.core.policy import knobs
+from balancedstream.core.removed import REMOVED
 from balancedstream.core.sizing import PARTITIONS_PER_EXECUTOR
 from balancedstream.engine.session.settings import QUERY_SETTINGS, SETTINGS, SHUFFLE_PARTITIONS
 from balancedstream_operator.api.crd import build
@@ -39,6 +40,15 @@ def render_policy() -> str:
         f"| `{k.path}` | {k.default_text} | {k.allowed} | {k.unit} | {k.sentence} |"
         for k in knobs()
     ]
+    lines += [
+        "\n## Removed knobs\n",
+        "A policy that sets one of these is taken, and a line says that it has no effect, and why:",
+        "on standard error, in the driver's log, or in the condition `Accepted` of a",
+        "BalancedStream. The definition (CRD) keeps their fields for one release.\n",
+        "| knob | why it has no effect |",
+        "| --- | --- |",
+    ]
+    lines += [f"| `{knob.path}` | {knob.why} |" for knob in REMOVED]
     return "\n".join(lines) + "\n"
 
 

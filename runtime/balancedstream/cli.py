@@ -17,6 +17,7 @@ from balancedstream.core.keys.text import KeyNaming
 from balancedstream.core.observations import Observation, parse_observation
 from balancedstream.core.policy import Policy, knobs, parse
 from balancedstream.core.printing import printable
+from balancedstream.core.removed import describe_removed
 from balancedstream.errors import BalancedStreamError, InvalidInputError, MissingPackageError
 from balancedstream.launch.policies import read_policy
 from balancedstream.launch.saying import say
@@ -251,6 +252,8 @@ def _show(text: str) -> None:
 def _explain(arguments: argparse.Namespace) -> int:
     recorded_policy, observation = _read_observation(arguments.observation)
     policy = read_policy(arguments.policy) if arguments.policy else recorded_policy
+    if policy.removed:
+        say(describe_removed(policy.removed))
     decision = decide(observation, policy)
     executors = ", ".join(
         f"{e} ({plural(c, 'core')})" for e, c in sorted(observation.executors.items())

@@ -22,9 +22,7 @@ FAST: dict[str, Any] = {
         "windowSeconds": 20,
         "minBatches": 3,
         "stabilizationSeconds": 15,
-        "stabilizationBatches": 2,
         "scaleInDelaySeconds": 60,
-        "backlogHoldSeconds": 30,
         "catchUpSeconds": 60,
     },
 }

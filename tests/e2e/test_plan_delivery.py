@@ -105,7 +105,7 @@ def write_plan(kube: Kube, storage: Storage) -> Callable[[int], str]:
         kube.apply(_config_map(storage.namespace, name))
 
     def write(epoch: int) -> str:
-        text = Plan(epoch, ("1",), {}, "fluid").to_json()
+        text = Plan(epoch, ("1",), {}).to_json()
         kube.apply(_config_map(storage.namespace, f"{NAME}-plan") | {"data": {"plan.json": text}})
         return text
 

@@ -85,7 +85,7 @@ def describe_plan(epoch: int) -> str:
             "executors": ["1"],
             "placement": {},
             "routes": [],
-            "strategy": "fluid",
+            "strategy": "budgeted",
         }
     )
 

@@ -58,7 +58,7 @@ def test_following_a_stream_needs_the_kubernetes_client_and_says_so(
         ("balance: {act_over: 1.3}", "balance.act_over"),
         ("balances: {}", "balances"),
         ("scaling: {min_executors: 5, max_executors: 2}", "scaling"),
-        ("migration: {strategy: lazy}", "migration.strategy"),
+        ("migration: {budget_s: lazy}", "migration.budget_s"),
         ("[1, 2]", "policy"),
         ("a: [", "policy"),
     ],
@@ -75,9 +75,9 @@ def test_a_number_with_a_unit_of_its_own_is_refused_with_the_unit_that_is_meant(
     script: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     policy = tmp_path / "policy.yaml"
-    policy.write_text("window: {window_s: 5m}")
+    policy.write_text("scaling: {window_s: 5m}")
     message = fail(capsys, "run", "--policy", policy, script)
-    assert "window.window_s: must be a number from 1 to 86400, not '5m' (unit: seconds)" in message
+    assert "scaling.window_s: must be a number from 1 to 86400, not '5m' (unit: seconds)" in message
 
 
 def test_a_policy_file_that_is_not_there_is_named(
@@ -205,6 +205,21 @@ def test_a_recorded_observation_is_explained(
     said = capsys.readouterr().out
     assert "query q, operator 0: 1 move: imbalance 2.00 → 1.00 (bound 1.00)" in said
     assert "move partition 0 (4.000 s, 1,000 bytes of state): a -> b" in said
+
+
+def test_a_removed_knob_of_a_recorded_policy_is_said_beside_the_explanation(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    tasks = (TaskSample("q", 0, 0, 1, "a", 1.0, 10, 1000, 9.0),)
+    path = record(tmp_path / "seen.json", Observation(10.0, {"a": 1}, tasks))
+    content = json.loads(path.read_text())
+    content["policy"]["balance"]["min_gain"] = 0.1
+    path.write_text(json.dumps(content))
+    assert main(["explain", str(path)]) == 0
+    shown = capsys.readouterr()
+    assert "query q, operator 0: no change" in shown.out
+    assert shown.err.count("\n") == 1
+    assert "without effect: balance.min_gain (a plan must always save 2 %" in shown.err
 
 
 def test_the_moves_of_keys_are_explained_too(

@@ -73,7 +73,9 @@ KINDS = (
         attention="False",
         remedies={
             "InvalidSpec": "Correct the field that the message names.",
-            "FieldsIgnored": "Upgrade the operator.",
+            "FieldsIgnored": (
+                "Upgrade the operator if it does not know them; remove those that have no effect."
+            ),
         },
     ),
     READY := ConditionKind("Ready", quiet="", sums_up=True),

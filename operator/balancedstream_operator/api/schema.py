@@ -15,6 +15,7 @@ from functools import cache
 from typing import Annotated, Any, TypeVar, cast, get_args, get_origin, get_type_hints
 
 from balancedstream.core.policy import Knob, Mode, knobs
+from balancedstream.core.removed import REMOVED, RemovedKnob
 from balancedstream.errors import InvalidInputError
 
 Schema = dict[str, Any]
@@ -115,13 +116,11 @@ class Knobs(_Field):
         section: its name in `balancedstream.core.policy`.
         sentence: what it is.
         omit: knobs that are elsewhere in the manifest.
-        rules: validation rules of the object.
     """
 
     section: str
     sentence: str
     omit: tuple[str, ...] = ()
-    rules: tuple[tuple[str, str], ...] = ()
 
 
 _Declared = Text | Number | Words | Switch | Texts | Part | Parts | Foreign | Knobs
@@ -167,8 +166,8 @@ def describe(kind: type) -> Schema:
             if default is not None and declared.filled_in:
                 schema["default"] = {}
         elif isinstance(declared, Knobs):
-            # The API server checks the object's rules against this default, so it must be complete.
-            schema["default"] = {n: p["default"] for n, p in schema["properties"].items()}
+            known = schema["properties"].items()
+            schema["default"] = {n: p["default"] for n, p in known if "default" in p}
         elif default not in (None, ""):
             schema["default"] = list(default) if isinstance(default, tuple) else default
         properties[camel(entry.name)] = schema
@@ -380,26 +379,39 @@ def _describe_knobs(declared: Knobs) -> Schema:
     properties: Schema = {}
     for name, knob in _knobs_of(declared).items():
         unit = f" [{knob.unit}]" if knob.unit else ""
-        sentence = _say_as_in_manifests(knob)
+        sentence = say_as_in_manifests(knob.sentence, knob.choices)
         schema: Schema = {"description": f"{sentence}{unit}", "default": _word(knob.default)}
         if knob.bounds is None:
             schema |= _describe_words(schema["description"], [*map(_word, knob.choices)])
         else:
             schema |= _describe_number(knob.kind is int, *knob.bounds)
         properties[camel(name)] = schema
-    described: Schema = {"type": "object", "properties": properties}
-    if declared.rules:
-        described["x-kubernetes-validations"] = [rule(*entry) for entry in declared.rules]
-    return described
+    for gone in REMOVED:
+        section, _, name = gone.path.partition(".")
+        if section == declared.section:
+            properties[camel(name)] = _describe_removed(gone)
+    return {"type": "object", "properties": properties}
 
 
-def _say_as_in_manifests(knob: Knob) -> str:
-    """The sentence of a knob with the names and words that a manifest has for other knobs."""
-    sentence = knob.sentence
+def _describe_removed(knob: RemovedKnob) -> Schema:
+    """For one release, so that manifests of before are not refused; without a default."""
+    why = say_as_in_manifests(knob.why)
+    schema: Schema = {"description": f"Removed, and ignored: {why}."}
+    if isinstance(knob.defaults[0], str):
+        return schema | {"type": "string", "maxLength": 253}
+    return schema | {"type": "integer" if isinstance(knob.defaults[0], int) else "number"}
+
+
+def say_as_in_manifests(sentence: str, choices: Sequence[str] = ()) -> str:
+    """A sentence with the names and words that a manifest has for knobs.
+
+    >>> say_as_in_manifests("it is half of catch_up_s")
+    'it is half of catchUpSeconds'
+    """
     for name in {other.path.partition(".")[2] for other in knobs()}:
         if "_" in name:
             sentence = re.sub(rf"\b{name}\b", camel(name), sentence)
-    for choice in knob.choices:
+    for choice in choices:
         sentence = sentence.replace(f"({choice})", f"({_word(choice)})")
     return sentence
 

@@ -9,6 +9,7 @@ from typing import Annotated, Any, ClassVar, get_args
 
 from balancedstream.core.keys.text import KeyNaming
 from balancedstream.core.policy import Policy, parse
+from balancedstream.core.removed import REMOVED, RemovedKnob
 from balancedstream.errors import InvalidInputError
 from balancedstream_operator.api.job import (
     GROUP_ID,
@@ -36,6 +37,7 @@ from balancedstream_operator.api.schema import (
     list_of_the_job,
     read,
     rule,
+    say_as_in_manifests,
 )
 from balancedstream_operator.api.spark_settings import (
     DYNAMIC,
@@ -57,6 +59,14 @@ _OWNED = ", ".join(f"'{key}'" for key in OWNED_CONF)
 
 _REQUIRED = ("image", "application", "checkpoints")
 """What a job needs that the operator runs."""
+
+_PLACES = {
+    "balance": "spec.balancing",
+    "migration": "spec.migration",
+    "scaling": "spec.scaling",
+    "window": "spec.metrics.window",
+}
+"""Where a manifest has the sections of a policy that releases have removed knobs from."""
 
 MAX_PARTITIONS = 10_000
 """State partitions of a stream."""
@@ -251,13 +261,6 @@ class StreamSpec:
             "scaling",
             "When executors are added or removed.",
             omit=("min_executors", "max_executors"),
-            rules=(
-                (
-                    "self.lowUtilization < self.targetUtilization && "
-                    "self.targetUtilization < self.highUtilization",
-                    "targetUtilization must lie between lowUtilization and highUtilization",
-                ),
-            ),
         ),
     ] = field(default_factory=dict)
     schedule: Annotated[Schedule, Part("What holds at certain times only.")] = field(
@@ -360,10 +363,37 @@ def _check_policy(spec: StreamSpec) -> None:
 def find_unknown(manifest: object) -> list[str]:
     """Paths of the fields of a manifest's `spec` that this release does not know.
 
-    >>> find_unknown({"image": "clicks:1", "mood": "good"})
+    >>> find_unknown({"image": "clicks:1", "mood": "good", "scaling": {"lowUtilization": 0.4}})
     ['spec.mood']
     """
-    return drop_unknown(StreamSpec, manifest)[1]
+    removed = {_find_place(knob) for knob in REMOVED}
+    return [path for path in drop_unknown(StreamSpec, manifest)[1] if path not in removed]
+
+
+def find_removed(manifest: object) -> list[str]:
+    """The removed knobs that a manifest's `spec` sets, and why they have no effect.
+
+    An object that an older definition was asked for has all knobs with their defaults of then.
+    These are passed over, because nobody has set them.
+
+    >>> find_removed({"scaling": {"lowUtilization": 0.4, "highUtilization": 0.85}})
+    ['spec.scaling.lowUtilization (it follows targetUtilization)']
+    """
+    found = []
+    for knob in REMOVED:
+        path = _find_place(knob)
+        value: Any = {"spec": manifest}
+        for name in path.split("."):
+            value = value.get(name) if isinstance(value, Mapping) else None
+        if value is not None and value not in knob.defaults:
+            found.append(f"{path} ({say_as_in_manifests(knob.why)})")
+    return found
+
+
+def _find_place(knob: RemovedKnob) -> str:
+    """Where a manifest has a removed knob."""
+    section, _, name = knob.path.partition(".")
+    return f"{_PLACES[section]}.{camel(name)}"
 
 
 def policy_of(spec: StreamSpec) -> Policy:

@@ -11,7 +11,7 @@ from balancedstream.version import TESTED_SPARK, __version__
 from balancedstream_operator.api.conditions import METRICS_AVAILABLE, RUNNING
 from balancedstream_operator.api.crd import build
 from balancedstream_operator.api.resource import KIND, VERSION, Manifest
-from balancedstream_operator.api.spec import find_unknown, read_spec
+from balancedstream_operator.api.spec import find_removed, find_unknown, read_spec
 from balancedstream_operator.api.status import parse_time, recall
 from balancedstream_operator.api.target import TargetRef
 from balancedstream_operator.driver.state import describe_target
@@ -229,6 +229,12 @@ def check_spec(resource: Manifest) -> Finding:
     if unknown:
         return Finding(
             "problem", f"spec: release {__version__} does not know, and ignores, {_name(unknown)}"
+        )
+    removed = find_removed(resource["spec"])
+    if removed:
+        return Finding(
+            "problem",
+            f"spec: without effect in release {__version__}, remove it: {_name(removed)}",
         )
     if recall(status, "observedGeneration", -1) < 0:
         return Finding("problem", "spec: valid, but no operator has looked at the stream yet")

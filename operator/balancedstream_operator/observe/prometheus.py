@@ -300,7 +300,7 @@ def fetch_measurement(
         queries = [s for s in queries if s.labels["__name__"] not in names]
         queries += _keep_own(fetch(BATCH_METRICS, needed_s), subject)
     # The last batch of a slow query counts until its next one is late, and shows with its interval.
-    near_s = late_s + LOOK_BACK * max(policy.window.window_s, (LATE + 1.0) * pace_s)
+    near_s = late_s + LOOK_BACK * max(policy.scaling.window_s, (LATE + 1.0) * pace_s)
     # Nearly all that a driver shows is of its partitions, so no scrape of them is in vain.
     oldest_s = find_oldest(queries, policy.window.batches)
     if oldest_s is not None:

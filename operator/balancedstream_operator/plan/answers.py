@@ -141,7 +141,7 @@ def judge_control(
         answer: of the driver; None if there is none.
         now_s: seconds since the Unix epoch.
 
-    >>> judge_control(Plan(2, ("a",), {}, "fluid"), 0.0, "", Answer(2), 9.0).follows
+    >>> judge_control(Plan(2, ("a",), {}), 0.0, "", Answer(2), 9.0).follows
     True
     """
     if plan is None or (answer is not None and answer.epoch == plan.epoch):

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+from balancedstream.core.balance.hotspots import STOP_AT
 from balancedstream.core.decisions import Decision, decide, raise_minimum
 from balancedstream.core.modes import switch_modes
 from balancedstream.core.observations import Observation
@@ -303,9 +304,7 @@ def judge_balance(decision: Decision, policy: Policy, *, stateless: bool = False
     (query, operator), worst = max(
         decision.balance.items(), key=lambda item: item[1].imbalance_before
     )
-    is_above = worst.imbalance_before > max(
-        policy.balance.act_above, policy.balance.stop_at * worst.bound
-    )
+    is_above = worst.imbalance_before > max(policy.balance.act_above, STOP_AT * worst.bound)
     uneven = is_above and not worst.exhausted
     heavy = ""
     if worst.unsplittable is not None and worst.imbalance_before > policy.balance.act_above:

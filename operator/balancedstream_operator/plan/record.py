@@ -26,7 +26,7 @@ RETRY_S = 60.0
 MAX_RETRY_S = 3600.0
 """Pause after a second refusal in a row; it doubles with each further one, up to the limit."""
 
-_SPREAD = re.compile(r"plan\.(strategy|batch_size|budget_s|effective_batch)\b")
+_SPREAD = re.compile(r"plan\.(budget_s|effective_batch)\b")
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +50,7 @@ class Refusals:
     def add(self, plan: Plan, reason: str) -> Refusals:
         """With one more refused plan, by what the driver said of it.
 
-        >>> plan = Plan(1, ("a",), {}, "fluid")
+        >>> plan = Plan(1, ("a",), {})
         >>> Refusals().add(plan, "plan.budget_s: unknown field, allowed are epoch").plain
         True
         """

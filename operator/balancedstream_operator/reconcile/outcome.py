@@ -86,6 +86,7 @@ class PassOutcome:
         invalid: why the spec is not accepted; empty if it is.
         spec: what the user asks for; None if it is not accepted.
         unknown: fields of the spec that this release does not know.
+        removed: knobs of earlier releases in the spec, each with the reason why it has no effect.
         partitions: state partitions of the stream.
         refusal: why the API server refused a child; empty if it took them all.
         waits: whether what it is refused for ends by itself.
@@ -107,6 +108,7 @@ class PassOutcome:
     invalid: str = ""
     spec: StreamSpec | None = None
     unknown: tuple[str, ...] = ()
+    removed: tuple[str, ...] = ()
     partitions: int = 0
     refusal: str = ""
     waits: bool = False

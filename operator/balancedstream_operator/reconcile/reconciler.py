@@ -17,7 +17,13 @@ from balancedstream_operator.api.annotations import Asked, read_asked
 from balancedstream_operator.api.escalations import refuse_escalation
 from balancedstream_operator.api.partitions import choose_partitions
 from balancedstream_operator.api.resource import Manifest, Stream
-from balancedstream_operator.api.spec import StreamSpec, find_unknown, policy_of, read_spec
+from balancedstream_operator.api.spec import (
+    StreamSpec,
+    find_removed,
+    find_unknown,
+    policy_of,
+    read_spec,
+)
 from balancedstream_operator.api.status import has_batches, recall
 from balancedstream_operator.children.applier import Applier, refuse_stranger
 from balancedstream_operator.children.conflicts import check_templates
@@ -44,6 +50,9 @@ from balancedstream_operator.reconcile.approvals import Approver
 from balancedstream_operator.reconcile.outcome import Decided, MissingMeasurements, PassOutcome
 from balancedstream_operator.reconcile.pace import Pace
 from balancedstream_operator.settings import Settings
+
+METRIC_FAILURES = 3
+"""Measurements must be missing this many times in a row before the number is held."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,7 +140,12 @@ class Reconciler:
             bound = bound_epoch(resource["metadata"], now_s)
             request = _Request(spec, asked, status, bound, now_s)
             self._note_first_spec(request, resource)
-            outcome = replace(outcome, spec=spec, unknown=tuple(find_unknown(resource["spec"])))
+            outcome = replace(
+                outcome,
+                spec=spec,
+                unknown=tuple(find_unknown(resource["spec"])),
+                removed=tuple(find_removed(resource["spec"])),
+            )
             outcome = self._follow_spec(request, outcome)
             due_in_s = self._pace.left_s(spec.metrics.interval_s, now_s)
             outcome = replace(outcome, due_in_s=due_in_s)
@@ -348,7 +362,7 @@ class Reconciler:
         self, request: _Request, driver: DriverState, answer: AnswerFound, error: Exception
     ) -> MissingMeasurements:
         self._missing += 1
-        holds = self._missing >= policy_of(request.spec).scaling.metric_failures
+        holds = self._missing >= METRIC_FAILURES
         silent = request.spec.target_ref is not None and answer.answer is None
         reason = f"{error}{_say_how_to_attach(self._stream, driver) if silent else ''}"
         return MissingMeasurements(reason, holds)

@@ -94,7 +94,9 @@ def _report_pass(outcome: PassOutcome, draft: StatusDraft) -> None:
     if outcome.unknown:
         names = ", ".join(outcome.unknown)
         message += f"; this release of the operator does not know, and ignores, {names}"
-    reason = "FieldsIgnored" if outcome.unknown else "Accepted"
+    if outcome.removed:
+        message += f"; without effect in this release: {', '.join(outcome.removed)}"
+    reason = "FieldsIgnored" if outcome.unknown or outcome.removed else "Accepted"
     draft.set_condition("Accepted", True, reason, message)
     policy = policy_of(spec)
     draft.fields |= {

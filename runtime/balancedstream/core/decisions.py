@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Literal
 
-from balancedstream.core.balance.hotspots import BalanceDecision, diminish
+from balancedstream.core.balance.hotspots import BalanceDecision, Thresholds, diminish
 from balancedstream.core.balance.loads import OperatorLoad, measure, prune
 from balancedstream.core.keys.assignments import (
     AssignmentDecision,
@@ -107,11 +107,12 @@ def decide(observation: Observation, policy: Policy) -> Decision:
     loads = measure(
         observation.tasks,
         observation.executors,
-        policy.window,
+        policy,
         observation.now_s,
         observation.hidden,
         current=current,
     )
+    thresholds = Thresholds(policy.balance.act_above, policy.balance.horizon_batches)
     balance: dict[OperatorId, BalanceDecision] = {}
     keys: dict[OperatorId, AssignmentDecision] = {}
     key_loads: dict[OperatorId, Sequence[KeyLoad]] = {}
@@ -132,7 +133,7 @@ def decide(observation: Observation, policy: Policy) -> Decision:
                 load.busy_s,
                 load.placement,
                 observation.executors,
-                policy.balance,
+                thresholds,
                 state_bytes=load.state_bytes,
                 move_cost_s=move_cost_s,
                 base_s=load.hidden_busy_s,
@@ -144,7 +145,7 @@ def decide(observation: Observation, policy: Policy) -> Decision:
                 load.busy_s,
                 load.placement,
                 observation.executors,
-                policy.balance,
+                thresholds,
                 state_bytes=load.state_bytes,
                 move_cost_s=move_cost_s,
                 base_s=load.hidden_busy_s,
@@ -156,7 +157,7 @@ def decide(observation: Observation, policy: Policy) -> Decision:
         observation.executors,
         policy,
         now_s=observation.now_s,
-        stages=prune(observation.stages, policy.window, observation.now_s, current),
+        stages=prune(observation.stages, policy, observation.now_s, current),
         last_scale_out=observation.last_scale_out,
         idle_s=observation.idle_s,
         current=current,

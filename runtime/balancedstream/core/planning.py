@@ -116,15 +116,7 @@ def propose(
             index.get(owners.get(partition, ""), UNPLACED)
             for partition in range(max(owners, default=-1) + 1)
         )
-    spread = policy.migration
-    plan = Plan(
-        epoch,
-        executors,
-        placement,
-        spread.strategy,
-        batch_size=spread.batch_size,
-        budget_s=spread.budget_s,
-    )
+    plan = Plan(epoch, executors, placement, budget_s=policy.migration.budget_s)
     # Keys of unknown load, which are no longer hot, are dropped first.
     hot = {
         (operator[0], load.key) for operator, loads in decision.key_loads.items() for load in loads
@@ -149,7 +141,7 @@ def fit_plan(
         busy_s: seconds of each operator.
 
     >>> long = [KeyPlacement("q", f"{n:0100000}", 0) for n in range(9)]
-    >>> len(fit_plan(Plan(1, ("a",), {("q", 0): (0,)}, "fluid"), long, {}).key_placements)
+    >>> len(fit_plan(Plan(1, ("a",), {("q", 0): (0,)}), long, {}).key_placements)
     5
     """
     placement = dict(plan.placement)

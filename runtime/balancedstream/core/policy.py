@@ -11,11 +11,10 @@ from functools import cache
 from typing import Annotated, Any, ClassVar, Literal, get_args, get_type_hints
 
 from balancedstream.core.periods import Floor, Period
+from balancedstream.core.removed import REMOVED, RemovedKnob
 from balancedstream.errors import InvalidInputError
 
 Mode = Literal["auto", "advise", "off"]
-Strategy = Literal["all-at-once", "fluid", "batched", "optimized", "budgeted"]
-STRATEGIES: tuple[str, ...] = get_args(Strategy)
 
 
 @dataclass(frozen=True, slots=True)
@@ -158,16 +157,6 @@ class BalancePolicy(_Section):
             "x mean", 0.0, 1000.0, "Imbalance (hottest executor / mean) below which nothing moves."
         ),
     ] = 1.10
-    stop_at: Annotated[
-        float,
-        Range(
-            "x bound", 0.0, 1000.0, "Moves continue until the imbalance is this close to its bound."
-        ),
-    ] = 1.02
-    min_gain: Annotated[
-        float,
-        Range("fraction", 0.0, 1.0, "A plan must save this part of the hottest executor's load."),
-    ] = 0.02
     horizon_batches: Annotated[
         int,
         Range("batches", 1, 1_000_000, "A move must save more than it costs within this many."),
@@ -176,7 +165,7 @@ class BalancePolicy(_Section):
 
 @dataclass(frozen=True)
 class WindowPolicy(_Section):
-    """Which batches the load of a partition is averaged over: the last ones, up to an age.
+    """Which batches the load of a partition is averaged over: the last of `scaling.window_s`.
 
     Raises:
         InvalidInputError: a value of the wrong type or out of range; the message names the field.
@@ -197,10 +186,6 @@ class WindowPolicy(_Section):
             "after a move, and those before the rows went to other partitions.",
         ),
     ] = 3
-    window_s: Annotated[
-        float,
-        Range("seconds", 1.0, 86_400.0, "Batches that finished longer ago than this do not count."),
-    ] = 180.0
 
 
 @dataclass(frozen=True)
@@ -210,23 +195,12 @@ class MigrationPolicy(_Section):
     Raises:
         InvalidInputError: a value of the wrong type or out of range; the message names the field.
 
-    >>> MigrationPolicy().strategy
-    'budgeted'
+    >>> MigrationPolicy().budget_s
+    1.0
     """
 
     name: ClassVar[str] = "migration"
 
-    strategy: Annotated[
-        Strategy,
-        Choice(
-            "Moves per batch: all in one batch (all-at-once), one (fluid), batch_size (batched), "
-            "one per sender and receiver (optimized), or as many as budget_s allows (budgeted)."
-        ),
-    ] = "budgeted"
-    batch_size: Annotated[
-        int,
-        Range("moves", 1, 1_000_000, "Moves per batch of the batched strategy."),
-    ] = 8
     budget_s: Annotated[
         float,
         Range(
@@ -271,68 +245,34 @@ class ScalingPolicy(_Section):
             "fraction", 0.01, 1.0, "Part of the time that executors should be busy after a change."
         ),
     ] = 0.7
-    low_utilization: Annotated[
-        float,
-        Range("fraction", 0.0, 1.0, "Executors are removed below this utilization."),
-    ] = 0.5
-    high_utilization: Annotated[
-        float,
-        Range("fraction", 0.01, 1.0, "Executors are added above this utilization."),
-    ] = 0.85
     window_s: Annotated[
         float,
-        Range("seconds", 1.0, 86_400.0, "Rates and utilization are measured over this time."),
+        Range(
+            "seconds", 1.0, 86_400.0, "Loads, rates and utilization are measured over this time."
+        ),
     ] = 180.0
     min_batches: Annotated[
         int,
-        Range("batches", 1, 1000, "Nothing changes before so many batches, or a minute of them."),
+        Range(
+            "batches",
+            1,
+            1000,
+            "Nothing changes before so many batches, at first and after a change; fewer are "
+            "enough if they are long.",
+        ),
     ] = 5
     stabilization_s: Annotated[
         float,
         Range("seconds", 0.0, 86_400.0, "Time after a change before the next one."),
     ] = 120.0
-    stabilization_batches: Annotated[
-        int,
-        Range("batches", 0, 1000, "Batches after a change before the next one."),
-    ] = 3
     catch_up_s: Annotated[
         float,
         Range("seconds", 1.0, 86_400.0, "Time in which a backlog should be processed."),
     ] = 600.0
-    backlog_hold_s: Annotated[
-        float,
-        Range(
-            "seconds",
-            0.0,
-            86_400.0,
-            "No removal while processing the backlog takes longer than this.",
-        ),
-    ] = 300.0
     scale_in_delay_s: Annotated[
         float,
         Range("seconds", 0.0, 86_400.0, "Removal follows the highest need during this time."),
     ] = 300.0
-    scale_in_step: Annotated[
-        float,
-        Range("fraction", 0.0, 1.0, "One decision removes at most this part, or one executor."),
-    ] = 0.5
-    scale_out_factor: Annotated[
-        float,
-        Range(
-            "x current",
-            1.0,
-            1000.0,
-            "One decision multiplies the executors by at most this, or adds four.",
-        ),
-    ] = 8.0
-    ineffective_hold_s: Annotated[
-        float,
-        Range("seconds", 0.0, 86_400.0, "A scale-out that did not help is not repeated for this."),
-    ] = 1800.0
-    metric_failures: Annotated[
-        int,
-        Range("failures", 1, 1000, "Missing measurements in a row before the number is held."),
-    ] = 3
 
     @property
     def acts(self) -> bool:
@@ -343,19 +283,35 @@ class ScalingPolicy(_Section):
         """
         return self.mode == "auto" and self.max_executors > 0
 
+    @property
+    def low_utilization(self) -> float:
+        """Executors are removed below this: 0.2 under the target, or half of a low target.
+
+        >>> round(ScalingPolicy().low_utilization, 2)
+        0.5
+        """
+        return max(self.target_utilization - 0.2, self.target_utilization / 2)
+
+    @property
+    def high_utilization(self) -> float:
+        """Executors are added above this: 0.15 over the target, or half way from it to 1.
+
+        >>> round(ScalingPolicy().high_utilization, 2)
+        0.85
+        """
+        return min(self.target_utilization + 0.15, (self.target_utilization + 1) / 2)
+
+    @property
+    def backlog_hold_s(self) -> float:
+        """No executor is removed while the backlog takes longer than these seconds."""
+        return self.catch_up_s / 2
+
     def __post_init__(self) -> None:
         super().__post_init__()
         if self.max_executors and self.min_executors > self.max_executors:
             message = (
                 f"scaling.min_executors: must not exceed scaling.max_executors "
                 f"({self.max_executors}), not {self.min_executors}"
-            )
-            raise InvalidInputError(message)
-        if not self.low_utilization < self.target_utilization < self.high_utilization:
-            message = (
-                f"scaling.target_utilization: must lie between scaling.low_utilization "
-                f"({self.low_utilization}) and scaling.high_utilization "
-                f"({self.high_utilization}), not {self.target_utilization}"
             )
             raise InvalidInputError(message)
 
@@ -393,6 +349,9 @@ class SchedulePolicy(_Section):
 class Policy:
     """All knobs, by section.
 
+    Attributes:
+        removed: knobs of earlier releases that it was read with; they have no effect.
+
     >>> Policy(balance=BalancePolicy(act_above=1.1)).balance.act_above
     1.1
     """
@@ -402,6 +361,7 @@ class Policy:
     window: WindowPolicy = field(default_factory=WindowPolicy)
     migration: MigrationPolicy = field(default_factory=MigrationPolicy)
     schedule: SchedulePolicy = field(default_factory=SchedulePolicy)
+    removed: tuple[RemovedKnob, ...] = field(default=(), compare=False)
 
 
 _SECTIONS: dict[str, type[_Section]] = {
@@ -428,7 +388,7 @@ def parse(mapping: object) -> Policy:
             defaults, and an empty file or section (None) is all defaults.
 
     Returns:
-        The policy.
+        The policy. Removed knobs are not checked; `Policy.removed` names them.
 
     Raises:
         InvalidInputError: an unknown section or field, a wrong type, a value out of range; the
@@ -442,9 +402,12 @@ def parse(mapping: object) -> Policy:
     """
     sections = _fields_of("policy", mapping, allowed=_SECTIONS.keys())
     made: dict[str, Any] = {}
+    removed: list[RemovedKnob] = []
     for name, given in sections.items():
         known = {_field_name(knob): knob for knob in _knobs_of(name)}
-        values = _fields_of(name, given, allowed=known.keys())
+        kept, dropped = _drop_removed(name, given)
+        removed += dropped
+        values = _fields_of(name, kept, allowed=known.keys())
         for key, value in values.items():
             # YAML 1.1 reads a bare `off` as false.
             if value is False and "off" in known[key].choices:
@@ -452,20 +415,33 @@ def parse(mapping: object) -> Policy:
             if known[key].is_list:
                 values[key] = _parse_periods(known[key], value)
         made[name] = _SECTIONS[name](**values)
-    return Policy(**made)
+    return Policy(**made, removed=tuple(removed))
 
 
 def to_mapping(policy: Policy) -> dict[str, dict[str, Any]]:
     """Writes a policy as the mapping that `parse` reads, defaults included.
 
     >>> to_mapping(Policy())["window"]
-    {'batches': 3, 'window_s': 180.0}
+    {'batches': 3}
     """
     written = {name: asdict(getattr(policy, name)) for name in _SECTIONS}
     # As YAML and JSON have them.
     for values in written.values():
         values |= {name: list(v) for name, v in values.items() if isinstance(v, tuple)}
     return written
+
+
+def _drop_removed(section: str, given: object) -> tuple[object, list[RemovedKnob]]:
+    """The fields of a section without removed knobs, and these."""
+    if not isinstance(given, Mapping):
+        return given, []
+    dropped = [
+        knob
+        for knob in REMOVED
+        if knob.path.startswith(f"{section}.") and knob.path.partition(".")[2] in given
+    ]
+    gone = {knob.path.partition(".")[2] for knob in dropped}
+    return {name: value for name, value in given.items() if name not in gone}, dropped
 
 
 def _parse_periods(knob: Knob, given: object) -> tuple[Period, ...]:

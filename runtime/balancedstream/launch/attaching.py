@@ -15,6 +15,7 @@ from pyspark.sql import SparkSession
 
 from balancedstream.core.observations import Observation
 from balancedstream.core.policy import Policy, to_mapping
+from balancedstream.core.removed import describe_removed
 from balancedstream.engine.driver import stand_plugin_down
 from balancedstream.engine.engine import SparkEngine
 from balancedstream.errors import InvalidInputError
@@ -134,6 +135,8 @@ def attach(
     view = open_view(run)
     acts = plans is not None or "auto" in {policy.balance.mode, policy.scaling.mode}
     engine = SparkEngine(spark, acts=acts)
+    if policy.removed:
+        view.note(describe_removed(policy.removed))
     for problem in engine.capabilities.problems:
         view.note(problem)
     if not engine.capabilities.placement:

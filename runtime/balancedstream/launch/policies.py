@@ -9,6 +9,7 @@ from typing import Any
 import yaml
 
 from balancedstream.core.policy import Policy, knobs, name_field, parse
+from balancedstream.core.removed import REMOVED
 from balancedstream.errors import InvalidInputError
 
 MAX_BYTES = 2**16
@@ -52,7 +53,7 @@ def read_policy(path: Path | None, knob_texts: Mapping[str, str] | None = None) 
     if not knob_texts:
         return policy
     sections = {name: dict(given or {}) for name, given in content.items()}
-    known = {knob.path for knob in knobs()}
+    known = {knob.path for knob in knobs()} | {knob.path for knob in REMOVED}
     for knob, text in knob_texts.items():
         section, _, name = knob.partition(".")
         if knob not in known:

@@ -202,8 +202,8 @@ class Decider:
 
     def _prune(self, now_s: float) -> None:
         current = find_current(self._batches, now_s, self._idle_s)
-        self._tasks = prune(self._tasks, self._policy.window, now_s, current)
-        self._stages = prune(self._stages, self._policy.window, now_s, current)
+        self._tasks = prune(self._tasks, self._policy, now_s, current)
+        self._stages = prune(self._stages, self._policy, now_s, current)
         if self._keys:
             measured = {(task.query, task.batch) for task in self._tasks}
             self._keys = [key for key in self._keys if (key.query, key.batch) in measured]

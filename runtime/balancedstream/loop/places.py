@@ -18,7 +18,7 @@ class Places:
     Attributes:
         plan: as given.
 
-    >>> places = Places(Plan(1, ("a", "+1"), {("q", 0): (0, 1)}, "fluid"), ["a"])
+    >>> places = Places(Plan(1, ("a", "+1"), {("q", 0): (0, 1)}), ["a"])
     >>> places.owners(("q", 0)), places.give("b"), places.owners(("q", 0))
     ({0: 'a', 1: '+1'}, True, {0: 'a', 1: 'b'})
     """

@@ -16,7 +16,6 @@ from balancedstream.core.balance.hotspots import Move, place_orphans
 from balancedstream.core.balance.migration import (
     pays_at_once,
     pays_to_share,
-    steps,
     steps_ahead,
     steps_within,
 )
@@ -406,7 +405,7 @@ class Realizer:
 
     def _begin_at_once(self, operator: OperatorId, moves: Sequence[Move], plan: Plan) -> bool:
         """Begins moves that would be prepared without that, if it pays; whether it did."""
-        if plan.strategy != "budgeted" or not self._migrations.prepares(operator):
+        if not self._migrations.prepares(operator):
             return False
         pays = pays_at_once(
             moves,
@@ -429,9 +428,6 @@ class Realizer:
     def _split(
         self, operator: OperatorId, moves: Sequence[Move], plan: Plan
     ) -> Iterator[tuple[Move, ...]]:
-        if plan.strategy != "budgeted":
-            return steps(moves, plan.strategy, batch_size=plan.batch_size)
-
         def load_s(move: Move) -> float:
             return self._estimate_restore_s(operator, move)
 

@@ -276,7 +276,9 @@ def draw_value(schema: Schema) -> st.SearchStrategy[Json]:
         return _draw_pod_template()
     match schema["type"]:
         case "integer":
-            return st.integers(schema["minimum"], schema["maximum"])
+            return st.integers(schema.get("minimum"), schema.get("maximum"))
+        case "number" if "minimum" not in schema:
+            return st.floats(allow_nan=False, allow_infinity=False) | st.integers()
         case "number":
             return st.floats(schema["minimum"], schema["maximum"]) | st.integers(
                 -int(-schema["minimum"] // 1), int(schema["maximum"])

@@ -230,6 +230,6 @@ def new_history(app: str = "flights.py") -> History:
             cores=2,
             spark_version="4.3.0",
             python_version="3.11.7",
-            settings={"act_above": 1.2, "stop_at": 1.05, "strategy": "batched"},
+            settings={"act_above": 1.2, "horizon_batches": 20, "mode": "auto"},
         )
     )

@@ -79,7 +79,7 @@ class Stream:
 
     def plan(self, *routes: tuple[str, int], effective_batch: int | None = None) -> None:
         named = tuple(KeyPlacement("q", *route) for route in routes)
-        plan = Plan(1, (), {}, "fluid", key_placements=named, effective_batch=effective_batch)
+        plan = Plan(1, (), {}, key_placements=named, effective_batch=effective_batch)
         self.reassigner.check(plan)
         self.reassigner.apply(plan, SHARE, {"q": "two hot keys"})
 

@@ -280,7 +280,7 @@ def _edit_policy(world: World, fault: Fault, chance: random.Random) -> None:
             world,
             balancing={"mode": chance.choice(modes)},
             scaling={**resource["spec"].get("scaling", {}), "mode": chance.choice(modes)},
-            migration={"strategy": chance.choice(("fluid", "batched", "budgeted", "all-at-once"))},
+            migration={"budgetSeconds": chance.choice((0.001, 0.5, 1.0, 3600.0))},
         )
 
 

@@ -179,7 +179,6 @@ def _make_spec(chance: random.Random) -> dict[str, Any]:
             "windowSeconds": 90,
             "minBatches": 3,
             "stabilizationSeconds": 45,
-            "stabilizationBatches": 2,
             "scaleInDelaySeconds": 120,
             "catchUpSeconds": 120,
         },

@@ -46,7 +46,7 @@ def test_every_time_of_the_policy_is_shortened_as_the_trace_is() -> None:
     usual, fast = Policy(), scaling_real.make_policy()
     assert fast.scaling.stabilization_s == usual.scaling.stabilization_s / 10
     assert fast.scaling.scale_in_delay_s == usual.scaling.scale_in_delay_s / 10
-    assert fast.window.window_s == usual.window.window_s / 10
+    assert fast.scaling.window_s == usual.scaling.window_s / 10
     assert fast.scaling.target_utilization == usual.scaling.target_utilization
     assert fast.migration == usual.migration
 

@@ -18,7 +18,7 @@ UNTIL = "excluded until 18:00 Europe/Berlin"
 BATCHES = 12
 INTERVAL_S = 30.0
 POLICY = Policy(
-    balance=BalancePolicy(act_above=1.0, stop_at=1.0, min_gain=0.0),
+    balance=BalancePolicy(act_above=1.0),
     scaling=ScalingPolicy(min_executors=2, max_executors=8, scale_in_delay_s=120.0),
 )
 

@@ -192,7 +192,7 @@ def test_long_keys_take_the_room_of_a_plan_before_their_number_does() -> None:
 
 def test_placements_without_room_leave_out_the_operators_with_the_least_load() -> None:
     placement = {("q", operator): (0,) * 100_000 for operator in range(4)}
-    plan = Plan(1, ("a",), placement, "fluid")
+    plan = Plan(1, ("a",), placement)
     fitted = fit_plan(plan, [], {("q", 0): 1.0, ("q", 1): 9.0, ("q", 2): 2.0, ("q", 3): 3.0})
     assert set(fitted.placement) == {("q", 1), ("q", 3)}
     assert len(fitted.to_json()) <= MAX_BYTES

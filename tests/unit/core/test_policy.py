@@ -12,7 +12,6 @@ from hypothesis import strategies as st
 from balancedstream.core.periods import Floor, Period
 from balancedstream.core.policy import (
     MAX_PERIODS,
-    STRATEGIES,
     BalancePolicy,
     Knob,
     MigrationPolicy,
@@ -24,6 +23,7 @@ from balancedstream.core.policy import (
     parse,
     to_mapping,
 )
+from balancedstream.core.removed import REMOVED, RemovedKnob, describe_removed
 from balancedstream.errors import InvalidInputError
 
 KNOBS = list(knobs())
@@ -31,9 +31,7 @@ SECTIONS = (BalancePolicy, ScalingPolicy, WindowPolicy, MigrationPolicy, Schedul
 SCALARS = [knob for knob in KNOBS if not knob.is_list]
 # Those that no other field's value can contradict.
 FREE_KNOBS = [
-    knob
-    for knob in SCALARS
-    if not knob.path.endswith(("_utilization", "scaling.min_executors", "scaling.max_executors"))
+    knob for knob in SCALARS if not knob.path.endswith(("min_executors", "max_executors"))
 ]
 
 
@@ -78,8 +76,7 @@ def test_what_is_left_out_has_its_default(nothing: object) -> None:
 
 
 def test_thresholds_can_be_zero() -> None:
-    policy = BalancePolicy(act_above=0, stop_at=0, min_gain=0)
-    assert (policy.act_above, policy.stop_at, policy.min_gain) == (0, 0, 0)
+    assert BalancePolicy(act_above=0).act_above == 0
 
 
 def test_yaml_reads_a_bare_off_as_false_and_it_still_means_off() -> None:
@@ -91,8 +88,40 @@ def test_a_policy_cannot_be_changed() -> None:
         Policy().balance.act_above = 2.0  # type: ignore[misc]
 
 
-def test_the_strategies_are_the_published_four_and_ours() -> None:
-    assert STRATEGIES == ("all-at-once", "fluid", "batched", "optimized", "budgeted")
+@given(st.data())
+def test_every_knob_is_taken_alone_anywhere_in_its_range(data: st.DataObject) -> None:
+    for knob in SCALARS:
+        value = data.draw(values_of(knob), label=knob.path)
+        assert read_one(parse_one(knob.path, value), knob.path) == value
+
+
+@given(st.floats(0.01, 1.0))
+def test_the_band_of_utilization_is_around_its_target(target: float) -> None:
+    scaling = ScalingPolicy(target_utilization=target)
+    assert 0 < scaling.low_utilization < target <= scaling.high_utilization <= 1
+
+
+def test_what_follows_from_other_knobs_is_at_the_defaults_what_it_was() -> None:
+    scaling = ScalingPolicy()
+    band = scaling.low_utilization, scaling.high_utilization
+    assert (*band, scaling.backlog_hold_s) == pytest.approx((0.5, 0.85, 300.0))
+
+
+@pytest.mark.parametrize("knob", REMOVED, ids=lambda knob: knob.path)
+def test_a_removed_knob_is_taken_whatever_its_value_and_named(knob: RemovedKnob) -> None:
+    assert knob.path not in {known.path for known in KNOBS}
+    for value in (*knob.defaults, "nonsense", -1, None):
+        policy = parse_one(knob.path, value)
+        assert (policy, policy.removed) == (Policy(), (knob,))
+    said = describe_removed([knob])
+    assert f"{knob.path} ({knob.why})" in said
+    assert "\n" not in said
+
+
+def test_beside_removed_knobs_the_others_hold() -> None:
+    policy = parse({"scaling": {"target_utilization": 0.9, "high_utilization": 0.95}})
+    assert policy.scaling.target_utilization == 0.9
+    assert [knob.path for knob in policy.removed] == ["scaling.high_utilization"]
 
 
 @given(st.data())
@@ -139,7 +168,7 @@ def test_a_count_is_no_fraction(knob: Knob) -> None:
         ({"balanse": {}}, "^policy.balanse: unknown field, allowed are balance, scaling, "),
         ({"balance": 3}, "^balance: must be a mapping of mode, act_above"),
         ({"balance": {"act_abov": 1}}, "^balance.act_abov: unknown field, allowed are mode, act"),
-        ({"window": {7: 1}}, "^window.7: unknown field, allowed are batches, window_s$"),
+        ({"window": {7: 1}}, "^window.7: unknown field, allowed are batches$"),
     ],
 )
 def test_a_wrong_shape_or_name_is_refused_by_name(mapping: object, message: str) -> None:
@@ -151,9 +180,6 @@ def test_a_wrong_shape_or_name_is_refused_by_name(mapping: object, message: str)
     ("scaling", "field"),
     [
         ({"min_executors": 5, "max_executors": 2}, "scaling.min_executors"),
-        ({"low_utilization": 0.7}, "scaling.target_utilization"),
-        ({"high_utilization": 0.7}, "scaling.target_utilization"),
-        ({"target_utilization": 0.9}, "scaling.target_utilization"),
     ],
 )
 def test_fields_that_contradict_each_other_are_refused_by_name(

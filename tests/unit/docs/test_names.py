@@ -12,11 +12,14 @@ from page_commands import CRD
 from pages import PAGES, ROOT, read_inline
 
 from balancedstream.core.policy import knobs
+from balancedstream.core.removed import REMOVED
 from balancedstream.metrics.catalogue import METRICS, PREFIX
 from balancedstream_operator.api.conditions import KINDS
 
 SCHEMA = CRD["spec"]["versions"][0]["schema"]["openAPIV3Schema"]["properties"]
 KNOBS = {knob.path for knob in knobs()}
+REMOVED_KNOBS = {knob.path for knob in REMOVED}
+"""Only the page of all knobs names them."""
 SECTIONS = {path.partition(".")[0] for path in KNOBS}
 FIELD = re.compile(r"(spec|status)((?:\.\w+(?:\[\])?)+)")
 OF_OTHERS = re.compile(
@@ -49,7 +52,8 @@ def find_lost_names(page: Path) -> Iterator[str]:
             yield f"`{code}`: a BalancedStream has no such field"
         section, _, name = code.partition(".")
         is_knob = section in SECTIONS and re.fullmatch(r"[a-z]+(_[a-z]+)+", name)
-        if is_knob and code not in KNOBS:
+        known = KNOBS | REMOVED_KNOBS if page.name == "policy.md" else KNOBS
+        if is_knob and code not in known:
             yield f"`{code}`: there is no such knob"
         metric = re.fullmatch(r"balancedstream_[a-z_]+", code)
         if metric and not code.startswith("balancedstream_operator") and not is_metric(code):

@@ -14,7 +14,7 @@ import pytest
 from scripted import RecordingSpectator, ScriptedEngine
 
 from balancedstream.core.observations import Observation, parse_observation
-from balancedstream.core.policy import BalancePolicy, Policy, to_mapping
+from balancedstream.core.policy import BalancePolicy, Policy, parse, to_mapping
 from balancedstream.core.samples import BatchSample, TaskSample
 from balancedstream.engine.capabilities import Capabilities
 from balancedstream.engine.events import BatchFinished, Event, StatefulOperator
@@ -81,6 +81,19 @@ def test_where_placement_is_impossible_it_is_said_and_nothing_begins(
     assert attachment.history.batches == ()
     assert attachment.history.run.ended_s is not None
     assert [*tmp_path.iterdir()] == []
+
+
+def test_removed_knobs_are_said_in_one_line_and_the_rest_of_the_policy_holds(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    view = RecordingSpectator()
+    policy = parse({"balance": {"stop_at": 1.3, "act_above": 1.5}, "scaling": {"scale_in_step": 1}})
+    attachment = attach(run_engine(monkeypatch), policy, open_view=lambda run: view)
+    attachment.detach()
+    (said,) = view.notes
+    assert "balance.stop_at (moves always continue to within 2 % of the bound)" in said
+    assert "scaling.scale_in_step (one decision removes at most half)" in said
+    assert attachment.history.run.settings["balance.act_above"] == 1.5
 
 
 def test_detaching_ends_after_what_was_reported_has_been_taken_in(

@@ -33,6 +33,17 @@ def test_single_knobs_stand_in_for_those_of_the_file(file: Path) -> None:
     assert policy.scaling == ScalingPolicy(max_executors=6, mode="off")
 
 
+def test_removed_knobs_are_taken_from_the_file_and_beside_it_and_named(tmp_path: Path) -> None:
+    path = tmp_path / "policy.yaml"
+    path.write_text("balance: {stop_at: 1.3, act_above: 1.5}\nmigration: {strategy: fluid}\n")
+    policy = read_policy(path)
+    assert policy == Policy(balance=BalancePolicy(act_above=1.5))
+    assert [knob.path for knob in policy.removed] == ["balance.stop_at", "migration.strategy"]
+    for file in (None, path):
+        policy = read_policy(file, {"scaling.metric_failures": "5"})
+        assert "scaling.metric_failures" in [knob.path for knob in policy.removed]
+
+
 @pytest.mark.parametrize(
     ("knob", "text", "said"),
     [

@@ -25,7 +25,6 @@ ADVISE = Policy(
         max_executors=4,
         min_batches=2,
         stabilization_s=0.0,
-        stabilization_batches=0,
     ),
 )
 

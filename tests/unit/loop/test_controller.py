@@ -232,7 +232,6 @@ def test_an_executor_leaves_only_when_no_partition_runs_on_it_any_more() -> None
             max_executors=2,
             min_batches=2,
             stabilization_s=0.0,
-            stabilization_batches=0,
             scale_in_delay_s=20.0,
             window_s=60.0,
         )

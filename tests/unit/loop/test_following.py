@@ -72,7 +72,7 @@ def follow(
 
 
 def plan(epoch: int, *placement: int) -> Plan:
-    return Plan(epoch, ("a", "b"), {("q", 0): placement}, "all-at-once")
+    return Plan(epoch, ("a", "b"), {("q", 0): placement})
 
 
 def value(metrics: list[Metric], name: str) -> float:
@@ -99,7 +99,7 @@ def test_a_plan_that_comes_is_applied_and_answered() -> None:
 
 
 def test_a_plan_that_comes_before_the_first_batch_sizes_the_job_and_places_nothing() -> None:
-    plans = ScriptedPlans(Plan(3, ("1", "2", "+1"), {}, "fluid"))
+    plans = ScriptedPlans(Plan(3, ("1", "2", "+1"), {}))
     engine, _, _ = follow(plans, batch(0, ALL_ON_A))
     assert engine.counts == [3]
     assert engine.placed == []

@@ -25,6 +25,8 @@ KEY = ("q", 0)
 KEY_BATCHES = 3
 OPERATOR = StatefulOperator((0,), "StateStoreSave", 4)
 SPREAD = {0: "a", 1: "a", 2: "b", 3: "b"}
+LONG_S, SHORT_S = 3600.0, 0.001
+"""Budgets that have room for all moves, and for one move of a target."""
 WHY = Why({KEY: "a is hot"}, "capacity", "all are hot")
 
 
@@ -67,10 +69,12 @@ def make_plan(
     epoch: int,
     placement: tuple[int, ...],
     executors: tuple[str, ...] = ("a", "b"),
-    strategy: str = "all-at-once",
+    budget_s: float = LONG_S,
     effective_batch: int | None = None,
 ) -> Plan:
-    return Plan(epoch, executors, {KEY: placement}, strategy, effective_batch=effective_batch)
+    return Plan(
+        epoch, executors, {KEY: placement}, budget_s=budget_s, effective_batch=effective_batch
+    )
 
 
 def test_only_partitions_that_run_elsewhere_are_moved() -> None:
@@ -91,7 +95,7 @@ def test_a_plan_that_says_what_is_changes_nothing() -> None:
 
 def test_steps_follow_each_other_as_their_tasks_arrive() -> None:
     scene = Scene("a", "b")
-    scene.apply(make_plan(1, (1, 1, 1, 1), strategy="fluid"))
+    scene.apply(make_plan(1, (1, 1, 1, 1), budget_s=SHORT_S))
     scene.finish(1, {**SPREAD, 0: "b"})
     scene.finish(2, dict.fromkeys(range(4), "b"))
     assert scene.engine.placed == [{0: "b"}, {1: "b"}, {}]
@@ -156,7 +160,7 @@ def test_partitions_of_a_lost_executor_are_taken_over_at_once() -> None:
 
 def test_moves_under_way_go_on_when_another_executor_is_lost() -> None:
     scene = Scene("a", "b", "c")
-    scene.apply(make_plan(1, (0, 2, 1, 2), executors=("a", "b", "c"), strategy="fluid"))
+    scene.apply(make_plan(1, (0, 2, 1, 2), executors=("a", "b", "c"), budget_s=SHORT_S))
     del scene.engine.cores["b"]
     scene.realizer.lose_executor("b")
     first, placed = scene.engine.placed
@@ -385,9 +389,9 @@ def test_partitions_that_a_plan_does_not_name_leave_an_executor_that_it_leaves_o
 
 def test_they_leave_step_by_step_also_under_a_newer_plan_that_does_not_name_them() -> None:
     scene = Scene("a", "b", "c")
-    scene.apply(make_plan(1, (0, 0), ("a", "c"), strategy="fluid"))
+    scene.apply(make_plan(1, (0, 0), ("a", "c"), budget_s=SHORT_S))
     assert scene.engine.placed == [{2: "c"}]
-    scene.apply(make_plan(2, (1, 0), ("a", "c"), strategy="fluid"))
+    scene.apply(make_plan(2, (1, 0), ("a", "c"), budget_s=SHORT_S))
     assert scene.dropped() == []
     assert scene.realizer.state().moving == {KEY: {0: "c", 2: "c", 3: "c"}}
     placement = dict(SPREAD)
@@ -437,7 +441,7 @@ def test_partitions_without_a_place_are_spread_evenly_and_all_their_executors_re
     scene.finish(1, placement)
     shown = {p: e if e in staying else staying[p % 70] for p, e in placement.items() if p % 3 == 0}
     indices = tuple(staying.index(shown[p]) if p in shown else -1 for p in placement)
-    scene.apply(make_plan(1, indices, staying, strategy="budgeted"))
+    scene.apply(make_plan(1, indices, staying, budget_s=1.0))
     number, placed = 1, dict(placement)
     while scene.realizer.state().moving:
         number += 1
@@ -477,7 +481,7 @@ def test_moves_that_shorten_the_next_batch_do_not_wait_for_their_state() -> None
     scene = Scene("a", "b")
     scene.engine.preparing = scene.engine.between_batches = True
     scene.finish(1, dict.fromkeys(range(4), "a"), work_s=5.0)
-    scene.apply(make_plan(1, (0, 0, 1, 1), strategy="budgeted"))
+    scene.apply(make_plan(1, (0, 0, 1, 1), budget_s=1.0))
     assert scene.engine.prepared[-1] == {}
     assert scene.engine.placed[-1] == {2: "b", 3: "b"}
     assert not any(move.preparing for move in scene.history.moves)
@@ -486,19 +490,18 @@ def test_moves_that_shorten_the_next_batch_do_not_wait_for_their_state() -> None
 
 
 @pytest.mark.parametrize(
-    ("state_bytes", "strategy", "between_batches"),
+    ("state_bytes", "between_batches"),
     [
-        pytest.param(200_000_000, "budgeted", True, id="much state"),
-        pytest.param(1000, "fluid", True, id="one at a time, as the user says"),
-        pytest.param(1000, "budgeted", False, id="in the middle of a batch"),
-        pytest.param(1000, "budgeted", True, id="a first task takes longer than the whole batch"),
+        pytest.param(200_000_000, True, id="much state"),
+        pytest.param(1000, False, id="in the middle of a batch"),
+        pytest.param(1000, True, id="a first task takes longer than the whole batch"),
     ],
 )
-def test_other_moves_are_prepared(state_bytes: int, strategy: str, between_batches: bool) -> None:
+def test_other_moves_are_prepared(state_bytes: int, between_batches: bool) -> None:
     scene = Scene("a", "b")
     scene.engine.preparing, scene.engine.between_batches = True, between_batches
     scene.finish(1, dict.fromkeys(range(4), "a"), state_bytes)
-    scene.apply(make_plan(1, (0, 0, 0, 1), strategy=strategy))
+    scene.apply(make_plan(1, (0, 0, 0, 1), budget_s=1.0))
     assert scene.engine.prepared[-1] == {3: "b"}
 
 
@@ -506,7 +509,7 @@ def test_an_executor_without_tasks_begins_with_one_a_core_and_gets_the_rest_mean
     scene = Scene("a", "b", "c")
     scene.engine.preparing = True
     scene.engine.cores["c"] = 2
-    scene.apply(make_plan(1, (2, 2, 2, 2), executors=("a", "b", "c"), strategy="budgeted"))
+    scene.apply(make_plan(1, (2, 2, 2, 2), executors=("a", "b", "c"), budget_s=1.0))
     first = scene.engine.prepared[-1]
     assert len(first) == 2
     due = tuple(Preparation(0, partition, "c", "due", load_s=0.1) for partition in first)
@@ -518,7 +521,7 @@ def test_an_executor_that_waits_for_the_others_loads_meanwhile() -> None:
     scene = Scene("a", "b")
     scene.engine.preparing = True
     scene.finish(1, dict.fromkeys(range(9), "a") | {9: "b"}, state_bytes=60_000_000)
-    scene.apply(make_plan(1, (1,) * 10, strategy="budgeted"))
+    scene.apply(make_plan(1, (1,) * 10, budget_s=1.0))
     assert len(scene.engine.prepared[-1]) == 6, "of 1.3 seconds each, in the 8 that it has"
 
 
@@ -527,7 +530,7 @@ def test_steps_follow_what_loads_take() -> None:
     scene.engine.preparing = True
     level = dict.fromkeys(range(4), "a") | dict.fromkeys(range(4, 8), "b")
     scene.finish(1, level, state_bytes=60_000_000)
-    scene.apply(make_plan(1, (1,) * 8, strategy="budgeted"))
+    scene.apply(make_plan(1, (1,) * 8, budget_s=1.0))
     assert scene.engine.prepared[-1] == {0: "b"}, "a load is taken for one of more than a second"
     preparations = (Preparation(0, 0, "b", "due", load_s=0.01),)
     for number in range(2, 9):
@@ -539,7 +542,7 @@ def test_a_batch_that_ends_before_the_state_is_there_is_the_last_one_that_waits_
     scene = Scene("a", "b")
     scene.engine.preparing = True
     scene.finish(1, dict.fromkeys(range(4), "a"))
-    scene.apply(make_plan(1, (0, 0, 1, 1), strategy="budgeted"))
+    scene.apply(make_plan(1, (0, 0, 1, 1), budget_s=1.0))
     assert scene.engine.prepared[-1] == {2: "b"}
     scene.engine.between_batches = True
     scene.finish(2, dict.fromkeys(range(4), "a"), work_s=5.0)

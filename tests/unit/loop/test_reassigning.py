@@ -58,12 +58,12 @@ def test_a_key_that_is_prepared_for_a_batch_waits_for_it_and_can_be_withdrawn(
 ) -> None:
     far = 3 * PATIENCE_BATCHES
     routes = (KeyPlacement("q", DE, 2),)
-    stream.reassigner.apply(Plan(1, (), {}, "fluid", routes, effective_batch=far), SHARE, {})
+    stream.reassigner.apply(Plan(1, (), {}, routes, effective_batch=far), SHARE, {})
     assert stream.wish() == Wish({DE: stream.route(DE, 2)}, "hybrid", SHARE, far)
     for _ in range(PATIENCE_BATCHES + 1):
         stream.run_batch(Epoch())
     assert (stream.settling(), stream.reassigner.state().immovable["q"]) == ({"q"}, set())
-    stream.reassigner.apply(Plan(2, (), {}, "fluid"), SHARE, {})
+    stream.reassigner.apply(Plan(2, (), {}), SHARE, {})
     assert stream.wish() == Wish({}, "hybrid", SHARE)
     (withdrawn,) = stream.history.key_moves
     assert withdrawn.dropped_reason == "withdrawn before the key moved"

@@ -36,6 +36,29 @@ from balancedstream.core.balance.weights import (
 )
 from balancedstream.core.policy import BalancePolicy
 
+STOP_AT = 1.02
+"""Moves continue until the imbalance is this many times its bound: nobody would see the rest."""
+
+MIN_GAIN = 0.02
+"""Moves must save this part of the hottest executor's load."""
+
+
+@dataclass(frozen=True, slots=True)
+class Thresholds:
+    """What moves of partitions and keys must obey.
+
+    Attributes:
+        act_above: imbalance below which nothing moves.
+        horizon_batches: moves must save more than they cost within so many batches.
+        stop_at: moves continue until the imbalance is this many times its bound.
+        min_gain: part of the hottest executor's load that moves must save.
+    """
+
+    act_above: float = BalancePolicy.act_above
+    horizon_batches: int = BalancePolicy.horizon_batches
+    stop_at: float = STOP_AT
+    min_gain: float = MIN_GAIN
+
 
 @dataclass(frozen=True, slots=True)
 class Move:
@@ -93,7 +116,7 @@ def diminish(
     loads: Mapping[int, float],
     placement: Mapping[int, str],
     executors: Mapping[str, int],
-    policy: BalancePolicy = BalancePolicy(),  # noqa: B008 - it is frozen
+    thresholds: Thresholds = Thresholds(),
     *,
     state_bytes: Mapping[int, int] | None = None,
     move_cost_s: Mapping[int, float] | None = None,
@@ -103,15 +126,15 @@ def diminish(
     """Find the moves that relieve the hottest executors, or the reason to make none.
 
     Partitions without a live executor are always placed, heaviest first, each where it adds least
-    to the busy time. Nothing else moves unless the imbalance is above `policy.act_above` and above
-    `policy.stop_at` times the bound. Then moves bring it down to the latter, or as far as exchanges
-    can. Together the moves must save at least `policy.min_gain` of the hottest executor's load, and
-    within `policy.horizon_batches` more time than the restore of their state takes. Executors
-    restore state in parallel, so the executor that restores longest counts. Loads that differ from
-    batch to batch are never even for long: moves must also save more than chance explains.
+    to the busy time. Nothing else moves unless the imbalance is above `act_above`, and above
+    `stop_at` times the bound. Then moves bring it down to the latter, or as far as exchanges can.
+    Together the moves must save at least `min_gain` of the hottest executor's load, and within
+    `horizon_batches` more time than the restore of their state takes. Executors restore state in
+    parallel, so the executor that restores longest counts. Loads that differ from batch to batch
+    are never even for long: moves must also save more than chance explains.
 
     All thresholds may be 0. The aim is then `RESOLUTION` above the bound, as for any smaller
-    `policy.stop_at`. The caller obeys `policy.mode`.
+    `stop_at`. The caller obeys `BalancePolicy.mode`.
 
     The result depends only on the values, not on the order of a mapping or on earlier calls.
 
@@ -119,7 +142,7 @@ def diminish(
         loads: busy seconds a batch, per partition; a partition that is only placed counts as 0.
         placement: id of the executor that runs each partition.
         executors: live executors, id to cores.
-        policy: the thresholds.
+        thresholds: when to act, when to stop, and what moves must save.
         state_bytes: size of each partition's state; of moves with the same effect, the one with the
             lightest state wins.
         move_cost_s: seconds to restore each partition's state once; free if left out.
@@ -147,7 +170,7 @@ def diminish(
         heaviest_s,
         state_bytes=state_bytes or {},
         move_cost_s=move_cost_s or {},
-        horizon_batches=policy.horizon_batches,
+        horizon_batches=thresholds.horizon_batches,
     )
     base = weigh_base(base_s, executors, heaviest_s)
     held, orphans = _hold(groups, placement, executors)
@@ -159,7 +182,7 @@ def diminish(
     bound = find_bound([group.weight for group in groups.values()], executors, base)
     unit_s = heaviest_s / HEAVIEST
     chance = explain_by_chance(scatter, len(executors))
-    relief = _find_relief(layout, bound, policy, frozenset(homes), unit_s, chance=chance)
+    relief = _find_relief(layout, bound, thresholds, frozenset(homes), unit_s=unit_s, chance=chance)
     for step in relief.steps:
         homes |= step.targets
     moves = _list_moves(homes, placement)
@@ -240,10 +263,10 @@ def _list_moves(homes: Mapping[int, str], placement: Mapping[int, str]) -> tuple
 def _find_relief(
     layout: Layout,
     bound: float,
-    policy: BalancePolicy,
+    thresholds: Thresholds,
     free: Collection[int],
-    unit_s: float,
     *,
+    unit_s: float,
     chance: float,
 ) -> _Relief:
     """Find the steps that pay off; `layout` has all partitions and is used up.
@@ -252,12 +275,12 @@ def _find_relief(
     imbalance, `chance` may be gone in the next batches without any step.
     """
     start, imbalance = layout.peak, layout.imbalance
-    stop_at = max(policy.stop_at, 1 + RESOLUTION)
+    stop_at = max(thresholds.stop_at, 1 + RESOLUTION)
     aim = stop_at * bound * layout.mean
     if not layout.mean:
         return _Relief((), imbalance, "no partition was busy")
-    if imbalance <= policy.act_above * (1 + ROUNDING):
-        remark = f"imbalance {imbalance:.2f} is not above {policy.act_above:.2f}"
+    if imbalance <= thresholds.act_above * (1 + ROUNDING):
+        remark = f"imbalance {imbalance:.2f} is not above {thresholds.act_above:.2f}"
         return _Relief((), imbalance, remark)
     if start <= aim:
         remark = f"imbalance {imbalance:.2f} is within {stop_at:.4g} x the bound {bound:.2f}"
@@ -273,15 +296,15 @@ def _find_relief(
     exhausted = not steps
     if steps and not kept:
         saved_s = (start - steps[-1].peak) * unit_s
-        batches = say_count(policy.horizon_batches, "batch", "batches")
+        batches = say_count(thresholds.horizon_batches, "batch", "batches")
         remark = (
             f"{say_count(len(steps), 'exchange')} would save {saved_s:.3g} s a batch, "
             f"too little to earn back the restore of state in {batches}"
         )
-    elif kept and start - peak < policy.min_gain * start:
+    elif kept and start - peak < thresholds.min_gain * start:
         remark = (
             f"imbalance {imbalance:.3f} could only fall to {peak / layout.mean:.3f}, "
-            f"by less than {100 * policy.min_gain:.3g} %"
+            f"by less than {100 * thresholds.min_gain:.3g} %"
         )
         kept = ()
         exhausted = True

@@ -20,7 +20,7 @@ from itertools import groupby, pairwise
 from operator import attrgetter
 from typing import Any, TypeVar
 
-from balancedstream.core.policy import WindowPolicy
+from balancedstream.core.policy import Policy
 from balancedstream.core.samples import HiddenSample, OperatorId, StageSample, TaskSample
 
 SHIFT = 0.1
@@ -67,7 +67,7 @@ _Sample = TypeVar("_Sample", bound=TaskSample | HiddenSample | StageSample)
 def measure(
     samples: Iterable[TaskSample],
     executors: Mapping[str, int],
-    policy: WindowPolicy,
+    policy: Policy,
     now_s: float,
     hidden: Iterable[HiddenSample] = (),
     *,
@@ -89,7 +89,7 @@ def measure(
     Args:
         samples: tasks in any order; some may be late, repeated or outdated.
         executors: live executors, id to cores.
-        policy: number and age of the batches in the window.
+        policy: `window.batches` is the number of batches that count, `scaling.window_s` their age.
         now_s: clock of the samples' `finished_s`.
         hidden: what the partitions without a sample did, any order; none if there are none.
         current: batches that count however old they are, as (query, batch).
@@ -103,7 +103,7 @@ def measure(
     ...     TaskSample("q", 0, 1, 8, "b", busy_s=1.5, records=5, state_bytes=2, finished_s=105.0,
     ...                restore_s=0.5),
     ... ]
-    >>> load = measure(tasks, {"a": 1, "c": 1}, WindowPolicy(), now_s=106.0)["q", 0]
+    >>> load = measure(tasks, {"a": 1, "c": 1}, Policy(), now_s=106.0)["q", 0]
     >>> load.busy_s
     {0: 2.0, 1: 1.0}
     >>> load.placement
@@ -111,7 +111,7 @@ def measure(
     >>> load.executor_busy_s
     {'a': 2.0, 'c': 0.0}
     >>> rest = HiddenSample("q", 0, 8, "a", work_s=6.0, state_bytes=5, finished_s=105.0)
-    >>> measure(tasks, {"a": 1, "c": 1}, WindowPolicy(), now_s=106.0, hidden=[rest])["q", 0]
+    >>> measure(tasks, {"a": 1, "c": 1}, Policy(), now_s=106.0, hidden=[rest])["q", 0]
     ... # doctest: +NORMALIZE_WHITESPACE
     OperatorLoad(batches=(7, 8), busy_s={0: 2.0, 1: 1.0}, records={0: 20.0, 1: 5.0},
         state_bytes={0: 8, 1: 2}, placement={0: 'a', 1: 'b'},
@@ -147,7 +147,7 @@ def share_out(work_s: float, shares: Mapping[str, float]) -> dict[str, float]:
 
 def prune(
     samples: Iterable[_Sample],
-    policy: WindowPolicy,
+    policy: Policy,
     now_s: float,
     current: Set[tuple[str, int]] = frozenset(),
 ) -> list[_Sample]:
@@ -155,15 +155,16 @@ def prune(
 
     Args:
         samples: of the queries that run.
-        policy: the measuring window.
+        policy: as for `measure`.
         now_s: clock of the samples' `finished_s`.
         current: batches that count however old they are, as (query, batch).
 
+    >>> from balancedstream.core.policy import WindowPolicy
     >>> old, new = (
     ...     TaskSample("q", 0, 0, batch, "a", 1.0, 1, 1, finished_s=float(batch))
     ...     for batch in (1, 2)
     ... )
-    >>> prune([old, new], WindowPolicy(batches=1), now_s=3.0) == [new]
+    >>> prune([old, new], Policy(window=WindowPolicy(batches=1)), now_s=3.0) == [new]
     True
     """
     tasks = list(samples)
@@ -177,7 +178,7 @@ _finished_s: Callable[[Any], float] = attrgetter("finished_s")
 
 def _find_window(
     samples: Iterable[TaskSample | HiddenSample | StageSample],
-    policy: WindowPolicy,
+    policy: Policy,
     now_s: float,
     current: Set[tuple[str, int]],
 ) -> set[tuple[str, int]]:
@@ -191,7 +192,7 @@ def _find_window(
     for place, neighbours in groupby(samples, _batch_of):
         last_s = max(map(_finished_s, neighbours))
         finished_s[place] = max(last_s, finished_s.get(place, last_s))
-    since_s = now_s - policy.window_s
+    since_s = now_s - policy.scaling.window_s
     recent: dict[str, list[tuple[float, int]]] = defaultdict(list)
     for (query, batch), last_s in finished_s.items():
         if last_s >= since_s or (query, batch) in current:
@@ -200,7 +201,7 @@ def _find_window(
     return {
         (query, batch)
         for query, batches in recent.items()
-        for _, batch in sorted(batches)[-policy.batches :]
+        for _, batch in sorted(batches)[-policy.window.batches :]
     }
 
 

@@ -21,12 +21,12 @@ from balancedstream.core.balance.exchanges import RESOLUTION
 from balancedstream.core.balance.hotspots import (
     BalanceDecision,
     Move,
+    Thresholds,
     diminish,
     place_orphans,
     say_count,
 )
 from balancedstream.core.balance.imbalance import ROUNDING, explain_by_chance, measure_imbalance
-from balancedstream.core.policy import BalancePolicy
 from balancedstream.core.samples import KeySample
 from balancedstream.errors import InvalidInputError
 
@@ -216,7 +216,7 @@ def assign(
     loads: Mapping[int, float],
     placement: Mapping[int, str],
     executors: Mapping[str, int],
-    policy: BalancePolicy = BalancePolicy(),  # noqa: B008 - it is frozen
+    thresholds: Thresholds = Thresholds(),  # noqa: B008 - it is frozen
     *,
     state_bytes: Mapping[int, int] | None = None,
     move_cost_s: Mapping[int, float] | None = None,
@@ -225,12 +225,12 @@ def assign(
 ) -> AssignmentDecision:
     """Find the key moves that bring the imbalance close to its bound, or the reason to make none.
 
-    No key moves unless the imbalance is above `policy.act_above` and above `policy.stop_at` times
-    the bound, and placement alone cannot change that. Then as few keys move as bring it down to the
-    latter, or as many as lower it. Together they must save at least `policy.min_gain` of the load
-    that placement alone leaves on the hottest core, and within `policy.horizon_batches` more time
-    than the handoff of their state takes. Executors take over state in parallel, so the one that
-    takes longest counts. The caller obeys `policy.mode`.
+    No key moves unless the imbalance is above `act_above`, and above `stop_at` times the bound, and
+    placement alone cannot change that. Then as few keys move as bring it down to the latter, or as
+    many as lower it. Together they must save at least `min_gain` of the load that placement alone
+    leaves on the hottest core, and within `horizon_batches` more time than the handoff of their
+    state takes. Executors take over state in parallel, so the one that takes longest counts. The
+    caller obeys `BalancePolicy.mode`.
 
     A sketch may overestimate. If the keys of a partition seem to cost more than the partition, they
     share the cost of the partition.
@@ -242,7 +242,7 @@ def assign(
         loads: busy seconds a batch, per partition, hot keys included.
         placement: id of the executor that runs each partition.
         executors: live executors, id to cores.
-        policy: the thresholds.
+        thresholds: as for `diminish`.
         state_bytes: size of each partition's state, as for `diminish`.
         move_cost_s: seconds to restore each partition's state, as for `diminish`.
         base_s: busy seconds of each executor that stay where they are, as for `diminish`.
@@ -266,14 +266,14 @@ def assign(
     placed = _after(placement, place_orphans(loads, placement, executors, base_s))
     problem = _set_up(keys, loads, placed, executors, base_s)
 
-    def level(moves: Sequence[KeyMove], policy: BalancePolicy, scatter: float) -> _Outcome:
+    def level(moves: Sequence[KeyMove], thresholds: Thresholds, scatter: float) -> _Outcome:
         """The placement for the loads after some key moves."""
         changed = problem.shift(moves)
         balance = diminish(
             changed,
             placement,
             executors,
-            policy,
+            thresholds,
             state_bytes=state_bytes,
             move_cost_s=move_cost_s,
             base_s=base_s,
@@ -282,7 +282,7 @@ def assign(
         then = _after(placement, balance.moves)
         return _Outcome(moves, balance, then, problem.peak_s(changed, then))
 
-    chosen, outcome = _choose(problem, policy, level, scatter)
+    chosen, outcome = _choose(problem, thresholds, level, scatter)
     unsplittable = problem.unsplittable()
     mean_s, cores = problem.mean_s, executors.values()
     # Of all busy time per core.
@@ -338,23 +338,23 @@ def measure_keys(
 
 def _choose(
     problem: _Problem,
-    policy: BalancePolicy,
-    level: Callable[[Sequence[KeyMove], BalancePolicy, float], _Outcome],
+    thresholds: Thresholds,
+    level: Callable[[Sequence[KeyMove], Thresholds, float], _Outcome],
     scatter: float,
 ) -> tuple[_Outcome, str]:
-    """Choose what to move, and say why; without key moves, the placement follows `policy`."""
+    """Choose what to move, and say why; without key moves, the placement follows `thresholds`."""
     mean_s = problem.mean_s
-    usual = level((), policy, scatter)
+    usual = level((), thresholds, scatter)
     if not mean_s:
         return usual, "no key moves: no partition was busy"
     if not problem.keys:
         return usual, "no key moves: no hot key is known"
     before_s, bound_s = problem.peak_s(problem.loads, problem.placement), problem.bound_s()
-    stop_at = max(policy.stop_at, 1 + RESOLUTION)
+    stop_at = max(thresholds.stop_at, 1 + RESOLUTION)
     aim_s = stop_at * bound_s * (1 + ROUNDING)
     before, bound = f"{before_s / mean_s:.2f}", f"bound {bound_s / mean_s:.2f}"
-    if before_s <= policy.act_above * mean_s * (1 + ROUNDING):
-        return usual, f"no key moves: imbalance {before} is not above {policy.act_above:.2f}"
+    if before_s <= thresholds.act_above * mean_s * (1 + ROUNDING):
+        return usual, f"no key moves: imbalance {before} is not above {thresholds.act_above:.2f}"
     if before_s <= aim_s:
         return usual, f"no key moves: imbalance {before} is within {stop_at:.4g} x the {bound}"
     chance_s = mean_s * explain_by_chance(scatter, len(problem.executors))
@@ -362,14 +362,14 @@ def _choose(
         return usual, f"no key moves: imbalance {before} ({bound}) may be chance"
 
     # Half of the tolerance is for placement: partitions cannot be as even as keys allow.
-    even = replace(policy, act_above=0.0, stop_at=(1 + stop_at) / 2, min_gain=0.0)
+    even = replace(thresholds, act_above=0.0, stop_at=(1 + stop_at) / 2, min_gain=0.0)
     alone = usual if usual.peak_s <= aim_s else min(usual, level((), even, 0.0), key=_peak)
     left = f"{alone.peak_s / mean_s:.2f}"
     if alone.peak_s <= aim_s:
         return alone, f"no key moves: placement alone brings imbalance {before} → {left} ({bound})"
-    best = _search(_part(problem, policy, aim_s), lambda moves: level(moves, even, 0.0), aim_s)
+    best = _search(_part(problem, thresholds, aim_s), lambda moves: level(moves, even, 0.0), aim_s)
     best = _spare(problem, best, lambda moves: level(moves, even, 0.0), aim_s)
-    objection = _weigh_up(problem, best, alone, policy, chance_s)
+    objection = _weigh_up(problem, best, alone, thresholds, chance_s)
     if objection:
         return usual, f"no key moves: {objection}"
     after = f"{best.peak_s / mean_s:.2f}"
@@ -382,7 +382,7 @@ def _choose(
     return best, reason
 
 
-def _part(problem: _Problem, policy: BalancePolicy, aim_s: float) -> list[KeyMove]:
+def _part(problem: _Problem, thresholds: Thresholds, aim_s: float) -> list[KeyMove]:
     """Split the heaviest partitions, step by step, as long as a move makes them lighter.
 
     A key goes to the coldest executor or, if it is too heavy for a core there, to the lightest
@@ -397,7 +397,7 @@ def _part(problem: _Problem, policy: BalancePolicy, aim_s: float) -> list[KeyMov
         held[executor].append(partition)
     waiting: defaultdict[int, list[KeyLoad]] = defaultdict(list)
     for entry in problem.movable():
-        if entry.busy_s * policy.horizon_batches > entry.handoff_s:
+        if entry.busy_s * thresholds.horizon_batches > entry.handoff_s:
             waiting[entry.partition].append(entry)
     moves = []
     while waiting and len(load_s) > 1:
@@ -464,7 +464,7 @@ def _spare(
 
 
 def _weigh_up(
-    problem: _Problem, best: _Outcome, alone: _Outcome, policy: BalancePolicy, chance_s: float
+    problem: _Problem, best: _Outcome, alone: _Outcome, thresholds: Thresholds, chance_s: float
 ) -> str:
     """Why the best key moves are not worth it; empty if they are."""
     saved_s = alone.peak_s - best.peak_s
@@ -472,10 +472,10 @@ def _weigh_up(
     if not best.moves or saved_s <= alone.peak_s * ROUNDING:
         return f"none that pays off lowers the imbalance {left} that placement alone leaves"
     count = say_count(len(best.moves), "key move")
-    if saved_s < policy.min_gain * alone.peak_s:
+    if saved_s < thresholds.min_gain * alone.peak_s:
         return (
             f"{count} could only lower the imbalance {left} to {best.peak_s / problem.mean_s:.3f}, "
-            f"by less than {100 * policy.min_gain:.3g} %"
+            f"by less than {100 * thresholds.min_gain:.3g} %"
         )
     if saved_s < chance_s:
         after = f"{best.peak_s / problem.mean_s:.2f}"
@@ -483,10 +483,10 @@ def _weigh_up(
     handoff_s: defaultdict[str, float] = defaultdict(float)
     for move in best.moves:
         handoff_s[best.placement[move.target]] += problem.keys[move.key].handoff_s
-    if saved_s * policy.horizon_batches <= max(handoff_s.values()):
+    if saved_s * thresholds.horizon_batches <= max(handoff_s.values()):
         return (
             f"{count} would save {saved_s:.3g} s a batch, too little to earn back the handoff "
-            f"of state in {say_count(policy.horizon_batches, 'batch', 'batches')}"
+            f"of state in {say_count(thresholds.horizon_batches, 'batch', 'batches')}"
         )
     return ""
 

@@ -45,8 +45,17 @@ LEAST_EFFECT = 0.1
 """A scale-out that brings less than this part of its expected gain did not help (Flink's
 `scaling.effectiveness.threshold`, FLINK-37411)."""
 
-LEAST_STEP = 4
-"""So many executors may be added at once to however few (the HorizontalPodAutoscaler's default)."""
+SCALE_OUT_FACTOR = 8
+"""One decision multiplies the executors by this at most."""
+
+SCALE_IN_STEP = 0.5
+"""One decision removes this part of the executors at most, or one."""
+
+INEFFECTIVE_HOLD_S = 1800.0
+"""A scale-out that did not help is not repeated for so long."""
+
+METRIC_FAILURES = 3
+"""Measurements must be missing this many times in a row before the number is held."""
 
 AS_GOOD = 1.02
 """Batches that last this much longer at most are nearly as fast."""
@@ -265,7 +274,7 @@ def decide(
 
     if not executors:
         return hold("no live executor")
-    if missing >= limits.metric_failures:
+    if missing >= METRIC_FAILURES:
         return hold(f"measurements failed {missing} times in a row")
     settling = _settling(runs, limits, now_s, last_change_s, idle_s or {})
     work, unmeasured = measure_work(
@@ -314,14 +323,14 @@ def _settling(
     ]
     passed = max(map(len, since), default=0)
     # Batches of a stream that falls behind grow: then one of them shows more than three short ones.
-    shown = passed >= limits.stabilization_batches or (
+    shown = passed >= limits.min_batches or (
         passed > 0 and max(map(sum, since)) >= limits.stabilization_s
     )
     if passed_s >= limits.stabilization_s and shown:
         return ""
     return (
         f"the last change was {passed_s:.0f} s and {passed} batches ago; its effect shows after "
-        f"{limits.stabilization_s:.0f} s and {limits.stabilization_batches} batches"
+        f"{limits.stabilization_s:.0f} s and {limits.min_batches} batches"
     )
 
 
@@ -376,7 +385,7 @@ class _Sizing:
         bound = self._find_bound()
         if bound is not None:
             return self.keep(*bound, needed)
-        top = max(self.count + LEAST_STEP, int(self.count * self.limits.scale_out_factor))
+        top = SCALE_OUT_FACTOR * self.count
         count = self._first_that_fits(max(self.count, needed), top)
         if count == top and not self._fits(top):
             count = self._first_as_good_as(top)
@@ -493,7 +502,7 @@ class _Sizing:
 
     def _is_repeated(self, last: ScaleOut) -> bool:
         """Whether more executors would repeat a scale-out of late that did not help."""
-        recent = self.now_s - last.at_s < self.limits.ineffective_hold_s
+        recent = self.now_s - last.at_s < INEFFECTIVE_HOLD_S
         return recent and last.failed and self.count >= last.before
 
     def _gain_since(self, last: ScaleOut) -> float:
@@ -501,7 +510,7 @@ class _Sizing:
         return rows_per_s / last.rows_per_s - 1 if last.rows_per_s else math.inf
 
     def _say_failure(self, last: ScaleOut) -> str:
-        left_s = last.at_s + self.limits.ineffective_hold_s - self.now_s
+        left_s = last.at_s + INEFFECTIVE_HOLD_S - self.now_s
         found = "" if self.count < last.after else f" ({self._gain_since(last):+.0%})"
         return (
             f"the last scale-out, from {last.before} to {last.after}, was expected to make batches "
@@ -540,7 +549,7 @@ class _Sizing:
                 f"{limits.scale_in_delay_s:.0f} s were measured",
                 needed,
             )
-        least = self.count - max(1, int(self.count * limits.scale_in_step))
+        least = self.count - max(1, int(self.count * SCALE_IN_STEP))
         return self._decide(
             min(self.asked, max(count, least)),
             Verdict.SURPLUS,

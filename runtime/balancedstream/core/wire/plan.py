@@ -4,7 +4,7 @@ A plan is complete, so only the newest one counts, and a lost one does no harm. 
 reconfiguration ahead of time is the published idea of latency-conscious systems (Megaphone);
 epochs, format and limits are our own design:
 
-    {"epoch": 7, "effective_batch": 120, "executors": ["1", "4"], "strategy": "budgeted",
+    {"epoch": 7, "effective_batch": 120, "executors": ["1", "4"],
      "placement": {"clicks": {"0": [0, 1, 1, -1]}},
      "routes": [{"query": "clicks", "key": "\"de\"", "partition": 3}]}
 
@@ -38,8 +38,16 @@ UNPLACED = -1
 NEW_EXECUTOR = "+"
 """First character of the id of an executor that must be started: its real id is not known yet."""
 
+_ASKED_OF_PLANS: Mapping[str, object] = {"strategy": "budgeted"}
+"""A driver of release 0.1.0 reads no plan without these."""
+
+_PASSED_OVER = ("strategy", "batch_size")
+"""What releases until 0.1.0 say of how to spread moves."""
+
 _ASKED_OF_ANSWERS: Mapping[str, object] = {"executors": [], "last_batches": {}, "late_batches": 0}
 """An operator of release 0.1.0 reads no answer without these, and decides nothing by them."""
+
+_BUDGET = next(knob for knob in knobs() if knob.path == "migration.budget_s")
 
 # Spark numbers partitions with an integer.
 _MAX_PARTITION = 2**31 - 2
@@ -80,9 +88,7 @@ class Plan:
         placement: (query, operator) to a position in `executors` for each partition; one with -1,
             or beyond the last, stays where it is or goes on to where it moves, or the driver places
             it if its executor leaves.
-        strategy: how moves are split over batches, one of `policy.STRATEGIES`.
-        batch_size: moves in each batch under the strategy `batched`.
-        budget_s: seconds that the restore of moved state may add to one batch under `budgeted`.
+        budget_s: seconds that the restore of moved state may add to one batch.
         key_placements: keys that must not be where Spark's hash sends them, at most 4,096; `routes`
             in JSON.
         effective_batch: first micro-batch that runs with it; None for as soon as possible.
@@ -93,7 +99,7 @@ class Plan:
         InvalidInputError: a value of the wrong type or out of range; the message names the field.
         PlanTooLargeError: more key placements than a plan may have.
 
-    >>> plan = Plan(1, ("a", "b"), {("q", 0): (0, 1, -1)}, "fluid")
+    >>> plan = Plan(1, ("a", "b"), {("q", 0): (0, 1, -1)})
     >>> plan.owners("q", 0)
     {0: 'a', 1: 'b'}
     """
@@ -101,10 +107,8 @@ class Plan:
     epoch: int
     executors: tuple[str, ...]
     placement: Mapping[tuple[str, int], tuple[int, ...]]
-    strategy: str
     key_placements: tuple[KeyPlacement, ...] = ()
     effective_batch: int | None = None
-    batch_size: int = MigrationPolicy.batch_size
     budget_s: float = MigrationPolicy.budget_s
     sizes: bool = True
 
@@ -122,10 +126,8 @@ class Plan:
                 if type(index) is not int or not UNPLACED <= index <= last:
                     path = f"plan.placement.{query}.{operator}[{partition}]"
                     refuse(path, f"an integer from {UNPLACED} to {last}", index)
-        for knob in knobs():
-            section, _, name = knob.path.partition(".")
-            if section == MigrationPolicy.name and not knob.fits(getattr(self, name)):
-                refuse(f"plan.{name}", knob.allowed, getattr(self, name))
+        if not _BUDGET.fits(self.budget_s):
+            refuse("plan.budget_s", _BUDGET.allowed, self.budget_s)
         _check_key_placements(self.key_placements)
         # Their order has no meaning, so plans that differ only in it are equal.
         placements = tuple(sorted(self.key_placements, key=_name_placement))
@@ -146,8 +148,8 @@ class Plan:
         Raises:
             PlanTooLargeError: the text exceeds 512 KiB.
 
-        >>> Plan(1, ("a",), {("q", 0): (0, -1)}, "fluid").to_json()
-        '{"epoch":1,"executors":["a"],"placement":{"q":{"0":[0,-1]}},"routes":[],"strategy":"fluid"}'
+        >>> Plan(1, ("a",), {}).to_json()
+        '{"epoch":1,"executors":["a"],"placement":{},"routes":[],"strategy":"budgeted"}'
         """
         text = self.write()
         check_size("plan", len(text))
@@ -166,13 +168,12 @@ class Plan:
                 {"query": placed.query, "key": placed.key, "partition": placed.partition}
                 for placed in self.key_placements
             ],
-            "strategy": self.strategy,
+            **_ASKED_OF_PLANS,
         }
         if self.effective_batch is not None:
             fields["effective_batch"] = self.effective_batch
-        for name in ("batch_size", "budget_s"):
-            if getattr(self, name) != getattr(MigrationPolicy, name):
-                fields[name] = getattr(self, name)
+        if self.budget_s != MigrationPolicy.budget_s:
+            fields["budget_s"] = self.budget_s
         if not self.sizes:
             fields["sizes"] = False
         return write_json(fields)
@@ -228,7 +229,7 @@ def check_order(plan: Plan, newest: Plan | None) -> None:
         StalePlanError: the newest plan has a higher epoch.
         PlanConflictError: the newest plan has the same epoch and another content.
 
-    >>> check_order(Plan(2, ("a",), {}, "fluid"), Plan(1, ("a",), {}, "fluid"))
+    >>> check_order(Plan(2, ("a",), {}), Plan(1, ("a",), {}))
     """
     if newest is None or plan == newest or plan.epoch > newest.epoch:
         return
@@ -253,19 +254,21 @@ def parse_plan(text: str | bytes) -> Plan:
             or a value is out of range; the message names the field.
         PlanTooLargeError: more than 512 KiB, or more key placements than a plan may have.
 
-    >>> parse_plan(Plan(3, ("a",), {("q", 0): (0,)}, "fluid").to_json()).epoch
+    >>> parse_plan(Plan(3, ("a",), {("q", 0): (0,)}).to_json()).epoch
     3
     >>> parse_plan('{"epohc": 3}')
     Traceback (most recent call last):
     balancedstream.errors.InvalidInputError: plan.epohc: unknown field, allowed are epoch, \
-executors, placement, routes, strategy, effective_batch, batch_size, budget_s, sizes
+executors, placement, routes, effective_batch, budget_s, sizes, strategy, batch_size
     """
     fields = check_object(
         "plan",
         read_json("plan", text),
-        required=("epoch", "executors", "placement", "routes", "strategy"),
-        optional=("effective_batch", "batch_size", "budget_s", "sizes"),
+        required=("epoch", "executors", "placement", "routes"),
+        optional=("effective_batch", "budget_s", "sizes", *_PASSED_OVER),
     )
+    for name in _PASSED_OVER:
+        fields.pop(name, None)
     placement: dict[tuple[str, int], tuple[int, ...]] = {}
     for query, operators in check_mapping("plan.placement", fields["placement"]).items():
         for operator, partitions in check_mapping(f"plan.placement.{query}", operators).items():

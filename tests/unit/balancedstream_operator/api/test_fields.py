@@ -40,7 +40,7 @@ KEEPS_THE_DRIVER = {"driver.evictable", "executors.maxCores", "executors.maxMemo
 
 
 def list_fields(schema: dict[str, Any], *, parts: bool, path: str = "") -> Iterator[str]:
-    """Paths of the fields of a schema.
+    """Paths of the fields of a schema that have an effect.
 
     Args:
         schema: of the spec, or of an object in it.
@@ -48,6 +48,8 @@ def list_fields(schema: dict[str, Any], *, parts: bool, path: str = "") -> Itera
         path: of the object, with a dot at its end.
     """
     for name, inner in schema["properties"].items():
+        if inner.get("description", "").startswith("Removed, and ignored"):
+            continue
         there = "default" in inner or name in schema.get("required", ())
         if "properties" in inner and (there or parts):
             yield from list_fields(inner, parts=parts, path=f"{path}{name}.")

@@ -95,8 +95,15 @@ def test_a_fractional_minimum_is_a_rule_because_integers_would_slip_below_it() -
 def test_knobs_bring_their_own_sentences_units_and_defaults() -> None:
     window = properties()["window"]
     assert window["properties"]["batches"]["default"] == 3
-    assert window["properties"]["windowSeconds"]["description"].endswith("[seconds]")
-    assert window["default"] == {"batches": 3, "windowSeconds": 180.0}
+    assert window["properties"]["batches"]["description"].endswith("[batches]")
+    assert window["default"] == {"batches": 3}
+
+
+def test_a_removed_knob_keeps_its_field_without_default_and_limits() -> None:
+    assert properties()["window"]["properties"]["windowSeconds"] == {
+        "description": "Removed, and ignored: scaling.windowSeconds holds for loads, too.",
+        "type": "number",
+    }
 
 
 def test_a_manifest_is_read_with_defaults_for_what_it_leaves_out() -> None:
@@ -107,7 +114,7 @@ def test_a_manifest_is_read_with_defaults_for_what_it_leaves_out() -> None:
         "tags": ["a", "b"],
         "notes": {"k": "v"},
         "extra": {"x": [1]},
-        "window": {"windowSeconds": 20},
+        "window": {"batches": 20},
         "open": True,
     }
     assert read(Shape, given) == Shape(
@@ -117,7 +124,7 @@ def test_a_manifest_is_read_with_defaults_for_what_it_leaves_out() -> None:
         tags=("a", "b"),
         notes={"k": "v"},
         extra={"x": [1]},
-        window={"window_s": 20},
+        window={"batches": 20},
         open=True,
     )
 

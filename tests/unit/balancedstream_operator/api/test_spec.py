@@ -6,10 +6,22 @@ from copy import deepcopy
 from typing import Any
 
 import pytest
+from generated_specs import find_misfits
+from page_commands import find_unknown as find_fields_unknown_to
 
 from balancedstream.core.policy import Policy, to_mapping
+from balancedstream.core.removed import REMOVED
 from balancedstream.errors import InvalidInputError
-from balancedstream_operator.api.spec import find_unknown, policy_of, read_spec
+from balancedstream_operator.api.schema import camel, describe
+from balancedstream_operator.api.spec import (
+    StreamSpec,
+    find_removed,
+    find_unknown,
+    policy_of,
+    read_spec,
+)
+
+SCHEMA = describe(StreamSpec)
 
 SMALLEST: dict[str, Any] = {
     "image": "clicks:1",
@@ -80,10 +92,8 @@ def test_a_fixed_number_of_executors_holds_in_every_mode_but_within_the_limits()
             {"balancing": {"mode": "auto-ish"}},
             "spec.balancing.mode: must be one of Auto, Advise, Off",
         ),
-        ({"migration": {"strategy": "slow"}}, "spec.migration.strategy: must be one of"),
         ({"migration": {"budgetSeconds": 0}}, "spec.migration.budgetSeconds: must be a number"),
         ({"scaling": {"targetUtilization": 2}}, "spec.scaling.targetUtilization: must be a number"),
-        ({"scaling": {"targetUtilization": 0.4}}, "spec.scaling.targetUtilization: must lie"),
         ({"metrics": {"intervalSeconds": 0}}, "spec.metrics.intervalSeconds: must be a number"),
         ({"metrics": []}, "spec.metrics: must be an object"),
         ({"suspend": "yes"}, "spec.suspend: must be true or false"),
@@ -113,6 +123,47 @@ def test_fields_of_a_newer_release_are_ignored_and_named(
     spec = read_spec(changed(**change))
     assert find_unknown(changed(**change))[: len(paths)] == paths
     assert spec.image == "clicks:1"
+
+
+def test_removed_knobs_are_taken_and_named_with_the_reason() -> None:
+    older = changed(
+        balancing={"stopAt": 1.3, "minGain": 0.02, "actAbove": 1.5},
+        scaling={"targetUtilization": 0.4, "lowUtilization": 0.3, "scaleInStep": 0.3},
+        migration={"strategy": "slow"},
+        metrics={"window": {"windowSeconds": 20}},
+    )
+    assert find_unknown(older) == []
+    assert find_removed(older) == [
+        "spec.balancing.stopAt (moves always continue to within 2 % of the bound)",
+        "spec.metrics.window.windowSeconds (scaling.windowSeconds holds for loads, too)",
+        "spec.migration.strategy (moves are always spread by budgetSeconds)",
+        "spec.scaling.lowUtilization (it follows targetUtilization)",
+    ]
+    policy = policy_of(read_spec(older))
+    assert (policy.balance.act_above, policy.scaling.target_utilization) == (1.5, 0.4)
+    assert policy.removed == ()
+
+
+@pytest.mark.parametrize("manifest", [None, [], {}, {"scaling": None}, {"metrics": {"window": 3}}])
+def test_a_manifest_without_removed_knobs_has_none(manifest: object) -> None:
+    assert find_removed(manifest) == []
+
+
+def test_the_definition_has_a_field_for_each_removed_knob() -> None:
+    for knob in REMOVED:
+        for default in knob.defaults:
+            section, _, name = knob.path.partition(".")
+            given = {camel(name): default}
+            spec: dict[str, Any] = {section: given}
+            if section == "balance":
+                spec = {"balancing": given}
+            if section == "window":
+                spec = {"metrics": {"window": given}}
+            manifest = changed(**spec)
+            assert not [*find_fields_unknown_to(SCHEMA, manifest, "spec")]
+            assert not [*find_misfits(SCHEMA, manifest, "spec")]
+            assert find_removed(manifest) == []
+            assert read_spec(manifest) == read_spec(SMALLEST)
 
 
 @pytest.mark.parametrize(

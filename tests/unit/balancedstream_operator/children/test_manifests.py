@@ -34,7 +34,7 @@ def test_fields_of_scaling_and_balancing_restart_nothing() -> None:
     for change in (
         {"executors": {"min": 2, "max": 8, "fixed": 3}},
         {"balancing": {"mode": "Off"}},
-        {"migration": {"strategy": "fluid"}},
+        {"migration": {"budgetSeconds": 3}},
         {"scaling": {"mode": "Advise"}},
         {"metrics": {"intervalSeconds": 3}},
     ):

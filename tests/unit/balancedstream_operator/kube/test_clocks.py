@@ -45,7 +45,7 @@ def test_nothing_that_a_record_says_lies_in_the_future(jump_s: float) -> None:
     assert found.scale_out is None or found.scale_out.at_s <= now_s
     assert jump_s < 0.0 or found == record
     # A driver that is silent is found out a minute later, not hours later.
-    plan = Plan(3, ("a",), {}, "fluid")
+    plan = Plan(3, ("a",), {})
     silent = judge_control(plan, found.planned_s, "", Answer(2), now_s + 61.0)
     assert silent.silent_s is not None
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 import random
 from collections import Counter
 from itertools import pairwise
-from typing import Literal
 
 import pytest
 from scraped import Scrapes
@@ -129,15 +128,15 @@ def test_executors_that_are_busy_with_hidden_partitions_are_not_scaled_in() -> N
     assert scaling.executors >= 100
 
 
-@pytest.mark.parametrize(("partitions", "strategy"), [(6_400, "budgeted"), (30_000, "all-at-once")])
+@pytest.mark.parametrize(("partitions", "budget_s"), [(6_400, 1.0), (30_000, 3600.0)])
 def test_thirty_of_a_hundred_executors_are_drained_and_retired(
-    partitions: int, strategy: Literal["budgeted", "all-at-once"]
+    partitions: int, budget_s: float
 ) -> None:
     job = Job(
         partitions,
         Policy(
             scaling=ScalingPolicy(min_executors=70, max_executors=70),
-            migration=MigrationPolicy(strategy=strategy),
+            migration=MigrationPolicy(budget_s=budget_s),
         ),
     )
     for _ in range(4):
@@ -155,7 +154,7 @@ def test_thirty_of_a_hundred_executors_are_drained_and_retired(
         assert choice.plan is None, "nothing else is planned meanwhile"
         load = choice.decision.loads[KEY]
         assert add_up(load) == pytest.approx(0.8 * PERIOD_S * CORES * 100, rel=0.01)
-    assert (steps > 1) == (strategy == "budgeted")
+    assert (steps > 1) == (budget_s == 1.0)
     assert set(job.engine.removed) == set(EXECUTORS) - set(plan.executors)
     assert set(job.placement.values()) == set(plan.executors)
     busy_s = Counter[str]()

@@ -14,7 +14,7 @@ from scraped import Scrapes
 from balancedstream.core.balance.loads import measure as measure_loads
 from balancedstream.core.balance.loads import prune
 from balancedstream.core.balance.restoring import RestoreCost
-from balancedstream.core.policy import WindowPolicy
+from balancedstream.core.policy import Policy, ScalingPolicy, WindowPolicy
 from balancedstream.core.samples import BatchSample, ShuffleRecord, TaskSample
 from balancedstream.metrics.catalogue import SERIES_PER_PARTITION
 from balancedstream.metrics.exporter import Exporter
@@ -326,7 +326,7 @@ def test_intervals_before_the_window_cost_nothing_and_change_no_load(
     print(f"seed {seed}")
     chance = random.Random(seed)
     exporter, scrapes = Exporter(shown * SERIES_PER_PARTITION, stream=STREAM), Scrapes()
-    policy = WindowPolicy(batches=3, window_s=1000.0)
+    policy = Policy(scaling=ScalingPolicy(window_s=1000.0), window=WindowPolicy(batches=3))
     now_s = 100.0
     for number in range(20):
         costs = [chance.uniform(0, 5) for _ in range(4)]
@@ -334,7 +334,7 @@ def test_intervals_before_the_window_cost_nothing_and_change_no_load(
         tell(exporter, batch(number, now_s), *tasks)
         now_s += 5.0
         scrapes.scrape(exporter, now_s)
-    full, found = scrapes.measure(now_s), scrapes.measure(now_s, newest=policy.batches)
+    full, found = scrapes.measure(now_s), scrapes.measure(now_s, newest=policy.window.batches)
     assert len(full.tasks) > len(found.tasks) > 0
 
     def loads(measured: Measurement) -> object:

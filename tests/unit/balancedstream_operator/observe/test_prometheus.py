@@ -92,8 +92,7 @@ def test_what_was_scraped_becomes_a_measurement() -> None:
 
 def test_two_queries_ask_for_one_stream_and_look_back_as_far_as_the_policy_decides() -> None:
     policy = Policy(
-        scaling=ScalingPolicy(window_s=100.0, scale_in_delay_s=600.0),
-        window=WindowPolicy(window_s=50.0),
+        scaling=ScalingPolicy(window_s=50.0, scale_in_delay_s=600.0),
     )
     scripted = Scripted(series("plan_epoch", (990.0, 1.0)))
     with serve(scripted.answer) as url:
@@ -285,7 +284,7 @@ def test_no_older_scrape_of_partitions_is_fetched_than_the_window_looks_at() -> 
     print(f"seed {seed}")
     keeping = Keeping()
     now_s = run_driver(Exporter(stream=STREAM), keeping, random.Random(seed)) + 2.0
-    policy = Policy(window=WindowPolicy(batches=2, window_s=180.0))
+    policy = Policy(window=WindowPolicy(batches=2))
     with serve(keeping.answer) as url:
         found = Prometheus(Endpoint(url)).observe(SUBJECT, policy, now_s)
         sent, keeping.sent = keeping.sent, 0

@@ -113,7 +113,7 @@ def test_a_status_that_somebody_emptied_is_written_again_with_the_children() -> 
 
 
 def test_a_restarted_operator_knows_the_last_scale_out_and_judges_it_by_what_shows_now() -> None:
-    fast = {"minBatches": 3, "stabilizationSeconds": 15, "stabilizationBatches": 1}
+    fast = {"minBatches": 3, "stabilizationSeconds": 15}
     scene = Scene(executors={"min": 2, "max": 5}, scaling=fast)
     scene.placement = {p: str(1 + p % 2) for p in range(8)}
     scene.run_pass()
@@ -179,17 +179,17 @@ def test_a_refused_change_of_the_number_is_asked_for_again() -> None:
 
 
 def test_what_an_older_driver_does_not_know_is_left_out_of_the_next_plan() -> None:
-    scene = Scene(migration={"strategy": "batched", "batchSize": 3})
+    scene = Scene(migration={"budgetSeconds": 3})
     scene.run_until_running()
     plan = scene.cluster.plan()
     assert plan is not None
-    assert (plan.strategy, plan.batch_size) == ("batched", 3)
+    assert plan.budget_s == 3
     finish_batches_without_the_plan(scene)
-    answer(scene, 0, "plan.batch_size: unknown field, allowed are epoch, executors")
+    answer(scene, 0, "plan.budget_s: unknown field, allowed are epoch, executors")
     scene.run_pass()
     plan = scene.cluster.plan()
     assert plan is not None
-    assert "batch_size" not in plan.to_json()
+    assert "budget_s" not in plan.to_json()
 
 
 def test_plans_that_are_refused_again_and_again_come_ever_more_slowly() -> None:
@@ -207,7 +207,7 @@ def test_plans_that_are_refused_again_and_again_come_ever_more_slowly() -> None:
 
 
 def test_the_same_words_of_an_older_refusal_are_no_refusal_of_the_next_plan() -> None:
-    plan = Plan(3, ("a",), {}, "fluid")
+    plan = Plan(3, ("a",), {})
     judge = partial(judge_control, plan, 100.0, "no")
     waiting = judge(Answer(1, "no"), 110.0)
     assert (waiting.follows, waiting.refusal, waiting.silent_s) == (None, "", None)
@@ -225,24 +225,24 @@ def test_the_same_words_of_an_older_refusal_are_no_refusal_of_the_next_plan() ->
             "key_placements: key 12 cannot go to partition 9: q has 8",
             Refusals("", 1, (("q", "12"),)),
         ),
-        ("plan.strategy: must be one of fluid", Refusals("", 1, plain=True)),
+        ("plan.budget_s: must be a number from 0.001 to 60", Refusals("", 1, plain=True)),
         ("the key's type has changed", Refusals("", 1, all_keys=True)),
         ("plan.epoch: 2 is older than 7", Refusals("", 1)),
     ],
 )
 def test_the_words_of_a_refusal_say_what_to_avoid(reason: str, expected: Refusals) -> None:
     placed = tuple(KeyPlacement("q", key, 1) for key in ('"a"', '"b"', "1", "12"))
-    plan = Plan(2, ("1",), {}, "fluid", key_placements=placed)
+    plan = Plan(2, ("1",), {}, key_placements=placed)
     assert Refusals().add(plan, reason) == expected
 
 
 def test_a_driver_that_is_new_is_asked_for_everything_again() -> None:
-    scene = Scene(migration={"strategy": "batched"})
+    scene = Scene(migration={"budgetSeconds": 3})
     scene.run_until_running()
-    strategies: list[str] = []
+    budgets_s: list[float] = []
     for uid in ("uid-7", "uid-7", "uid-8"):
         finish_batches_without_the_plan(scene)
-        answer(scene, 0, f"plan.strategy: unknown {len(strategies)}")
+        answer(scene, 0, f"plan.budget_s: unknown {len(budgets_s)}")
         scene.cluster.objects["Pod", POD]["metadata"]["uid"] = uid
         if uid == "uid-8":
             scene.finish_batches()
@@ -251,8 +251,8 @@ def test_a_driver_that_is_new_is_asked_for_everything_again() -> None:
         scene.run_pass()
         plan = scene.cluster.plan()
         assert plan is not None
-        strategies.append(plan.strategy)
-    assert strategies == ["budgeted", "budgeted", "batched"]
+        budgets_s.append(plan.budget_s)
+    assert budgets_s == [1.0, 1.0, 3]
 
 
 # --- others write plans
@@ -269,7 +269,7 @@ def write_plan(scene: Scene, plan: Plan, record: Record | None = None) -> None:
 def test_a_newer_plan_of_another_operator_is_adopted_with_its_record() -> None:
     scene = Scene()
     scene.run_until_running()
-    theirs = Plan(5, ("1", "2", "+1"), {("q", 0): (0, 1, 1, 1)}, "budgeted")
+    theirs = Plan(5, ("1", "2", "+1"), {("q", 0): (0, 1, 1, 1)})
     write_plan(scene, theirs, Record(48, epoch=5, desired=3, scaled_s=scene.now_s))
     scene.finish_batches()
     done = scene.run_pass()
@@ -281,11 +281,11 @@ def test_a_newer_plan_of_another_operator_is_adopted_with_its_record() -> None:
 def test_an_older_plan_of_another_operator_is_replaced_by_the_newer_one() -> None:
     scene = Scene()
     scene.run_until_running()
-    write_plan(scene, Plan(4, ("1", "2"), {}, "budgeted"))
+    write_plan(scene, Plan(4, ("1", "2"), {}))
     scene.finish_batches()
     scene.run_pass()
     ours = scene.cluster.plan()
-    write_plan(scene, Plan(3, ("1", "2"), {}, "budgeted"))
+    write_plan(scene, Plan(3, ("1", "2"), {}))
     done = scene.run_pass()
     assert "PlanOverwritten" in {e.reason for e in done.events}
     assert scene.cluster.plan() == ours
@@ -296,7 +296,7 @@ def test_a_restarted_operator_ignores_a_plan_that_is_older_than_its_record() -> 
     scene.run_until_running()
     scale_out(scene)
     record = read_record(scene.cluster.objects[PLAN]["data"]["record.json"])
-    write_plan(scene, Plan(1, ("1",), {}, "budgeted"), record)
+    write_plan(scene, Plan(1, ("1",), {}), record)
     scene.passes = scene.make_passes()
     done = scene.run_pass()
     assert "PlanUnreadable" in {e.reason for e in done.events}
@@ -352,7 +352,7 @@ def test_two_operators_never_take_an_epoch_back() -> None:
 def test_a_plan_is_not_written_over_one_that_came_after_the_last_look() -> None:
     scene = Scene()
     scene.run_until_running()
-    theirs = Plan(9, ("1", "2"), {}, "budgeted")
+    theirs = Plan(9, ("1", "2"), {})
     scene.resource["spec"]["executors"]["fixed"] = 3
     scene.finish_batches()
     measured = scene.measured
@@ -372,7 +372,7 @@ def test_an_epoch_that_is_far_ahead_is_forged_and_the_plan_is_replaced(restarts:
     scene = Scene()
     scene.run_until_running()
     record = read_record(scene.cluster.objects[PLAN]["data"]["record.json"])
-    write_plan(scene, Plan(2**53 - 1, ("1", "2"), {}, "budgeted"), record)
+    write_plan(scene, Plan(2**53 - 1, ("1", "2"), {}), record)
     if restarts:
         scene.passes = scene.make_passes()
     done = scene.run_pass()

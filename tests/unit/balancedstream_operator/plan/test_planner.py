@@ -26,7 +26,7 @@ SKEWED = Measurement(
 
 
 def given(*placed: KeyPlacement) -> Given:
-    plan = Plan(4, ("1", "2"), {("q", 0): (0, 0, 0, 0)}, "budgeted", key_placements=placed)
+    plan = Plan(4, ("1", "2"), {("q", 0): (0, 0, 0, 0)}, key_placements=placed)
     return Given(plan, {"q": 1}, False, desired=2, last_scaled_s=None)
 
 
@@ -53,7 +53,7 @@ def test_a_key_that_the_driver_refused_is_not_said_to_have_no_room() -> None:
 
 
 def test_what_moves_to_an_executor_that_was_to_be_started_goes_on_there() -> None:
-    plan = Plan(4, ("1", "2", "+1"), {("q", 0): (0, 2, 1, 0)}, "budgeted")
+    plan = Plan(4, ("1", "2", "+1"), {("q", 0): (0, 2, 1, 0)})
     start = Given(plan, {"q": 1}, True, desired=3, last_scaled_s=None)
     under_way = replace(SKEWED, executors={"1": 1, "2": 1, "3": 1}, under_way={("q", 0): 1})
     policy = Policy(scaling=ScalingPolicy(min_executors=4, max_executors=4))

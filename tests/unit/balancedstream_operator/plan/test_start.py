@@ -15,7 +15,7 @@ from balancedstream_operator.plan.record import Record
 from balancedstream_operator.plan.start import Start
 
 NOW_S = 20.0
-PLAN = Plan(3, ("1", "2"), {}, "fluid")
+PLAN = Plan(3, ("1", "2"), {})
 REFUSES = Answer(2, refused="there is no executor 9")
 
 

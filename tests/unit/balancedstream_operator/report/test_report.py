@@ -27,7 +27,7 @@ from balancedstream_operator.report.report import report, report_failure
 
 NOW_S = 10_000.0
 RUNNING = DriverState("Starting", "DriverRunning", "pod clicks-driver-0 is running", running=True)
-PLAN = Plan(3, ("1", "2"), {}, "budgeted")
+PLAN = Plan(3, ("1", "2"), {})
 
 
 def report_on(before: dict[str, Any] | None = None, **found: Any) -> StatusDraft:

@@ -167,6 +167,17 @@ def test_fields_of_a_newer_definition_are_ignored_and_named_and_the_stream_runs(
     assert done.status["phase"] == "Running"
 
 
+def test_a_knob_of_an_older_release_is_named_with_the_reason_and_the_stream_runs() -> None:
+    scene = Scene(scaling={"lowUtilization": 0.3, "highUtilization": 0.85})
+    done = scene.run_until_running()
+    assert conditions(done)["Accepted"] == ("True", "FieldsIgnored")
+    (said,) = [c["message"] for c in done.status["conditions"] if c["type"] == "Accepted"]
+    expected = "without effect in this release: spec.scaling.lowUtilization (it follows target"
+    assert expected in said
+    assert "highUtilization" not in said, "an older definition filled it in"
+    assert done.status["phase"] == "Running"
+
+
 def test_an_older_definition_with_room_for_ten_conditions_gets_those_that_say_something() -> None:
     scene = Scene()
     scene.run_until_running()

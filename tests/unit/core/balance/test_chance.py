@@ -12,7 +12,7 @@ from balancedstream.core.balance.loads import measure
 from balancedstream.core.decisions import decide
 from balancedstream.core.keys.assignments import KeyLoad, assign
 from balancedstream.core.observations import Observation
-from balancedstream.core.policy import Policy, WindowPolicy
+from balancedstream.core.policy import Policy
 from balancedstream.core.samples import TaskSample
 
 EXECUTORS = {"a": 1, "b": 1, "c": 1, "d": 1}
@@ -102,7 +102,7 @@ def measure_scatter(batches: list[dict[str, float]]) -> float:
         for partition, (executor, seconds) in enumerate(done.items())
     ]
     executors = dict.fromkeys(batches[0], 1)
-    return measure(tasks, executors, WindowPolicy(), float(len(batches)))["q", 0].scatter
+    return measure(tasks, executors, Policy(), float(len(batches)))["q", 0].scatter
 
 
 def test_the_scatter_of_two_batches_that_change_places() -> None:

@@ -8,11 +8,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from balancedstream.core.balance.hotspots import BalanceDecision, diminish
-from balancedstream.core.policy import BalancePolicy
+from balancedstream.core.balance.hotspots import BalanceDecision, Thresholds, diminish
 from balancedstream.errors import InvalidInputError
 
-NO_THRESHOLDS = BalancePolicy(act_above=0.0, stop_at=0.0, min_gain=0.0)
+NO_THRESHOLDS = Thresholds(act_above=0.0, stop_at=0.0, min_gain=0.0)
 
 clusters = st.dictionaries(st.sampled_from("abcdefgh"), st.integers(1, 4), min_size=1)
 loads_of_partitions = st.dictionaries(
@@ -91,11 +90,11 @@ def test_it_converges_at_once_and_never_takes_back_a_move(
 ) -> None:
     chance = random.Random(seed)
     placement = {p: chance.choice(sorted(executors)) for p in loads}
-    for policy in (BalancePolicy(), NO_THRESHOLDS):
-        decision = diminish(loads, placement, executors, policy)
+    for thresholds in (Thresholds(), NO_THRESHOLDS):
+        decision = diminish(loads, placement, executors, thresholds)
         assert decision.imbalance_after <= decision.imbalance_before * (1 + 1e-9)
         assert decision.imbalance_after >= decision.bound * (1 - 1e-6) or not any(loads.values())
-        again = diminish(loads, apply(decision, placement), executors, policy)
+        again = diminish(loads, apply(decision, placement), executors, thresholds)
         assert again.moves == ()
 
 

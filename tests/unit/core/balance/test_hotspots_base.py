@@ -9,12 +9,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from balancedstream.core.balance.hotspots import Move, diminish, place_orphans
+from balancedstream.core.balance.hotspots import Move, Thresholds, diminish, place_orphans
 from balancedstream.core.balance.imbalance import measure_imbalance
-from balancedstream.core.policy import BalancePolicy
 from balancedstream.errors import InvalidInputError
 
-NO_THRESHOLDS = BalancePolicy(act_above=0.0, stop_at=0.0, min_gain=0.0)
+NO_THRESHOLDS = Thresholds(act_above=0.0, stop_at=0.0, min_gain=0.0)
 EXECUTORS = {"a": 1, "b": 2, "c": 1}
 
 seconds = st.integers(0, 100_000).map(lambda number: number / 1000)
@@ -78,15 +77,15 @@ def test_the_imbalance_counts_all_work_and_never_rises_or_falls_below_the_bound(
 ) -> None:
     chance = random.Random(seed)
     placement = {p: chance.choice(sorted(EXECUTORS)) for p in loads}
-    for policy in (BalancePolicy(), NO_THRESHOLDS):
-        decision = diminish(loads, placement, EXECUTORS, policy, base_s=base_s)
+    for thresholds in (Thresholds(), NO_THRESHOLDS):
+        decision = diminish(loads, placement, EXECUTORS, thresholds, base_s=base_s)
         then = placement | {move.partition: move.target for move in decision.moves}
         before, after = (imbalance(loads, where, base_s) for where in (placement, then))
         assert decision.imbalance_before == pytest.approx(before, abs=1e-6)
         assert decision.imbalance_after == pytest.approx(after, abs=1e-6)
         assert after <= before * (1 + 1e-6)
         assert after >= decision.bound * (1 - 1e-6)
-        assert diminish(loads, then, EXECUTORS, policy, base_s=base_s).moves == ()
+        assert diminish(loads, then, EXECUTORS, thresholds, base_s=base_s).moves == ()
 
 
 @settings(max_examples=30)

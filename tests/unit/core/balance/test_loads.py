@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from balancedstream.core.balance.loads import OperatorLoad, measure, prune
-from balancedstream.core.policy import WindowPolicy
+from balancedstream.core.policy import Policy, ScalingPolicy, WindowPolicy
 from balancedstream.core.samples import HiddenSample, TaskSample
 
 BATCH_S = 10.0
@@ -45,10 +45,14 @@ def task(
     )
 
 
+def make_policy(batches: int, window_s: float) -> Policy:
+    return Policy(scaling=ScalingPolicy(window_s=window_s), window=WindowPolicy(batches))
+
+
 def measure_one(
     samples: list[TaskSample], *, batches: int = 3, window_s: float = 180.0, now_s: float
 ) -> OperatorLoad:
-    policy = WindowPolicy(batches=batches, window_s=window_s)
+    policy = make_policy(batches, window_s)
     return measure(samples, {"a": 1, "b": 1}, policy, now_s)["q", 0]
 
 
@@ -72,7 +76,7 @@ def histories(draw: st.DrawFn) -> list[TaskSample]:
     return draw(st.permutations(samples + repeated))
 
 
-windows = st.builds(WindowPolicy, batches=st.integers(1, 4), window_s=st.floats(1, 100))
+policies = st.builds(make_policy, batches=st.integers(1, 4), window_s=st.floats(1, 100))
 
 
 def test_a_load_is_the_mean_of_the_last_batches() -> None:
@@ -88,7 +92,7 @@ def test_a_batch_that_finished_too_long_ago_does_not_count() -> None:
 
 
 def test_a_query_that_ran_nothing_lately_has_no_load() -> None:
-    assert measure([task(0, 1)], {"a": 1}, WindowPolicy(window_s=30.0), now_s=61.0) == {}
+    assert measure([task(0, 1)], {"a": 1}, make_policy(3, 30.0), now_s=61.0) == {}
 
 
 @pytest.mark.parametrize("took_s", [300.0, 600.0])
@@ -101,7 +105,7 @@ def test_a_batch_longer_than_the_window_is_measured_whole(took_s: float) -> None
     load = measure_one(samples, now_s=took_s + 1.0)
     assert set(load.busy_s) == {*range(32)}
     assert load.executor_busy_s == {"a": 2 * took_s, "b": 2 * took_s}
-    assert prune(samples, WindowPolicy(), took_s + 1.0) == samples
+    assert prune(samples, Policy(), took_s + 1.0) == samples
 
 
 def test_an_old_sample_that_arrives_late_changes_neither_placement_nor_state_size() -> None:
@@ -158,60 +162,60 @@ def test_partitions_of_a_vanished_executor_keep_their_load_and_are_in_no_sum() -
 def test_queries_are_measured_over_their_own_batches() -> None:
     fast = [task(0, batch, query="fast", busy_s=2.0) for batch in range(10)]
     slow = [task(0, batch, query="slow") for batch in (0, 9)]
-    loads = measure([*fast, *slow], {"a": 1}, WindowPolicy(batches=2), now_s=91.0)
+    loads = measure([*fast, *slow], {"a": 1}, make_policy(2, 180.0), now_s=91.0)
     assert loads["fast", 0].batches == (8, 9)
     assert loads["slow", 0].batches == (0, 9)
 
 
-@given(histories(), windows)
+@given(histories(), policies)
 @settings(max_examples=60)
 def test_no_load_is_lost_between_partitions_and_executors(
-    samples: list[TaskSample], window: WindowPolicy
+    samples: list[TaskSample], policy: Policy
 ) -> None:
-    for load in measure(samples, {"a": 1, "b": 1}, window, now_s=60.0).values():
+    for load in measure(samples, {"a": 1, "b": 1}, policy, now_s=60.0).values():
         orphaned = sum(load.busy_s[p] for p, owner in load.placement.items() if owner == "gone")
         total = sum(load.executor_busy_s.values()) + orphaned
         assert math.isclose(total, sum(load.busy_s.values()), abs_tol=1e-9)
         assert all(busy_s >= 0 for busy_s in load.busy_s.values())
         partitions = {frozenset(values) for values in (load.busy_s, load.records, load.placement)}
         assert partitions == {frozenset(load.state_bytes)}
-        assert 1 <= len(load.batches) <= window.batches
+        assert 1 <= len(load.batches) <= policy.window.batches
 
 
-@given(histories(), windows, st.randoms(use_true_random=False))
+@given(histories(), policies, st.randoms(use_true_random=False))
 @settings(max_examples=60)
 def test_neither_order_nor_repetition_changes_a_load(
-    samples: list[TaskSample], window: WindowPolicy, chance: random.Random
+    samples: list[TaskSample], policy: Policy, chance: random.Random
 ) -> None:
     shuffled = samples + samples[: len(samples) // 2]
     chance.shuffle(shuffled)
     executors = {"a": 1, "b": 1}
-    assert measure(shuffled, executors, window, 60.0) == measure(samples, executors, window, 60.0)
+    assert measure(shuffled, executors, policy, 60.0) == measure(samples, executors, policy, 60.0)
 
 
-@given(histories(), windows, st.integers(0, 6), st.floats(0, 60))
+@given(histories(), policies, st.integers(0, 6), st.floats(0, 60))
 @settings(max_examples=60)
 def test_what_is_pruned_is_missed_by_no_later_window(
-    samples: list[TaskSample], window: WindowPolicy, split: int, later_s: float
+    samples: list[TaskSample], policy: Policy, split: int, later_s: float
 ) -> None:
     executors = {"a": 1, "b": 1}
     early = [sample for sample in samples if sample.batch < split]
     rest = [sample for sample in samples if sample.batch >= split]
-    kept = prune(early, window, now_s=split * BATCH_S)
+    kept = prune(early, policy, now_s=split * BATCH_S)
     now_s = split * BATCH_S + later_s
-    assert measure(kept + rest, executors, window, now_s) == measure(
-        samples, executors, window, now_s
+    assert measure(kept + rest, executors, policy, now_s) == measure(
+        samples, executors, policy, now_s
     )
 
 
 def test_pruning_keeps_no_more_than_the_window() -> None:
     samples = [task(0, batch) for batch in range(100)]
-    assert [kept.batch for kept in prune(samples, WindowPolicy(), 1000.0)] == [97, 98, 99]
+    assert [kept.batch for kept in prune(samples, Policy(), 1000.0)] == [97, 98, 99]
 
 
 @pytest.mark.parametrize("now_s", [0.0, 1e9])
 def test_without_samples_there_are_no_loads(now_s: float) -> None:
-    assert measure([], {"a": 1}, WindowPolicy(), now_s) == {}
+    assert measure([], {"a": 1}, Policy(), now_s) == {}
 
 
 def hide(tasks: list[TaskSample], executors: tuple[str, ...] = ("a", "b")) -> list[HiddenSample]:
@@ -238,7 +242,7 @@ def hide(tasks: list[TaskSample], executors: tuple[str, ...] = ("a", "b")) -> li
 def test_hidden_work_is_the_load_of_its_executor() -> None:
     shown = [task(0, batch, "a") for batch in (1, 2)]
     rest = [task(p, batch, "ab"[p % 2], busy_s=0.5) for p in range(1, 6) for batch in (1, 2)]
-    load = measure(shown, {"a": 1, "b": 1}, WindowPolicy(), 21.0, hide(rest))["q", 0]
+    load = measure(shown, {"a": 1, "b": 1}, Policy(), 21.0, hide(rest))["q", 0]
     assert load.busy_s == {0: 1.0}
     assert load.hidden_busy_s == {"a": 1.0, "b": 1.5}
     assert load.executor_busy_s == {"a": 2.0, "b": 1.5}
@@ -247,14 +251,14 @@ def test_hidden_work_is_the_load_of_its_executor() -> None:
 
 def test_an_operator_all_of_whose_partitions_are_hidden_has_a_load() -> None:
     rest = hide([task(0, 1, "a", busy_s=2.0)])
-    load = measure([], {"a": 1, "b": 1}, WindowPolicy(), 11.0, rest)["q", 0]
+    load = measure([], {"a": 1, "b": 1}, Policy(), 11.0, rest)["q", 0]
     assert (load.batches, load.busy_s, load.placement) == ((1,), {}, {})
     assert load.executor_busy_s == load.hidden_busy_s == {"a": 2.0, "b": 0.0}
 
 
 def test_what_hidden_partitions_did_on_an_executor_that_is_gone_is_shared_out() -> None:
     rest = hide([task(0, 1, "a"), task(1, 1, "b"), task(2, 1, "gone")], ("a", "b", "gone"))
-    load = measure([], {"a": 1, "b": 1}, WindowPolicy(), 11.0, rest)["q", 0]
+    load = measure([], {"a": 1, "b": 1}, Policy(), 11.0, rest)["q", 0]
     assert load.hidden_busy_s == {"a": 1.5, "b": 1.5}
     assert load.hidden_state_bytes == {"a": 100, "b": 100}
 
@@ -274,7 +278,7 @@ def test_steady_work_counts_once_whichever_partitions_are_shown_when(
     ]
     seen = [t for t in tasks if t.partition in shown[t.batch - 1]]
     rest = hide([t for t in tasks if t not in seen])
-    load = measure(seen, {"a": 1, "b": 1}, WindowPolicy(), 31.0, rest)["q", 0]
+    load = measure(seen, {"a": 1, "b": 1}, Policy(), 31.0, rest)["q", 0]
     for number, executor in enumerate("ab"):
         assert load.executor_busy_s[executor] == pytest.approx(sum(costs[number::2]))
     assert set(load.busy_s) == shown[2] & set(range(len(costs))) or not rest
@@ -293,7 +297,7 @@ def test_no_work_is_lost_where_it_varies_and_partitions_move_and_become_hidden(
     ]
     seen = [t for t in tasks if t.partition in shown[t.batch - 1]]
     rest = hide([t for t in tasks if t not in seen], ("a", "b", "gone"))
-    load = measure(seen, {"a": 1, "b": 1}, WindowPolicy(), 31.0, rest)["q", 0]
+    load = measure(seen, {"a": 1, "b": 1}, Policy(), 31.0, rest)["q", 0]
     total = sum(load.busy_s.values()) + sum(load.hidden_busy_s.values())
     assert total == pytest.approx(sum(t.work_s for t in tasks) / 3)
 
@@ -355,5 +359,5 @@ def test_all_batches_count_where_partitions_are_hidden() -> None:
     even, skewed = {0: 100, 1: 100}, {0: 10, 1: 190}
     samples = spread(5, even) + spread(6, even) + spread(7, skewed)
     rest = [HiddenSample("q", 0, batch, "a", 6.0, 5, batch * BATCH_S) for batch in (5, 6, 7)]
-    load = measure(samples, {"a": 1}, WindowPolicy(), 70.0, rest)["q", 0]
+    load = measure(samples, {"a": 1}, Policy(), 70.0, rest)["q", 0]
     assert load.batches == (5, 6, 7)

@@ -11,11 +11,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from balancedstream.core.balance.hotspots import diminish
+from balancedstream.core.balance.hotspots import STOP_AT, Thresholds, diminish
 from balancedstream.core.keys.assignments import AssignmentDecision, KeyLoad, KeyMove, assign
-from balancedstream.core.policy import BalancePolicy
 
-NO_THRESHOLDS = BalancePolicy(act_above=0.0, stop_at=0.0, min_gain=0.0)
+NO_THRESHOLDS = Thresholds(act_above=0.0, stop_at=0.0, min_gain=0.0)
 Scene = tuple[list[KeyLoad], dict[int, float], dict[int, str], dict[str, int]]
 seconds = st.integers(0, 100_000).map(lambda number: number / 1000)
 
@@ -119,8 +118,8 @@ def test_a_partition_an_executor_is_levelled_by_keys_alone(seed: int) -> None:
 @settings(max_examples=80)
 @given(scenes())
 def test_it_is_never_worse_and_never_below_the_bound(scene: Scene) -> None:
-    for policy in (BalancePolicy(), NO_THRESHOLDS):
-        decision = assign(*scene, policy)
+    for thresholds in (Thresholds(), NO_THRESHOLDS):
+        decision = assign(*scene, thresholds)
         assert reached(decision, scene) == pytest.approx(decision.imbalance_after)
         assert decision.imbalance_after <= decision.imbalance_before * (1 + 1e-9)
         assert decision.imbalance_after >= decision.bound * (1 - 1e-6)
@@ -148,13 +147,13 @@ def test_the_same_values_give_the_same_decision_in_any_order(scene: Scene, seed:
     chance = random.Random(seed)
     shuffled = list(loads.items())
     chance.shuffle(shuffled)
-    for policy in (BalancePolicy(), NO_THRESHOLDS):
-        assert assign(keys, loads, placement, executors, policy) == assign(
+    for thresholds in (Thresholds(), NO_THRESHOLDS):
+        assert assign(keys, loads, placement, executors, thresholds) == assign(
             chance.sample(keys, len(keys)),
             dict(shuffled),
             dict(reversed(placement.items())),
             dict(reversed(executors.items())),
-            policy,
+            thresholds,
         )
 
 
@@ -211,7 +210,7 @@ def test_every_key_that_moves_is_needed(seed: int) -> None:
     keys, loads, placement, executors = scene
     decision = assign(*scene)
     then = {**placement, **{m.partition: m.target for m in decision.balance.moves}}
-    enough = max(BalancePolicy().stop_at * decision.bound, decision.imbalance_after)
+    enough = max(STOP_AT * decision.bound, decision.imbalance_after)
     for move in decision.moves:
         others = tuple(other for other in decision.moves if other != move)
         without = imbalance(loads_after(others, keys, loads), then, executors)

@@ -6,9 +6,8 @@ import math
 
 import pytest
 
-from balancedstream.core.balance.hotspots import diminish
+from balancedstream.core.balance.hotspots import Thresholds, diminish
 from balancedstream.core.keys.assignments import KeyLoad, KeyMove, assign
-from balancedstream.core.policy import BalancePolicy
 from balancedstream.errors import InvalidInputError
 
 
@@ -86,7 +85,7 @@ def test_keys_whose_handoff_is_too_dear_stay() -> None:
     assert decision.reason.startswith("no key moves: none that pays off")
     # Each would pay if it saved all it costs, but together with what stays it does not.
     dear = [KeyLoad("de", 0, 4.0, handoff_s=79.0), KeyLoad("fr", 0, 3.0, handoff_s=59.9)]
-    decision = assign(dear, loads, placement, executors, BalancePolicy(horizon_batches=20))
+    decision = assign(dear, loads, placement, executors, Thresholds(horizon_batches=20))
     assert decision.moves == (KeyMove("fr", 0, 1),)
     dear = [KeyLoad("de", 0, 3.0, handoff_s=59.0), KeyLoad("fr", 0, 3.0, handoff_s=59.0)]
     decision = assign(dear, {0: 7.0, 1: 2.0, 2: 1.0}, placement, executors)
@@ -103,7 +102,7 @@ def test_of_keys_alike_the_one_cheapest_to_hand_over_moves() -> None:
 def test_a_gain_that_is_hardly_one_moves_no_key() -> None:
     keys = [KeyLoad("de", 0, 0.05)]
     loads, placement = {0: 6.5, 1: 3.5}, {0: "a", 1: "b"}
-    decision = assign(keys, loads, placement, {"a": 1, "b": 1}, BalancePolicy(stop_at=1.0))
+    decision = assign(keys, loads, placement, {"a": 1, "b": 1}, Thresholds(stop_at=1.0))
     assert decision.moves == ()
     assert "by less than 2 %" in decision.reason
 

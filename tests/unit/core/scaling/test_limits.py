@@ -13,11 +13,7 @@ from balancedstream.core.policy import Policy, ScalingPolicy
 from balancedstream.core.samples import BatchSample, StageKind, StageSample
 from balancedstream.core.scaling.executors import ScaleOut, ScalingDecision, Verdict, decide
 
-POLICY = Policy(
-    scaling=ScalingPolicy(
-        max_executors=64, scale_in_delay_s=900.0, scale_in_step=0.3, scale_out_factor=2.0
-    )
-)
+POLICY = Policy(scaling=ScalingPolicy(max_executors=64, scale_in_delay_s=900.0))
 
 
 @dataclass(frozen=True)
@@ -123,7 +119,7 @@ def test_a_stateless_stream_scales_out_and_in() -> None:
     busy = Stream(2, {"source": (16, 18.0, 1.2)}, duration_s=9.2, interval_s=10.0)
     assert (busy.decide().executors, busy.decide().verdict) == (3, Verdict.CAPACITY)
     quiet = replace(busy, executors=4, stages={"source": (16, 4.0, 0.3)}, duration_s=1.2)
-    assert (quiet.decide().executors, quiet.decide().verdict) == (3, Verdict.SURPLUS)
+    assert (quiet.decide().executors, quiet.decide().verdict) == (2, Verdict.SURPLUS)
 
 
 def test_batches_at_three_times_their_trigger_add_executors_for_what_the_trigger_needs() -> None:
@@ -355,7 +351,7 @@ def test_a_stream_that_waits_for_data_for_the_whole_delay_gives_executors_back()
     assert (soon.executors, soon.verdict) == (4, Verdict.HOLD)
     assert "query q has waited for data for 400 s only" in soon.reason
     late = stream.decide(idle_for_s=1000.0)
-    assert (late.executors, late.verdict) == (3, Verdict.SURPLUS)
+    assert (late.executors, late.verdict) == (2, Verdict.SURPLUS)
 
 
 def test_a_stream_that_waits_for_data_gives_back_one_step_after_the_other() -> None:

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from itertools import pairwise
 from random import Random
 
+import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
@@ -101,10 +102,10 @@ class Stream:
 
     def _decide(self) -> ScalingDecision:
         live = {str(number): 1 for number in range(self.executors)}
-        self.tasks = prune(self.tasks, self.policy.window, self.now_s)
+        self.tasks = prune(self.tasks, self.policy, self.now_s)
         return decide(
             self.batches,
-            measure(self.tasks, live, self.policy.window, self.now_s),
+            measure(self.tasks, live, self.policy, self.now_s),
             live,
             self.policy,
             now_s=self.now_s,
@@ -163,15 +164,18 @@ def test_a_step_in_load_ends_near_the_oracle_after_three_actions_at_most(
 def test_with_a_narrow_band_it_is_the_oracle_give_or_take_one(
     executors: int, factor: float
 ) -> None:
-    narrow = ScalingPolicy(max_executors=64, low_utilization=0.64, high_utilization=0.76)
-    stream = Stream(Policy(scaling=narrow), rate=executors * 0.69 / ROW_S, executors=executors)
-    counts = run_step(stream, factor)
+    policy = Policy(scaling=ScalingPolicy(max_executors=64))
+    stream = Stream(policy, rate=executors * 0.69 / ROW_S, executors=executors)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(ScalingPolicy, "low_utilization", 0.64)
+        patch.setattr(ScalingPolicy, "high_utilization", 0.76)
+        counts = run_step(stream, factor)
     # Partitions are whole: some counts above the oracle still leave one executor too many of them.
     partition_load = stream.rate * ROW_S / PARTITIONS
     fits = next(
         count
         for count in range(stream.oracle, 65)
-        if partition_load * math.ceil(PARTITIONS / count) <= narrow.high_utilization
+        if partition_load * math.ceil(PARTITIONS / count) <= 0.76
     )
     most = max(stream.oracle + 1, fits)
     assert stream.oracle - 1 <= stream.executors <= most, (counts, stream.oracle)

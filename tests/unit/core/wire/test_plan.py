@@ -11,7 +11,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from balancedstream.core.policy import STRATEGIES
 from balancedstream.core.wire.plan import (
     Answer,
     KeyPlacement,
@@ -61,7 +60,6 @@ def plans(draw: st.DrawFn) -> Plan:
                 max_size=4,
             )
         ),
-        strategy=draw(st.sampled_from(STRATEGIES)),
         key_placements=tuple(routes),
         effective_batch=draw(st.none() | st.integers(0, 2**53 - 1)),
         sizes=draw(st.booleans()),
@@ -69,7 +67,7 @@ def plans(draw: st.DrawFn) -> Plan:
 
 
 def small_plan(epoch: int, owner: str = "a", effective_batch: int | None = None) -> Plan:
-    return Plan(epoch, (owner,), {("q", 0): (0,)}, "fluid", effective_batch=effective_batch)
+    return Plan(epoch, (owner,), {("q", 0): (0,)}, effective_batch=effective_batch)
 
 
 def changed(**fields: object) -> str:
@@ -93,6 +91,20 @@ def test_an_operator_and_a_driver_of_release_0_1_0_write_and_read_the_same_plan(
     assert plan.owners("counts", 0) == {0: "1", 1: "2"}
     assert plan.key_placements == (KeyPlacement("counts", '"de"', 2),)
     assert plan.to_json() == PLAN_OF_0_1_0
+
+
+@pytest.mark.parametrize("strategy", ["fluid", "batched", "sudden", []])
+def test_how_an_older_plan_counts_its_moves_is_passed_over_and_not_written_again(
+    strategy: object,
+) -> None:
+    older = json.dumps({**json.loads(PLAN_OF_0_1_0), "strategy": strategy, "batch_size": 3})
+    assert parse_plan(older) == parse_plan(PLAN_OF_0_1_0)
+    assert parse_plan(older).to_json() == PLAN_OF_0_1_0
+
+
+def test_every_plan_has_what_a_driver_of_release_0_1_0_requires() -> None:
+    required = {"epoch", "executors", "placement", "routes", "strategy"}
+    assert set(json.loads(Plan(1, ("a",), {}).to_json())) == required
 
 
 def test_an_answer_of_release_0_1_0_is_read_and_what_it_says_beside_is_passed_over() -> None:
@@ -198,8 +210,6 @@ def test_a_plan_says_who_owns_which_partition() -> None:
             {"routes": [{"query": "q", "key": "k", "partition": p} for p in (1, 2)]},
             r"^plan\.routes: must be at most one for each",
         ),
-        ({"strategy": "sudden"}, r"^plan\.strategy: must be one of all-at-once, fluid"),
-        ({"strategy": []}, r"^plan\.strategy: must be one of"),
     ],
     ids=lambda value: str(value)[:60],
 )
@@ -208,7 +218,7 @@ def test_a_wrong_field_is_refused_by_name(fields: dict[str, object], message: st
         parse_plan(changed(**fields))
 
 
-@pytest.mark.parametrize("name", ["epoch", "executors", "placement", "routes", "strategy"])
+@pytest.mark.parametrize("name", ["epoch", "executors", "placement", "routes"])
 def test_a_missing_field_is_named(name: str) -> None:
     text = json.dumps({key: value for key, value in GOOD.items() if key != name})
     with pytest.raises(InvalidInputError, match=rf"^plan\.{name}: is missing"):
@@ -290,7 +300,6 @@ def large_plan(routes: int = 0) -> Plan:
             ("clicks", operator): tuple(partition % 1000 for partition in range(10_000))
             for operator in range(3)
         },
-        strategy="budgeted",
         key_placements=tuple(
             KeyPlacement("clicks", f"key-{number}", number) for number in range(routes)
         ),
@@ -363,8 +372,8 @@ def test_every_refusal_is_an_error_of_ours() -> None:
 
 
 def test_how_moves_are_spread_travels_with_the_plan_where_it_is_not_the_default() -> None:
-    plan = Plan(1, ("a",), {}, "budgeted", batch_size=3, budget_s=0.25)
+    plan = Plan(1, ("a",), {}, budget_s=0.25)
     assert parse_plan(plan.to_json()) == plan
-    assert "budget_s" not in Plan(1, ("a",), {}, "budgeted").to_json()
+    assert "budget_s" not in Plan(1, ("a",), {}).to_json()
     with pytest.raises(InvalidInputError, match=r"plan\.budget_s"):
-        Plan(1, ("a",), {}, "budgeted", budget_s=0.0)
+        Plan(1, ("a",), {}, budget_s=0.0)
