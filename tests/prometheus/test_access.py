@@ -7,6 +7,7 @@ import subprocess
 import time
 from base64 import b64encode
 from collections.abc import Iterator, Mapping
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -19,6 +20,7 @@ from supervised import KeepingCluster
 from balancedstream.core.policy import Policy
 from balancedstream_operator.driver.state import DriverState
 from balancedstream_operator.errors import MissingMeasurementsError
+from balancedstream_operator.observe.http import AnswerBudgets
 from balancedstream_operator.observe.measurer import Measurer
 from balancedstream_operator.observe.prometheus import Prometheus
 from balancedstream_operator.settings import Settings
@@ -87,7 +89,8 @@ def observe_with(secret: Mapping[str, str], url: str) -> Observe:
     cluster = KeepingCluster()
     data = {key: b64encode(value.encode()).decode() for key, value in secret.items()}
     cluster.objects["Secret", "account"] = {"data": data}
-    measurer = Measurer(STREAM, cluster, Prometheus, Settings(allowed_urls=(url,)))
+    open_source = partial(Prometheus, budgets=AnswerBudgets())
+    measurer = Measurer(STREAM, cluster, open_source, Settings(allowed_urls=(url,)))
     spec = make_spec(metrics={"prometheusUrl": url, "secret": "account"})
     return lambda now_s: measurer.measure(spec, DRIVER, Policy(), now_s)
 

@@ -19,6 +19,7 @@ from balancedstream.core.policy import Policy, ScalingPolicy
 from balancedstream.core.scaling.executors import Verdict
 from balancedstream_operator.errors import MissingMeasurementsError
 from balancedstream_operator.observe.endpoints import Endpoint, Subject
+from balancedstream_operator.observe.http import AnswerBudgets
 from balancedstream_operator.observe.measurement import Measurement
 from balancedstream_operator.observe.prometheus import Prometheus
 from balancedstream_operator.plan.planner import Given, choose_plan
@@ -52,7 +53,7 @@ def prometheus(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Prometheus]
     command = [promtool, "tsdb", "create-blocks-from", "openmetrics", "history", "data"]
     subprocess.run(command, cwd=folder, check=True, capture_output=True)
     with run_prometheus(folder, {}) as url:
-        yield Prometheus(Endpoint(url))
+        yield Prometheus(Endpoint(url), AnswerBudgets())
 
 
 def decide(found: Measurement) -> Decision:

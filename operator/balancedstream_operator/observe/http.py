@@ -39,7 +39,7 @@ _WORDS_BYTES = 8192
 """Of an answer that is none, to find words in."""
 
 SMALL_BYTES = MIB
-"""A look whose answers have more than this waits until no other one holds as much."""
+"""A question whose answers have more than this waits until no other one holds as much."""
 
 
 class AnswerError(requests.RequestException):
@@ -92,11 +92,11 @@ BYTES_PER_VALUE = 5
 three values to JSON, has some 20 bytes."""
 
 
-class Room:
-    """Room in memory for answers: any number of small looks, and one large one, at a time.
+class AnswerBudget:
+    """Bounds the memory of answers: one large answer at a time, and any number of small ones.
 
     Args:
-        max_bytes: of the answers that one look takes.
+        max_bytes: of all answers to one question.
     """
 
     def __init__(self, max_bytes: int) -> None:
@@ -106,12 +106,12 @@ class Room:
 
     @property
     def has_large(self) -> bool:
-        """Whether a large look is being taken."""
+        """Whether a question with large answers is under way."""
         return self._large.locked()
 
     @contextmanager
-    def look(self) -> Iterator[None]:
-        """A look of this thread: what it asks for, and what is made of it."""
+    def question(self) -> Iterator[None]:
+        """A question of this thread: its requests, and what is made of their answers."""
         self._mine.bytes, self._mine.is_large = 0, False
         try:
             yield
@@ -121,7 +121,7 @@ class Room:
                 self._large.release()
 
     def take(self, count: int, deadline_s: float) -> None:
-        """Takes so many bytes more for this thread's look; may wait for another one to end.
+        """Takes so many bytes more for this thread's question; may wait for another one to end.
 
         Raises:
             AnswerError: it is too large, or the other one did not end before the deadline.
@@ -149,25 +149,31 @@ class Room:
             raise AnswerError(message)
 
 
-OPERATORS = Room(32 * MIB)
-"""For the operator's own Prometheus; 2,000 partitions that are scraped every 5 s make 16 MB."""
+@dataclass(frozen=True, slots=True)
+class AnswerBudgets:
+    """The budgets of a process: no server that a stream names uses up the operator's own.
 
-QUERIES = Room(MIB // 16)
-"""For queries that streams have themselves: a number, and what a server says beside it."""
+    Attributes:
+        own: for the operator's own Prometheus; 2,000 partitions, scraped every 5 s, make 16 MB.
+        others: for all servers that streams name, together.
+        queries: for the queries of streams: a number, and what a server says beside it.
+    """
 
-OTHERS = Room(16 * MIB)
-"""For all that streams name themselves: one that lets the others wait is one of these."""
+    own: AnswerBudget = field(default_factory=lambda: AnswerBudget(32 * MIB))
+    others: AnswerBudget = field(default_factory=lambda: AnswerBudget(16 * MIB))
+    queries: AnswerBudget = field(default_factory=lambda: AnswerBudget(MIB // 16))
 
 
 class BoundedSession(requests.Session):
     """A session whose answers end in time and fit into memory; other answers than 200 raise.
 
-    Its requests belong to a look, see `Room`.
+    Its requests belong to a question, see `AnswerBudget`.
 
     Args:
         credentials: for every request.
-        room: that answers take.
+        budget: for the memory of its answers.
         read: makes of an answer's text what its `json` returns.
+        explains: whether an error tells words of the answer; for a server that is trusted.
 
     Attributes:
         clock_ahead_s: how far the server's clock was ahead of this one with the last answer; 0.0 if
@@ -175,11 +181,17 @@ class BoundedSession(requests.Session):
     """
 
     def __init__(
-        self, credentials: Credentials, room: Room, read: Callable[[str], Any] = json.loads
+        self,
+        credentials: Credentials,
+        budget: AnswerBudget,
+        read: Callable[[str], Any] = json.loads,
+        *,
+        explains: bool = False,
     ) -> None:
         super().__init__()
-        self._room = room
+        self._budget = budget
         self._read = read
+        self._explains = explains
         self.clock_ahead_s = 0.0
         self.headers.update(dict(credentials.headers))
         if credentials.token:
@@ -208,20 +220,20 @@ class BoundedSession(requests.Session):
         response = super().request(*args, **{**kwargs, "stream": True, "allow_redirects": False})
         try:
             if response.status_code != 200:
-                own = self._room is OPERATORS
+                own = self._explains
                 body = response.raw.read(_WORDS_BYTES, decode_content=True) if own else b""
                 raise AnswerError(
                     explain_status(response.status_code, response.headers, body, own=own)
                 )
             with io.BytesIO() as body:
                 for chunk in response.raw.stream(2**16, decode_content=True):
-                    self._room.take(len(chunk), deadline_s)
+                    self._budget.take(len(chunk), deadline_s)
                     body.write(chunk)
                     if time.monotonic() > deadline_s:
                         message = f"its answer took more than {DEADLINE_S:.0f} s"
                         raise AnswerError(message)
                 texts = [str(body.getbuffer(), "utf-8", "replace")]
-            self._room.check(texts[0])
+            self._budget.check(texts[0])
             self.clock_ahead_s = _read_clock(response.headers, time.time())
         except Exception:
             response.close()

@@ -21,14 +21,12 @@ from balancedstream_operator.observe.batches import BATCH_METRICS
 from balancedstream_operator.observe.endpoints import Endpoint, Subject, hide_userinfo
 from balancedstream_operator.observe.http import (
     DEADLINE_S,
-    OPERATORS,
-    OTHERS,
-    QUERIES,
+    AnswerBudget,
+    AnswerBudgets,
     AnswerError,
     BoundedAdapter,
     BoundedSession,
     Credentials,
-    Room,
 )
 from balancedstream_operator.observe.measurement import (
     PARTITION_METRICS,
@@ -78,13 +76,17 @@ class Prometheus:
 
     Args:
         endpoint: where it is, and how to authenticate.
+        budgets: of the process, for the memory of answers.
     """
 
-    def __init__(self, endpoint: Endpoint) -> None:
+    def __init__(self, endpoint: Endpoint, budgets: AnswerBudgets) -> None:
         self._endpoint = endpoint
+        self._budgets = budgets
         self._shown = hide_userinfo(endpoint.url)
-        self._room = OPERATORS if endpoint.of_the_operator else OTHERS
-        self._connection, self._session = _connect(endpoint, self._room, _read_answer)
+        self._budget = budgets.own if endpoint.of_the_operator else budgets.others
+        self._connection, self._session = _connect(
+            endpoint, self._budget, _read_answer, explains=endpoint.of_the_operator
+        )
 
     def observe(self, subject: Subject, policy: Policy, now_s: float) -> Measurement:
         """Returns what the stream's driver measured recently.
@@ -101,7 +103,7 @@ class Prometheus:
         def fetch(metrics: Sequence[str], look_back_s: float) -> list[Series]:
             return self._fetch(metrics, subject, look_back_s, now_s)
 
-        with self._room.look():
+        with self._budget.question():
             return fetch_measurement(fetch, subject, policy, now_s)
 
     def _fetch(
@@ -126,9 +128,9 @@ class Prometheus:
         Raises:
             MissingMeasurementsError: it gives none, or Prometheus cannot be queried.
         """
-        connection, _ = _connect(self._endpoint, QUERIES, json.loads)
+        connection, _ = _connect(self._endpoint, self._budgets.queries, json.loads)
         try:
-            with QUERIES.look():
+            with self._budgets.queries.question():
                 found = connection.custom_query(
                     query, params={"time": now_s, "timeout": f"{QUERY_S:.0f}s"}
                 )
@@ -146,7 +148,7 @@ class Prometheus:
                 expression, params={"time": now_s, **ALL_REPLICAS}
             )
             series = [_check_series(entry) for entry in found]
-        # What an exception has seen, it keeps: none of these must stay in a variable.
+        # The traceback holds the answer's memory; do not store these errors.
         except (OSError, HTTPError, RequestException, PrometheusApiClientException) as error:
             raise self._explain(_describe(error)) from error
         # A proxy may answer with anything: what is not JSON of Prometheus is a ValueError or worse.
@@ -174,7 +176,7 @@ class Prometheus:
     def _describe_rubbish(self, error: Exception) -> str:
         """What is wrong with an answer that is none of Prometheus."""
         said = "its answer is none of Prometheus"
-        if self._room is not OPERATORS or not isinstance(error, json.JSONDecodeError):
+        if not self._endpoint.of_the_operator or not isinstance(error, json.JSONDecodeError):
             return said
         words = find_words(error.doc[:_WORDS_CHARACTERS])
         return f"{said}; a proxy's, perhaps. It says: {words}" if words else said
@@ -184,9 +186,14 @@ class Prometheus:
 
 
 def _connect(
-    endpoint: Endpoint, room: Room, read: Callable[[str], Any]
+    endpoint: Endpoint,
+    budget: AnswerBudget,
+    read: Callable[[str], Any],
+    *,
+    explains: bool = False,
 ) -> tuple[PrometheusConnect, BoundedSession]:
-    session = BoundedSession(Credentials.read(dict(endpoint.credentials)), room, read)
+    credentials = Credentials.read(dict(endpoint.credentials))
+    session = BoundedSession(credentials, budget, read, explains=explains)
     if endpoint.sigv4_region:
         session.auth = AwsSignature(endpoint.sigv4_region)
     url = endpoint.url.rstrip("/")

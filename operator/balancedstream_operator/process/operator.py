@@ -11,13 +11,14 @@ import logging
 import time
 from contextlib import suppress
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import Any
 
 from balancedstream_operator.api.annotations import read_wanted
 from balancedstream_operator.api.resource import Stream
 from balancedstream_operator.errors import StreamGoneError
 from balancedstream_operator.kube.client import KubernetesCluster
+from balancedstream_operator.observe.http import AnswerBudgets
 from balancedstream_operator.observe.prometheus import Prometheus
 from balancedstream_operator.plan.shares import Shares
 from balancedstream_operator.process.following import Sight
@@ -59,7 +60,8 @@ class Operator:
         self, settings: Settings, metrics: OperatorMetrics, *, active: bool = True
     ) -> None:
         self._cluster = KubernetesCluster()
-        self._open_source = lru_cache(maxsize=64)(Prometheus)
+        # All servers share the memory for answers.
+        self._open_source = lru_cache(maxsize=64)(partial(Prometheus, budgets=AnswerBudgets()))
         self._settings = settings
         self._turns = Turns()
         self._shares = Shares(settings.caps)

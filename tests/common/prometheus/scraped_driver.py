@@ -17,6 +17,7 @@ from balancedstream.core.samples import BatchSample, StageSample, TaskSample
 from balancedstream.metrics.exporter import Exporter
 from balancedstream_operator.errors import MissingMeasurementsError
 from balancedstream_operator.observe.endpoints import Endpoint, Subject
+from balancedstream_operator.observe.http import AnswerBudgets
 from balancedstream_operator.observe.measurement import Measurement
 from balancedstream_operator.observe.prometheus import Prometheus
 
@@ -115,7 +116,7 @@ Observe = Callable[[float], Measurement]
 
 def observe_by(url: str, subject: Subject = SUBJECT, **credentials: str) -> Observe:
     """Measures by a Prometheus, as the operator does; credentials are by the keys of a Secret."""
-    prometheus = Prometheus(Endpoint(url, tuple(credentials.items())))
+    prometheus = Prometheus(Endpoint(url, tuple(credentials.items())), AnswerBudgets())
     return lambda now_s: prometheus.observe(subject, Policy(), now_s)
 
 

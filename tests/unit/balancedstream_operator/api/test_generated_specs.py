@@ -27,6 +27,7 @@ from supervised import POD, Scene
 from balancedstream_operator.api.spec import read_spec
 from balancedstream_operator.errors import MissingMeasurementsError
 from balancedstream_operator.observe.endpoints import choose_endpoint
+from balancedstream_operator.observe.http import AnswerBudgets
 from balancedstream_operator.observe.prometheus import Prometheus
 from balancedstream_operator.settings import Settings
 
@@ -78,7 +79,10 @@ def test_and_for_what_only_an_older_definition_lets_through(
 def test_and_for_each_url_where_streams_may_name_any(url: str) -> None:
     spec = read_spec({**RUNNING, "metrics": {"prometheusUrl": url}})
     with suppress(MissingMeasurementsError):
-        Prometheus(choose_endpoint(spec, Settings("http://prometheus", allowed_urls=("*",)), {}))
+        Prometheus(
+            choose_endpoint(spec, Settings("http://prometheus", allowed_urls=("*",)), {}),
+            AnswerBudgets(),
+        )
 
 
 def check(base: Mapping[str, Any], changes: tuple[Mutation, ...]) -> None:

@@ -15,6 +15,7 @@ from balancedstream.core.policy import Policy
 from balancedstream_operator.errors import MissingMeasurementsError
 from balancedstream_operator.kube.proxies import find_words
 from balancedstream_operator.observe.endpoints import Endpoint, Subject
+from balancedstream_operator.observe.http import AnswerBudgets
 from balancedstream_operator.observe.prometheus import Prometheus
 
 EMPTY = {"status": "success", "data": {"resultType": "matrix", "result": []}}
@@ -23,7 +24,7 @@ LOGIN = "<html><head><title>t</title></head><body>Please <b>log in</b>\x1b[31m</
 
 
 def why_missing(url: str, *, own: bool) -> str:
-    prometheus = Prometheus(Endpoint(url, of_the_operator=own))
+    prometheus = Prometheus(Endpoint(url, of_the_operator=own), AnswerBudgets())
     with pytest.raises(MissingMeasurementsError) as raised:
         prometheus.observe(Subject("shop/clicks"), Policy(), time.time())
     return str(raised.value)

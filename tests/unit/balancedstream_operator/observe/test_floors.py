@@ -17,6 +17,7 @@ from supervised import SETTINGS, Scene, conditions
 from balancedstream_operator.errors import MissingMeasurementsError
 from balancedstream_operator.observe.endpoints import Endpoint
 from balancedstream_operator.observe.floors import EVERY_S, HOLD_S, MAX_FLOOR, FloorQuery, round_up
+from balancedstream_operator.observe.http import AnswerBudgets
 from balancedstream_operator.observe.prometheus import Prometheus, _read_number
 from balancedstream_operator.process.threads import PassThreads
 from balancedstream_operator.settings import Settings
@@ -175,7 +176,8 @@ def ask_server(*result: Any) -> tuple[float, list[dict[str, str]]]:
         return Response({"status": "success", "data": {"resultType": "x", "result": [*result]}})
 
     with serve(answer) as url:
-        return Prometheus(Endpoint(url, of_the_operator=True)).ask(QUERY, 1000.0), asked
+        own = Prometheus(Endpoint(url, of_the_operator=True), AnswerBudgets())
+        return own.ask(QUERY, 1000.0), asked
 
 
 def test_the_server_is_asked_as_the_stream_says_and_to_give_up_in_time() -> None:
@@ -195,7 +197,7 @@ def test_a_server_that_refuses_the_query_is_said_to() -> None:
         serve(lambda _: Response({"status": "error"}, status=422)) as url,
         pytest.raises(MissingMeasurementsError, match=r"status 422 .*, for executors\.minQuery"),
     ):
-        Prometheus(Endpoint(url)).ask(QUERY, 1000.0)
+        Prometheus(Endpoint(url), AnswerBudgets()).ask(QUERY, 1000.0)
 
 
 def test_a_server_that_has_lost_its_targets_lowers_nothing_in_the_rush_hour() -> None:

@@ -20,15 +20,20 @@ from balancedstream.core.policy import Policy
 from balancedstream_operator.errors import MissingMeasurementsError
 from balancedstream_operator.observe import http as sessions
 from balancedstream_operator.observe.endpoints import Endpoint, Subject
+from balancedstream_operator.observe.http import AnswerBudget, AnswerBudgets
 from balancedstream_operator.observe.prometheus import Prometheus
 
 NOTHING = Response({"status": "success", "data": {"resultType": "matrix", "result": []}})
 NO_METRICS = "Prometheus has no metrics of this stream"
 
 
-def why_missing(url: str, secret: dict[str, str] | None = None) -> str:
+def why_missing(
+    url: str, secret: dict[str, str] | None = None, budgets: AnswerBudgets | None = None
+) -> str:
     """Why there is no measurement; a server that answers as it should has no metrics."""
-    prometheus = Prometheus(Endpoint(url, tuple((secret or {}).items())))
+    prometheus = Prometheus(
+        Endpoint(url, tuple((secret or {}).items())), budgets or AnswerBudgets()
+    )
     with pytest.raises(MissingMeasurementsError) as raised:
         prometheus.observe(Subject("shop/clicks"), Policy(), 1_000.0)
     return str(raised.value)
@@ -104,12 +109,10 @@ def expect_end(monkeypatch: pytest.MonkeyPatch, url: str) -> None:
     thread.join()
 
 
-def test_an_answer_that_is_too_large_is_not_read_to_its_end(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr(sessions.OTHERS, "max_bytes", 100_000)
+def test_an_answer_that_is_too_large_is_not_read_to_its_end() -> None:
+    budgets = AnswerBudgets(others=AnswerBudget(100_000))
     with serve(lambda _: Response("x" * 300_000)) as url:
-        assert why_missing(url).endswith("its answers have more than 100000 bytes")
+        assert why_missing(url, budgets=budgets).endswith("its answers have more than 100000 bytes")
 
 
 def test_an_answer_of_more_values_than_a_real_one_can_have_is_not_taken_in() -> None:

@@ -19,6 +19,7 @@ from balancedstream.core.policy import Policy
 from balancedstream_operator.errors import MissingMeasurementsError
 from balancedstream_operator.observe import http as sessions
 from balancedstream_operator.observe.endpoints import Endpoint, Subject
+from balancedstream_operator.observe.http import AnswerBudgets
 from balancedstream_operator.observe.prometheus import Prometheus
 from balancedstream_operator.process.threads import OTHER_THREADS, THREADS
 
@@ -32,9 +33,10 @@ from balancedstream.core.policy import Policy
 from balancedstream_operator import main  # takes as much itself as an operator
 from balancedstream_operator.errors import MissingMeasurementsError
 from balancedstream_operator.observe.endpoints import Endpoint, Subject
+from balancedstream_operator.observe.http import AnswerBudgets
 from balancedstream_operator.observe.prometheus import Prometheus
 
-prometheus = Prometheus(Endpoint(sys.argv[1], ()))
+prometheus = Prometheus(Endpoint(sys.argv[1], ()), AnswerBudgets())
 
 def look():
     try:
@@ -109,21 +111,21 @@ class Halting:
         yield ["x" * 100_000]
 
 
-def look(endpoint: Endpoint) -> None:
+def look(endpoint: Endpoint, budgets: AnswerBudgets) -> None:
     with pytest.raises(MissingMeasurementsError):
-        Prometheus(endpoint).observe(Subject("shop/clicks"), Policy(), NOW_S)
+        Prometheus(endpoint, budgets).observe(Subject("shop/clicks"), Policy(), NOW_S)
 
 
 def test_a_large_answer_waits_for_another_one_but_not_a_small_one_nor_one_of_the_operators_own(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(sessions, "SMALL_BYTES", 1_000)
-    halting = Halting()
+    halting, budgets = Halting(), AnswerBudgets()
     ended = {name: threading.Event() for name in ("first", "second", "small", "operator's")}
 
     def begin(name: str, url: str) -> threading.Thread:
         def run() -> None:
-            look(Endpoint(url, of_the_operator=name == "operator's"))
+            look(Endpoint(url, of_the_operator=name == "operator's"), budgets)
             ended[name].set()
 
         thread = threading.Thread(target=run)
@@ -132,7 +134,7 @@ def test_a_large_answer_waits_for_another_one_but_not_a_small_one_nor_one_of_the
 
     with serve(halting.answer) as url:
         threads = [begin("first", f"{url}/half")]
-        while not sessions.OTHERS.has_large:
+        while not budgets.others.has_large:
             assert threads[0].is_alive()
         threads += [begin(name, f"{url}/{'x' * 2_000}") for name in ("second", "operator's")]
         threads += [begin("small", url)]
@@ -144,21 +146,22 @@ def test_a_large_answer_waits_for_another_one_but_not_a_small_one_nor_one_of_the
         assert ended["second"].wait(30.0)
         for thread in threads:
             thread.join()
-    assert not sessions.OTHERS.has_large
+    assert not budgets.others.has_large
 
 
 def test_a_look_gives_up_at_its_deadline_if_another_large_one_does_not_end(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(sessions, "SMALL_BYTES", 1_000)
-    with sessions.OTHERS.look():
-        sessions.OTHERS.take(2_000, deadline_s=0.0)
+    budget = AnswerBudgets().others
+    with budget.question():
+        budget.take(2_000, deadline_s=0.0)
         other: list[BaseException] = []
 
         def wait() -> None:
             try:
-                with sessions.OTHERS.look():
-                    sessions.OTHERS.take(2_000, deadline_s=0.0)
+                with budget.question():
+                    budget.take(2_000, deadline_s=0.0)
             except sessions.AnswerError as error:
                 other.append(error)
 

@@ -16,6 +16,7 @@ from balancedstream.metrics.exporter import Exporter
 from balancedstream_operator.errors import MissingMeasurementsError
 from balancedstream_operator.observe.batches import BATCH_METRICS
 from balancedstream_operator.observe.endpoints import Endpoint, Subject
+from balancedstream_operator.observe.http import AnswerBudgets
 from balancedstream_operator.observe.measurement import (
     PARTITION_METRICS,
     QUERY_METRICS,
@@ -84,7 +85,7 @@ def test_what_was_scraped_becomes_a_measurement() -> None:
         ),
     )
     with serve(scripted.answer) as url:
-        found = Prometheus(Endpoint(url)).observe(SUBJECT, Policy(), NOW_S)
+        found = Prometheus(Endpoint(url), AnswerBudgets()).observe(SUBJECT, Policy(), NOW_S)
     assert (found.scraped_s, found.epoch, found.executors) == (990.0, 7, {"1": 2})
     assert [(t.partition, t.executor, t.busy_s) for t in found.tasks] == [(3, "1", 2.5)]
     assert found.last_batches == {"q": 4}
@@ -96,7 +97,7 @@ def test_two_queries_ask_for_one_stream_and_look_back_as_far_as_the_policy_decid
     )
     scripted = Scripted(series("plan_epoch", (990.0, 1.0)))
     with serve(scripted.answer) as url:
-        Prometheus(Endpoint(url)).observe(SUBJECT, policy, NOW_S)
+        Prometheus(Endpoint(url), AnswerBudgets()).observe(SUBJECT, policy, NOW_S)
     for query, metrics, look_back in (
         (scripted.queries[0], QUERY_METRICS, "781s"),
         (scripted.queries[1], PARTITION_METRICS, "56s"),
@@ -115,7 +116,7 @@ def test_of_slow_batches_more_are_fetched(pace: str, name: str) -> None:
         series("plan_epoch", (990.0, 1.0)), series(f"{name}_seconds", (990.0, 300.0), query="q")
     )
     with serve(scripted.answer) as url:
-        Prometheus(Endpoint(url)).observe(SUBJECT, Policy(), NOW_S)
+        Prometheus(Endpoint(url), AnswerBudgets()).observe(SUBJECT, Policy(), NOW_S)
     _, further, _ = scripted.queries
     names = "|".join(PREFIX + metric for metric in BATCH_METRICS)
     # Five batches to decide on, the one before them, and the one that runs.
@@ -126,7 +127,7 @@ def test_further_labels_are_matched_whatever_characters_are_in_them() -> None:
     scripted = Scripted(series("plan_epoch", (990.0, 1.0)))
     subject = Subject(STREAM, labels=(("cluster", 'a"b\\c'), ("tier", "1é")))
     with serve(scripted.answer) as url:
-        Prometheus(Endpoint(url)).observe(subject, Policy(), NOW_S)
+        Prometheus(Endpoint(url), AnswerBudgets()).observe(subject, Policy(), NOW_S)
     expected = f'stream="{STREAM}",cluster="a\\"b\\\\c",tier="1é"}}'
     assert all(expected in query["query"] for query in scripted.queries)
 
@@ -158,7 +159,7 @@ def test_what_another_pod_shows_is_not_fetched(label: str, value: str, asked: bo
     scripted = Scripted(series("plan_epoch", (990.0, 1.0)))
     subject = Subject(STREAM, "shop", "clicks-driver-0", ("10.0.0.7", "fd00::7"))
     with serve(scripted.answer) as url:
-        Prometheus(Endpoint(url)).observe(subject, Policy(), NOW_S)
+        Prometheus(Endpoint(url), AnswerBudgets()).observe(subject, Policy(), NOW_S)
     for query in scripted.queries:
         pattern = matchers_of(query["query"])[label]
         assert bool(re.fullmatch(pattern, value)) is asked
@@ -171,7 +172,7 @@ def test_more_copies_than_a_driver_can_have_are_not_read_and_are_told() -> None:
         serve(Scripted(*many).answer) as url,
         pytest.raises(MissingMeasurementsError, match="has 20000 copies of the driver's metrics"),
     ):
-        Prometheus(Endpoint(url)).observe(SUBJECT, Policy(), NOW_S)
+        Prometheus(Endpoint(url), AnswerBudgets()).observe(SUBJECT, Policy(), NOW_S)
 
 
 def test_a_stream_that_prometheus_does_not_know_has_no_measurement() -> None:
@@ -179,7 +180,7 @@ def test_a_stream_that_prometheus_does_not_know_has_no_measurement() -> None:
         serve(Scripted().answer) as url,
         pytest.raises(MissingMeasurementsError, match="Prometheus has no metrics of this stream"),
     ):
-        Prometheus(Endpoint(url)).observe(SUBJECT, Policy(), NOW_S)
+        Prometheus(Endpoint(url), AnswerBudgets()).observe(SUBJECT, Policy(), NOW_S)
 
 
 @pytest.mark.parametrize(
@@ -200,7 +201,7 @@ def test_an_answer_of_another_kind_is_a_missing_measurement_that_names_the_serve
 ) -> None:
     with serve(lambda _: response) as url:
         with pytest.raises(MissingMeasurementsError) as raised:
-            Prometheus(Endpoint(url)).observe(SUBJECT, Policy(), NOW_S)
+            Prometheus(Endpoint(url), AnswerBudgets()).observe(SUBJECT, Policy(), NOW_S)
         assert str(raised.value).startswith(f"Prometheus at {url} cannot be queried: ")
         assert "\n" not in str(raised.value)
 
@@ -209,7 +210,7 @@ def test_a_server_that_cannot_be_reached_is_asked_once_and_is_a_missing_measurem
     with serve(Scripted().answer) as url:
         pass
     with pytest.raises(MissingMeasurementsError, match=r"cannot be queried: .*refused"):
-        Prometheus(Endpoint(url)).observe(SUBJECT, Policy(), NOW_S)
+        Prometheus(Endpoint(url), AnswerBudgets()).observe(SUBJECT, Policy(), NOW_S)
 
 
 def test_failures_are_not_retried_so_that_passes_count_them() -> None:
@@ -220,7 +221,7 @@ def test_failures_are_not_retried_so_that_passes_count_them() -> None:
         return Response({}, 503)
 
     with serve(fail) as url, pytest.raises(MissingMeasurementsError):
-        Prometheus(Endpoint(url)).observe(SUBJECT, Policy(), NOW_S)
+        Prometheus(Endpoint(url), AnswerBudgets()).observe(SUBJECT, Policy(), NOW_S)
     assert len(asked) == 1
 
 
@@ -286,12 +287,12 @@ def test_no_older_scrape_of_partitions_is_fetched_than_the_window_looks_at() -> 
     now_s = run_driver(Exporter(stream=STREAM), keeping, random.Random(seed)) + 2.0
     policy = Policy(window=WindowPolicy(batches=2))
     with serve(keeping.answer) as url:
-        found = Prometheus(Endpoint(url)).observe(SUBJECT, policy, now_s)
+        found = Prometheus(Endpoint(url), AnswerBudgets()).observe(SUBJECT, policy, now_s)
         sent, keeping.sent = keeping.sent, 0
         with pytest.MonkeyPatch.context() as patch:
             # Everything that there is.
             patch.setattr("balancedstream_operator.observe.prometheus.find_oldest", lambda *_: None)
-            full = Prometheus(Endpoint(url)).observe(SUBJECT, policy, now_s)
+            full = Prometheus(Endpoint(url), AnswerBudgets()).observe(SUBJECT, policy, now_s)
     assert found == full
     assert int(keeping.asked[1]) <= int(keeping.asked[3]) == 199
     assert sent <= keeping.sent
@@ -311,6 +312,6 @@ def test_the_copy_of_an_ha_pair_that_needs_most_says_how_far_to_look_back() -> N
         if number % 3 == 0:
             keeping.scrape(exporter, at_s + 2.0, "b:9404")
     with serve(keeping.answer) as url:
-        Prometheus(Endpoint(url)).observe(SUBJECT, Policy(), 1_115.0)
+        Prometheus(Endpoint(url), AnswerBudgets()).observe(SUBJECT, Policy(), 1_115.0)
     # Of b's last three intervals the first one begins at 1,002 s, of a's at 1,081 s.
     assert keeping.asked[1] == "114"

@@ -19,6 +19,7 @@ from balancedstream_operator.api.spec import read_spec
 from balancedstream_operator.errors import MissingMeasurementsError
 from balancedstream_operator.observe import signing
 from balancedstream_operator.observe.endpoints import Endpoint, Subject, choose_endpoint
+from balancedstream_operator.observe.http import AnswerBudgets
 from balancedstream_operator.observe.prometheus import Prometheus
 from balancedstream_operator.settings import Settings
 
@@ -133,7 +134,7 @@ def ask(url: str, region: str = REGION) -> str:
     """Why there is no measurement; a server that answers as it should has no metrics."""
     endpoint = Endpoint(f"{url}/workspaces/ws-1", of_the_operator=True, sigv4_region=region)
     with pytest.raises(MissingMeasurementsError) as raised:
-        Prometheus(endpoint).observe(Subject("shop/a b+c=~é"), Policy(), 1_000.5)
+        Prometheus(endpoint, AnswerBudgets()).observe(Subject("shop/a b+c=~é"), Policy(), 1_000.5)
     return str(raised.value)
 
 
