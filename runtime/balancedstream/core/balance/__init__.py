@@ -1,1 +1,1 @@
-"""How loads are measured and evened out: AutoFlow, and migration in small steps (Megaphone)."""
+"""Measures loads and evens them out: AutoFlow, and migration in small steps (Megaphone)."""

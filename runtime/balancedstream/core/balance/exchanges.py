@@ -1,7 +1,7 @@
-"""The steps that relieve the hottest executor: one partition moves, or a few are exchanged.
+"""Finds the steps that relieve the hottest executor: one partition moves, or executors swap a few.
 
-Our own design. Each exchange leaves both executors below the previous peak, so the search ends, and
-a second search on its result finds nothing to do.
+Our own design. Each step leaves both executors below the previous peak. So the search ends, and a
+second search on its result finds nothing to do.
 """
 
 from __future__ import annotations
@@ -16,30 +16,35 @@ from typing import NamedTuple
 from balancedstream.core.balance.weights import Group
 
 RESOLUTION = 0.005
-"""An executor this close to the aim has reached it: measured loads are less exact than that."""
+"""An executor within this fraction of the aim has reached it: loads are not measured better."""
 
 # Number of coldest executors that are tried for an exchange with the hottest one.
 _PARTNERS = 64
 
-# An executor offers groups of at most this many partitions for an exchange, and this many groups.
+# Maximum number of partitions in a group that an executor offers for an exchange.
 _GROUP_SIZE = 4
+
+# Maximum number of groups that an executor offers.
 _GROUPS = 400
 
-# Number of candidates with nearly the same effect; the one with the lightest state wins.
+# Number of candidates that count as equally good; the candidate with the lightest state wins.
 _NEAR_TIES = 16
 
-# With at most this many partitions and executors, all placements are tried, up to this many tries.
+# The search tries all placements if there are at most this many partitions and executors.
 _FEW = 12
+
+# The search gives up after this many partial placements.
 _TRIES = 20_000
 
 _NOTHING = Group(0, 0, 0.0, 0, ())
 
 
 class _Exchange(NamedTuple):
-    """A group of the hottest executor for a group of a cold one; the smallest is the best.
+    """The hottest executor gives a group of partitions and takes one from a cold executor.
 
-    `peak` is the higher busy time per core of the two executors afterwards, or the aim if it is
-    reached. Among those that reach the aim, the fewest partitions win, then the lightest state.
+    The smallest tuple is the best exchange. `peak` is the busy time per core of the hotter of the
+    two executors after the exchange, but at least the aim. So among exchanges that reach the aim,
+    the one with the fewest partitions wins, then the one that costs least to restore.
     """
 
     peak: float
@@ -53,7 +58,7 @@ class _Exchange(NamedTuple):
 
     @property
     def targets(self) -> dict[int, str]:
-        """Partitions to their new executors."""
+        """Each moved partition and its new executor."""
         return dict.fromkeys(self.out.partitions, self.cold) | dict.fromkeys(
             self.back.partitions, self.hot
         )
@@ -69,12 +74,12 @@ class Improvement(NamedTuple):
 class Layout:
     """The partitions of each executor, and the executors in order of busy time per core.
 
-    Partitions without load are left out, because moving them gains nothing.
+    The layout leaves out partitions without load, because moving them gains nothing.
 
     Args:
-        held: the partitions of each executor.
-        cores: of each executor.
-        base: the load of each executor that cannot move, in units of `weight`.
+        held: the partitions of each executor, each as a group of one.
+        cores: number of cores of each executor.
+        base: load of each executor that cannot move, in units of `weight`.
     """
 
     def __init__(
@@ -105,7 +110,7 @@ class Layout:
 
     @property
     def imbalance(self) -> float:
-        """The peak, divided by the mean; 1 if nothing is busy."""
+        """The peak divided by the mean; 1 if no executor is busy."""
         return self.peak / self.mean if self.mean else 1.0
 
     def coldest(self, count: int) -> list[str]:
@@ -113,7 +118,7 @@ class Layout:
         return [executor for _, executor in self.ladder[: min(count, len(self.ladder) - 1)]]
 
     def room(self, executor: str, limit: float) -> int:
-        """What an executor can take up to a limit per core; negative if it is above the limit."""
+        """The load that an executor can still take below a limit per core; may be negative."""
         return math.floor(limit * self.cores[executor]) - self.busy[executor]
 
     def groups(self, executor: str, size: int) -> list[Group]:
@@ -124,7 +129,7 @@ class Layout:
         return known[size]
 
     def apply(self, targets: Mapping[int, str]) -> None:
-        """Give partitions to other executors."""
+        """Move partitions to these executors."""
         touched = {self.home[partition] for partition in targets} | set(targets.values())
         for executor in touched:
             del self.ladder[bisect_left(self.ladder, self._rung(executor))]
@@ -147,8 +152,11 @@ def relieve(layout: Layout, aim: float) -> list[Improvement]:
     """Relieve the hottest executor until the aim is reached or no step helps.
 
     Args:
-        layout: of all partitions; each step is applied to it.
-        aim: the highest busy time per core that is low enough, in units of `weight`.
+        layout: all partitions and executors; the search applies each step to it.
+        aim: the busy time per core to reach, in units of `weight`.
+
+    Returns:
+        The steps, in order.
 
     >>> held = {"a": [Group(3, 1, 0.0, 0, (0,)), Group(2, 1, 0.0, 0, (1,))], "b": []}
     >>> relieve(Layout(held, {"a": 1, "b": 1}, {"a": 0, "b": 0}), aim=3.0)
@@ -170,7 +178,7 @@ def relieve(layout: Layout, aim: float) -> list[Improvement]:
 
 
 def _move_one(layout: Layout, aim: float) -> _Exchange | None:
-    """Find one partition that fits on the coldest executor and does most of what is needed."""
+    """Find one partition that fits on the coldest executor and gains most of what is possible."""
     for cold in sorted(layout.coldest(_NEAR_TIES), key=lambda e: -layout.room(e, aim))[:1]:
         hot = layout.hottest
         need, room = -layout.room(hot, aim), layout.room(cold, aim)
@@ -193,12 +201,12 @@ def _move_one(layout: Layout, aim: float) -> _Exchange | None:
 
 
 def _exchange(layout: Layout, aim: float, *, far: bool) -> _Exchange | None:
-    """Find groups to exchange with a cold executor; larger ones if small ones gain little."""
+    """Find groups to exchange with a cold executor; try larger groups if small ones gain little."""
     best: _Exchange | None = None
     enough = max(aim, layout.peak - RESOLUTION * aim)
     for size in range(1, _GROUP_SIZE + 1):
         outs = layout.groups(layout.hottest, size)
-        # The search grows with the size, and another partner gains less and less.
+        # Larger groups take longer to search, and each further partner gains less.
         for cold in layout.coldest(_PARTNERS if far else _PARTNERS // size**2):
             backs = [_NOTHING, *layout.groups(cold, size)]
             found = min(_exchanges(layout, outs, backs, cold, aim), default=None)
@@ -217,7 +225,7 @@ def _exchange(layout: Layout, aim: float, *, far: bool) -> _Exchange | None:
 def _exchanges(
     layout: Layout, outs: Sequence[Group], backs: Sequence[Group], cold: str, aim: float
 ) -> Iterator[_Exchange]:
-    """Exchanges that reach the aim; for a group without one, the two that come closest."""
+    """For each group to take back, the exchanges that reach the aim, or the two nearest to it."""
     hot = layout.hottest
     need, room = -layout.room(hot, aim), layout.room(cold, aim)
     together = layout.busy[hot] + layout.busy[cold]
@@ -236,7 +244,7 @@ def _exchanges(
 
 
 def _weigh_up(layout: Layout, out: Group, back: Group, cold: str, aim: float) -> _Exchange | None:
-    """Weigh up an exchange; None if it does not lower the peak by more than its restore costs."""
+    """Build an exchange; None if restoring its state costs more than it lowers the peak."""
     hot = layout.hottest
     shift = out.weight - back.weight
     move_cost = out.move_cost + back.move_cost
@@ -252,9 +260,10 @@ def _weigh_up(layout: Layout, out: Group, back: Group, cold: str, aim: float) ->
 
 
 def _groups_of(singles: Sequence[Group], size: int) -> list[Group]:
-    """The groups of up to `size` partitions; of fewer if that would be too many groups.
+    """All groups of up to `size` partitions; smaller groups if there would be too many.
 
-    Of groups with equal weight, the one with the lowest move cost stands for all.
+    Among groups of equal weight, only the group with the fewest partitions and the lowest move cost
+    remains.
     """
     while sum(math.comb(len(singles), few) for few in range(1, size + 1)) > _GROUPS and size > 1:
         size -= 1
@@ -278,9 +287,9 @@ def _groups_of(singles: Sequence[Group], size: int) -> list[Group]:
 
 
 def _rearrangement(layout: Layout) -> dict[int, str] | None:
-    """Find a placement of a few partitions that lowers the peak; None if there are too many.
+    """Find a placement that lowers the peak by trying all; None if there are too many to try.
 
-    With few partitions, exchanges have little choice, but all placements can be tried.
+    Among few partitions, a better placement may take more than one exchange.
     """
     if max(len(layout.home), len(layout.cores)) > _FEW:
         return None
@@ -296,7 +305,10 @@ def _rearrangement(layout: Layout) -> dict[int, str] | None:
 def _fit(
     groups: Sequence[Group], room: dict[str, int], layout: Layout, tries: Iterator[int]
 ) -> dict[int, str] | None:
-    """Place all groups within the given room, at home if possible; depth first."""
+    """Place all groups within the room of the executors, where they are if possible; depth first.
+
+    None if no placement fits, or after `_TRIES` tries.
+    """
     if not groups:
         return {}
     usable = sum(free for free in room.values() if free >= groups[-1].weight)

@@ -1,12 +1,13 @@
-"""AutoFlow's hotspot-diminishing algorithm; bound, thresholds and exchanges are our own design.
+"""Decides which partitions move: AutoFlow's hotspot-diminishing algorithm.
 
-The paper's abstract names a hotspot-diminishing algorithm without details. Ours starts from the
-current placement and relieves the hottest executor, step by step: it moves one partition that fits
-on the coldest executor or, if none fits, exchanges a few partitions with a cold executor
-(`exchanges.py`). It stops where the bound (`imbalance.py`) says that no placement is more even.
+AutoFlow's abstract names such an algorithm without details. Bound, thresholds and exchanges are our
+own design. The algorithm starts from the current placement and relieves the hottest executor, step
+by step. A step moves one partition that fits on the coldest executor. If none fits, it exchanges a
+few partitions with a cold executor (`exchanges.py`). The algorithm stops when the bound
+(`imbalance.py`) says that no placement is more even.
 
-An executor may have a base load: work that counts but cannot move, because the partitions behind it
-are not known one by one.
+An executor may have a base load: work that counts but cannot move, because only the sum over its
+partitions is known.
 """
 
 from __future__ import annotations
@@ -37,21 +38,21 @@ from balancedstream.core.balance.weights import (
 from balancedstream.core.policy import BalancePolicy
 
 STOP_AT = 1.02
-"""Moves continue until the imbalance is this many times its bound: nobody would see the rest."""
+"""Moves stop once the imbalance is at most this many times its bound: more gains too little."""
 
 MIN_GAIN = 0.02
-"""Moves must save this part of the hottest executor's load."""
+"""Moves must save at least this fraction of the hottest executor's load."""
 
 
 @dataclass(frozen=True, slots=True)
 class Thresholds:
-    """What moves of partitions and keys must obey.
+    """When partitions and keys move, and what their moves must gain.
 
     Attributes:
-        act_above: imbalance below which nothing moves.
-        horizon_batches: moves must save more than they cost within so many batches.
+        act_above: imbalance up to which nothing moves.
+        horizon_batches: number of batches within which moves must save more than they cost.
         stop_at: moves continue until the imbalance is this many times its bound.
-        min_gain: part of the hottest executor's load that moves must save.
+        min_gain: fraction of the hottest executor's load that moves must save.
     """
 
     act_above: float = BalancePolicy.act_above
@@ -66,8 +67,8 @@ class Move:
 
     Attributes:
         partition: state partition, 0-based.
-        source: executor that it leaves, which may be gone; empty if it never had one.
-        target: executor that must run it.
+        source: executor that the partition leaves, live or lost; empty if the partition is new.
+        target: executor that must run the partition.
     """
 
     partition: int
@@ -83,15 +84,15 @@ class BalanceDecision:
     over all cores); 1 is perfect balance.
 
     Attributes:
-        moves: what to move, most important first; empty if nothing should change.
-        imbalance_before: now, over the partitions that have a live executor.
-        imbalance_after: after all moves, over all partitions.
-        bound: no placement of these partitions has less imbalance.
+        moves: partitions to move, most important first; empty if the placement should stay.
+        imbalance_before: current imbalance of the partitions that have a live executor.
+        imbalance_after: imbalance of all partitions after all moves.
+        bound: lower bound on the imbalance of any placement of these partitions.
         unsplittable: the heaviest partition, if it exceeds the mean even when it has the biggest
             executor to itself; otherwise None.
         reason: the decision in words and numbers.
-        exhausted: whether the load is as even as exchanges of partitions can make it, which may be
-            above the bound: that no placement has less does not mean that one has it.
+        exhausted: whether exchanges of partitions can make the load no more even. The imbalance may
+            still be above the bound, because not every bound has a placement that reaches it.
     """
 
     moves: tuple[Move, ...]
@@ -104,7 +105,10 @@ class BalanceDecision:
 
 
 class _Relief(NamedTuple):
-    """Steps that pay off, the resulting imbalance, why there are no more, if none would help."""
+    """The steps that pay off, and the imbalance after them.
+
+    `remark` says why there are not more steps. `exhausted` is as in `BalanceDecision`.
+    """
 
     steps: Sequence[Improvement]
     imbalance: float
@@ -125,30 +129,33 @@ def diminish(
 ) -> BalanceDecision:
     """Find the moves that relieve the hottest executors, or the reason to make none.
 
-    Partitions without a live executor are always placed, heaviest first, each where it adds least
-    to the busy time. Nothing else moves unless the imbalance is above `act_above`, and above
-    `stop_at` times the bound. Then moves bring it down to the latter, or as far as exchanges can.
-    Together the moves must save at least `min_gain` of the hottest executor's load, and within
-    `horizon_batches` more time than the restore of their state takes. Executors restore state in
-    parallel, so the executor that restores longest counts. Loads that differ from batch to batch
-    are never even for long: moves must also save more than chance explains.
+    Partitions without a live executor always get one, heaviest first, each where it adds least to
+    the busy time. Other partitions move only if the imbalance is above `act_above` and above
+    `stop_at` times the bound. The moves then lower the imbalance to `stop_at` times the bound, or
+    as far as exchanges can. Together the moves must:
 
-    All thresholds may be 0. The aim is then `RESOLUTION` above the bound, as for any smaller
-    `stop_at`. The caller obeys `BalancePolicy.mode`.
+    - save at least `min_gain` of the hottest executor's load;
+    - save more time in `horizon_batches` than the restore of their state takes. Executors restore
+      state in parallel, so the executor that restores longest counts;
+    - save more than chance explains, because loads that differ from batch to batch are never even
+      for long.
+
+    All thresholds may be 0. If `stop_at` is less than `RESOLUTION` above 1, the aim is `RESOLUTION`
+    above the bound. The caller obeys `BalancePolicy.mode`.
 
     The result depends only on the values, not on the order of a mapping or on earlier calls.
 
     Args:
-        loads: busy seconds a batch, per partition; a partition that is only placed counts as 0.
+        loads: busy seconds a batch of each partition; 0 for a partition that only `placement` has.
         placement: id of the executor that runs each partition.
         executors: live executors, id to cores.
         thresholds: when to act, when to stop, and what moves must save.
-        state_bytes: size of each partition's state; of moves with the same effect, the one with the
-            lightest state wins.
-        move_cost_s: seconds to restore each partition's state once; free if left out.
-        base_s: busy seconds a batch of each executor that stay where they are, beside `loads`.
-        scatter: standard error of an executor's load per core, over the mean; 0.0 if loads are
-            exact.
+        state_bytes: size of each partition's state; among moves with the same effect, the move with
+            the lightest state wins.
+        move_cost_s: seconds to restore each partition's state once; 0 for partitions left out.
+        base_s: busy seconds a batch of each executor that cannot move; not part of `loads`.
+        scatter: standard error of an executor's load per core, divided by the mean; 0.0 if loads
+            are exact.
 
     Returns:
         The decision.
@@ -195,8 +202,8 @@ def diminish(
     headline = "no change: "
     if moves:
         headline = (
-            f"{say_count(len(moves), 'move')}: imbalance {before:.2f} → {relief.imbalance:.2f} "
-            f"(bound {bound:.2f})" + "; " * bool(remarks)
+            f"{describe_count(len(moves), 'move')}: imbalance {before:.2f} → "
+            f"{relief.imbalance:.2f} (bound {bound:.2f})" + "; " * bool(remarks)
         )
     return BalanceDecision(
         moves=moves,
@@ -215,13 +222,13 @@ def place_orphans(
     executors: Mapping[str, int],
     base_s: Mapping[str, float] = MappingProxyType({}),
 ) -> tuple[Move, ...]:
-    """Give an executor to the partitions that have no live one; the others stay.
+    """Give an executor to each partition that has no live one; the other partitions stay.
 
-    The heaviest go first, each where it adds least to the busy time.
+    The heaviest partition goes first, each where it adds least to the busy time.
 
     Args:
-        loads: busy seconds a batch, per partition; a partition that is only placed counts as 0.
-        placement: id of the executor that runs each partition, which may be gone.
+        loads: busy seconds a batch of each partition; 0 for a partition that only `placement` has.
+        placement: id of the executor that ran each partition last, live or lost.
         executors: live executors, id to cores.
         base_s: as for `diminish`.
 
@@ -243,7 +250,7 @@ def place_orphans(
 def _hold(
     groups: Mapping[int, Group], placement: Mapping[int, str], executors: Mapping[str, int]
 ) -> tuple[dict[str, list[Group]], list[Group]]:
-    """The partitions of each live executor, and those that have none."""
+    """The partitions of each live executor, and the partitions without a live executor."""
     check_executors(executors)
     held: dict[str, list[Group]] = {executor: [] for executor in sorted(executors)}
     orphans: list[Group] = []
@@ -269,10 +276,15 @@ def _find_relief(
     unit_s: float,
     chance: float,
 ) -> _Relief:
-    """Find the steps that pay off; `layout` has all partitions and is used up.
+    """Find the steps that pay off.
 
-    The restore of partitions in `free` costs nothing extra, because it must happen anyway. Of an
-    imbalance, `chance` may be gone in the next batches without any step.
+    Args:
+        layout: all partitions and executors; the search changes it.
+        bound: lower bound on the imbalance.
+        thresholds: when to act, when to stop, and what moves must save.
+        free: partitions that have to move anyway, so that their restore costs nothing more.
+        unit_s: seconds of one unit of `weight`.
+        chance: part of the imbalance that may vanish in the next batches without any step.
     """
     start, imbalance = layout.peak, layout.imbalance
     stop_at = max(thresholds.stop_at, 1 + RESOLUTION)
@@ -286,7 +298,8 @@ def _find_relief(
         remark = f"imbalance {imbalance:.2f} is within {stop_at:.4g} x the bound {bound:.2f}"
         return _Relief((), imbalance, remark)
     if imbalance - bound <= chance:
-        remark = f"imbalance {imbalance:.2f} (bound {bound:.2f}) may be chance: {_say(chance)}"
+        because = _describe_chance(chance)
+        remark = f"imbalance {imbalance:.2f} (bound {bound:.2f}) may be chance: {because}"
         return _Relief((), imbalance, remark)
 
     steps = relieve(layout, aim)
@@ -296,9 +309,9 @@ def _find_relief(
     exhausted = not steps
     if steps and not kept:
         saved_s = (start - steps[-1].peak) * unit_s
-        batches = say_count(thresholds.horizon_batches, "batch", "batches")
+        batches = describe_count(thresholds.horizon_batches, "batch", "batches")
         remark = (
-            f"{say_count(len(steps), 'exchange')} would save {saved_s:.3g} s a batch, "
+            f"{describe_count(len(steps), 'exchange')} would save {saved_s:.3g} s a batch, "
             f"too little to earn back the restore of state in {batches}"
         )
     elif kept and start - peak < thresholds.min_gain * start:
@@ -310,9 +323,8 @@ def _find_relief(
         exhausted = True
     elif kept and start - peak < chance * layout.mean:
         after = peak / layout.mean
-        remark = (
-            f"that imbalance {imbalance:.2f} falls to {after:.2f} may be chance: {_say(chance)}"
-        )
+        because = _describe_chance(chance)
+        remark = f"the fall of imbalance {imbalance:.2f} to {after:.2f} may be chance: {because}"
         kept = ()
     elif peak > aim:
         remark = (
@@ -323,14 +335,14 @@ def _find_relief(
     return _Relief(kept, (kept[-1].peak if kept else start) / layout.mean, remark, exhausted)
 
 
-def _say(chance: float) -> str:
+def _describe_chance(chance: float) -> str:
     return f"chance alone makes loads differ by up to {chance:.2f} x the mean"
 
 
 def _paying(
     steps: Sequence[Improvement], start: float, single: Mapping[int, Group], free: Collection[int]
 ) -> Sequence[Improvement]:
-    """The first steps, as many as save the most time after the restore that they cause."""
+    """The first steps, up to the one after which the saved time exceeds the restore the most."""
     restore: defaultdict[str, float] = defaultdict(float)
     longest, best, kept = 0.0, start * ROUNDING, 0
     for number, step in enumerate(steps, 1):
@@ -351,7 +363,10 @@ def _place(
 ) -> dict[int, str]:
     """Add orphans to `held`, heaviest first, each where it adds least to the busy time: greedy LPT.
 
-    Of equal executors, the one with the fewest partitions a core takes it.
+    Among equal executors, the executor with the fewest partitions per core takes the orphan.
+
+    Returns:
+        The new executor of each orphan.
     """
     alike: dict[int, list[tuple[int, int, str]]] = defaultdict(list)
     for executor, groups in held.items():
@@ -372,10 +387,10 @@ def _place(
     return homes
 
 
-def say_count(number: int, noun: str, plural: str = "") -> str:
-    """A number with its noun, for a reason.
+def describe_count(number: int, noun: str, plural: str = "") -> str:
+    """A number with its noun, for people.
 
-    >>> say_count(1, "move"), say_count(3, "batch", "batches")
+    >>> describe_count(1, "move"), describe_count(3, "batch", "batches")
     ('1 move', '3 batches')
     """
     return f"{number} {noun if number == 1 else plural or noun + 's'}"

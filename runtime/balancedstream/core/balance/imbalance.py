@@ -1,7 +1,7 @@
-"""How uneven a placement is, how even any can be, and what may be chance: our own design.
+"""Measures how uneven a placement is, how even any placement can be, and what may be chance.
 
-An executor may have a base load: work that counts but cannot move, because the partitions behind it
-are not known one by one.
+Our own design. An executor may have a base load: work that counts but cannot move, because only the
+sum over its partitions is known.
 """
 
 from __future__ import annotations
@@ -25,10 +25,10 @@ from balancedstream.core.balance.weights import (
 )
 
 ROUNDING = 1e-9
-"""Rounding errors add up to at most this; no comparison with a threshold may depend on them."""
+"""Fraction that rounding errors stay below; no comparison with a threshold may depend on them."""
 
 CONFIDENCE = 0.99
-"""How sure it has to be that an imbalance is more than chance."""
+"""Probability with which an imbalance must be more than chance before partitions move."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,9 +36,9 @@ class ImbalanceMeasurement:
     """How uneven a placement is, and how even any placement can be.
 
     Attributes:
-        imbalance: the busy time per core of the hottest executor, divided by the mean (all busy
-            time over all cores), over the partitions that have a live executor; 1 is perfect.
-        bound: no placement of all partitions has less imbalance.
+        imbalance: busy time per core of the hottest executor, divided by the mean (all busy time
+            over all cores); counts the partitions that have a live executor. 1 is perfect.
+        bound: lower bound on the imbalance of any placement of all partitions.
     """
 
     imbalance: float
@@ -51,13 +51,13 @@ def measure_imbalance(
     executors: Mapping[str, int],
     base_s: Mapping[str, float] = MappingProxyType({}),
 ) -> ImbalanceMeasurement:
-    """Measure how uneven a placement is; nothing is decided.
+    """Measure how uneven a placement is.
 
     Args:
-        loads: busy seconds a batch, per partition; a partition that is only placed counts as 0.
+        loads: busy seconds a batch of each partition.
         placement: id of the executor that runs each partition.
         executors: live executors, id to cores.
-        base_s: busy seconds a batch of each executor that stay where they are, beside `loads`.
+        base_s: busy seconds a batch of each executor that cannot move; not part of `loads`.
 
     Raises:
         InvalidInputError: there is no executor, an executor has no core, or a load is negative or
@@ -83,13 +83,14 @@ def measure_imbalance(
 
 
 def explain_by_chance(scatter: float, executors: int) -> float:
-    """How far above the mean the hottest executor is by chance at most, where all have as much.
+    """How far chance alone lifts the hottest of equally loaded executors above the mean.
 
-    The loads of executors are taken as normally distributed; at most, with `CONFIDENCE`.
+    The result assumes normally distributed loads. With probability `CONFIDENCE`, the hottest
+    executor is at most this far above the mean, as a fraction of the mean.
 
     Args:
-        scatter: standard error of an executor's load per core, over the mean.
-        executors: how many there are.
+        scatter: standard error of an executor's load per core, divided by the mean.
+        executors: number of executors.
 
     >>> round(explain_by_chance(0.05, 4), 2)
     0.14
@@ -102,18 +103,20 @@ def find_bound(
 ) -> float:
     """A lower bound on the imbalance of any placement: the highest of these bounds.
 
-    - The mean, the highest base load, and the heaviest partition where it adds least to one.
+    - The mean, the highest base load, and the heaviest partition on the executor where it adds
+      least.
     - The k heaviest partitions spread over the k biggest executors. This bound and the next ones
       hold without the base load, so they hold with it.
-    - Each of the k heaviest has an executor to itself, and the others share the rest; or one of the
-      k shares its executor with at least the lightest partition.
+    - Either each of the k heaviest partitions has an executor to itself, and the other partitions
+      share the other executors. Or one of the k shares its executor with at least the lightest
+      partition.
     - Pigeonhole: if there is one partition more than each core's share allows, some executor takes
       one more, even if all those partitions are the lightest.
 
     Args:
-        weights: of all partitions.
+        weights: load of each partition, as whole numbers.
         executors: live executors, id to cores.
-        base: of each executor, in the same unit.
+        base: base load of each executor, in the same unit.
 
     >>> find_bound([6, 1, 1], {"a": 1, "b": 1}, {"a": 0, "b": 0})
     1.5
@@ -170,7 +173,7 @@ def describe_unsplittable(
     executors: Mapping[str, int],
     base: Mapping[str, int],
 ) -> str:
-    """That a partition is unsplittable, for a reason.
+    """The part of a decision's reason that names an unsplittable partition.
 
     >>> groups = {0: Group(6, 1, 0.0, 0, (0,)), 1: Group(2, 1, 0.0, 0, (1,))}
     >>> describe_unsplittable(0, groups, {"a": 1, "b": 1}, {"a": 0, "b": 0})[:47]

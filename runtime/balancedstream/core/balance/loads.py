@@ -1,13 +1,16 @@
 """AutoFlow's time-window load measurement, per state partition and per executor.
 
 The paper states that load is measured over time windows without the user's help. The method is our
-own design: the mean busy time of a partition over the last few micro-batches that are recent
-enough. A partition's first batch on another executor counts only if there is no other: its task may
-be the first of a cold JVM, which takes many times as long. When the rows go to other partitions
-than before, the batches before that say nothing about the load, and do not count.
+own design: the load of a partition is its mean busy time over the last few recent micro-batches.
+Two kinds of batches do not count:
 
-Of an application with very many partitions, only some are measured one by one. The work of the
-others is known as a sum for each executor, and counts as a load that stays where it is.
+- The first batch of a partition on another executor, unless there is no other batch: its task may
+  be the first of a cold JVM, which takes many times as long.
+- Batches before the rows shifted to other partitions, because their loads are outdated.
+
+In an application with very many partitions, only some partitions have samples of their own. The
+work of the others, the hidden partitions, is known as one sum for each executor. It counts as a
+load that cannot move.
 """
 
 from __future__ import annotations
@@ -24,8 +27,8 @@ from balancedstream.core.policy import Policy
 from balancedstream.core.samples import HiddenSample, OperatorId, StageSample, TaskSample
 
 SHIFT = 0.1
-"""The rows have shifted when this part of them goes to other partitions than in the batch before,
-beside what chance explains."""
+"""The rows have shifted when more than this fraction of them goes to other partitions than in the
+batch before, on top of what chance explains."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,21 +36,21 @@ class OperatorLoad:
     """The load of one stateful operator in the measuring window.
 
     Attributes:
-        batches: the micro-batches measured, oldest first; never empty.
+        batches: numbers of the measured micro-batches, oldest first; never empty.
         busy_s: partition to its mean busy seconds per batch, without the restore of state.
         records: partition to its mean rows per batch.
         state_bytes: partition to the size of its state after the last batch that reported it.
-        placement: partition to the executor that ran it last. If that executor is gone, the
-            partition has a load but no live executor.
-        executor_busy_s: every live executor to the sum of `busy_s` over the partitions that it ran
+        placement: partition to the executor that ran it last, live or lost.
+        executor_busy_s: each live executor to the sum of `busy_s` over the partitions that it ran
             last, plus its hidden ones; 0.0 if it ran none. Partitions of lost executors are in no
             sum.
-        hidden_busy_s: every live executor to the mean busy seconds per batch of the partitions on
-            it that are not measured one by one; empty if all are. What such partitions did on
-            executors that are gone is shared out among the live ones.
-        hidden_state_bytes: live executor to the size of their state.
-        scatter: standard error of what an executor does per core, over the mean of all, from how
-            far its partitions are from their means in each batch. 0.0 if one batch was measured.
+        hidden_busy_s: each live executor to the mean busy seconds per batch of its hidden
+            partitions; empty if there are none. The live executors share the hidden work of lost
+            executors.
+        hidden_state_bytes: live executor to the state size of its hidden partitions.
+        scatter: standard error of an executor's load per core, divided by the mean of all
+            executors, from how far its partitions are from their means in each batch. 0.0 if only
+            one batch was measured.
     """
 
     batches: tuple[int, ...]
@@ -76,23 +79,23 @@ def measure(
     """Measure the load of every partition over the window.
 
     The mean of a partition is over the batches that reported it: Spark runs every partition in
-    every batch, so a missing sample was lost. Batches before a shift of the rows do not count. If a
-    batch ran again after a restart, a partition has several samples of it, and the last to finish
-    counts. The time to restore state does not count: a move caused it, and balancing would chase
-    its own moves.
+    every batch, so a missing sample was lost. Batches before a shift of the rows do not count. A
+    batch that ran again after a restart has several samples of a partition; the sample that
+    finished last counts. The time to restore state does not count: a move caused it, and balancing
+    would chase its own moves.
 
-    Where partitions are hidden, a missing sample was not lost: the sums of the hidden ones contain
-    it. A partition is then measured one by one if the newest batch has a sample of it. For batches
-    without one, its mean is taken out of the sum, so that all work counts once, also while other
-    partitions become hidden.
+    If there are hidden partitions, a missing sample was not lost: the sums of the hidden partitions
+    contain it. A partition then counts as shown if the newest batch has a sample of it. Its mean is
+    taken out of the sums of batches without a sample of it. So all work counts exactly once, also
+    while partitions become hidden.
 
     Args:
         samples: tasks in any order; some may be late, repeated or outdated.
         executors: live executors, id to cores.
         policy: `window.batches` is the number of batches that count, `scaling.window_s` their age.
-        now_s: clock of the samples' `finished_s`.
-        hidden: what the partitions without a sample did, any order; none if there are none.
-        current: batches that count however old they are, as (query, batch).
+        now_s: current time on the clock of the samples' `finished_s`.
+        hidden: sums over the hidden partitions, in any order.
+        current: batches that count at any age, as (query, batch).
 
     Returns:
         (query, operator) to its load; an operator without a sample in the window is left out.
@@ -151,13 +154,13 @@ def prune(
     now_s: float,
     current: Set[tuple[str, int]] = frozenset(),
 ) -> list[_Sample]:
-    """Drop the samples that are in neither this window nor a later one; the order stays.
+    """Keep the samples that this window or a later one can need, in their order.
 
     Args:
-        samples: of the queries that run.
+        samples: samples of the running queries.
         policy: as for `measure`.
-        now_s: clock of the samples' `finished_s`.
-        current: batches that count however old they are, as (query, batch).
+        now_s: current time on the clock of the samples' `finished_s`.
+        current: batches that count at any age, as (query, batch).
 
     >>> from balancedstream.core.policy import WindowPolicy
     >>> old, new = (
@@ -184,11 +187,11 @@ def _find_window(
 ) -> set[tuple[str, int]]:
     """The batches that count, as (query, batch).
 
-    A batch is as old as its last task: of a batch that takes longer than the window, no task is
-    missing.
+    A batch is as old as its last task, so a batch that takes longer than the window still counts
+    with all of its tasks.
     """
     finished_s: dict[OperatorId, float] = {}
-    # The samples of a batch mostly follow one another.
+    # Grouping is fast, because the samples of a batch mostly follow one another.
     for place, neighbours in groupby(samples, _batch_of):
         last_s = max(map(_finished_s, neighbours))
         finished_s[place] = max(last_s, finished_s.get(place, last_s))
@@ -197,7 +200,7 @@ def _find_window(
     for (query, batch), last_s in finished_s.items():
         if last_s >= since_s or (query, batch) in current:
             recent[query].append((last_s, batch))
-    # Ordered by time, not by number: a query that starts again counts its batches from 0.
+    # The order is by time, because a query with a new checkpoint counts its batches from 0 again.
     return {
         (query, batch)
         for query, batches in recent.items()
@@ -216,13 +219,13 @@ def _in_window(samples: Iterable[_Sample], window: Set[tuple[str, int]]) -> list
 _recency: Callable[[TaskSample], Any] = attrgetter(
     "finished_s", "batch", "executor", "busy_s", "records", "state_bytes", "restore_s", "moved"
 )
-"""Orders the samples of a partition, the same however they came."""
+"""Orders the samples of a partition, whatever the order in which they arrived."""
 
 
 def _group_by_partition(
     samples: Iterable[TaskSample],
 ) -> dict[OperatorId, dict[int, list[TaskSample]]]:
-    """One sample per partition and batch, independent of their order, oldest first."""
+    """One sample per partition and batch, oldest first; the order of `samples` does not matter."""
     grouped: dict[OperatorId, dict[int, list[TaskSample]]] = defaultdict(dict)
     for operator, neighbours in groupby(samples, _operator_of):
         found = grouped[operator]
@@ -235,7 +238,7 @@ def _group_by_partition(
 
 
 def _last_attempts(samples: list[TaskSample]) -> list[TaskSample]:
-    """The samples of a partition, oldest first; of a batch that ran twice, the last run."""
+    """The samples of a partition, oldest first; the last run counts if a batch ran twice."""
     for before, after in pairwise(samples):
         if before.batch >= after.batch or before.finished_s >= after.finished_s:
             samples.sort(key=_recency)
@@ -248,7 +251,7 @@ def _operator_load(
     hidden: Sequence[HiddenSample],
     executors: Mapping[str, int],
 ) -> OperatorLoad:
-    """Sum up one operator; `by_partition` is sorted by partition, each list oldest first."""
+    """The load of one operator; `by_partition` is sorted by partition, each list oldest first."""
     batches = _order_batches([*hidden, *(t for tasks in by_partition.values() for t in tasks)])
     if not hidden and (shifted := _find_shift(by_partition, batches)):
         batches = batches[shifted:]
@@ -288,14 +291,14 @@ def _operator_load(
 
 
 def _find_shift(by_partition: Mapping[int, Sequence[TaskSample]], batches: Sequence[int]) -> int:
-    """The place in `batches` from which on the rows go to other partitions; 0 if they do not.
+    """The index in `batches` of the first batch after a shift of the rows; 0 without a shift.
 
-    The part of the rows that changes partition from one batch to the next has to be more than
-    `SHIFT` above what chance explains, and more than twice that between any other two batches: a
-    stream whose rows go elsewhere in each batch needs the mean of them all.
+    A shift is a change from one batch to the next that exceeds what chance explains by more than
+    `SHIFT`, and is more than twice any other change. A stream whose rows go to other partitions in
+    each batch has no shift, because its load is the mean of all batches.
     """
     if len(batches) < 3:
-        # There is no other change to compare one with.
+        # Two batches have one change, and no other to compare it with.
         return 0
     rows: dict[int, dict[int, int]] = {batch: {} for batch in batches}
     for partition, tasks in by_partition.items():
@@ -309,10 +312,10 @@ def _find_shift(by_partition: Mapping[int, Sequence[TaskSample]], batches: Seque
 
 
 def _find_change(before: Mapping[int, int], after: Mapping[int, int]) -> tuple[float, float]:
-    """The part of the rows that changes partition from one batch to another, and by chance alone.
+    """The fraction of rows that goes to other partitions, and how much of it chance explains.
 
-    The former is the total variation distance of their shares. The latter is its mean for two
-    samples of the same even distribution; of an uneven one it is less.
+    The first is the total variation distance of the partitions' shares. The second is the mean
+    distance of two samples of the same even distribution; an uneven distribution has less.
     """
     total, total_after = sum(before.values()), sum(after.values())
     if not total or not total_after:
@@ -326,13 +329,16 @@ def _find_change(before: Mapping[int, int], after: Mapping[int, int]) -> tuple[f
 def _keep_batches(
     by_partition: Mapping[int, list[TaskSample]], batches: Set[int]
 ) -> dict[int, list[TaskSample]]:
-    """Only the samples of these batches, but for partitions that have none in them."""
+    """The samples of these batches; a partition without one keeps all of its samples."""
     kept = {p: [t for t in tasks if t.batch in batches] for p, tasks in by_partition.items()}
     return {partition: tasks or by_partition[partition] for partition, tasks in kept.items()}
 
 
 def _mean_work_s(tasks: Sequence[TaskSample]) -> float:
-    """Of a partition in a batch; right after a move only if there is no other batch."""
+    """Mean busy seconds of a partition in a batch.
+
+    The first batch after a move counts only if there is no other batch.
+    """
     work_s = [task.work_s for task in tasks if not task.moved] or [t.work_s for t in tasks]
     return sum(work_s) / len(work_s)
 
@@ -343,10 +349,10 @@ def _measure_scatter(
     busy_s: Mapping[int, float],
     executors: Mapping[str, int],
 ) -> float:
-    """As `OperatorLoad.scatter`.
+    """`OperatorLoad.scatter`.
 
-    A batch that takes longer everywhere says nothing about where the load is, so each batch is
-    scaled to what its partitions usually take.
+    Each batch is scaled to what its partitions usually take together, because a batch that takes
+    longer on all executors does not change where the load is.
     """
     overall_s = sum(busy_s.values()) / max(1, sum(executors.values()))
     freedom = (len(batches) - 1) * (len(executors) - 1)
@@ -389,10 +395,10 @@ def _add_up_hidden(
     busy_s: Mapping[int, float],
     hidden: Sequence[HiddenSample],
 ) -> dict[str, float]:
-    """What the partitions that are not in `busy_s` did on each executor, in all batches.
+    """Busy seconds of the hidden partitions on each executor, summed over all batches.
 
-    A partition of `busy_s` counts as its mean, so that is what the sums of batches without a sample
-    of it lose.
+    The partitions of `busy_s` are not hidden. If a batch has no sample of one of them, the sums of
+    that batch contain its work: its mean is taken out.
     """
     done_s: dict[str, float] = defaultdict(float)
     for rest in hidden:

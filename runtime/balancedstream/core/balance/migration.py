@@ -1,9 +1,9 @@
-"""Splits moves into steps, one step a batch, within a budget of time.
+"""Splits moves into steps, one step a batch, within a latency budget.
 
-To migrate in steps comes from latency-conscious reconfiguration (Megaphone), whose own strategies
-count moves; `benchmarks/migration.py` compares them. The latency budget is our own design, and so
-is the choice between a move that is prepared, one that is made at once, and one in the middle of a
-batch.
+Migration in steps comes from latency-conscious reconfiguration (Megaphone). Megaphone's own
+strategies count moves; `benchmarks/migration.py` compares them. The latency budget is our own
+design. So is the choice whether a move waits until its state is loaded, happens at once, or happens
+in the middle of a batch.
 """
 
 from __future__ import annotations
@@ -16,45 +16,47 @@ from balancedstream.core.balance.hotspots import Move
 from balancedstream.errors import InvalidInputError
 
 AT_ONCE_BELOW = 0.9
-"""Moves are made without their preparation if a batch then takes less than this part."""
+"""Moves happen at once, without loading state ahead, if the next batch then takes less than this
+fraction of its time."""
 
 RESTORE_CAUTION = 2.0
-"""What a restore takes is known from few moves, and a batch that waits for one costs all rows."""
+"""Factor on an estimated restore time: few moves were measured, and a batch that waits for a
+restore delays all rows."""
 
 FIRST_TASK_S = 5.0
-"""The first task of an executor takes so much longer: its JVM runs the query's code for the first
+"""The first task of an executor takes this much longer: its JVM runs the query's code for the first
 time. Measured: 1.1 seconds of CPU more, which small executors need several times as long for."""
 
 AHEAD_BYTES = 1 << 30
-"""An executor loads so much state ahead of moves at once: until its old owners drop their copies,
-memory and disk of both hold it."""
+"""Maximum size of state that one executor loads ahead of moves at a time: until the old
+owners drop their copies, the memory and disk of both hold it."""
 
 AHEAD_BYTES_OF_ALL = 4 << 30
-"""All executors together load so much at once: they share the network and the storage, to which
-tasks write their state meanwhile."""
+"""The same for all executors together: they share the network and the storage. Meanwhile tasks
+write their state to that storage."""
 
 _Limit = tuple[str, ...]
-"""What is limited in a step: "time" or "bytes", of a target, or of all together."""
+"""A limit of a step: ("time", target), ("bytes", target), or ("bytes",) for all targets."""
 
 _WHOLE = 1.0 + 1e-9
-"""Shares that add up to a whole may miss it by a rounding error."""
+"""Rounding errors may lift shares that add up to 1 above 1."""
 
 
 def steps_within(
     moves: Sequence[Move], budget_s: float, restore_cost_s: Callable[[Move], float]
 ) -> Iterator[tuple[Move, ...]]:
-    """Splits moves so that the restore of their state adds at most `budget_s` to a batch.
+    """Split moves so that the restore of their state adds at most `budget_s` to a batch.
 
     Executors restore state in parallel, so the executor that restores longest counts in a step. A
-    move that alone exceeds the budget has its target to itself in its step.
+    move that alone exceeds the budget is the only move to its target in its step.
 
     Args:
         moves: most important first; each goes into the first step that has room for it.
         budget_s: latency budget, in seconds.
-        restore_cost_s: gives the seconds to restore the move's state.
+        restore_cost_s: estimates the seconds to restore a move's state.
 
     Returns:
-        The steps, in order, each found when it is asked for.
+        The steps, in order, computed lazily.
 
     Raises:
         InvalidInputError: the budget is not a positive number, or a cost is negative or no number.
@@ -83,24 +85,27 @@ def steps_ahead(
     executors: Mapping[str, int],
     begun: Collection[str] = (),
 ) -> Iterator[tuple[Move, ...]]:
-    """Splits moves whose state is loaded ahead, beside the batches. Our own design.
+    """Split moves whose state executors load ahead, while batches run. Our own design.
 
-    In a step, an executor loads for as long as it waits for the hottest one in each batch, and at
-    least for `budget_s`. One that has run no task begins with a move for each core: its first tasks
-    are slow, and others there would wait for them. Where storage is fast, `AHEAD_BYTES` and
-    `AHEAD_BYTES_OF_ALL` end a step earlier.
+    In a step, an executor may load for as long as it waits for the hottest executor in each batch,
+    and at least for `budget_s`. An executor that has run no task starts with one move for each
+    core: its first tasks are slow, and further tasks would wait for them. If storage is fast,
+    `AHEAD_BYTES` and `AHEAD_BYTES_OF_ALL` end a step earlier.
 
     Args:
         moves: most important first.
         budget_s: latency budget, in seconds.
-        load_s: gives the seconds to load the move's state.
-        state_bytes: gives the size of the move's state.
-        loading_bytes: of state that executors load already, by executor; the first step has so much
-            less room, and may be empty.
+        load_s: estimates the seconds to load a move's state.
+        state_bytes: gives the size of a move's state.
+        loading_bytes: size of the state that each executor is loading already. The first step has
+            that much less room, and may be empty.
         busy_s: busy seconds of each partition in the last batch.
-        placement: the executor of each partition in it.
+        placement: the executor of each partition in the last batch.
         executors: live executors, id to cores.
-        begun: executors that have got their first moves.
+        begun: executors that already have their first moves.
+
+    Returns:
+        The steps, in order, computed lazily.
 
     >>> moves, executors = [Move(p, "a", "b") for p in range(4)], {"a": 1, "b": 2}
     >>> steps = steps_ahead(
@@ -137,10 +142,10 @@ def steps_ahead(
 
 
 def pair_exchanges(moves: Sequence[Move]) -> dict[int, int]:
-    """The partner of each partition that is exchanged for another: each goes where the other is.
+    """The partner of each partition that two executors exchange for another one.
 
-    Between the two moves of an exchange one executor has more work than before or after, so both
-    are made in the same batch.
+    Both moves of an exchange must happen in the same batch. Between them, one executor would have
+    more work than before or after.
 
     >>> pair_exchanges([Move(3, "a", "b"), Move(4, "a", "b"), Move(7, "b", "a"), Move(8, "b", "c")])
     {7: 3, 3: 7}
@@ -163,22 +168,22 @@ def pays_at_once(
     executors: Mapping[str, int],
     restore_cost_s: Callable[[Move], float],
 ) -> bool:
-    """Whether moves shorten the very next batch, although it then restores their state itself.
+    """Whether moves shorten the very next batch, although that batch then restores their state.
 
-    State is loaded ahead of a move, so that no batch waits for it; but until it is there, batches
-    last as long as the hottest executor takes. Where the state is small and the imbalance large,
-    waiting costs more than it spares. Our own design.
+    Usually executors load state ahead of a move, so that no batch waits for it. Until then, each
+    batch lasts as long as the hottest executor takes. If the state is small and the imbalance
+    large, waiting costs more than it saves. Our own design.
 
     Args:
-        moves: what is to move.
-        busy_s: busy seconds of each partition in the next batch, as far as known.
-        placement: the executor of each partition now.
+        moves: the moves to judge.
+        busy_s: expected busy seconds of each partition in the next batch.
+        placement: the current executor of each partition.
         executors: live executors, id to cores.
-        restore_cost_s: gives the seconds to restore the move's state, as estimated; it counts
+        restore_cost_s: estimates the seconds to restore a move's state; the estimate counts
             `RESTORE_CAUTION` times. An executor without partitions takes `FIRST_TASK_S` longer.
 
     Returns:
-        Whether the hottest executor is then busy for at most `AT_ONCE_BELOW` of the time.
+        Whether the moves cut the hottest executor's busy time below `AT_ONCE_BELOW` of it.
 
     >>> moves, placement = [Move(1, "a", "b")], {0: "a", 1: "a", 2: "b"}
     >>> busy_s = {0: 3.0, 1: 3.0, 2: 0.5}
@@ -205,19 +210,19 @@ def pays_at_once(
 
 
 def pays_to_share(busy_s: float, restore_s: float, cores: int, more_cores: int) -> bool:
-    """Whether a batch that runs ends sooner if executors that join take tasks of it.
+    """Whether a running batch ends sooner if joining executors take some of its tasks.
 
-    They then restore the state of what they take. Our own design.
+    The joining executors have to restore the state for these tasks. Our own design.
 
     Args:
         busy_s: busy seconds of all partitions in a batch.
-        restore_s: seconds to restore the state of all partitions, as estimated; it counts
+        restore_s: estimated seconds to restore the state of all partitions; the estimate counts
             `RESTORE_CAUTION` times.
-        cores: of the executors that run the batch.
-        more_cores: of those that join.
+        cores: number of cores of the executors that run the batch.
+        more_cores: number of cores of the joining executors.
 
     Returns:
-        Whether an even share of a batch then takes at most `AT_ONCE_BELOW` of the time.
+        Whether an evenly shared batch then takes less than `AT_ONCE_BELOW` of the time.
 
     >>> pays_to_share(30.0, 2.0, cores=1, more_cores=3)
     True
@@ -232,7 +237,7 @@ def pays_to_share(busy_s: float, restore_s: float, cores: int, more_cores: int) 
 def _add_up(
     busy_s: Mapping[int, float], placement: Mapping[int, str], executors: Mapping[str, int]
 ) -> dict[str, float]:
-    """Busy seconds a core of each executor that has partitions."""
+    """Busy seconds per core of each executor that has partitions."""
     of_core_s: dict[str, float] = defaultdict(float)
     for partition, executor in placement.items():
         of_core_s[executor] += busy_s.get(partition, 0.0) / executors.get(executor, 1)
@@ -258,7 +263,12 @@ def _check_cost(move: Move, cost_s: float) -> float:
 def _fill(
     shares: Sequence[tuple[Move, Mapping[_Limit, float]]], taken_already: Mapping[_Limit, float]
 ) -> Iterator[tuple[Move, ...]]:
-    """Puts moves, each with its share of limits, into the first step that has room for them."""
+    """Put each move into the first step with room for it.
+
+    Args:
+        shares: each move, and the fraction that it takes of each limit.
+        taken_already: the fraction of each limit that is taken before the first step.
+    """
     left, taken = list(shares), dict(taken_already)
     while left:
         step, later = [], []

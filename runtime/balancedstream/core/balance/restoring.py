@@ -1,8 +1,8 @@
-"""What the restore of state and the handoff of keys cost, learned from earlier moves.
+"""Learns the cost of restoring state and of handing off keys from earlier moves.
 
-Our own design: the restore of a partition takes a fixed time plus its size over a steady rate, the
-handoff of a key takes the mean of all keys, and each is an exponentially weighted mean. The cost of
-a move decides whether it pays off, and how many moves fit into a batch.
+Our own design. Restoring a partition takes a fixed time, plus its size divided by a rate. Each key
+takes the same time to hand off. All three numbers are exponentially weighted means. The cost of a
+move decides whether it pays off, and how many moves fit into a batch.
 """
 
 from __future__ import annotations
@@ -14,14 +14,15 @@ from balancedstream.core.samples import TaskSample
 
 _WEIGHT_OF_NEWEST = 0.3
 
-# Below this size, a restore shows the fixed time only; above it, the rate only. Storage as assumed
-# takes as long for either at this size. RocksDB reports 1 MB for a handful of rows.
+# Restores of less state teach the fixed time only; restores of more state teach the rate only. With
+# the default costs, both parts take the same time at this size. RocksDB reports 1 MB for a handful
+# of rows.
 _SMALL_BYTES = 5_000_000
 
-# Spark's measure counts if it is at least this part of what a moved task took longer.
+# Spark's own measure counts if it is at least this fraction of the time that a moved task lost.
 _TOLD = 0.1
 
-# With more keys in an epoch, every task of its batch takes long to read it.
+# Every task of a batch reads the epoch: more keys would slow all of them down.
 _MAX_KEYS = 10_000
 
 
@@ -29,11 +30,11 @@ _MAX_KEYS = 10_000
 class RestoreCost:
     """Seconds to restore a partition, `fixed_s + state_bytes / bytes_per_s`, and to move a key.
 
-    The defaults are a prior for shared POSIX storage, used until the first move is measured.
+    The defaults are a prior for shared POSIX storage; they hold until the first measured move.
 
     Attributes:
-        fixed_s: seconds for a partition of any size.
-        bytes_per_s: rate for its state.
+        fixed_s: seconds that a partition of any size takes.
+        bytes_per_s: bytes of state restored per second.
         key_s: seconds for one key that leaves a partition or arrives at one.
     """
 
@@ -53,17 +54,19 @@ class RestoreCost:
 def learn_restore_cost(
     cost: RestoreCost, samples: Iterable[TaskSample], before: Mapping[int, TaskSample]
 ) -> RestoreCost:
-    """Learn from the restores in one batch of an operator whose moves are not prepared.
+    """Learn from the restores in one batch of an operator whose state is not loaded ahead.
 
-    Spark before 4.1 does not say what a restore took. Later ones say next to nothing of an
-    aggregation's: its store is opened twice in a task, which clears the measure. So where a moved
-    partition's task took much more than the one before, for about as many rows, and Spark names
-    less than a tenth of that, it was the restore. An executor's first tasks take long anyway.
+    Spark before 4.1 does not report how long a restore took. Later versions report almost nothing
+    for an aggregation: its task opens the store twice, which clears the measure. So the function
+    compares the task of a moved partition with the task before the move. If it took longer for
+    about as many rows, and Spark reports less than a tenth of the difference, the whole difference
+    was the restore. Tasks on an executor that ran none in the batch before are not compared,
+    because first tasks take long anyway.
 
     Args:
-        cost: what is known before.
-        samples: of the batch.
-        before: the tasks of the batch before, by partition; empty if there is none.
+        cost: the costs known so far.
+        samples: tasks of the batch.
+        before: tasks of the batch before, by partition; empty if there is none.
 
     >>> stayed = TaskSample("q", 0, 0, 7, "1", 3.0, 10, 40_000_000, 0.0)
     >>> other = TaskSample("q", 0, 1, 7, "2", 3.0, 10, 40_000_000, 0.0)
@@ -84,7 +87,7 @@ def learn_restore_cost(
 
 
 def _judge_restore_s(moved: TaskSample, last: TaskSample) -> float:
-    """What a moved partition's restore took, as Spark says or by its task before the move."""
+    """Seconds of a moved partition's restore, by Spark or by its task before the move."""
     if not 0 < last.records <= 2 * moved.records <= 4 * last.records:
         return moved.restore_s
     more_s = moved.busy_s - moved.records / last.records * last.work_s
@@ -94,10 +97,8 @@ def _judge_restore_s(moved: TaskSample, last: TaskSample) -> float:
 def learn_restore(cost: RestoreCost, state_bytes: int, load_s: float) -> RestoreCost:
     """Learn from one load of a partition's state, in a task or ahead of a move.
 
-    Where moves are prepared, only their loads are learnt from.
-
     Args:
-        cost: what is known before.
+        cost: the costs known so far.
         state_bytes: size of the state.
         load_s: seconds that the load took.
 
@@ -107,7 +108,7 @@ def learn_restore(cost: RestoreCost, state_bytes: int, load_s: float) -> Restore
     if state_bytes < _SMALL_BYTES:
         fixed_s = cost.fixed_s + _WEIGHT_OF_NEWEST * (load_s - cost.fixed_s)
         return replace(cost, fixed_s=fixed_s)
-    # Seconds per byte add up, so the mean is over those.
+    # Seconds per byte add up and bytes per second do not, so the mean is over seconds per byte.
     seen_s = max(load_s - cost.fixed_s, 0.1 * load_s)
     before_s_per_byte = 1 / cost.bytes_per_s
     s_per_byte = before_s_per_byte + _WEIGHT_OF_NEWEST * (seen_s / state_bytes - before_s_per_byte)
@@ -118,9 +119,9 @@ def learn_key_cost(cost: RestoreCost, keys: int, spent_s: float) -> RestoreCost:
     """Learn from the time that one micro-batch spent on keys that arrived or left.
 
     Args:
-        cost: what is known before.
-        keys: number of keys; each counts where it leaves and where it arrives.
-        spent_s: seconds of all tasks together.
+        cost: the costs known so far.
+        keys: number of keys; a key counts once where it leaves and once where it arrives.
+        spent_s: seconds that all tasks together spent on these keys.
 
     >>> learn_key_cost(RestoreCost(key_s=0.002), keys=100, spent_s=0.4).key_s
     0.0026
@@ -134,12 +135,12 @@ def learn_key_cost(cost: RestoreCost, keys: int, spent_s: float) -> RestoreCost:
 def fit_keys(cost: RestoreCost, budget_s: float) -> int:
     """How many keys may move in one micro-batch, at least 1.
 
-    One task can hand over this many keys and take over as many within the budget. It is the limit
-    for all keys that an epoch asks for. Of keys that a record touches, each task hands over at most
-    this many: if several tasks hand keys to one partition, that batch may exceed the budget.
+    Within the budget, one task can hand over this many keys and take over as many. This limits all
+    keys that an epoch asks for. It also limits the keys that one task hands over because a record
+    touched them. So if several tasks hand keys to one partition, that batch may exceed the budget.
 
     Args:
-        cost: of a key.
+        cost: the costs known so far.
         budget_s: seconds that handoffs may add to a micro-batch.
 
     >>> fit_keys(RestoreCost(key_s=0.005), budget_s=1.0)

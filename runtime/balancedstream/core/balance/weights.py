@@ -1,4 +1,4 @@
-"""Loads as whole numbers, the heaviest 2**40, so that sums are exact in any order."""
+"""Turns loads into whole numbers up to 2**40, so that sums are exact in any order."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from balancedstream.errors import InvalidInputError
 
 HEAVIEST = 1 << 40
 
-# Nothing is measured as less, and the smallest numbers that there are have no such fraction.
+# No measured load is shorter. The smallest floats would become 0 when divided by `HEAVIEST`.
 _LIGHTEST_S = 1e-9
 
 
 class Group(NamedTuple):
     """Partitions of one executor that move together; ordered by weight.
 
-    `move_cost` is the time to restore their state, divided by the horizon, in units of `weight`.
+    `move_cost` is the time to restore their state divided by the horizon, in units of `weight`.
     """
 
     weight: int
@@ -40,12 +40,12 @@ def weigh(
     """Check the values of each partition, and turn its load into a whole number.
 
     Args:
-        loads: busy seconds a batch, per partition; a partition that is only placed counts as 0.
+        loads: busy seconds a batch of each partition; 0 for a partition that only `placement` has.
         placement: id of the executor that runs each partition.
-        heaviest_s: from `find_heaviest`.
-        state_bytes: size of each partition's state; 0 if left out.
-        move_cost_s: seconds to restore each partition's state once; free if left out.
-        horizon_batches: of how many batches a restore is worth the time.
+        heaviest_s: the load that becomes 2**40, in seconds; see `find_heaviest`.
+        state_bytes: size of each partition's state; 0 for partitions left out.
+        move_cost_s: seconds to restore each partition's state once; 0 for partitions left out.
+        horizon_batches: number of batches within which a restore must pay off.
 
     Returns:
         Each partition as a group of one.
@@ -83,7 +83,7 @@ def find_weight(busy_s: float, heaviest_s: float) -> int:
 
 
 def add_up(groups: Mapping[int, Group], base: Mapping[str, int]) -> int:
-    """All work, in units of `weight`.
+    """The sum of all loads, in units of `weight`.
 
     >>> add_up({0: Group(3, 1, 0.0, 0, (0,))}, {"a": 4})
     7
@@ -92,16 +92,20 @@ def add_up(groups: Mapping[int, Group], base: Mapping[str, int]) -> int:
 
 
 def check_values(field: str, values: Mapping[int, float]) -> None:
-    """Check a value for each partition.
+    """Check the value of each partition.
+
+    Args:
+        field: name of the values in the message.
+        values: the value of each partition.
 
     Raises:
-        InvalidInputError: one is negative or not finite; the message names field and partition.
+        InvalidInputError: a value is negative or not finite; the message names field and partition.
 
     >>> check_values("loads", {7: -1})
     Traceback (most recent call last):
     balancedstream.errors.InvalidInputError: loads: partition 7 must be 0 or more and finite, not -1
     """
-    # A sum is finite only if all are; one by one, ten thousand would take a while.
+    # A sum is finite only if all values are. Checking ten thousand one by one would take a while.
     if math.isfinite(sum(values.values())) and min(values.values(), default=0) >= 0:
         return
     for partition, value in values.items():
@@ -113,7 +117,7 @@ def check_values(field: str, values: Mapping[int, float]) -> None:
 def find_heaviest(
     loads: Mapping[int, float], base_s: Mapping[str, float], executors: Mapping[str, int]
 ) -> float:
-    """The highest of all loads, which sets the unit of whole numbers; at least a nanosecond.
+    """The highest load in seconds, which becomes 2**40; at least a nanosecond.
 
     >>> find_heaviest({0: 4.0}, {"a": 5.0, "gone": 9.0}, {"a": 1})
     5.0
@@ -128,7 +132,7 @@ def weigh_base(
     """The base load of each live executor, as a whole number.
 
     Raises:
-        InvalidInputError: one is negative or not finite.
+        InvalidInputError: a load is negative or not finite.
 
     >>> weigh_base({"a": 4.0, "gone": 1.0}, {"a": 1, "b": 1}, heaviest_s=4.0)
     {'a': 1099511627776, 'b': 0}
@@ -145,7 +149,7 @@ def check_executors(executors: Mapping[str, int]) -> None:
     """Check that there are executors with cores.
 
     Raises:
-        InvalidInputError: there is none, or one has no id or no core.
+        InvalidInputError: there is no executor, or an executor has no id or no core.
 
     >>> check_executors({"a": 0})
     Traceback (most recent call last):

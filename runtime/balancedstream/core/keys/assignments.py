@@ -22,9 +22,9 @@ from balancedstream.core.balance.hotspots import (
     BalanceDecision,
     Move,
     Thresholds,
+    describe_count,
     diminish,
     place_orphans,
-    say_count,
 )
 from balancedstream.core.balance.imbalance import ROUNDING, explain_by_chance, measure_imbalance
 from balancedstream.core.samples import KeySample
@@ -374,7 +374,7 @@ def _choose(
         return usual, f"no key moves: {objection}"
     after = f"{best.peak_s / mean_s:.2f}"
     reason = (
-        f"{say_count(len(best.moves), 'key move')}: imbalance {before} → {after} ({bound}), "
+        f"{describe_count(len(best.moves), 'key move')}: imbalance {before} → {after} ({bound}), "
         f"placement alone would leave {left}"
     )
     if best.peak_s > aim_s:
@@ -471,7 +471,7 @@ def _weigh_up(
     left = f"{alone.peak_s / problem.mean_s:.3f}"
     if not best.moves or saved_s <= alone.peak_s * ROUNDING:
         return f"none that pays off lowers the imbalance {left} that placement alone leaves"
-    count = say_count(len(best.moves), "key move")
+    count = describe_count(len(best.moves), "key move")
     if saved_s < thresholds.min_gain * alone.peak_s:
         return (
             f"{count} could only lower the imbalance {left} to {best.peak_s / problem.mean_s:.3f}, "
@@ -486,7 +486,7 @@ def _weigh_up(
     if saved_s * thresholds.horizon_batches <= max(handoff_s.values()):
         return (
             f"{count} would save {saved_s:.3g} s a batch, too little to earn back the handoff "
-            f"of state in {say_count(thresholds.horizon_batches, 'batch', 'batches')}"
+            f"of state in {describe_count(thresholds.horizon_batches, 'batch', 'batches')}"
         )
     return ""
 
