@@ -17,7 +17,9 @@ from pyspark import cloudpickle
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
 from pyspark.sql.streaming.query import StreamingQuery
+from spark_versions import needs_spark
 
+from balancedstream import attach
 from balancedstream.core.samples import StageSample
 from balancedstream.engine.engine import SparkEngine
 from balancedstream.engine.events import BatchFinished, QueryIdle
@@ -229,3 +231,33 @@ def test_a_query_that_waits_for_data_says_so(
     while event != QueryIdle("waiting") and time.monotonic() < deadline_s:
         event = engine.wait(1.0)
     assert event == QueryIdle("waiting")
+
+
+STRANGE_BATCHES = 20
+
+
+@needs_spark((4, 2))
+def test_a_source_with_offsets_of_its_own_is_balanced_all_along_and_has_no_backlog(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    from strange_source import StrangeSource  # noqa: PLC0415 - not every Spark has what it needs
+
+    spark.dataSource.register(StrangeSource)
+    counted = spark.readStream.format("strange").load().groupBy("key").count()
+    writer = counted.writeStream.queryName("strange").outputMode("update").format("noop")
+    attachment = attach(spark)
+    query = writer.option("checkpointLocation", str(tmp_path)).start()
+    try:
+        deadline_s = time.monotonic() + PATIENCE_S
+        while attachment.history.totals.batches < STRANGE_BATCHES:
+            assert time.monotonic() < deadline_s
+            assert query.exception() is None
+            time.sleep(0.2)
+        assert attachment.is_balancing
+    finally:
+        query.stop()
+        attachment.detach()
+    seen = attachment.history.batches
+    assert [batch.batch for batch in seen] == list(range(len(seen)))
+    assert all(batch.loads and batch.backlog_rows is None for batch in seen)
+    assert {decision.query for decision in attachment.history.decisions} >= {"strange"}

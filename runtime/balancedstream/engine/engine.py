@@ -5,17 +5,13 @@ from __future__ import annotations
 import json
 import logging
 import time
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
-from datetime import datetime
+from collections.abc import Mapping
 from typing import Any
 
 from py4j.protocol import Py4JError, Py4JNetworkError
 from pyspark import SparkContext
 from pyspark.sql import SparkSession
 
-from balancedstream.core.samples import BatchSample
-from balancedstream.engine.backlog import FileBacklog, add_known, count_backlog
 from balancedstream.engine.capabilities import Capabilities, check_capabilities
 from balancedstream.engine.events import (
     ApplicationEnded,
@@ -27,21 +23,11 @@ from balancedstream.engine.events import (
     QueryEnded,
     QueryIdle,
     QueryStarted,
-    StatefulOperator,
     TaskFailed,
 )
 from balancedstream.engine.jvm.listener import introduce_executors
+from balancedstream.engine.measuring.batches import QueryRun
 from balancedstream.engine.measuring.losses import find_loss
-from balancedstream.engine.measuring.stages import StageRow, sum_driver_times, sum_stages
-from balancedstream.engine.measuring.tasks import (
-    TaskColumns,
-    count_moved,
-    find_executors,
-    group_operators,
-    is_in_rocksdb,
-    read_preparation,
-    sum_tasks,
-)
 from balancedstream.engine.session import labels
 from balancedstream.engine.session.settings import (
     LOCALITY_WAIT_IS_OURS,
@@ -58,22 +44,6 @@ AS_SOON_AS_POSSIBLE = 2**62
 UNNAMED_STORE = "default"
 
 
-@dataclass
-class _Query:
-    """A running query."""
-
-    label: str
-    run_id: str
-    last_batch: int = -1
-    last_start_s: float | None = None
-    state_roots: dict[int, str] = field(default_factory=dict)
-    operators: tuple[StatefulOperator, ...] = ()
-    stores: dict[int, str] = field(default_factory=dict)
-    ran_on: dict[int, dict[int, str]] = field(default_factory=dict)
-    files: FileBacklog = field(default_factory=FileBacklog)
-    has_odd_sources: bool = False
-
-
 class SparkEngine:
     """Measures the stateful operators of an application, places partitions, sets its size.
 
@@ -88,7 +58,7 @@ class SparkEngine:
         self._spark = spark
         self._jvm: Any = spark._jvm
         self._context: Any = spark.sparkContext._jsc.sc()
-        self._queries: dict[str, _Query] = {}
+        self._queries: dict[str, QueryRun] = {}
         self._labels = labels.of_process
         self._cores: dict[str, int] = {}
         self._draining: set[str] = set()
@@ -111,7 +81,7 @@ class SparkEngine:
         """The next event; None if none came in time."""
         deadline_s = time.monotonic() + timeout_s
         while text := self._listener.next(max(0, int((deadline_s - time.monotonic()) * 1000))):
-            event = self._parse(json.loads(text))
+            event = self._read(json.loads(text))
             if event is not None:
                 return event
         return None
@@ -292,10 +262,10 @@ class SparkEngine:
         if self.capabilities.waiting:
             self.capabilities.waiting.reconsider()
 
-    def _find(self, query: str) -> _Query | None:
+    def _find(self, query: str) -> QueryRun | None:
         return next((q for q in self._queries.values() if q.label == query), None)
 
-    def _store_names(self, run: _Query, operator: int) -> str:
+    def _store_names(self, run: QueryRun, operator: int) -> str:
         """Comma-separated names of the state stores in each partition of an operator.
 
         A join has several stores a partition, each in its own folder (Spark's
@@ -308,6 +278,26 @@ class SparkEngine:
             named = [n for n in names if not n.startswith("_") and n != "SSTs"]
             run.stores[operator] = ",".join(named) or UNNAMED_STORE
         return run.stores[operator]
+
+    def _read(self, event: dict[str, Any]) -> Event | None:
+        """What the listener reported; None if it does not matter, or cannot be read."""
+        try:
+            return self._parse(event)
+        except Exception as error:
+            if self.is_connection_lost(error):
+                raise
+            run = self._queries.get(event.get("run", ""))
+            if run is None or not run.is_odd:
+                whose = run.label if run else "the application"
+                log.warning(
+                    "%s: %s cannot be read, and is left out: balancing goes on without it (%r)",
+                    whose,
+                    event["event"],
+                    error,
+                )
+            if run is not None:
+                run.is_odd = True
+            return None
 
     def _parse(self, event: dict[str, Any]) -> Event | None:
         match event["event"]:
@@ -351,7 +341,7 @@ class SparkEngine:
         # Spark may tell of the end of the run before only now.
         for run_id in [r for r, query in self._queries.items() if query.label == label]:
             del self._queries[run_id]
-        self._queries[event["run"]] = _Query(label, event["run"])
+        self._queries[event["run"]] = QueryRun.begin(label, event["run"])
         if self.list_real_time():
             self._warm_up.give_up()
         return QueryStarted(label, named=bool(event["name"]))
@@ -374,56 +364,10 @@ class SparkEngine:
             introduce_executors(self._spark, self._listener)
         progress = event["progress"]
         label = self._labels.find(progress["id"], progress["name"])
-        run = self._queries.setdefault(event["run"], _Query(label, event["run"]))
-        run.last_batch = progress["batchId"]
-        for known in event["operators"]:
-            run.state_roots[known["id"]] = known["state_root"]
-        ran = TaskColumns(**event["tasks"])
-        run.operators = group_operators(event["operators"], ran, run.operators)
-        started_s = datetime.fromisoformat(progress["timestamp"]).timestamp()
-        duration_s = progress["durationMs"].get("triggerExecution", 0) / 1000
-        stages = [StageRow(*row) for row in event["stages"]]
-        sample = BatchSample(
-            query=label,
-            batch=run.last_batch,
-            finished_s=started_s + duration_s,
-            duration_s=duration_s,
-            input_rows=progress["numInputRows"],
-            interval_s=None if run.last_start_s is None else started_s - run.last_start_s,
-            backlog_rows=_count_waiting(run, progress["sources"], event["files"]),
-            trigger_s=None if event["trigger_ms"] is None else event["trigger_ms"] / 1000,
-            **sum_driver_times(progress["durationMs"], stages),
-        )
-        run.last_start_s = started_s
-        tasks = sum_tasks(label, run.last_batch, ran, run.operators, run.ran_on)
-        before, run.ran_on = run.ran_on, find_executors(tasks)
-        in_rocksdb = is_in_rocksdb(progress["stateOperators"])
-        return BatchFinished(
-            label,
-            sample,
-            tasks,
-            run.operators,
-            count_moved(before, run.ran_on),
-            in_rocksdb,
-            sum_stages(label, run.last_batch, stages, tasks),
-            tuple(known["name"] for known in event["operators"] if known["merged"]),
-            tuple(read_preparation(row) for row in event["preparations"]),
-            bool(progress["stateOperators"]),
-            event["run"],
-        )
-
-
-def _count_waiting(
-    run: _Query, sources: Sequence[Mapping[str, Any]], files: Sequence[Sequence[int] | None]
-) -> float | None:
-    """Rows that wait at a query's sources; None if unknown: a connector may say anything."""
-    try:
-        return add_known(count_backlog(sources), run.files.count_rows(sources, files))
-    except (ArithmeticError, LookupError, TypeError, ValueError) as error:
-        if not run.has_odd_sources:
-            run.has_odd_sources = True
-            log.warning("%s: what waits at its sources is unknown (%r)", run.label, error)
-        return None
+        run = self._queries.get(event["run"])
+        if run is None:
+            run = self._queries[event["run"]] = QueryRun.begin(label, event["run"])
+        return run.finish_batch(event)
 
 
 def is_connection_lost(error: BaseException) -> bool:

@@ -127,8 +127,7 @@ def test_a_batch_has_its_tasks_by_operator_and_partition() -> None:
 def test_state_is_in_rocksdb_where_every_store_has_its_metrics(
     metrics: list[list[str]], expected: bool
 ) -> None:
-    operators = [{"customMetrics": dict.fromkeys(names, 1)} for names in metrics]
-    assert is_in_rocksdb(operators) is expected
+    assert is_in_rocksdb(metrics) is expected
 
 
 @pytest.mark.parametrize(

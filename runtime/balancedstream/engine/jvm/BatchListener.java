@@ -363,8 +363,10 @@ public final class BatchListener extends SparkListener {
     }
     stages.forget(runId, batch);
     retireAtEdge();
+    String queryId = progress.id().toString();
     events.addMeasurement("{\"event\":\"batch_finished\",\"run\":" + quote(runId) + ",\"progress\":"
-        + progress.json() + "," + queries.toJson(progress.id().toString()) + ",\"operators\":["
+        + BatchProgress.toJson(progress, queries.files(queryId)) + ",\"trigger_ms\":"
+        + queries.triggerMs(queryId) + ",\"operators\":["
         + operators.toJson(runId) + "],\"tasks\":{" + taskColumns + "},\"stages\":[" + stageRows
         + "],\"knows_all_executors\":" + knowsAll
         + ",\"preparations\":[" + (preparing == null ? "" : preparing.toJson(runId)) + "]}");

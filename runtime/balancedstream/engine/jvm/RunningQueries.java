@@ -1,7 +1,10 @@
 package io.balancedstream;
 
 import java.lang.reflect.Method;
+import java.util.ArrayList;
 import java.util.Iterator;
+import java.util.LinkedHashSet;
+import java.util.List;
 import java.util.Map;
 import java.util.UUID;
 import scala.collection.Seq;
@@ -18,13 +21,37 @@ public final class RunningQueries {
     this.executions = activeStreamingQueries;
   }
 
+  /** The interval of a query's trigger in milliseconds, as JSON; null if it has none. */
+  public String triggerMs(String queryId) {
+    try {
+      Object trigger = call(find(queryId), "trigger");
+      if (!trigger.getClass().getSimpleName().equals("ProcessingTimeTrigger")) return "null";
+      long intervalMs = ((Long) call(trigger, "intervalMs")).longValue();
+      return intervalMs > 0L ? String.valueOf(intervalMs) : "null";
+    } catch (Exception e) {
+      return "null";
+    }
+  }
+
   /**
-   * `"trigger_ms":…,"files":[…]`, for the sources in their order: null, or the number of files that
-   * wait, of those that were ever taken, and the offset up to which they were.
+   * For each source, in the order of the progress: the JSON of the number of files that wait, of
+   * those that were ever taken, and the offset up to which they were; null for other sources.
    */
-  public String toJson(String queryId) {
-    Object execution = executions.get(UUID.fromString(queryId));
-    return "\"trigger_ms\":" + triggerMs(execution) + ",\"files\":[" + files(execution) + "]";
+  public List files(String queryId) {
+    List found = new ArrayList();
+    try {
+      List sources = ScalaCollections.asJava((Seq) call(find(queryId), "sources"));
+      // A source that a query reads twice is there twice, and once in the progress.
+      Iterator it = new LinkedHashSet(sources).iterator();
+      while (it.hasNext()) found.add(filesOf(it.next()));
+    } catch (Exception e) {
+      found.clear();
+    }
+    return found;
+  }
+
+  private Object find(String queryId) {
+    return executions.get(UUID.fromString(queryId));
   }
 
   /** `[id, name]` of each query in Real-Time Mode that runs now, separated by commas. */
@@ -64,31 +91,6 @@ public final class RunningQueries {
     } catch (Exception e) {
       return false;
     }
-  }
-
-  private static String triggerMs(Object execution) {
-    try {
-      Object trigger = call(execution, "trigger");
-      if (!trigger.getClass().getSimpleName().equals("ProcessingTimeTrigger")) return "null";
-      long intervalMs = ((Long) call(trigger, "intervalMs")).longValue();
-      return intervalMs > 0L ? String.valueOf(intervalMs) : "null";
-    } catch (Exception e) {
-      return "null";
-    }
-  }
-
-  private static String files(Object execution) {
-    StringBuilder json = new StringBuilder();
-    try {
-      Iterator sources = ScalaCollections.asJava((Seq) call(execution, "sources")).iterator();
-      while (sources.hasNext()) {
-        if (json.length() > 0) json.append(',');
-        json.append(filesOf(sources.next()));
-      }
-    } catch (Exception e) {
-      return "";
-    }
-    return json.toString();
   }
 
   private static String filesOf(Object source) throws Exception {

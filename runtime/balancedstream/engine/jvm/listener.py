@@ -97,6 +97,7 @@ def start_listener(spark: SparkSession, *, loads_ahead: bool) -> Listener:
             "EventQueue",
             "StatefulOperators",
             "BatchStages",
+            "BatchProgress",
             "RunningQueries",
             "Preparing",
             "Placements",

@@ -39,12 +39,13 @@ def read_preparation(row: Sequence[Any]) -> Preparation:
     return Preparation(operator, partition, executor, state, load_s, hand_over_s, failure, first)
 
 
-def is_in_rocksdb(operators: Sequence[Mapping[str, Any]]) -> bool:
-    """Whether every state store reports the metrics of Spark's `RocksDBStateStoreProvider`."""
-    return all(
-        any(name.startswith("rocksdb") for name in operator["customMetrics"])
-        for operator in operators
-    )
+def is_in_rocksdb(metrics: Sequence[Sequence[str]]) -> bool:
+    """Whether every state store reports the metrics of Spark's `RocksDBStateStoreProvider`.
+
+    Args:
+        metrics: the names of each stateful operator's own metrics.
+    """
+    return all(any(name.startswith("rocksdb") for name in names) for names in metrics)
 
 
 def group_operators(
