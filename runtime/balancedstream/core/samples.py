@@ -28,6 +28,19 @@ after an OutOfMemoryError. `exit`: it ended in another way. `silence`: it did no
 """
 
 
+LARGEST = 1e18
+"""What is measured is less: rows, bytes and seconds, also those since the Unix epoch."""
+
+
+def is_sound(*values: float | None) -> bool:
+    """Whether measured values can be reckoned with: numbers from 0 that are not absurd, or unknown.
+
+    >>> is_sound(0, 2.5, None), is_sound(-1), is_sound(float("nan")), is_sound(1e300)
+    (True, False, False, False)
+    """
+    return all(value is None or 0 <= value < LARGEST for value in values)
+
+
 @dataclass(frozen=True, slots=True)
 class TaskSample:
     """One state partition in one micro-batch, as its successful task attempt reported it.
@@ -68,6 +81,11 @@ class TaskSample:
         """
         work_s = self.busy_s - self.restore_s
         return work_s if work_s > 0.0 else 0.0
+
+    def is_sound(self) -> bool:
+        """Whether every value can be reckoned with."""
+        times_s = self.busy_s, self.restore_s, self.finished_s
+        return self.executor != "" and is_sound(self.records, self.state_bytes, *times_s)
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,6 +155,12 @@ class BatchSample:
         """
         return self.offsets_s + self.planning_s + self.commits_s + self.gaps_s
 
+    def is_sound(self) -> bool:
+        """Whether every value can be reckoned with."""
+        times_s = self.finished_s, self.duration_s, self.interval_s, self.trigger_s
+        driver_s = self.offsets_s, self.planning_s, self.commits_s, self.gaps_s
+        return is_sound(self.batch, self.input_rows, self.backlog_rows, *times_s, *driver_s)
+
 
 @dataclass(frozen=True, slots=True)
 class StageSample:
@@ -160,6 +184,11 @@ class StageSample:
     tasks: int
     longest_s: float
     executor_busy_s: Mapping[str, float]
+
+    def is_sound(self) -> bool:
+        """Whether every value can be reckoned with."""
+        times_s = self.finished_s, self.longest_s, *self.executor_busy_s.values()
+        return is_sound(self.batch, self.tasks, *times_s)
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,7 +7,13 @@ from itertools import groupby
 from operator import attrgetter
 from typing import Literal
 
-from balancedstream.core.samples import BatchSample, LossCause, StageSample, TaskSample
+from balancedstream.core.samples import (
+    BatchSample,
+    LossCause,
+    StageSample,
+    TaskSample,
+    is_sound,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,6 +123,13 @@ class BatchFinished:
         for operator, tasks in groupby(self.tasks, attrgetter("operator")):
             found.setdefault(operator, {}).update((task.partition, task) for task in tasks)
         return found
+
+    def is_sound(self) -> bool:
+        """Whether every value that was measured can be reckoned with."""
+        loads_s = (s for each in self.preparations for s in (each.load_s, each.hand_over_s))
+        samples: tuple[BatchSample | TaskSample | StageSample, ...]
+        samples = (self.sample, *self.tasks, *self.stages)
+        return all(sample.is_sound() for sample in samples) and is_sound(*loads_s)
 
 
 @dataclass(frozen=True, slots=True)

@@ -47,8 +47,8 @@ POLL_S = 0.5
 """The loop checks at least this often whether it is to stop."""
 
 MAX_FAILURES = 5
-"""After this many failures in a row nothing works any more. One alone may be a full disk or a
-folder that could not be listed; the next batch brings new measurements and the same wishes."""
+"""After so many calls in a row that failed, the engine works no more. An event that cannot be
+handled does not count: what is odd about one query must not end the balancing of others."""
 
 FIRST_LOCALITY_WAIT_S = 10.0
 MIN_LOCALITY_WAIT_S = 3.0
@@ -121,6 +121,8 @@ class Controller:
         self._seen_queries: set[str] = set()
         self._warned: set[str] = set()
         self._merged: set[tuple[str, str]] = set()
+        self._unsound: set[str] = set()
+        self._unhandled: set[tuple[str, type[Exception]]] = set()
         # Filled by Spark's own thread, which must not wait for this one.
         self._shuffled: SimpleQueue[ShuffleRecord] = SimpleQueue()
         self._is_shared = False
@@ -161,14 +163,15 @@ class Controller:
                         has_begun = True
                     if self._is_over():
                         return
+                    self._failures = 0
                 except Exception as error:
                     if self._engine.is_connection_lost(error):
                         self._journal.end_application()
                         return
                     self._failures += 1
-                    log.exception("an event was not handled: balancing goes on with the next one")
+                    log.exception("Spark was not reached: balancing goes on with the next call")
             log.error(
-                "balancing ended, because %d events in a row were not handled: the job runs on "
+                "balancing ended, because %d calls in a row failed: the job runs on "
                 "where its partitions are, and no data is at risk; mend the cause above, then "
                 "start the job again",
                 self._failures,
@@ -188,11 +191,10 @@ class Controller:
         """Handles the next event, if one comes in time; returns whether it was the last one."""
         event = self._engine.wait(POLL_S)
         while not self._shuffled.empty():
-            self._journal.add_shuffle(self._shuffled.get())
+            self._take_in(self._shuffled.get())
         self._heed_real_time()
         if event is not None:
-            self._handle(event)
-            self._failures = 0
+            self._take_in(event)
         if isinstance(event, ApplicationEnded):
             return True
         if self._stopping.is_set() and (event is None or time.monotonic() >= self._stop_by_s):
@@ -219,6 +221,25 @@ class Controller:
                 self._journal.note(_REAL_TIME.format(query))
         else:
             self._journal.note("no query in Real-Time Mode runs any more: balancing goes on")
+
+    def _take_in(self, event: Event | ShuffleRecord) -> None:
+        """Handles an event; what cannot be handled is said once for each query and cause."""
+        try:
+            if isinstance(event, ShuffleRecord):
+                self._journal.add_shuffle(event)
+            else:
+                self._handle(event)
+        except Exception as error:
+            if self._engine.is_connection_lost(error):
+                raise
+            query = getattr(event, "query", "the application")
+            if (query, type(error)) not in self._unhandled:
+                self._unhandled.add((query, type(error)))
+                log.exception(
+                    "%s: %s cannot be handled, and is left out: balancing goes on without it",
+                    query,
+                    type(event).__name__,
+                )
 
     def _handle(self, event: Event) -> None:
         match event:
@@ -261,6 +282,10 @@ class Controller:
                 self._journal.end_application()
 
     def _finish_batch(self, event: BatchFinished) -> None:
+        if not event.is_sound():
+            # Decisions are made from all queries: one such number would end those of all.
+            self._warn_of_unsound(event)
+            return
         self._warn_of_store(event)
         self._warn_of_merged(event)
         recent = self._durations_s.setdefault(event.query, deque(maxlen=RECENT_BATCHES))
@@ -282,6 +307,15 @@ class Controller:
         self._realizer.end_query(query)
         self._planner.end_query(query)
         self._journal.end_query(query)
+
+    def _warn_of_unsound(self, event: BatchFinished) -> None:
+        if event.query not in self._unsound:
+            self._unsound.add(event.query)
+            self._journal.note(
+                f"{event.query}: batch {event.sample.batch} is left out, because a time, a size or "
+                "a number of rows of it is negative or absurd; so are others like it. Results are "
+                "right"
+            )
 
     def _warn_of_store(self, event: BatchFinished) -> None:
         if not event.in_rocksdb and event.query not in self._warned:

@@ -63,6 +63,7 @@ def run(
     policy: Policy | None = None,
     cores: dict[str, int] | None = None,
     engine_type: type[ScriptedEngine] = ScriptedEngine,
+    metrics: Metrics | None = None,
 ) -> tuple[ScriptedEngine, History, RecordingSpectator]:
     engine = engine_type(events, cores or {"a": 1, "b": 1})
     history = History(RunInfo("test", 1000.0, 2, "4.3.0", "3.11"))
@@ -74,7 +75,7 @@ def run(
     controller = Controller(
         engine,
         policy or Policy(),
-        Journal(history, view, Metrics(), clock),
+        Journal(history, view, metrics or Metrics(), clock),
         clock=clock,
     )
     controller.start()
@@ -430,8 +431,33 @@ def test_pauses_between_failures_do_not_hide_that_there_is_no_end_of_them(
     # A loop that is told to stop ends at the first pause.
     assert engine.closed.wait(30.0)
     controller.stop()
-    assert [record.levelname for record in caplog.records] == ["ERROR"] * (MAX_FAILURES + 1)
+    said = [record.getMessage() for record in caplog.records if record.levelname == "ERROR"]
+    assert len(said) == len(caplog.records) == MAX_FAILURES + 2
+    assert said[0].startswith("q: BatchFinished cannot be handled")
     assert caplog.records[-1].getMessage().startswith("balancing ended")
+
+
+class OddMetrics(Metrics):
+    """Cannot take in a batch of one query."""
+
+    def on_batch(self, sample: BatchSample, *rest: Any) -> None:
+        if sample.query == "odd":
+            message = "odd"
+            raise ValueError(message)
+
+
+def test_what_is_odd_about_one_query_is_said_once_and_ends_no_balancing(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    odd: list[Event] = [batch(n, ALL_ON_A, SKEWED_S, query="odd") for n in range(3 * MAX_FAILURES)]
+    engine, history, _ = run(
+        [*odd, batch(0, ALL_ON_A, SKEWED_S), batch(1, ALL_ON_A, SKEWED_S), *odd],
+        metrics=OddMetrics(),
+    )
+    assert engine.placed == [{0: "b"}]
+    assert {move.query for move in history.moves} == {"q"}
+    (record,) = caplog.records
+    assert record.getMessage().startswith("odd: BatchFinished cannot be handled, and is left out")
 
 
 class LostEngine(BrokenEngine):
