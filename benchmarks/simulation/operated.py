@@ -33,7 +33,7 @@ from balancedstream_operator.observe.measurement import (
 )
 from balancedstream_operator.observe.measurer import Source
 from balancedstream_operator.observe.prometheus import fetch_measurement
-from balancedstream_operator.observe.series import PREFIX, Series
+from balancedstream_operator.observe.series import Series
 from balancedstream_operator.process.passes import Passes
 from balancedstream_operator.settings import Settings
 from simulation.running import Change, run_loop
@@ -207,7 +207,7 @@ class VirtualPrometheus(Source):
 
     def __init__(self, exporter: Exporter) -> None:
         self._exporter = exporter
-        self._names = {PREFIX + name for name in (*QUERY_METRICS, *PARTITION_METRICS)}
+        self._names = {*QUERY_METRICS, *PARTITION_METRICS}
         self._series: dict[str, dict[tuple[str, ...], _Recorded]] = defaultdict(dict)
 
     def scrape(self, now_s: float) -> None:
@@ -236,7 +236,7 @@ class VirtualPrometheus(Source):
 
     def _select(self, metrics: Sequence[str], from_s: float) -> Iterator[Series]:
         for metric in metrics:
-            for labels, samples in self._series[PREFIX + metric].values():
+            for labels, samples in self._series[metric].values():
                 recent = samples[bisect_left(samples, (from_s, 0.0)) :]
                 if recent:
                     yield Series(labels, tuple(recent))

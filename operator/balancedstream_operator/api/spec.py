@@ -10,6 +10,7 @@ from typing import Annotated, Any, ClassVar, get_args
 from balancedstream.core.keys.text import KeyNaming
 from balancedstream.core.policy import Policy, parse
 from balancedstream.core.removed import REMOVED, RemovedKnob
+from balancedstream.core.wire import series as wire
 from balancedstream.errors import InvalidInputError
 from balancedstream_operator.api.job import (
     GROUP_ID,
@@ -319,7 +320,7 @@ def read_spec(manifest: object) -> StreamSpec:
     else:
         _check_workload(spec, manifest)
     for label in spec.metrics.labels:
-        if not re.fullmatch(_LABEL, label) or label in {"stream", "__name__"}:
+        if not re.fullmatch(_LABEL, label) or label in {wire.STREAM, "__name__"}:
             message = f"spec.metrics.labels: {label!r} is no name of a label to match"
             raise InvalidInputError(message)
     check_metadata(spec.labels, spec.annotations)

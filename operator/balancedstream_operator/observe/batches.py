@@ -5,22 +5,21 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 
 from balancedstream.core.samples import BatchSample
+from balancedstream.core.wire import series as wire
 from balancedstream_operator.observe.series import Interval, Series
 
 BATCH_METRICS = (
-    "batches_total",
-    "batch_duration_seconds_sum",
-    "input_rows_total",
-    "last_batch_id",
-    "last_batch_timestamp_seconds",
-    "last_batch_duration_seconds",
-    "backlog_rows",
-    "trigger_interval_seconds",
-    "driver_seconds_total",
+    wire.BATCHES,
+    wire.BATCH_DURATION_SUM,
+    wire.INPUT_ROWS,
+    wire.LAST_BATCH_ID,
+    wire.LAST_BATCH_TIMESTAMP,
+    wire.LAST_BATCH_DURATION,
+    wire.BACKLOG_ROWS,
+    wire.TRIGGER_INTERVAL,
+    wire.DRIVER_SECONDS,
 )
 """Metrics of batches; where these are slow, they are fetched from further back than others."""
-
-DRIVER_PARTS = ("offsets", "planning", "commits", "gaps")
 
 
 def sample_batches(
@@ -32,22 +31,22 @@ def sample_batches(
         mine: series of one target, by name.
         intervals: of its queries.
     """
-    values = {
-        name: {s.labels["query"]: dict(s.samples) for s in mine.get(name, ())}
+    values: dict[str, dict[str, dict[float, float]]] = {
+        name: {s.labels[wire.QUERY]: dict(s.samples) for s in mine.get(name, ())}
         for name in (
-            "batch_duration_seconds_sum",
-            "input_rows_total",
-            "last_batch_timestamp_seconds",
-            "last_batch_duration_seconds",
-            "backlog_rows",
-            "trigger_interval_seconds",
+            wire.BATCH_DURATION_SUM,
+            wire.INPUT_ROWS,
+            wire.LAST_BATCH_TIMESTAMP,
+            wire.LAST_BATCH_DURATION,
+            wire.BACKLOG_ROWS,
+            wire.TRIGGER_INTERVAL,
         )
     }
-    for part in DRIVER_PARTS:
+    for part in wire.DRIVER_PARTS:
         values[part] = {
-            s.labels["query"]: dict(s.samples)
-            for s in mine.get("driver_seconds_total", ())
-            if s.labels["part"] == part
+            s.labels[wire.QUERY]: dict(s.samples)
+            for s in mine.get(wire.DRIVER_SECONDS, ())
+            if s.labels[wire.PART] == part
         }
     for interval in intervals:
         before, after = (
@@ -72,20 +71,20 @@ def sample_last(
         current: the same with the samples of the newest scrape only.
     """
     values = {
-        name: {s.labels["query"]: s.samples[-1][1] for s in current.get(name, ())}
+        name: {s.labels[wire.QUERY]: s.samples[-1][1] for s in current.get(name, ())}
         for name in BATCH_METRICS
-        if name != "driver_seconds_total"
+        if name != wire.DRIVER_SECONDS
     }
-    for waits in mine.get("query_idle_timestamp_seconds", ()):
-        query = waits.labels["query"]
+    for waits in mine.get(wire.QUERY_IDLE_TIMESTAMP, ()):
+        query = waits.labels[wire.QUERY]
         yield BatchSample(
             query,
-            batch=int(values["last_batch_id"].get(query, 0)),
-            finished_s=values["last_batch_timestamp_seconds"].get(query, waits.samples[0][1]),
-            duration_s=values["last_batch_duration_seconds"].get(query, 0.0),
+            batch=int(values[wire.LAST_BATCH_ID].get(query, 0)),
+            finished_s=values[wire.LAST_BATCH_TIMESTAMP].get(query, waits.samples[0][1]),
+            duration_s=values[wire.LAST_BATCH_DURATION].get(query, 0.0),
             input_rows=0,
-            backlog_rows=values["backlog_rows"].get(query),
-            trigger_s=values["trigger_interval_seconds"].get(query),
+            backlog_rows=values[wire.BACKLOG_ROWS].get(query),
+            trigger_s=values[wire.TRIGGER_INTERVAL].get(query),
         )
 
 
@@ -99,8 +98,10 @@ def find_longest(
             batch may be older than all that was fetched, and so may be all but one of the triggers.
         batches: of the target.
     """
-    names = ("trigger_interval_seconds", "last_batch_duration_seconds")
-    known = [(s.labels["query"], s.samples[-1][1]) for name in names for s in current.get(name, ())]
+    names = (wire.TRIGGER_INTERVAL, wire.LAST_BATCH_DURATION)
+    known = [
+        (s.labels[wire.QUERY], s.samples[-1][1]) for name in names for s in current.get(name, ())
+    ]
     longest_s: dict[str, float] = {}
     for query, seconds in [*known, *((batch.query, batch.duration_s) for batch in batches)]:
         longest_s[query] = max(seconds, longest_s.get(query, 0.0))
@@ -115,12 +116,12 @@ def _split(
     def change(name: str) -> float:
         return (after[name] or 0.0) - (before[name] or 0.0)
 
-    finished_s = after["last_batch_timestamp_seconds"] or interval.after_s
-    rows = int(change("input_rows_total"))
+    finished_s = after[wire.LAST_BATCH_TIMESTAMP] or interval.after_s
+    rows = int(change(wire.INPUT_ROWS))
     # From one start to the next: the difference of the ends, less that of the durations.
-    span_s = change("last_batch_timestamp_seconds") - change("last_batch_duration_seconds")
+    span_s = change(wire.LAST_BATCH_TIMESTAMP) - change(wire.LAST_BATCH_DURATION)
     interval_s = span_s / interval.batches if span_s > 0 else None
-    backlog, backlog_before = after["backlog_rows"], before["backlog_rows"]
+    backlog, backlog_before = after[wire.BACKLOG_ROWS], before[wire.BACKLOG_ROWS]
     for number in range(1, interval.batches + 1):
         to_come = interval.batches - number
         waiting = backlog
@@ -130,14 +131,14 @@ def _split(
             query=interval.query,
             batch=interval.last_batch - to_come,
             finished_s=finished_s - to_come * (interval_s or 0.0),
-            duration_s=change("batch_duration_seconds_sum") / interval.batches,
+            duration_s=change(wire.BATCH_DURATION_SUM) / interval.batches,
             # Integers that add up to the rows that were read.
             input_rows=rows * number // interval.batches - rows * (number - 1) // interval.batches,
             interval_s=interval_s,
             backlog_rows=waiting,
-            trigger_s=after["trigger_interval_seconds"],
-            offsets_s=change("offsets") / interval.batches,
-            planning_s=change("planning") / interval.batches,
-            commits_s=change("commits") / interval.batches,
-            gaps_s=change("gaps") / interval.batches,
+            trigger_s=after[wire.TRIGGER_INTERVAL],
+            offsets_s=change(wire.OFFSETS) / interval.batches,
+            planning_s=change(wire.PLANNING) / interval.batches,
+            commits_s=change(wire.COMMITS) / interval.batches,
+            gaps_s=change(wire.GAPS) / interval.batches,
         )

@@ -6,12 +6,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from itertools import pairwise
 
+from balancedstream.core.wire import series as wire
 from balancedstream_operator.observe.series import Series
 
 SLACK_S = 60.0
 """A driver's clock that is off by less is believed: differences of its times are exact."""
 
-DRIVER_TIMES = ("last_batch_timestamp_seconds", "query_idle_timestamp_seconds")
+DRIVER_TIMES = (wire.LAST_BATCH_TIMESTAMP, wire.QUERY_IDLE_TIMESTAMP)
 """Metrics whose values are times of the driver's clock."""
 
 
@@ -24,7 +25,7 @@ def settle_times(mine: Mapping[str, Sequence[Series]]) -> dict[str, list[Series]
     Args:
         mine: series by name.
 
-    >>> labels = {"__name__": "balancedstream_last_batch_timestamp_seconds"}
+    >>> labels = {"__name__": DRIVER_TIMES[0]}
     >>> late = Series(labels, ((100.0, 7290.0), (115.0, 7290.0), (130.0, 7325.0)))
     >>> settle_times({DRIVER_TIMES[0]: [late]})[DRIVER_TIMES[0]][0].samples
     ((100.0, 100.0), (115.0, 100.0), (130.0, 130.0))

@@ -12,6 +12,7 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from balancedstream.core.balance.loads import share_out
 from balancedstream.core.samples import HiddenSample, OperatorId, TaskSample
+from balancedstream.core.wire import series as wire
 from balancedstream_operator.observe.series import Interval, Series
 
 _Values = Mapping[float, float]
@@ -43,10 +44,10 @@ def sample_hidden(
         where = (task.query, task.operator), task.finished_s
         shown_s[where][task.executor] += task.work_s
         shown_bytes[where][task.executor] += task.state_bytes
-    totals = _read_work(found, "operator")
-    executors = _read_work(found, "executor")
-    state_bytes = _read(found, "executor_state_bytes")
-    for (operator, _), counts in _read(found, "partitions_hidden").items():
+    totals = _read_work(found, wire.OPERATOR_BUSY, wire.OPERATOR_STATE_LOAD)
+    executors = _read_work(found, wire.EXECUTOR_BUSY, wire.EXECUTOR_STATE_LOAD)
+    state_bytes = _read(found, wire.EXECUTOR_STATE_BYTES)
+    for (operator, _), counts in _read(found, wire.PARTITIONS_HIDDEN).items():
         for interval in intervals_of.get(operator[0], ()):
             before_s, after_s = interval.before_s, interval.after_s
             hides = counts.get(before_s) or counts.get(after_s)
@@ -76,16 +77,16 @@ def sample_hidden(
 
 
 def _read_work(
-    found: Mapping[str, Sequence[Series]], of: str
+    found: Mapping[str, Sequence[Series]], busy: str, state_load: str
 ) -> dict[tuple[OperatorId, str], _Values]:
     """Busy seconds without the restore of state, from a driver's start to each scrape."""
-    restore_s = _read(found, f"{of}_state_load_seconds_total")
+    restore_s = _read(found, state_load)
     return {
         key: {
             time_s: value - restore_s.get(key, {}).get(time_s, 0.0)
             for time_s, value in values.items()
         }
-        for key, values in _read(found, f"{of}_busy_seconds_total").items()
+        for key, values in _read(found, busy).items()
     }
 
 
@@ -95,8 +96,8 @@ def _read(
     """A metric's values by time, for each operator and, if it has that label, executor."""
     return {
         (
-            (series.labels["query"], int(series.labels["operator"])),
-            series.labels.get("executor", ""),
+            (series.labels[wire.QUERY], int(series.labels[wire.OPERATOR])),
+            series.labels.get(wire.EXECUTOR, ""),
         ): dict(series.samples)
         for series in found.get(name, ())
     }

@@ -25,6 +25,7 @@ from balancedstream.core.samples import (
     TaskSample,
 )
 from balancedstream.core.scaling.workload import waits_for_data
+from balancedstream.core.wire import series as wire
 from balancedstream_operator.errors import MissingMeasurementsError
 from balancedstream_operator.observe.batches import (
     BATCH_METRICS,
@@ -49,39 +50,39 @@ from balancedstream_operator.observe.stages import STAGE_METRICS, sample_stages
 from balancedstream_operator.observe.tasks import TASK_METRICS, sample_keys, sample_tasks
 
 QUERY_METRICS = (
-    "plan_epoch",
-    "executors",
-    "executor_cores",
-    "executor_losses_total",
-    "move_fixed_seconds",
-    "move_bytes_per_second",
-    "move_key_seconds",
-    "moves_under_way",
-    "moves_prepared",
-    "moves_preparing",
-    "preparations_total",
-    "prepared_bytes_total",
-    "prepared_seconds_total",
+    wire.PLAN_EPOCH,
+    wire.EXECUTORS,
+    wire.EXECUTOR_CORES,
+    wire.EXECUTOR_LOSSES,
+    wire.MOVE_FIXED_SECONDS,
+    wire.MOVE_BYTES_PER_SECOND,
+    wire.MOVE_KEY_SECONDS,
+    wire.MOVES_UNDER_WAY,
+    wire.MOVES_PREPARED,
+    wire.MOVES_PREPARING,
+    wire.PREPARATIONS,
+    wire.PREPARED_BYTES,
+    wire.PREPARED_SECONDS,
     *BATCH_METRICS,
-    "query_idle_timestamp_seconds",
-    "keys_under_way",
-    "last_key_arrival_batch",
-    "shuffle_trusted",
-    "shuffle_untrusted_batches",
-    "shuffle_estimate_error_ratio",
-    "shuffle_equal_error_ratio",
+    wire.QUERY_IDLE_TIMESTAMP,
+    wire.KEYS_UNDER_WAY,
+    wire.LAST_KEY_ARRIVAL,
+    wire.SHUFFLE_TRUSTED,
+    wire.SHUFFLE_UNTRUSTED_BATCHES,
+    wire.SHUFFLE_ERROR,
+    wire.SHUFFLE_EQUAL_ERROR,
 )
 """Metrics to fetch over the time that scaling looks back."""
 
 PARTITION_METRICS = (
     *STAGE_METRICS,
     *TASK_METRICS,
-    "partitions_hidden",
-    "operator_busy_seconds_total",
-    "operator_state_load_seconds_total",
-    "executor_busy_seconds_total",
-    "executor_state_load_seconds_total",
-    "executor_state_bytes",
+    wire.PARTITIONS_HIDDEN,
+    wire.OPERATOR_BUSY,
+    wire.OPERATOR_STATE_LOAD,
+    wire.EXECUTOR_BUSY,
+    wire.EXECUTOR_STATE_LOAD,
+    wire.EXECUTOR_STATE_BYTES,
 )
 """Metrics of stages, partitions and keys, to fetch over the time that balancing looks back."""
 
@@ -237,11 +238,11 @@ def measure(
     )
     of_partitions = group_by_target([*map(drop_gaps, partition_series)], found)
     partitions = group_by_name(s for s in of_partitions[target] if s.samples)
-    executors = _newest_by("executor", current["executor_cores"], int)
+    executors = _newest_by(wire.EXECUTOR, current[wire.EXECUTOR_CORES], int)
     intervals = shown = find_intervals(mine)
     if is_partial(find_lasting(partitions, executors), scrapes[target]):
         shown = [i for i in intervals if i.after_s < scraped_s]
-    arrivals = _newest_by("query", current["last_key_arrival_batch"], int)
+    arrivals = _newest_by(wire.QUERY, current[wire.LAST_KEY_ARRIVAL], int)
     # Loads change when keys reach other partitions, and an interval may span both.
     level = keep_newest(
         (i for i in shown if i.last_batch - i.batches + 1 >= arrivals.get(i.query, 0)), newest
@@ -249,7 +250,7 @@ def measure(
     recent = [i for of_query in keep_newest(shown, newest).values() for i in of_query]
     tasks = tuple(sample_tasks(partitions, level))
     batches = tuple(sample_batches(mine, intervals))
-    idle_s = _newest_by("query", current["query_idle_timestamp_seconds"], float)
+    idle_s = _newest_by(wire.QUERY, current[wire.QUERY_IDLE_TIMESTAMP], float)
     seen = {batch.query for batch in batches}
     resting = (
         batch
@@ -258,36 +259,36 @@ def measure(
     )
     return Measurement(
         scraped_s=scraped_s,
-        epoch=int(_newest(current["plan_epoch"], default=0.0)),
+        epoch=int(_newest(current[wire.PLAN_EPOCH], default=0.0)),
         executors=executors,
         tasks=tasks,
         batches=(*batches, *resting),
-        last_batches=_newest_by("query", current["last_batch_id"], int),
-        finished_s=_newest_by("query", current["last_batch_timestamp_seconds"], float),
+        last_batches=_newest_by(wire.QUERY, current[wire.LAST_BATCH_ID], int),
+        finished_s=_newest_by(wire.QUERY, current[wire.LAST_BATCH_TIMESTAMP], float),
         longest_s=find_longest(current, batches),
-        backlog_rows=_newest_by("query", current["backlog_rows"], float),
+        backlog_rows=_newest_by(wire.QUERY, current[wire.BACKLOG_ROWS], float),
         under_way={
-            (s.labels["query"], int(s.labels["operator"])): int(s.samples[-1][1])
-            for s in current["moves_under_way"]
+            (s.labels[wire.QUERY], int(s.labels[wire.OPERATOR])): int(s.samples[-1][1])
+            for s in current[wire.MOVES_UNDER_WAY]
         },
         prepared=tuple(
-            (s.labels["query"], int(s.labels["operator"]))
-            for s in current["moves_prepared"]
+            (s.labels[wire.QUERY], int(s.labels[wire.OPERATOR]))
+            for s in current[wire.MOVES_PREPARED]
             if s.samples[-1][1] == 1.0
         ),
-        preparing=sum(int(s.samples[-1][1]) for s in current["moves_preparing"]),
+        preparing=sum(int(s.samples[-1][1]) for s in current[wire.MOVES_PREPARING]),
         preparations=_count_preparations(current),
         restore_cost=RestoreCost(
-            _newest(current["move_fixed_seconds"], RestoreCost().fixed_s),
-            _newest(current["move_bytes_per_second"], RestoreCost().bytes_per_s),
-            _newest(current["move_key_seconds"], RestoreCost().key_s),
+            _newest(current[wire.MOVE_FIXED_SECONDS], RestoreCost().fixed_s),
+            _newest(current[wire.MOVE_BYTES_PER_SECOND], RestoreCost().bytes_per_s),
+            _newest(current[wire.MOVE_KEY_SECONDS], RestoreCost().key_s),
         ),
         keys=tuple(sample_keys(partitions, level)),
-        keys_under_way=_newest_by("query", current["keys_under_way"], int),
+        keys_under_way=_newest_by(wire.QUERY, current[wire.KEYS_UNDER_WAY], int),
         shuffles=tuple(_sample_shuffles(current)),
         stages=tuple(sample_stages(partitions, recent)),
         idle_s=idle_s,
-        losses={s.labels["cause"]: _count_new(s) for s in mine.get("executor_losses_total", ())},
+        losses={s.labels[wire.CAUSE]: _count_new(s) for s in mine.get(wire.EXECUTOR_LOSSES, ())},
         hidden=tuple(sample_hidden(partitions, level, tasks)),
     )
 
@@ -310,11 +311,11 @@ def _count_new(counter: Series) -> int:
 
 def _count_preparations(current: Mapping[str, Sequence[Series]]) -> dict[str, Preparations]:
     """By outcome; none of a driver of an older release."""
-    sizes = _newest_by("outcome", current["prepared_bytes_total"], int)
-    spent_s = _newest_by("outcome", current["prepared_seconds_total"], float)
+    sizes = _newest_by(wire.OUTCOME, current[wire.PREPARED_BYTES], int)
+    spent_s = _newest_by(wire.OUTCOME, current[wire.PREPARED_SECONDS], float)
     return {
         outcome: Preparations(moves, sizes.get(outcome, 0), spent_s.get(outcome, 0.0))
-        for outcome, moves in _newest_by("outcome", current["preparations_total"], int).items()
+        for outcome, moves in _newest_by(wire.OUTCOME, current[wire.PREPARATIONS], int).items()
     }
 
 
@@ -333,12 +334,12 @@ def _check_fresh(scrapes: Sequence[float], now_s: float, stale_after_s: float | 
 
 def _sample_shuffles(current: Mapping[str, Sequence[Series]]) -> Iterable[ShuffleSample]:
     trusted, untrusted_batches, errors, equal_errors = (
-        _newest_by("shuffle", current.get(name, ()), float)
+        _newest_by(wire.SHUFFLE, current.get(name, ()), float)
         for name in (
-            "shuffle_trusted",
-            "shuffle_untrusted_batches",
-            "shuffle_estimate_error_ratio",
-            "shuffle_equal_error_ratio",
+            wire.SHUFFLE_TRUSTED,
+            wire.SHUFFLE_UNTRUSTED_BATCHES,
+            wire.SHUFFLE_ERROR,
+            wire.SHUFFLE_EQUAL_ERROR,
         )
     )
     for shuffle in sorted(trusted):

@@ -15,6 +15,7 @@ from urllib3.util.retry import Retry
 
 from balancedstream.core.policy import Policy
 from balancedstream.core.scaling.workload import LATE
+from balancedstream.core.wire import series as wire
 from balancedstream_operator.errors import MissingMeasurementsError
 from balancedstream_operator.kube.proxies import find_words
 from balancedstream_operator.observe.batches import BATCH_METRICS
@@ -35,8 +36,6 @@ from balancedstream_operator.observe.measurement import (
     measure,
 )
 from balancedstream_operator.observe.series import (
-    EPOCH,
-    PREFIX,
     Series,
     find_oldest,
     find_pace_s,
@@ -109,14 +108,14 @@ class Prometheus:
     def _fetch(
         self, metrics: Sequence[str], subject: Subject, look_back_s: float, now_s: float
     ) -> list[Series]:
-        names = "|".join(PREFIX + metric for metric in metrics)
+        names = "|".join(metrics)
         matchers = ",".join([*_match_stream(subject), *_match_driver(subject)])
         found = self._query(f'{{__name__=~"{names}",{matchers}}}[{int(look_back_s) + 1}s]', now_s)
-        if found or EPOCH not in metrics:
+        if found or wire.PLAN_EPOCH not in metrics:
             return found
         # One of another pod says more than none; and there may be any number of them.
         matchers = ",".join(_match_stream(subject))
-        return self._query(f"bottomk(1, {PREFIX}{EPOCH}{{{matchers}}})[15s:1s]", now_s)
+        return self._query(f"bottomk(1, {wire.PLAN_EPOCH}{{{matchers}}})[15s:1s]", now_s)
 
     def ask(self, query: str, now_s: float) -> float:
         """Returns what a query of a stream gives, which must be one number.
@@ -228,7 +227,7 @@ def _read_number(found: Any) -> float:
 
 def _match_stream(subject: Subject) -> Iterator[str]:
     """Matchers of PromQL, whose strings are quoted as those of JSON are."""
-    for name, value in (("stream", subject.stream), *subject.labels):
+    for name, value in ((wire.STREAM, subject.stream), *subject.labels):
         yield f"{name}={json.dumps(value, ensure_ascii=False)}"
 
 
@@ -296,15 +295,14 @@ def fetch_measurement(
     if copies > MAX_COPIES:
         message = (
             f"Prometheus has {copies} copies of the driver's metrics, and more than {MAX_COPIES} "
-            f"are not read: see in which labels the series of {PREFIX}{EPOCH} differ"
+            f"are not read: see in which labels the series of {wire.PLAN_EPOCH} differ"
         )
         raise MissingMeasurementsError(message)
     # As many batches as scaling asks for, the one before them, and the one that runs.
     pace_s = find_pace_s(queries)
     needed_s = min(late_s + LOOK_BACK * (scaling.min_batches + 2) * pace_s, MAX_LOOK_BACK_S)
     if needed_s > far_s:
-        names = {PREFIX + metric for metric in BATCH_METRICS}
-        queries = [s for s in queries if s.labels["__name__"] not in names]
+        queries = [s for s in queries if s.labels["__name__"] not in BATCH_METRICS]
         queries += _keep_own(fetch(BATCH_METRICS, needed_s), subject)
     # The last batch of a slow query counts until its next one is late, and shows with its interval.
     near_s = late_s + LOOK_BACK * max(policy.scaling.window_s, (LATE + 1.0) * pace_s)
@@ -328,7 +326,7 @@ def _keep_own(found: Iterable[Series], subject: Subject) -> list[Series]:
 def _describe_pod(series: Series) -> str:
     """The labels that tell where a series comes from."""
     labels = sorted(series.labels.items())
-    shown = [f"{name}={value}" for name, value in labels if name not in {"stream", "__name__"}]
+    shown = [f"{name}={value}" for name, value in labels if name not in {wire.STREAM, "__name__"}]
     return ", ".join(shown)[:300] or "no labels"
 
 

@@ -14,25 +14,20 @@ from itertools import pairwise
 from math import inf, isfinite
 from operator import itemgetter
 
-PREFIX = "balancedstream_"
-
-EPOCH = "plan_epoch"
-"""A metric that every driver has from its start, with no label of its own but the stream's."""
+from balancedstream.core.wire import series as wire
 
 CUMULATIVE = (
-    "batches_total",
-    "last_batch_id",
-    "batch_duration_seconds_sum",
-    "input_rows_total",
-    "driver_seconds_total",
+    wire.BATCHES,
+    wire.LAST_BATCH_ID,
+    wire.BATCH_DURATION_SUM,
+    wire.INPUT_ROWS,
+    wire.DRIVER_SECONDS,
 )
 """What of a query only grows while its driver runs."""
 
-_NEEDED = (*CUMULATIVE, "last_batch_timestamp_seconds", "last_batch_duration_seconds")
+_NEEDED = (*CUMULATIVE, wire.LAST_BATCH_TIMESTAMP, wire.LAST_BATCH_DURATION)
 
-_INFO = "partition_executor_info"
-
-_CHANGING = {_INFO, "hot_key_busy_seconds"}
+_CHANGING = {wire.PARTITION_EXECUTOR, wire.HOT_KEY_BUSY}
 """Metrics of partitions with series that come and go."""
 
 Target = frozenset[tuple[str, str]]
@@ -59,7 +54,7 @@ class Interval:
 
 
 def group_by_name(all_series: Iterable[Series]) -> dict[str, list[Series]]:
-    """Series by the name of their metric, without the prefix."""
+    """Series by the name of their metric."""
     found: dict[str, list[Series]] = defaultdict(list)
     for series in all_series:
         found[_name(series)].append(series)
@@ -67,13 +62,13 @@ def group_by_name(all_series: Iterable[Series]) -> dict[str, list[Series]]:
 
 
 def find_targets(all_series: Iterable[Series]) -> set[Target]:
-    """The targets that some series were scraped from, by those of `EPOCH`.
+    """The targets that some series were scraped from, by those of `plan_epoch`.
 
     >>> a, b = ({"__name__": "balancedstream_plan_epoch", "replica": name} for name in "ab")
     >>> len(find_targets([Series(a, ()), Series(b, ()), Series(b, ())]))
     2
     """
-    return {frozenset(_shared(s)) for s in all_series if _name(s) == EPOCH}
+    return {frozenset(_shared(s)) for s in all_series if _name(s) == wire.PLAN_EPOCH}
 
 
 def group_by_target(
@@ -83,7 +78,7 @@ def group_by_target(
 
     Args:
         all_series: any order.
-        targets: known ones; None takes them from the series of `EPOCH`.
+        targets: known ones; None takes them from the series of `plan_epoch`.
 
     >>> of_a = Series({"__name__": "balancedstream_plan_epoch", "replica": "a"}, ((1.0, 7.0),))
     >>> [dict(target) for target in group_by_target([of_a])]
@@ -104,11 +99,11 @@ def group_by_target(
 
 def find_scrapes(mine: Mapping[str, Sequence[Series]]) -> list[float]:
     """Times of a target's scrapes that miss nothing that is known of, oldest first."""
-    counts = {time_s: count for s in mine.get("executors", ()) for time_s, count in s.samples}
-    seen = Counter(time_s for s in mine.get("executor_cores", ()) for time_s, _ in s.samples)
-    times = {time_s for s in mine.get(EPOCH, ()) for time_s, _ in s.samples}
+    counts = {time_s: count for s in mine.get(wire.EXECUTORS, ()) for time_s, count in s.samples}
+    seen = Counter(time_s for s in mine.get(wire.EXECUTOR_CORES, ()) for time_s, _ in s.samples)
+    times = {time_s for s in mine.get(wire.PLAN_EPOCH, ()) for time_s, _ in s.samples}
     scrapes = sorted(t for t in times if counts.get(t, seen[t]) == seen[t])
-    lasting = (s for name, found in mine.items() if name != "executor_cores" for s in found)
+    lasting = (s for name, found in mine.items() if name != wire.EXECUTOR_CORES for s in found)
     return scrapes[:-1] if is_partial(lasting, scrapes) else scrapes
 
 
@@ -130,16 +125,16 @@ def find_lasting(mine: Mapping[str, Sequence[Series]], executors: Collection[str
         mine: all series of stages and partitions of one target, by name.
         executors: live ones.
     """
-    hidden = mine.get("partitions_hidden", ())
+    hidden = mine.get(wire.PARTITIONS_HIDDEN, ())
     hiding = {_operator(s) for s in hidden if any(count for _, count in s.samples)}
     found = [s for name, of_name in mine.items() if name not in _CHANGING for s in of_name]
     # Where a partition ran last.
-    infos = sorted(mine.get(_INFO, ()), key=lambda s: s.samples[-1][0])
-    found += {(*_operator(s), s.labels["partition"]): s for s in infos}.values()
+    infos = sorted(mine.get(wire.PARTITION_EXECUTOR, ()), key=lambda s: s.samples[-1][0])
+    found += {(*_operator(s), s.labels[wire.PARTITION]): s for s in infos}.values()
     return [
         s
         for s in found
-        if s.labels.get("executor", "") in {"", *executors}
+        if s.labels.get(wire.EXECUTOR, "") in {"", *executors}
         and ("partition" not in s.labels or _operator(s) not in hiding)
     ]
 
@@ -154,15 +149,15 @@ def find_intervals(mine: Mapping[str, Sequence[Series]]) -> list[Interval]:
     needed: dict[str, dict[tuple[str, str], dict[float, float]]] = defaultdict(dict)
     for name in _NEEDED:
         for series in mine.get(name, ()):
-            part = series.labels.get("part", "")
-            needed[series.labels["query"]][name, part] = dict(series.samples)
+            part = series.labels.get(wire.PART, "")
+            needed[series.labels[wire.QUERY]][name, part] = dict(series.samples)
     newest_s = max(find_scrapes(mine), default=-inf)
     intervals = []
     for query, values in needed.items():
-        if not {("batches_total", ""), ("last_batch_id", "")} <= values.keys():
+        if not {(wire.BATCHES, ""), (wire.LAST_BATCH_ID, "")} <= values.keys():
             continue
         growing = [of_time for (name, _), of_time in values.items() if name in CUMULATIVE]
-        counts, numbers = values["batches_total", ""], values["last_batch_id", ""]
+        counts, numbers = values[wire.BATCHES, ""], values[wire.LAST_BATCH_ID, ""]
         kept: list[Interval] = []
         times = sorted(t for t in set.intersection(*map(set, values.values())) if t <= newest_s)
         for before_s, after_s in pairwise(times):
@@ -216,7 +211,7 @@ def find_pace_s(query_series: Iterable[Series]) -> float:
         (
             s.samples[-1][1]
             for s in map(drop_gaps, query_series)
-            if s.samples and _name(s) in {"trigger_interval_seconds", "last_batch_duration_seconds"}
+            if s.samples and _name(s) in {wire.TRIGGER_INTERVAL, wire.LAST_BATCH_DURATION}
         ),
         default=0.0,
     )
@@ -230,11 +225,11 @@ def drop_gaps(series: Series) -> Series:
 
 
 def _name(series: Series) -> str:
-    return series.labels["__name__"].removeprefix(PREFIX)
+    return series.labels["__name__"]
 
 
 def _operator(series: Series) -> tuple[str, str]:
-    return series.labels["query"], series.labels["operator"]
+    return series.labels[wire.QUERY], series.labels[wire.OPERATOR]
 
 
 def _shared(series: Series) -> set[tuple[str, str]]:

@@ -7,12 +7,13 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import get_args
 
 from balancedstream.core.samples import StageKind, StageSample
+from balancedstream.core.wire import series as wire
 from balancedstream_operator.observe.series import Interval, Series
 
 STAGE_METRICS = (
-    "stage_tasks_total",
-    "stage_longest_task_seconds_total",
-    "stage_busy_seconds_total",
+    wire.STAGE_TASKS,
+    wire.STAGE_LONGEST_TASK,
+    wire.STAGE_BUSY,
 )
 
 _KINDS: dict[str, StageKind] = {kind: kind for kind in get_args(StageKind)}
@@ -30,9 +31,9 @@ def sample_stages(
     of_kind: dict[tuple[str, StageKind], dict[str, list[Series]]] = {}
     for name in STAGE_METRICS:
         for series in partitions.get(name, ()):
-            kind = _KINDS.get(series.labels["kind"])
+            kind = _KINDS.get(series.labels[wire.KIND])
             if kind is not None:
-                found = of_kind.setdefault((series.labels["query"], kind), defaultdict(list))
+                found = of_kind.setdefault((series.labels[wire.QUERY], kind), defaultdict(list))
                 found[name].append(series)
     times = [s.samples[0][0] for found in of_kind.values() for ss in found.values() for s in ss]
     fetched_s = min(times, default=0.0)
@@ -42,13 +43,13 @@ def sample_stages(
             if interval.query != query or interval.before_s < fetched_s:
                 continue
             busy_s = {
-                s.labels["executor"]: change
-                for s in found["stage_busy_seconds_total"]
+                s.labels[wire.EXECUTOR]: change
+                for s in found[wire.STAGE_BUSY]
                 if (change := _change(s, interval)) is not None
             }
             tasks, longest_s = (
                 sum(_change(s, interval) or 0.0 for s in found[name])
-                for name in ("stage_tasks_total", "stage_longest_task_seconds_total")
+                for name in (wire.STAGE_TASKS, wire.STAGE_LONGEST_TASK)
             )
             if busy_s and tasks:
                 yield StageSample(

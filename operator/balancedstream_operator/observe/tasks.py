@@ -5,15 +5,16 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 
 from balancedstream.core.samples import KeySample, TaskSample
+from balancedstream.core.wire import series as wire
 from balancedstream_operator.observe.series import Interval, Series
 
 TASK_METRICS = (
-    "partition_busy_seconds_total",
-    "partition_state_load_seconds_total",
-    "partition_records_total",
-    "partition_state_bytes",
-    "partition_executor_info",
-    "hot_key_busy_seconds",
+    wire.PARTITION_BUSY,
+    wire.PARTITION_STATE_LOAD,
+    wire.PARTITION_RECORDS,
+    wire.PARTITION_STATE_BYTES,
+    wire.PARTITION_EXECUTOR,
+    wire.HOT_KEY_BUSY,
 )
 """Metrics that the samples are made of."""
 
@@ -30,24 +31,24 @@ def sample_tasks(
         intervals_of: query to its intervals.
     """
     executor_at: dict[tuple[str, str, str, float], str] = {}
-    for series in partitions.get("partition_executor_info", ()):
+    for series in partitions.get(wire.PARTITION_EXECUTOR, ()):
         for time_s, _ in series.samples:
-            executor_at[(*_partition(series), time_s)] = series.labels["executor"]
+            executor_at[(*_partition(series), time_s)] = series.labels[wire.EXECUTOR]
     values = {
         (name, *_partition(s)): dict(s.samples)
         for name in (
-            "partition_state_load_seconds_total",
-            "partition_records_total",
-            "partition_state_bytes",
+            wire.PARTITION_STATE_LOAD,
+            wire.PARTITION_RECORDS,
+            wire.PARTITION_STATE_BYTES,
         )
         for s in partitions.get(name, ())
     }
-    for series in partitions.get("partition_busy_seconds_total", ()):
+    for series in partitions.get(wire.PARTITION_BUSY, ()):
         key = _partition(series)
         busy_s = dict(series.samples)
-        restore_s = values.get(("partition_state_load_seconds_total", *key), {})
-        records = values.get(("partition_records_total", *key), {})
-        state_bytes = values.get(("partition_state_bytes", *key), {})
+        restore_s = values.get((wire.PARTITION_STATE_LOAD, *key), {})
+        records = values.get((wire.PARTITION_RECORDS, *key), {})
+        state_bytes = values.get((wire.PARTITION_STATE_BYTES, *key), {})
         for interval in intervals_of.get(key[0], ()):
             before, after = interval.before_s, interval.after_s
             executor = executor_at.get((*key, after))
@@ -79,7 +80,7 @@ def sample_keys(
         partitions: series of `TASK_METRICS` by name.
         intervals_of: query to its intervals.
     """
-    for series in partitions.get("hot_key_busy_seconds", ()):
+    for series in partitions.get(wire.HOT_KEY_BUSY, ()):
         query, operator, partition = _partition(series)
         busy_s = dict(series.samples)
         for interval in intervals_of.get(query, ()):
@@ -87,7 +88,7 @@ def sample_keys(
                 yield KeySample(
                     query=query,
                     operator=int(operator),
-                    key=series.labels["key"],
+                    key=series.labels[wire.KEY],
                     partition=int(partition),
                     batch=interval.last_batch,
                     busy_s=busy_s[interval.after_s],
@@ -96,4 +97,4 @@ def sample_keys(
 
 def _partition(series: Series) -> tuple[str, str, str]:
     labels = series.labels
-    return labels["query"], labels["operator"], labels["partition"]
+    return labels[wire.QUERY], labels[wire.OPERATOR], labels[wire.PARTITION]

@@ -1,226 +1,165 @@
-"""Every metric that a driver serves: its labels and its help text."""
+"""Every metric that a driver serves, and its help text."""
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from balancedstream.core.wire import series as wire
 
 BATCH_DURATION_BUCKETS_S = (0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 120.0, 300.0)
 """Upper bounds of the batch duration histogram, seconds; +Inf follows."""
 
+_OPERATOR = (wire.QUERY, wire.OPERATOR)
+_EXECUTOR = (*_OPERATOR, wire.EXECUTOR)
 
-class Series(NamedTuple):
-    """The labels and the help text of one metric."""
-
-    labels: tuple[str, ...]
-    help: str
-
-
-QUERY = ("query",)
-_OPERATOR = ("query", "operator")
-_EXECUTOR = ("query", "operator", "executor")
-_PARTITION = ("query", "operator", "partition")
-_KEY = ("query", "operator", "partition", "key")
-_STAGE = ("query", "kind")
-_SHUFFLE = ("shuffle",)
-_SHUFFLE_PARTITION = ("shuffle", "shuffle_partition")
-
-PREFIX = "balancedstream_"
+# Metrics for people only; those that decisions are made from are in `core.wire.series`.
+BUILD_INFO = wire.Metric("balancedstream_build_info", "version", "spark_version", "python_version")
+MOVES = wire.Metric("balancedstream_moves_total")
+MOVES_SETTLED = wire.Metric("balancedstream_moves_settled_total")
+KEY_MOVES = wire.Metric("balancedstream_key_moves_total")
+KEY_MOVES_SETTLED = wire.Metric("balancedstream_key_moves_settled_total")
+SCALE_ACTIONS = wire.Metric("balancedstream_scale_actions_total", "direction")
+EXECUTORS_WANTED = wire.Metric("balancedstream_executors_wanted")
+EXECUTORS_ADVISED = wire.Metric("balancedstream_executors_advised")
+INPUT_ROWS_PER_SECOND = wire.Metric("balancedstream_input_rows_per_second", wire.QUERY)
+PROCESSED_ROWS_PER_SECOND = wire.Metric("balancedstream_processed_rows_per_second", wire.QUERY)
+TASK_FAILURES = wire.Metric("balancedstream_task_failures_total", wire.QUERY)
+DECISIONS = wire.Metric("balancedstream_decisions_total", *_OPERATOR, wire.KIND)
+IMBALANCE_RATIO = wire.Metric("balancedstream_imbalance_ratio", *_OPERATOR)
+IMBALANCE_BOUND_RATIO = wire.Metric("balancedstream_imbalance_bound_ratio", *_OPERATOR)
+PARTITIONS = wire.Metric("balancedstream_partitions", *_OPERATOR)
+OPERATOR_RECORDS = wire.Metric("balancedstream_operator_records_total", *_OPERATOR)
+EXECUTOR_RECORDS = wire.Metric("balancedstream_executor_records_total", *_EXECUTOR)
+EXECUTOR_PARTITIONS = wire.Metric("balancedstream_executor_partitions", *_EXECUTOR)
+SHUFFLE_BATCHES = wire.Metric("balancedstream_shuffle_batches_total", wire.SHUFFLE, "routed")
+SHUFFLE_IMBALANCE_RATIO = wire.Metric("balancedstream_shuffle_imbalance_ratio", wire.SHUFFLE)
+SHUFFLE_ESTIMATED_SECONDS = wire.Metric(
+    "balancedstream_shuffle_estimated_seconds_total", wire.SHUFFLE, "shuffle_partition"
+)
+SHUFFLE_REAL_SECONDS = wire.Metric(
+    "balancedstream_shuffle_real_seconds_total", wire.SHUFFLE, "shuffle_partition"
+)
 
 # Names that end in `_total` are counters, the others gauges.
-METRICS = {
-    "build_info": Series(
-        ("version", "spark_version", "python_version"), "Always 1; the labels say what runs here."
-    ),
-    "plan_epoch": Series((), "Epoch of the plan in force; 0 before the first one."),
-    "moves_total": Series((), "Moves of state partitions that have begun."),
-    "moves_settled_total": Series((), "Moves whose partition has run on its target executor."),
-    "preparations_total": Series(
-        ("outcome",),
+METRICS: dict[wire.Metric, str] = {
+    BUILD_INFO: "Always 1; the labels say what runs here.",
+    wire.PLAN_EPOCH: "Epoch of the plan in force; 0 before the first one.",
+    MOVES: "Moves of state partitions that have begun.",
+    MOVES_SETTLED: "Moves whose partition has run on its target executor.",
+    wire.PREPARATIONS: (
         "Partitions whose state was loaded ahead of their move, by outcome: used by the moved "
-        "task, wasted, or failed, so that the task loaded it itself.",
+        "task, wasted, or failed, so that the task loaded it itself."
     ),
-    "prepared_bytes_total": Series(("outcome",), "Size of the state that they loaded."),
-    "prepared_seconds_total": Series(
-        ("outcome",), "Time that their targets loaded it, beside the batches."
+    wire.PREPARED_BYTES: "Size of the state that they loaded.",
+    wire.PREPARED_SECONDS: "Time that their targets loaded it, beside the batches.",
+    KEY_MOVES: "Keys assigned to another state partition.",
+    KEY_MOVES_SETTLED: "Keys that reached their target partition, with their state.",
+    wire.MOVE_FIXED_SECONDS: "Fixed time to restore a moved partition, however small its state is.",
+    wire.MOVE_BYTES_PER_SECOND: (
+        "Rate at which the state of a moved partition is restored, beside the fixed time."
     ),
-    "key_moves_total": Series((), "Keys assigned to another state partition."),
-    "key_moves_settled_total": Series(
-        (), "Keys that reached their target partition, with their state."
-    ),
-    "move_fixed_seconds": Series(
-        (), "Fixed time to restore a moved partition, however small its state is."
-    ),
-    "move_bytes_per_second": Series(
-        (), "Rate at which the state of a moved partition is restored, beside the fixed time."
-    ),
-    "move_key_seconds": Series(
-        (), "Time that one key costs the partition it leaves, or the one it enters."
-    ),
-    "scale_actions_total": Series(
-        ("direction",), "Changes of the requested number of executors: out adds, in removes."
-    ),
-    "executor_losses_total": Series(
-        ("cause",),
+    wire.MOVE_KEY_SECONDS: "Time that one key costs the partition it leaves, or the one it enters.",
+    SCALE_ACTIONS: "Changes of the requested number of executors: out adds, in removes.",
+    wire.EXECUTOR_LOSSES: (
         "Executors lost without being asked to go: memory (the container's limit), heap "
-        "(OutOfMemoryError), exit (another end of the JVM), silence (no answer any more).",
+        "(OutOfMemoryError), exit (another end of the JVM), silence (no answer any more)."
     ),
-    "executors": Series((), "Executors that take work."),
-    "executors_wanted": Series((), "Executors requested; absent before the first scale action."),
-    "executors_advised": Series(
-        (), "Executors that there should be; absent unless scaling only advises."
-    ),
-    "executor_cores": Series(("executor",), "Cores of a live executor."),
-    "batches_total": Series(QUERY, "Finished micro-batches."),
-    "last_batch_id": Series(QUERY, "Number of the last finished micro-batch."),
-    "last_batch_timestamp_seconds": Series(
-        QUERY, "When the last micro-batch finished, since the Unix epoch."
-    ),
-    "last_batch_duration_seconds": Series(
-        QUERY, "Trigger execution of the last finished micro-batch."
-    ),
-    "input_rows_total": Series(QUERY, "Rows read from the sources."),
-    "input_rows_per_second": Series(
-        QUERY,
+    wire.EXECUTORS: "Executors that take work.",
+    EXECUTORS_WANTED: "Executors requested; absent before the first scale action.",
+    EXECUTORS_ADVISED: "Executors that there should be; absent unless scaling only advises.",
+    wire.EXECUTOR_CORES: "Cores of a live executor.",
+    wire.BATCHES: "Finished micro-batches.",
+    wire.LAST_BATCH_ID: "Number of the last finished micro-batch.",
+    wire.LAST_BATCH_TIMESTAMP: "When the last micro-batch finished, since the Unix epoch.",
+    wire.LAST_BATCH_DURATION: "Trigger execution of the last finished micro-batch.",
+    wire.INPUT_ROWS: "Rows read from the sources.",
+    INPUT_ROWS_PER_SECOND: (
         "Rows of the last batch per second between the previous batch's start and its own; "
-        "absent before the second batch.",
+        "absent before the second batch."
     ),
-    "processed_rows_per_second": Series(
-        QUERY, "Rows of the last batch per second of its duration."
+    PROCESSED_ROWS_PER_SECOND: "Rows of the last batch per second of its duration.",
+    wire.BACKLOG_ROWS: "Rows that wait at the sources; absent where no source reports them.",
+    wire.TRIGGER_INTERVAL: "Trigger interval of the query; absent where it has none.",
+    wire.QUERY_IDLE_TIMESTAMP: (
+        "When Spark last said that the query waits for data, since the Unix epoch; absent before."
     ),
-    "backlog_rows": Series(
-        QUERY, "Rows that wait at the sources; absent where no source reports them."
-    ),
-    "trigger_interval_seconds": Series(
-        QUERY, "Trigger interval of the query; absent where it has none."
-    ),
-    "query_idle_timestamp_seconds": Series(
-        QUERY,
-        "When Spark last said that the query waits for data, since the Unix epoch; absent before.",
-    ),
-    "driver_seconds_total": Series(
-        (*QUERY, "part"),
+    wire.DRIVER_SECONDS: (
         "Time of batches in which no task ran, by part: offsets, planning, commits, or gaps, which "
-        "is all else.",
+        "is all else."
     ),
-    "stage_tasks_total": Series(
-        _STAGE,
+    wire.STAGE_TASKS: (
         "Sum over batches of the tasks that can run at the same time, by kind of stage: source, "
-        "stateful, or sink, which is what follows a shuffle without state.",
+        "stateful, or sink, which is what follows a shuffle without state."
     ),
-    "stage_longest_task_seconds_total": Series(
-        _STAGE, "Sum over batches of the longest task, restoring of state left out."
+    wire.STAGE_LONGEST_TASK: "Sum over batches of the longest task, restoring of state left out.",
+    wire.STAGE_BUSY: "Run time of all tasks on a live executor, restoring of state left out.",
+    wire.KEYS_UNDER_WAY: (
+        "Keys that are not yet in their target partition; absent where no key is balanced."
     ),
-    "stage_busy_seconds_total": Series(
-        (*_STAGE, "executor"),
-        "Run time of all tasks on a live executor, restoring of state left out.",
+    wire.LAST_KEY_ARRIVAL: (
+        "Last batch in which keys reached their target partition; absent before the first."
     ),
-    "keys_under_way": Series(
-        QUERY, "Keys that are not yet in their target partition; absent where no key is balanced."
+    TASK_FAILURES: "Failed task attempts; Spark retries them.",
+    DECISIONS: "Balancing decisions by kind: move, scale, advise, limited, hold or none.",
+    IMBALANCE_RATIO: "Busy time per core of the hottest executor over the mean; 1 is balanced.",
+    IMBALANCE_BOUND_RATIO: "The least imbalance that any placement of the partitions can reach.",
+    wire.MOVES_UNDER_WAY: "State partitions that are not yet on their target executor.",
+    wire.MOVES_PREPARING: (
+        "The part of these whose target executor loads their state, beside the batches."
     ),
-    "last_key_arrival_batch": Series(
-        QUERY, "Last batch in which keys reached their target partition; absent before the first."
+    wire.MOVES_PREPARED: (
+        "1 if state is loaded ahead of moves, so that no batch waits for it; 0 if not, or unknown."
     ),
-    "task_failures_total": Series(QUERY, "Failed task attempts; Spark retries them."),
-    "decisions_total": Series(
-        (*_OPERATOR, "kind"),
-        "Balancing decisions by kind: move, scale, advise, limited, hold or none.",
+    PARTITIONS: "State partitions that have run so far.",
+    wire.PARTITIONS_HIDDEN: (
+        "State partitions without series of their own, beyond the limit on series."
     ),
-    "imbalance_ratio": Series(
-        _OPERATOR, "Busy time per core of the hottest executor over the mean; 1 is balanced."
-    ),
-    "imbalance_bound_ratio": Series(
-        _OPERATOR, "The least imbalance that any placement of the partitions can reach."
-    ),
-    "moves_under_way": Series(
-        _OPERATOR, "State partitions that are not yet on their target executor."
-    ),
-    "moves_preparing": Series(
-        _OPERATOR, "The part of these whose target executor loads their state, beside the batches."
-    ),
-    "moves_prepared": Series(
-        _OPERATOR,
-        "1 if state is loaded ahead of moves, so that no batch waits for it; 0 if not, or unknown.",
-    ),
-    "partitions": Series(_OPERATOR, "State partitions that have run so far."),
-    "partitions_hidden": Series(
-        _OPERATOR, "State partitions without series of their own, beyond the limit on series."
-    ),
-    "operator_busy_seconds_total": Series(
-        _OPERATOR,
+    wire.OPERATOR_BUSY: (
         "Run time of all tasks of the operator, restoring of state included; shown or not, "
-        "wherever they ran.",
+        "wherever they ran."
     ),
-    "operator_state_load_seconds_total": Series(
-        _OPERATOR, "The part of the operator's busy seconds spent on restoring state."
+    wire.OPERATOR_STATE_LOAD: "The part of the operator's busy seconds spent on restoring state.",
+    OPERATOR_RECORDS: "Rows that all tasks of the operator read from the shuffle.",
+    wire.EXECUTOR_BUSY: (
+        "Run time of the operator's tasks on a live executor, restoring of state included."
     ),
-    "operator_records_total": Series(
-        _OPERATOR, "Rows that all tasks of the operator read from the shuffle."
+    wire.EXECUTOR_STATE_LOAD: "The part of the executor's busy seconds spent on restoring state.",
+    EXECUTOR_RECORDS: "Rows that the operator's tasks on a live executor read from the shuffle.",
+    wire.EXECUTOR_STATE_BYTES: (
+        "Size of the state of the partitions that last ran on a live executor."
     ),
-    "executor_busy_seconds_total": Series(
-        _EXECUTOR,
-        "Run time of the operator's tasks on a live executor, restoring of state included.",
+    EXECUTOR_PARTITIONS: "State partitions that last ran on a live executor.",
+    wire.HOT_KEY_BUSY: (
+        "Time that one of the hottest keys of a balanced operator took in the last batch."
     ),
-    "executor_state_load_seconds_total": Series(
-        _EXECUTOR, "The part of the executor's busy seconds spent on restoring state."
+    wire.PARTITION_BUSY: "Run time of the partition's tasks, restoring of state included.",
+    wire.PARTITION_STATE_LOAD: "The part of the partition's busy seconds spent on restoring state.",
+    wire.PARTITION_RECORDS: "Rows that the partition's tasks read from the shuffle.",
+    wire.PARTITION_STATE_BYTES: "Size of the partition's state after its last batch.",
+    SHUFFLE_BATCHES: "Micro-batches of a cost-aware shuffle, routed by estimates or round robin.",
+    wire.SHUFFLE_TRUSTED: (
+        "1 if the next micro-batch is routed by estimated costs, 0 if round robin."
     ),
-    "executor_records_total": Series(
-        _EXECUTOR, "Rows that the operator's tasks on a live executor read from the shuffle."
+    wire.SHUFFLE_UNTRUSTED_BATCHES: (
+        "Micro-batches in a row that left the estimates untrusted; 0 while they are trusted."
     ),
-    "executor_state_bytes": Series(
-        _EXECUTOR, "Size of the state of the partitions that last ran on a live executor."
+    wire.SHUFFLE_ERROR: (
+        "Error of the estimates in the last batch that judged them, as a part of the total cost."
     ),
-    "executor_partitions": Series(_EXECUTOR, "State partitions that last ran on a live executor."),
-    "hot_key_busy_seconds": Series(
-        _KEY, "Time that one of the hottest keys of a balanced operator took in the last batch."
+    wire.SHUFFLE_EQUAL_ERROR: (
+        "The same error if all rows had the same estimate, as round robin assumes."
     ),
-    "partition_busy_seconds_total": Series(
-        _PARTITION, "Run time of the partition's tasks, restoring of state included."
+    SHUFFLE_IMBALANCE_RATIO: (
+        "Real load of the most loaded partition of the last batch over the mean; 1 is balanced."
     ),
-    "partition_state_load_seconds_total": Series(
-        _PARTITION, "The part of the partition's busy seconds spent on restoring state."
+    SHUFFLE_ESTIMATED_SECONDS: "Estimated load of one partition of the shuffle.",
+    SHUFFLE_REAL_SECONDS: (
+        "Time that the function took for the rows of one partition of the shuffle."
     ),
-    "partition_records_total": Series(
-        _PARTITION, "Rows that the partition's tasks read from the shuffle."
-    ),
-    "partition_state_bytes": Series(
-        _PARTITION, "Size of the partition's state after its last batch."
-    ),
-    "shuffle_batches_total": Series(
-        (*_SHUFFLE, "routed"),
-        "Micro-batches of a cost-aware shuffle, routed by estimates or round robin.",
-    ),
-    "shuffle_trusted": Series(
-        _SHUFFLE, "1 if the next micro-batch is routed by estimated costs, 0 if round robin."
-    ),
-    "shuffle_untrusted_batches": Series(
-        _SHUFFLE,
-        "Micro-batches in a row that left the estimates untrusted; 0 while they are trusted.",
-    ),
-    "shuffle_estimate_error_ratio": Series(
-        _SHUFFLE,
-        "Error of the estimates in the last batch that judged them, as a part of the total cost.",
-    ),
-    "shuffle_equal_error_ratio": Series(
-        _SHUFFLE, "The same error if all rows had the same estimate, as round robin assumes."
-    ),
-    "shuffle_imbalance_ratio": Series(
-        _SHUFFLE,
-        "Real load of the most loaded partition of the last batch over the mean; 1 is balanced.",
-    ),
-    "shuffle_estimated_seconds_total": Series(
-        _SHUFFLE_PARTITION, "Estimated load of one partition of the shuffle."
-    ),
-    "shuffle_real_seconds_total": Series(
-        _SHUFFLE_PARTITION,
-        "Time that the function took for the rows of one partition of the shuffle.",
-    ),
-    "partition_executor_info": Series(
-        (*_PARTITION, "executor"), "Always 1; the executor that last ran the partition."
-    ),
+    wire.PARTITION_EXECUTOR: "Always 1; the executor that last ran the partition.",
 }
 
-BATCH_DURATION = "batch_duration_seconds"
 BATCH_DURATION_HELP = "Trigger execution of finished micro-batches, planning and commit included."
 
-SERIES_PER_PARTITION = sum(name.startswith("partition_") for name in METRICS)
+SERIES_PER_PARTITION = sum(
+    wire.PARTITION in metric.labels and wire.KEY not in metric.labels for metric in METRICS
+)
 """How many series a shown partition has."""

@@ -19,6 +19,7 @@ from balancedstream.core.samples import (
     StageSample,
     TaskSample,
 )
+from balancedstream.core.wire import series as wire
 from balancedstream.metrics.catalogue import BATCH_DURATION_BUCKETS_S
 from balancedstream.record.records import PreparationTotals, start_preparation_totals
 
@@ -200,10 +201,10 @@ class Query:
 
     def add_driver_times(self, batch: BatchSample) -> None:
         """Adds what of a batch was no task."""
-        self.driver_s["offsets"] += batch.offsets_s
-        self.driver_s["planning"] += batch.planning_s
-        self.driver_s["commits"] += batch.commits_s
-        self.driver_s["gaps"] += batch.gaps_s
+        self.driver_s[wire.OFFSETS] += batch.offsets_s
+        self.driver_s[wire.PLANNING] += batch.planning_s
+        self.driver_s[wire.COMMITS] += batch.commits_s
+        self.driver_s[wire.GAPS] += batch.gaps_s
 
 
 @dataclass(slots=True)

@@ -31,6 +31,7 @@ from balancedstream.core.samples import (
     StageSample,
     TaskSample,
 )
+from balancedstream.core.wire import series as wire
 from balancedstream.errors import InvalidInputError
 from balancedstream.metrics.catalogue import BATCH_DURATION_BUCKETS_S, SERIES_PER_PARTITION
 from balancedstream.metrics.counters import (
@@ -104,7 +105,7 @@ class Exporter(Metrics, Collector):
                 "was not started: no data was read, changed or lost."
             )
             raise InvalidInputError(message)
-        self._labels = {"stream": stream} if stream else {}
+        self._labels = {wire.STREAM: stream} if stream else {}
         self.key_naming: KeyNaming = hot_keys
         self._max_shown = max_partition_series // SERIES_PER_PARTITION
         self._build = (__version__, spark_version, platform.python_version())

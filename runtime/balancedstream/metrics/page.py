@@ -10,14 +10,8 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Histo
 from prometheus_client.metrics_core import Metric
 
 from balancedstream.core.keys.text import KeyNaming, name_key
-from balancedstream.metrics.catalogue import (
-    BATCH_DURATION,
-    BATCH_DURATION_BUCKETS_S,
-    BATCH_DURATION_HELP,
-    METRICS,
-    PREFIX,
-    QUERY,
-)
+from balancedstream.core.wire import series as wire
+from balancedstream.metrics import catalogue
 from balancedstream.metrics.counters import Application, Operator, Query, Shuffle, Work
 
 
@@ -26,18 +20,14 @@ class Page:
 
     def __init__(self, labels: Mapping[str, str]) -> None:
         self._common = dict(labels)
-        self._values: dict[str, list[tuple[tuple[str, ...], float]]] = {n: [] for n in METRICS}
+        self._values: dict[wire.Metric, list[tuple[tuple[str, ...], float]]] = {
+            metric: [] for metric in catalogue.METRICS
+        }
         self._batch_durations: list[tuple[str, list[int], float]] = []
 
-    def add(self, name: str, value: float, *labels: str) -> None:
+    def add(self, metric: wire.Metric, value: float, *labels: str) -> None:
         """Adds one value of a metric of the catalogue."""
-        self._values[name].append((labels, value))
-
-    def add_work(self, of: str, work: Work, *labels: str) -> None:
-        """Adds the three values of the work of a partition, an executor or an operator."""
-        self.add(f"{of}_busy_seconds_total", work.busy_s, *labels)
-        self.add(f"{of}_state_load_seconds_total", work.restore_s, *labels)
-        self.add(f"{of}_records_total", work.records, *labels)
+        self._values[metric].append((labels, value))
 
     def add_batch_durations(self, query: str, counts: Sequence[int], sum_s: float) -> None:
         """Adds a query's histogram: batches per bucket, and the sum of their seconds."""
@@ -45,16 +35,18 @@ class Page:
 
     def families(self) -> Iterator[Metric]:
         """Yields every metric of the catalogue with the values added."""
-        for name, series in METRICS.items():
-            kind = CounterMetricFamily if name.endswith("_total") else GaugeMetricFamily
-            family = kind(PREFIX + name, series.help, labels=(*self._common, *series.labels))
-            for labels, value in self._values[name]:
+        for metric, text in catalogue.METRICS.items():
+            kind = CounterMetricFamily if metric.endswith("_total") else GaugeMetricFamily
+            family = kind(metric, text, labels=(*self._common, *metric.labels))
+            for labels, value in self._values[metric]:
                 family.add_metric((*self._common.values(), *labels), value)
             yield family
         histogram = HistogramMetricFamily(
-            PREFIX + BATCH_DURATION, BATCH_DURATION_HELP, labels=(*self._common, *QUERY)
+            wire.BATCH_DURATION,
+            catalogue.BATCH_DURATION_HELP,
+            labels=(*self._common, *wire.BATCH_DURATION.labels),
         )
-        bounds = [*map(str, BATCH_DURATION_BUCKETS_S), "+Inf"]
+        bounds = [*map(str, catalogue.BATCH_DURATION_BUCKETS_S), "+Inf"]
         for query, counts, sum_s in self._batch_durations:
             labels = (*self._common.values(), query)
             histogram.add_metric(labels, list(zip(bounds, counts, strict=True)), sum_s)
@@ -63,66 +55,66 @@ class Page:
 
 def write_application(page: Page, build: Sequence[str], application: Application) -> None:
     """Adds the values of the application; `build` has the versions that run here."""
-    page.add("build_info", 1, *build)
-    page.add("moves_total", application.moves)
-    page.add("moves_settled_total", application.moves_settled)
+    page.add(catalogue.BUILD_INFO, 1, *build)
+    page.add(catalogue.MOVES, application.moves)
+    page.add(catalogue.MOVES_SETTLED, application.moves_settled)
     for outcome, prepared in application.preparations.items():
-        page.add("preparations_total", prepared.moves, outcome)
-        page.add("prepared_bytes_total", prepared.state_bytes, outcome)
-        page.add("prepared_seconds_total", prepared.spent_s, outcome)
-    page.add("key_moves_total", application.key_moves)
-    page.add("key_moves_settled_total", application.key_moves_settled)
-    page.add("move_fixed_seconds", application.restore_cost.fixed_s)
-    page.add("move_bytes_per_second", application.restore_cost.bytes_per_s)
-    page.add("move_key_seconds", application.restore_cost.key_s)
+        page.add(wire.PREPARATIONS, prepared.moves, outcome)
+        page.add(wire.PREPARED_BYTES, prepared.state_bytes, outcome)
+        page.add(wire.PREPARED_SECONDS, prepared.spent_s, outcome)
+    page.add(catalogue.KEY_MOVES, application.key_moves)
+    page.add(catalogue.KEY_MOVES_SETTLED, application.key_moves_settled)
+    page.add(wire.MOVE_FIXED_SECONDS, application.restore_cost.fixed_s)
+    page.add(wire.MOVE_BYTES_PER_SECOND, application.restore_cost.bytes_per_s)
+    page.add(wire.MOVE_KEY_SECONDS, application.restore_cost.key_s)
     for direction, actions in application.scale_actions.items():
-        page.add("scale_actions_total", actions, direction)
+        page.add(catalogue.SCALE_ACTIONS, actions, direction)
     for cause, losses in application.losses.items():
-        page.add("executor_losses_total", losses, cause)
-    page.add("plan_epoch", application.epoch)
-    page.add("executors", application.live)
+        page.add(wire.EXECUTOR_LOSSES, losses, cause)
+    page.add(wire.PLAN_EPOCH, application.epoch)
+    page.add(wire.EXECUTORS, application.live)
     if application.wanted is not None:
-        page.add("executors_wanted", application.wanted)
+        page.add(catalogue.EXECUTORS_WANTED, application.wanted)
     if application.advised is not None:
-        page.add("executors_advised", application.advised)
+        page.add(catalogue.EXECUTORS_ADVISED, application.advised)
     for executor, cores in application.executors.items():
-        page.add("executor_cores", cores, executor)
+        page.add(wire.EXECUTOR_CORES, cores, executor)
 
 
 def write_query(page: Page, name: str, query: Query) -> None:
     """Adds the values of one query."""
-    page.add("batches_total", sum(query.durations), name)
+    page.add(wire.BATCHES, sum(query.durations), name)
     page.add_batch_durations(name, query.durations, query.duration_s)
-    page.add("input_rows_total", query.input_rows, name)
-    page.add("task_failures_total", query.task_failures, name)
+    page.add(wire.INPUT_ROWS, query.input_rows, name)
+    page.add(catalogue.TASK_FAILURES, query.task_failures, name)
     if query.keys_under_way is not None:
-        page.add("keys_under_way", query.keys_under_way, name)
+        page.add(wire.KEYS_UNDER_WAY, query.keys_under_way, name)
     if query.last_key_arrival is not None:
-        page.add("last_key_arrival_batch", query.last_key_arrival, name)
+        page.add(wire.LAST_KEY_ARRIVAL, query.last_key_arrival, name)
     if query.idle_s is not None:
-        page.add("query_idle_timestamp_seconds", query.idle_s, name)
+        page.add(wire.QUERY_IDLE_TIMESTAMP, query.idle_s, name)
     for part, driver_s in query.driver_s.items():
-        page.add("driver_seconds_total", driver_s, name, part)
+        page.add(wire.DRIVER_SECONDS, driver_s, name, part)
     for kind, stage in query.stages.items():
-        page.add("stage_tasks_total", stage.tasks, name, kind)
-        page.add("stage_longest_task_seconds_total", stage.longest_s, name, kind)
+        page.add(wire.STAGE_TASKS, stage.tasks, name, kind)
+        page.add(wire.STAGE_LONGEST_TASK, stage.longest_s, name, kind)
         for executor, busy_s in stage.executor_busy_s.items():
-            page.add("stage_busy_seconds_total", busy_s, name, kind, executor)
+            page.add(wire.STAGE_BUSY, busy_s, name, kind, executor)
     last = query.last
     if last is None:
         return
-    page.add("last_batch_id", last.batch, name)
-    page.add("last_batch_timestamp_seconds", last.finished_s, name)
-    page.add("last_batch_duration_seconds", last.duration_s, name)
+    page.add(wire.LAST_BATCH_ID, last.batch, name)
+    page.add(wire.LAST_BATCH_TIMESTAMP, last.finished_s, name)
+    page.add(wire.LAST_BATCH_DURATION, last.duration_s, name)
     # Spark reports an input rate of 0 for the first batch, although none is known yet.
     if last.interval_s:
-        page.add("input_rows_per_second", last.input_rows / last.interval_s, name)
+        page.add(catalogue.INPUT_ROWS_PER_SECOND, last.input_rows / last.interval_s, name)
     if last.duration_s:
-        page.add("processed_rows_per_second", last.input_rows / last.duration_s, name)
+        page.add(catalogue.PROCESSED_ROWS_PER_SECOND, last.input_rows / last.duration_s, name)
     if last.trigger_s is not None:
-        page.add("trigger_interval_seconds", last.trigger_s, name)
+        page.add(wire.TRIGGER_INTERVAL, last.trigger_s, name)
     if last.backlog_rows is not None:
-        page.add("backlog_rows", last.backlog_rows, name)
+        page.add(wire.BACKLOG_ROWS, last.backlog_rows, name)
 
 
 def write_operator(
@@ -134,18 +126,18 @@ def write_operator(
 ) -> None:
     """Adds the values of one operator, its partitions, and its work on each live executor."""
     for kind, decisions in operator.decisions.items():
-        page.add("decisions_total", decisions, *labels, kind)
+        page.add(catalogue.DECISIONS, decisions, *labels, kind)
     if operator.balance is not None:
         imbalance, bound = operator.balance
-        page.add("imbalance_ratio", imbalance, *labels)
-        page.add("imbalance_bound_ratio", bound, *labels)
-    page.add("moves_under_way", operator.under_way, *labels)
-    page.add("moves_preparing", operator.preparing, *labels)
-    page.add("moves_prepared", int(operator.prepared), *labels)
+        page.add(catalogue.IMBALANCE_RATIO, imbalance, *labels)
+        page.add(catalogue.IMBALANCE_BOUND_RATIO, bound, *labels)
+    page.add(wire.MOVES_UNDER_WAY, operator.under_way, *labels)
+    page.add(wire.MOVES_PREPARING, operator.preparing, *labels)
+    page.add(wire.MOVES_PREPARED, int(operator.prepared), *labels)
     for key in operator.hot_keys:
         name = name_key(key.key, key_naming)
         if name is not None:
-            page.add("hot_key_busy_seconds", key.busy_s, *labels, str(key.partition), name)
+            page.add(wire.HOT_KEY_BUSY, key.busy_s, *labels, str(key.partition), name)
     hidden = 0
     placed: Counter[str] = Counter()
     state_bytes: Counter[str] = Counter()
@@ -156,30 +148,37 @@ def write_operator(
             hidden += 1
             continue
         one = (*labels, str(number))
-        page.add_work("partition", partition.work, *one)
-        page.add("partition_state_bytes", partition.state_bytes, *one)
-        page.add("partition_executor_info", 1, *one, partition.executor)
-    page.add("partitions", len(operator.partitions), *labels)
-    page.add("partitions_hidden", hidden, *labels)
-    page.add_work("operator", operator.work, *labels)
+        page.add(wire.PARTITION_BUSY, partition.work.busy_s, *one)
+        page.add(wire.PARTITION_STATE_LOAD, partition.work.restore_s, *one)
+        page.add(wire.PARTITION_RECORDS, partition.work.records, *one)
+        page.add(wire.PARTITION_STATE_BYTES, partition.state_bytes, *one)
+        page.add(wire.PARTITION_EXECUTOR, 1, *one, partition.executor)
+    page.add(catalogue.PARTITIONS, len(operator.partitions), *labels)
+    page.add(wire.PARTITIONS_HIDDEN, hidden, *labels)
+    page.add(wire.OPERATOR_BUSY, operator.work.busy_s, *labels)
+    page.add(wire.OPERATOR_STATE_LOAD, operator.work.restore_s, *labels)
+    page.add(catalogue.OPERATOR_RECORDS, operator.work.records, *labels)
     for executor in executors:
-        page.add_work("executor", operator.executors.get(executor, Work()), *labels, executor)
-        page.add("executor_state_bytes", state_bytes[executor], *labels, executor)
-        page.add("executor_partitions", placed[executor], *labels, executor)
+        work = operator.executors.get(executor, Work())
+        page.add(wire.EXECUTOR_BUSY, work.busy_s, *labels, executor)
+        page.add(wire.EXECUTOR_STATE_LOAD, work.restore_s, *labels, executor)
+        page.add(catalogue.EXECUTOR_RECORDS, work.records, *labels, executor)
+        page.add(wire.EXECUTOR_STATE_BYTES, state_bytes[executor], *labels, executor)
+        page.add(catalogue.EXECUTOR_PARTITIONS, placed[executor], *labels, executor)
 
 
 def write_shuffle(page: Page, name: str, shuffle: Shuffle) -> None:
     """Adds the values of one shuffle."""
     for routed in ("estimates", "round robin"):
-        page.add("shuffle_batches_total", shuffle.batches[routed], name, routed)
-    page.add("shuffle_trusted", shuffle.last.trusted, name)
-    page.add("shuffle_untrusted_batches", shuffle.untrusted_batches, name)
-    page.add("shuffle_imbalance_ratio", shuffle.last.imbalance(), name)
+        page.add(catalogue.SHUFFLE_BATCHES, shuffle.batches[routed], name, routed)
+    page.add(wire.SHUFFLE_TRUSTED, shuffle.last.trusted, name)
+    page.add(wire.SHUFFLE_UNTRUSTED_BATCHES, shuffle.untrusted_batches, name)
+    page.add(catalogue.SHUFFLE_IMBALANCE_RATIO, shuffle.last.imbalance(), name)
     if shuffle.errors is not None:
         error, equal_error = shuffle.errors
-        page.add("shuffle_estimate_error_ratio", error, name)
-        page.add("shuffle_equal_error_ratio", equal_error, name)
+        page.add(wire.SHUFFLE_ERROR, error, name)
+        page.add(wire.SHUFFLE_EQUAL_ERROR, equal_error, name)
     for partition, load_s in shuffle.estimated_s.items():
-        page.add("shuffle_estimated_seconds_total", load_s, name, str(partition))
+        page.add(catalogue.SHUFFLE_ESTIMATED_SECONDS, load_s, name, str(partition))
     for partition, load_s in shuffle.real_s.items():
-        page.add("shuffle_real_seconds_total", load_s, name, str(partition))
+        page.add(catalogue.SHUFFLE_REAL_SECONDS, load_s, name, str(partition))

@@ -11,7 +11,7 @@ from balancedstream_operator.observe.measurement import (
     Measurement,
     measure,
 )
-from balancedstream_operator.observe.series import PREFIX, Series
+from balancedstream_operator.observe.series import Series
 
 
 class Scrapes:
@@ -27,11 +27,10 @@ class Scrapes:
                 self._kept[tuple(sorted(labels.items()))].append((at_s, sample.value))
 
     def select(self, metrics: tuple[str, ...], since_s: float = 0.0) -> list[Series]:
-        wanted = {PREFIX + metric for metric in metrics}
         return [
             Series(dict(key), tuple(s for s in samples if s[0] >= since_s))
             for key, samples in self._kept.items()
-            if dict(key)["__name__"] in wanted
+            if dict(key)["__name__"] in metrics
         ]
 
     def measure(

@@ -22,12 +22,12 @@ from balancedstream_operator.observe.measurement import (
 )
 from balancedstream_operator.observe.measurer import Source
 from balancedstream_operator.observe.prometheus import MAX_SKEW_S, fetch_measurement
-from balancedstream_operator.observe.series import PREFIX, Series
+from balancedstream_operator.observe.series import Series
 
 if TYPE_CHECKING:
     from world.worlds import World
 
-_NAMES = {PREFIX + name for name in (*QUERY_METRICS, *PARTITION_METRICS)}
+_NAMES = {*QUERY_METRICS, *PARTITION_METRICS}
 
 _Recorded = tuple[dict[str, str], list[float], list[float]]
 """A series that grows: its labels, and the times and values of its samples."""
@@ -91,7 +91,7 @@ class ModelPrometheus(Source):
 
     def _tell(self, name: str, key: tuple[str, ...], value: float) -> float:
         """A value as the driver sets it: times are of its clock, when they were set."""
-        if name.removeprefix(PREFIX) not in DRIVER_TIMES:
+        if name not in DRIVER_TIMES:
             return value
         true_s, off_s = self._set.get((name, key), (None, 0.0))
         if value != true_s:
@@ -125,7 +125,7 @@ class ModelPrometheus(Source):
         until_s = now_s - self._world.weather.ingestion_lag_s
         found = []
         for metric in metrics:
-            for labels, times, values in self._series[PREFIX + metric].values():
+            for labels, times, values in self._series[metric].values():
                 first = bisect_left(times, now_s - look_back_s)
                 last = bisect_right(times, until_s)
                 if first < last:

@@ -20,12 +20,14 @@ from metric_stories import Story, tell_batches
 from programs import PROMETHEUS, find_tool
 
 from balancedstream.core.samples import KeySample
+from balancedstream.core.wire import series as wire
 from balancedstream.metrics.catalogue import (
     BATCH_DURATION_BUCKETS_S,
     METRICS,
     SERIES_PER_PARTITION,
 )
 from balancedstream.metrics.exporter import MAX_PARTITION_SERIES, Exporter
+from balancedstream_operator.observe.measurement import PARTITION_METRICS, QUERY_METRICS
 
 DOCUMENT = Path(__file__).parents[3] / "docs" / "reference" / "metrics.md"
 
@@ -70,10 +72,16 @@ METRICS_OF_0_1_0 = {
 
 
 def test_a_metric_keeps_its_name_and_labels() -> None:
-    served = {name: series.labels for name, series in METRICS.items()}
+    served = {metric.removeprefix("balancedstream_"): metric.labels for metric in METRICS}
     for labels, names in METRICS_OF_0_1_0.items():
         for name in names.split():
             assert served.get(name) == labels, name
+
+
+def test_what_decisions_are_made_from_is_served_and_read() -> None:
+    named = {metric for metric in vars(wire).values() if isinstance(metric, wire.Metric)}
+    assert named - METRICS.keys() == {wire.BATCH_DURATION, wire.BATCH_DURATION_SUM}
+    assert named - {wire.BATCH_DURATION} == {*QUERY_METRICS, *PARTITION_METRICS}
 
 
 @pytest.mark.parametrize("told", [False, True], ids=["idle", "busy"])

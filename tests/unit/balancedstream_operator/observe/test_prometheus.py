@@ -22,7 +22,6 @@ from balancedstream_operator.observe.measurement import (
     QUERY_METRICS,
 )
 from balancedstream_operator.observe.prometheus import Prometheus
-from balancedstream_operator.observe.series import PREFIX
 
 STREAM = "shop/clicks"
 SUBJECT = Subject(STREAM)
@@ -30,7 +29,7 @@ NOW_S = 1_000.0
 
 
 def series(name: str, *samples: tuple[float, float], **labels: str) -> dict[str, Any]:
-    metric = {"__name__": PREFIX + name, "instance": "10.0.0.7:9404", **labels}
+    metric = {"__name__": f"balancedstream_{name}", "instance": "10.0.0.7:9404", **labels}
     return {"metric": metric, "values": [[time_s, str(value)] for time_s, value in samples]}
 
 
@@ -102,7 +101,7 @@ def test_two_queries_ask_for_one_stream_and_look_back_as_far_as_the_policy_decid
         (scripted.queries[0], QUERY_METRICS, "781s"),
         (scripted.queries[1], PARTITION_METRICS, "56s"),
     ):
-        names = "|".join(PREFIX + metric for metric in metrics)
+        names = "|".join(metrics)
         assert query["query"] == f'{{__name__=~"{names}",stream="{STREAM}"}}[{look_back}]'
         assert float(query["time"]) == NOW_S
         assert query["dedup"] == "false"
@@ -118,7 +117,7 @@ def test_of_slow_batches_more_are_fetched(pace: str, name: str) -> None:
     with serve(scripted.answer) as url:
         Prometheus(Endpoint(url), AnswerBudgets()).observe(SUBJECT, Policy(), NOW_S)
     _, further, _ = scripted.queries
-    names = "|".join(PREFIX + metric for metric in BATCH_METRICS)
+    names = "|".join(BATCH_METRICS)
     # Five batches to decide on, the one before them, and the one that runs.
     assert further["query"] == f'{{__name__=~"{names}",stream="{STREAM}"}}[2311s]', pace
 

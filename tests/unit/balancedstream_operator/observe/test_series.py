@@ -53,7 +53,7 @@ def drop(found: list[Series], name: str, time_s: float) -> list[Series]:
     """The series without the samples that a metric has at a time."""
     return [
         Series(s.labels, tuple(x for x in s.samples if x[0] != time_s))
-        if s.labels["__name__"] == f"balancedstream_{name}"
+        if s.labels["__name__"] == name
         else s
         for s in found
     ]
@@ -151,14 +151,13 @@ def test_of_a_scrape_that_arrives_in_parts_nothing_is_measured_before_it_is_ther
         seed = random.SystemRandom().randrange(2**32)
         print(f"seed {seed}")
         random.Random(seed).shuffle(everything)
-    names = {f"balancedstream_{name}" for name in QUERY_METRICS}
     for count in range(len(everything)):
         there = [
             s if place < count else Series(s.labels, tuple(x for x in s.samples if x[0] < last_s))
             for place, s in enumerate(everything)
         ]
-        of_queries = [s for s in there if s.labels["__name__"] in names]
-        of_partitions = [s for s in there if s.labels["__name__"] not in names]
+        of_queries = [s for s in there if s.labels["__name__"] in QUERY_METRICS]
+        of_partitions = [s for s in there if s.labels["__name__"] not in QUERY_METRICS]
         found = measure(of_queries, of_partitions, last_s + 1.0)
         check(found)
         assert len(found.batches) >= 3
