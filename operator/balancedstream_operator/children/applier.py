@@ -56,7 +56,7 @@ class Applier:
         cluster: where.
         reader: reads the stream itself.
         find_streams: gives all BalancedStreams that are known.
-        namespaces: that have them; "" for the whole cluster.
+        namespaces: that the operator watches; "" for the whole cluster.
     """
 
     def __init__(
@@ -82,7 +82,8 @@ class Applier:
         """Whether children have changed, or were not applied for some time.
 
         Raises:
-            ClusterError: the API server has refused them, and is not asked again so soon.
+            RefusedError: the API server refused them a short time ago.
+            ConflictError: a rule of the operator forbade them a short time ago.
         """
         wanted = fingerprint_children(children)
         if self._refusal and self._refusal.holds(wanted, now_s):
@@ -98,8 +99,9 @@ class Applier:
         Raises:
             StreamGoneError: the stream was deleted.
             StreamLeavingError: it is being deleted.
-            ClusterError: another stream has its checkpoint, an object of another owner has the
-                name of a child, or the API server cannot be reached.
+            ConflictError: another stream has its checkpoint, or an object of another owner has the
+                name of a child.
+            ClusterError: the API server cannot be reached.
         """
         self._refuse_shared_checkpoint(self._reader.require())
         return self._has_children(children) or bool(self._applied)
@@ -108,9 +110,10 @@ class Applier:
         """Applies all children, in their order; a Secret that is there stays as it is.
 
         Raises:
-            ClusterError: the API server refuses one, or cannot be reached.
+            ConflictError: an object of another owner has the name of a child.
+            ClusterError: the API server refuses a child, or cannot be reached.
         """
-        # If one is refused, those before it are no longer as they were.
+        # If the API server refuses one, those before it have been applied already.
         self._applied_s = -inf
         try:
             for child in children:
@@ -127,10 +130,10 @@ class Applier:
             self._cluster.create_secret(child | {"stringData": content})
             return
         key = child["kind"], child["metadata"]["name"]
-        # Forgotten first: after a failure, it is looked at again.
+        # Forget the uid first: after a failure, the next pass looks for the child.
         uid = self._cluster.apply(child, self._own.pop(key, ""))
         if not uid:
-            # It was deleted, and its name may be another's by now.
+            # The child was deleted, and another object may have its name by now.
             self._find_own(child)
             uid = self._cluster.apply(child, self._own.pop(key, ""))
         if not uid:
@@ -172,18 +175,19 @@ class Applier:
         """Whether there are children besides the plan's ConfigMap.
 
         Raises:
-            ClusterError: there is one of another owner, or the API server cannot be reached.
+            ConflictError: an object of another owner has the name of a child.
+            ClusterError: the API server cannot be reached.
         """
         # The operator may not read a Secret; its name has the stream's uid.
         there = [c for c in children if c["kind"] != "Secret" and self._find_own(c)]
         return any(c["metadata"]["name"] != plan_name(self._stream.name) for c in there)
 
     def _find_own(self, child: Manifest) -> bool:
-        """Looks for a child, and notes its uid; one that is known is not looked at again.
+        """Looks for a child, and notes its uid; a child with a known uid is not looked for again.
 
         Raises:
-            ClusterError: an object that is not the stream's has its name, or the API server cannot
-                be reached.
+            ConflictError: an object of another owner has its name.
+            ClusterError: the API server cannot be reached.
         """
         kind, metadata = child["kind"], child["metadata"]
         key = kind, metadata["name"]
@@ -202,10 +206,10 @@ class Applier:
 
 
 def refuse_stranger(kind: str, name: str) -> NoReturn:
-    """Ends a pass in which an object that is not the stream's has the name of one of its own.
+    """Refuses to go on while an object of another owner has the name of a child.
 
     Raises:
-        ClusterError: always.
+        ConflictError: always.
     """
     message = (
         f"{kind} {name} exists and does not belong to this stream; delete it, or give the stream "

@@ -1,4 +1,4 @@
-"""Which streams share a checkpoint, which none may: two drivers on one would lose data; pure."""
+"""Finds streams that share a checkpoint: two drivers on one would lose data; pure."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ _SCHEMES = {"s3": "s3a", "s3n": "s3a", "abfs": "abfss"}
 
 @dataclass(frozen=True, slots=True)
 class Conflict:
-    """Who else has the checkpoint of a stream.
+    """Another stream or pod that has the checkpoint of a stream.
 
     Attributes:
         message: for people.
-        passes: whether it is a pod that is being deleted.
+        passes: whether the other one is a pod that is being deleted.
     """
 
     message: str
@@ -52,7 +52,7 @@ def find_conflict(
         return None
     for other in known.values():
         metadata = other["metadata"]
-        # Of two with one name the other was deleted, and the watch has not told it.
+        # A stream of the same name was deleted, and the watch has not told it yet.
         if _name(other) == _name(mine):
             continue
         if _place_of_stream(other) == place and _age(other) < _age(mine):

@@ -87,7 +87,7 @@ def checkpoint_dir(stream: Stream, spec: StreamSpec) -> str:
 def _pod_security(
     spec: StreamSpec, template: Mapping[str, Any], conf: Mapping[str, str]
 ) -> Manifest:
-    """Of a pod with a claim, also of the user's own, a group to whom the files belong."""
+    """The group that owns the files of a claim, also of a claim that the user adds to the pod."""
     own = template.get("spec")
     volumes = own.get("volumes") if isinstance(own, Mapping) else None
     claims = bool(spec.checkpoints.claim) or mounts_claims(conf)
@@ -257,7 +257,7 @@ def _driver_memory_mib(spec: StreamSpec) -> int:
 
 
 def copy_pod(like: Mapping[str, Any], name: str, namespace: str) -> Manifest:
-    """A pod of another name, such as none has, that is like another one or like a template.
+    """A copy of a pod, or of a template, under an unused name, for a dry run.
 
     >>> copy_pod({"metadata": {}, "spec": {"nodeName": "a"}}, "b", "shop")["spec"]
     {}

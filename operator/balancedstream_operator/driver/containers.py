@@ -1,4 +1,4 @@
-"""What keeps a container of a pod from running, by what Kubernetes says of it: pure."""
+"""Why a container of a pod does not run, in Kubernetes' own words: pure."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class Fault:
         reason: ImageUnavailable, ApplicationFailed (it ended) or CannotStart.
         init: name of the init container, which may be a sidecar; empty for one of the others.
         waiting: Kubernetes' word for it, such as ImagePullBackOff; empty if it does not wait.
-        said: its message, or the last output of a container that ended.
+        said: Kubernetes' message, or the last output of a container that ended.
         exit_code: of a container that ended.
     """
 
@@ -34,11 +34,11 @@ class Fault:
 
 
 def find_fault(status: Mapping[str, Any], containers: Iterable[Mapping[str, Any]]) -> Fault | None:
-    """What keeps a pod from running; None if nothing is known to.
+    """Why a pod does not run; None if no container tells a cause.
 
     Args:
-        status: of the pod; its init containers run before the others, and most end then.
-        containers: statuses of those that matter besides.
+        status: of the pod; its init containers run first, and most of them end.
+        containers: statuses of the other containers that matter.
 
     >>> waits = {"name": "a", "state": {"waiting": {"reason": "ErrImagePull", "message": "no"}}}
     >>> find_fault({"initContainerStatuses": [waits]}, []).init
@@ -75,12 +75,12 @@ def list_containers(status: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
 
 
 def has_succeeded(container: Mapping[str, Any]) -> bool:
-    """Whether a container has ended, and well."""
+    """Whether a container has ended without an error."""
     terminated = (container.get("state") or {}).get("terminated") or {}
     return terminated.get("exitCode") == 0
 
 
 def read_output(terminated: Mapping[str, Any]) -> str:
-    """The end of what a container that ended has said last."""
+    """The end of the last output of a container that ended."""
     said = (terminated.get("message") or terminated.get("reason") or "").strip()
     return str(said[-SHOWN_CHARACTERS:])

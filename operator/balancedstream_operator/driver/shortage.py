@@ -1,4 +1,4 @@
-"""Why executors do not start, from their pods and what is said of one more: pure."""
+"""Why executors do not start, from their pods and a dry run of one more: pure."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from balancedstream_operator.children.spark_pods import make_executor_pod
 from balancedstream_operator.driver.containers import Fault, find_fault
 
 SHORT_AFTER_S = 60.0
-"""Executors that are missing for longer than this are reported."""
+"""The status reports executors that have been missing for longer than this."""
 
 MAX_WORDS = 600
 """Characters of what Kubernetes says."""
 
 TAKEN = "the API server would take one more: the driver's log says why Spark asks for none"
-"""What there is to say where a pod like the missing ones is not refused."""
+"""The shortage of executors where the API server would take another pod of theirs."""
 
 
 def explain_shortage(pods: Iterable[Mapping[str, Any]], asked: str = "") -> str:
@@ -28,7 +28,7 @@ def explain_shortage(pods: Iterable[Mapping[str, Any]], asked: str = "") -> str:
 
     Args:
         pods: of a stream's executors.
-        asked: what the API server says of one more; empty if it was not asked.
+        asked: the API server's answer to a dry run of one more pod; empty without a dry run.
 
     >>> explain_shortage([])
     "no pod of theirs waits: the driver's log says why"
@@ -39,7 +39,7 @@ def explain_shortage(pods: Iterable[Mapping[str, Any]], asked: str = "") -> str:
 
 
 def count_live(pods: Iterable[Mapping[str, Any]]) -> int:
-    """Number of pods that run, or will: where there are fewer than executors, some have none."""
+    """Number of pods that run, or will run: some executors may have no pod."""
     return sum(
         (pod.get("status") or {}).get("phase") in {"Pending", "Running"}
         and not pod["metadata"].get("deletionTimestamp")
@@ -50,15 +50,15 @@ def count_live(pods: Iterable[Mapping[str, Any]]) -> int:
 def describe_next(
     stream: Stream, spec: StreamSpec, pods: Sequence[Mapping[str, Any]]
 ) -> Manifest | None:
-    """A pod like the next executor's, to ask whether it would be taken: a refused one leaves none.
+    """A pod like the next executor's, for a dry run: a pod that was refused leaves no trace.
 
     Args:
         stream: whose.
         spec: of the stream.
-        pods: of its executors; of Spark's own making, so the next one is like them.
+        pods: of its executors; Spark makes the next pod like them.
 
     Returns:
-        The pod. None without any to go by, if the application is another operator's.
+        The pod; None if another operator runs the application, and there is no pod to copy.
     """
     name = f"{stream.name}-executor"
     if pods:
@@ -89,7 +89,7 @@ def _describe(pod: Mapping[str, Any]) -> str:
 
 
 def _describe_fault(fault: Fault) -> str:
-    """Without the pod's name: the same of several pods is said once."""
+    """Without the pod's name, so that pods with the same problem share one sentence."""
     what = f"init container {fault.init}" if fault.init else ""
     if fault.exit_code is not None:
         output = f": {fault.said}" if fault.said else ""

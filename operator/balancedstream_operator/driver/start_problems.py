@@ -1,4 +1,4 @@
-"""What keeps a driver of ours from starting where no container of its pod says it: pure."""
+"""Why a driver of ours does not start, if no container of its pod tells it: pure."""
 
 from __future__ import annotations
 
@@ -11,21 +11,21 @@ from balancedstream_operator.driver.state import DriverState
 from balancedstream_operator.errors import ClusterError, RefusedError
 
 HINDERED_AFTER_S = 60.0
-"""What a driver has waited for longer than this, without a pod or in one, is looked for."""
+"""The operator looks for the cause once a driver has waited for longer than this."""
 
 WOKEN_ANNOTATION = f"{GROUP}/woken"
-"""On a driver's StatefulSet: a new value has its controller look at it, which else has pauses of up
-to 17 minutes after refusals."""
+"""On a driver's StatefulSet: a new value wakes its controller, which otherwise pauses for up to 17
+minutes after refusals."""
 
 WAKES_EACH_S = 60.0
-"""It is not woken more often."""
+"""The controller is woken once in this time at most."""
 
 _QUOTA_IS_USED_UP = "exceeded quota"
 """How the API server says that a pod fits as soon as others end."""
 
 
 def explain_absence(driver: DriverState, error: ClusterError) -> DriverState:
-    """The state of a driver whose StatefulSet makes no pod, because it is not taken.
+    """The state of a driver whose StatefulSet makes no pod, because the API server refuses the pod.
 
     Args:
         driver: as it is known so far.
@@ -37,19 +37,19 @@ def explain_absence(driver: DriverState, error: ClusterError) -> DriverState:
     """
     message = f"{driver.message}: {error}"
     if not isinstance(error, RefusedError):
-        # Such as a webhook that is down: nobody has said no.
+        # Nobody refused the pod: a webhook may be down.
         return replace(driver, message=message)
     phase = driver.phase if _QUOTA_IS_USED_UP in str(error) else "Failing"
     return replace(driver, phase=phase, reason="DriverRefused", message=message)
 
 
 def explain_pause(stream: Stream, driver: DriverState, error: ClusterError | None) -> DriverState:
-    """The state of a driver whose StatefulSet makes no pod, although it would be taken.
+    """The state of a driver whose StatefulSet makes no pod that the API server would take.
 
     Args:
         stream: whose.
         driver: as it is known so far.
-        error: why its controller could not be woken; None if it was.
+        error: why the operator could not wake its controller; None if it could.
     """
     woken = f"tries again after a pause of up to 17 minutes ({error})" if error else "was woken"
     message = (

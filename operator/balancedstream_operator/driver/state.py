@@ -53,16 +53,16 @@ class DriverState:
         outdated: whether its pod was made from another template than a new one would be.
         running: whether its container runs.
         uid: of its pod; empty if there is none.
-        began: when its container began to run; empty if it does not run, or nobody says.
+        began: when its container began to run; empty if it is not running or unknown.
         ips: addresses of its pod.
         pod: name of its pod; empty if there is none.
-        application: Spark's id of its application, if it is not ours; empty if nobody told it.
+        application: Spark's id of its application, if it is not ours; empty if unknown.
         account: ServiceAccount of its pod, if it is not ours.
-        restart: what asked for its pod; empty if nothing but the spec did.
+        restart: value of the annotation that asked for its pod; empty without an annotation.
         spec: fingerprint of the spec that its pod was made for; empty if an older release made it.
-        retries: whether it ended a few times only, and starts again.
+        retries: whether it has ended only a few times, so that Kubernetes starts it again soon.
         waits_for: the stream whose driver is replaced before this one; empty if there is none.
-        settled: whether its StatefulSet has been acted on; until then `outdated` is not known.
+        settled: whether the controller has acted on its StatefulSet; `outdated` is unknown before.
     """
 
     phase: str
@@ -101,8 +101,8 @@ def describe_driver(
         pod: of the driver; None if there is none.
         stateful_set: that owns the pod; None if there is none yet.
         now_s: seconds since the Unix epoch.
-        seen_s: for how long this process has seen the pod leave, or start, without any change: its
-            times are of other clocks.
+        seen_s: for how long this process has seen the pod leave or start without any change. The
+            pod's own times are of other clocks.
 
     >>> describe_driver(None, {"spec": {"replicas": 0}}, 0.0).phase
     'Suspended'
@@ -175,7 +175,7 @@ def describe_target(
 
     Args:
         target: names it.
-        pods: that its selector selects; those of drivers that have ended may still be among them.
+        pods: that its selector selects; pods of ended drivers may still be among them.
         now_s: seconds since the Unix epoch.
         seen_s: as for `describe_driver`.
 
@@ -248,7 +248,7 @@ def _describe_end(terminated: Mapping[str, Any]) -> str:
 
 
 def _find_container(status: Mapping[str, Any], name: str) -> Mapping[str, Any] | None:
-    """What is known of a container; None before it has been created."""
+    """The status of a container; None before Kubernetes has created it."""
     containers = status.get("containerStatuses") or []
     return next((entry for entry in containers if entry["name"] == name), None)
 

@@ -38,14 +38,14 @@ from balancedstream_operator.kube.cluster import Cluster
 
 
 class Stopwatch:
-    """For how long something has been as it is."""
+    """Measures for how long a state has lasted."""
 
     def __init__(self) -> None:
         self._state: object = None
         self._since_s = 0.0
 
     def measure(self, state: object, now_s: float) -> float:
-        """The seconds since the state was first this one, without another one meanwhile.
+        """The seconds for which the state has been this one.
 
         A clock that is set back begins anew.
 
@@ -109,13 +109,13 @@ class DriverWatch:
     ) -> DriverState:
         """The state of our own driver; a pod that was made for another spec is replaced.
 
-        One that runs stays if only the release of the operator makes its template another one.
+        A driver that runs stays if only the operator's release has changed its template.
 
         Args:
             wanted: fingerprint of the spec.
-            first_spec: the same of drivers that do not say which spec they were made for.
-            restart: what asks for a new driver; empty for nothing.
-            take_turn: called before one that runs is replaced because of that; gives the stream
+            first_spec: fingerprint for drivers that do not tell which spec they were made for.
+            restart: value of the annotation that asks for a new driver; empty without one.
+            take_turn: called before the annotation has a running driver replaced; gives the stream
                 that comes first, if there is one.
             now_s: seconds since the Unix epoch.
 
@@ -132,7 +132,7 @@ class DriverWatch:
             self._cluster.delete_pod(self._stream.namespace, pod_name, driver.uid)
             message = "the spec changed: a new driver continues from the checkpoint"
             return DriverState("Pending", "Replacing", message)
-        # By its reason where there is no pod: one that leaves is no driver that has none.
+        # A driver without a pod is told from one whose pod leaves by its reason.
         if self._start.measure(driver.uid or driver.reason, now_s) <= HINDERED_AFTER_S:
             return driver
         if stateful_set and driver.reason == "NoDriver":
@@ -147,10 +147,10 @@ class DriverWatch:
         return driver
 
     def _wake_controller(self, stateful_set: Manifest, now_s: float) -> ClusterError | None:
-        """Has a StatefulSet looked at now, whose controller has pauses after each refusal.
+        """Wakes the controller of a StatefulSet, which pauses after each refusal.
 
         Returns:
-            What the API server has against it; None if it took it.
+            Why the API server did not take the annotation; None if it did.
         """
         minute = format_time(now_s // WAKES_EACH_S * WAKES_EACH_S)
         try:
@@ -185,19 +185,19 @@ class DriverWatch:
         newest = max(pods, key=lambda p: str(p["metadata"].get("creationTimestamp")), default=None)
         driver = describe_target(target, pods, now_s, self._measure_seen(newest, now_s))
         if driver.pod and not driver.application:
-            # Spark labels the drivers that it makes. Of a pod with spark-submit in it, only the
-            # application itself can tell.
+            # Spark labels the drivers that it makes. In a pod that runs spark-submit, only the
+            # application itself can tell its id.
             driver = replace(driver, application=read_application())
         return driver
 
     def find_shortage(
         self, desired: int, running: int, selector: str, spec: StreamSpec, now_s: float
     ) -> str:
-        """Why some executors have been missing for long; empty if none have.
+        """Why executors have been missing for long; empty if none is missing.
 
         Args:
             desired: executors that should run.
-            running: executors that do.
+            running: executors that run.
             selector: of their pods; empty if it is not known.
             spec: of the stream.
             now_s: seconds since the Unix epoch.
@@ -210,7 +210,7 @@ class DriverWatch:
             return ""
         pods = self._cluster.list_pods(self._stream.namespace, selector) if selector else []
         like = describe_next(self._stream, spec, pods) if count_live(pods) < desired else None
-        # Nobody knows what to ask about where there is none to go by.
+        # Without a pod to copy, there is nothing to try.
         asked = str(self._judge(like) or TAKEN) if like else ""
         return explain_shortage(pods, asked)
 

@@ -65,7 +65,7 @@ def translate_errors(what: str) -> Iterator[None]:
         message = f"the API server cannot be reached to {what}: {error}"
         raise UnreachableError(message) from error
     except ResourceNotFoundError as error:
-        # Its definition is gone, or not there yet.
+        # The definition of the object was deleted, or is not there yet.
         message = f"the API server did not {what}: it does not know such objects ({error})"
         raise UnreachableError(message) from error
     except ValueError as error:
@@ -74,7 +74,7 @@ def translate_errors(what: str) -> Iterator[None]:
 
 
 def _is_of_another_object(error: ClusterError) -> bool:
-    """Whether what was applied has the uid of another object, or of one that is gone."""
+    """Whether the applied uid is that of another object, or of a deleted one."""
     cause = error.__cause__
     return isinstance(cause, ApiException) and any(
         cause.status == status and said in _reason_of(cause) for status, said in _OTHER_UID.items()
@@ -136,7 +136,7 @@ def set_annotation(
 ) -> None:
     """Sets an annotation of an object; None removes it.
 
-    The uid makes the server refuse it if another one has the object's name by now.
+    The uid makes the server refuse the change if another object has the name by now.
     """
     ask(
         resource.patch,
@@ -185,7 +185,7 @@ class KubernetesCluster:
                 )
                 page = read_json(answer)
             for pod in page["items"]:
-                # As large as all the rest, and nobody reads them.
+                # They are as large as all the rest of a pod, and nobody reads them.
                 pod["metadata"].pop("managedFields", None)
                 pods.append(pod)
             token = (page.get("metadata") or {}).get("continue")
@@ -193,7 +193,7 @@ class KubernetesCluster:
                 return pods
 
     def apply(self, manifest: Manifest, uid: str = "") -> str:
-        """Applies a manifest as `ports.Cluster` says, and takes over fields that others own."""
+        """Applies a manifest as `Cluster` says, and takes over fields that others own."""
         if uid:
             manifest = {**manifest, "metadata": {**manifest["metadata"], "uid": uid}}
         try:
@@ -222,7 +222,7 @@ class KubernetesCluster:
         return found
 
     def delete_pod(self, namespace: str, name: str, uid: str) -> None:
-        """Deletes a pod with its grace period; one that does not exist any more is no error."""
+        """Deletes a pod with its grace period; a pod that does not exist any more is no error."""
         with translate_errors(f"delete pod {name}"), suppress(NotFoundError):
             ask(
                 self._resource("v1", "Pod").delete,
@@ -232,7 +232,7 @@ class KubernetesCluster:
             )
 
     def annotate(self, manifest: Manifest, name: str, value: str) -> None:
-        """Sets an annotation of an object; one that does not exist any more is no error."""
+        """Sets an annotation of an object; an object that does not exist any more is no error."""
         kind, metadata = manifest["kind"], manifest["metadata"]
         with translate_errors(f"annotate {kind} {metadata['name']}"), suppress(NotFoundError):
             set_annotation(self._resource(manifest["apiVersion"], kind), metadata, name, value)
@@ -247,7 +247,7 @@ class KubernetesCluster:
             )
 
     def create_secret(self, manifest: Manifest) -> None:
-        """Makes a Secret; one that has its name stays as it is, and is not read."""
+        """Makes a Secret; a Secret of that name stays as it is, and is not read."""
         name = manifest["metadata"]["name"]
         with translate_errors(f"make Secret {name}"):
             try:
@@ -257,12 +257,12 @@ class KubernetesCluster:
                     namespace=manifest["metadata"]["namespace"],
                 )
             except ConflictError as error:
-                # There are other conflicts: a quota that many count on at once.
+                # A quota that many requests use at once is a conflict, too.
                 if "AlreadyExists" not in str(error.body):
                     raise
 
     def try_pod(self, manifest: Manifest) -> None:
-        """Asks whether a pod would be taken, in a dry run: admission judges it, none is made."""
+        """Tries to make a pod in a dry run: admission judges it, and no pod is made."""
         with translate_errors(f"take pod {manifest['metadata']['name']} in a dry run"):
             ask(
                 self._resource("v1", "Pod").create,
@@ -305,7 +305,7 @@ class KubernetesCluster:
     def write_status(self, stream: Stream, status: dict[str, Any]) -> None:
         """Merges fields into a BalancedStream's status; a deleted BalancedStream is no error.
 
-        The uid makes the server refuse it if another one has the stream's name by now.
+        The uid makes the server refuse the change if another stream has the name by now.
         """
         metadata = {"name": stream.name, "namespace": stream.namespace, "uid": stream.uid}
         with translate_errors(f"update the status of {stream.name}"), suppress(NotFoundError):
@@ -318,7 +318,7 @@ class KubernetesCluster:
             )
 
     def take_annotation(self, stream: Stream, name: str, value: str) -> bool:
-        """Removes an annotation of a BalancedStream; False if it has not that value any more."""
+        """Removes an annotation of a BalancedStream; False if it has another value by now."""
         path = f"/metadata/annotations/{name.replace('~', '~0').replace('/', '~1')}"
         steps = [
             {"op": "test", "path": "/metadata/uid", "value": stream.uid},

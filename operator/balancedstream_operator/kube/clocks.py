@@ -1,7 +1,7 @@
 """Times that were written down, against clocks that jump: pure.
 
 A node's clock may be set back or ahead by hours, or the operator may move to a node with another
-one. So no time that was written down is believed to lie in the future.
+clock. So the operator believes no written time that lies in the future.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from math import inf
 
 
 def has_passed(length_s: float, since_s: float, now_s: float) -> bool:
-    """Whether so much time has passed; also if the clock was set back since.
+    """Whether a length of time has passed; also True if the clock was set back since.
 
     >>> has_passed(60.0, 100.0, 130.0), has_passed(60.0, 100.0, 160.0), has_passed(60.0, 100.0, 9.0)
     (False, True, True)
@@ -19,12 +19,12 @@ def has_passed(length_s: float, since_s: float, now_s: float) -> bool:
 
 
 def find_age_s(stamp_s: float, now_s: float, seen_s: float) -> float:
-    """For how long something has been so, by the time that another machine wrote.
+    """For how long a state has lasted, if another machine wrote when it began.
 
     Args:
-        stamp_s: since when, by the other machine's clock.
+        stamp_s: when the state began, by the other machine's clock.
         now_s: by this machine's clock.
-        seen_s: for how long this process has seen it so; infinite if nobody has looked.
+        seen_s: for how long this process has seen the state; infinite if it has not looked.
 
     >>> find_age_s(0.0, 90.0, 200.0), find_age_s(0.0, 7200.0, 5.0), find_age_s(7200.0, 0.0, 5.0)
     (90.0, 5.0, 5.0)

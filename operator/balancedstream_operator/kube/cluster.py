@@ -24,26 +24,26 @@ class Cluster(Protocol):
 
         Args:
             manifest: of the object.
-            uid: that it must have; empty for any, and for an object that is made.
+            uid: that the object must have; empty for any uid, and for a new object.
 
         Returns:
-            Its uid; empty, and nothing is changed, if another one has its name or none has.
+            The uid of the object; empty, and nothing is changed, if no object has name and uid.
         """
 
     def apply_plan(self, manifest: Manifest) -> Manifest:
         """Applies a plan's ConfigMap, and returns it; the plan has a field manager of its own."""
 
     def delete_pod(self, namespace: str, name: str, uid: str) -> None:
-        """Deletes a pod with its grace period, unless another one has its name by now."""
+        """Deletes a pod with its grace period, unless another pod has its name by now."""
 
     def annotate(self, manifest: Manifest, name: str, value: str) -> None:
-        """Sets an annotation of an object, unless another one has its name by now."""
+        """Sets an annotation of an object, unless another object has its name by now."""
 
     def create_secret(self, manifest: Manifest) -> None:
-        """Makes a Secret; one that has its name stays as it is."""
+        """Makes a Secret; a Secret of that name stays as it is."""
 
     def try_pod(self, manifest: Manifest) -> None:
-        """Asks whether a pod would be taken; none is made."""
+        """Tries to make a pod in a dry run; no pod is made."""
 
     def may(self, namespace: str, account: str, verb: str, config_map: str) -> bool:
         """Returns whether a ServiceAccount of a namespace may do something with a ConfigMap."""
@@ -52,7 +52,7 @@ class Cluster(Protocol):
         """Merges fields into the status of a BalancedStream; None removes a field."""
 
     def take_annotation(self, stream: Stream, name: str, value: str) -> bool:
-        """Removes an annotation of a BalancedStream; False if it has not that value any more."""
+        """Removes an annotation of a BalancedStream; False if it has another value by now."""
 
 
 class EventSink(Protocol):

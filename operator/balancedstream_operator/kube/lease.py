@@ -58,7 +58,7 @@ class Lease:
             monotonic_s: by a clock that only this process has.
 
         Raises:
-            ClusterError: the API server does not say.
+            ClusterError: the API server does not answer.
         """
         with translate_errors(f"give Lease {self._name}"):
             found = self._read()
@@ -75,7 +75,7 @@ class Lease:
         """Gives the Lease back, so that the next candidate need not wait until it expires.
 
         Raises:
-            ClusterError: the API server does not take it; then it expires.
+            ClusterError: the API server does not take it back; then the Lease expires.
         """
         with translate_errors(f"take back Lease {self._name}"):
             found = self._read()
@@ -94,7 +94,7 @@ class Lease:
         return found
 
     def _write(self, found: dict[str, Any] | None, holder: str) -> bool:
-        """Whether it was written; not if another candidate was faster."""
+        """Whether the Lease was written; False if another candidate was faster."""
         now = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
         before = (found or {}).get("spec") or {}
         changes = before.get("holderIdentity") != holder
@@ -127,24 +127,24 @@ class Lease:
 
 @dataclass
 class Tenure:
-    """Whether a candidate may act, by what it is told of a Lease; pure.
+    """Whether a candidate may act, from the answers that it got about the Lease; pure.
 
     Attributes:
-        held_s: when it last asked and was told that it holds the Lease, by its own clock; None
-            before the first time.
+        held_s: when it asked for the answer that last confirmed its Lease, by its own clock; None
+            before the first such answer.
     """
 
     held_s: float | None = None
 
     def left_s(self, monotonic_s: float) -> float | None:
-        """Seconds until it must stop if it is not told so again; None if it does not act."""
+        """Seconds until it must stop without another confirmation; None if it does not act."""
         return None if self.held_s is None else self.held_s + DEADLINE_S - monotonic_s
 
     def turn(self, held: bool | None, asked_s: float) -> Literal["begins", "goes on", "ends"]:
         """What it does next.
 
         Args:
-            held: whether it holds the Lease; None if nobody said.
+            held: whether it holds the Lease; None without an answer.
             asked_s: when it asked, by its own clock.
 
         >>> tenure = Tenure()
@@ -176,7 +176,7 @@ async def hold(lease: Lease, activate: Callable[[], object], stop: Callable[[], 
                 held = await asyncio.to_thread(lease.try_to_hold, now_s)
         except TimeoutError:
             held = False
-        # Whatever it is: a task that ended would leave an operator that acts without a Lease.
+        # Catch everything: if this task ended, the operator would act without a Lease.
         except Exception as error:
             log.warning("Lease not renewed: %s: %s", type(error).__name__, error)
         turn = tenure.turn(held, now_s)

@@ -1,7 +1,7 @@
 """What to do about a request that the API server did not carry out, by its own words: pure.
 
-The words are those of Kubernetes' API server, its admission plugins and its authorizer. What is not
-known gets no advice: a wrong one is worse than none.
+The words are those of Kubernetes' API server, its admission plugins and its authorizer. Unknown
+words get no advice: wrong advice is worse than none.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ class Advice:
 
     Attributes:
         text: one clause for people; empty if nobody knows.
-        passes: whether what stands in the way ends by itself.
+        passes: whether the cause of the refusal ends by itself.
     """
 
     text: str = ""

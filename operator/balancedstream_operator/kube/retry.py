@@ -1,19 +1,22 @@
-"""When what the API server did not do is tried again: pure."""
+"""When the operator tries again what the API server did not do: pure."""
 
 from __future__ import annotations
 
 WAITING_S = 5.0
-"""Pause before what was tried in vain is tried again; it grows with the time that this takes."""
+"""The shortest pause before another try; pauses grow with the time since the first try."""
 
 PATIENCE = 4.0
-"""What has been tried for this many pauses is tried again after one more."""
+"""A pause is the time since the first try, divided by this."""
 
 RESTING_S = 60.0
-"""The longest such pause."""
+"""The longest pause before another try."""
 
 
 def choose_retry_s(tried_s: float) -> float:
-    """The pause before what has been tried for so long is tried again, in seconds.
+    """The pause before another try, in seconds.
+
+    Args:
+        tried_s: seconds since the first try.
 
     >>> choose_retry_s(0.0), choose_retry_s(40.0), choose_retry_s(9_000.0)
     (5.0, 10.0, 60.0)

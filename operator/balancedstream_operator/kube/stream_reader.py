@@ -32,8 +32,8 @@ class StreamReader:
 
         A server that is behind lists old streams, to an operator that starts and to one whose watch
         broke. Nothing in them tells their age: a resourceVersion may only be compared for equality,
-        and an annotation does not change the generation. So a stream that was listed or watched,
-        and of which other things are wanted, is a hint to read it; each is followed once.
+        and an annotation does not change the generation. So a listed or watched stream that
+        wants other things than the known one is a hint to read it; each hint is followed once.
 
         Args:
             resource: the BalancedStream as it was last listed or watched.
@@ -72,7 +72,7 @@ class StreamReader:
             message = f"{self._stream} was deleted; its pods stop, and its checkpoint stays"
             raise StreamGoneError(message)
         if is_being_deleted(found["metadata"]):
-            # It may be gone by the next pass.
+            # It may have been deleted by the next pass.
             self.forget()
             raise StreamLeavingError(_describe_deletion(found["metadata"]))
         return found

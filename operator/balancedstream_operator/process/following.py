@@ -68,13 +68,13 @@ class Audience(Protocol):
     """Who is told of BalancedStreams; every call comes from a follower's thread."""
 
     def update(self, resource: Manifest) -> None:
-        """There is a new one, or one has changed, perhaps."""
+        """A BalancedStream is new, or may have changed."""
 
     def remove(self, resource: Manifest) -> None:
-        """One was deleted."""
+        """A BalancedStream was deleted."""
 
     def see(self, namespace: str, sight: Sight) -> None:
-        """Those of a namespace can be seen, or not."""
+        """The BalancedStreams of a namespace can be seen, or cannot."""
 
 
 class Follower:
@@ -117,7 +117,7 @@ class Follower:
                 try:
                     asyncio.run(self._watch())
                 except Exception:
-                    # This tells the cause in most cases; kopf's error tells it in the others.
+                    # Mostly this look raises the cause; otherwise kopf's error is the cause.
                     self._look()
                     raise
             except Exception as error:
@@ -128,7 +128,7 @@ class Follower:
             self._stopped.wait(pause_s)
 
     def _look(self) -> None:
-        """Asks for one BalancedStream, to know that there is no hindrance."""
+        """Lists one BalancedStream, to find out whether anything stands in the way."""
         with translate_errors(f"list the {KIND}s {self._where}"):
             answer = self._client.request(
                 "GET",
@@ -163,11 +163,11 @@ class Follower:
             over.set()
 
     def _check(self, end: Callable[[], None], over: threading.Event) -> None:
-        """Ends a watch soon after what it needs is gone; the next look then tells the cause.
+        """Ends a watch soon after the rights or the definition are gone; the next look tells why.
 
         Args:
             end: ends it.
-            over: set when it has ended.
+            over: set when the watch has ended.
         """
         while not over.wait(CHECK_S):
             try:

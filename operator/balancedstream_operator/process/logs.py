@@ -11,7 +11,7 @@ from balancedstream.core.printing import printable
 
 
 class _PrintableLines(logging.Formatter):
-    """Nothing that others wrote begins a line of its own, or reaches who reads the log as more."""
+    """Text of others begins no line, and reaches a terminal without escape sequences."""
 
     def formatMessage(self, record: logging.LogRecord) -> str:  # noqa: N802 - of the base class
         record.message = printable(record.message)
@@ -37,5 +37,5 @@ def start_logging(level: str, log_format: str) -> None:
         handler.setFormatter(_PrintableLines("%(asctime)s %(levelname)s %(message)s"))
         logging.basicConfig(handlers=[handler])
     logging.getLogger().setLevel(level)
-    # It says in many lines that it begins and ends, which followers say in one.
+    # Kopf logs in many lines that it begins and ends; followers log it in one.
     logging.getLogger("kopf").setLevel(logging.ERROR)

@@ -37,7 +37,7 @@ class _Watched:
     """A BalancedStream that a task looks after.
 
     Attributes:
-        resource: as it was last seen.
+        resource: the BalancedStream as it was last seen.
         changed: set when its spec changes, or when somebody asks for something by an annotation.
         task: makes the passes over it; None while nobody does.
     """
@@ -51,7 +51,7 @@ class Operator:
     """Runs one task for each BalancedStream, once it is active.
 
     Args:
-        settings: Prometheus for streams that name none, and what streams may ask for.
+        settings: of the installation.
         metrics: records every pass.
         active: whether to act from the start; otherwise from `activate` on.
     """
@@ -120,11 +120,11 @@ class Operator:
             if sight.reason == "NoDefinition":
                 self.remove(watched.resource)
             elif sight.reason == "Forbidden" and watched.task:
-                # It may still have its checkpoint, so others must know of it.
+                # The stream may still have its checkpoint, so the other streams must know of it.
                 watched.task.cancel()
                 watched.task = None
             elif not sight.hidden and self._active and watched.task is None:
-                # The first pass over one that was deleted meanwhile finds that out.
+                # If the stream was deleted meanwhile, its first pass finds that out.
                 self._start(watched)
 
     def explain_unready(self) -> str:
@@ -188,14 +188,14 @@ class Operator:
             log.info("%s", error)
             self._watched.pop(stream.uid, None)
         finally:
-            # The next one of that name may be there already.
+            # The next stream of that name may be there already.
             known = (w.resource["metadata"] for w in self._watched.values() if w.task)
             if all((m["namespace"], m["name"]) != (stream.namespace, stream.name) for m in known):
                 self._metrics.remove(str(stream))
 
 
 def _run_now(passes: Passes, resource: dict[str, Any]) -> Pass:
-    """Makes a pass at the time of the thread that calls: it may have waited for that thread."""
+    """Makes a pass, and reads the clock in its thread: the pass may have waited for the thread."""
     return passes.run(resource, time.time())
 
 

@@ -1,7 +1,7 @@
 """Makes the passes over one stream: reconcile it, report the outcome, write the status.
 
-Only here it is known what a failed pass means for the next one: outages of the API server, pauses,
-the deletion of the stream, and whose turn it is to replace a driver.
+This module alone knows what a failed pass means for the next one: outages of the API server,
+pauses, the deletion of the stream, and whose turn it is to replace a driver.
 """
 
 from __future__ import annotations

@@ -33,7 +33,7 @@ class PassThreads:
         self._others = ThreadPoolExecutor(OTHER_THREADS, thread_name_prefix="other-pass")
 
     def choose(self, resource: Mapping[str, Any]) -> Executor:
-        """Those for a pass over a BalancedStream."""
+        """The threads for a pass over a BalancedStream."""
         other = names_own_prometheus(resource, self._settings) or has_query(resource)
         return self._others if other else self._threads
 

@@ -79,7 +79,7 @@ class Approval:
 
 @dataclass(frozen=True, slots=True)
 class PassOutcome:
-    """What a pass over a stream found and did, in its order; the rest is None where it stopped.
+    """What a pass over a stream found and did, in its order; what it did not come to is None.
 
     Attributes:
         stream: which.
@@ -88,15 +88,15 @@ class PassOutcome:
         unknown: fields of the spec that this release does not know.
         removed: knobs of earlier releases in the spec, each with the reason why it has no effect.
         partitions: state partitions of the stream.
-        refusal: why the API server refused a child; empty if it took them all.
-        waits: whether what it is refused for ends by itself.
-        driver: how the driver is, also of a spec that is not accepted, or if a child was refused;
-            None if it was not looked at.
+        refusal: why a child was refused, by the API server or a rule; empty if all were applied.
+        waits: whether the cause of the refusal ends by itself.
+        driver: the state of the driver, also if the spec is not accepted or a child was refused;
+            None if it is unknown.
         begun: whether the driver is of another application than the plans before, so that a new
             history of epochs begins.
         plan_found: what the plan's ConfigMap held.
-        answer: what the driver says of the plans; None if it does not run.
-        control: whether it follows the newest plan; None if it does not run.
+        answer: the driver's answer to the plans; None if the driver does not run.
+        control: whether the driver follows the newest plan; None if it does not run.
         missing: why there is no measurement; None if there is one, or if the driver does not run.
         decided: on the measurement; None without one.
         paused: why somebody paused the stream; empty if nobody did.
