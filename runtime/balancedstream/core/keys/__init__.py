@@ -1,1 +1,1 @@
-"""Which key is in which state partition, and how hot keys are found."""
+"""Decides which key goes to which state partition, and finds hot keys."""

@@ -1,11 +1,11 @@
-"""Which hot keys go to another state partition, where placement alone cannot balance.
+"""Decides which hot keys go to another state partition when placement alone cannot balance.
 
 Placement moves whole partitions, so two hot keys in one partition stay together, and a partition
 that is too heavy for any executor stays too heavy. Our own design, in the spirit of AutoFlow's
 hotspot-diminishing with keys instead of bins: step by step, the heaviest partition gives the key
-that splits it best to the lightest partition of the coldest executor, so that hot keys end up alone
-or with light ones. Placement then balances the resulting partitions, and only as many keys move as
-it takes to come close to the bound. No key moves if placement alone is enough.
+that splits it best to the lightest partition of the coldest executor. So hot keys end up alone or
+with light keys. Placement then balances the resulting partitions. Only as many keys move as it
+takes to come close to the bound, and none if placement alone is enough.
 """
 
 from __future__ import annotations
@@ -36,11 +36,11 @@ class KeyLoad:
     """The load of one hot key.
 
     Attributes:
-        key: the key as text, in the form that its query gives it.
-        partition: state partition that it is in now, 0-based.
-        busy_s: busy seconds a batch, part of the partition's. The lower bound (`HotKey.least`) is
-            the careful choice.
-        handoff_s: seconds that the handoff of its state takes once, such as `RestoreCost.key_s`.
+        key: the key as text, as `write_key` writes it.
+        partition: current state partition of the key, 0-based.
+        busy_s: busy seconds a batch; the partition's busy seconds include them. The lower bound
+            (`HotKey.least`) is the careful choice.
+        handoff_s: seconds that one handoff of the key's state takes, such as `RestoreCost.key_s`.
     """
 
     key: str
@@ -55,8 +55,8 @@ class KeyMove:
 
     Attributes:
         key: the key as text.
-        source: state partition that it leaves, 0-based.
-        target: state partition that it goes to; `routes.find_route` finds the route.
+        source: state partition that the key leaves, 0-based.
+        target: state partition that the key goes to; `routes.find_route` finds the route.
     """
 
     key: str
@@ -68,23 +68,24 @@ class KeyMove:
 class AssignmentDecision:
     """Which keys go to another partition, which partitions to another executor, and why.
 
-    Imbalance is as in `BalanceDecision`, but at least the busiest partition over the mean of a
-    core, because a partition is one task and runs on one core.
+    Imbalance is as in `BalanceDecision`, but at least the load of the busiest partition divided by
+    the mean load of a core, because a partition is one task and runs on one core.
 
     Attributes:
-        moves: keys that go to another partition, most important first; empty when none should.
+        moves: keys that go to another partition, most important first; empty if no key should move.
         balance: which partitions then go to another executor, decided on the loads after the key
             moves. Without key moves it is the result of `hotspots.diminish`, or its result without
             thresholds if that makes key moves unnecessary.
-        imbalance_before: now, once partitions without a live executor have one.
-        imbalance_after: after all moves of keys and partitions.
-        bound: no assignment of these keys and no placement has less imbalance.
+        imbalance_before: current imbalance, once partitions without a live executor have one.
+        imbalance_after: imbalance after all moves of keys and partitions.
+        bound: lower bound on the imbalance of any assignment of these keys and any placement.
         unsplittable: keys that exceed the mean even when they have the biggest executor to
-            themselves, heaviest first. The heaviest of a partition stays, because it is too heavy
-            for any place; the others leave.
+            themselves, heaviest first. The heaviest key of a partition stays, because it is too
+            heavy for any place; the other keys leave.
         outcome: the decision on keys in words and numbers; it names no key.
-        heaviest: fraction of all busy time that the first of `unsplittable` has; 0.0 without one.
-        heaviest_load: the same, over the mean of an executor.
+        heaviest: fraction of all busy time that the first of `unsplittable` takes; 0.0 if there is
+            none.
+        heaviest_load: busy time of that key divided by the mean of an executor.
     """
 
     moves: tuple[KeyMove, ...]
@@ -99,14 +100,14 @@ class AssignmentDecision:
 
     @property
     def reason(self) -> str:
-        """The decision on keys, in words that name them; `balance.reason` is on partitions."""
+        """The decision on keys, in words that name them; `balance.reason` is about partitions."""
         return self.say_why()
 
     def say_why(self, name_key: Callable[[str], str] = str) -> str:
-        """The decision on keys.
+        """The decision on keys, in words.
 
         Args:
-            name_key: how a key is named, for places where keys must not be seen.
+            name_key: turns a key into a name, for places that must not show keys.
         """
         if not self.unsplittable:
             return self.outcome
@@ -133,11 +134,11 @@ class _Problem:
     """The input of a decision, checked and sorted.
 
     Attributes:
-        keys: all hot keys; those of a partition together cost no more than the partition.
-        loads: busy seconds of every partition.
-        placement: executor of every partition, all of them live.
+        keys: all hot keys; the keys of a partition together cost no more than the partition.
+        loads: busy seconds a batch of every partition.
+        placement: live executor of every partition.
         executors: live executors, id to cores.
-        base_s: busy seconds of every executor beside `loads`, which stay where they are.
+        base_s: busy seconds a batch of every executor that cannot move; not part of `loads`.
     """
 
     keys: Mapping[str, KeyLoad]
@@ -154,7 +155,7 @@ class _Problem:
 
     @property
     def limit_s(self) -> float:
-        """Busy seconds of the biggest executor at the mean; a heavier key is too heavy for any."""
+        """Mean busy seconds of the biggest executor; no executor can take a heavier key."""
         return self.mean_s * max(self.executors.values()) * (1 + ROUNDING)
 
     def unsplittable(self) -> list[KeyLoad]:
@@ -164,12 +165,12 @@ class _Problem:
         return sorted(heavy, key=lambda entry: (-entry.busy_s, entry.key))
 
     def movable(self) -> list[KeyLoad]:
-        """All keys, except the heaviest of a partition if it is too heavy for any executor."""
+        """All keys, except the heaviest key of each partition if no executor can take it."""
         staying = {entry.partition: entry.key for entry in reversed(self.unsplittable())}
         return [entry for entry in self.keys.values() if staying.get(entry.partition) != entry.key]
 
     def shift(self, moves: Iterable[KeyMove]) -> dict[int, float]:
-        """The partitions' busy seconds after these keys moved."""
+        """Busy seconds of each partition after these keys moved."""
         load_s = dict(self.loads)
         for move in moves:
             busy_s = self.keys[move.key].busy_s
@@ -191,9 +192,10 @@ class _Problem:
     def bound_s(self) -> float:
         """A lower bound on the hottest core's busy seconds, for any assignment and placement.
 
-        It is a relaxation: every movable key, and the rest of every partition, may run on any
-        executor. And one core runs the busiest partition, which has at least the heaviest key plus
-        the lightest rest, the heaviest rest, and the mean of all partitions.
+        The first bound is a relaxation: every movable key, and the rest of every partition, may run
+        on any executor. The other bounds hold because one core runs the busiest partition. It is at
+        least as heavy as the heaviest key plus the lightest rest, as the heaviest rest, and as the
+        mean of all partitions.
         """
         movable = self.movable()
         rest_s = dict(self.loads)
@@ -225,12 +227,16 @@ def assign(
 ) -> AssignmentDecision:
     """Find the key moves that bring the imbalance close to its bound, or the reason to make none.
 
-    No key moves unless the imbalance is above `act_above`, and above `stop_at` times the bound, and
-    placement alone cannot change that. Then as few keys move as bring it down to the latter, or as
-    many as lower it. Together they must save at least `min_gain` of the load that placement alone
-    leaves on the hottest core, and within `horizon_batches` more time than the handoff of their
-    state takes. Executors take over state in parallel, so the one that takes longest counts. The
-    caller obeys `BalancePolicy.mode`.
+    Keys move only if the imbalance is above `act_above` and above `stop_at` times the bound, and
+    placement alone cannot change that. As few keys move as bring the imbalance down to `stop_at`
+    times the bound. If no number of keys can, the keys that lower it most move. Together the key
+    moves must save more than chance explains, and:
+
+    - at least `min_gain` of the load that placement alone leaves on the hottest core;
+    - more time in `horizon_batches` than the handoff of their state takes. Executors take over
+      state in parallel, so the executor that takes longest counts.
+
+    The caller obeys `BalancePolicy.mode`.
 
     A sketch may overestimate. If the keys of a partition seem to cost more than the partition, they
     share the cost of the partition.
@@ -239,13 +245,13 @@ def assign(
 
     Args:
         keys: the hot keys, each once.
-        loads: busy seconds a batch, per partition, hot keys included.
+        loads: busy seconds a batch of each partition, hot keys included.
         placement: id of the executor that runs each partition.
         executors: live executors, id to cores.
         thresholds: as for `diminish`.
         state_bytes: size of each partition's state, as for `diminish`.
         move_cost_s: seconds to restore each partition's state, as for `diminish`.
-        base_s: busy seconds of each executor that stay where they are, as for `diminish`.
+        base_s: busy seconds a batch of each executor that cannot move, as for `diminish`.
         scatter: standard error of an executor's load, as for `diminish`.
 
     Returns:
@@ -253,7 +259,7 @@ def assign(
 
     Raises:
         InvalidInputError: a key appears twice or is in an unknown partition, a cost is negative or
-            not finite, or `diminish` refuses a value; the message names it.
+            not finite, or `diminish` refuses a value; the message names the value.
 
     >>> hot = [KeyLoad("de", 0, busy_s=4.0), KeyLoad("fr", 0, busy_s=3.0)]
     >>> loads, placement = {0: 7.0, 1: 0.5, 2: 0.5}, {0: "a", 1: "b", 2: "b"}
@@ -306,15 +312,15 @@ def measure_keys(
 ) -> list[KeyLoad]:
     """The mean load of one operator's hot keys over a measuring window.
 
-    In a batch without a sample of a key, the key was not hot: it counts as 0.
+    A key counts as 0 in a batch without a sample of it, because it was not hot there.
 
     Args:
-        samples: of the operator, any order; those of batches outside the window are ignored.
-        batches: the window, as in `OperatorLoad.batches`.
-        handoff_s: mean cost of the handoff of one key.
+        samples: samples of the operator in any order; batches outside the window do not count.
+        batches: numbers of the batches in the window, as in `OperatorLoad.batches`.
+        handoff_s: mean seconds of the handoff of one key.
 
     Returns:
-        Each key once, sorted, in the partition where it was last.
+        Each key once, in the order of their text, in its newest partition.
 
     >>> samples = [KeySample("q", 0, "de", 0, 7, 1.0), KeySample("q", 0, "de", 0, 8, 2.0)]
     >>> measure_keys(samples, (5, 6, 7, 8), handoff_s=0.5)
@@ -327,7 +333,7 @@ def measure_keys(
     return [
         KeyLoad(
             key,
-            # In the batch in which it arrives, both partitions report it.
+            # Both partitions report a key in the batch in which it arrives.
             max(found, key=lambda sample: (sample.batch, sample.busy_s)).partition,
             math.fsum(sample.busy_s for sample in found) / len(batches),
             handoff_s,
@@ -342,7 +348,10 @@ def _choose(
     level: Callable[[Sequence[KeyMove], Thresholds, float], _Outcome],
     scatter: float,
 ) -> tuple[_Outcome, str]:
-    """Choose what to move, and say why; without key moves, the placement follows `thresholds`."""
+    """Choose what to move, and give the reason in words.
+
+    Without key moves, the placement follows `thresholds`.
+    """
     mean_s = problem.mean_s
     usual = level((), thresholds, scatter)
     if not mean_s:
@@ -385,9 +394,9 @@ def _choose(
 def _part(problem: _Problem, thresholds: Thresholds, aim_s: float) -> list[KeyMove]:
     """Split the heaviest partitions, step by step, as long as a move makes them lighter.
 
-    A key goes to the coldest executor or, if it is too heavy for a core there, to the lightest
+    A key goes to the coldest executor. If it is too heavy for a core there, it goes to the lightest
     partition of all, for which placement can find an executor. Each key moves at most once. The
-    first n of the moves are a sensible assignment for any n.
+    first n moves are a sensible assignment for any n.
     """
     load_s = dict(problem.loads)
     busy_s = dict(problem.base_s)
@@ -428,9 +437,9 @@ def _part(problem: _Problem, thresholds: Thresholds, aim_s: float) -> list[KeyMo
 def _search(
     moves: Sequence[KeyMove], level: Callable[[Sequence[KeyMove]], _Outcome], aim_s: float
 ) -> _Outcome:
-    """Find the fewest first moves that reach the aim or, if none do, those with the lowest peak.
+    """Find how many first moves reach the aim: the fewest, or those with the lowest peak.
 
-    Balancing is expensive, so it is tried for 1, 2, 4, ... moves, then for numbers in between.
+    Balancing is expensive, so the search tries 1, 2, 4, ... moves, then numbers in between.
     """
     outcomes: dict[int, _Outcome] = {}
 
@@ -452,7 +461,7 @@ def _search(
 def _spare(
     problem: _Problem, best: _Outcome, level: Callable[[Sequence[KeyMove]], _Outcome], aim_s: float
 ) -> _Outcome:
-    """Leave keys in place, lightest first, whose moves are not needed for what is reached."""
+    """Take back moves, of the lightest key first, as long as the peak stays as low without them."""
     limit_s = max(aim_s, best.peak_s)
     kept = list(best.moves)
     for move in sorted(kept, key=lambda move: (problem.keys[move.key].busy_s, move.key)):
@@ -470,7 +479,7 @@ def _weigh_up(
     saved_s = alone.peak_s - best.peak_s
     left = f"{alone.peak_s / problem.mean_s:.3f}"
     if not best.moves or saved_s <= alone.peak_s * ROUNDING:
-        return f"none that pays off lowers the imbalance {left} that placement alone leaves"
+        return f"no move that pays off lowers the imbalance {left} that placement alone leaves"
     count = describe_count(len(best.moves), "key move")
     if saved_s < thresholds.min_gain * alone.peak_s:
         return (
@@ -479,7 +488,7 @@ def _weigh_up(
         )
     if saved_s < chance_s:
         after = f"{best.peak_s / problem.mean_s:.2f}"
-        return f"that {count} would lower the imbalance {left} to {after} may be chance"
+        return f"the gain of {count} from imbalance {left} to {after} may be chance"
     handoff_s: defaultdict[str, float] = defaultdict(float)
     for move in best.moves:
         handoff_s[best.placement[move.target]] += problem.keys[move.key].handoff_s
@@ -496,7 +505,7 @@ def _peak(outcome: _Outcome) -> tuple[float, int]:
 
 
 def _after(placement: Mapping[int, str], moves: Iterable[Move]) -> dict[int, str]:
-    """The executor of every partition after the moves, by partition."""
+    """The executor of every partition after the moves, sorted by partition."""
     targets = {move.partition: move.target for move in moves}
     return dict(sorted((dict(placement) | targets).items()))
 
@@ -508,13 +517,13 @@ def _set_up(
     executors: Mapping[str, int],
     base_s: Mapping[str, float],
 ) -> _Problem:
-    """Check the keys, and scale those of a partition that cost more than it does."""
+    """Check the keys; scale the keys of a partition down if they cost more than the partition."""
     loads = {partition: loads.get(partition, 0.0) for partition in placement}
     entries: dict[str, KeyLoad] = {}
     claimed_s: defaultdict[int, list[float]] = defaultdict(list)
     for entry in keys:
         if entry.key in entries:
-            message = f"keys: {entry.key!r} is there twice"
+            message = f"keys: {entry.key!r} appears twice"
             raise InvalidInputError(message)
         if entry.partition not in loads:
             message = f"keys: {entry.key!r} is in partition {entry.partition}, which is unknown"

@@ -1,19 +1,24 @@
-"""Which key is in which partition in a micro-batch, and which keys are handed over between batches.
+"""Epochs: which key is in which partition in a micro-batch, and which keys change between batches.
 
-An epoch is the assignment that a micro-batch runs with. Spark's offset log names it, so every task
-of a batch reads the same epoch, and so does a batch that runs again. It builds on published
-protocols. A map that takes effect at a chosen time, without an extra barrier, is in the spirit of
-AutoFlow's implicit barriers. Preparing it ahead with the engine's API alone is the idea of
-latency-conscious reconfiguration (Megaphone). Moving a key when its state is fetched is the lazy
-migration of Effective Workflow Auto-Scaling, which also names a hybrid one. That ours pushes keys
-in the background, and how all of it fits into micro-batches, is our own design:
+An epoch is the key assignment of a micro-batch. Spark's offset log names it, so all tasks of a
+batch read the same epoch, also when the batch runs again. Epochs build on published protocols:
+
+- A map that takes effect at a chosen time, without an extra barrier, is in the spirit of AutoFlow's
+  implicit barriers.
+- Preparing that map ahead with the engine's API alone is the idea of latency-conscious
+  reconfiguration (Megaphone).
+- Moving a key when its state is fetched is the lazy migration of Effective Workflow Auto-Scaling,
+  which also names a hybrid migration.
+
+Pushing keys in the background in the hybrid strategy, and fitting all of it into micro-batches, is
+our own design:
 
 - The batch before the switch runs with the old map. At its end the old owner writes the state of
-  each key that must leave to a file. These are the keys that were *asked* for or, under lazy
-  handoff, that had a record. The task reports the file when it succeeds.
+  each key that must leave to a file. These are the keys that the epoch *asked* for or, under lazy
+  handoff, the keys that had a record. The task reports the file when it succeeds.
 - The epoch of the next batch changes the routes of exactly the reported keys. The new owner takes
-  over the state before the key's first record, and the old owner clears its own.
-- A key whose state was not reported stays where it is and is asked for again.
+  over the state before the key's first record, and the old owner clears its own copy.
+- A key without reported state stays in its partition, and the next epoch asks for it again.
 """
 
 from __future__ import annotations
@@ -36,8 +41,8 @@ class Piece:
 
     Attributes:
         file: name of the file, in the operator's folder.
-        offset: first byte of the state.
-        state_bytes: its length; 0 for a key without state.
+        offset: position of the first byte of the state.
+        state_bytes: length of the state; 0 for a key without state.
     """
 
     file: str
@@ -50,8 +55,8 @@ class Arrival:
     """A key that arrives at a new owner.
 
     Attributes:
-        source: route that it leaves.
-        piece: its state.
+        source: previous route of the key.
+        piece: place of the key's state.
     """
 
     source: int
@@ -63,13 +68,13 @@ class Epoch:
     """The key assignment of one or more micro-batches.
 
     Attributes:
-        number: 0 for the first one of every stream; later ones have higher numbers.
-        batch: micro-batch that it was made for; see `in_batch`.
+        number: 0 for the first epoch of every stream; later epochs have higher numbers.
+        batch: number of the first micro-batch with this epoch; see `in_batch`.
         routes: key to route, for keys with another route than 0.
         arrivals: keys that arrive at a new owner in `batch`; `routes` has their new routes.
-        asked: keys whose owner must hand them over at the end of the batch.
-        touched: more keys, which their owner hands over if they have a record.
-        most: maximum number of keys that a task hands over in one batch; None for all.
+        asked: keys that their owner must hand over at the end of the batch.
+        touched: further keys, which their owner hands over if they have a record.
+        most: maximum number of keys that a task hands over in one batch; None for no maximum.
 
     >>> Epoch().route_of('"de"')
     0
@@ -88,7 +93,7 @@ class Epoch:
         return self.routes.get(key, 0)
 
     def in_batch(self, batch: int) -> Epoch:
-        """The epoch in a micro-batch: `arrivals` and `asked` hold in its own batch only.
+        """The epoch as a micro-batch sees it: `arrivals` and `asked` apply to `batch` only.
 
         >>> epoch = Epoch(3, 7, {'"de"': 2}, asked=('"fr"',), touched=('"it"',))
         >>> epoch.in_batch(7) == epoch, epoch.in_batch(8).asked, epoch.in_batch(8).touched
@@ -122,11 +127,11 @@ class Wish:
     """Where keys must go, and how their state gets there.
 
     Attributes:
-        routes: key to route, hottest first; keys that are left out get route 0.
-        strategy: eager hands over all keys in one batch; lazy hands over a key when it has a
-            record; hybrid does that, and hands over `share` more keys in each batch.
-        share: number of keys that hybrid handoff asks for in a batch, and the maximum that a task
-            hands over.
+        routes: key to route, hottest first; keys left out get route 0.
+        strategy: `eager` hands over all keys in one batch. `lazy` hands over a key when it has a
+            record. `hybrid` does the same, and hands over `share` more keys in each batch.
+        share: number of keys that hybrid handoff asks for in a batch, and the maximum number that a
+            task hands over.
         effective_batch: first micro-batch with keys in their new partitions; None for as soon as
             possible.
 
@@ -176,9 +181,9 @@ class Export:
     """The state that a successful task wrote for the new owners of its keys.
 
     Attributes:
-        batch: micro-batch at whose end it was written.
-        partition: state partition of the task.
-        file: name of the file; no two task attempts write to one.
+        batch: number of the micro-batch at whose end the task wrote the state.
+        partition: state partition of the task, 0-based.
+        file: name of the file; each task attempt writes to a file of its own.
         pieces: key to (offset, state_bytes) in the file.
     """
 
@@ -189,14 +194,14 @@ class Export:
 
 
 def advance_epoch(epoch: Epoch, wish: Wish | None, exports: Iterable[Export], batch: int) -> Epoch:
-    """The epoch for the micro-batch that is planned now.
+    """The epoch for the next micro-batch.
 
     Args:
         epoch: the epoch of the batch before.
-        wish: where keys must go; None to leave them where they are.
-        exports: what successful tasks reported. Only the batch before counts. If two attempts
-            reported one partition, neither counts, because it is unknown which one Spark keeps.
-        batch: number of the micro-batch.
+        wish: where keys must go; None to leave all keys in their partitions.
+        exports: state that successful tasks reported. Only the batch before counts. If two attempts
+            reported one partition, neither counts, because Spark may keep either.
+        batch: number of the next micro-batch.
 
     Returns:
         A new epoch, or `epoch` itself if nothing changes.
@@ -226,7 +231,7 @@ def advance_epoch(epoch: Epoch, wish: Wish | None, exports: Iterable[Export], ba
             routes[key] = target
     routes = {key: route for key, route in routes.items() if route}
     pending: list[str] = []
-    # State that is written at the end of this batch is for the next batch.
+    # State that this batch writes arrives in the next batch.
     if first is None or batch + 1 >= first:
         pending = [key for key, target in targets.items() if routes.get(key, 0) != target]
     asked, touched = _ask(pending, wish, epoch)
@@ -246,21 +251,21 @@ def advance_epoch(epoch: Epoch, wish: Wish | None, exports: Iterable[Export], ba
 def _ask(
     pending: Sequence[str], wish: Wish, before: Epoch
 ) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """Which keys are asked for in any case, and which only if they have a record."""
+    """The keys that tasks must hand over, and the keys to hand over if they have a record."""
     if wish.strategy == "eager":
         return tuple(pending), ()
     if wish.strategy == "lazy":
         return (), tuple(pending)
     first = 0
     if not frozenset(before.asked).isdisjoint(pending):
-        # Keys that are asked for in vain must not block the others, so all take turns.
+        # A key whose handoff keeps failing must not block the others, so all keys take turns.
         first = before.number * wish.share % len(pending)
     in_turn = [*pending[first:], *pending[:first]]
     return tuple(in_turn[: wish.share]), tuple(pending)
 
 
 def _accept(exports: Iterable[Export], batch: int) -> dict[str, Piece]:
-    """The state written at the end of a batch, if it is certain which attempt counts."""
+    """The state that a batch exported, without partitions that two task attempts exported."""
     of_partition: dict[int, set[str]] = {}
     fresh = [export for export in exports if export.batch == batch]
     for export in fresh:

@@ -1,8 +1,8 @@
-"""Which keys are hot, in bounded memory: the Space-Saving sketch, weighted by cost.
+"""Finds hot keys in bounded memory: the Space-Saving sketch, weighted by cost.
 
 Space-Saving is by Metwally, Agrawal and El Abbadi (ICDT 2005). The weight of a record is its cost
 rather than 1, which is our own design: the time that a key takes makes it hot. Each task has its
-own sketch, and a key is in the partition of one task, so the results of tasks are put side by side,
+own sketch, and a key is in the partition of one task. So the results of tasks stand side by side,
 each within its own bounds. Merging sketches would add to a key's error what every other sketch may
 have missed.
 
@@ -23,12 +23,12 @@ from balancedstream.errors import InvalidInputError
 
 @dataclass(frozen=True, slots=True)
 class HotKey:
-    """The weight of one key, as far as it is known.
+    """Bounds on the weight of one key.
 
     Attributes:
-        key: as given to the sketch.
+        key: the key as the sketch got it.
         most: upper bound on the true weight.
-        error: `most - error` is the lower bound.
+        error: difference between the upper and the lower bound.
     """
 
     key: bytes
@@ -44,20 +44,20 @@ class HotKey:
 class HotKeySketch:
     """The heaviest keys of a stream of keys with weights, in a bounded number of counters.
 
-    With W the sum of all weights so far, in any order:
+    If W is the sum of all weights so far, then in any order of updates:
 
-    - for each key in it, `least <= true weight <= most` and `error <= epsilon * W`;
+    - each key in the sketch has `least <= true weight <= most` and `error <= epsilon * W`;
     - any other key weighs at most `untracked_most`, which is `<= epsilon * W`;
-    - so it contains every key that weighs more than `epsilon * W`.
+    - so the sketch contains every key that weighs more than `epsilon * W`.
 
-    (Up to the rounding of floating-point sums; whole numbers have none.) It contains at most
-    `capacity` keys of any length. The same updates in the same order give the same sketch; the key
-    decides ties.
+    Floating-point sums may miss these bounds by a rounding error; whole numbers do not. The sketch
+    contains at most `capacity` keys of any length. The same updates in the same order give the same
+    sketch; the key decides ties.
 
     Attributes:
-        epsilon: fraction of the whole weight; a key with less may be missing.
+        epsilon: fraction of W; the sketch may miss a key with less weight.
         capacity: maximum number of keys, `ceil(1 / epsilon)`.
-        total: sum of all weights, in their unit.
+        total: W, in the unit of the weights.
 
     Raises:
         InvalidInputError: epsilon is not above 0 and at most 1.
@@ -80,7 +80,7 @@ class HotKeySketch:
         self.total = 0.0
         self._most: dict[bytes, float] = {}
         self._error: dict[bytes, float] = {}
-        # One entry a key; if its weight is outdated, it is too low.
+        # One entry for each key. Its weight may be outdated, but is then too low.
         self._heap: list[tuple[float, bytes]] = []
 
     def __eq__(self, other: object) -> bool:
@@ -99,7 +99,7 @@ class HotKeySketch:
         return self._heap[0][0]
 
     def update(self, key: bytes, weight: float) -> None:
-        """Add to a key's weight; amortized O(log capacity).
+        """Add a weight to a key, in amortized O(log capacity).
 
         Raises:
             InvalidInputError: the weight is negative or not finite.
@@ -153,7 +153,7 @@ class HotKeySketch:
 
 
 def parse_hot_keys(text: str | bytes) -> HotKeySketch:
-    """Read a sketch that `HotKeySketch.to_json` wrote; it continues exactly as the original.
+    """Read a sketch that `HotKeySketch.to_json` wrote; updates work exactly as on the original.
 
     Raises:
         InvalidInputError: the text has another form.

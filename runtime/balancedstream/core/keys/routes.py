@@ -3,14 +3,14 @@
 A job with key assignments groups by (route, key) instead of key. Spark's hash partitioning then
 sends a row to `pmod(hash(route, key), partitions)`. So each key has a route to each partition, and
 Spark itself shuffles the rows. **A key that never moved has route 0**, and so does every row with a
-null key. A moved key has the smallest route that leads to its partition, which is 0 again when it
-returns to its first one. Routes are our own design.
+null key. A moved key has the smallest route that leads to its partition. A key that returns to its
+first partition has route 0 again. Routes are our own design.
 
 The hash must equal Spark's, bit for bit: `Murmur3Hash` with seed 42 (`HashExpression` in Catalyst's
 hash.scala, `Murmur3_x86_32` in common/unsafe) and `Pmod` (`HashPartitioning`). Spark keeps both the
 same in all versions, because the state of running queries depends on them. The hash of each value
-is the seed for the next one, so several columns and the fields of one struct give the same hash. A
-null leaves the seed as it is.
+is the seed for the next value, so several columns have the same hash as one struct of them. A null
+leaves the seed as it is.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from balancedstream.core.keys.types import ArrayKey, DecimalKey, KeyType, Primit
 from balancedstream.errors import InvalidInputError
 
 MAX_ROUTE = 2**31 - 1
-"""The largest route: it is a column of Spark's type integer."""
+"""The largest route, because a route is a column of Spark's type integer."""
 
 MAX_PARTITIONS = 2**31 - 1
 
@@ -49,8 +49,8 @@ def spark_hash(value: object, key_type: KeyType, seed: int = _SEED) -> int:
     Args:
         value: as `Primitive` describes; a `decimal.Decimal`; a list or tuple for an array; a tuple
             or `Row` for a struct; None for null.
-        key_type: its type.
-        seed: hash of what comes before the value; Spark's 42 when nothing does.
+        key_type: type of the value.
+        seed: hash of the preceding values; Spark's 42 for the first value.
 
     Raises:
         InvalidInputError: the value does not have the type; the message names the field.
@@ -68,7 +68,7 @@ def spark_hash(value: object, key_type: KeyType, seed: int = _SEED) -> int:
 
 
 def partition_of(route: int, key: object, key_type: KeyType, partitions: int) -> int:
-    """The state partition that Spark sends a row with this route and key to.
+    """The state partition to which Spark sends a row with this route and key.
 
     Args:
         route: from 0 to 2^31 - 1.
@@ -94,19 +94,19 @@ def find_route(
     """The smallest route that brings a key to a partition.
 
     No two routes give a key the same hash, so some route leads to each partition. On average the
-    search takes as many routes as there are partitions. With the default of `most`, one search in
+    search tries as many routes as there are partitions. With the default of `most`, one search in
     10^27 fails.
 
     Args:
         key: as for `spark_hash`.
         key_type: the key's type.
-        partition: where the key must go.
+        partition: state partition that the key must go to, 0-based.
         partitions: number of state partitions.
         most: number of routes to try; by default 64 for each partition.
 
     Returns:
-        The route, 0 if Spark sends the key there without one; None if there was none, and the key
-        must stay where it is.
+        The route; 0 if Spark sends the key to this partition anyway. None if the search found no
+        route, so that the key must stay in its partition.
 
     Raises:
         InvalidInputError: a value is out of range or does not have the type; the message names the
@@ -134,7 +134,7 @@ def _route_hash(route: int) -> int:
 
 
 def _mix(word: int) -> int:
-    """What Murmur3 does to a word of the input before it enters the hash."""
+    """The premixed form in which a word of the input enters the hash of Murmur3."""
     word = word * 0xCC9E2D51 & _WORD
     word = (word << 15 | word >> 17) & _WORD
     return word * 0x1B873593 & _WORD
@@ -176,7 +176,7 @@ def _bytes_block(data: bytes) -> _Block:
 
 
 def _blocks(path: str, value: object, key_type: KeyType) -> Iterator[_Block]:
-    """The values in a key, in Spark's order, without nulls."""
+    """The values of a key, in Spark's order, without nulls."""
     if value is None:
         return
     match key_type:
@@ -259,7 +259,7 @@ def _decimal_block(path: str, value: object, precision: int, scale: int) -> _Blo
     unscaled = int(scaled.scaleb(scale, context=exact))
     if precision <= _LONG_DIGITS:
         return _long_block(unscaled)
-    # The fewest bytes that hold the sign too, as java.math.BigInteger.toByteArray.
+    # The fewest bytes that hold the digits and the sign, as in java.math.BigInteger.toByteArray.
     length = (unscaled if unscaled >= 0 else ~unscaled).bit_length() // 8 + 1
     return _bytes_block(unscaled.to_bytes(length, "big", signed=True))
 

@@ -34,8 +34,8 @@ def write_key(value: object, key_type: KeyType) -> str:
     """Write a key as one line of JSON; equal keys give equal text.
 
     Args:
-        value: as `key_types.Primitive` describes; None for null.
-        key_type: its type.
+        value: as `types.Primitive` describes; None for null.
+        key_type: type of the key.
 
     >>> write_key("de", Primitive("string"))
     '"de"'
@@ -53,7 +53,8 @@ def read_key(text: str, key_type: KeyType) -> object:
         The value, as `routes.spark_hash` takes it.
 
     Raises:
-        RefusedKeyError: it is no JSON, or not a value of the type; the message names the key.
+        RefusedKeyError: the text is not JSON, or not a value of the type; the message names the
+            key.
 
     >>> read_key('["de",7]', StructKey((("land", Primitive("string")), ("n", Primitive("long")))))
     ('de', 7)
@@ -73,7 +74,8 @@ def name_key(text: str, naming: KeyNaming) -> str | None:
 
     Args:
         text: the key as `write_key` writes it.
-        naming: plain is the text, hashed the start of its SHA-256 after `HASHED`, off no name.
+        naming: `plain` gives the text; `hashed` gives `HASHED` and the first 16 digits of the
+            text's SHA-256; `off` gives no name.
 
     >>> name_key('"de"', "plain"), name_key('"de"', "hashed"), name_key('"de"', "off")
     ('"de"', '#fa20977256dfdd5a', None)
@@ -94,7 +96,7 @@ def _write(value: object, key_type: KeyType) -> object:
         case Primitive("binary"), bytes() | bytearray():
             return base64.b64encode(value).decode()
         case DecimalKey(_, scale), Decimal():
-            # One zero: a decimal has one with a sign, too.
+            # A decimal also has a negative zero; equal keys need the same text.
             return f"{value or Decimal():.{scale}f}"
         case ArrayKey(element), list() | tuple():
             return [_write(entry, element) for entry in value]
@@ -123,7 +125,7 @@ def _read(value: object, key_type: KeyType) -> object:
         case Primitive("double"), int() if not isinstance(value, bool):
             return float(value)
         case Primitive("float"), int() | float() if not isinstance(value, bool):
-            # The 32-bit number closest to what a person wrote.
+            # A person may write a number that no 32-bit float has; take the closest float.
             (narrow,) = struct.unpack("<f", struct.pack("<f", float(value)))
             return narrow
         case Primitive("binary"), str():
@@ -146,7 +148,7 @@ def _read(value: object, key_type: KeyType) -> object:
 
 
 def freeze_key(value: object) -> object:
-    """A key that a dictionary can find: lists become tuples, with one NaN and one zero.
+    """A hashable form of a key: lists become tuples, and there is one NaN and one zero.
 
     >>> freeze_key(["a", float("nan")]) == freeze_key(["a", float("nan")])
     True

@@ -1,7 +1,7 @@
-"""The types of keys, as far as Spark's hash of them is computed here.
+"""The types of keys with a hash that this package can compute as Spark does.
 
-Spark describes a type by the `jsonValue` of its `DataType`; any type that is not among these makes
-a job run without moving its keys.
+Spark describes a type by the `jsonValue` of its `DataType`. A job with keys of any other type runs,
+but its keys never move.
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ _TIME = re.compile(r"time\(\d\)")
 
 @dataclass(frozen=True, slots=True)
 class Primitive:
-    """A key type without parts, by the name in Spark's `jsonValue`.
+    """A key type without parts, with the name in Spark's `jsonValue`.
 
     Values are as PySpark's `dataType.toInternal` returns them: `bool`, `int`, `float`, `str` and
-    `bytes`; a date in days and either timestamp in microseconds since the Unix epoch; a time in
-    nanoseconds since midnight.
+    `bytes`; a date is in days, both kinds of timestamp are in microseconds since the Unix epoch; a
+    time is in nanoseconds since midnight.
     """
 
     name: str
@@ -38,7 +38,7 @@ class Primitive:
 
 @dataclass(frozen=True, slots=True)
 class DecimalKey:
-    """Decimals of `precision` digits, 1 to 38, with `scale` of them after the point."""
+    """Decimals with `precision` digits, from 1 to 38; `scale` digits are after the point."""
 
     precision: int
     scale: int
@@ -53,17 +53,17 @@ class ArrayKey:
 
 @dataclass(frozen=True, slots=True)
 class StructKey:
-    """Tuples with named fields, also the columns of a key of several columns."""
+    """Tuples with named fields, also for a key of several columns."""
 
     fields: tuple[tuple[str, KeyType], ...]
 
 
 @dataclass(frozen=True, slots=True)
 class NeverMoved:
-    """A type whose hash is not computed here: such a job runs, but its keys never move.
+    """A key type without a known hash: a job with such keys runs, but its keys never move.
 
     Attributes:
-        reason: which type it is, where it is and what that means, in words.
+        reason: the type, its place in the key, and the consequence, in words.
     """
 
     reason: str
@@ -82,9 +82,9 @@ def parse_key_type(json_value: object) -> KeyType | NeverMoved:
     """Read the type of a key from Spark's description of it.
 
     Args:
-        json_value: `schema["user_id"].dataType.jsonValue()`. For a key of several columns, the
-            `jsonValue()` of a schema with just these columns; also for a description that the JVM
-            wrote, which notes a collation in the field only.
+        json_value: for a key of one column, such as `schema["user_id"].dataType.jsonValue()`. For a
+            key of several columns, and for a description that the JVM wrote, the `jsonValue()` of a
+            schema with just these columns: the JVM notes a collation in the field only.
 
     Returns:
         The type. `NeverMoved` if it is, or contains, any other type than boolean, byte, short,
@@ -92,7 +92,7 @@ def parse_key_type(json_value: object) -> KeyType | NeverMoved:
         timestamp, timestamp_ntz, time, array and struct.
 
     Raises:
-        InvalidInputError: this is no description of a type.
+        InvalidInputError: `json_value` does not describe a type.
 
     >>> parse_key_type("string")
     Primitive(name='string')
@@ -134,7 +134,7 @@ def _parse_name(path: str, name: str) -> KeyType:
 
 def _parse_field(path: str, field: object) -> tuple[str, KeyType]:
     match field:
-        # Spark notes any collation but the default one in the field that has it.
+        # Spark notes a collation other than the default in the field that contains the string.
         case {"name": str(name), "metadata": {"__COLLATIONS": _}}:
             raise _unhashed(path, f"has in {name} a string of another collation than UTF8_BINARY")
         case {"name": str(name), "type": json_value}:
