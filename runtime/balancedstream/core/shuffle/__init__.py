@@ -1,1 +1,1 @@
-"""Online Shuffle Grouping: estimated costs, and who gets which record."""
+"""Online Shuffle Grouping: estimates the costs of records, and assigns records to instances."""

@@ -1,10 +1,11 @@
-"""What a shuffle has learned about the costs of records, from one micro-batch to the next.
+"""Learns the costs of records from one micro-batch to the next, and judges the estimates.
 
-Two sketches (`CostSketch`) hold it, an older and a newer one. A sketch cannot forget, so once the
-newer one knows enough, the older one is dropped and a new one started. Records are routed by the
-estimates only while these are trusted. Estimates that predict no better than "all records cost the
-same", the assumption of round robin, are not worth following: costs may not depend on the cost key
-at all, or may have changed.
+Two sketches (`CostSketch`), an older and a newer one, hold the costs. A sketch cannot forget. So
+once the newer sketch knows enough, it becomes the older one, and an empty sketch the newer one.
+
+The shuffle routes records by the estimates only while it trusts them. Round robin assumes that all
+records cost the same. Estimates that predict no better than that are useless: costs may not depend
+on the cost key at all, or may have changed.
 
 All of this is our own design. Online Shuffle Grouping replaces the sketches of an instance whenever
 they are stable, and always trusts them.
@@ -22,49 +23,49 @@ from balancedstream.core.shuffle.sketches import CostSketch, restore_sketch
 from balancedstream.errors import InvalidInputError
 
 GENERATION_BATCHES: Final = 64
-"""Judged batches before a new sketch is started, at least. The estimates rest on the last 65 to 128
-batches, or more, so a cost that changes slowly is trusted for as long."""
+"""Minimum number of judged batches before a new sketch starts. The estimates rest on at least the
+last 65 to 128 batches, so an outdated cost also counts for that long."""
 
 UNSEEN_SHARE: Final = 0.005
-"""A new sketch is started once at most this fraction of the records has items that the last sketch
-never saw: if expensive items are rare, most imbalance comes from those that are not known yet."""
+"""A new sketch starts once at most this fraction of the records has items that the last sketch
+never saw: if expensive items are rare, most imbalance comes from items that are not known yet."""
 
 GENERATION_RECORDS: Final = 1 << 18
-"""Records after which a new sketch is started in any case: some items are always new."""
+"""A new sketch starts after this many records in any case, because some items are always new."""
 
 MAX_ERROR_RATIO: Final = 0.9
 """Estimates become trusted once their error is at most this fraction of that of equal costs."""
 
 MIN_ERROR: Final = 0.01
-"""If the error of equal costs is at most this fraction of all cost, estimates do not become
-trusted: that they predict better is chance."""
+"""Estimates do not become trusted if the error of equal costs is at most this fraction of all cost:
+only chance can then make the estimates better."""
 
 MAX_EXCESS_ERROR: Final = 0.05
-"""Estimates stay trusted until they are worse than equal costs by more than this fraction of all
-cost. If expensive items are rare, most batches have none. All records then cost about the same, and
-chance decides which of the two errors is greater."""
+"""Estimates stay trusted until their error exceeds the error of equal costs by more than this
+fraction of all cost. If expensive items are rare, most batches have none. All records then cost
+about the same, and chance decides which of the two errors is greater."""
 
 MIN_RECORDS: Final = 64
-"""Estimates are judged by at least this many records; with fewer, chance can cause any error. If
-micro-batches are smaller, several are judged together."""
+"""At least this many records judge the estimates, because with fewer, chance can cause any error.
+Smaller micro-batches are judged together."""
 
 _MAGIC = b"BSC2"
 
 
 @dataclass(frozen=True, slots=True)
 class MeasuredCosts:
-    """What one or more tasks of a micro-batch measured.
+    """The costs that one or more tasks of a micro-batch measured.
 
     Attributes:
-        sketch: what the records cost.
-        estimated_s: what they were estimated to cost before; 0 if nothing was known.
-        real_s: what they cost: the time that the function took for them.
-        unattributed_s: what the function took after it had read all its input; it is not known
-            which records caused it.
-        judged_s: cost of the records by which the estimates are judged.
-        error_s: summed difference of these records' real and estimated costs. The estimates are
-            scaled to each task's real cost first, so that a slow executor is no error.
-        equal_error_s: the same for estimates that are all equal.
+        sketch: the measured costs of the records, by cost key.
+        estimated_s: estimated cost of the records; 0 if there were no estimates.
+        real_s: real cost of the records: seconds that the function took for them.
+        unattributed_s: seconds that the function took after it had read all its input; no record
+            can be blamed for them.
+        judged_s: real cost of the records that judge the estimates.
+        error_s: sum over these records of the difference between real and estimated cost. Estimates
+            are first scaled to each task's real cost, so that a slow executor is no error.
+        equal_error_s: the same for the estimate that all records cost the same.
     """
 
     sketch: CostSketch
@@ -76,10 +77,10 @@ class MeasuredCosts:
     equal_error_s: float = 0.0
 
     def add(self, other: MeasuredCosts) -> MeasuredCosts:
-        """Add what other tasks measured.
+        """Add the measurements of other tasks.
 
         Raises:
-            InvalidInputError: their sketches cannot be merged.
+            InvalidInputError: the sketches cannot be merged.
         """
         return MeasuredCosts(
             sketch=_merge(self.sketch, other.sketch),
@@ -94,15 +95,15 @@ class MeasuredCosts:
 
 @dataclass(frozen=True, slots=True)
 class Evidence:
-    """What estimates are judged by: sums over micro-batches, see `MeasuredCosts`.
+    """The sums over micro-batches that judge the estimates; fields are as in `MeasuredCosts`.
 
     Attributes:
-        records: number of records measured.
-        real_s: what they cost.
-        unattributed_s: cost that no record can be given.
-        judged_s: cost of the records that are judged.
-        error_s: of the estimates.
-        equal_error_s: of equal costs.
+        records: number of measured records.
+        real_s: real cost of the records, in seconds.
+        unattributed_s: cost that no record can be blamed for, in seconds.
+        judged_s: real cost of the records that judge the estimates, in seconds.
+        error_s: error of the estimates, in seconds.
+        equal_error_s: error of equal costs, in seconds.
     """
 
     records: int = 0
@@ -113,7 +114,7 @@ class Evidence:
     equal_error_s: float = 0.0
 
     def add(self, measured: MeasuredCosts) -> Evidence:
-        """Add what one more micro-batch measured."""
+        """Add the measurements of one more micro-batch."""
         return Evidence(
             records=self.records + measured.sketch.records,
             real_s=self.real_s + measured.real_s,
@@ -126,19 +127,19 @@ class Evidence:
 
 @dataclass(frozen=True)
 class LearntCosts:
-    """What is known after a micro-batch.
+    """The costs learned up to a micro-batch.
 
     Attributes:
-        batch: the newest batch in it.
-        batches: how often estimates were judged since the newer sketch was started.
-        older: the sketch of the generation before; None if there is none.
-        newer: the sketch that is being filled.
-        trusted: whether records are routed by the estimates; otherwise round robin.
-        reason: why, as a sentence without a full stop.
-        error: of the estimates when they were judged after this batch, as a fraction of all cost;
-            None if they were not.
+        batch: number of the newest learned batch.
+        batches: number of judgements since the newer sketch started.
+        older: the full sketch of the previous generation; None if there is none.
+        newer: the sketch to which each batch is added.
+        trusted: whether the shuffle routes records by the estimates; otherwise round robin.
+        reason: why the estimates are trusted or not, as a sentence without a full stop.
+        error: error of the estimates in the judgement after this batch, as a fraction of all cost;
+            None if there was no judgement.
         equal_error: the same under the assumption that all records cost the same.
-        unjudged: what was measured since the estimates were last judged.
+        unjudged: measurements since the last judgement.
     """
 
     batch: int
@@ -153,11 +154,11 @@ class LearntCosts:
 
     @cached_property
     def estimates(self) -> CostSketch:
-        """Both sketches in one; read-only."""
+        """Both sketches merged; read-only."""
         return self.newer if self.older is None else _merge(self.newer, self.older)
 
     def to_bytes(self) -> bytes:
-        """Write it as bytes; empty cells of the sketches take almost no space.
+        """Write the learned costs as bytes; empty cells of the sketches take almost no space.
 
         >>> learnt = learn_costs(None, 3, MeasuredCosts(CostSketch(0.05, 0.1, seed=7)))
         >>> LearntCosts.from_bytes(learnt.to_bytes()).batch
@@ -181,7 +182,7 @@ class LearntCosts:
         """Read what `to_bytes` wrote.
 
         Raises:
-            InvalidInputError: this is something else, or is damaged.
+            InvalidInputError: `data` is something else, or is damaged.
         """
         try:
             magic, header, sketches = data.split(b"\n", 2)
@@ -189,7 +190,7 @@ class LearntCosts:
                 raise ValueError(magic)
             fields = json.loads(header)
             end = fields.pop("newer_bytes")
-            # The compression has a checksum.
+            # The compression has a checksum, so the sketches need no check of their own.
             newer = restore_sketch(zlib.decompress(sketches[:end]))
             older = restore_sketch(zlib.decompress(sketches[end:])) if sketches[end:] else None
             unjudged = Evidence(**fields.pop("unjudged"))
@@ -204,17 +205,17 @@ def learn_costs(
 ) -> LearntCosts:
     """Learn from a micro-batch, and decide whether the next one is routed by estimates.
 
-    Estimates are judged by batches that are not yet in them, so the first two batches always go
+    A batch judges the estimates before it is added to them. So the first two batches always go
     round robin, and more if batches are small. If trusted estimates become clearly worse than equal
-    costs, costs have changed: everything but this batch is forgotten.
+    costs, costs have changed: learning starts again with this batch.
 
     Args:
-        before: what was known when the batch was routed; None at the beginning. It is ignored if
-            its sketches have another epsilon, delta or seed.
-        batch: its number.
-        measured: what all of its tasks measured.
-        is_judge: whether its records were estimated by what was known before. If not, they are
-            learned from but do not judge the estimates.
+        before: the costs learned when the batch was routed; None for the first batch. They do not
+            count if their sketches have another epsilon, delta or seed.
+        batch: number of the micro-batch.
+        measured: sum of the measurements of all its tasks.
+        is_judge: whether `before` estimated the records of the batch. If not, they are added to the
+            sketch but do not judge the estimates.
 
     >>> def measure(error_s, equal_error_s):
     ...     sketch = CostSketch(0.05, 0.1, seed=7)
@@ -246,7 +247,7 @@ def learn_costs(
     if is_unattributed:
         trusted = False
         all_s = evidence.unattributed_s + evidence.real_s
-        # All estimates miss this cost equally.
+        # Any estimate misses this cost by the same amount.
         error = equal_error = evidence.unattributed_s / all_s
         reason = (
             f"the function took {evidence.unattributed_s:.1f} s of {all_s:.1f} s after it had read "

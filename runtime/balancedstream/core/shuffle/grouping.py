@@ -1,11 +1,11 @@
-"""Which instance of a stateless operator runs which record.
+"""Assigns records to the instances of a stateless operator.
 
-Any of k instances may run any record, and what a record costs depends on its content. The greedy
-rule is that of Rivetti et al., "Online scheduling for shuffle grouping in distributed
-stream processing systems" (Online Shuffle Grouping, OSG). The rest of that paper, a state machine
-for streams without batches, is in `benchmarks/shuffle_simulation/scheduling.py`: a micro-batch
-begins with idle instances, and all its records are there before the first one is assigned, so the
-rule alone is enough.
+Any of k instances may run any record, and the cost of a record depends on its content. The greedy
+rule comes from Rivetti et al., "Online scheduling for shuffle grouping in distributed stream
+processing systems" (Online Shuffle Grouping, OSG). A micro-batch starts with idle instances, and
+all its records are there before the first one is assigned, so the rule alone is enough. The rest of
+that paper, a state machine for streams without batches, is in
+`benchmarks/shuffle_simulation/scheduling.py`.
 """
 
 from __future__ import annotations
@@ -17,24 +17,24 @@ from balancedstream.errors import InvalidInputError
 
 
 def assign_greedily(costs_s: Iterable[float], instances: int, *, first: int = 0) -> list[int]:
-    """Give each record, in their order, to the instance that has the least to do so far.
+    """Give each record in turn to the instance with the least load so far.
 
-    Of equally loaded instances the one with the fewest records is next, so records without any
-    cost go round. No instance gets more than the mean load and one record. The makespan is within
-    2 - 1/k of the least possible, and within 4/3 - 1/(3k) where the most expensive records come
+    Among equally loaded instances, the instance with the fewest records is next, so records without
+    any cost go round. No instance gets more than the mean load and one record. The makespan is
+    within 2 - 1/k of the least possible, and within 4/3 - 1/(3k) if the most expensive records come
     first (both textbook: Graham).
 
     Args:
-        costs_s: of the records, in seconds; 0 or more.
-        instances: how many there are; 1 or more. All are idle.
-        first: the one that gets the first record, so that several tasks that assign at once do not
-            all begin with the same one.
+        costs_s: cost of each record in seconds; 0 or more.
+        instances: number of instances, all idle; 1 or more.
+        first: instance of the first record, 0-based. Tasks that assign at the same time use
+            different ones, so that not all load the same instance first.
 
     Returns:
-        The instance of each record, counted from 0.
+        The instance of each record, 0-based.
 
     Raises:
-        InvalidInputError: instances below 1.
+        InvalidInputError: `instances` is below 1.
 
     >>> assign_greedily([5.0, 4.0, 3.0, 3.0, 3.0], 2)
     [0, 1, 1, 0, 1]
@@ -44,7 +44,7 @@ def assign_greedily(costs_s: Iterable[float], instances: int, *, first: int = 0)
     if not instances >= 1:
         message = f"instances: must be at least 1, not {instances}"
         raise InvalidInputError(message)
-    # Load, records given, place after the first instance.
+    # Load in seconds, number of records, offset from the first instance.
     heap = [(0.0, 0, place) for place in range(instances)]
     assigned = []
     for cost_s in costs_s:

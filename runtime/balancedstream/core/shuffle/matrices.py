@@ -10,8 +10,8 @@ from collections.abc import Sequence
 def add_matrices(matrices: Sequence[array[int]]) -> array[int]:
     """Add matrices of one shape cell by cell.
 
-    All cells are added at once, as one large number: as long as no cell of the sum is negative or
-    above 2^63 - 1, nothing carries into the next cell. That is the caller's to check.
+    The function adds all cells at once, as one large number. Nothing carries into the next cell as
+    long as no cell of the sum is negative or above 2^63 - 1; the caller must ensure this.
 
     >>> add_matrices([array("q", [1, 2]), array("q", [30, 40])]).tolist()
     [31, 42]

@@ -1,10 +1,10 @@
-"""What records cost, in constant memory: the sketches of Online Shuffle Grouping.
+"""Estimates the costs of records in constant memory: the sketches of Online Shuffle Grouping.
 
 Rivetti et al., "Online scheduling for shuffle grouping in distributed stream processing
-systems" (Online Shuffle Grouping, OSG), keeps its knowledge of costs in sketches. The two Count-Min
+systems" (Online Shuffle Grouping, OSG), keeps the known costs in sketches. The two Count-Min
 matrices, their size, the estimate, and the test for stability follow the authors' code. The hash,
-time in whole nanoseconds, the cost of an item that was never seen, and the limits of the parameters
-are our own design.
+time in whole nanoseconds, the estimate for an unseen item, and the limits of the parameters are our
+own design.
 
 Costs add up in whole numbers, so sketches merged in any order are equal to the last bit: a task
 that runs again routes as it did before.
@@ -26,13 +26,13 @@ from balancedstream.errors import InvalidInputError
 
 _NS_PER_S = 1e9
 
-# A cell is a signed 64-bit number, which numpy can read: 292 years of busy time.
+# The limit of a cell: a signed 64-bit number, which numpy can read; 292 years in nanoseconds.
 _MAX_NS = (1 << 63) - 1
 
-# 272,000 columns; with more, the memory costs more than the estimates gain.
+# Gives 272,000 columns; with more, the memory costs more than the estimates gain.
 _MIN_EPSILON = 1e-5
 
-# 16 rows; with more, the time costs more than the certainty gains.
+# Gives 16 rows; with more, the time costs more than the certainty gains.
 _MIN_DELTA = 2.0**-16
 
 _MAX_SEED = (1 << 64) - 1
@@ -52,34 +52,34 @@ right, then multiplication (the finalizer of SplitMix64 with Stafford's 13th con
 
 
 class CostSketch:
-    """Estimates what a record costs from the records seen, for any number of distinct items.
+    """Estimates the cost of a record from seen records, for any number of distinct items.
 
-    It has two Count-Min matrices of the same shape: F counts records, W adds up their cost. The
-    estimate is W / F in the row where the item shares its cell with the fewest records: the mean of
-    the items in that cell. F exceeds the true count by at most `epsilon` times all records, for an
-    item with probability `1 - delta` or more (the textbook bound of Count-Min).
+    A sketch has two Count-Min matrices of the same shape: F counts records, W adds up their cost.
+    The estimate is W / F in the row where the item shares its cell with the fewest records: the
+    mean of the items in that cell. With probability `1 - delta` or more, F exceeds the true count
+    of an item by at most `epsilon` times all records (the textbook bound of Count-Min).
 
-    The estimate for an item that was never seen is that of items seen once, as in Good-Turing
-    estimation, because rare items may be more expensive or cheaper than the mean: the mean of the
-    cells with one record or, if there are none, of all records.
+    Rare items may be more expensive or cheaper than the mean. So an unseen item has the estimate of
+    items seen once, as in Good-Turing estimation: the mean of the cells with one record. If no cell
+    has one record, it is the mean of all records.
 
-    Sketches of equal epsilon, delta and seed hash alike and can be merged. Fill a sketch first and
-    ask it then: after an update, the first estimate of an unseen item reads every cell.
+    Sketches of equal epsilon, delta and seed hash alike and can be merged. Fill a sketch before
+    asking for estimates: after an update, the first estimate of an unseen item reads every cell.
 
     Args:
         epsilon: the overestimate of F as a fraction of all records; 0.00001 or more, below 1.
-        delta: the probability of more than that; 2^-16 or more, below 1.
-        seed: of the hash; 0 or more, below 2^64.
+        delta: the probability of a larger overestimate; 2^-16 or more, below 1.
+        seed: seed of the hash; 0 or more, below 2^64.
 
     Attributes:
-        epsilon, delta, seed: as given.
-        rows: ceil(log2(1 / delta)).
-        columns: ceil(e / epsilon).
+        epsilon, delta, seed: the arguments.
+        rows: number of rows, ceil(log2(1 / delta)).
+        columns: number of columns, ceil(e / epsilon).
         row_keys: 64 bits for each row, which make the rows hash differently.
-        records: number of records counted.
+        records: number of counted records.
 
     Raises:
-        InvalidInputError: one of the three is no number or out of range; the message names it.
+        InvalidInputError: an argument is no number or out of range; the message names it.
 
     >>> sketch = CostSketch(epsilon=0.05, delta=0.1, seed=7)
     >>> sketch.rows, sketch.columns
@@ -89,7 +89,7 @@ class CostSketch:
     >>> sketch.update(b"long text", 0.064)
     >>> sketch.estimate(b"long text")
     0.062
-    >>> sketch.estimate(b"never seen")  # as an item seen once
+    >>> sketch.estimate(b"never seen")  # the cost of an item seen once
     0.002
     """
 
@@ -135,15 +135,15 @@ class CostSketch:
 
     @property
     def mean_cost_s(self) -> float:
-        """Mean seconds a record; 0.0 without records."""
+        """Mean cost of a record in seconds; 0.0 without records."""
         return float(self._cost_ns) / self.records / _NS_PER_S if self.records else 0.0
 
     def estimate_unseen_share(self) -> float:
-        """Estimate the probability that the next record has an item that was never seen.
+        """Estimate the probability that the next record has an unseen item.
 
-        As in Good-Turing estimation, it is the share of records that are the only one of their
-        item. Items seen once are counted by cells with one record, scaled up for those that share
-        their cell: an item is alone in its cell as often as a cell is empty.
+        As in Good-Turing estimation, this is the share of records that are the only one of their
+        item. The number of such records is the number of cells with one record, scaled up for items
+        that share their cell: an item is alone in its cell as often as a cell is empty.
 
         Returns:
             From 0 to 1; 0 if no cell is empty, because the sketch can then learn no more about rare
@@ -174,8 +174,8 @@ class CostSketch:
     def locate(self, item: bytes) -> tuple[int, ...]:
         """Find the item's cell in each row, as indices into the flat matrices.
 
-        An item of eight bytes is a number; any other is hashed to one. Its bits are mixed with
-        each row's key, so that rows hash independently, and alike on every platform.
+        An item of eight bytes is a number; a hash turns any other item into a number. Mixing its
+        bits with the key of a row makes rows hash independently, and alike on every platform.
 
         >>> [cell // 55 for cell in CostSketch(0.05, 0.1, seed=7).locate(b"text")]
         [0, 1, 2, 3]
@@ -195,8 +195,8 @@ class CostSketch:
         """Count records of the item, which cost `cost_s` seconds together.
 
         Raises:
-            InvalidInputError: the cost is negative or not finite, there are fewer than 1 records,
-                or the costs add up to more than 292 years; nothing was counted.
+            InvalidInputError: the cost is negative or not finite, `records` is below 1, or the
+                costs add up to more than 292 years; the sketch did not change.
         """
         if not 0 <= cost_s < math.inf:
             message = f"cost_s: must be 0 or more and finite, not {cost_s}"
@@ -218,12 +218,12 @@ class CostSketch:
         self._unseen_s = None
 
     def estimate(self, item: bytes) -> float:
-        """Estimate the seconds that a record of the item costs; 0.0 before the first record."""
+        """Estimate the cost of a record of the item in seconds; 0.0 before the first record."""
         counts = self._counts
         least = min(self.locate(item), key=counts.__getitem__)
         count = counts[least]
         if count:
-            # As a float first, as numpy does it: both give the same to the last bit.
+            # numpy converts to float first, too: both give the same result to the last bit.
             return float(self._costs_ns[least]) / count / _NS_PER_S
         if self._unseen_s is None:
             self._unseen_s = self._estimate_unseen()
@@ -249,7 +249,7 @@ class CostSketch:
 
         Raises:
             InvalidInputError: epsilon, delta or seed differ, so the cells have different items, or
-                the costs add up to more than 292 years; nothing was added.
+                the costs add up to more than 292 years; the sketch did not change.
 
         >>> ours, theirs = (CostSketch(0.05, 0.1, seed=7) for _ in range(2))
         >>> ours.update(b"text", 0.002)
@@ -278,15 +278,15 @@ class CostSketch:
     def list_means(self) -> array[float]:
         """The mean cost of every cell: W / F in nanoseconds, row by row; 0.0 where F is 0."""
         cells = zip(self._costs_ns, self._counts, strict=True)
-        # Where F is 0, W is 0 as well.
+        # W is 0 wherever F is 0, so any divisor gives 0 there.
         return array("d", [float(cost_ns) / (count or 1) for cost_ns, count in cells])
 
     def with_cells(self, counts: bytes, costs_ns: bytes) -> CostSketch:
-        """A sketch that hashes as this one does, with other cells.
+        """A sketch with other cells and the same hash.
 
         Args:
-            counts: F, as in `counts`; its sums are not checked.
-            costs_ns: W, likewise.
+            counts: bytes of F, in the form of the property `counts`; the sums are not checked.
+            costs_ns: bytes of W in nanoseconds, in the same form; the sums are not checked.
 
         Raises:
             InvalidInputError: the number of cells is wrong.
@@ -330,7 +330,7 @@ class CostSketch:
         """Read what `to_bytes` wrote.
 
         Raises:
-            InvalidInputError: this is something else, or is damaged.
+            InvalidInputError: `data` is something else, or is damaged.
 
         >>> sketch = CostSketch(0.05, 0.1, seed=7)
         >>> sketch.update(b"text", 0.002)
@@ -351,11 +351,11 @@ class CostSketch:
 def restore_sketch(data: bytes) -> CostSketch:
     """Read what `CostSketch.to_bytes` wrote, without a check for damage.
 
-    Pickle calls this. It is a function because cloudpickle would send the code of the class along
-    with a method.
+    Pickle calls this. It is a function, because with a method cloudpickle would also send the code
+    of the class.
 
     Raises:
-        InvalidInputError: this is something else.
+        InvalidInputError: `data` is something else.
     """
     if len(data) < _HEADER.size or not data.startswith(_MAGIC):
         message = "data: this is no cost sketch"
@@ -379,8 +379,8 @@ def measure_change(before: Sequence[float], after: Sequence[float]) -> float:
     """How far the mean costs moved: eta = sum |after - before| / sum after, over all cells.
 
     Args:
-        before: the snapshot, from `CostSketch.list_means`.
-        after: a later one, of the same length.
+        before: the earlier mean costs, from `CostSketch.list_means`.
+        after: the later mean costs, of the same length.
 
     Returns:
         0.0 if nothing changed, or if all costs are 0.

@@ -82,7 +82,7 @@ def test_keys_whose_handoff_is_too_dear_stay() -> None:
     dear = [KeyLoad("de", 0, 4.0, handoff_s=1000.0), KeyLoad("fr", 0, 3.0, handoff_s=1000.0)]
     decision = assign(dear, loads, placement, executors)
     assert decision.moves == ()
-    assert decision.reason.startswith("no key moves: none that pays off")
+    assert decision.reason.startswith("no key moves: no move that pays off")
     # Each would pay if it saved all it costs, but together with what stays it does not.
     dear = [KeyLoad("de", 0, 4.0, handoff_s=79.0), KeyLoad("fr", 0, 3.0, handoff_s=59.9)]
     decision = assign(dear, loads, placement, executors, Thresholds(horizon_batches=20))
@@ -137,7 +137,7 @@ def test_no_partition_at_all_is_no_error() -> None:
 @pytest.mark.parametrize(
     ("keys", "named"),
     [
-        ([KeyLoad("de", 0, 1.0), KeyLoad("de", 1, 1.0)], "'de' is there twice"),
+        ([KeyLoad("de", 0, 1.0), KeyLoad("de", 1, 1.0)], "'de' appears twice"),
         ([KeyLoad("de", 7, 1.0)], "partition 7"),
         ([KeyLoad("de", 0, -1.0)], "busy_s of 'de'"),
         ([KeyLoad("de", 0, math.nan)], "busy_s of 'de'"),
