@@ -2,19 +2,19 @@
 
 BalancedStreamError                 of the runtime
 └── OperatorError
-├── ClusterError                the API server did not do what it was asked for
-│   ├── UnreachableError        retry: a later try may succeed
-│   └── RefusedError            stop: the same request is refused again
-├── ConflictError               stop: a rule of the operator forbids it
-├── MissingMeasurementsError    retry: there is nothing to decide on now
-├── StreamGoneError             stop: the stream was deleted
-├── StreamLeavingError          stop: the stream is being deleted
-└── CommandError                kubectl bst ends with it
-├── NoClusterError
-├── NoStreamError
-├── NoProposalError
-├── NoAnswerError
-└── OutputError
+    ├── ClusterError                the API server did not do what it was asked for
+    │   ├── UnreachableError        retry: a later try may succeed
+    │   └── RefusedError            stop: the same request is refused again
+    ├── ConflictError               stop: a rule of the operator forbids it
+    ├── MissingMeasurementsError    retry: there is nothing to decide on now
+    ├── StreamGoneError             stop: the stream was deleted
+    ├── StreamLeavingError          stop: the stream is being deleted
+    └── CommandError                kubectl bst ends with it
+        ├── NoClusterError
+        ├── NoStreamError
+        ├── NoProposalError
+        ├── NoAnswerError
+        └── OutputError
 """
 
 from __future__ import annotations
