@@ -1,4 +1,4 @@
-"""Observations: the input of every decision, and how they are written down."""
+"""Observations: the input of every decision, and their form as JSON."""
 
 from __future__ import annotations
 
@@ -25,26 +25,28 @@ class Observation:
     """The input of one decision.
 
     Attributes:
-        now_s: the decision's clock, seconds since the Unix epoch.
+        now_s: time of the decision, in seconds since the Unix epoch.
         executors: live executors that take work, id to cores.
         tasks: samples of the measuring window, any order.
         batches: batches of the scaling window, any order.
-        restore_cost: what the restore of moved state costs.
-        requested: executors requested, while not all of them are live; None when they are.
-        last_scaled_s: time of the last change of the number of executors; None for never.
-        last_scale_out: what the last added executors should bring; None if none were added.
+        restore_cost: costs of restoring state and moving keys.
+        requested: number of requested executors; None if all of them are live.
+        last_scaled_s: time of the last change of the number of executors, in seconds since the Unix
+            epoch; None if it never changed.
+        last_scale_out: expected effect of the last scale-out; None if there was none.
         missing: number of measurements in a row that failed.
-        keys: samples of hot keys in the measuring window, any order; none for operators whose keys
-            cannot move.
+        keys: samples of hot keys in the measuring window, any order; operators with keys that
+            cannot move have none.
         stages: all tasks of the batches in the measuring window, by kind of stage, any order.
-        idle_s: query to the time at which Spark last said that it waits for data.
-        running: queries that have not ended; None if all that have batches run.
-        hidden: samples of the partitions that have none in `tasks`, any order; none if all have.
-        prepared: (query, operator) of those whose moves cost a batch nothing, because the target
-            loads the state beforehand.
-        excluded: why nothing may be moved or scaled now, for people; empty if all may.
-        floor: the least number of executors that is asked for from outside at present; 0 for none.
-        floor_why: who asks for it, for people.
+        idle_s: query to the time at which Spark last reported that the query waits for data, in
+            seconds since the Unix epoch.
+        running: queries that have not ended; None if all queries with batches are running.
+        hidden: samples of the partitions that have none in `tasks`, any order.
+        prepared: (query, operator) of operators with moves that cost a batch nothing, because the
+            target loads the state ahead.
+        excluded: why moves and scaling are excluded now, for people; empty if they are allowed.
+        floor: minimum number of executors that is required from outside now; 0 for none.
+        floor_why: the origin of that minimum, for people.
     """
 
     now_s: float
@@ -68,7 +70,7 @@ class Observation:
 
     @property
     def asked(self) -> int:
-        """Number of executors, counting the requested ones that are not live yet."""
+        """Number of live executors and of requested executors that are not live yet."""
         return len(self.executors) if self.requested is None else self.requested
 
     def to_json(self) -> str:
@@ -94,11 +96,11 @@ _Record = TypeVar(
 
 
 def parse_observation(text: str) -> Observation:
-    """Reads what `Observation.to_json` wrote.
+    """Read an observation that `Observation.to_json` wrote.
 
     Raises:
-        InvalidInputError: this is no JSON, or a field is missing, unknown or of the wrong type; the
-            message names it.
+        InvalidInputError: the text is not JSON, or a field is missing, unknown or of the wrong
+            type; the message names the field.
     """
     try:
         content = json.loads(text)
@@ -141,7 +143,7 @@ def parse_observation(text: str) -> Observation:
 
 
 def _check_requests(content: Mapping[str, Any]) -> None:
-    """What is asked for from outside is of the right type."""
+    """Check the types of the exclusion and the minimum, which come from outside."""
     for name, kind in (("excluded", str), ("floor", int), ("floor_why", str)):
         if type(content.get(name, kind())) is not kind:
             message = f"observation.{name}: {content[name]!r:.80} is of the wrong type"
@@ -174,7 +176,7 @@ def _parse_each(kind: type[_Record], items: Any, name: str) -> tuple[_Record, ..
 
 
 def _parse(kind: type[_Record], item: Any, path: str) -> _Record:
-    """One record; a JSON integer may stand for a float, nothing else is converted."""
+    """Read one record. An integer in JSON may stand for a float; no other type is converted."""
     if not isinstance(item, dict):
         message = f"observation.{path}: must be an object"
         raise InvalidInputError(message)

@@ -1,9 +1,10 @@
-"""Periods that come again and again, by a cron expression, and which of them hold at a time.
+"""Periods that begin again and again by a cron expression, and which of them hold at a time.
 
 The parser of cron's five fields is our own: the core imports the standard library only, and fields,
-lists, ranges and steps are all that a period needs. Rules for days are those of Vixie's cron. Times
-are those of the wall clock. One that comes twice, when clocks are set back, begins a period twice;
-one that is skipped begins it as much later as the clocks skip.
+lists, ranges and steps are all that a period needs. The rules for days are those of Vixie's cron.
+Times are those of the wall clock. When clocks are set back, a time that comes twice begins two
+periods. When clocks are set forward, a skipped time begins its period later by as much as they
+skip.
 """
 
 from __future__ import annotations
@@ -19,14 +20,14 @@ from balancedstream.errors import InvalidInputError
 
 MIN_DURATION_S = 60
 MAX_DURATION_S = 7 * 86_400
-"""Of a period. One that begins again before it has ended goes on."""
+"""The longest period. A period that begins again before it ends continues."""
 
 MAX_EXECUTORS = 10_000
 MAX_TEXT = 200
-"""Characters of a cron expression."""
+"""Maximum number of characters in a cron expression."""
 
 MAX_ZONE = 64
-"""Characters of the name of a time zone."""
+"""Maximum number of characters in the name of a time zone."""
 
 _MONTHS = ("jan", "feb", "mar", "apr", "may", "jun", "jul", "aug", "sep", "oct", "nov", "dec")
 _DAYS = ("sun", "mon", "tue", "wed", "thu", "fri", "sat")
@@ -41,23 +42,24 @@ _FIELDS: tuple[tuple[str, int, int, dict[str, int]], ...] = (
 _PART = re.compile(r"(\*|([0-9a-z]+)(-([0-9a-z]+))?)(/([0-9]{1,2}))?")
 
 _SHIFT = timedelta(hours=3)
-"""More than clocks are set back."""
+"""Longer than any step by which a clock is set back or forward."""
 
 _CHAIN = 4
-"""So many periods, each of which begins before the last one ends, are followed to their end."""
+"""`find_exclusion` follows at most this many periods that each begin before the last one ends."""
 
 
 @dataclass(frozen=True, slots=True)
 class Cron:
-    """The times of the wall clock at which something begins.
+    """The times of the wall clock at which a period begins.
 
     Attributes:
-        minutes: of the hour.
-        hours: of the day.
-        days: of the month.
-        months: of the year.
-        weekdays: 0 is Sunday.
-        either: whether a day of the month or one of the week is enough: both are restricted.
+        minutes: minutes of the hour, sorted.
+        hours: hours of the day, sorted.
+        days: days of the month.
+        months: months of the year.
+        weekdays: days of the week; 0 is Sunday.
+        either: whether a matching day of the month or of the week is enough, because the expression
+            restricts both; otherwise both must match.
     """
 
     minutes: tuple[int, ...]
@@ -68,7 +70,7 @@ class Cron:
     either: bool
 
     def has_day(self, day: date) -> bool:
-        """Whether something begins on a day.
+        """Whether a period begins on a day.
 
         >>> parse_cron("0 8 * * 1-5").has_day(date(2026, 11, 29))  # a Sunday
         False
@@ -81,11 +83,11 @@ class Cron:
 
 @lru_cache(maxsize=256)
 def parse_cron(text: str) -> Cron:
-    """Reads minute, hour, day of the month, month and day of the week.
+    """Read a cron expression: minute, hour, day of the month, month and day of the week.
 
     Raises:
-        InvalidInputError: this is no such expression, or its time never comes; the message names
-            the field.
+        InvalidInputError: the text is no cron expression, or its time never comes; the message
+            names the field.
 
     >>> parse_cron("*/20 8-10 * * mon").minutes, parse_cron("*/20 8-10 * * mon").hours
     ((0, 20, 40), (8, 9, 10))
@@ -152,7 +154,7 @@ def find_zone(name: str) -> tzinfo:
     """A time zone by its name in the IANA database.
 
     Raises:
-        InvalidInputError: there is no such one.
+        InvalidInputError: there is no time zone of this name.
 
     >>> find_zone("Mars/Olympus")
     Traceback (most recent call last):
@@ -161,7 +163,7 @@ database, such as Europe/Berlin, not 'Mars/Olympus'
     """
     if name == "UTC":
         return UTC
-    # What is no name of a zone may be one of a file elsewhere.
+    # Zones are read from files: another text, such as one with dots, may name any other file.
     if (
         re.fullmatch(r"[A-Za-z][A-Za-z0-9_+-]*(/[A-Za-z0-9_+-]+){0,2}", name)
         and len(name) <= MAX_ZONE
@@ -179,15 +181,16 @@ database, such as Europe/Berlin, not 'Mars/Olympus'
 
 @dataclass(frozen=True)
 class Period:
-    """From each time of a cron expression on, for so long.
+    """A period that begins at each time of a cron expression and lasts for a fixed duration.
 
     Attributes:
-        cron: minute, hour, day of the month, month, day of the week, of the wall clock.
-        duration_s: of each period, 60 to 604,800.
-        time_zone: of the wall clock, by its name in the IANA database.
+        cron: minute, hour, day of the month, month and day of the week on the wall clock.
+        duration_s: seconds that each period lasts, 60 to 604,800.
+        time_zone: time zone of the wall clock, by its name in the IANA database.
 
     Raises:
-        InvalidInputError: a value of the wrong type or out of range; the message names the field.
+        InvalidInputError: a value has the wrong type or is out of range; the message names the
+            field.
 
     >>> night = Period("0 22 * * *", 8 * 3600, "Europe/Berlin")
     >>> night.find_end_s(0.0), night.find_end_s(43_200.0)  # from 1 and 13 o'clock there
@@ -208,17 +211,20 @@ class Period:
         find_zone(self.time_zone)
 
     def find_end_s(self, now_s: float) -> float | None:
-        """When the period ends that holds at a time; None if none does.
+        """The end of the period that holds at a time; None if no period holds.
 
         Args:
-            now_s: seconds since the Unix epoch.
+            now_s: the time, in seconds since the Unix epoch.
+
+        Returns:
+            The end, in seconds since the Unix epoch.
         """
         starts = [start_s for start_s in self._list_starts(now_s) if start_s <= now_s]
         end_s = max(starts, default=now_s - self.duration_s) + self.duration_s
         return end_s if end_s > now_s else None
 
     def _list_starts(self, now_s: float) -> Iterator[float]:
-        """When periods begin around a time; at least the last one of those that may hold then."""
+        """Times near `now_s` at which periods begin, among them the last that may hold."""
         cron, zone = parse_cron(self.cron), find_zone(self.time_zone)
         now = datetime.fromtimestamp(now_s, zone).replace(tzinfo=None)
         day = (now + _SHIFT).date()
@@ -238,10 +244,10 @@ class Period:
 
 
 def _list_hour(hour: datetime, minutes: tuple[int, ...], zone: tzinfo) -> Iterator[float]:
-    """When a wall clock shows these minutes of an hour."""
+    """The instants at which a wall clock shows these minutes of an hour, in Unix seconds."""
     firsts, lasts = (tuple(_list_instants(hour.replace(minute=at), zone)) for at in (0, 59))
     if lasts == tuple(first_s + 59 * 60 for first_s in firsts):
-        # No clock is set within the hour.
+        # The clock is not set within this hour, so its minutes are evenly spaced.
         yield from (first_s + 60 * minute for first_s in set(firsts) for minute in minutes)
         return
     for minute in minutes:
@@ -249,7 +255,10 @@ def _list_hour(hour: datetime, minutes: tuple[int, ...], zone: tzinfo) -> Iterat
 
 
 def _list_instants(time: datetime, zone: tzinfo) -> Iterator[float]:
-    """When a wall clock shows a time: once, twice, or, if it is skipped, when it would have."""
+    """The instants at which a wall clock shows a time: one, or two if clocks are set back.
+
+    A skipped time has one: as much later as the clocks skip.
+    """
     first_s = time.replace(tzinfo=zone).timestamp()
     yield first_s
     if datetime.fromtimestamp(first_s, zone).replace(tzinfo=None) == time:
@@ -258,13 +267,14 @@ def _list_instants(time: datetime, zone: tzinfo) -> Iterator[float]:
 
 @dataclass(frozen=True)
 class Floor(Period):
-    """A period in which there are at least so many executors.
+    """A period with a minimum number of executors.
 
     Attributes:
-        min_executors: the least number while it holds, 1 to 10,000.
+        min_executors: the minimum number while the period holds, 1 to 10,000.
 
     Raises:
-        InvalidInputError: a value of the wrong type or out of range; the message names the field.
+        InvalidInputError: a value has the wrong type or is out of range; the message names the
+            field.
 
     >>> Floor("0 22 * * *", 8 * 3600, min_executors=3).min_executors
     3
@@ -278,11 +288,11 @@ class Floor(Period):
 
 
 def find_exclusion(periods: Iterable[Period], now_s: float) -> str:
-    """Until when nothing is to be moved or scaled, for people; empty if nothing speaks against it.
+    """Until when periods exclude all moves and scaling, for people; empty if none does now.
 
     Args:
-        periods: in which nothing is.
-        now_s: seconds since the Unix epoch.
+        periods: periods without moves and scaling.
+        now_s: current time, in seconds since the Unix epoch.
 
     >>> find_exclusion([Period("0 8 * * *", 36_000, "Europe/Berlin")], 43_200.0)
     'excluded until 18:00 Europe/Berlin'
@@ -295,15 +305,18 @@ def find_exclusion(periods: Iterable[Period], now_s: float) -> str:
             break
         end_s, number = max(ends)
         last = known[number]
-    return f"excluded until {say_time(end_s, last.time_zone, now_s)}" if last else ""
+    return f"excluded until {describe_time(end_s, last.time_zone, now_s)}" if last else ""
 
 
 def find_floor(floors: Iterable[Floor], now_s: float) -> tuple[int, str]:
-    """The least number of executors that periods ask for at a time, and until when, for people.
+    """The minimum number of executors that periods require now, and until when, for people.
 
     Args:
-        floors: of the schedule.
-        now_s: seconds since the Unix epoch.
+        floors: periods with a minimum number of executors.
+        now_s: current time, in seconds since the Unix epoch.
+
+    Returns:
+        The highest minimum and its text; 0 and an empty text if no period holds.
 
     >>> find_floor([Floor("0 8 * * *", 36_000, "Europe/Berlin", 6)], 43_200.0)
     (6, '6 until 18:00 Europe/Berlin')
@@ -318,13 +331,18 @@ def find_floor(floors: Iterable[Floor], now_s: float) -> tuple[int, str]:
     if not holding:
         return 0, ""
     least, end_s, zone = max(holding)
-    return least, f"{least} until {say_time(end_s, zone, now_s)}"
+    return least, f"{least} until {describe_time(end_s, zone, now_s)}"
 
 
-def say_time(time_s: float, zone: str, now_s: float) -> str:
-    """A time as a clock of a zone shows it, with its day if that is not today's.
+def describe_time(time_s: float, zone: str, now_s: float) -> str:
+    """A time as a clock in a time zone shows it, with the date unless that is today.
 
-    >>> say_time(90_000.0, "UTC", 0.0)
+    Args:
+        time_s: the time, in seconds since the Unix epoch.
+        zone: name of the time zone in the IANA database.
+        now_s: current time, in seconds since the Unix epoch.
+
+    >>> describe_time(90_000.0, "UTC", 0.0)
     '1970-01-02 01:00 UTC'
     """
     then, now = (datetime.fromtimestamp(at_s, find_zone(zone)) for at_s in (time_s, now_s))

@@ -1,13 +1,13 @@
-"""Text that others wrote, made fit to be shown: escape sequences stay out of terminals."""
+"""Makes text from outside safe to print: no escape sequence reaches a terminal."""
 
 from __future__ import annotations
 
 
 def printable(text: str) -> str:
-    r"""Makes any text fit for one line: what is no character to be seen becomes a space.
+    r"""Make any text safe to print on one line: each unprintable character becomes a space.
 
-    That is all of the C0 and C1 controls, which terminals obey, line ends, and marks that turn the
-    direction of what follows.
+    Unprintable are the C0 and C1 controls, which terminals obey, line ends, and marks that change
+    the direction of text.
 
     >>> printable("a\n\x1b[31mred")
     'a  [31mred'

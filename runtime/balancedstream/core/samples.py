@@ -1,7 +1,7 @@
-"""Samples: what is measured of tasks, stages, batches and keys.
+"""Samples: measurements of tasks, stages, batches and keys.
 
 A task of a stateful operator runs one state partition for one micro-batch. Operators that share
-their tasks (because Spark put them in one stage) count as one, with the lowest operator id.
+their tasks, because Spark put them in one stage, count as one operator with the lowest id.
 """
 
 from __future__ import annotations
@@ -14,26 +14,26 @@ OperatorId = tuple[str, int]
 """A query, and Spark's operator id within it: (query, operator)."""
 
 StageKind = Literal["source", "stateful", "sink"]
-"""What the tasks of a stage do.
+"""The work of a stage's tasks.
 
 `source`: read the input, and map it up to the first shuffle. `stateful`: run state partitions.
-`sink`: what follows a shuffle without state, such as mapping and writing.
+`sink`: run everything after a shuffle without state, such as mapping and writing.
 """
 
 LossCause = Literal["memory", "heap", "exit", "silence"]
-"""Why an executor was lost that nobody wanted to go.
+"""Why an executor was lost that was not asked to stop.
 
-`memory`: it was killed because its container, or pod, used more than it may. `heap`: its JVM ended
-after an OutOfMemoryError. `exit`: it ended in another way. `silence`: it did not answer any more.
+`memory`: it was killed because its container or pod exceeded its memory limit. `heap`: its JVM
+ended after an OutOfMemoryError. `exit`: it ended in another way. `silence`: it stopped answering.
 """
 
 
 LARGEST = 1e18
-"""What is measured is less: rows, bytes and seconds, also those since the Unix epoch."""
+"""Upper limit of measured rows, bytes and seconds, also of seconds since the Unix epoch."""
 
 
 def is_sound(*values: float | None) -> bool:
-    """Whether measured values can be reckoned with: numbers from 0 that are not absurd, or unknown.
+    """Whether all measured values are usable: from 0 to `LARGEST`, or None for unknown.
 
     >>> is_sound(0, 2.5, None), is_sound(-1), is_sound(float("nan")), is_sound(1e300)
     (True, False, False, False)
@@ -52,10 +52,10 @@ class TaskSample:
         batch: micro-batch number.
         executor: id of the executor that ran the task.
         busy_s: run time of the task in seconds, including the restore of state.
-        records: rows the task read from the shuffle.
+        records: number of rows that the task read from the shuffle.
         state_bytes: size of the partition's state after the batch.
-        finished_s: driver's clock, seconds since the Unix epoch.
-        restore_s: the part of `busy_s` that the restore of state from the checkpoint took.
+        finished_s: end of the task by the driver's clock, in seconds since the Unix epoch.
+        restore_s: seconds of `busy_s` that restored state from the checkpoint.
         moved: whether the partition ran on another executor before. Such a task may be the first
             of a cold JVM, which takes many times as long.
     """
@@ -83,25 +83,25 @@ class TaskSample:
         return work_s if work_s > 0.0 else 0.0
 
     def is_sound(self) -> bool:
-        """Whether every value can be reckoned with."""
+        """Whether all values are usable, see the function `is_sound`."""
         times_s = self.busy_s, self.restore_s, self.finished_s
         return self.executor != "" and is_sound(self.records, self.state_bytes, *times_s)
 
 
 @dataclass(frozen=True, slots=True)
 class HiddenSample:
-    """The partitions of one operator on one executor that a micro-batch has no `TaskSample` of.
+    """The sum over the partitions without a `TaskSample`, of one operator on one executor.
 
-    Together with the task samples it covers all work of the operator in the batch.
+    Hidden and task samples together cover all work of the operator in the batch.
 
     Attributes:
         query: the query's stable name or id.
         operator: Spark's operator id within the query.
         batch: micro-batch number.
         executor: id of the executor.
-        work_s: run time of all their tasks in seconds, without the restore of state.
-        state_bytes: size of their state after the batch.
-        finished_s: driver's clock, seconds since the Unix epoch.
+        work_s: run time of the partitions' tasks in seconds, without the restore of state.
+        state_bytes: size of the partitions' state after the batch.
+        finished_s: end of the tasks by the driver's clock, in seconds since the Unix epoch.
     """
 
     query: str
@@ -120,17 +120,17 @@ class BatchSample:
     Attributes:
         query: the query's stable name or id.
         batch: micro-batch number.
-        finished_s: driver's clock, seconds since the Unix epoch.
-        duration_s: trigger execution, planning and commit included.
-        input_rows: rows read from the sources.
+        finished_s: end of the batch by the driver's clock, in seconds since the Unix epoch.
+        duration_s: seconds of the trigger's execution, planning and commit included.
+        input_rows: number of rows read from the sources.
         interval_s: seconds between this batch's start and the previous one's; None for the first.
         backlog_rows: rows that wait at the sources; None if no source reports it.
         trigger_s: the query's trigger interval in seconds; None if it has none, or it is unknown.
-        offsets_s: seconds of `duration_s` in which the driver asked the sources what is new.
-        planning_s: the same for planning the batch.
-        commits_s: the same for writing the offset and commit logs.
-        gaps_s: the same for all else in which no task ran: the start of jobs and stages, and the
-            user's own code on the driver.
+        offsets_s: seconds of `duration_s` in which the driver asked the sources for new rows.
+        planning_s: seconds of `duration_s` in which the driver planned the batch.
+        commits_s: seconds of `duration_s` in which the driver wrote the offset and commit logs.
+        gaps_s: other seconds of `duration_s` in which no task ran: the start of jobs and stages,
+            and the user's own code on the driver.
     """
 
     query: str
@@ -156,7 +156,7 @@ class BatchSample:
         return self.offsets_s + self.planning_s + self.commits_s + self.gaps_s
 
     def is_sound(self) -> bool:
-        """Whether every value can be reckoned with."""
+        """Whether all values are usable, see the function `is_sound`."""
         times_s = self.finished_s, self.duration_s, self.interval_s, self.trigger_s
         driver_s = self.offsets_s, self.planning_s, self.commits_s, self.gaps_s
         return is_sound(self.batch, self.input_rows, self.backlog_rows, *times_s, *driver_s)
@@ -169,12 +169,14 @@ class StageSample:
     Attributes:
         query: the query's stable name or id.
         batch: micro-batch number.
-        kind: what the tasks do.
-        finished_s: end of the last of them, driver's clock, seconds since the Unix epoch.
-        tasks: the most tasks that can run at the same time: those of stages that overlap add up.
-        longest_s: busy seconds of the longest task.
-        executor_busy_s: executor id to the busy seconds of all its tasks. Like `longest_s`, it
-            leaves out the restore of state, which only a move causes.
+        kind: the work of the tasks.
+        finished_s: end of the last task by the driver's clock, in seconds since the Unix epoch.
+        tasks: maximum number of tasks that can run at the same time; tasks of overlapping stages
+            add up.
+        longest_s: busy seconds of the longest task, without the restore of state, which only a move
+            causes.
+        executor_busy_s: executor id to the busy seconds of all its tasks, without the restore of
+            state.
     """
 
     query: str
@@ -186,7 +188,7 @@ class StageSample:
     executor_busy_s: Mapping[str, float]
 
     def is_sound(self) -> bool:
-        """Whether every value can be reckoned with."""
+        """Whether all values are usable, see the function `is_sound`."""
         times_s = self.finished_s, self.longest_s, *self.executor_busy_s.values()
         return is_sound(self.batch, self.tasks, *times_s)
 
@@ -199,7 +201,7 @@ class KeySample:
         query: the query's stable name or id.
         operator: Spark's operator id within the query.
         key: the key as text; see `keys.write_key`.
-        partition: its state partition, 0-based.
+        partition: the key's state partition, 0-based.
         batch: micro-batch number.
         busy_s: lower bound on the seconds that the partition's task spent on the key.
     """
@@ -217,17 +219,18 @@ class ShuffleRecord:
     """A micro-batch that went through a cost-aware shuffle.
 
     Attributes:
-        at_s: end of its last task, seconds since the Unix epoch.
+        at_s: end of the batch's last task, in seconds since the Unix epoch.
         shuffle: the function's name and the cost key, with a number if several queries share them.
         batch: micro-batch number.
-        records: number of rows whose costs were learned.
-        by_estimates: whether it was routed by estimated costs; otherwise round robin.
-        estimated_s: load of each partition by the estimates; 0 before there are any.
-        real_s: time that the function took for the rows of each partition.
-        error: of the estimates in this batch, as a fraction of all cost; None if not judged.
+        records: number of rows with learned costs.
+        by_estimates: whether estimated costs routed the batch; otherwise round robin did.
+        estimated_s: estimated load of each partition in seconds; 0 before there are estimates.
+        real_s: seconds that the function took for the rows of each partition.
+        error: error of the estimates in this batch, as a fraction of all cost; None if the batch
+            did not judge them.
         equal_error: the same under the assumption that all rows cost the same.
-        trusted: whether the next batch is routed by estimated costs.
-        reason: why.
+        trusted: whether estimated costs route the next batch.
+        reason: why the estimates are trusted or not.
     """
 
     at_s: float
@@ -243,6 +246,6 @@ class ShuffleRecord:
     reason: str
 
     def imbalance(self) -> float:
-        """The real load of the most expensive partition over the mean; 1 is perfect balance."""
+        """The highest real load of a partition, divided by the mean; 1 is perfect balance."""
         total_s = sum(self.real_s)
         return max(self.real_s) * len(self.real_s) / total_s if total_s else 1.0

@@ -16,10 +16,10 @@ from balancedstream.core.periods import (
     Cron,
     Floor,
     Period,
+    describe_time,
     find_exclusion,
     find_floor,
     parse_cron,
-    say_time,
 )
 from balancedstream.errors import InvalidInputError
 
@@ -231,8 +231,8 @@ def test_the_highest_floor_counts() -> None:
 
 def test_a_time_of_another_day_is_said_with_its_day() -> None:
     now_s = datetime(2026, 11, 30, 23, 30, tzinfo=UTC).timestamp()
-    assert say_time(now_s + 60, "UTC", now_s) == "23:31 UTC"
-    assert say_time(now_s + 3600, "UTC", now_s) == "2026-12-01 00:30 UTC"
+    assert describe_time(now_s + 60, "UTC", now_s) == "23:31 UTC"
+    assert describe_time(now_s + 3600, "UTC", now_s) == "2026-12-01 00:30 UTC"
 
 
 def test_a_period_of_workdays_ends_on_friday_evening() -> None:
