@@ -1,6 +1,6 @@
-"""From spec classes to an OpenAPI schema, and from a manifest to spec classes: one source for both.
+"""From classes to an OpenAPI schema, and from a manifest to classes: one source for both.
 
-A spec class is a frozen dataclass whose fields are annotated with what a manifest may contain.
+A class of spec or status is a frozen dataclass whose fields say what a manifest may contain.
 Field names are snake_case in Python and camelCase in manifests, and the unit `_s` is spelled out:
 `budget_s` is `budgetSeconds`. Every string, list and map has a maximum length, because the API
 server estimates the cost of validation rules from it.
@@ -15,6 +15,7 @@ from functools import cache
 from typing import Annotated, Any, TypeVar, cast, get_args, get_origin, get_type_hints
 
 from balancedstream.core.policy import Knob, Mode, knobs
+from balancedstream.core.printing import printable
 from balancedstream.core.removed import REMOVED, RemovedKnob
 from balancedstream.errors import InvalidInputError
 
@@ -44,12 +45,14 @@ class Text(_Field):
         max_length: in characters.
         pattern: regular expression that the whole string must match; empty for any.
         allowed: what it must be, for a person; empty to show length and pattern.
+        prose: whether people read it: it is written printable, because `kubectl` shows it as it is.
     """
 
     sentence: str
     max_length: int = 253
     pattern: str = ""
     allowed: str = ""
+    prose: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,11 +65,26 @@ class Number(_Field):
 
 
 @dataclass(frozen=True, slots=True)
+class Figure(_Field):
+    """A number of the field's type without limits, in a status."""
+
+    sentence: str
+
+
+@dataclass(frozen=True, slots=True)
+class Time(_Field):
+    """A time in the format of Kubernetes, in a status."""
+
+    sentence: str
+
+
+@dataclass(frozen=True, slots=True)
 class Words(_Field):
-    """One of a few words."""
+    """One of a few words, which people type, quoted where YAML reads them otherwise, or not."""
 
     sentence: str
     choices: tuple[str, ...]
+    typed: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,10 +113,11 @@ class Part(_Field):
 
 @dataclass(frozen=True, slots=True)
 class Parts(_Field):
-    """A list of at most `max_items` objects, each with the spec class of the field."""
+    """A list of at most `max_items` objects of the field's class; absent if not `filled_in`."""
 
     sentence: str
     max_items: int
+    filled_in: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,7 +142,7 @@ class Knobs(_Field):
     omit: tuple[str, ...] = ()
 
 
-_Declared = Text | Number | Words | Switch | Texts | Part | Parts | Foreign | Knobs
+_Declared = Text | Number | Figure | Time | Words | Switch | Texts | Part | Parts | Foreign | Knobs
 _Spec = TypeVar("_Spec")
 
 
@@ -146,7 +165,7 @@ def camel(name: str) -> str:
 
 
 def describe(kind: type) -> Schema:
-    """The OpenAPI schema of a spec class, defaults and rules included.
+    """The OpenAPI schema of a class of spec or status, defaults and rules included.
 
     >>> @dataclass(frozen=True)
     ... class Size:
@@ -168,6 +187,11 @@ def describe(kind: type) -> Schema:
         elif isinstance(declared, Knobs):
             known = schema["properties"].items()
             schema["default"] = {n: p["default"] for n, p in known if "default" in p}
+        elif isinstance(declared, Figure) or (
+            isinstance(declared, Parts) and not declared.filled_in
+        ):
+            # A status has what the operator wrote.
+            pass
         elif default not in (None, ""):
             schema["default"] = list(default) if isinstance(default, tuple) else default
         properties[camel(entry.name)] = schema
@@ -207,6 +231,71 @@ def read(kind: type[_Spec], manifest: object, path: str = "spec") -> _Spec:
             message = f"{path}.{name}: missing"
             raise InvalidInputError(message)
     return kind(**values)
+
+
+def read_leniently(kind: type[_Spec], manifest: object) -> _Spec:
+    """An instance of a status class from what an operator of any release wrote.
+
+    What the class does not know is left out, and what does not fit counts as absent. An absent text
+    that a status always has is empty.
+
+    >>> @dataclass(frozen=True)
+    ... class Seen:
+    ...     phase: Annotated[str | None, Text("How it is.")] = None
+    ...     executors: Annotated[int | None, Figure("How many.")] = None
+    >>> read_leniently(Seen, {"phase": "Running", "executors": "two", "mood": "good"})
+    Seen(phase='Running', executors=None)
+    """
+    given = manifest if isinstance(manifest, Mapping) else {}
+    values: dict[str, Any] = {}
+    for entry, value_kind, declared in _entries(cast("type", kind)):
+        value = given.get(camel(entry.name))
+        if isinstance(declared, Part) and isinstance(value, Mapping):
+            values[entry.name] = read_leniently(_part(value_kind), value)
+        elif isinstance(declared, Parts) and isinstance(value, list):
+            part = _part(value_kind)
+            values[entry.name] = tuple(read_leniently(part, item) for item in value)
+        elif (isinstance(declared, Figure) and isinstance(value, int | float)) or (
+            isinstance(declared, Text | Time | Words) and isinstance(value, str)
+        ):
+            values[entry.name] = value
+        elif _default(entry) is MISSING:
+            values[entry.name] = ""
+    return kind(**values)
+
+
+def fields_of(kind: type) -> tuple[str, ...]:
+    """The names of a class's fields in a manifest."""
+    return tuple(camel(entry.name) for entry, *_ in _entries(kind))
+
+
+def write(part: object) -> Schema:
+    """The manifest of an instance of a status class, without the fields that are None.
+
+    >>> @dataclass(frozen=True)
+    ... class Seen:
+    ...     phase: Annotated[str, Text("How it is.")]
+    ...     last_scale_time: Annotated[str | None, Time("When it was scaled.")] = None
+    >>> write(Seen("Running"))
+    {'phase': 'Running'}
+    """
+    manifest: Schema = {}
+    for entry, _, declared in _entries(cast("type", type(part))):
+        value = getattr(part, entry.name)
+        match declared:
+            case _ if value is None:
+                continue
+            case Time() if not value:
+                # The API server refuses a status with a time that is none.
+                continue
+            case Text(prose=True):
+                value = printable(value)
+            case Part():
+                value = write(value)
+            case Parts():
+                value = [write(item) for item in value]
+        manifest[camel(entry.name)] = value
+    return manifest
 
 
 def drop_unknown(kind: type, manifest: object, path: str = "spec") -> tuple[object, list[str]]:
@@ -330,7 +419,7 @@ def _default(entry: Field[Any]) -> Any:
     return entry.default
 
 
-def _describe_value(kind: Any, declared: _Declared) -> Schema:
+def _describe_value(kind: Any, declared: _Declared) -> Schema:  # noqa: PLR0912 - one a declaration
     schema: Schema = {"description": declared.sentence}
     match declared:
         case Text(max_length=max_length, pattern=pattern):
@@ -339,8 +428,15 @@ def _describe_value(kind: Any, declared: _Declared) -> Schema:
                 schema["pattern"] = f"^{pattern}$"
         case Number(minimum=minimum, maximum=maximum):
             schema |= _describe_number(_is_whole(kind), minimum, maximum)
-        case Words(choices=choices):
+        case Figure():
+            whole = _is_whole(kind)
+            schema |= {"type": "integer", "format": "int64"} if whole else {"type": "number"}
+        case Time():
+            schema |= {"type": "string", "format": "date-time"}
+        case Words(choices=choices, typed=True):
             schema |= _describe_words(declared.sentence, choices)
+        case Words(choices=choices):
+            schema |= {"type": "string", "enum": list(choices)}
         case Switch():
             schema |= {"type": "boolean"}
         case Texts(max_items=max_items, max_length=max_length):
@@ -442,6 +538,9 @@ def _word(value: Any) -> Any:
 
 def _read_value(kind: Any, declared: _Declared, value: object, path: str) -> Any:
     match declared:
+        case Figure() | Time():
+            message = f"{path} is of a status: read_leniently takes it"
+            raise TypeError(message)
         case Text(max_length=max_length, pattern=pattern, allowed=allowed):
             return _text(path, value, max_length, pattern, allowed)
         case Number(minimum=minimum, maximum=maximum, sentence=sentence):

@@ -1,32 +1,47 @@
-"""The status of a BalancedStream: conditions, figures and the last decisions; pure."""
+"""The status of a BalancedStream as classes: definition (CRD) and reference follow from them."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
-from typing import Any
+from typing import Annotated, Any, Literal
 
 from balancedstream.core.printing import printable
-from balancedstream_operator.api.conditions import KINDS, NAMED
-from balancedstream_operator.api.resource import MAX_DECISIONS, MAX_MESSAGE
+from balancedstream_operator.api.conditions import (
+    KINDS,
+    METRICS_AVAILABLE,
+    READY,
+    RUNNING,
+    Condition,
+    ConditionKind,
+)
+from balancedstream_operator.api.resource import MAX_DECISIONS, MAX_HOTTEST, MAX_KEY, MAX_MESSAGE
+from balancedstream_operator.api.schema import (
+    Figure,
+    Part,
+    Parts,
+    Text,
+    Time,
+    Words,
+    fields_of,
+    read_leniently,
+    write,
+)
+
+UNSEEN = -1
+"""The observed generation of a stream that no operator has looked at."""
+
+MAX_CONDITIONS = 32
+"""More than there are, so that a newer operator can report to an older definition."""
 
 _FIRST_ROOM = 10
 """Conditions that the first definition of a BalancedStream has room for."""
 
-_EVENTS = {
-    "move": "Moving",
-    "scale": "Scaling",
-    "advise": "Advice",
-    "refuse": "ApprovalRefused",
-}
-"""The reason of the event that a decision makes, by its kind."""
-
 UNMEASURED = "NoLongerMeasured"
 """The reason of the condition Running where batches ended when they were last measured."""
 
-_WORDS = {"reason", "message", "effect", "imbalanceText"}
-"""Fields of a status, at any depth, that people read and nobody compares."""
+DecisionKind = Literal["move", "scale", "advise", "refuse"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,118 +56,252 @@ class StreamEvent:
         object.__setattr__(self, "message", printable(self.message))
 
 
-@dataclass
-class StatusDraft:
-    """A new status, built from the last one.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HotPartition:
+    """A state partition with a high load."""
 
-    Args:
-        before: the last status.
-        generation: of the spec that the pass acted on.
-        now_s: seconds since the Unix epoch.
-    """
+    query: Annotated[str, Text("Name of the query.", 1024)] = ""
+    operator: Annotated[int, Figure("Spark's operator id.")] = 0
+    partition: Annotated[int, Figure("Number of the partition.")] = 0
+    executor: Annotated[str, Text("Id of the executor that runs it.", 64)] = ""
+    busy_s: Annotated[float, Figure("Mean busy seconds per batch.")] = 0.0
+    state_bytes: Annotated[int, Figure("Size of its state in bytes.")] = 0
 
-    before: Mapping[str, Any]
-    generation: int
-    now_s: float
-    fields: dict[str, Any] = field(default_factory=dict)
-    events: list[StreamEvent] = field(default_factory=list)
-    _conditions: dict[str, dict[str, Any]] = field(default_factory=dict)
-    _decisions: list[dict[str, Any]] = field(default_factory=list)
 
-    def __post_init__(self) -> None:
-        for condition in self.before.get("conditions") or []:
-            changed_s = parse_time(condition["lastTransitionTime"]) or 0.0
-            # A clock that was set back since wrote times that are yet to come.
-            known = {"lastTransitionTime": format_time(min(changed_s, self.now_s))}
-            self._conditions[condition["type"]] = {**condition, **known}
-        self._decisions = [dict(entry) for entry in self.before.get("decisions") or []]
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HotKey:
+    """A key with a high load."""
 
-    def recall(self, name: str, default: Any = None) -> Any:
-        """A field of the new status, or of the last one if it is not set yet."""
-        return recall({**self.before, **self.fields}, name, default)
+    query: Annotated[str, Text("Name of the query.", 1024)] = ""
+    operator: Annotated[int, Figure("Spark's operator id.")] = 0
+    key: Annotated[str, Text("The key as JSON, or hashed.", MAX_KEY)] = ""
+    partition: Annotated[int, Figure("State partition that holds it.")] = 0
+    busy_s: Annotated[float, Figure("Mean busy seconds per batch.")] = 0.0
 
-    def set_condition(self, kind: str, holds: bool | None, reason: str, message: str) -> None:
-        """Sets a condition; None is Unknown. A change of state or reason makes an event."""
-        state = "Unknown" if holds is None else str(holds)
-        old = self._conditions.get(kind, {})
-        changed = old.get("status") != state
-        known = NAMED[kind]
-        if not known.sums_up and (changed or old.get("reason") != reason):
-            warning = known.attention == state
-            became_known = old.get("status") == "Unknown" and not warning
-            quiet = (not old or became_known) and known.quiet == state
-            if not quiet and holds is not None:
-                self.events.append(StreamEvent(reason, f"{kind} is {state}: {message}", warning))
-        self._conditions[kind] = {
-            "type": kind,
-            "status": state,
-            "reason": reason,
-            "message": message[:MAX_MESSAGE],
-            "lastTransitionTime": format_time(self.now_s) if changed else old["lastTransitionTime"],
-            "observedGeneration": self.generation,
-        }
 
-    def condition(self, kind: str) -> Mapping[str, Any]:
-        """A condition; Unknown until it is set."""
-        return self._conditions.get(kind, {"status": "Unknown", "reason": "", "message": ""})
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LoadedAhead:
+    """State that executors loaded ahead of moves, of one end."""
 
-    def add_decision(self, kind: str, epoch: int, reason: str) -> None:
-        """Adds a decision, newest first; only the newest MAX_DECISIONS stay."""
-        entry = {
-            "time": format_time(self.now_s),
-            "kind": kind,
-            "epoch": epoch,
-            "reason": reason[:MAX_MESSAGE],
-        }
-        self._decisions = [entry, *self._decisions][:MAX_DECISIONS]
-        self.events.append(StreamEvent(_EVENTS[kind], reason[:MAX_MESSAGE], kind == "refuse"))
+    moves: Annotated[int, Figure("How many.")] = 0
+    state_bytes: Annotated[int, Figure("Size of their state.")] = 0
+    seconds: Annotated[float, Figure("Time that executors loaded it, beside batches.")] = 0.0
 
-    def set_effect(self, epoch: int, effects: Mapping[str, str]) -> None:
-        """Records the effects of a plan's decisions by kind; the first recorded effect stays."""
-        for entry in self._decisions:
-            if entry.get("epoch") == epoch and "effect" not in entry and entry["kind"] in effects:
-                entry["effect"] = effects[entry["kind"]]
 
-    def build(self) -> dict[str, Any]:
-        """The complete status; fields that were not set keep their values, and words are printable.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Preparations:
+    """State that executors loaded ahead of moves, by its end."""
 
-        `kubectl get` and `kubectl describe` show them as they are.
+    used: Annotated[LoadedAhead | None, Part("Moves whose task found the state.")] = None
+    wasted: Annotated[
+        LoadedAhead | None, Part("Partitions that did not move, or moved before it was there.")
+    ] = None
+    failed: Annotated[
+        LoadedAhead | None, Part("Moves whose target did not get it; their task loaded it.")
+    ] = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PastDecision:
+    """A decision that changed something."""
+
+    time: Annotated[str, Time("When it was made.")] = ""
+    kind: Annotated[str, Text("move, scale, advise, or refuse (an approval).", 64)] = ""
+    epoch: Annotated[int, Figure("Epoch of the plan that carries it out.")] = 0
+    reason: Annotated[str, Text("Why it was made.", 2048, prose=True)] = ""
+    effect: Annotated[str | None, Text("What was measured after it.", 1024, prose=True)] = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Proposal:
+    """What somebody could approve."""
+
+    id: Annotated[str, Text("The value of the annotation that approves it.", 64)] = ""
+    time: Annotated[str, Time("When it was proposed first.")] = ""
+    reason: Annotated[str, Text("What would be done, and why.", 2048, prose=True)] = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AnsweredApproval:
+    """What became of an approval."""
+
+    id: Annotated[str, Text("The proposal that somebody approved.", 64)] = ""
+    time: Annotated[str, Time("When it was answered.")] = ""
+    result: Annotated[str, Text("CarriedOut or Refused.", 64)] = ""
+    message: Annotated[
+        str, Text("Which plan carries it out, or why none does.", 2048, prose=True)
+    ] = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StatusCondition:
+    """A condition as the status has it."""
+
+    type: Annotated[str, Text("Name of the condition.", 64)]
+    status: Annotated[str, Words("Whether it holds.", ("True", "False", "Unknown"), typed=False)]
+    reason: Annotated[str, Text("The cause, in one CamelCase word.", 128)]
+    message: Annotated[
+        str | None, Text("The cause and what to do, for people.", 4096, prose=True)
+    ] = None
+    last_transition_time: Annotated[str, Time("When its status changed last.")]
+    observed_generation: Annotated[
+        int | None, Figure("Generation of the spec that the condition was set for.")
+    ] = None
+
+    @property
+    def changed_s(self) -> float:
+        """When its status changed last, seconds since the Unix epoch."""
+        return parse_time(self.last_transition_time or None) or 0.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Status:
+    """What the operator last observed and decided."""
+
+    phase: Annotated[
+        str | None,
+        Text("Pending, Starting, Running, Suspended, Failing, Invalid or Deleting.", 64),
+    ] = None
+    reason: Annotated[
+        str | None, Text("Why something changes, or why nothing does.", 4096, prose=True)
+    ] = None
+    mode: Annotated[str | None, Text("Modes of balancing and scaling, or Paused.", 64)] = None
+    observed_generation: Annotated[
+        int, Figure("Generation of the spec that the operator last acted on.")
+    ] = UNSEEN
+    selector: Annotated[
+        str | None, Text("Label selector of the executor pods, for the scale subresource.", 1024)
+    ] = None
+    partitions: Annotated[
+        int | None, Figure("State partitions, chosen when the stream was created.")
+    ] = None
+    executors: Annotated[int | None, Figure("Executors that run tasks.")] = None
+    desired_executors: Annotated[int | None, Figure("Executors that the stream should have.")] = (
+        None
+    )
+    imbalance: Annotated[
+        float | None, Figure("Busy time of the hottest executor divided by the mean of all.")
+    ] = None
+    imbalance_bound: Annotated[
+        float | None, Figure("The lowest imbalance that any placement can reach.")
+    ] = None
+    imbalance_text: Annotated[
+        str | None, Text("Imbalance and bound, for the column of kubectl get.", 64, prose=True)
+    ] = None
+    backlog_rows: Annotated[int | None, Figure("Rows that wait at the sources.")] = None
+    input_rows_per_second: Annotated[float | None, Figure("Rows read per second.")] = None
+    true_processing_rate: Annotated[
+        float | None, Figure("Rows per second that all executors can process.")
+    ] = None
+    utilization: Annotated[
+        float | None, Figure("Fraction of the time that executors are busy.")
+    ] = None
+    plan_epoch: Annotated[int | None, Figure("Epoch of the newest plan.")] = None
+    applied_epoch: Annotated[int | None, Figure("Epoch of the plan that the driver applied.")] = (
+        None
+    )
+    last_scale_time: Annotated[
+        str | None, Time("When the number of executors that it should have changed last.")
+    ] = None
+    hottest_partitions: Annotated[
+        tuple[HotPartition, ...],
+        Parts("The state partitions with the highest load.", MAX_HOTTEST, filled_in=False),
+    ] = ()
+    hottest_keys: Annotated[
+        tuple[HotKey, ...],
+        Parts(
+            "The keys with the highest load, of operators that balanced(...) created.",
+            MAX_HOTTEST,
+            filled_in=False,
+        ),
+    ] = ()
+    preparations: Annotated[
+        Preparations | None,
+        Part("State that executors loaded ahead of moves since the driver started, by its end."),
+    ] = None
+    decisions: Annotated[
+        tuple[PastDecision, ...],
+        Parts(
+            "The last decisions that changed something, newest first.",
+            MAX_DECISIONS,
+            filled_in=False,
+        ),
+    ] = ()
+    proposal: Annotated[
+        Proposal | None,
+        Part("What would be done in mode Auto; absent where nothing is, or it is done anyway."),
+    ] = None
+    approval: Annotated[AnsweredApproval | None, Part("What became of the last approval.")] = None
+    conditions: Annotated[
+        tuple[StatusCondition, ...],
+        Parts(
+            "The current state of the stream, by Kubernetes' conventions.",
+            MAX_CONDITIONS,
+            filled_in=False,
+        ),
+    ] = ()
+
+    def find(self, kind: ConditionKind) -> StatusCondition | None:
+        """A condition; None before it is set for the first time."""
+        return next((c for c in self.conditions if c.type == kind.name), None)
+
+    def recall(self, kind: ConditionKind) -> Condition:
+        """What was judged last; Unknown, without a reason, if nothing was."""
+        found = self.find(kind)
+        if found is None:
+            return Condition(kind, None, "", "")
+        holds = {"True": True, "False": False}.get(found.status)
+        return Condition(kind, holds, found.reason, found.message or "")
+
+    @property
+    def is_ready(self) -> bool:
+        """Whether the stream is ready, by its condition of that name."""
+        return self.recall(READY).holds is True
+
+    @property
+    def has_batches(self) -> bool:
+        """Whether the driver runs and its batches end, as far as is known.
+
+        Unlike a ready one, its spec may just have changed, or it is not measured at present.
         """
-        kept = {
-            name: value
-            for name, value in self.before.items()
-            if name not in {"conditions", "decisions"}
-        }
-        ordered = [self._conditions[k.name] for k in KINDS if k.name in self._conditions]
-        status = {
-            **kept,
-            **self.fields,
-            "observedGeneration": self.generation,
-            "conditions": ordered,
-            "decisions": self._decisions,
-        }
-        return {name: _print_words(name, value) for name, value in status.items()}
+        running = self.recall(RUNNING)
+        return running.holds is True or running.reason == UNMEASURED
+
+    def measure_wait_s(self, now_s: float) -> float:
+        """For how long the stream has run, or not run, and been measured, or not, in seconds."""
+        times = [found.changed_s for found in map(self.find, (RUNNING, METRICS_AVAILABLE)) if found]
+        return now_s - max(times, default=now_s)
 
 
-def _print_words(name: str, value: Any) -> Any:
-    """A part of a status with all that is for people printable; names of things stay."""
-    if isinstance(value, str):
-        return printable(value) if name in _WORDS else value
-    if isinstance(value, list):
-        return [_print_words(name, entry) for entry in value]
-    if isinstance(value, dict):
-        return {inner: _print_words(inner, entry) for inner, entry in value.items()}
-    return value
+def read_status(resource: Mapping[str, Any]) -> Status:
+    """The status of a BalancedStream, by whichever release it was written.
 
-
-def recall(status: Mapping[str, Any], name: str, default: Any = None) -> Any:
-    """A field of a status, or the default where it is absent or null.
-
-    >>> recall({"planEpoch": None}, "planEpoch", 0)
-    0
+    >>> read_status({"status": {"planEpoch": 7}}).plan_epoch
+    7
     """
-    value = status.get(name)
-    return default if value is None else value
+    return read_leniently(Status, resource.get("status"))
+
+
+def write_status(status: Status) -> dict[str, Any]:
+    """A status as the API server takes it: a field that is None is removed by a merge patch.
+
+    >>> written = write_status(Status(plan_epoch=7))
+    >>> written["planEpoch"], written["proposal"]
+    (7, None)
+    """
+    return {**dict.fromkeys(fields_of(Status)), **write(status)}
+
+
+def shorten_conditions(conditions: Sequence[StatusCondition]) -> tuple[StatusCondition, ...]:
+    """As many as the first definition has room for; those that say something come first."""
+    quiet = {(kind.name, kind.quiet) for kind in KINDS}
+    return tuple(sorted(conditions, key=lambda c: (c.type, c.status) in quiet)[:_FIRST_ROOM])
+
+
+def drop_words(status: Status) -> Status:
+    """A status without the texts that say the same as its other fields."""
+    conditions = tuple(replace(condition, message=None) for condition in status.conditions)
+    return replace(status, reason=None, conditions=conditions)
 
 
 def format_time(time_s: float) -> str:
@@ -171,80 +320,6 @@ def parse_time(text: str | None) -> float | None:
     60.0
     """
     return None if text is None else datetime.fromisoformat(text).timestamp()
-
-
-def is_ready(status: Mapping[str, Any]) -> bool:
-    """Whether a stream is ready, by its condition of that name.
-
-    >>> is_ready({"conditions": [{"type": "Ready", "status": "True"}]}), is_ready({})
-    (True, False)
-    """
-    return _find_condition("Ready", status).get("status") == "True"
-
-
-def has_batches(status: Mapping[str, Any]) -> bool:
-    """Whether the driver of a stream runs and its batches end, as far as is known.
-
-    Unlike a ready one, its spec may just have changed, or it is not measured at present.
-
-    >>> has_batches({"conditions": [{"type": "Running", "status": "True"}]}), has_batches({})
-    (True, False)
-    """
-    running = _find_condition("Running", status)
-    return running.get("status") == "True" or running.get("reason") == UNMEASURED
-
-
-def _find_condition(kind: str, status: Mapping[str, Any]) -> Mapping[str, Any]:
-    conditions = status.get("conditions") or []
-    return next((condition for condition in conditions if condition["type"] == kind), {})
-
-
-def choose_conditions(conditions: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
-    """As many as the first definition has room for; those that say something come first.
-
-    >>> choose_conditions([{"type": "Migrating", "status": "False"}])
-    [{'type': 'Migrating', 'status': 'False'}]
-    """
-    quiet = {(kind.name, kind.quiet) for kind in KINDS}
-    return sorted(conditions, key=lambda c: (c["type"], c["status"]) in quiet)[:_FIRST_ROOM]
-
-
-def changed_fields(before: Mapping[str, Any], after: Mapping[str, Any]) -> dict[str, Any]:
-    """The merge patch that turns one status into the other; None removes a field.
-
-    >>> changed_fields({"a": 1, "b": 2}, {"a": 1, "b": 3, "c": 4})
-    {'b': 3, 'c': 4}
-    """
-    changes = {name: value for name, value in after.items() if before.get(name) != value}
-    return changes | {name: None for name in before if name not in after}
-
-
-def without_words(status: Mapping[str, Any]) -> dict[str, Any]:
-    """A status without the texts that say the same as its other fields.
-
-    >>> without_words({"reason": "x", "conditions": [{"type": "Ready", "message": "y"}]})
-    {'conditions': [{'type': 'Ready'}]}
-    """
-    conditions = [
-        {name: value for name, value in condition.items() if name != "message"}
-        for condition in status.get("conditions") or []
-    ]
-    others = {name: value for name, value in status.items() if name != "reason"}
-    return {**others, "conditions": conditions}
-
-
-def waited_s(status: Mapping[str, Any], now_s: float) -> float:
-    """For how long a stream has run, or not run, and been measured, or not, in seconds.
-
-    >>> waited_s({"conditions": [{"type": "Running", "lastTransitionTime": format_time(5)}]}, 7)
-    2.0
-    """
-    times = [
-        parse_time(condition["lastTransitionTime"]) or 0.0
-        for condition in status.get("conditions") or []
-        if condition["type"] in {"Running", "MetricsAvailable"}
-    ]
-    return now_s - max(times, default=now_s)
 
 
 def summarize(reasons: Sequence[str]) -> str:

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from typing import TypeVar
 
 from balancedstream_operator.api.annotations import APPROVE_ANNOTATION, PAUSED_ANNOTATION
+from balancedstream_operator.api.conditions import PAUSED
 from balancedstream_operator.api.resource import Manifest
+from balancedstream_operator.api.status import AnsweredApproval, read_status
 from balancedstream_operator.errors import NoAnswerError, NoProposalError
 from balancedstream_operator.kubectl.connection import Connection
 
@@ -39,7 +41,7 @@ class Patience:
 
 def approve(
     connection: Connection, namespace: str, name: str, proposal: str, patience: Patience
-) -> Mapping[str, str]:
+) -> AnsweredApproval:
     """Approves a proposal, and returns the operator's answer: `status.approval`.
 
     Args:
@@ -55,25 +57,26 @@ def approve(
         ClusterError: the API server does not answer, or refuses it.
     """
     stream = connection.get_stream(namespace, name)
-    status = stream.get("status") or {}
-    proposal = proposal or (status.get("proposal") or {}).get("id", "")
+    status = read_status(stream)
+    proposal = proposal or (status.proposal.id if status.proposal else "")
     if not proposal:
         message = (
-            f"nothing is proposed for {name} (its mode is {status.get('mode', 'not known')}): only "
+            f"nothing is proposed for {name} (its mode is {status.mode or 'not known'}): only "
             f"what mode Advise proposes is approved. See kubectl bst status {name}"
         )
         raise NoProposalError(message)
-    before = status.get("approval")
+    before = status.approval
     connection.annotate(stream, APPROVE_ANNOTATION, proposal)
     looks = 0
 
-    def find_answer(found: Manifest) -> Mapping[str, str] | None:
+    def find_answer(found: Manifest) -> AnsweredApproval | None:
         nonlocal looks
-        answer: Mapping[str, str] = (found.get("status") or {}).get("approval") or {}
+        answer = read_status(found).approval
         if APPROVE_ANNOTATION not in (found["metadata"].get("annotations") or {}):
             looks += 1
-        mine = answer.get("id") == proposal
-        return answer if mine and (answer != before or looks >= _LOOKS) else None
+        if answer is None or answer.id != proposal:
+            return None
+        return answer if answer != before or looks >= _LOOKS else None
 
     what = f"the approval of {proposal}"
     return _wait(connection, namespace, name, find_answer, what=what, patience=patience)
@@ -100,11 +103,8 @@ def pause(
     said = "" if reason == "true" else reason
 
     def find_answer(found: Manifest) -> str | None:
-        conditions = (found.get("status") or {}).get("conditions") or []
-        condition: Mapping[str, Any] = next((c for c in conditions if c["type"] == "Paused"), {})
-        message = str(condition.get("message", ""))
-        holds = condition.get("status") == ("True" if reason else "False")
-        return message if holds and said in message else None
+        paused = read_status(found).recall(PAUSED)
+        return paused.message if paused.holds is bool(reason) and said in paused.message else None
 
     what = "the pause" if reason else "the end of the pause"
     return _wait(connection, namespace, name, find_answer, what=what, patience=patience)

@@ -12,7 +12,7 @@ from balancedstream_operator.api.conditions import METRICS_AVAILABLE, RUNNING
 from balancedstream_operator.api.crd import build
 from balancedstream_operator.api.resource import KIND, VERSION, Manifest
 from balancedstream_operator.api.spec import find_removed, find_unknown, read_spec
-from balancedstream_operator.api.status import parse_time, recall
+from balancedstream_operator.api.status import UNSEEN, parse_time, read_status
 from balancedstream_operator.api.target import TargetRef
 from balancedstream_operator.driver.state import describe_target
 from balancedstream_operator.kubectl.diagnosis import describe_age
@@ -123,8 +123,8 @@ def read_operator(deployment: Manifest) -> OperatorFound | None:
     return OperatorFound(
         f"{namespace}/{metadata['name']}",
         labels.get("app.kubernetes.io/version", "unknown"),
-        recall(deployment.get("status") or {}, "readyReplicas", 0),
-        recall(spec, "replicas", 1),
+        (deployment.get("status") or {}).get("readyReplicas") or 0,
+        1 if spec.get("replicas") is None else spec["replicas"],
         watched,
         lease,
         prometheus,
@@ -220,7 +220,6 @@ def check_claim(name: str, claim: Manifest | None) -> Finding:
 
 def check_spec(resource: Manifest) -> Finding:
     """Whether this release accepts a stream's spec, and the operator has acted on it."""
-    metadata, status = resource["metadata"], resource.get("status") or {}
     try:
         read_spec(resource["spec"])
     except InvalidInputError as error:
@@ -236,9 +235,10 @@ def check_spec(resource: Manifest) -> Finding:
             "problem",
             f"spec: without effect in release {__version__}, remove it: {_name(removed)}",
         )
-    if recall(status, "observedGeneration", -1) < 0:
+    observed = read_status(resource).observed_generation
+    if observed == UNSEEN:
         return Finding("problem", "spec: valid, but no operator has looked at the stream yet")
-    if recall(status, "observedGeneration", 0) < metadata.get("generation", 0):
+    if observed < resource["metadata"].get("generation", 0):
         return Finding("problem", "spec: valid, but the operator has not acted on its newest form")
     return Finding("ok", "spec: valid, and the operator has acted on it")
 
@@ -247,21 +247,13 @@ def check_metrics(resource: Manifest, name: str) -> Finding:
     """Whether the operator reads the stream's load from Prometheus, as it says itself."""
     own = (resource["spec"].get("metrics") or {}).get("prometheusUrl")
     url = hide_userinfo(own) if own else "the operator's own"
-    condition: Mapping[str, Any] = next(
-        (
-            c
-            for c in (resource.get("status") or {}).get("conditions") or []
-            if c["type"] == "MetricsAvailable"
-        ),
-        {},
-    )
-    state = condition.get("status", "Unknown")
-    if state == "True":
+    available = read_status(resource).recall(METRICS_AVAILABLE)
+    if available.holds:
         return Finding(
             "ok", f"prometheus: the operator reaches {url}, which scrapes the driver of {name}"
         )
-    message = condition.get("message") or "the operator has not asked it yet"
-    if state == "False":
+    message = available.message or "the operator has not asked it yet"
+    if available.holds is False:
         remedy = METRICS_AVAILABLE.find_remedy("False", "")
         return Finding("problem", f"prometheus: {message}. {remedy}")
     return Finding("unseen", f"prometheus: nobody has asked it about {name} yet: {message}")

@@ -6,8 +6,14 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from balancedstream_operator.api.conditions import NAMED, RUNNING
-from balancedstream_operator.api.status import parse_time, recall
+from balancedstream_operator.api.conditions import (
+    MIGRATING,
+    NAMED,
+    RECONCILING,
+    RUNNING,
+    STALLED,
+)
+from balancedstream_operator.api.status import UNSEEN, Status, StatusCondition, read_status
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,89 +42,85 @@ def diagnose(resource: Mapping[str, Any], now_s: float) -> Diagnosis:
         resource: the BalancedStream.
         now_s: seconds since the Unix epoch.
     """
-    metadata, status = resource["metadata"], resource.get("status") or {}
+    metadata, status = resource["metadata"], read_status(resource)
     name = metadata["name"]
     stream = f"{metadata['namespace']}/{name}"
-    if recall(status, "observedGeneration", -1) < 0:
+    if status.observed_generation == UNSEEN:
         unseen = "no operator has looked at this stream yet"
         remedy = f"If it stays: kubectl bst doctor {name}."
         return Diagnosis(stream, "no status", (unseen,), ("nothing",), (remedy,))
-    conditions = {c["type"]: c for c in status.get("conditions") or []}
     wrong: list[str] = []
     doing: list[str] = []
     to_do: list[str] = []
-    if recall(status, "observedGeneration", 0) < metadata.get("generation", 0):
+    if status.observed_generation < metadata.get("generation", 0):
         wrong.append("the operator has not acted on the newest spec yet")
         to_do.append(f"If it stays: kubectl bst doctor {name}.")
-    comes = conditions.get("Reconciling", {}).get("status") == "True"
-    for name_of_kind, found in conditions.items():
-        kind = NAMED.get(name_of_kind)
+    comes = status.recall(RECONCILING).holds
+    for found in status.conditions:
+        kind = NAMED.get(found.type)
         if kind is None or kind.sums_up:
             continue
-        remedy = kind.find_remedy(found["status"], found["reason"])
-        if not remedy and kind.attention != found["status"]:
+        remedy = kind.find_remedy(found.status, found.reason)
+        if not remedy and kind.attention != found.status:
             continue
         if kind is RUNNING and comes and not remedy:
-            doing.append(found.get("message", ""))
+            doing.append(found.message or "")
             continue
         wrong.append(_describe(found, now_s))
         if remedy:
             to_do.append(remedy.replace("NAME", name))
-    stalled, running = (conditions.get(kind, {}) for kind in ("Stalled", "Running"))
+    stalled = status.find(STALLED)
     # What runs, although an object of it is refused, has no other condition that says so.
-    if stalled.get("reason") == "Refused" != running.get("reason"):
+    if stalled and stalled.reason == "Refused" != status.recall(RUNNING).reason:
         wrong.append(_describe(stalled, now_s))
-        to_do.append(RUNNING.find_remedy("False", stalled["reason"]))
-    doing += _describe_work(status, conditions)
-    proposal = status.get("proposal")
-    if proposal:
+        to_do.append(RUNNING.find_remedy("False", stalled.reason))
+    doing += _describe_work(status)
+    if status.proposal is not None:
         to_do.append(
-            f"Proposal {proposal['id']}: {proposal['reason']}. To carry it out: "
-            f"kubectl bst approve {name} {proposal['id']}"
+            f"Proposal {status.proposal.id}: {status.proposal.reason}. To carry it out: "
+            f"kubectl bst approve {name} {status.proposal.id}"
         )
     return Diagnosis(
         stream, _describe_state(status), tuple(wrong), tuple(doing) or ("nothing",), tuple(to_do)
     )
 
 
-def _describe(condition: Mapping[str, str], now_s: float) -> str:
-    since_s = parse_time(condition.get("lastTransitionTime"))
-    age = "" if since_s is None else f", for {describe_age(now_s - since_s)}"
-    kind, state, reason = condition["type"], condition["status"], condition["reason"]
-    return f"{kind} is {state} ({reason}){age}: {condition.get('message', '')}"
+def _describe(condition: StatusCondition, now_s: float) -> str:
+    age = ""
+    if condition.last_transition_time:
+        age = f", for {describe_age(now_s - condition.changed_s)}"
+    kind, state, reason = condition.type, condition.status, condition.reason
+    return f"{kind} is {state} ({reason}){age}: {condition.message or ''}"
 
 
-def _describe_state(status: Mapping[str, Any]) -> str:
-    parts = [status.get("phase", "no phase"), f"mode {status.get('mode', 'unknown')}"]
-    executors, desired = status.get("executors"), status.get("desiredExecutors")
-    if executors is not None and desired is not None:
-        parts.append(f"{executors} of {desired} executors")
-    if status.get("utilization") is not None:
-        parts.append(f"{status['utilization']:.0%} busy")
-    if status.get("imbalanceText"):
-        parts.append(f"imbalance {status['imbalanceText']}")
-    if status.get("backlogRows") is not None:
-        parts.append(f"backlog {status['backlogRows']:,} rows")
+def _describe_state(status: Status) -> str:
+    parts = [status.phase or "no phase", f"mode {status.mode or 'unknown'}"]
+    if status.executors is not None and status.desired_executors is not None:
+        parts.append(f"{status.executors} of {status.desired_executors} executors")
+    if status.utilization is not None:
+        parts.append(f"{status.utilization:.0%} busy")
+    if status.imbalance_text:
+        parts.append(f"imbalance {status.imbalance_text}")
+    if status.backlog_rows is not None:
+        parts.append(f"backlog {status.backlog_rows:,} rows")
     return ", ".join(parts)
 
 
-def _describe_work(
-    status: Mapping[str, Any], conditions: Mapping[str, Mapping[str, str]]
-) -> list[str]:
+def _describe_work(status: Status) -> list[str]:
     doing = []
-    migrating = conditions.get("Migrating", {})
-    if migrating.get("status") == "True":
-        doing.append(migrating.get("message", ""))
-    planned, applied = recall(status, "planEpoch", 0), recall(status, "appliedEpoch", 0)
-    if planned > applied:
+    migrating = status.recall(MIGRATING)
+    if migrating.holds:
+        doing.append(migrating.message)
+    planned = status.plan_epoch or 0
+    if planned > (status.applied_epoch or 0):
         doing.append(f"the driver takes over plan {planned}")
-    missing = recall(status, "desiredExecutors", 0) - recall(status, "executors", 0)
-    if status.get("phase") == "Running" and missing > 0:
+    missing = (status.desired_executors or 0) - (status.executors or 0)
+    if status.phase == "Running" and missing > 0:
         doing.append(f"{missing} more executors start")
-    elif status.get("phase") == "Running" and missing < 0:
+    elif status.phase == "Running" and missing < 0:
         doing.append(f"{-missing} executors are drained and leave")
-    reason = recall(status, "reason", "")
-    if reason and not any(reason in c.get("message", "") for c in conditions.values()):
+    reason = status.reason
+    if reason and not any(reason in (c.message or "") for c in status.conditions):
         doing.append(reason)
     return doing
 

@@ -17,6 +17,8 @@ from balancedstream.core.printing import printable
 from balancedstream.errors import BalancedStreamError, InvalidInputError
 from balancedstream.version import __version__
 from balancedstream_operator.api.resource import API_VERSION, KIND, Manifest
+from balancedstream_operator.api.schema import write
+from balancedstream_operator.api.status import read_status
 from balancedstream_operator.kubectl.actions import Patience, approve, pause
 from balancedstream_operator.kubectl.connection import Connection
 from balancedstream_operator.kubectl.diagnosis import diagnose
@@ -230,7 +232,7 @@ def _show_status(connection: Connection, arguments: argparse.Namespace) -> int:
 def _explain(connection: Connection, arguments: argparse.Namespace) -> int:
     stream = connection.get_stream(arguments.namespace or connection.namespace, arguments.name)
     if arguments.output:
-        say_json((stream.get("status") or {}).get("decisions") or [])
+        say_json([write(made) for made in read_status(stream).decisions])
     else:
         say(show_decisions(stream, _width()))
     return 0
@@ -245,10 +247,10 @@ def _approve(connection: Connection, arguments: argparse.Namespace) -> int:
         Patience(arguments.timeout),
     )
     if arguments.output:
-        say_json(answer)
+        say_json(write(answer))
     else:
-        say(printable(answer.get("message", "")))
-    return 0 if answer.get("result") == "CarriedOut" else EXIT_FOUND
+        say(printable(answer.message))
+    return 0 if answer.result == "CarriedOut" else EXIT_FOUND
 
 
 def _pause(connection: Connection, arguments: argparse.Namespace) -> int:

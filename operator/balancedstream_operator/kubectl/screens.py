@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from balancedstream.core.printing import printable
+from balancedstream_operator.api.status import read_status
 from balancedstream_operator.kubectl.diagnosis import Diagnosis
 from balancedstream_operator.kubectl.findings import Finding
 
@@ -26,15 +27,14 @@ def show_diagnosis(found: Diagnosis, width: int) -> str:
 
 def show_decisions(resource: Mapping[str, Any], width: int) -> str:
     """The last decisions, newest first, each with its reason and what was measured after it."""
-    status = resource.get("status") or {}
-    lines = [_block("now", status.get("reason") or "no reason is given yet", width)]
-    for entry in status.get("decisions") or []:
-        head = f"{entry['time']}  {entry['kind']}, plan {entry['epoch']}"
-        lines += ["", printable(head)]
-        lines.append(_block("why", entry["reason"], width))
-        if entry["kind"] in {"move", "scale"}:
-            lines.append(_block("effect", entry.get("effect", "not measured yet"), width))
-    if not status.get("decisions"):
+    status = read_status(resource)
+    lines = [_block("now", status.reason or "no reason is given yet", width)]
+    for made in status.decisions:
+        lines += ["", printable(f"{made.time}  {made.kind}, plan {made.epoch}")]
+        lines.append(_block("why", made.reason, width))
+        if made.kind in {"move", "scale"}:
+            lines.append(_block("effect", made.effect or "not measured yet", width))
+    if not status.decisions:
         lines += ["", "Nothing was moved, scaled or advised yet."]
     return "\n".join(lines)
 

@@ -4,21 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
 
-from balancedstream.core.balance.hotspots import STOP_AT
 from balancedstream.core.decisions import Decision, decide, raise_minimum
 from balancedstream.core.modes import switch_modes
 from balancedstream.core.observations import Observation
 from balancedstream.core.periods import find_exclusion, find_floor
 from balancedstream.core.planning import propose
 from balancedstream.core.policy import MigrationPolicy, Policy
-from balancedstream.core.samples import OperatorId, StageSample
-from balancedstream.core.scaling.executors import ScaleOut, Verdict
+from balancedstream.core.samples import OperatorId
+from balancedstream.core.scaling.executors import ScaleOut
 from balancedstream.core.scaling.workload import waits_for_data
 from balancedstream.core.wire.plan import NEW_EXECUTOR, KeyPlacement, Plan
 from balancedstream.core.wire.strict_json import MAX_BYTES
-from balancedstream_operator.api.resource import MAX_HOTTEST, MAX_KEY
 from balancedstream_operator.observe.measurement import Measurement
 from balancedstream_operator.plan.advice import Advice, advise
 from balancedstream_operator.plan.record import Refusals
@@ -274,104 +271,3 @@ def _wanted(measurement: Measurement, plan: Plan | None) -> dict[OperatorId, dic
         for key, count in measurement.under_way.items()
         if count
     }
-
-
-@dataclass(frozen=True, slots=True)
-class Balance:
-    """How balanced the load is, over all operators.
-
-    Attributes:
-        holds: whether nothing needs to move; None if nothing was measured.
-        imbalance: of the most imbalanced operator; None if nothing was measured.
-        bound: of that operator.
-        reason: of that operator.
-        unsplittable: names a partition or key that alone is too much; empty if none is.
-    """
-
-    holds: bool | None
-    imbalance: float | None = None
-    bound: float | None = None
-    reason: str = "nothing has been measured yet"
-    unsplittable: str = ""
-
-
-def judge_balance(decision: Decision, policy: Policy, *, stateless: bool = False) -> Balance:
-    """How balanced the load is, by a decision; a `stateless` stream has nothing to balance."""
-    if not decision.balance:
-        if stateless:
-            return Balance(True, reason="no query keeps state: there is nothing to balance")
-        return Balance(None)
-    (query, operator), worst = max(
-        decision.balance.items(), key=lambda item: item[1].imbalance_before
-    )
-    is_above = worst.imbalance_before > max(policy.balance.act_above, STOP_AT * worst.bound)
-    uneven = is_above and not worst.exhausted
-    heavy = ""
-    if worst.unsplittable is not None and worst.imbalance_before > policy.balance.act_above:
-        heavy = (
-            f"partition {worst.unsplittable} of operator {operator} of query {query} alone has "
-            f"more load than the mean of all executors: imbalance {worst.imbalance_before:.2f}, "
-            f"and no placement gets below {worst.bound:.2f}; its keys must be split"
-        )
-    assignment = decision.keys.get((query, operator))
-    if assignment is not None:
-        # Where keys can move, a partition is too much only if one of its keys is.
-        heavy = assignment.reason if assignment.unsplittable and is_above else ""
-    if decision.scaling.verdict is Verdict.UNSPLITTABLE:
-        heavy = decision.scaling.reason
-    return Balance(
-        holds=not (uneven or any(map(decision.moves_any, decision.balance))),
-        imbalance=round(worst.imbalance_before, 3),
-        bound=round(worst.bound, 3),
-        reason=f"query {query}, operator {operator}: {decision.say_why((query, operator))}",
-        unsplittable=heavy,
-    )
-
-
-def _newest_stages(measurement: Measurement) -> list[StageSample]:
-    newest = {s.query: s for s in sorted(measurement.stages, key=lambda s: s.finished_s)}
-    return [s for s in measurement.stages if s.batch == newest[s.query].batch]
-
-
-def describe_load(measurement: Measurement, decision: Decision) -> dict[str, Any]:
-    """The status fields about the load: rates, backlog, the hottest partitions and keys."""
-    fields: dict[str, Any] = {"executors": len(measurement.executors)}
-    newest = {b.query: b for b in sorted(measurement.batches, key=lambda b: b.finished_s)}
-    backlogs = [b.backlog_rows for b in newest.values() if b.backlog_rows is not None]
-    fields["backlogRows"] = round(sum(backlogs)) if backlogs else None
-    rates = [b.input_rows / b.interval_s for b in newest.values() if b.interval_s]
-    fields["inputRowsPerSecond"] = round(sum(rates), 3) if rates else None
-    rows = sum(batch.input_rows for batch in newest.values())
-    busy_s = sum(sum(stage.executor_busy_s.values()) for stage in _newest_stages(measurement))
-    cores = sum(measurement.executors.values())
-    fields["trueProcessingRate"] = round(rows / busy_s * cores, 3) if busy_s and rows else None
-    utilization = decision.scaling.utilization
-    fields["utilization"] = None if utilization is None else round(utilization, 3)
-    partitions: list[dict[str, Any]] = [
-        {
-            "query": query,
-            "operator": operator,
-            "partition": partition,
-            "executor": load.placement[partition],
-            "busySeconds": round(busy_s, 3),
-            "stateBytes": load.state_bytes.get(partition, 0),
-        }
-        for (query, operator), load in decision.loads.items()
-        for partition, busy_s in load.busy_s.items()
-    ]
-    partitions.sort(key=lambda p: -p["busySeconds"])
-    fields["hottestPartitions"] = partitions[:MAX_HOTTEST]
-    keys: list[dict[str, Any]] = [
-        {
-            "query": query,
-            "operator": operator,
-            "key": load.key[:MAX_KEY],
-            "partition": load.partition,
-            "busySeconds": round(load.busy_s, 3),
-        }
-        for (query, operator), loads in decision.key_loads.items()
-        for load in loads
-    ]
-    keys.sort(key=lambda k: (-k["busySeconds"], k["key"]))
-    fields["hottestKeys"] = keys[:MAX_HOTTEST]
-    return fields

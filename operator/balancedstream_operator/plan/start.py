@@ -11,7 +11,7 @@ from balancedstream.core.policy import Policy
 from balancedstream.core.wire.plan import Answer, Plan
 from balancedstream_operator.api.job import measure_mib
 from balancedstream_operator.api.spec import StreamSpec, policy_of
-from balancedstream_operator.api.status import parse_time, recall
+from balancedstream_operator.api.status import Status, parse_time
 from balancedstream_operator.driver.state import DriverState
 from balancedstream_operator.observe.measurement import Measurement
 from balancedstream_operator.plan.answers import Control
@@ -57,7 +57,7 @@ class Start:
     plan: Plan | None
     answer: Answer
     control: Control
-    status: Mapping[str, Any]
+    status: Status
 
     @property
     def policy(self) -> Policy:
@@ -80,7 +80,7 @@ class Start:
         running = len(measurement.executors)
         scaled_s = record.scaled_s
         if is_ours:
-            told_s = parse_time(recall(self.status, "lastScaleTime"))
+            told_s = parse_time(self.status.last_scale_time)
             scaled_s = scaled_s or (None if told_s is None else min(told_s, now_s))
         return Given(
             plan=self.plan,
@@ -154,4 +154,5 @@ class Start:
         if self.plan:
             return len(self.plan.executors)
         least = max(self.spec.executors.min, running)
-        return int(recall(self.status, "desiredExecutors", least))
+        desired = self.status.desired_executors
+        return least if desired is None else desired

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from contextlib import suppress
-from typing import Any
 
 from prometheus_client import (
     CollectorRegistry,
@@ -16,6 +14,8 @@ from prometheus_client import (
 )
 
 from balancedstream.listening import choose_address
+from balancedstream_operator.api.conditions import METRICS_AVAILABLE
+from balancedstream_operator.api.status import Status
 from balancedstream_operator.process.passes import Pass
 
 _PREFIX = "balancedstream_operator"
@@ -106,19 +106,19 @@ class OperatorMetrics:
         """Records a pass over a stream, and the status that it wrote."""
         if done.failure is not None:
             self._pass_failures.labels(stream).inc()
-        if done.status:
+        if done.status is not None:
             self._pass.observe(done.took_s)
             self._set_status(stream, done.status)
 
-    def _set_status(self, stream: str, status: Mapping[str, Any]) -> None:
-        self._phases[stream] = status.get("phase", "Pending")
+    def _set_status(self, stream: str, status: Status) -> None:
+        self._phases[stream] = status.phase or "Pending"
         self._count_phases()
-        self._epoch.labels(stream).set(status.get("planEpoch", 0))
-        self._proposal.labels(stream).set(status.get("proposal") is not None)
-        for condition in status.get("conditions", ()):
-            self._set_condition(stream, condition["type"], condition["status"])
-            if condition["type"] == "MetricsAvailable" and condition["status"] == "False":
-                self._failures.labels(stream).inc()
+        self._epoch.labels(stream).set(status.plan_epoch or 0)
+        self._proposal.labels(stream).set(status.proposal is not None)
+        for condition in status.conditions:
+            self._set_condition(stream, condition.type, condition.status)
+        if status.recall(METRICS_AVAILABLE).holds is False:
+            self._failures.labels(stream).inc()
 
     def remove(self, stream: str) -> None:
         """Removes all series of a stream."""

@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from balancedstream_operator.api.resource import Stream
-from balancedstream_operator.api.status import StatusDraft, StreamEvent, recall, waited_s
+from balancedstream_operator.api.status import Status, StreamEvent, read_status
 from balancedstream_operator.errors import (
     ClusterError,
     StreamGoneError,
@@ -29,6 +29,7 @@ from balancedstream_operator.plan.shares import Shares
 from balancedstream_operator.process.turns import Turns
 from balancedstream_operator.reconcile.outcome import PassOutcome
 from balancedstream_operator.reconcile.reconciler import Reconciler
+from balancedstream_operator.report.draft import Report
 from balancedstream_operator.report.report import report, report_deletion, report_failure
 from balancedstream_operator.report.writer import StatusWriter
 from balancedstream_operator.settings import Settings
@@ -52,14 +53,14 @@ class Pass:
     """The result of a pass.
 
     Attributes:
-        status: of the stream, complete; empty if it could not be written.
+        status: of the stream; None if it could not be written.
         events: what is new.
         interval_s: until the next pass.
         failure: what ended the pass too early; None if nothing did.
         took_s: how long the pass took.
     """
 
-    status: Mapping[str, Any]
+    status: Status | None
     events: tuple[StreamEvent, ...] = ()
     interval_s: float = 0.0
     failure: Exception | None = None
@@ -104,7 +105,7 @@ class Passes:
             shares=shares or Shares(settings.caps),
         )
         self._writer = StatusWriter(stream, cluster)
-        self._status: Mapping[str, Any] | None = None
+        self._status: Status | None = None
         self._events: list[StreamEvent] = []
         self._outages = 0
         self._failures = 0
@@ -128,7 +129,7 @@ class Passes:
             self._turns.end(self._stream)
             raise
         except Exception as error:
-            done = Pass({}, failure=error)
+            done = Pass(None, failure=error)
         done = replace(done, took_s=time.monotonic() - began_s)
         done = replace(done, interval_s=choose_rest_s(done.interval_s, done.took_s))
         if done.failure is None:
@@ -143,26 +144,23 @@ class Passes:
             return self._look_after(resource, now_s)
         except StreamLeavingError as error:
             self._turns.end(self._stream)
-            draft = self._draft_unread(resource, now_s)
-            report_deletion(str(error), draft)
-            return self._write(draft, RESTING_S)
+            made = report_deletion(str(error), self._recall_status(resource), now_s)
+            return self._write(made, RESTING_S, now_s)
 
     def _look_after(self, resource: Mapping[str, Any], now_s: float) -> Pass:
         """A pass over a stream that is there: three calls in a row."""
         before = self._recall_status(resource)
         try:
-            outcome = self._reconciler.reconcile({**resource, "status": before}, now_s)
-            draft = StatusDraft(before, int(resource["metadata"].get("generation", 0)), now_s)
-            report(outcome, draft)
+            outcome = self._reconciler.reconcile(resource, before, now_s)
+            made = report(outcome, before, int(resource["metadata"].get("generation", 0)), now_s)
         except (StreamGoneError, StreamLeavingError):
             raise
         except Exception as error:
             self._count_outage(error)
             return self._report_failure(resource, error, now_s)
         self._outages = 0
-        status = draft.build()
-        done = self._write(draft, self._choose_interval_s(outcome, status, now_s))
-        self._turns.see(self._stream, status)
+        done = self._write(made, self._choose_interval_s(outcome, made.status, now_s), now_s)
+        self._turns.see(self._stream, made.status)
         return done
 
     def _count_outage(self, error: Exception) -> None:
@@ -180,47 +178,39 @@ class Passes:
 
     def _report_failure(self, resource: Mapping[str, Any], error: Exception, now_s: float) -> Pass:
         self._reconciler.decide_anew()
-        draft = self._draft_unread(resource, now_s)
-        report_failure(error, draft)
-        interval_s = self._choose_interval_s(PassOutcome(self._stream), draft.build(), now_s)
-        return replace(self._write(draft, interval_s), failure=error)
+        made = report_failure(error, self._recall_status(resource), now_s)
+        interval_s = self._choose_interval_s(PassOutcome(self._stream), made.status, now_s)
+        return replace(self._write(made, interval_s, now_s), failure=error)
 
-    def _recall_status(self, resource: Mapping[str, Any]) -> Mapping[str, Any]:
+    def _recall_status(self, resource: Mapping[str, Any]) -> Status:
         """The last status: what was written, or could not be, is newer than what was read."""
-        return self._status if self._status is not None else resource.get("status") or {}
+        return self._status if self._status is not None else read_status(resource)
 
-    def _draft_unread(self, resource: Mapping[str, Any], now_s: float) -> StatusDraft:
-        """The draft of a status by a pass that has not acted on the spec."""
-        before = self._recall_status(resource)
-        return StatusDraft(before, int(recall(before, "observedGeneration", 0)), now_s)
-
-    def _write(self, draft: StatusDraft, interval_s: float) -> Pass:
+    def _write(self, made: Report, interval_s: float, now_s: float) -> Pass:
         """Writes a status; after a failure the next pass writes it, and posts its events."""
-        status = self._status = draft.build()
-        self._events += draft.events
+        self._status = made.status
+        self._events += made.events
         try:
-            self._writer.write(status, draft.now_s)
+            self._writer.write(made.status, now_s)
         except ClusterError:
             self._reader.forget()
             raise
         events, self._events = tuple(self._events), []
-        return Pass(status, events, interval_s)
+        return Pass(made.status, events, interval_s)
 
-    def _choose_interval_s(
-        self, outcome: PassOutcome, status: Mapping[str, Any], now_s: float
-    ) -> float:
+    def _choose_interval_s(self, outcome: PassOutcome, status: Status, now_s: float) -> float:
         """The seconds until the next pass: few for a stream on its way, many for one that rests.
 
         After minutes on its way a stream rests, too: it crashes, or nobody measures it.
         """
-        phase = status.get("phase")
+        phase = status.phase
         settled = outcome.driver is None or outcome.driver.settled
         if phase == "Running" and outcome.spec and settled:
             # A driver that crashes is noticed, however long the interval of decisions is.
             return min(outcome.due_in_s, RESTING_S)
         if phase in {"Invalid", "Suspended"}:
             return RESTING_S
-        return choose_retry_s(waited_s(status, now_s))
+        return choose_retry_s(status.measure_wait_s(now_s))
 
     def _tell_failure(self, done: Pass, failure: Exception) -> Pass:
         """Logs what a pass failed with, and has it told by an event; the next pass waits longer."""

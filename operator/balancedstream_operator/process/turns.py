@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Mapping
-from typing import Any
 
 from balancedstream_operator.api.resource import Stream
-from balancedstream_operator.api.status import is_ready
+from balancedstream_operator.api.status import Status
 from balancedstream_operator.kube.clocks import has_passed
 
 TURN_S = 600.0
@@ -41,9 +39,9 @@ class Turns:
                 self._holder, self._taken_s = stream, now_s
             return None
 
-    def see(self, stream: Stream, status: Mapping[str, Any]) -> None:
+    def see(self, stream: Stream, status: Status) -> None:
         """Ends the turn of a stream whose driver is ready again, or is not to run any more."""
-        if is_ready(status) or status.get("phase") == "Suspended":
+        if status.is_ready or status.phase == "Suspended":
             self.end(stream)
 
     def end(self, stream: Stream) -> None:

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping
-from typing import Any
 
 from balancedstream_operator.api.annotations import APPROVE_ANNOTATION
 from balancedstream_operator.api.resource import Stream
+from balancedstream_operator.api.status import Status
 from balancedstream_operator.errors import ClusterError, UnreachableError
 from balancedstream_operator.kube.cluster import Cluster
 from balancedstream_operator.plan.record import Record
@@ -33,7 +32,7 @@ class Approver:
         approve: str,
         outcome: PassOutcome,
         record: Record | None,
-        status: Mapping[str, Any],
+        status: Status,
     ) -> Approval | None:
         """What became of an approval; None if there is nothing to say of it.
 
@@ -54,7 +53,7 @@ class Approver:
             return None
         approval = judge_approval(approve, outcome)
         carried_out = record is not None and record.approved == approve
-        answered = (status.get("approval") or {}).get("id") == approve
+        answered = status.approval is not None and status.approval.id == approve
         try:
             taken = self._cluster.take_annotation(self._stream, APPROVE_ANNOTATION, approve)
         except ClusterError as error:

@@ -24,7 +24,7 @@ from balancedstream_operator.api.spec import (
     policy_of,
     read_spec,
 )
-from balancedstream_operator.api.status import has_batches, recall
+from balancedstream_operator.api.status import Status
 from balancedstream_operator.children.applier import Applier, refuse_stranger
 from balancedstream_operator.children.conflicts import check_templates
 from balancedstream_operator.children.fingerprint import fingerprint_spec
@@ -69,7 +69,7 @@ class _Request:
 
     spec: StreamSpec
     asked: Asked
-    status: Mapping[str, Any]
+    status: Status
     bound: int
     now_s: float
 
@@ -118,11 +118,12 @@ class Reconciler:
         self._missing = 0
         self._pace = Pace()
 
-    def reconcile(self, resource: Mapping[str, Any], now_s: float) -> PassOutcome:
+    def reconcile(self, resource: Mapping[str, Any], status: Status, now_s: float) -> PassOutcome:
         """One pass: observes the stream, decides, and realizes the decision.
 
         Args:
-            resource: the BalancedStream, with its last status.
+            resource: the BalancedStream.
+            status: its last one, which may be newer than that of the resource.
             now_s: seconds since the Unix epoch.
 
         Raises:
@@ -130,7 +131,7 @@ class Reconciler:
             StreamGoneError: the stream does not exist any more.
             StreamLeavingError: it is being deleted.
         """
-        asked, status = read_asked(resource), resource.get("status") or {}
+        asked = read_asked(resource)
         outcome = PassOutcome(self._stream, paused=asked.paused)
         try:
             spec = self._read_spec(resource)
@@ -183,7 +184,7 @@ class Reconciler:
     def _note_first_spec(self, request: _Request, resource: Mapping[str, Any]) -> None:
         """A spec that changed while no operator ran is no reason to keep an old driver."""
         if self._first_spec is None:
-            acted_on = request.status.get("observedGeneration")
+            acted_on = request.status.observed_generation
             is_same = acted_on == resource["metadata"].get("generation")
             made_for = fingerprint_spec(request.spec, request.asked.restart)
             self._first_spec = made_for if is_same else ""
@@ -205,7 +206,8 @@ class Reconciler:
     def _read_plan(self, request: _Request, outcome: PassOutcome) -> PassOutcome:
         """Reads the newest plan and its record, which fixes the number of state partitions."""
         found = self._book.read(request.bound, request.now_s)
-        known = int(recall(request.status, "partitions", choose_partitions(request.spec)))
+        known = request.status.partitions
+        known = choose_partitions(request.spec) if known is None else known
         partitions = self._book.record.partitions if self._book.record else known
         return replace(outcome, partitions=partitions, plan_found=found)
 
@@ -281,7 +283,7 @@ class Reconciler:
     def _look_at_driver(self, request: _Request) -> DriverState:
         """Our own driver, which is replaced if it was made for another spec."""
         # A stream whose batches do not end anyway need not wait for others.
-        take_turn = self._take_turn if has_batches(request.status) else lambda _: None
+        take_turn = self._take_turn if request.status.has_batches else lambda _: None
         return self._watch.look(
             fingerprint_spec(request.spec, request.asked.restart),
             self._first_spec or "",
@@ -343,7 +345,7 @@ class Reconciler:
     def _is_due(self, request: _Request, driver: DriverState) -> bool:
         """Whether to decide now: at each interval, and at once where something is new."""
         seen, interval_s = (request.spec, request.asked, driver), request.spec.metrics.interval_s
-        runs = request.status.get("phase") == "Running"
+        runs = request.status.phase == "Running"
         return not runs or self._pace.is_due(seen, interval_s, request.now_s)
 
     def _collect(self, request: _Request, driver: DriverState) -> Measurement:

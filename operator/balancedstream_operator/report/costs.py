@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
-from balancedstream_operator.api.status import StatusDraft
-from balancedstream_operator.observe.measurement import Measurement, ShuffleSample
+from balancedstream_operator.api.conditions import COSTS_TRUSTED, Condition
+from balancedstream_operator.observe.measurement import ShuffleSample
 
 DISTRUSTED_BATCHES = 10
 """Estimates that this many batches in a row left untrusted do not improve by themselves."""
@@ -18,34 +17,7 @@ COSTS_STILL_DIFFER = 0.1
 """The same once CostsTrusted is False, so that an error that fluctuates makes only one event."""
 
 
-@dataclass(frozen=True, slots=True)
-class Trust:
-    """Whether cost-aware shuffles route rows by their estimated costs.
-
-    Attributes:
-        holds: None if that is not known.
-        reason: in one CamelCase word.
-        message: for people.
-    """
-
-    holds: bool | None
-    reason: str
-    message: str
-
-
-def report_costs(measurement: Measurement, draft: StatusDraft) -> None:
-    """Sets the condition CostsTrusted.
-
-    Args:
-        measurement: of the pass.
-        draft: of the stream's status.
-    """
-    distrusted = draft.condition("CostsTrusted")["status"] == "False"
-    trust = judge_costs(measurement.shuffles, distrusted=distrusted)
-    draft.set_condition("CostsTrusted", trust.holds, trust.reason, trust.message)
-
-
-def judge_costs(shuffles: Sequence[ShuffleSample], *, distrusted: bool) -> Trust:
+def judge_costs(shuffles: Sequence[ShuffleSample], *, distrusted: bool) -> Condition:
     """Whether the estimates of all shuffles are trusted, or have been off for too long.
 
     A shuffle that starts, or whose costs have changed, uses round robin while it learns. One whose
@@ -61,7 +33,8 @@ def judge_costs(shuffles: Sequence[ShuffleSample], *, distrusted: bool) -> Trust
     'Learning'
     """
     if not shuffles:
-        return Trust(None, "NoShuffle", "no batch has gone through a cost-aware shuffle")
+        message = "no batch has gone through a cost-aware shuffle"
+        return Condition(COSTS_TRUSTED, None, "NoShuffle", message)
     least = COSTS_STILL_DIFFER if distrusted else COSTS_DIFFER
     ranked = sorted(shuffles, key=lambda s: -(s.equal_error or 0.0))
     waiting = [s for s in ranked if not s.trusted]
@@ -71,7 +44,8 @@ def judge_costs(shuffles: Sequence[ShuffleSample], *, distrusted: bool) -> Trust
     trusted = [s for s in ranked if s.trusted]
     if missed:
         shuffle = missed[0]
-        return Trust(
+        return Condition(
+            COSTS_TRUSTED,
             False,
             "EstimatesOff",
             f"{_name_first(missed)}: {_say_errors(shuffle)}, and {shuffle.untrusted_batches} "
@@ -86,15 +60,15 @@ def judge_costs(shuffles: Sequence[ShuffleSample], *, distrusted: bool) -> Trust
             f"shuffle learns costs ({learning[0].untrusted_batches} batches have checked them; "
             f"after {DISTRUSTED_BATCHES} the operator judges the estimates)"
         )
-        return Trust(None, "Learning", message)
+        return Condition(COSTS_TRUSTED, None, "Learning", message)
     if trusted:
         message = f"{_name_first(trusted)}: {_say_errors(trusted[0])}; rows are routed by estimates"
-        return Trust(True, "EstimatesHold", message)
+        return Condition(COSTS_TRUSTED, True, "EstimatesHold", message)
     message = (
         f"{_name_first(judged)}: {_say_errors(judged[0])}; rows cost much the same, and round "
         "robin spreads them just as well"
     )
-    return Trust(None, "CostsAlike", message)
+    return Condition(COSTS_TRUSTED, None, "CostsAlike", message)
 
 
 def _name_first(shuffles: Sequence[ShuffleSample]) -> str:

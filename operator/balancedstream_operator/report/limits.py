@@ -2,27 +2,42 @@
 
 from __future__ import annotations
 
-from balancedstream.core.scaling.executors import Verdict
+from balancedstream.core.scaling.executors import LIMITS, Verdict
+from balancedstream_operator.api.conditions import SCALING_LIMITED, Condition
 from balancedstream_operator.api.job import find_caps
 from balancedstream_operator.api.spec import StreamSpec, clamp_fixed, policy_of
-from balancedstream_operator.api.status import StatusDraft
+from balancedstream_operator.api.status import StatusCondition
 from balancedstream_operator.reconcile.outcome import Decided
 
-_LIMITS = {
-    Verdict.SOURCE_BOUND: "SourceBound",
-    Verdict.PARTITION_BOUND: "PartitionBound",
-    Verdict.DRIVER_BOUND: "DriverBound",
-}
-"""What more executors do not change; an unsplittable partition has a condition of its own."""
+LIMITING = LIMITS - {Verdict.UNSPLITTABLE}
+"""The verdicts that limit scaling; an unsplittable partition has a condition of its own."""
 
 
-def report_limits(spec: StreamSpec, decided: Decided, draft: StatusDraft) -> None:
-    """Sets the condition ScalingLimited.
+def name_reason(verdict: Verdict) -> str:
+    """The reason of a verdict that limits: its own word, as Kubernetes writes reasons.
+
+    >>> name_reason(Verdict.SOURCE_BOUND)
+    'SourceBound'
+    """
+    return "".join(word.capitalize() for word in verdict.split("-"))
+
+
+def judge_limits(
+    spec: StreamSpec,
+    decided: Decided,
+    before: StatusCondition | None,
+    *,
+    generation: int,
+    selector: str,
+) -> Condition:
+    """What limits the number of executors.
 
     Args:
         spec: of the stream.
         decided: of the pass.
-        draft: of the stream's status.
+        before: the condition of the last status.
+        generation: of the spec.
+        selector: of the executor pods.
     """
     limits, scaling = spec.executors, decided.choice.decision.scaling
     desired = decided.given.desired
@@ -32,37 +47,35 @@ def report_limits(spec: StreamSpec, decided: Decided, draft: StatusDraft) -> Non
             f"executors.fixed asks for {limits.fixed} executors, but executors.min and {field} "
             f"allow {limits.min} to {most}: using {clamp_fixed(limits)}"
         )
-        draft.set_condition("ScalingLimited", True, "OutOfBounds", message)
-    elif not decided.scales and policy_of(spec).scaling.mode != "off":
+        return Condition(SCALING_LIMITED, True, "OutOfBounds", message)
+    if not decided.scales and policy_of(spec).scaling.mode != "off":
         message = (
             "Spark decides on the number of executors (spark.dynamicAllocation.enabled); the "
             "operator only places. To let it scale, switch that off in the application; to leave "
             'it so, set scaling.mode to "Off", with the quotes'
         )
-        draft.set_condition("ScalingLimited", True, "DynamicAllocation", message)
-    elif decided.shortage:
+        return Condition(SCALING_LIMITED, True, "DynamicAllocation", message)
+    if decided.shortage:
         pending = desired - len(decided.measurement.executors)
         message = (
             f"{pending} of {desired} executors did not start: {decided.shortage}. Look at them "
-            f"with kubectl get pods --selector {draft.fields['selector']}"
+            f"with kubectl get pods --selector {selector}"
         )
-        draft.set_condition("ScalingLimited", True, "ExecutorsPending", message)
-    elif decided.demands.most_why:
-        draft.set_condition("ScalingLimited", True, "SharedLimit", scaling.reason)
-    elif scaling.verdict in _LIMITS:
-        draft.set_condition("ScalingLimited", True, _LIMITS[scaling.verdict], scaling.reason)
-    elif scaling.limited:
+        return Condition(SCALING_LIMITED, True, "ExecutorsPending", message)
+    if decided.demands.most_why:
+        return Condition(SCALING_LIMITED, True, "SharedLimit", scaling.reason)
+    if scaling.verdict in LIMITING:
+        return Condition(SCALING_LIMITED, True, name_reason(scaling.verdict), scaling.reason)
+    if scaling.limited:
         by = "" if field == "max" else f"; executors.{field} has room for {most}"
-        draft.set_condition("ScalingLimited", True, "AtLimit", f"{scaling.reason}{by}")
-    elif scaling.utilization is None and _says_what_load_needs(draft):
-        # That is not known just now, as in the middle of a long batch: nothing has changed.
-        return
-    else:
-        draft.set_condition("ScalingLimited", False, "WithinLimits", scaling.reason)
+        return Condition(SCALING_LIMITED, True, "AtLimit", f"{scaling.reason}{by}")
+    if scaling.utilization is None and before is not None and _tells_of_load(before, generation):
+        # The load is not known just now, as in the middle of a long batch: nothing has changed.
+        return Condition(SCALING_LIMITED, True, before.reason, before.message or "")
+    return Condition(SCALING_LIMITED, False, "WithinLimits", scaling.reason)
 
 
-def _says_what_load_needs(draft: StatusDraft) -> bool:
+def _tells_of_load(before: StatusCondition, generation: int) -> bool:
     """Whether the condition tells of load under this very spec."""
-    known = draft.condition("ScalingLimited")
-    measured = known["reason"] in {"AtLimit", *_LIMITS.values()}
-    return measured and known.get("observedGeneration") == draft.generation
+    measured = before.reason in {"AtLimit", *map(name_reason, LIMITING)}
+    return measured and before.observed_generation == generation

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from balancedstream.core.samples import LossCause
-from balancedstream_operator.api.status import StatusDraft
+from balancedstream_operator.api.conditions import EXECUTORS_LOST, Condition
 from balancedstream_operator.observe.measurement import Measurement
 
 _MANY = 2
@@ -29,25 +29,19 @@ _WORDS: Mapping[LossCause, tuple[str, str, int]] = {
 """Of each cause: the reason in one word, what it means and what helps, and how many it takes."""
 
 
-def report_losses(measurement: Measurement, draft: StatusDraft) -> None:
-    """Sets the condition ExecutorsLost.
-
-    Args:
-        measurement: of the pass.
-        draft: of the stream's status.
-    """
+def judge_losses(measurement: Measurement) -> Condition:
+    """Whether executors were lost lately, and why."""
     if not measurement.losses:
         message = "the release that the driver has does not count lost executors"
-        draft.set_condition("ExecutorsLost", None, "NotMeasured", message)
-        return
+        return Condition(EXECUTORS_LOST, None, "NotMeasured", message)
     found = [
         (reason, f"{measurement.losses[cause]} {words}")
         for cause, (reason, words, least) in _WORDS.items()
         if measurement.losses.get(cause, 0) >= least
     ]
-    if found:
-        lost = "; ".join(words for _, words in found)
-        message = f"executors that were lost in the last minutes: {lost}. Their tasks run again"
-        draft.set_condition("ExecutorsLost", True, found[0][0], message)
-    else:
-        draft.set_condition("ExecutorsLost", False, "NoneLost", "no executor was lost lately")
+    if not found:
+        message = "no executor was lost lately"
+        return Condition(EXECUTORS_LOST, False, "NoneLost", message)
+    lost = "; ".join(words for _, words in found)
+    message = f"executors that were lost in the last minutes: {lost}. Their tasks run again"
+    return Condition(EXECUTORS_LOST, True, found[0][0], message)

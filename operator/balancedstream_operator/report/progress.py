@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from balancedstream_operator.api.status import UNMEASURED, StatusDraft, format_time, parse_time
+from balancedstream_operator.api.conditions import METRICS_AVAILABLE, RUNNING, Condition
+from balancedstream_operator.api.status import UNMEASURED, Status, format_time
 from balancedstream_operator.driver.state import DriverState
 from balancedstream_operator.observe.measurement import Measurement
 
@@ -15,25 +16,22 @@ BELIEVED_S = 600.0
 HUNG_BATCHES = 3.0
 """It does not hang before it has taken so many times as long as any of its batches did."""
 
+NO_BATCH = "NoBatchYet"
+"""The reason of the condition Running until the first batch of a driver has ended."""
 
-def report_progress(measurement: Measurement, draft: StatusDraft) -> None:
-    """Sets the phase and the condition Running.
+
+def judge_progress(measurement: Measurement) -> Condition:
+    """Whether the batches of a stream that is measured end.
 
     Args:
         measurement: of the pass; the last batch may be older than all that is looked back at.
-        draft: of the stream's status.
     """
     if not measurement.finished_s and measurement.idle_s:
         message = "no batch has finished since the driver started, because there has been no input"
-        draft.fields["phase"] = "Running"
-        draft.set_condition("Running", True, "Idle", message)
-        return
+        return Condition(RUNNING, True, "Idle", message)
     if not measurement.finished_s:
         message = "no batch has finished since the driver started; the first one can take long"
-        draft.fields["phase"] = "Starting"
-        draft.set_condition("Running", None, "NoBatchYet", message)
-        return
-    draft.fields["phase"] = "Running"
+        return Condition(RUNNING, None, NO_BATCH, message)
     ages_s = {query: measurement.scraped_s - at_s for query, at_s in measurement.finished_s.items()}
     for query, age_s in sorted(ages_s.items()):
         waiting = measurement.backlog_rows.get(query)
@@ -44,44 +42,49 @@ def report_progress(measurement: Measurement, draft: StatusDraft) -> None:
                 "rows wait: it hangs, or this batch takes far longer than any before; see the "
                 "driver's log"
             )
-            draft.set_condition("Running", False, "NoProgress", message)
-            return
+            return Condition(RUNNING, False, "NoProgress", message)
     query, age_s = min(ages_s.items(), key=lambda item: item[1])
     if age_s > IDLE_AFTER_S and not measurement.backlog_rows.get(query):
         # Without input Spark runs no batch.
         message = f"the last batch finished {age_s:.0f} s ago; there has been no input since"
-        draft.set_condition("Running", True, "Idle", message)
-        return
+        return Condition(RUNNING, True, "Idle", message)
     message = f"query {query} finished batch {measurement.last_batches.get(query)}"
-    draft.set_condition("Running", True, "BatchesProgress", message)
+    return Condition(RUNNING, True, "BatchesProgress", message)
 
 
-def was_measured(draft: StatusDraft) -> bool:
+def was_measured(running: Condition) -> bool:
     """Whether a batch of the driver has been seen to end, also if one hangs since.
 
     Args:
-        draft: of the stream's status; its condition Running is that of the last pass.
+        running: the condition Running of the last status.
     """
-    running = draft.condition("Running")
-    return running["status"] == "True" or running["reason"] in {"NoProgress", UNMEASURED}
+    return running.holds is True or running.reason in {"NoProgress", UNMEASURED}
 
 
-def report_unmeasured_progress(driver: DriverState | None, draft: StatusDraft) -> None:
-    """Sets the condition Running of a stream that is not measured, and whose driver may run.
+def judge_unmeasured_progress(
+    driver: DriverState | None, before: Status, now_s: float
+) -> Condition | None:
+    """Whether the batches of a stream end that is not measured, and whose driver may run.
 
     What was said of a driver while it did not run is over once it does. That batches end holds for
     a while, and that a query hangs until it is measured again.
 
     Args:
         driver: which runs; None if nobody looked at it.
-        draft: of the stream's status; its condition MetricsAvailable is that of the last pass.
+        before: the last status.
+        now_s: seconds since the Unix epoch.
+
+    Returns:
+        None if what the last status says still holds.
     """
-    if driver is not None and not was_measured(draft):
+    running = before.recall(RUNNING)
+    if driver is not None and not was_measured(running):
         message = f"{driver.message}; whether its batches end is not known without metrics"
-        draft.set_condition("Running", None, "NotMeasured", message)
-    measured = draft.condition("MetricsAvailable")
-    since_s = parse_time(measured.get("lastTransitionTime")) or draft.now_s
-    lately = measured["status"] == "True" or draft.now_s - since_s <= BELIEVED_S
-    if draft.condition("Running")["status"] == "True" and not lately:
+        return Condition(RUNNING, None, "NotMeasured", message)
+    measured = before.find(METRICS_AVAILABLE)
+    since_s = measured.changed_s if measured is not None else now_s
+    lately = measured is not None and measured.status == "True"
+    if running.holds is True and not lately and now_s - since_s > BELIEVED_S:
         message = f"whether its batches end is not known: not measured since {format_time(since_s)}"
-        draft.set_condition("Running", None, UNMEASURED, message)
+        return Condition(RUNNING, None, UNMEASURED, message)
+    return None

@@ -5,83 +5,66 @@ from __future__ import annotations
 from balancedstream.core.periods import find_exclusion
 from balancedstream.core.policy import Policy
 from balancedstream_operator.api.annotations import PAUSED_ANNOTATION
-from balancedstream_operator.api.status import StatusDraft, StreamEvent, format_time, summarize
-from balancedstream_operator.plan.advice import Advice
+from balancedstream_operator.api.conditions import EXCLUDED, PAUSED, Condition
+from balancedstream_operator.api.status import AnsweredApproval, format_time, summarize
 from balancedstream_operator.reconcile.outcome import Approval
 
 
-def report_pause(paused: str, draft: StatusDraft) -> None:
+def judge_pause(paused: str) -> Condition:
     """Whether somebody paused the stream.
 
     Args:
         paused: why; empty if nobody did.
-        draft: of the stream's status.
     """
     if not paused:
-        draft.set_condition("Paused", False, "NotPaused", "nobody paused this stream")
-        return
-    said = "" if paused.lower() == "true" else f" ({paused})"
+        return Condition(PAUSED, False, "NotPaused", "nobody paused this stream")
     message = (
-        f"somebody paused this stream{said}: its pods run on, and nothing is moved, added or "
-        f"removed until annotation {PAUSED_ANNOTATION} is gone"
+        f"somebody {describe_pause(paused, 'paused this stream')}: its pods run on, and nothing is "
+        f"moved, added or removed until annotation {PAUSED_ANNOTATION} is gone"
     )
-    draft.set_condition("Paused", True, "Asked", message)
-    if "reason" in draft.fields:
-        draft.fields["reason"] = summarize([f"paused{said}", draft.fields["reason"]])
+    return Condition(PAUSED, True, "Asked", message)
 
 
-def report_exclusion(policy: Policy, draft: StatusDraft) -> None:
+def describe_pause(paused: str, said: str = "paused") -> str:
+    """That a stream is paused, with the reason that somebody gave.
+
+    >>> describe_pause("true"), describe_pause("upgrade of Kafka")
+    ('paused', 'paused (upgrade of Kafka)')
+    """
+    return said if paused.lower() == "true" else f"{said} ({paused})"
+
+
+def judge_exclusion(policy: Policy, now_s: float) -> Condition:
     """Whether the schedule lets nothing be moved or scaled now.
 
     Args:
         policy: of the stream.
-        draft: of the stream's status.
+        now_s: seconds since the Unix epoch.
     """
-    excluded = find_exclusion(policy.schedule.excluded, draft.now_s)
+    excluded = find_exclusion(policy.schedule.excluded, now_s)
     if not excluded:
-        draft.set_condition("Excluded", False, "NotExcluded", "no excluded period holds")
-        return
+        return Condition(EXCLUDED, False, "NotExcluded", "no excluded period holds")
     message = (
         f"{excluded}: nothing is moved or scaled; lost executors and drivers are replaced all the "
         "same"
     )
-    draft.set_condition("Excluded", True, "InPeriod", message)
+    return Condition(EXCLUDED, True, "InPeriod", message)
 
 
-def report_proposal(advice: Advice, draft: StatusDraft) -> None:
-    """What somebody could approve; the same proposal is written down once.
-
-    Args:
-        advice: what is proposed now, if anything.
-        draft: of the stream's status.
-    """
-    known = draft.recall("proposal") or {}
-    if not advice.id:
-        draft.fields["proposal"] = None
-    elif advice.id != known.get("id"):
-        reason = summarize([advice.reason])
-        time = format_time(draft.now_s)
-        draft.fields["proposal"] = {"id": advice.id, "time": time, "reason": reason}
-        draft.add_decision("advise", int(draft.recall("planEpoch", 0)), reason)
-
-
-def report_approval(approval: Approval, draft: StatusDraft) -> None:
-    """What became of an approval.
+def describe_approval(approval: Approval, now_s: float) -> AnsweredApproval:
+    """What became of an approval that was answered now.
 
     Args:
         approval: that was answered.
-        draft: of the stream's status.
+        now_s: seconds since the Unix epoch.
     """
     name = approval.proposal[:64]
+    message = f"proposal {name} was approved; plan {approval.epoch} carries it out"
     if approval.refusal:
         message = f"approval of {name} is refused: {approval.refusal}. Nothing was changed"
-        draft.add_decision("refuse", int(draft.recall("planEpoch", 0)), message)
-    else:
-        message = f"proposal {name} was approved; plan {approval.epoch} carries it out"
-        draft.events.append(StreamEvent("Approved", message))
-    draft.fields["approval"] = {
-        "id": name,
-        "time": format_time(draft.now_s),
-        "result": "Refused" if approval.refusal else "CarriedOut",
-        "message": summarize([message]),
-    }
+    return AnsweredApproval(
+        id=name,
+        time=format_time(now_s),
+        result="Refused" if approval.refusal else "CarriedOut",
+        message=summarize([message]),
+    )

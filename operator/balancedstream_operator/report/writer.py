@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 from balancedstream_operator.api.resource import Stream
-from balancedstream_operator.api.status import changed_fields, choose_conditions, without_words
+from balancedstream_operator.api.status import (
+    Status,
+    drop_words,
+    shorten_conditions,
+    write_status,
+)
 from balancedstream_operator.errors import RefusedError
 from balancedstream_operator.kube.clocks import has_passed
 from balancedstream_operator.kube.cluster import Cluster
@@ -32,12 +37,12 @@ class StatusWriter:
     def __init__(self, stream: Stream, cluster: Cluster) -> None:
         self._stream = stream
         self._cluster = cluster
-        # What the cluster is known to hold.
-        self._written: Mapping[str, Any] = {}
+        # What the cluster is known to hold; None if that is not known.
+        self._written: Status | None = None
         self._written_s = 0.0
         self._complete_s = 0.0
 
-    def write(self, status: Mapping[str, Any], now_s: float) -> None:
+    def write(self, status: Status, now_s: float) -> None:
         """Writes what is new; what could not be written is written with the next status.
 
         Args:
@@ -48,27 +53,30 @@ class StatusWriter:
             ClusterError: the API server does not take it.
         """
         if has_passed(COMPLETE_S, self._complete_s, now_s):
-            self._written = {}
-        complete = not self._written
-        changes = changed_fields(self._written, status)
-        if not has_passed(WORDS_S, self._written_s, now_s) and not changed_fields(
-            without_words(self._written), without_words(status)
-        ):
-            return
+            self._written = None
+        changes, written = write_status(status), self._written
+        if written is not None:
+            if drop_words(written) == drop_words(status) and not has_passed(
+                WORDS_S, self._written_s, now_s
+            ):
+                return
+            known = write_status(written)
+            changes = {name: value for name, value in changes.items() if known[name] != value}
         if changes:
-            self._put(changes)
+            self._put(changes, status)
             self._written_s = now_s
-            if complete:
-                self._complete_s = now_s
+        if written is None:
+            self._complete_s = now_s
         self._written = status
 
-    def _put(self, changes: dict[str, Any]) -> None:
+    def _put(self, changes: dict[str, Any], status: Status) -> None:
         try:
             self._cluster.write_status(self._stream, changes)
         except RefusedError as error:
-            short = choose_conditions(changes.get("conditions") or [])
             # Of an older definition: too many of them. Any other refusal has another cause.
-            if not short or "conditions" not in str(error):
+            if "conditions" not in changes or "conditions" not in str(error):
                 raise
             log.warning("%s: upgrade the definition, too: %s", self._stream, error)
-            self._cluster.write_status(self._stream, changes | {"conditions": short})
+            short = write_status(replace(status, conditions=shorten_conditions(status.conditions)))
+            changes["conditions"] = short["conditions"]
+            self._cluster.write_status(self._stream, changes)

@@ -11,7 +11,7 @@ from balancedstream.core.policy import Policy
 from balancedstream.core.samples import BatchSample, StageSample, TaskSample
 from balancedstream.core.wire.plan import NEW_EXECUTOR, Answer, Plan, parse_plan
 from balancedstream_operator.api.resource import Manifest, Stream, driver_pod_name
-from balancedstream_operator.api.status import format_time
+from balancedstream_operator.api.status import StreamEvent, format_time, write_status
 from balancedstream_operator.errors import (
     ClusterError,
     MissingMeasurementsError,
@@ -24,7 +24,7 @@ from balancedstream_operator.observe.measurement import (
     ShuffleSample,
 )
 from balancedstream_operator.plan.shares import Shares
-from balancedstream_operator.process.passes import Pass, Passes
+from balancedstream_operator.process.passes import Passes
 from balancedstream_operator.process.turns import Turns
 from balancedstream_operator.settings import Settings
 
@@ -172,6 +172,16 @@ class KeepingCluster:
         return parse_plan(text) if text else None
 
 
+@dataclasses.dataclass(frozen=True)
+class Shown:
+    """What everybody sees of a pass; the status is as the API server takes it."""
+
+    status: Mapping[str, Any]
+    events: tuple[StreamEvent, ...]
+    interval_s: float
+    failure: Exception | None
+
+
 class Scene:
     """A stream, the passes over it, and a driver that does as it is told.
 
@@ -257,19 +267,21 @@ class Scene:
             raise MissingMeasurementsError(self.answered)
         return self.answered
 
-    def run_pass(self) -> Pass:
+    def run_pass(self) -> Shown:
         """One pass, 15 s after the one before."""
         self.now_s += 15.0
         self.count_changes()
         return self.show(self.resource)
 
-    def show(self, listed: Manifest) -> Pass:
+    def show(self, listed: Manifest) -> Shown:
         """One pass of an operator that is shown a stream, old or not; raises if it writes none."""
         done = self.passes.run(listed, self.now_s)
-        if done.failure is not None and not done.status:
+        if done.status is None:
+            assert done.failure is not None
             raise done.failure
-        self.resource["status"] = dict(done.status)
-        return done
+        status = write_status(done.status)
+        self.resource["status"] = {n: value for n, value in status.items() if value is not None}
+        return Shown(status, done.events, done.interval_s, done.failure)
 
     def count_changes(self) -> None:
         """What the API server does with changes of the stream: it gives them a version."""
@@ -360,7 +372,7 @@ class Scene:
         assert isinstance(self.measured, Measurement)
         self.measured = dataclasses.replace(self.measured, shuffles=(shuffle,))
 
-    def run_until_running(self) -> Pass:
+    def run_until_running(self) -> Shown:
         """Two passes, with a driver and batches in between."""
         self.run_pass()
         self.start_driver()
@@ -445,6 +457,6 @@ class TargetScene(Scene):
         return plan
 
 
-def conditions(done: Pass) -> dict[str, tuple[str, str]]:
+def conditions(done: Shown) -> dict[str, tuple[str, str]]:
     """State and reason of each condition."""
     return {c["type"]: (c["status"], c["reason"]) for c in done.status["conditions"]}

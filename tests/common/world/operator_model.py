@@ -217,8 +217,8 @@ class OperatorProcess:
         except StreamGoneError:
             self._watched.pop(uid, None)
             return
-        if done.status:
-            oracles.check_pass(resource, done)
+        if done.status is not None:
+            oracles.check_pass(resource, done.status, done)
         oracles.check_calls(self.cluster.calls - calls, done.failure)
         if uid in self._watched and self.alive:
             self._call_in(PASS_S + choose_rest_s(done.interval_s, PASS_S), uid)

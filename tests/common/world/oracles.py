@@ -24,6 +24,7 @@ from balancedstream_operator.api.resource import (
     driver_pod_name,
 )
 from balancedstream_operator.api.spec import StreamSpec, policy_of, read_spec
+from balancedstream_operator.api.status import Status
 from balancedstream_operator.children.fingerprint import fingerprint_spec
 from balancedstream_operator.children.pods import SPEC_ANNOTATION
 from balancedstream_operator.errors import ClusterError
@@ -270,14 +271,13 @@ class Oracles:
             if not isinstance(failure, ClusterError):
                 self.add("unhandled exception", f"{type(failure).__name__}: {failure}")
 
-    def check_pass(self, resource: Manifest, done: Pass) -> None:
+    def check_pass(self, resource: Manifest, status: Status, done: Pass) -> None:
         """Conditions are true of what is."""
-        status = done.status
-        said = {c["type"]: (c["status"], c["reason"]) for c in status["conditions"]}
+        said = {c.type: (c.status, c.reason) for c in status.conditions}
         self.note(
-            f"pass: {status.get('phase')} {status.get('planEpoch')}/{status.get('appliedEpoch')} "
-            f"desired {status.get('desiredExecutors')} of {status.get('executors')} "
-            f"{status.get('reason', '')}"[:260]
+            f"pass: {status.phase} {status.plan_epoch}/{status.applied_epoch} "
+            f"desired {status.desired_executors} of {status.executors} "
+            f"{status.reason or ''}"[:260]
         )
         if done.interval_s <= 0:
             self.add("no pause between passes", str(done.interval_s))

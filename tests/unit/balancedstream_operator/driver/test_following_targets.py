@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 import pytest
-from supervised import SKEWED, TARGET, TargetScene, conditions
+from supervised import SKEWED, TARGET, Shown, TargetScene, conditions
 
 from balancedstream.core.wire.plan import Answer
-from balancedstream_operator.process.passes import Pass
 
 PLAN = ("ConfigMap", "clicks-plan")
 ANSWER = ("ConfigMap", "clicks-answer")
 ROLE = ("Role", "clicks-driver")
 
 
-def message_of(done: Pass, kind: str) -> str:
+def message_of(done: Shown, kind: str) -> str:
     found: str = next(c["message"] for c in done.status["conditions"] if c["type"] == kind)
     return found
 

@@ -5,12 +5,11 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from supervised import POD, Scene, conditions
+from supervised import POD, Scene, Shown, conditions
 
 from balancedstream_operator.api.resource import Manifest
 from balancedstream_operator.driver.start_problems import WOKEN_ANNOTATION
 from balancedstream_operator.errors import RefusedError, UnreachableError
-from balancedstream_operator.process.passes import Pass
 
 FORBIDDEN = 'the API server did not take it: pods "clicks-driver" is forbidden'
 ON_ITS_WAY = ("False", "True", "False")
@@ -22,20 +21,20 @@ DRIVER_LABELS = {
 }
 
 
-def run_for_a_minute(scene: Scene) -> Pass:
+def run_for_a_minute(scene: Scene) -> Shown:
     """A pass, and five more within the 75 s after it."""
     for _ in range(6):
         done = scene.run_pass()
     return done
 
 
-def summary(done: Pass) -> tuple[str, ...]:
+def summary(done: Shown) -> tuple[str, ...]:
     """Ready, Reconciling and Stalled."""
     found = conditions(done)
     return tuple(found[kind][0] for kind in ("Ready", "Reconciling", "Stalled"))
 
 
-def say(done: Pass) -> str:
+def say(done: Shown) -> str:
     """The message of Running."""
     (said,) = [c["message"] for c in done.status["conditions"] if c["type"] == "Running"]
     return str(said)

@@ -14,13 +14,13 @@ import pytest
 from apiserver import ApiServer, path_of, write_kubeconfig
 from kubernetes.config import kube_config
 from loopback import serve
-from supervised import POD, SETTINGS, STREAM, KeepingCluster, Scene, conditions
+from supervised import POD, SETTINGS, STREAM, KeepingCluster, Scene, Shown, conditions
 
 from balancedstream_operator.api.resource import API_VERSION, KIND
 from balancedstream_operator.kube.client import KubernetesCluster
 from balancedstream_operator.kube.retry import RESTING_S, WAITING_S
 from balancedstream_operator.observe.measurement import Measurement
-from balancedstream_operator.process.passes import Pass, Passes
+from balancedstream_operator.process.passes import Passes
 
 EVEN = dict.fromkeys(range(4), 2.0)
 RESOURCE = path_of(KIND, STREAM.name)
@@ -217,7 +217,7 @@ def test_a_query_that_waits_for_rows_is_not_written_of_at_each_look() -> None:
     scene.finish_batches(EVEN)
     scene.now_s += 700.0
 
-    def scrape_and_pass() -> Pass:
+    def scrape_and_pass() -> Shown:
         assert isinstance(scene.measured, Measurement)
         scene.measured = replace(scene.measured, scraped_s=scene.now_s)
         return scene.run_pass()

@@ -11,8 +11,9 @@ from supervised import POD, STREAM, Scene, conditions
 
 from balancedstream.core.scaling.executors import ScaleOut
 from balancedstream.core.wire.plan import Answer, Plan
+from balancedstream_operator.api.conditions import RUNNING, Condition
 from balancedstream_operator.api.resource import Stream
-from balancedstream_operator.api.status import StatusDraft, format_time
+from balancedstream_operator.api.status import Status, format_time
 from balancedstream_operator.children.rights import DriverRights
 from balancedstream_operator.driver.state import describe_driver
 from balancedstream_operator.driver.watch import Stopwatch
@@ -20,6 +21,7 @@ from balancedstream_operator.kube.clocks import has_passed
 from balancedstream_operator.plan.answers import judge_control
 from balancedstream_operator.plan.record import Record, heed_clock
 from balancedstream_operator.process.turns import Turns
+from balancedstream_operator.report.draft import StatusDraft
 from balancedstream_operator.report.writer import StatusWriter
 
 HOURS = [-86_400.0, -7200.0, -600.0, 600.0, 7200.0, 86_400.0]
@@ -120,7 +122,7 @@ def test_what_a_process_keeps_is_looked_at_again_after_a_jump(jump_s: float) -> 
     rights = DriverRights(STREAM, scene.cluster)
     rights.needs_role("spark", now_s)
     writer = StatusWriter(STREAM, scene.cluster)
-    writer.write({"reason": "a"}, now_s)
+    writer.write(Status(reason="a"), now_s)
     watch = Stopwatch()
     watch.measure("short", now_s)
     asked = len(scene.cluster.asked_rights)
@@ -130,8 +132,8 @@ def test_what_a_process_keeps_is_looked_at_again_after_a_jump(jump_s: float) -> 
     scene.cluster.trusted.add("spark")
     rights.needs_role("spark", now_s)
     assert len(scene.cluster.asked_rights) > asked
-    writer.write({"reason": "b"}, now_s)
-    assert scene.cluster.written[-1] == {"reason": "b"}
+    writer.write(Status(reason="b"), now_s)
+    assert scene.cluster.written[-1]["reason"] == "b"
     watch.measure("short", now_s)
     assert watch.measure("short", now_s + 90.0) >= 90.0
 
@@ -139,8 +141,7 @@ def test_what_a_process_keeps_is_looked_at_again_after_a_jump(jump_s: float) -> 
 @pytest.mark.parametrize("jump_s", HOURS)
 def test_a_status_that_a_wrong_clock_wrote_says_nothing_of_the_future(jump_s: float) -> None:
     now_s = 1e6
-    draft = StatusDraft({}, 1, now_s - jump_s)
-    draft.set_condition("Running", True, "BatchesProgress", "q")
-    after = StatusDraft(draft.build(), 1, now_s).build()
-    (condition,) = after["conditions"]
-    assert condition["lastTransitionTime"] == format_time(min(now_s, now_s - jump_s))
+    draft = StatusDraft(Status(), 1, now_s - jump_s)
+    draft.set(Condition(RUNNING, True, "BatchesProgress", "q"))
+    (condition,) = StatusDraft(draft.build().status, 1, now_s).build().status.conditions
+    assert condition.last_transition_time == format_time(min(now_s, now_s - jump_s))

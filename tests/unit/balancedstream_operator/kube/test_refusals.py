@@ -7,13 +7,12 @@ from dataclasses import dataclass
 
 import pytest
 from kubernetes.client import ApiException
-from supervised import KeepingCluster, Scene, conditions
+from supervised import KeepingCluster, Scene, Shown, conditions
 
 from balancedstream.core.printing import printable
 from balancedstream_operator.api.resource import Manifest
 from balancedstream_operator.errors import ClusterError
 from balancedstream_operator.kube.client import translate_errors
-from balancedstream_operator.process.passes import Pass
 
 FORBIDDEN = 'services "clicks-driver" is forbidden: '
 CORRECT = "Correct the field of the spec"
@@ -155,7 +154,7 @@ class _Refusing(KeepingCluster):
         return super().apply(manifest, uid)
 
 
-def refuse(scene: Scene, cause: Cause) -> Pass:
+def refuse(scene: Scene, cause: Cause) -> Shown:
     """A pass in which a child is refused that was not before."""
     assert isinstance(scene.cluster, _Refusing)
     scene.cluster.kind, scene.cluster.cause = "Service", cause
@@ -188,7 +187,7 @@ def test_a_refusal_has_the_servers_words_the_advice_of_its_cause_and_no_false_pr
 def test_what_may_succeed_later_is_a_failed_pass_and_no_refusal(name: str) -> None:
     cause = LATER[name]
     scene = Scene(cluster=_Refusing("Service", cause))
-    done: Pass | None = None
+    done: Shown | None = None
     for _ in range(3):
         try:
             done = scene.run_pass()

@@ -108,8 +108,7 @@ def test_a_status_that_somebody_emptied_is_written_again_with_the_children() -> 
     scene.finish_batches()
     scene.cluster.written.clear()
     done = scene.run_pass()
-    complete = {name: value for name, value in done.status.items() if value is not None}
-    assert scene.cluster.written == [complete]
+    assert scene.cluster.written == [done.status]
 
 
 def test_a_restarted_operator_knows_the_last_scale_out_and_judges_it_by_what_shows_now() -> None:

@@ -7,6 +7,7 @@ from manifests import make_spec
 from balancedstream.core.decisions import Decision
 from balancedstream.core.scaling.executors import ScaleOut, ScalingDecision, Verdict
 from balancedstream.core.wire.plan import Answer, Plan
+from balancedstream_operator.api.status import Status
 from balancedstream_operator.driver.state import DriverState
 from balancedstream_operator.observe.measurement import Measurement
 from balancedstream_operator.plan.answers import judge_control
@@ -30,7 +31,7 @@ def test_a_plan_that_was_refused_stays_refused_when_a_scale_out_is_found_to_have
         PLAN,
         REFUSES,
         control,
-        status={},
+        status=Status(),
     )
     measurement = Measurement(15.0, 2, {"1": 1, "2": 1})
     failed = ScaleOut(5.0, 1, 2, 9.0, 0.5, failed=True)

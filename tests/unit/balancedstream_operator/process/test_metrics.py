@@ -3,21 +3,25 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
+from balancedstream_operator.api.status import Proposal, Status, StatusCondition
 from balancedstream_operator.process.metrics import OperatorMetrics
 from balancedstream_operator.process.passes import Pass
 
 DOCUMENT = Path(__file__).parents[4] / "docs" / "reference" / "operator-metrics.md"
 
 
-def status(phase: str, **conditions: str) -> dict[str, Any]:
-    return {
-        "phase": phase,
-        "planEpoch": 3,
-        "conditions": [{"type": kind, "status": state} for kind, state in conditions.items()],
-    }
+def status(phase: str, **conditions: str) -> Status:
+    return Status(
+        phase=phase,
+        plan_epoch=3,
+        conditions=tuple(
+            StatusCondition(type=kind, status=state, reason="So", last_transition_time="")
+            for kind, state in conditions.items()
+        ),
+    )
 
 
 def read(metrics: OperatorMetrics) -> dict[tuple[str, ...], float]:
@@ -56,10 +60,10 @@ def test_conditions_are_one_zero_or_absent() -> None:
 
 def test_a_proposal_is_one_until_it_is_gone() -> None:
     metrics = OperatorMetrics()
-    proposal = {"id": "4-5ca1e0", "reason": "would scale"}
-    metrics.add_pass("a/b", Pass({**status("Running"), "proposal": proposal}, took_s=0.1))
+    proposal = Proposal(id="4-5ca1e0", reason="would scale")
+    metrics.add_pass("a/b", Pass(replace(status("Running"), proposal=proposal), took_s=0.1))
     assert read(metrics)["proposal", "a/b"] == 1
-    metrics.add_pass("a/b", Pass({**status("Running"), "proposal": None}, took_s=0.1))
+    metrics.add_pass("a/b", Pass(status("Running"), took_s=0.1))
     assert read(metrics)["proposal", "a/b"] == 0
 
 

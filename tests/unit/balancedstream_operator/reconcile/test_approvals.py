@@ -5,13 +5,12 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from supervised import Scene, conditions
+from supervised import Scene, Shown, conditions
 
 from balancedstream.core.samples import BatchSample, StageSample
 from balancedstream_operator.api.annotations import APPROVE_ANNOTATION, PAUSED_ANNOTATION
 from balancedstream_operator.api.resource import Stream
 from balancedstream_operator.errors import ClusterError, RefusedError, UnreachableError
-from balancedstream_operator.process.passes import Pass
 
 LEVEL = dict.fromkeys(range(4), 1.0)
 
@@ -37,7 +36,7 @@ def asked(scene: Scene) -> bool:
     return APPROVE_ANNOTATION in scene.resource["metadata"].get("annotations", {})
 
 
-def refusal(done: Pass) -> str:
+def refusal(done: Shown) -> str:
     """Why an approval was refused; the status, a decision and an event say so."""
     answer, decision = done.status["approval"], done.status["decisions"][0]
     assert answer["result"] == "Refused"

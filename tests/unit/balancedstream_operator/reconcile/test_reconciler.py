@@ -61,7 +61,7 @@ def test_a_status_that_somebody_removed_is_written_again(change: dict[str, Any])
     scene.now_s += 600.0
     done = scene.run_pass()
     (written,) = scene.cluster.written
-    assert written == {name: value for name, value in done.status.items() if value is not None}
+    assert written == done.status
 
 
 def test_a_status_that_somebody_removed_while_a_child_is_refused_is_written_again() -> None:

@@ -6,14 +6,12 @@ from pathlib import Path
 from typing import Any
 
 from lupa.lua51 import LuaRuntime
-from supervised import Scene
-
-from balancedstream_operator.process.passes import Pass
+from supervised import Scene, Shown
 
 CHECK = Path(__file__).parents[4] / "docs" / "argocd-health.lua"
 
 
-def check_health(scene: Scene, done: Pass | None) -> tuple[str, str]:
+def check_health(scene: Scene, done: Shown | None) -> tuple[str, str]:
     """The status and message that Argo CD shows."""
     lua = LuaRuntime()
     resource: dict[str, Any] = {"metadata": scene.resource["metadata"]}

@@ -6,7 +6,7 @@ from balancedstream.core.decisions import decide
 from balancedstream.core.observations import Observation
 from balancedstream.core.policy import Policy
 from balancedstream.core.samples import TaskSample
-from balancedstream_operator.plan.planner import judge_balance
+from balancedstream_operator.report.balance import judge_balance
 
 LOADS = {0: 3.0, 1: 8.0, 2: 5.0, 3: 8.0, 4: 4.0, 5: 4.0}
 BEST = {0: "b", 1: "b", 2: "a", 3: "c", 4: "a", 5: "c"}

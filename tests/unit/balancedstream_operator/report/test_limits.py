@@ -4,18 +4,17 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from supervised import Scene, conditions
+from supervised import Scene, Shown, conditions
 
 from balancedstream.core.samples import BatchSample, StageSample
 from balancedstream_operator.observe.measurement import Measurement
-from balancedstream_operator.process.passes import Pass
 
 BATCH = BatchSample("q", 0, 0.0, 9.8, 400, interval_s=10.0, backlog_rows=50.0)
 
 
 def run_stateless(
     scene: Scene, tasks: int, busy_s: dict[str, float], batch: BatchSample = BATCH
-) -> Pass:
+) -> Shown:
     """Two passes over a stream without state, its batches all alike."""
     scene.run_pass()
     scene.start_driver()

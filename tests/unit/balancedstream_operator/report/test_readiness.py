@@ -5,11 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from supervised import POD, Scene, conditions
+from supervised import POD, Scene, Shown, conditions
 
 from balancedstream_operator.errors import RefusedError
 from balancedstream_operator.observe.measurement import Measurement
-from balancedstream_operator.process.passes import Pass
 
 READY = ("True", "False", "False")
 ON_ITS_WAY = ("False", "True", "False")
@@ -17,7 +16,7 @@ STUCK = ("False", "False", "True")
 AT_REST = ("False", "False", "False")
 
 
-def summary(done: Pass) -> tuple[str, ...]:
+def summary(done: Shown) -> tuple[str, ...]:
     """Ready, Reconciling and Stalled."""
     found = conditions(done)
     return tuple(found[kind][0] for kind in ("Ready", "Reconciling", "Stalled"))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -12,7 +11,7 @@ from manifests import STREAM, make_spec
 from balancedstream.core.policy import Policy
 from balancedstream.core.samples import BatchSample
 from balancedstream.core.wire.plan import Answer, Plan
-from balancedstream_operator.api.status import StatusDraft
+from balancedstream_operator.api.status import PastDecision, Status, write_status
 from balancedstream_operator.driver.state import DriverState
 from balancedstream_operator.observe.measurement import Measurement, Preparations
 from balancedstream_operator.plan.answers import AnswerFound, Control
@@ -23,18 +22,19 @@ from balancedstream_operator.reconcile.outcome import (
     MissingMeasurements,
     PassOutcome,
 )
+from balancedstream_operator.report.draft import Report
 from balancedstream_operator.report.report import report, report_failure
 
 NOW_S = 10_000.0
 RUNNING = DriverState("Starting", "DriverRunning", "pod clicks-driver-0 is running", running=True)
+UNKNOWN = Status()
 PLAN = Plan(3, ("1", "2"), {})
 
 
-def report_on(before: dict[str, Any] | None = None, **found: Any) -> StatusDraft:
-    """The draft of a status after a report on a pass that found what is given."""
-    draft = StatusDraft(before or {}, generation=1, now_s=NOW_S)
-    report(PassOutcome(STREAM, spec=make_spec(), partitions=48, **found), draft)
-    return draft
+def report_on(before: Status = UNKNOWN, **found: Any) -> Report:
+    """What is said of a pass that found what is given."""
+    outcome = PassOutcome(STREAM, spec=make_spec(), partitions=48, **found)
+    return report(outcome, before, 1, NOW_S)
 
 
 def decide(
@@ -70,19 +70,19 @@ def batch(age_s: float, *, backlog: float | None = None, number: int = 9) -> Bat
     return BatchSample("q", number, NOW_S - age_s, 5.0, 400, 10.0, backlog)
 
 
-def condition(draft: StatusDraft, kind: str) -> dict[str, Any]:
-    (found,) = [c for c in draft.build()["conditions"] if c["type"] == kind]
-    assert isinstance(found, dict)
-    return found
+def message(made: Report, kind: str) -> str:
+    (found,) = [c for c in made.status.conditions if c.type == kind]
+    assert found.message is not None
+    return found.message
 
 
-def outline(draft: StatusDraft, kind: str) -> tuple[str, str]:
-    found = condition(draft, kind)
-    return found["status"], found["reason"]
+def outline(made: Report, kind: str) -> tuple[str, str]:
+    (found,) = [c for c in made.status.conditions if c.type == kind]
+    return found.status, found.reason
 
 
-def reasons(draft: StatusDraft) -> list[str]:
-    return [event.reason for event in draft.events]
+def reasons(made: Report) -> list[str]:
+    return [event.reason for event in made.events]
 
 
 @pytest.mark.parametrize(
@@ -102,9 +102,9 @@ def reasons(draft: StatusDraft) -> list[str]:
 def test_running_follows_from_the_last_batch_and_the_backlog(
     batches: list[BatchSample], outlined: tuple[str, str], says: str
 ) -> None:
-    draft = report_on(driver=RUNNING, decided=decide(measured(*batches)))
-    assert outline(draft, "Running") == outlined
-    assert says in condition(draft, "Running")["message"]
+    made = report_on(driver=RUNNING, decided=decide(measured(*batches)))
+    assert outline(made, "Running") == outlined
+    assert says in message(made, "Running")
 
 
 @pytest.mark.parametrize(
@@ -124,27 +124,27 @@ def test_a_query_hangs_by_what_its_batches_take(
 
 def test_a_query_that_hangs_is_seen_beside_one_that_does_not() -> None:
     other = replace(batch(5.0, backlog=3.0), query="r")
-    draft = report_on(driver=RUNNING, decided=decide(measured(batch(700.0, backlog=70.0), other)))
-    assert outline(draft, "Running") == ("False", "NoProgress")
-    assert "of query q finished 700 s ago" in condition(draft, "Running")["message"]
+    made = report_on(driver=RUNNING, decided=decide(measured(batch(700.0, backlog=70.0), other)))
+    assert outline(made, "Running") == ("False", "NoProgress")
+    assert "of query q finished 700 s ago" in message(made, "Running")
 
 
 def test_a_stream_whose_batches_outlast_the_window_runs() -> None:
     long_ago = {"q": NOW_S - 400.0}
     found = Measurement(NOW_S, 3, {"1": 1}, last_batches={"q": 9}, finished_s=long_ago)
-    draft = report_on(driver=RUNNING, decided=decide(found))
-    assert outline(draft, "Running") == ("True", "BatchesProgress")
-    assert draft.build()["phase"] == "Running"
+    made = report_on(driver=RUNNING, decided=decide(found))
+    assert outline(made, "Running") == ("True", "BatchesProgress")
+    assert made.status.phase == "Running"
 
 
 def test_a_stream_that_has_waited_for_data_since_its_start_runs() -> None:
-    draft = report_on(driver=RUNNING, decided=decide(measured(idle_s={"q": NOW_S - 5.0})))
-    assert outline(draft, "Running") == ("True", "Idle")
-    assert outline(draft, "Ready")[0] == "True"
+    made = report_on(driver=RUNNING, decided=decide(measured(idle_s={"q": NOW_S - 5.0})))
+    assert outline(made, "Running") == ("True", "Idle")
+    assert outline(made, "Ready")[0] == "True"
 
 
 @pytest.mark.parametrize(
-    ("partitions", "keys", "outlined", "message"),
+    ("partitions", "keys", "outlined", "says"),
     [
         (0, 0, ("False", "Settled"), "no state partition is moving"),
         (3, 0, ("True", "MovesUnderWay"), "3 state partitions are moving"),
@@ -153,40 +153,40 @@ def test_a_stream_that_has_waited_for_data_since_its_start_runs() -> None:
     ],
 )
 def test_moves_are_counted_while_they_last(
-    partitions: int, keys: int, outlined: tuple[str, str], message: str
+    partitions: int, keys: int, outlined: tuple[str, str], says: str
 ) -> None:
     found = measured(batch(1.0), under_way={("q", 0): partitions}, keys_under_way={"q": keys})
-    draft = report_on(driver=RUNNING, decided=decide(found))
-    assert outline(draft, "Migrating") == outlined
-    assert condition(draft, "Migrating")["message"] == message
+    made = report_on(driver=RUNNING, decided=decide(found))
+    assert outline(made, "Migrating") == outlined
+    assert message(made, "Migrating") == says
 
 
 def test_moves_say_how_many_of_them_are_being_prepared() -> None:
     found = measured(batch(1.0), under_way={("q", 0): 3}, preparing=2)
-    draft = report_on(driver=RUNNING, decided=decide(found))
-    assert condition(draft, "Migrating")["message"] == (
+    made = report_on(driver=RUNNING, decided=decide(found))
+    assert message(made, "Migrating") == (
         "3 state partitions are moving, 2 with state that is loaded ahead now"
     )
 
 
 def test_the_status_says_what_became_of_state_that_was_loaded_ahead() -> None:
     found = measured(batch(1.0), preparations={"used": Preparations(2, 1500, 3.0004)})
-    draft = report_on(driver=RUNNING, decided=decide(found))
+    made = report_on(driver=RUNNING, decided=decide(found))
     used = {"moves": 2, "stateBytes": 1500, "seconds": 3.0}
-    assert draft.build()["preparations"] == {"used": used}
+    assert write_status(made.status)["preparations"] == {"used": used}
     older = report_on(driver=RUNNING, decided=decide(measured(batch(1.0))))
-    assert older.build()["preparations"] is None
+    assert older.status.preparations is None
 
 
 def test_a_missing_measurement_is_reported_and_holds_the_stream_only_when_it_lasts() -> None:
     missing = MissingMeasurements("Prometheus cannot be queried", holds=False)
-    draft = report_on(driver=RUNNING, answer=AnswerFound(), missing=missing)
-    assert outline(draft, "MetricsAvailable") == ("False", "Missing")
-    assert "Fallback" not in {c["type"] for c in draft.build()["conditions"]}
+    made = report_on(driver=RUNNING, answer=AnswerFound(), missing=missing)
+    assert outline(made, "MetricsAvailable") == ("False", "Missing")
+    assert "Fallback" not in {c.type for c in made.status.conditions}
     missing = MissingMeasurements("Prometheus cannot be queried", holds=True)
-    draft = report_on(driver=RUNNING, answer=AnswerFound(), missing=missing)
-    assert outline(draft, "Fallback") == ("True", "MetricsMissing")
-    assert draft.fields["reason"] == (
+    made = report_on(driver=RUNNING, answer=AnswerFound(), missing=missing)
+    assert outline(made, "Fallback") == ("True", "MetricsMissing")
+    assert made.status.reason == (
         "Prometheus cannot be queried. The stream keeps running as it is: nothing is moved, added "
         "or removed"
     )
@@ -194,36 +194,36 @@ def test_a_missing_measurement_is_reported_and_holds_the_stream_only_when_it_las
 
 def test_an_answer_that_cannot_be_read_is_an_event_and_keeps_the_epoch() -> None:
     answer = AnswerFound(unreadable="answer: no JSON")
-    draft = report_on({"appliedEpoch": 2}, driver=RUNNING, answer=answer, control=Control(None))
+    made = report_on(Status(applied_epoch=2), driver=RUNNING, answer=answer, control=Control(None))
     assert ("AnswerUnreadable", "answer: no JSON", True) in [
-        (e.reason, e.message, e.warning) for e in draft.events
+        (e.reason, e.message, e.warning) for e in made.events
     ]
-    assert draft.build()["appliedEpoch"] == 2
+    assert made.status.applied_epoch == 2
 
 
 def test_what_was_refused_of_other_plans_is_an_event_only_while_it_is_new() -> None:
     refused = Answer(2, "plan.epoch: 0 is older than 2")
     for anew, expected in ((True, ["PlanRefused"]), (False, [])):
         answer = AnswerFound(refused, refused_anew=anew)
-        draft = report_on(driver=RUNNING, answer=answer, control=Control(True))
-        assert [r for r in reasons(draft) if r == "PlanRefused"] == expected
-        assert draft.fields["appliedEpoch"] == 2
-        assert outline(draft, "PlanRefused") == ("False", "PlanAccepted")
+        made = report_on(driver=RUNNING, answer=answer, control=Control(True))
+        assert [r for r in reasons(made) if r == "PlanRefused"] == expected
+        assert made.status.applied_epoch == 2
+        assert outline(made, "PlanRefused") == ("False", "PlanAccepted")
 
 
 def test_a_refused_plan_is_a_condition_with_the_words_of_the_driver_until_one_is_accepted() -> None:
     answer = AnswerFound(Answer(2, "plan.budget_s: unknown field"), refused_anew=True)
     control = Control(False, refusal="plan.budget_s: unknown field")
-    draft = report_on(driver=RUNNING, answer=answer, control=control)
-    assert outline(draft, "PlanRefused") == ("True", "PlanRefused")
-    assert "plan.budget_s: unknown field" in condition(draft, "PlanRefused")["message"]
-    assert reasons(draft).count("PlanRefused") == 1
-    before = draft.build()
+    made = report_on(driver=RUNNING, answer=answer, control=control)
+    assert outline(made, "PlanRefused") == ("True", "PlanRefused")
+    assert "plan.budget_s: unknown field" in message(made, "PlanRefused")
+    assert reasons(made).count("PlanRefused") == 1
+    before = made.status
     waiting = report_on(before, driver=RUNNING, answer=answer, control=Control(None))
     assert outline(waiting, "PlanRefused")[0] == "True", "the next plan is not answered yet"
     accepted = AnswerFound(Answer(4))
-    draft = report_on(before, driver=RUNNING, answer=accepted, control=Control(True))
-    assert outline(draft, "PlanRefused") == ("False", "PlanAccepted")
+    made = report_on(before, driver=RUNNING, answer=accepted, control=Control(True))
+    assert outline(made, "PlanRefused") == ("False", "PlanAccepted")
 
 
 @pytest.mark.parametrize(
@@ -240,32 +240,33 @@ def test_what_others_did_to_the_plan_is_an_event(found: PlanFound, expected: lis
 
 
 def test_a_pass_that_failed_is_a_condition_that_names_the_error_and_leaves_all_else() -> None:
-    before = {"phase": "Running", "planEpoch": 7, "observedGeneration": 3}
-    draft = StatusDraft(before, generation=3, now_s=NOW_S)
-    report_failure(RuntimeError("q is broken\nmore"), draft)
-    status = draft.build()
-    assert (status["phase"], status["planEpoch"]) == ("Running", 7)
-    assert outline(draft, "PassFailed") == ("True", "RuntimeError")
-    message = condition(draft, "PassFailed")["message"]
-    assert message.startswith("the last pass failed: RuntimeError: q is broken. The pods of")
-    assert [(e.reason, e.warning) for e in draft.events] == [("RuntimeError", True)]
-    draft = report_on(status, driver=RUNNING)
-    assert outline(draft, "PassFailed") == ("False", "Completed")
+    before = Status(phase="Running", plan_epoch=7, observed_generation=3)
+    made = report_failure(RuntimeError("q is broken\nmore"), before, NOW_S)
+    status = made.status
+    assert (status.phase, status.plan_epoch, status.observed_generation) == ("Running", 7, 3)
+    assert outline(made, "PassFailed") == ("True", "RuntimeError")
+    assert message(made, "PassFailed").startswith(
+        "the last pass failed: RuntimeError: q is broken. The pods of"
+    )
+    assert [(e.reason, e.warning) for e in made.events] == [("RuntimeError", True)]
+    made = report_on(status, driver=RUNNING)
+    assert outline(made, "PassFailed") == ("False", "Completed")
 
 
 def test_a_plan_that_cannot_be_read_is_an_event_that_says_why() -> None:
-    draft = report_on(driver=RUNNING, plan_found=PlanFound(unreadable="plan.epoch: missing"))
-    (event,) = [e for e in draft.events if e.reason == "PlanUnreadable"]
+    made = report_on(driver=RUNNING, plan_found=PlanFound(unreadable="plan.epoch: missing"))
+    (event,) = [e for e in made.events if e.reason == "PlanUnreadable"]
     assert event.warning
     assert event.message == "the plan cannot be used and will be replaced: plan.epoch: missing"
 
 
 def test_a_silent_driver_is_named_with_its_plan_and_how_long_it_has_been_silent() -> None:
     decided = decide(measured(batch(1.0)), plan=PLAN, silent_s=75.0)
-    draft = report_on(driver=RUNNING, decided=decided)
-    assert outline(draft, "Fallback") == ("True", "DriverSilent")
-    message = condition(draft, "Fallback")["message"]
-    assert message.startswith("the driver has not answered plan 3 for 75 s: its log says why")
+    made = report_on(driver=RUNNING, decided=decided)
+    assert outline(made, "Fallback") == ("True", "DriverSilent")
+    assert message(made, "Fallback").startswith(
+        "the driver has not answered plan 3 for 75 s: its log says why"
+    )
 
 
 @pytest.mark.parametrize(
@@ -274,50 +275,49 @@ def test_a_silent_driver_is_named_with_its_plan_and_how_long_it_has_been_silent(
 def test_the_effect_of_a_plan_is_reported_once_four_batches_ran_and_nothing_moves(
     passed: int, moving: int, reported: bool
 ) -> None:
-    decision = {"time": "", "kind": "scale", "epoch": 3, "reason": "why"}
+    decision = PastDecision(kind="scale", epoch=3, reason="why")
     batches = [batch(10.0 * age, number=10 + passed - age) for age in range(3)]
     found = measured(*batches, under_way={("q", 0): moving})
     decided = decide(found, plan=PLAN, planned_after=10)
-    draft = report_on({"decisions": [decision]}, driver=RUNNING, decided=decided)
-    assert draft.fields["utilization"] is None, "three batches say too little"
-    effect = draft.build()["decisions"][0].get("effect")
+    made = report_on(Status(decisions=(decision,)), driver=RUNNING, decided=decided)
+    assert made.status.utilization is None, "three batches say too little"
+    effect = made.status.decisions[0].effect
     assert effect == ("2 executors" if reported else None)
 
 
 def test_executors_that_are_missing_are_reported_with_the_words_of_kubernetes() -> None:
     found = Measurement(NOW_S, 3, {"1": 1}, batches=(batch(1.0),))
     for shortage, outlined in (("", "False"), ("0/3 nodes are available", "True")):
-        draft = report_on(driver=RUNNING, decided=decide(found, shortage=shortage))
-        assert outline(draft, "ScalingLimited")[0] == outlined
-    assert outline(draft, "ScalingLimited")[1] == "ExecutorsPending"
-    assert condition(draft, "ScalingLimited")["message"] == (
+        made = report_on(driver=RUNNING, decided=decide(found, shortage=shortage))
+        assert outline(made, "ScalingLimited")[0] == outlined
+    assert outline(made, "ScalingLimited")[1] == "ExecutorsPending"
+    assert message(made, "ScalingLimited") == (
         "1 of 2 executors did not start: 0/3 nodes are available. Look at them with kubectl get "
         "pods --selector spark-role=executor,balancedstream.io/stream=clicks"
     )
 
 
 def test_a_spec_that_is_not_accepted_leaves_all_else_as_it_was() -> None:
-    before = {"partitions": 48, "planEpoch": 7, "phase": "Running"}
-    draft = StatusDraft(before, generation=2, now_s=NOW_S)
-    report(PassOutcome(STREAM, invalid="spec.image: missing"), draft)
-    status = draft.build()
-    assert (status["partitions"], status["planEpoch"]) == (48, 7)
-    assert (status["phase"], status["reason"]) == ("Invalid", "spec.image: missing")
+    before = Status(partitions=48, plan_epoch=7, phase="Running")
+    made = report(PassOutcome(STREAM, invalid="spec.image: missing"), before, 2, NOW_S)
+    status = made.status
+    assert (status.partitions, status.plan_epoch) == (48, 7)
+    assert (status.phase, status.reason) == ("Invalid", "spec.image: missing")
     judged = {"Accepted", "Ready", "Reconciling", "Stalled", "Paused", "PassFailed"}
     assert known(status) == judged, "whether it is balanced is not measured"
-    assert reasons(draft) == ["InvalidSpec"]
+    assert reasons(made) == ["InvalidSpec"]
 
 
 def test_a_refused_child_is_a_failing_stream_whose_driver_is_not_judged() -> None:
     refusal = "the API server did not apply StatefulSet clicks-driver: no"
-    draft = report_on(refusal=refusal, driver=DriverState("Pending", "NoDriver", "no pod"))
-    assert draft.fields["phase"] == "Failing"
-    assert outline(draft, "Running") == ("False", "Refused")
+    made = report_on(refusal=refusal, driver=DriverState("Pending", "NoDriver", "no pod"))
+    assert made.status.phase == "Failing"
+    assert outline(made, "Running") == ("False", "Refused")
     judged = {"Accepted", "Ready", "Reconciling", "Stalled", "Running", "Paused", "PassFailed"}
     judged.add("Excluded")
-    assert known(draft.build()) == judged
+    assert known(made.status) == judged
 
 
-def known(status: Mapping[str, Any]) -> set[str]:
+def known(status: Status) -> set[str]:
     """The conditions that are True or False."""
-    return {c["type"] for c in status["conditions"] if c["status"] != "Unknown"}
+    return {c.type for c in status.conditions if c.status != "Unknown"}

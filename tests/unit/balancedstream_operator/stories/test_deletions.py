@@ -6,12 +6,11 @@ import copy
 from collections.abc import Callable
 
 import pytest
-from supervised import KeepingCluster, Scene, TargetScene, conditions
+from supervised import KeepingCluster, Scene, Shown, TargetScene, conditions
 
 from balancedstream_operator.api.annotations import APPROVE_ANNOTATION, RESTART_ANNOTATION
 from balancedstream_operator.api.resource import Manifest, Stream
 from balancedstream_operator.errors import StreamGoneError
-from balancedstream_operator.process.passes import Pass
 
 FOREIGN = "example.com/hold"
 DELETED_AT = "2026-01-01T00:00:00Z"
@@ -178,7 +177,7 @@ def test_a_deletion_between_any_two_calls_of_a_pass_holds_from_the_next_pass_on(
         scene.run_pass()
     collect(cluster)
     before = list_writes(cluster)
-    done: Pass | None = None
+    done: Shown | None = None
     for _ in range(5):
         scene.now_s += 400.0
         try:

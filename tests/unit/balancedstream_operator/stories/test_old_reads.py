@@ -7,7 +7,7 @@ import hashlib
 import json
 
 import pytest
-from supervised import POD, Scene
+from supervised import POD, Scene, Shown
 
 from balancedstream_operator.api.annotations import (
     APPROVE_ANNOTATION,
@@ -16,7 +16,6 @@ from balancedstream_operator.api.annotations import (
 )
 from balancedstream_operator.api.resource import Manifest
 from balancedstream_operator.errors import ClusterError, StreamGoneError, UnreachableError
-from balancedstream_operator.process.passes import Pass
 
 
 def remember(scene: Scene) -> Manifest:
@@ -30,7 +29,7 @@ def annotate(scene: Scene, **annotations: str) -> None:
     scene.count_changes()
 
 
-def show(scene: Scene, listed: Manifest) -> Pass:
+def show(scene: Scene, listed: Manifest) -> Shown:
     """A pass of an operator that is shown a stream, old or not."""
     scene.now_s += 15.0
     done = scene.show(listed)

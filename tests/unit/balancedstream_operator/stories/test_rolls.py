@@ -13,7 +13,7 @@ from supervised import KeepingCluster, Scene
 
 from balancedstream_operator.api.annotations import RESTART_ANNOTATION
 from balancedstream_operator.api.resource import Manifest, Stream, driver_name, driver_pod_name
-from balancedstream_operator.api.status import is_ready
+from balancedstream_operator.api.status import read_status
 from balancedstream_operator.errors import ClusterError, StreamGoneError, UnreachableError
 from balancedstream_operator.process.turns import Turns
 
@@ -78,7 +78,7 @@ class Roll:
         self.starts_s = dict.fromkeys(NAMES, 30.0)
         self.ready_s = dict.fromkeys(NAMES, NEVER_S)
         self.deleted_s: dict[str, float] = {}
-        while not all(is_ready(scene.resource["status"]) for scene in self.run_passes()):
+        while not all(read_status(scene.resource).is_ready for scene in self.run_passes()):
             assert self.now_s < 10_200.0, "the streams do not get ready"
         self.starts_s |= starts_s
 
@@ -170,7 +170,7 @@ def test_of_drivers_that_are_all_to_be_replaced_one_at_a_time_is_down_and_each_i
     assert sorted(roll.cluster.deleted) == [f"{name}-driver-0" for name in NAMES]
     assert roll.find_down() == set()
     for scene in roll.scenes.values():
-        assert is_ready(scene.resource["status"])
+        assert read_status(scene.resource).is_ready
         pod = roll.cluster.objects["Pod", driver_pod_name(scene.stream)]
         assert pod["metadata"]["annotations"][RESTART_ANNOTATION] == "now"
 
