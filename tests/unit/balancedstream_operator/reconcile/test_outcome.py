@@ -5,6 +5,7 @@ from __future__ import annotations
 from supervised import SETTINGS, Scene
 
 from balancedstream_operator.api.resource import Stream
+from balancedstream_operator.api.status import read_status
 from balancedstream_operator.kube.stream_reader import StreamReader
 from balancedstream_operator.plan.shares import Shares
 from balancedstream_operator.reconcile.reconciler import Reconciler
@@ -30,7 +31,8 @@ def test_a_pass_writes_its_plan_and_no_status() -> None:
     scene.start_driver()
     scene.finish_batches()
     scene.cluster.written.clear()
-    outcome = make_reconciler(scene).reconcile(scene.resource, scene.now_s)
+    status = read_status(scene.resource)
+    outcome = make_reconciler(scene).reconcile(scene.resource, status, scene.now_s)
     assert outcome.decided is not None
     assert outcome.decided.new_plan == scene.cluster.plan() is not None
     assert outcome.due_in_s == 15.0
@@ -39,7 +41,8 @@ def test_a_pass_writes_its_plan_and_no_status() -> None:
 
 def test_a_pass_over_a_stream_without_a_driver_decides_nothing() -> None:
     scene = Scene()
-    outcome = make_reconciler(scene).reconcile(scene.resource, scene.now_s)
+    status = read_status(scene.resource)
+    outcome = make_reconciler(scene).reconcile(scene.resource, status, scene.now_s)
     assert outcome.driver is not None
     assert not outcome.driver.running
     assert (outcome.answer, outcome.control, outcome.decided) == (None, None, None)
