@@ -24,12 +24,13 @@ Schema = dict[str, Any]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Field:
-    """What a field says of its meaning; an object says it of all its fields.
+    """What a field declares beside its values. An object declares it for all its fields.
 
     Attributes:
-        of_the_job: whether it describes a job that the operator runs. Such a field is refused
+        of_the_job: whether the field describes a job that the operator runs. Then it is refused
             beside `targetRef`.
-        restarts: whether a change of it needs a new driver; None for yes if it is of the job.
+        restarts: whether a change of the field needs a new driver. None means: if the field is of
+            the job.
     """
 
     of_the_job: bool = False
@@ -337,7 +338,7 @@ def drop_unknown(kind: type, manifest: object, path: str = "spec") -> tuple[obje
 
 
 def list_of_the_job(kind: type, path: str = "", *, inside: bool = False) -> dict[str, Schema]:
-    """Path and schema of each field that says that it is of the job.
+    """Path and schema of each field that is of the job.
 
     Args:
         kind: spec class.
@@ -355,7 +356,7 @@ def list_of_the_job(kind: type, path: str = "", *, inside: bool = False) -> dict
     for entry, value_kind, declared in _entries(kind):
         schema = properties[camel(entry.name)]
         of_the_job = inside or declared.of_the_job
-        # An object that the API server fills in is there in any case: its fields are looked at.
+        # The API server fills in such an object, so only its fields tell what a person has set.
         if isinstance(declared, Part) and (not of_the_job or "default" in schema):
             inner = f"{path}{camel(entry.name)}."
             found |= list_of_the_job(_part(value_kind), inner, inside=of_the_job)
@@ -365,16 +366,16 @@ def list_of_the_job(kind: type, path: str = "", *, inside: bool = False) -> dict
 
 
 def list_restarting(part: object, *, inside: bool = False) -> dict[str, Any]:
-    """The fields that need a new driver when they change, and are not as by default.
+    """The fields whose change needs a new driver, without those that have their default.
 
-    What is as by default is left out, so that a field which a release adds restarts nothing.
+    So a field that a release adds restarts no driver.
 
     Args:
         part: instance of a spec class.
         inside: whether a change of the part needs a new driver.
 
     Returns:
-        Values by the names of their fields in Python; parts as such maps.
+        Field name in Python to value; a part becomes such a map of its own.
 
     >>> @dataclass(frozen=True)
     ... class Size:

@@ -276,7 +276,7 @@ class StreamSpec:
 
 
 OF_THE_JOB = list_of_the_job(StreamSpec)
-"""Path and schema of the fields that a stream with `targetRef` has not."""
+"""Path and schema of the fields that are refused beside `targetRef`."""
 
 
 def describe_spec() -> Schema:

@@ -21,8 +21,8 @@ def fingerprint_spec(spec: StreamSpec, restart: str) -> str:
     """
     changes = list_restarting(spec)
     metrics = changes.pop("metrics", {})
-    # The form in which the drivers that run have theirs: these fields by their places, whatever
-    # they say. All others stand by their names where they are not as by default.
+    # Running drivers carry fingerprints of this form, and another form would restart them all.
+    # These fields have a place each. Every other field has its name, if it is not the default.
     parts: list[Any] = [
         changes.pop("image", ""),
         changes.pop("image_pull_policy", spec.image_pull_policy),
@@ -38,7 +38,7 @@ def fingerprint_spec(spec: StreamSpec, restart: str) -> str:
     if metrics:
         changes["metrics"] = metrics
     if changes.get("fs_group") == 0:
-        changes["fs_group"] = -1
+        changes["fs_group"] = -1  # The first release with this field wrote 0 so.
     if changes:
         parts.append({camel(name): value for name, value in changes.items()})
     return _hash(parts)[:16]

@@ -1,1 +1,1 @@
-"""What operator and driver exchange, as text that is read strictly."""
+"""What operator and driver exchange: plans and answers, and the names of series."""
