@@ -1,1 +1,1 @@
-"""The objects of a stream: built from its spec, and kept as they are wanted."""
+"""Builds the objects of a stream from its spec, and applies them."""

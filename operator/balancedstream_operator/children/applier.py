@@ -1,4 +1,4 @@
-"""Keeps the objects that a stream consists of as its spec wants them."""
+"""Applies the objects of a stream, its children, so that they match its spec."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from balancedstream_operator.kube.stream_reader import StreamReader
 log = logging.getLogger(__name__)
 
 REPAIR_S = 300.0
-"""Children are applied when the spec changes, and this often to undo changes by others."""
+"""Children are applied when the spec changes, and at this interval to undo changes by others."""
 
 DRIVERS = "app.kubernetes.io/name=balancedstream-driver"
 """Label selector of all driver pods."""
@@ -35,7 +35,14 @@ DRIVERS = "app.kubernetes.io/name=balancedstream-driver"
 
 @dataclass(frozen=True, slots=True)
 class _Refusal:
-    """What the API server said of children, when for the first time, and when last."""
+    """An error of the API server about children, and when it came first and last.
+
+    Attributes:
+        of: fingerprint of the refused children.
+        error: the newest error.
+        first_s: time of the first error, in seconds since the Unix epoch.
+        last_s: time of the newest error.
+    """
 
     of: str
     error: RefusedError | ConflictError
@@ -43,7 +50,7 @@ class _Refusal:
     last_s: float
 
     def holds(self, of: str, now_s: float) -> bool:
-        """Whether it is too soon to ask about these children again; a clock may be set back."""
+        """Whether it is too soon to apply these children again; a clock may be set back."""
         pause_s = choose_retry_s(self.last_s - self.first_s)
         return of == self.of and 0.0 <= now_s - self.last_s < pause_s
 
@@ -52,11 +59,11 @@ class Applier:
     """Applies the children of one stream.
 
     Args:
-        stream: whose.
-        cluster: where.
-        reader: reads the stream itself.
-        find_streams: gives all BalancedStreams that are known.
-        namespaces: that the operator watches; "" for the whole cluster.
+        stream: the owner of the children.
+        cluster: the Kubernetes cluster.
+        reader: reads the stream's BalancedStream.
+        find_streams: gives all known BalancedStreams.
+        namespaces: namespaces that the operator watches; "" for the whole cluster.
     """
 
     def __init__(
@@ -72,14 +79,14 @@ class Applier:
         self._reader = reader
         self._find_streams = find_streams
         self._namespaces = namespaces
-        # Uids of the children that are there, as they were last seen.
+        # Uids of the existing children, as last seen, by kind and name.
         self._own: dict[tuple[str, str], str] = {}
         self._applied = ""
         self._applied_s = 0.0
         self._refusal: _Refusal | None = None
 
     def is_due(self, children: Sequence[Manifest], now_s: float) -> bool:
-        """Whether children have changed, or were not applied for some time.
+        """Whether children have changed, or were not applied for `REPAIR_S`.
 
         Raises:
             RefusedError: the API server refused them a short time ago.
@@ -91,14 +98,14 @@ class Applier:
         return wanted != self._applied or has_passed(REPAIR_S, self._applied_s, now_s)
 
     def check(self, children: Sequence[Manifest]) -> bool:
-        """Makes sure that the stream exists, and that its checkpoint and children are its own.
+        """Checks that the stream exists, and that its checkpoint and children are its own.
 
         Returns:
-            Whether some of its children are there: they come after the plan's ConfigMap.
+            Whether the stream has children besides the plan's ConfigMap.
 
         Raises:
             StreamGoneError: the stream was deleted.
-            StreamLeavingError: it is being deleted.
+            StreamLeavingError: the stream is being deleted.
             ConflictError: another stream has its checkpoint, or an object of another owner has the
                 name of a child.
             ClusterError: the API server cannot be reached.
@@ -107,13 +114,13 @@ class Applier:
         return self._has_children(children) or bool(self._applied)
 
     def apply(self, children: Sequence[Manifest], now_s: float) -> None:
-        """Applies all children, in their order; a Secret that is there stays as it is.
+        """Applies all children, in their order; an existing Secret stays as it is.
 
         Raises:
             ConflictError: an object of another owner has the name of a child.
             ClusterError: the API server refuses a child, or cannot be reached.
         """
-        # If the API server refuses one, those before it have been applied already.
+        # A refusal in the middle leaves some children changed, so all must be applied again.
         self._applied_s = -inf
         try:
             for child in children:
@@ -137,7 +144,7 @@ class Applier:
             self._find_own(child)
             uid = self._cluster.apply(child, self._own.pop(key, ""))
         if not uid:
-            message = f"{key[0]} {key[1]} was made anew while it was applied"
+            message = f"{key[0]} {key[1]} was created anew while the operator applied it"
             raise UnreachableError(message)
         self._own[key] = uid
 
@@ -150,8 +157,8 @@ class Applier:
         pods = self._cluster.list_pods(self._stream.namespace, DRIVERS)
         labels = [pod["metadata"].get("labels") or {} for pod in pods]
         is_driven = any(found.get(STREAM_LABEL) == self._stream.name for found in labels)
-        # A claim is of one namespace, and a URI is the same folder in all of them. Once a stream
-        # has its driver, nobody elsewhere takes its checkpoint by what a pod says.
+        # A claim belongs to one namespace, but a URI is the same folder in all namespaces. Once a
+        # stream has its driver, a pod elsewhere must not take the checkpoint from it.
         if (resource["spec"].get("checkpoints") or {}).get("uri") and not is_driven:
             for namespace in self._namespaces:
                 pods += self._list_drivers(namespace)
@@ -167,7 +174,7 @@ class Applier:
         try:
             return self._cluster.list_pods(namespace, DRIVERS)
         except RefusedError as error:
-            # The namespace was deleted, and the operator's rights with it.
+            # The operator's rights vanish with a deleted namespace; other streams must go on.
             log.warning("%s: %s", self._stream, error)
             return []
 
@@ -178,12 +185,13 @@ class Applier:
             ConflictError: an object of another owner has the name of a child.
             ClusterError: the API server cannot be reached.
         """
-        # The operator may not read a Secret; its name has the stream's uid.
+        # The operator may not read Secrets. A Secret's name contains the stream's uid, so no other
+        # owner has it.
         there = [c for c in children if c["kind"] != "Secret" and self._find_own(c)]
         return any(c["metadata"]["name"] != plan_name(self._stream.name) for c in there)
 
     def _find_own(self, child: Manifest) -> bool:
-        """Looks for a child, and notes its uid; a child with a known uid is not looked for again.
+        """Looks for a child in the cluster unless its uid is known, and notes its uid.
 
         Raises:
             ConflictError: an object of another owner has its name.

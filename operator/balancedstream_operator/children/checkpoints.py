@@ -14,7 +14,7 @@ from balancedstream_operator.api.resource import KIND, Stream
 from balancedstream_operator.children.pods import CHECKPOINTS_DIR
 
 _SCHEMES = {"s3": "s3a", "s3n": "s3a", "abfs": "abfss"}
-"""Hadoop's several names for one store."""
+"""Schemes of URIs that name the same store in Hadoop."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,8 +22,8 @@ class Conflict:
     """Another stream or pod that has the checkpoint of a stream.
 
     Attributes:
-        message: for people.
-        passes: whether the other one is a pod that is being deleted.
+        message: names the other one, for people.
+        passes: whether the other one is a pod that is being deleted, so that waiting helps.
     """
 
     message: str
@@ -35,15 +35,15 @@ def find_conflict(
     resources: Iterable[Mapping[str, Any]],
     driver_pods: Iterable[Mapping[str, Any]],
 ) -> Conflict | None:
-    """Who else has the checkpoint of a stream; None if nobody has.
+    """Finds another stream or pod that has the checkpoint of a stream; None if there is none.
 
-    Of two streams the older one has it. The driver of a stream that was deleted has it until its
-    pod is gone.
+    The older of two streams has the checkpoint. The driver of a deleted stream has it until its pod
+    no longer exists.
 
     Args:
-        stream: whose checkpoint.
-        resources: BalancedStreams, this one among them.
-        driver_pods: of all namespaces that may reach it.
+        stream: the stream with the checkpoint.
+        resources: all known BalancedStreams, including that of `stream`.
+        driver_pods: driver pods of all namespaces that can reach the checkpoint.
     """
     known = {resource["metadata"]["uid"]: resource for resource in resources}
     mine = known.get(stream.uid)
@@ -82,7 +82,7 @@ def _place_of_stream(resource: Mapping[str, Any]) -> str:
 
 
 def _normalize(uri: str) -> str:
-    """One way to write a folder: Hadoop takes `//` for `/`, and some stores have several schemes.
+    """One spelling for a folder: Hadoop reads `//` as `/`, and some stores have several schemes.
 
     >>> _normalize("s3://lake//clicks/"), _normalize("s3a://lake/clicks")
     ('s3a://lake/clicks', 's3a://lake/clicks')

@@ -1,4 +1,4 @@
-"""The configuration of a stream's job: Spark's settings, and their file: pure."""
+"""Spark's settings of a stream's job, and their file: pure."""
 
 from __future__ import annotations
 
@@ -29,8 +29,8 @@ def build_spark_conf(stream: Stream, spec: StreamSpec, partitions: int) -> dict[
         "spark.executor.cores": str(executors.cores),
         "spark.kubernetes.container.image.pullPolicy": spec.image_pull_policy,
         "spark.authenticate": "true",
-        # A stream outlives its executors. Spark would end the driver after a few that are lost, or
-        # that a quota refuses, however long that takes; and it remembers each without an interval.
+        # A stream outlives its executors. By default Spark ends the driver after a few executors
+        # were lost or refused by a quota, over any time. Without an interval it remembers each.
         "spark.executor.maxNumFailures": str(2**31 - 1),
         "spark.executor.failuresValidityInterval": "1h",
     }
@@ -60,7 +60,7 @@ def build_spark_conf(stream: Stream, spec: StreamSpec, partitions: int) -> dict[
 
 
 def build_running_conf(stream: Stream, spec: StreamSpec) -> dict[str, str]:
-    """What Spark makes executor pods by: the file's settings, the command's, and PySpark's own."""
+    """All settings with which Spark creates executor pods: of the file, the command and PySpark."""
     return {
         "spark.executorEnv.PYTHONHASHSEED": "0",
         **build_spark_conf(stream, spec, spec.partitions or 1),
@@ -91,7 +91,7 @@ def render_properties(conf: Mapping[str, str]) -> str:
         return text
 
     def escape_value(text: str) -> str:
-        # Spaces before a value are skipped.
+        # A properties file ignores spaces before a value, so the first one needs a backslash.
         return f"\\{escape(text)}" if text.startswith(" ") else escape(text)
 
     return "".join(f"{escape_key(key)}={escape_value(conf[key])}\n" for key in sorted(conf))

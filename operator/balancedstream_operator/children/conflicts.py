@@ -1,4 +1,4 @@
-"""Where a user's pod templates and settings contradict what the operator or Spark writes: pure."""
+"""Finds where a user's pod templates and settings contradict the operator's or Spark's: pure."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from balancedstream_operator.children.pods import (
 from balancedstream_operator.children.spark_pods import CONTAINER, make_executor_pod
 
 _REPLACEABLE = {"tmp", "CHECKPOINT_DIR"}
-"""Volumes and variables of ours that a template may give another content."""
+"""Names of our volumes and variables that a user's template may replace."""
 
 _EXECUTOR_ACCOUNT = "spark.kubernetes.authenticate.executor.serviceAccountName"
 
@@ -33,14 +33,14 @@ _INSTEAD = {
     "memory": "set spec.executors.memory and memoryOverhead",
     "lifecycle": "leave it out, or set spark.decommission.enabled to false in spec.sparkConf",
 }
-"""What to do about a field of an executor's container that Spark writes."""
+"""Advice for each field of an executor's container that Spark overwrites."""
 
 
 def check_templates(stream: Stream, spec: StreamSpec) -> None:
-    """Refuses what would not be carried out, or would take something from the pods that they need.
+    """Refuses templates and settings that would have no effect, or would break the pods.
 
     Raises:
-        InvalidInputError: the message names the field.
+        InvalidInputError: a template or a setting is refused; the message names the field.
     """
     _check_accounts(stream, spec)
     _check_driver(stream, spec)
@@ -108,7 +108,7 @@ def _check_metadata(template: Mapping[str, Any], stream: Stream, path: str) -> N
 
 
 def _pick_needed(stream: Stream, pod: Manifest, name: str) -> Manifest:
-    """Of a pod of ours, what has to stay as it is."""
+    """The part of our pod that a user's template must not change."""
     spec = pod["spec"]
     (container,) = spec["containers"]
     lists = {field: container.get(field, []) for field in ("env", "ports", "volumeMounts")}

@@ -1,4 +1,4 @@
-"""Fingerprints: what needs a new driver, and what has to be applied anew. Pure."""
+"""Fingerprints that tell when a driver must restart, and when objects must be applied. Pure."""
 
 from __future__ import annotations
 
@@ -13,10 +13,12 @@ from balancedstream_operator.api.spec import StreamSpec
 
 
 def fingerprint_spec(spec: StreamSpec, restart: str) -> str:
-    """Changes with everything in a spec that needs a new driver, and with nothing of a release.
+    """A fingerprint that changes with every field of a spec that needs a new driver.
+
+    It does not change with the operator's release.
 
     Args:
-        spec: of the stream.
+        spec: the stream's spec.
         restart: value of the annotation that asks for a new driver; empty for none.
     """
     changes = list_restarting(spec)
@@ -38,25 +40,25 @@ def fingerprint_spec(spec: StreamSpec, restart: str) -> str:
     if metrics:
         changes["metrics"] = metrics
     if changes.get("fs_group") == 0:
-        changes["fs_group"] = -1  # The first release with this field wrote 0 so.
+        changes["fs_group"] = -1  # The first release with this field wrote 0 as -1.
     if changes:
         parts.append({camel(name): value for name, value in changes.items()})
     return _hash(parts)[:16]
 
 
 def fingerprint_conf(executor_pod: Manifest, conf: Mapping[str, str]) -> str:
-    """Changes with everything outside the driver's pod template that needs a new driver.
+    """A fingerprint of everything outside the driver's pod template that needs a new driver.
 
     Args:
         executor_pod: template of the executors' pods.
-        conf: the job's Spark settings.
+        conf: the job's Spark settings; their number of executors does not count.
     """
     restarts = {key: value for key, value in conf.items() if key != "spark.executor.instances"}
     return _hash([executor_pod, restarts])[:16]
 
 
 def fingerprint_children(children: Sequence[Manifest]) -> str:
-    """Changes with the objects of a stream, which then have to be applied."""
+    """A fingerprint of the objects of a stream; when it changes, they have to be applied."""
     return _hash(children)
 
 

@@ -35,8 +35,8 @@ def build_children(
     """Every object of a stream, in the order to apply them.
 
     Args:
-        stream: whose.
-        spec: of the stream.
+        stream: the owner of the objects.
+        spec: the stream's spec.
         partitions: number of state partitions.
         restart: value of the annotation that asks for a new driver; empty for none.
     """
@@ -59,7 +59,7 @@ def build_children(
 
 
 def _mark(child: Manifest, spec: StreamSpec) -> Manifest:
-    """An object with the labels and annotations that all objects of its stream have."""
+    """The object with the labels and annotations that the spec sets on all objects."""
     metadata = dict(child["metadata"])
     metadata["labels"] = {**spec.labels, **metadata["labels"]}
     annotations = {**spec.annotations, **metadata.get("annotations", {})}
@@ -70,9 +70,10 @@ def build_target_children(stream: Stream, account: str, spec: StreamSpec) -> lis
     """Every object of a stream whose application another operator runs, in the order to apply them.
 
     Args:
-        stream: whose.
-        account: of the driver's pod, if it has not the rights to follow plans; empty if it has.
-        spec: of the stream.
+        stream: the owner of the objects.
+        account: the driver's service account, if it needs the rights to follow plans; otherwise
+            empty.
+        spec: the stream's spec.
     """
     rights = [_role(stream, _plan_rules(stream)), _role_binding(stream, account)]
     children = [
@@ -87,10 +88,10 @@ def build_plan(stream: Stream, data: Mapping[str, str], found: Mapping[str, Any]
     """The ConfigMap of a stream's plan.
 
     Args:
-        stream: whose.
-        data: the plan as JSON, and what belongs to it.
-        found: metadata of the ConfigMap as it was read; the API server refuses to replace any
-            other version of it. Empty if there was none.
+        stream: the owner of the plan.
+        data: entries of the ConfigMap, such as the plan as JSON.
+        found: metadata of the ConfigMap as last read; empty if there was none. The API server
+            refuses to replace any other version of it.
     """
     manifest = _config_map(stream, plan_name(stream.name)) | {"data": dict(data)}
     seen = {name: found[name] for name in ("resourceVersion", "uid") if found.get(name)}
@@ -134,12 +135,12 @@ def _service_account(stream: Stream, annotations: Mapping[str, str]) -> Manifest
 
 
 def _secret(stream: Stream) -> Manifest:
-    """Without its content, which is drawn when it is made, and known to nobody afterwards."""
+    """The Secret without its content, which the operator draws at its creation and then forgets."""
     return _object(stream, "v1", "Secret", secret_name(stream)) | {"immutable": True}
 
 
 def _disruption_budget(stream: Stream, *, evictable: bool) -> Manifest:
-    """Always there, because the operator may not delete it when the driver is evictable again."""
+    """The budget always exists: the operator has no right to delete it for an evictable driver."""
     name = driver_name(stream)
     return _object(stream, "policy/v1", "PodDisruptionBudget", name) | {
         "spec": {
@@ -163,11 +164,11 @@ _CLAIM_RULE: Manifest = {
     "resources": ["persistentvolumeclaims"],
     "verbs": ["create"],
 }
-"""For executors with claims of their own, which belong to their pods and go with them."""
+"""For executors with claims of their own; Kubernetes deletes such a claim with its pod."""
 
 
 def _plan_rules(stream: Stream) -> list[Manifest]:
-    """What a driver may do with plans and answers."""
+    """The rights of a driver on plans and answers."""
     return [
         {
             "apiGroups": [""],
@@ -180,7 +181,7 @@ def _plan_rules(stream: Stream) -> list[Manifest]:
 
 
 def plan_rights(stream: Stream) -> dict[str, tuple[str, ...]]:
-    """The ConfigMaps that plans and answers are in, and what a driver does with each.
+    """The ConfigMaps of plans and answers, and the verbs that a driver needs on each.
 
     >>> plan_rights(Stream("default", "clicks", "1"))["clicks-answer"]
     ('get', 'patch')
@@ -207,8 +208,8 @@ def _role_binding(stream: Stream, account: str) -> Manifest:
 
 
 def _configuration(stream: Stream, spec: StreamSpec, conf: Mapping[str, str]) -> Manifest:
-    # Spark reads a file that begins with a brace as JSON, whatever it is called. As YAML 1.2, which
-    # PyYAML does not write, a label 12e4567 would be a number, and arrive as Infinity.
+    # The template is JSON, because Spark reads YAML 1.2 and PyYAML writes YAML 1.1: a label 12e4567
+    # would arrive as the number Infinity. Spark reads any file that begins with a brace as JSON.
     template = json.dumps(build_executor_pod(stream, spec), indent=2)
     return _config_map(stream, configuration_name(stream)) | {
         "data": {"spark-defaults.conf": render_properties(conf), "executor.yaml": template}
@@ -216,7 +217,7 @@ def _configuration(stream: Stream, spec: StreamSpec, conf: Mapping[str, str]) ->
 
 
 def _service(stream: Stream) -> Manifest:
-    """Headless: a StatefulSet needs one, and it gives the driver a DNS name."""
+    """The headless Service that a StatefulSet needs; it gives the driver a DNS name."""
     return _object(stream, "v1", "Service", driver_name(stream)) | {
         "spec": {
             "clusterIP": "None",

@@ -1,4 +1,4 @@
-"""A user's pod template over the operator's own: how they are merged, and what became of it."""
+"""Merges a user's pod template over the operator's own, and finds what got lost or repeated."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ _MERGE_KEYS: dict[str, tuple[str, ...]] = {
     "hostAliases": ("ip",),
     "topologySpreadConstraints": ("topologyKey",),
 }
-"""Fields by which Kubernetes itself tells the entries of these lists apart (`patchMergeKey`)."""
+"""Lists by name, and the fields that identify an entry in Kubernetes (`patchMergeKey`)."""
 
 _ONE_SOURCE = {"volumes", "env"}
-"""An entry of these has one source, so the user's takes the place of ours."""
+"""Each entry of these lists has one source, so the user's entry replaces ours."""
 
 _UNIQUE: dict[str, tuple[str, ...]] = {
     "volumes": ("name",),
@@ -33,25 +33,25 @@ _UNIQUE: dict[str, tuple[str, ...]] = {
     "resizePolicy": ("resourceName",),
     "ports": ("name",),
 }
-"""Fields of which the API server takes each value once in a list."""
+"""Lists by name, and the fields whose values the API server accepts only once in a list."""
 
 _PROBE_ASKS = {"exec", "grpc", "httpGet", "tcpSocket"}
-"""A probe asks in one of these ways, so a user's other way takes the place of ours."""
+"""A probe asks in only one of these ways, so the user's way replaces ours."""
 
 
 def merge(base: Any, over: Any, path: str = "") -> Any:
     """Merges a user's pod template over ours: maps by key, lists as Kubernetes merges them.
 
-    Null is what an empty value of a Helm chart renders to, and counts as not given; in a
-    securityContext it leaves a field that we set to the platform.
+    Null counts as not given, because an empty value of a Helm chart renders to null. In a
+    securityContext, null removes our field, so that the platform decides.
 
     Args:
-        base: ours.
-        over: the user's.
-        path: of the field that both are.
+        base: our template, or a part of it.
+        over: the same part of the user's template.
+        path: path of this part, for messages.
 
     Raises:
-        InvalidInputError: ours is an object or a list that is merged, and the user's is not; the
+        InvalidInputError: our part is an object or a merged list, and the user's is not; the
             message names the field.
 
     >>> merge({"env": [{"name": "x", "v": 1}]}, {"env": [{"name": "y"}]})
@@ -93,9 +93,9 @@ def merge(base: Any, over: Any, path: str = "") -> Any:
 
 
 def name_account(template: Mapping[str, Any]) -> Mapping[str, Any]:
-    """A template with its ServiceAccount under its name of today.
+    """A template with its ServiceAccount in the current field instead of the deprecated one.
 
-    The API server takes the older field only where the newer one is empty, as ours never is.
+    The API server reads the deprecated field only if the current one is empty, which ours never is.
 
     >>> name_account({"spec": {"serviceAccount": "mine"}})
     {'spec': {'serviceAccountName': 'mine'}}
@@ -110,12 +110,15 @@ def name_account(template: Mapping[str, Any]) -> Mapping[str, Any]:
 
 
 def find_lost(asked: Any, made: Any, path: str) -> Iterator[tuple[str, Any]]:
-    """What a user's template asks for and the pod has not, by its path, with what is there.
+    """Fields of a user's template that the pod does not have.
 
     Args:
-        asked: the template, or a part of it; null is not asked for.
+        asked: the template, or a part of it; null asks for nothing.
         made: the same part of the pod.
-        path: of that part.
+        path: path of that part, for messages.
+
+    Yields:
+        The path of each such field, and the pod's value there.
 
     >>> list(find_lost({"labels": {"a": "1", "b": "2"}}, {"labels": {"a": "1", "b": "3"}}, "x"))
     [('x.labels.b', '3')]
@@ -129,12 +132,12 @@ def find_lost(asked: Any, made: Any, path: str) -> Iterator[tuple[str, Any]]:
     name = path.rpartition(".")[2]
     keys = _MERGE_KEYS.get(name)
     if keys and isinstance(asked, list) and isinstance(made, list):
-        # Of several with one key the last one counts.
+        # The last of several entries with the same key counts.
         there = {_identify(entry, keys): entry for entry in made}
         for identity, entry in {_identify(entry, keys): entry for entry in asked}.items():
             yield from find_lost(entry, there.get(identity), f"{path}[{identity[0]}]")
         return
-    # Spark adds its own to these.
+    # Spark appends its own entries to these lists.
     extended = name in {"args", "resizePolicy"} and isinstance(asked, list)
     if extended and isinstance(made, list) and made[: len(asked)] == asked:
         return
@@ -142,7 +145,7 @@ def find_lost(asked: Any, made: Any, path: str) -> Iterator[tuple[str, Any]]:
 
 
 def find_repeated(made: Any, path: str) -> Iterator[str]:
-    """Paths of entries of a pod of which the API server takes one alone, by what is the same.
+    """Paths of entries that repeat a value that the API server accepts only once in a list.
 
     >>> list(find_repeated({"volumes": [{"name": "a"}, {"name": "a"}]}, "spec"))
     ['spec.volumes[a]']
@@ -162,6 +165,6 @@ def find_repeated(made: Any, path: str) -> Iterator[str]:
 
 
 def _identify(entry: Any, keys: tuple[str, ...]) -> tuple[str, ...]:
-    """What tells an entry of a list from the others; the API server refuses what has none of it."""
+    """The fields that identify an entry of a list; the API server refuses an entry without them."""
     given = entry if isinstance(entry, Mapping) else {}
     return tuple(str(given.get(key, "TCP" if key == "protocol" else "")) for key in keys)

@@ -22,10 +22,10 @@ from balancedstream_operator.children.merge import merge, name_account
 from balancedstream_operator.children.spark_pods import mounts_claims, read_pull_secrets
 
 CONFIGURATION_ANNOTATION = f"{GROUP}/configuration"
-"""On the driver's pod: a fingerprint of everything that needs a restart of the driver."""
+"""Annotation of the driver's pod: fingerprint of its configuration outside the pod template."""
 
 SPEC_ANNOTATION = f"{GROUP}/spec"
-"""On the driver's pod: a fingerprint of the part of it that the user decides."""
+"""Annotation of the driver's pod: fingerprint of the spec's fields that need a new driver."""
 
 DRIVER_PORT = 7078
 BLOCK_MANAGER_PORT = 7079
@@ -40,7 +40,7 @@ SCRIPT_DIR = "/etc/balancedstream-script"
 CHECKPOINTS_DIR = "/checkpoints"
 DRIVER_GRACE_S = 60
 _SIZE = re.compile(r"[1-9][0-9]*[kmgt]b?", re.IGNORECASE)
-"""Memory as Spark's settings write it, with its unit."""
+"""Matches a size of memory in Spark's settings, with its unit."""
 
 _POD_SECURITY: Manifest = {
     "runAsNonRoot": True,
@@ -48,12 +48,12 @@ _POD_SECURITY: Manifest = {
 }
 _SAFE_TO_EVICT = "cluster-autoscaler.kubernetes.io/safe-to-evict"
 _LET_GO = {_SAFE_TO_EVICT: "true"}
-"""cluster-autoscaler leaves the node of a pod alone that has a /tmp, or that a pod owns."""
+"""Without it, cluster-autoscaler keeps nodes with pods that have a /tmp or are owned by a pod."""
 _KEEP = {
     _SAFE_TO_EVICT: "false",
     "karpenter.sh/do-not-disrupt": "true",
 }
-"""Annotations by which autoscalers leave a pod's node alone."""
+"""Annotations with which autoscalers keep a pod's node."""
 
 _CONTAINER_SECURITY: Manifest = {
     "allowPrivilegeEscalation": False,
@@ -62,7 +62,7 @@ _CONTAINER_SECURITY: Manifest = {
 }
 
 _CLAIMS = {"persistentVolumeClaim", "ephemeral"}
-"""Sources of volumes that are claims."""
+"""Kinds of volumes that are claims."""
 
 
 def configuration_name(stream: Stream) -> str:
@@ -71,7 +71,7 @@ def configuration_name(stream: Stream) -> str:
 
 
 def checkpoint_dir(stream: Stream, spec: StreamSpec) -> str:
-    """Folder of the stream's checkpoints, as the driver and the executors see it.
+    """Folder of the stream's checkpoints, as driver and executors see it.
 
     >>> from balancedstream_operator.api.job import Checkpoints, Executors
     >>> stream = Stream("default", "clicks", "1")
@@ -87,7 +87,7 @@ def checkpoint_dir(stream: Stream, spec: StreamSpec) -> str:
 def _pod_security(
     spec: StreamSpec, template: Mapping[str, Any], conf: Mapping[str, str]
 ) -> Manifest:
-    """The group that owns the files of a claim, also of a claim that the user adds to the pod."""
+    """The security context of a pod. A pod with a claim, also the user's, gets a group for it."""
     own = template.get("spec")
     volumes = own.get("volumes") if isinstance(own, Mapping) else None
     claims = bool(spec.checkpoints.claim) or mounts_claims(conf)
@@ -95,7 +95,7 @@ def _pod_security(
         claims |= isinstance(volume, Mapping) and bool(_CLAIMS & volume.keys())
     if not (claims and spec.fs_group):
         return dict(_POD_SECURITY)
-    # Otherwise each start changes the owner of every file of the checkpoint.
+    # Without this policy, each start would change the owner of every file of the checkpoint.
     return {**_POD_SECURITY, "fsGroup": spec.fs_group, "fsGroupChangePolicy": "OnRootMismatch"}
 
 
@@ -116,7 +116,7 @@ def build_driver_pod(
 
     Args:
         stream: the stream of the driver.
-        spec: of the stream.
+        spec: the stream's spec.
         conf: the job's Spark settings; if they change, an annotation of the pod changes.
         restart: value of the annotation that asks for a new driver; empty for none.
 
@@ -129,7 +129,8 @@ def build_driver_pod(
     submit = " ".join(
         [
             "--conf spark.kubernetes.driver.pod.name=$(POD_NAME)",
-            # Here, beside the mount: a driver without it restarts with a newer configuration.
+            # These settings must come with the pod that mounts the Secret: a driver without the
+            # mount may restart with a newer configuration file.
             *(f"--conf {name}={value}" for name, value in secret.items()),
             "pyspark-shell",
         ]
@@ -171,7 +172,7 @@ def build_driver_pod(
             str(METRICS_PORT),
             "--metrics-address",
             "0.0.0.0",  # noqa: S104 - Prometheus scrapes from outside the pod
-            # An image may be older than the option.
+            # An older image may not know the option.
             *([] if spec.metrics.hot_keys == "plain" else ["--hot-keys", spec.metrics.hot_keys]),
             script,
             *application.arguments,
@@ -179,7 +180,7 @@ def build_driver_pod(
         "env": [
             {"name": "POD_IP", "valueFrom": {"fieldRef": {"fieldPath": "status.podIP"}}},
             {"name": "POD_NAME", "valueFrom": {"fieldRef": {"fieldPath": "metadata.name"}}},
-            # Spark's own default of spark.driver.host, with brackets about an IPv6 address.
+            # The default of spark.driver.host; Spark puts an IPv6 address in brackets.
             {"name": "SPARK_LOCAL_HOSTNAME", "value": "$(POD_IP)"},
             {"name": "SPARK_CONF_DIR", "value": CONF_DIR},
             {"name": "CHECKPOINT_DIR", "value": checkpoint_dir(stream, spec)},
@@ -196,7 +197,7 @@ def build_driver_pod(
             "periodSeconds": 5,
             "timeoutSeconds": 5,
         },
-        # Ten minutes without an answer, or without Spark: a restart loses a batch, so no hurry.
+        # A restart loses a batch, so the driver has ten minutes without an answer or without Spark.
         "livenessProbe": {
             "httpGet": {"path": "/healthz", "port": "metrics"},
             "periodSeconds": 60,
@@ -207,7 +208,7 @@ def build_driver_pod(
             "requests": {"cpu": spec.driver.cpu, "memory": f"{memory_mib}Mi"},
             "limits": {"memory": f"{memory_mib}Mi"},
         },
-        # The last lines of a crashed script become the condition's message.
+        # With this policy, the last lines of a crashed script become the condition's message.
         "terminationMessagePolicy": "FallbackToLogsOnError",
         "securityContext": _CONTAINER_SECURITY,
         "volumeMounts": mounts,
@@ -228,7 +229,7 @@ def build_driver_pod(
             "automountServiceAccountToken": True,
             "enableServiceLinks": False,
             "terminationGracePeriodSeconds": DRIVER_GRACE_S,
-            # Executors get those of the setting from Spark.
+            # Spark itself gives executors the secrets of the setting.
             **_pull_secrets([*spec.image_pull_secrets, *read_pull_secrets(spec.spark_conf)]),
             "securityContext": _pod_security(spec, spec.driver.pod_template, {}),
             "containers": [container],
@@ -245,7 +246,7 @@ def build_driver_pod(
 
 
 def _driver_memory_mib(spec: StreamSpec) -> int:
-    """Heap and overhead of the driver's container; Spark's own settings come before the spec's."""
+    """Heap and overhead of the driver in MiB; Spark's own settings override the spec."""
     heap = spec.spark_conf.get("spark.driver.memory", "")
     overhead = spec.spark_conf.get("spark.driver.memoryOverhead", "")
     if overhead.isdecimal():
@@ -272,7 +273,7 @@ def copy_pod(like: Mapping[str, Any], name: str, namespace: str) -> Manifest:
 
 
 def build_executor_pod(stream: Stream, spec: StreamSpec) -> Manifest:
-    """The template that Spark creates executor pods from.
+    """The template from which Spark creates executor pods.
 
     Raises:
         InvalidInputError: a pod template cannot be merged; the message names the field.
@@ -307,7 +308,7 @@ def build_executor_pod(stream: Stream, spec: StreamSpec) -> Manifest:
 
 
 def driver_account(stream: Stream, spec: StreamSpec) -> str:
-    """The ServiceAccount that the driver runs as; executors do, too, if the spec names no other."""
+    """The driver's ServiceAccount; executors have it, too, unless the spec names another."""
     named = name_account(spec.driver.pod_template).get("spec")
     own = named.get("serviceAccountName") if isinstance(named, Mapping) else None
     return str(own or spec.driver.service_account.name or driver_name(stream))

@@ -1,4 +1,4 @@
-"""Whether a driver that is not ours needs a Role to follow plans."""
+"""Finds out whether a driver of another operator needs a Role to follow plans."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ from balancedstream_operator.kube.cluster import Cluster
 log = logging.getLogger(__name__)
 
 LOOK_AGAIN_S = 300.0
-"""Who lacks which rights is asked for another account, and this often."""
+"""The operator asks for an account's rights when the account changes, and at this interval."""
 
 
 class DriverRights:
     """Knows whether the driver of one stream needs a Role.
 
     Args:
-        stream: whose driver.
-        cluster: where.
+        stream: the stream of the driver.
+        cluster: the Kubernetes cluster.
     """
 
     def __init__(self, stream: Stream, cluster: Cluster) -> None:
@@ -32,11 +32,11 @@ class DriverRights:
         self._looked_s = 0.0
 
     def needs_role(self, account: str, now_s: float) -> bool:
-        """Whether an account needs the stream's Role; once there is one, it stays.
+        """Whether an account needs the stream's Role; an existing Role stays needed.
 
         Args:
-            account: of the driver's pod; empty if there is no pod.
-            now_s: seconds since the Unix epoch.
+            account: service account of the driver's pod; empty if there is no pod.
+            now_s: current time, in seconds since the Unix epoch.
 
         Raises:
             ClusterError: the API server cannot be reached.
@@ -49,7 +49,7 @@ class DriverRights:
     def _look(self, account: str) -> bool:
         namespace, name = self._stream.namespace, driver_name(self._stream)
         found = self._cluster.get("rbac.authorization.k8s.io/v1", "Role", namespace, name)
-        # Somebody else may have a Role of that name.
+        # A Role of another owner with that name does not count.
         if found and is_owned_by(found["metadata"], self._stream.uid):
             return True
         try:
@@ -59,5 +59,5 @@ class DriverRights:
                 for verb in verbs
             )
         except RefusedError as error:
-            log.warning("%s: its driver gets a Role, needed or not: %s", self._stream, error)
+            log.warning("%s: the driver gets a Role, needed or not: %s", self._stream, error)
             return True

@@ -1,7 +1,7 @@
-"""Executor pods as Spark makes them from a pod template and its settings: pure.
+"""Makes executor pods from a pod template and Spark's settings, as Spark does: pure.
 
 Spark's own classes are `KubernetesExecutorBuilder` and the feature steps that it runs, such as
-`BasicExecutorFeatureStep`. `tests/integration/test_spark_pods.py` compares the two.
+`BasicExecutorFeatureStep`. `tests/integration/test_spark_pods.py` compares our pods with Spark's.
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ CONTAINER = "executor"
 _OF_EXECUTORS = "spark.kubernetes.executor."
 _VOLUMES = f"{_OF_EXECUTORS}volumes."
 _LOCAL_DIR = "spark-local-dir-"
-"""Spark keeps shuffles in the volumes whose names begin so."""
+"""Spark keeps shuffle files in volumes with this prefix in their name."""
 
 _ON_DEMAND = "OnDemand"
-"""As the name of a claim: Spark makes one for each executor."""
+"""With this name of a claim, Spark creates a claim for each executor."""
 
 _VOLUME_KINDS = ("emptyDir", "hostPath", "nfs", "persistentVolumeClaim")
 _NEEDED = {
@@ -32,7 +32,7 @@ _NEEDED = {
     "nfs": ("server", "path"),
     "persistentVolumeClaim": ("claimName",),
 }
-"""Options without which Spark ends."""
+"""Options that each kind of volume needs; without them Spark ends."""
 
 _GRACE = f"{_OF_EXECUTORS}terminationGracePeriodSeconds"
 _ESCALATION = f"{_OF_EXECUTORS}securityContext.allowPrivilegeEscalation"
@@ -45,11 +45,11 @@ RESERVED_LABELS = (
     "spark-role",
     "spark-version",
 )
-"""Spark sets them, and ends if settings do."""
+"""Labels that Spark sets itself; it ends if a setting sets one."""
 
 
 def carry_over(template: Mapping[str, Any]) -> dict[str, str]:
-    """Settings without which Spark would write its own defaults over a template's fields.
+    """Settings that repeat a template's fields; Spark would overwrite these with its defaults.
 
     >>> containers = [{"name": "executor"}]
     >>> carry_over({"spec": {"terminationGracePeriodSeconds": 90, "containers": containers}})
@@ -72,7 +72,7 @@ def _find_container(spec: Mapping[str, Any]) -> Manifest:
 
 
 def makes_claims(conf: Mapping[str, str]) -> bool:
-    """Whether Spark makes a claim for each executor.
+    """Whether Spark creates a claim for each executor.
 
     >>> volume = "spark.kubernetes.executor.volumes.persistentVolumeClaim.a"
     >>> makes_claims({f"{volume}.options.claimName": "OnDemand"})
@@ -85,7 +85,7 @@ def makes_claims(conf: Mapping[str, str]) -> bool:
 
 
 def mounts_claims(conf: Mapping[str, str]) -> bool:
-    """Whether Spark gives executors a volume of a claim."""
+    """Whether Spark mounts a claim into executors."""
     return any(kind == "persistentVolumeClaim" for kind, _ in _read_volumes(conf))
 
 
@@ -97,17 +97,19 @@ def make_executor_pod(
     executor: str = "1",
     application: str = "spark-application",
 ) -> Manifest:
-    """The pod that Spark makes of a template; the label `spark-version` is its image's to know.
+    """The pod that Spark makes from a template.
+
+    It has no label `spark-version`, because only the image knows its version.
 
     Args:
-        template: of executor pods, with a container named executor.
+        template: template of executor pods, with a container named executor.
         conf: all settings of the driver.
-        name: of the pod; Spark counts them up.
-        executor: its id.
+        name: name of the pod.
+        executor: id of the executor; Spark counts it up.
         application: id of Spark's application.
 
     Raises:
-        InvalidInputError: Spark cannot make a pod of these settings; the message names one.
+        InvalidInputError: Spark cannot make a pod from these settings; the message names one.
     """
     pod = copy.deepcopy(dict(template))
     metadata = pod.setdefault("metadata", {})
@@ -204,13 +206,13 @@ def _read_memory_mib(conf: Mapping[str, str]) -> int:
     overhead_mib = _read_mib(conf.get("spark.executor.memoryOverhead", "384m"))
     off_heap = _is_true(conf.get("spark.memory.offHeap.enabled"))
     size = conf.get("spark.memory.offHeap.size", "0").strip()
-    # Of this one, a number without a unit is bytes.
+    # Spark reads this size in bytes if it has no unit.
     size_mib = _read_mib(f"{size}b" if size.isdecimal() else size) if off_heap else 0
     return heap_mib + overhead_mib + size_mib
 
 
 def _read_mib(text: str) -> int:
-    """A size; what Spark cannot read ends the driver, which says so."""
+    """A size in MiB; 0 if Spark cannot read it, because the driver then ends and says so."""
     try:
         return parse_mib(text)
     except ValueError:
@@ -242,7 +244,7 @@ def _list_variables(
     file = "spark.authenticate.secret.file"
     authenticates = _is_true(conf.get("spark.authenticate"))
     if authenticates and not conf.get("spark.authenticate.secret.executor.file", conf.get(file)):
-        # Its value is nobody's business.
+        # Spark sets the secret here; its value must not get into our copy.
         values.append(("_SPARK_AUTH_SECRET", ""))
     if classpath := conf.get("spark.executor.extraClassPath"):
         values.append(("SPARK_CLASSPATH", classpath))
@@ -262,7 +264,7 @@ def _list_variables(
 _AT_THE_START = re.compile(
     r"spark\.(auth(?!enticate\.secret$)|rpc|network|ssl\.).*|spark\..*\.port(\..*)?"
 )
-"""Settings that an executor needs before it can ask the driver for all."""
+"""Settings that an executor needs before it can ask the driver for all settings."""
 
 
 def _list_java_options(conf: Mapping[str, str], executor: str, application: str) -> Iterator[str]:
@@ -345,7 +347,7 @@ def _read_volumes(conf: Mapping[str, str]) -> dict[tuple[str, str], dict[str, st
 
 
 def read_pull_secrets(conf: Mapping[str, str]) -> list[str]:
-    """Names of the Secrets that images are pulled with.
+    """Names of the Secrets for pulling images.
 
     >>> read_pull_secrets({"spark.kubernetes.container.image.pullSecrets": "a, b"})
     ['a', 'b']
@@ -366,7 +368,7 @@ def _refuse(name: str, problem: str) -> None:
 
 
 def _below(conf: Mapping[str, str], prefix: str) -> dict[str, str]:
-    """The settings whose names begin so, by the rest of their names."""
+    """The settings with this prefix, by the rest of their names."""
     return {key[len(prefix) :]: conf[key] for key in sorted(conf) if key.startswith(prefix)}
 
 
@@ -383,7 +385,7 @@ def _append(owner: Manifest, field: str, entry: Manifest) -> None:
 
 
 def _list(value: Any) -> list[Any]:
-    """What is no list where Kubernetes has one is left out, and so found to be lost."""
+    """The value if it is a list; otherwise an empty list, so that `find_lost` reports the value."""
     return value if isinstance(value, list) else []
 
 
