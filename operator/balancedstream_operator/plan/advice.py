@@ -1,4 +1,4 @@
-"""What the operator would do where it may only advise: pure."""
+"""Describes the changes that the operator would make if it could do more than advise: pure."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from balancedstream.core.samples import OperatorId
 
 @dataclass(frozen=True, slots=True)
 class Advice:
-    """What the operator would do in mode Auto.
+    """The changes that the operator would make in mode Auto.
 
     Attributes:
-        id: names it: the epoch of the plan that would carry it out, and which operators it moves
-            and how many executors it wants; empty if there is none. Where partitions go to is no
-            part of it, because that follows the load until it is carried out.
-        reason: why, for people.
+        id: identifies the advice: the epoch of the plan that would carry it out, and a hash of the
+            operators to move and the number of executors. It leaves out the targets of the moves,
+            which follow the load until then. Empty if there is no advice.
+        reason: the changes and their reasons, for people.
     """
 
     id: str = ""
@@ -33,14 +33,14 @@ def advise(
     next_epoch: int,
     moving: Collection[OperatorId] = (),
 ) -> Advice:
-    """What a decision would change, where the mode is Advise.
+    """The changes of a decision that the mode Advise holds back.
 
     Args:
-        decision: of the core.
-        policy: of the stream; its two modes say what is advice only.
-        desired: executors that the stream should have.
-        next_epoch: of the plan that would carry it out.
-        moving: operators whose last moves are still under way; nothing can be done about them now.
+        decision: the core's decision.
+        policy: the stream's policy; its modes say whether moves and scaling are only advice.
+        desired: number of executors that the stream should have.
+        next_epoch: epoch of the plan that would carry the advice out.
+        moving: operators with moves that are still under way; the advice leaves them out.
     """
     actions = []
     reasons = []

@@ -1,7 +1,8 @@
-"""How executors are shared out among streams, where the operator has a limit over all of them.
+"""Shares executors out among streams if the operator has limits over all streams.
 
 The rule is progressive filling by dominant shares (Ghodsi et al., Dominant Resource Fairness, NSDI
-2011); that nothing is taken away again, and what a restart knows, is our own design.
+2011). Our own design: no stream loses an executor again, and after a restart the statuses of the
+streams say what they have.
 """
 
 from __future__ import annotations
@@ -18,19 +19,19 @@ from balancedstream_operator.api.resource import Stream
 from balancedstream_operator.settings import Caps
 
 WANTED_S = 600.0
-"""What a stream wanted last is kept free for it for so long."""
+"""Executors stay reserved for a stream for this long after it last asked for them."""
 
 
 @dataclass(frozen=True, slots=True)
 class Claim:
-    """What a stream has, and what it wants.
+    """The executors that a stream has and wants.
 
     Attributes:
-        has: executors that it should have by now.
-        least: executors that it gets in any case.
-        wants: executors that it would have without limits over all streams.
-        cores: of one executor.
-        memory_mib: of one executor; 0 if it is not known.
+        has: number of executors that the stream should have by now.
+        least: number of executors that the stream gets in any case.
+        wants: number of executors that the stream would have without limits over all streams.
+        cores: number of cores of one executor.
+        memory_mib: memory of one executor in MiB; 0 if it is unknown.
     """
 
     has: int
@@ -44,7 +45,7 @@ def read_memory_mib(size: str) -> int:
     """A size of memory such as 256g, in MiB.
 
     Raises:
-        ValueError: it is none.
+        ValueError: the text is not such a size.
 
     >>> read_memory_mib("2g")
     2048
@@ -57,13 +58,13 @@ def read_memory_mib(size: str) -> int:
 def share_out(claims: Mapping[str, Claim], caps: Caps) -> dict[str, int]:
     """How many executors each stream may have.
 
-    Each keeps what it has, and gets its least number, whatever the limits say. What is left goes,
-    one executor at a time, to the stream that has the smallest share of the limit that it uses
-    most of; of equal ones, to the first by name.
+    Each stream keeps its executors and gets its least number, whatever the limits say. The rest
+    goes out one executor at a time. The next executor goes to the stream with the smallest dominant
+    share, the share of the limit that it uses most of. The first by name wins a tie.
 
     Args:
-        claims: of all streams, by name.
-        caps: the limits over all of them.
+        claims: the claims of all streams, by name.
+        caps: the limits over all streams.
 
     >>> share_out({"a": Claim(2, 1, 9), "b": Claim(1, 1, 9), "c": Claim(1, 1, 2)}, Caps(9))
     {'a': 4, 'b': 3, 'c': 2}
@@ -98,11 +99,11 @@ def share_out(claims: Mapping[str, Claim], caps: Caps) -> dict[str, int]:
 
 @dataclass(frozen=True, slots=True)
 class Left:
-    """What is left to a stream that wants more.
+    """The limit of a stream that wants more executors than the limits over all streams leave.
 
     Attributes:
-        most: executors that it may have.
-        why: for people.
+        most: number of executors that the stream may have.
+        why: the reason, for people.
     """
 
     most: int
@@ -110,9 +111,9 @@ class Left:
 
 
 class Shares:
-    """Knows what all streams have and want, for any thread.
+    """Remembers the claims of all streams; any thread may use it.
 
-    What is kept here may be lost: until a stream has been looked at, its status says what it has.
+    A restart loses the claims. Until a stream asks again, its status says what it has.
 
     Args:
         caps: the limits over all streams.
@@ -133,15 +134,15 @@ class Shares:
         takes: bool,
         waits: bool,
     ) -> Left | None:
-        """What the limits leave to a stream now; None if that is all it wants.
+        """How many executors the limits leave to a stream now; None if as many as it wants.
 
         Args:
-            stream: that asks.
-            claim: of the stream.
-            known: all BalancedStreams that there are.
-            now_s: seconds since the Unix epoch.
-            takes: whether the stream will have what is left to it.
-            waits: whether what is not left to it is kept free for it, as far as it is its share.
+            stream: the stream that asks.
+            claim: the executors that the stream has and wants.
+            known: all existing BalancedStreams.
+            now_s: current time, in seconds since the Unix epoch.
+            takes: whether the stream will take the executors that the limits leave to it.
+            waits: whether the rest of its share stays reserved for the stream.
         """
         with self._lock:
             claims, names = {}, {stream.uid: f"{stream}/{stream.uid}"}
@@ -157,7 +158,7 @@ class Shares:
                 claim = replace(claim, has=max(claim.has, min(most, claim.wants)))
             if not waits:
                 claim = replace(claim, wants=claim.has)
-            # What is not there any more is forgotten.
+            # Claims of deleted streams must not keep executors from others.
             self._claims = {uid: kept for uid, kept in self._claims.items() if uid in claims}
             self._claims[stream.uid] = claim, now_s
         wanted = claims[stream.uid].wants
@@ -170,7 +171,7 @@ class Shares:
         return Left(most, why)
 
     def _recall(self, by_status: Claim, uid: str, now_s: float) -> Claim:
-        """What is known of another stream; one that is suspended has nothing, whatever it had."""
+        """The claim of another stream; a suspended stream has nothing, whatever it claimed."""
         if uid not in self._claims or not (by_status.has or by_status.least):
             return by_status
         claim, at_s = self._claims[uid]
@@ -178,7 +179,7 @@ class Shares:
 
 
 def read_claim(resource: Mapping[str, Any]) -> Claim:
-    """What a stream has by its status, where nothing else is known of it.
+    """The claim of a stream by its status, for a stream that has not asked yet.
 
     Args:
         resource: a BalancedStream, valid or not.
@@ -193,7 +194,7 @@ def read_claim(resource: Mapping[str, Any]) -> Claim:
     spec = _mapping(resource.get("spec"))
     executors, status = _mapping(spec.get("executors")), _mapping(resource.get("status"))
     least = _whole(executors.get("min"), 1)
-    # A refused stream that never ran has nothing, and what it asks for nobody checked.
+    # A refused stream that never ran has nothing, and nobody checked the numbers in its spec.
     refused = status.get("phase") == "Invalid" and "desiredExecutors" not in status
     if spec.get("suspend") is True or refused:
         return Claim(0, 0, 0)
