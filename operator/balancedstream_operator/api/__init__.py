@@ -1,1 +1,1 @@
-"""What a BalancedStream says: spec, status, annotations, and the definition of the resource."""
+"""The BalancedStream resource: its definition, spec, status and annotations."""

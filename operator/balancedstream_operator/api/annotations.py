@@ -1,7 +1,7 @@
-"""What people ask of a stream by annotations, beside its spec: pure.
+"""Requests of people by annotations of a BalancedStream, beside its spec: pure.
 
-An annotation is for what is asked once, or for a while. A tool that keeps the spec as it is in a
-repository neither writes it nor takes it away.
+An annotation is for a request that holds once, or for a while. A tool that keeps the spec equal to
+a repository neither writes nor removes it.
 """
 
 from __future__ import annotations
@@ -13,13 +13,13 @@ from typing import Any
 from balancedstream_operator.api.resource import GROUP, is_being_deleted
 
 RESTART_ANNOTATION = f"{GROUP}/restart"
-"""On a BalancedStream: a new value asks for a new driver."""
+"""Annotation of a BalancedStream: a new value asks for a new driver."""
 
 APPROVE_ANNOTATION = f"{GROUP}/approve"
-"""On a BalancedStream: the id of the proposal to carry out; the operator takes it away."""
+"""Annotation of a BalancedStream: id of the proposal to carry out. The operator removes it then."""
 
 PAUSED_ANNOTATION = f"{GROUP}/paused"
-"""On a BalancedStream: anything but `false` holds it as it is; the value says why."""
+"""Annotation of a BalancedStream: any value but `false` pauses the stream and says why."""
 
 
 @dataclass(frozen=True, slots=True)

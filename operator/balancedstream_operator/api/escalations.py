@@ -1,7 +1,7 @@
-"""What in a spec gives its pods more rights than the operator's own templates do: pure.
+"""Finds fields of a spec that give pods more rights than the operator's own templates: pure.
 
-An installation may refuse it (`docs/security.md`). Code in a pod may still do what the driver's
-account may: Pod Security admission judges that, and this is no substitute for it.
+An installation may refuse such a spec (`docs/security.md`). Code in a pod may still do everything
+that the driver's account may. This is no substitute for Pod Security admission.
 """
 
 from __future__ import annotations
@@ -14,14 +14,14 @@ from balancedstream.errors import InvalidInputError
 from balancedstream_operator.api.spec import StreamSpec
 
 _Field = tuple[str, str]
-"""A field of a pod: the name of what it is in, and its own."""
+"""A field of a pod: the name of its parent, and its own name."""
 
 _ANY: Mapping[_Field, Callable[[Any], bool]] = {
     ("spec", "hostNetwork"): bool,
     ("spec", "hostPID"): bool,
     ("spec", "hostIPC"): bool,
     ("spec", "serviceAccountName"): bool,
-    # An older name of the same.
+    # The deprecated name of the same field.
     ("spec", "serviceAccount"): bool,
     ("volumes", "hostPath"): bool,
     ("volumes", "flexVolume"): bool,
@@ -40,17 +40,17 @@ _ANY: Mapping[_Field, Callable[[Any], bool]] = {
     ("appArmorProfile", "type"): lambda kind: kind == "Unconfined",
     ("windowsOptions", "hostProcess"): bool,
     ("capabilities", "add"): bool,
-    # It takes the place of ours, which drops all.
+    # A user's list replaces ours, which drops all capabilities.
     ("capabilities", "drop"): lambda names: names is not None and "ALL" not in names,
 }
-"""Fields of any pod, and which of their values give more."""
+"""Fields of driver and executor pods, and the values that give more rights."""
 
 _OF_EXECUTORS: Mapping[_Field, Callable[[Any], bool]] = {
     **_ANY,
     ("spec", "automountServiceAccountToken"): bool,
     ("sources", "serviceAccountToken"): bool,
 }
-"""The same of executors, which get no token."""
+"""The same for executor pods, which also must not get a token."""
 
 _CONF: tuple[tuple[str, Callable[[str], bool]], ...] = (
     (r"spark\.kubernetes\.executor\.volumes\.hostPath\..*", lambda _: True),
@@ -59,21 +59,21 @@ _CONF: tuple[tuple[str, Callable[[str], bool]], ...] = (
         r"spark\.kubernetes\.(executor\.)?securityContext\.allowPrivilegeEscalation",
         lambda value: value.strip().lower() == "true",
     ),
-    # A class of the user's own, which may do anything with the pod.
+    # A class of the user, which may change anything in the pod.
     (r"spark\.kubernetes\.executor\.pod\.featureSteps", bool),
 )
-"""Spark's settings that say the same of executors, and which of their values do."""
+"""Patterns of Spark settings for executors, and the values that give more rights."""
 
 
 def refuse_escalation(spec: StreamSpec, allowed_accounts: Collection[str] = ()) -> None:
     """Refuses a spec whose pods would have more rights than the operator's own templates give.
 
     Args:
-        spec: of a stream.
-        allowed_accounts: names of ServiceAccounts that pods may run as nevertheless.
+        spec: the stream's spec.
+        allowed_accounts: names of ServiceAccounts that pods may have nevertheless.
 
     Raises:
-        InvalidInputError: the message names the fields.
+        InvalidInputError: the spec gives more rights; the message names the fields.
     """
     found = list(_find_escalations(spec, allowed_accounts))
     if found:
@@ -107,7 +107,10 @@ def _find_escalations(spec: StreamSpec, allowed_accounts: Collection[str]) -> It
 
 
 def _walk(found: Any, path: str, within: str) -> Iterator[tuple[str, _Field, Any]]:
-    """Each field below an object, with its path; entries of a list are in what the list is."""
+    """Each field below an object: its path, itself and its value.
+
+    The parent of a field in an entry of a list is the list's field.
+    """
     if isinstance(found, Mapping):
         for name, value in found.items():
             yield f"{path}.{name}", (within, name), value

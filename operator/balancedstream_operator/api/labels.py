@@ -10,7 +10,7 @@ from balancedstream_operator.api.resource import GROUP, NAME
 
 _MAX_WORD = 63
 _MAX_PREFIX = 253
-"""Characters of a label's name and value, and of the domain before its name."""
+"""Maximum number of characters: of a label's name and value, and of the domain before the name."""
 
 _WORD = "[A-Za-z0-9]([-A-Za-z0-9_.]*[A-Za-z0-9])?"
 _LABEL = f"([a-z0-9]([-a-z0-9.]*[a-z0-9])?/)?{_WORD}=({_WORD})?"
@@ -22,7 +22,9 @@ _RESERVED = re.compile(
 
 
 def is_label(key: str, value: str = "") -> bool:
-    """Whether the API server takes a key and a value for a label; an annotation has such a key.
+    """Whether the API server accepts a key and a value as a label.
+
+    The key of an annotation has the same form.
 
     >>> is_label("example.com/team", "shop"), is_label("team", "-")
     (True, False)
@@ -33,10 +35,10 @@ def is_label(key: str, value: str = "") -> bool:
 
 
 def check_metadata(labels: Mapping[str, str], annotations: Mapping[str, str]) -> None:
-    """Refuses labels and annotations that are none, or that mean something to the operator.
+    """Refuses invalid labels and annotations, and names that the operator or Spark uses.
 
     Raises:
-        InvalidInputError: the message names the field.
+        InvalidInputError: a label or an annotation is refused; the message names the field.
 
     >>> check_metadata({"example.com/team": "shop"}, {"owner": "the web team"})
     """
@@ -56,12 +58,12 @@ def check_metadata(labels: Mapping[str, str], annotations: Mapping[str, str]) ->
 
 
 def check_pull_secrets(names: Sequence[str]) -> None:
-    """Refuses what is no name of a Secret, and what is there twice.
+    """Refuses invalid and repeated names of Secrets.
 
     Raises:
-        InvalidInputError: the message names the field.
+        InvalidInputError: a name is refused; the message names the field.
     """
     for name in names:
         if not re.fullmatch(NAME, name) or names.count(name) > 1:
-            message = f"spec.imagePullSecrets: {name!r} is no name of a Secret, or there twice"
+            message = f"spec.imagePullSecrets: {name!r} is no name of a Secret, or appears twice"
             raise InvalidInputError(message)

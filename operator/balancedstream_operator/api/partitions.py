@@ -1,4 +1,4 @@
-"""How many state partitions a new stream gets: pure."""
+"""Chooses the number of state partitions of a new stream: pure."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ PARTITION_CHOICES = (24, 48, 96, 120, 240, 480, 960)
 
 
 def choose_partitions(spec: StreamSpec) -> int:
-    """The number of state partitions for a new stream; 0 where its application has chosen it.
+    """The number of state partitions for a new stream; 0 if the target application chooses it.
 
     >>> from balancedstream_operator.api.job import Executors
     >>> spec = StreamSpec(Executors(max=4))

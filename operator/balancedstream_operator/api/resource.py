@@ -1,4 +1,4 @@
-"""Names and limits of the BalancedStream resource, shared by all that read or write one."""
+"""Names and limits of the BalancedStream resource, for all code that reads or writes one."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 from balancedstream.core.wire.objects import STREAM_LABEL
 
 Manifest = dict[str, Any]
-"""A Kubernetes object as its YAML or JSON holds it."""
+"""A Kubernetes object in the form of its YAML or JSON."""
 
 GROUP = "balancedstream.io"
 VERSION = "v1alpha1"
@@ -18,22 +18,22 @@ API_VERSION = f"{GROUP}/{VERSION}"
 PLURAL = "balancedstreams"
 
 NAME = r"[a-z0-9]([-a-z0-9.]*[a-z0-9])?"
-"""Pattern of the name of an object in Kubernetes."""
+"""Pattern of the name of a Kubernetes object."""
 
 MAX_NAME = 40
-"""Characters of a stream's name: its services and pods add their suffixes to it."""
+"""Maximum number of characters in a stream's name; its services and pods append suffixes."""
 
 MAX_MESSAGE = 1024
-"""Characters of a condition's message, and of a decision's reason."""
+"""Maximum number of characters in a condition's message, and in a decision's reason."""
 
 MAX_DECISIONS = 10
-"""Decisions that the status keeps."""
+"""Maximum number of decisions in the status."""
 
 MAX_HOTTEST = 10
-"""Partitions, and keys, that the status lists."""
+"""Maximum number of partitions in the status, and of keys."""
 
 MAX_KEY = 256
-"""Characters of a key that the status shows."""
+"""Maximum number of characters of a key in the status."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,9 +41,9 @@ class Stream:
     """A BalancedStream's identity.
 
     Attributes:
-        namespace: of the resource and of all objects that it owns.
-        name: of the resource.
-        uid: of the resource, for owner references.
+        namespace: namespace of the resource and of all objects that it owns.
+        name: name of the resource.
+        uid: uid of the resource, for owner references.
     """
 
     namespace: str
@@ -55,7 +55,7 @@ class Stream:
 
 
 def is_owned_by(metadata: Mapping[str, Any], uid: str) -> bool:
-    """Whether the object with that uid is an owner of another object.
+    """Whether an object with these metadata is owned by the object with this uid.
 
     >>> is_owned_by({"ownerReferences": [{"uid": "1"}]}, "1"), is_owned_by({}, "1")
     (True, False)
@@ -64,7 +64,7 @@ def is_owned_by(metadata: Mapping[str, Any], uid: str) -> bool:
 
 
 def is_owned_by_another(metadata: Mapping[str, Any], uid: str) -> bool:
-    """Whether an object has owners, and the object with that uid is none of them.
+    """Whether an object has owners, but the object with this uid is not one of them.
 
     >>> is_owned_by_another({"ownerReferences": [{"uid": "1"}]}, "2")
     True
@@ -73,7 +73,7 @@ def is_owned_by_another(metadata: Mapping[str, Any], uid: str) -> bool:
 
 
 def is_being_deleted(metadata: Mapping[str, Any]) -> bool:
-    """Whether an object is on its way out: its finalizers, or its grace period, still hold it.
+    """Whether an object is being deleted: only finalizers or its grace period still hold it.
 
     >>> is_being_deleted({"deletionTimestamp": "2026-01-01T00:00:00Z"}), is_being_deleted({})
     (True, False)
@@ -82,9 +82,10 @@ def is_being_deleted(metadata: Mapping[str, Any]) -> bool:
 
 
 def belongs_to(metadata: Mapping[str, Any], stream: Stream) -> bool:
-    """Whether an object is a stream's: it owns it, or nobody does and it has the stream's label.
+    """Whether an object belongs to a stream.
 
-    `kubectl delete` with `--cascade=orphan` leaves such ones behind.
+    Either the stream owns the object, or the object has no owner but the stream's label. `kubectl
+    delete --cascade=orphan` leaves such objects without an owner behind.
 
     >>> stream = Stream("shop", "clicks", "1")
     >>> belongs_to({"labels": {STREAM_LABEL: "clicks"}}, stream), belongs_to({}, stream)

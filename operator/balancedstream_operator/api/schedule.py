@@ -1,4 +1,4 @@
-"""What of the spec of a BalancedStream holds at certain times only."""
+"""The schedule in the spec of a BalancedStream: fields that hold at certain times only."""
 
 from __future__ import annotations
 
@@ -17,18 +17,18 @@ from balancedstream_operator.api.schema import Number, Parts, Text
 
 @dataclass(frozen=True)
 class Period:
-    """A time that comes again and again."""
+    """A period that begins again and again."""
 
     cron: Annotated[
         str,
         Text(
-            "When it begins, by the wall clock: minute, hour, day of the month, month, day of the "
-            "week, such as 0 8 * * 1-5.",
+            "When the period begins, by the wall clock: minute, hour, day of the month, month, day "
+            "of the week, such as 0 8 * * 1-5.",
             MAX_TEXT,
         ),
     ]
     duration_s: Annotated[
-        int, Number("For how many seconds it lasts.", MIN_DURATION_S, MAX_DURATION_S)
+        int, Number("Seconds that the period lasts.", MIN_DURATION_S, MAX_DURATION_S)
     ]
     time_zone: Annotated[
         str,
@@ -38,29 +38,30 @@ class Period:
 
 @dataclass(frozen=True)
 class Floor(Period):
-    """A time in which there are more executors at least."""
+    """A period with a minimum number of executors."""
 
     min_executors: Annotated[
-        int, Number("The least number of executors while it lasts.", 1, 1000)
+        int, Number("Minimum number of executors during the period.", 1, 1000)
     ] = 1
 
 
 @dataclass(frozen=True)
 class Schedule:
-    """What holds at certain times only."""
+    """Periods with other rules than the rest of the time."""
 
     excluded: Annotated[
         tuple[Period, ...],
         Parts(
-            "When nothing is moved or scaled; lost executors and drivers are replaced all the "
-            "same.",
+            "Periods in which nothing is moved or scaled; lost executors and drivers are still "
+            "replaced.",
             MAX_PERIODS,
         ),
     ] = ()
     floors: Annotated[
         tuple[Floor, ...],
         Parts(
-            "When there are more executors than executors.min at least, within executors.max.",
+            "Periods with a higher minimum number of executors than executors.min; executors.max "
+            "still applies.",
             MAX_PERIODS,
         ),
     ] = ()

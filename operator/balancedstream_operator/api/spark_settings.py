@@ -1,4 +1,4 @@
-"""The Spark settings of a job: which ones a spec may have, and all that its pods get: pure."""
+"""Checks the Spark settings in a spec: pure."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ _OVERHEAD = (
     "it has no effect, because {0}.memoryOverhead is always set: set spec.{0}.memoryOverhead"
 )
 _RIGHTS = "Spark would change {0} for it, and the driver's Role does not allow that"
-_CLUSTER_MODE = "it is of spark-submit's cluster mode, and the driver runs in client mode"
+_CLUSTER_MODE = "it belongs to spark-submit's cluster mode, but the driver runs in client mode"
 
 _CANNOT_WORK: tuple[tuple[str, str], ...] = (
     (
@@ -50,9 +50,9 @@ _CANNOT_WORK: tuple[tuple[str, str], ...] = (
     ),
     (
         r"spark\.kubernetes\.driver\.(wait\w*ToR|r)eusePersistentVolumeClaim",
-        "claims go with their executors, so there are none to use again",
+        "Kubernetes deletes claims with their executors, so there is no claim to reuse",
     ),
-    (r"spark\.kubernetes\.driver\.master", "the API server is the one of the cluster"),
+    (r"spark\.kubernetes\.driver\.master", "the driver uses the API server of its own cluster"),
     (
         r"spark\.kubernetes\.driver\.(service|resourceNamePrefix)\b.*",
         "the operator makes the driver's Service, not Spark",
@@ -91,7 +91,10 @@ _CANNOT_WORK: tuple[tuple[str, str], ...] = (
         "the operator sets the number of executors: set executors.min and executors.max",
     ),
 )
-"""Settings that are not carried out, or not in every place, and what to do; none: carried out."""
+"""Patterns of settings without an effect, or without one everywhere, and what to do instead.
+
+The first pattern that matches counts; an empty advice allows the setting.
+"""
 
 _ALLOCATOR = "spark.kubernetes.allocation.pods.allocator"
 
@@ -109,13 +112,13 @@ _OWN_LABELS = re.compile(
 
 
 def check_conf(conf: Mapping[str, str]) -> None:
-    """Refuses settings that are not the user's to make, or that would not be carried out.
+    """Refuses settings that the operator sets itself, or that would have no effect.
 
     Args:
         conf: `spec.sparkConf`.
 
     Raises:
-        InvalidInputError: the message names the setting, and what to do.
+        InvalidInputError: a setting is refused; the message names it, and what to do instead.
 
     >>> check_conf({"spark.driver.cores": "2"})
     Traceback (most recent call last):
@@ -138,7 +141,7 @@ in client mode: set spec.driver.cpu
         if _OWN_LABELS.fullmatch(name):
             _refuse(name, f"the objects of a {KIND} are found by this label")
         if name == _ALLOCATOR and value != "direct":
-            _refuse(name, "must be direct: the driver may make pods, and nothing that makes them")
+            _refuse(name, "must be direct: the driver may create pods, but nothing else that does")
 
 
 def _refuse(name: str, problem: str) -> None:

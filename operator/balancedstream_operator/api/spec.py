@@ -1,4 +1,4 @@
-"""The spec of a BalancedStream as classes: CRD, validation rules and reference follow from them."""
+"""The spec of a BalancedStream as classes, from which CRD, rules and reference are generated."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ _LABEL = r"[a-zA-Z_][a-zA-Z0-9_]*"
 _OWNED = ", ".join(f"'{key}'" for key in OWNED_CONF)
 
 _REQUIRED = ("image", "application", "checkpoints")
-"""What a job needs that the operator runs."""
+"""Fields that a spec needs unless it has a target."""
 
 _PLACES = {
     "balance": "spec.balancing",
@@ -67,10 +67,10 @@ _PLACES = {
     "scaling": "spec.scaling",
     "window": "spec.metrics.window",
 }
-"""Where a manifest has the sections of a policy that releases have removed knobs from."""
+"""Sections of a policy with removed knobs, and their paths in a manifest."""
 
 MAX_PARTITIONS = 10_000
-"""State partitions of a stream."""
+"""Maximum number of state partitions of a stream."""
 
 
 @dataclass(frozen=True)
@@ -84,8 +84,8 @@ class Metrics:
     secret: Annotated[
         str | None,
         Text(
-            "Secret of the stream's namespace to authenticate to Prometheus with: token, or "
-            "username and password; headers, one a line; ca.crt; tls.crt and tls.key. The chart's "
+            "Secret in the stream's namespace for requests to Prometheus: token, or username and "
+            "password; headers, one a line; ca.crt; tls.crt and tls.key. The chart's "
             "prometheus.streamSecrets lets the operator read it.",
             pattern=NAME,
         ),
@@ -93,8 +93,8 @@ class Metrics:
     labels: Annotated[
         Mapping[str, str],
         Texts(
-            "Labels that the series must have, such as the cluster's where several share one "
-            "Prometheus.",
+            "Labels that the series must have, such as the cluster's name if several clusters "
+            "share one Prometheus.",
             max_items=16,
             max_length=256,
         ),
@@ -168,7 +168,7 @@ class StreamSpec:
     executors: Annotated[Executors, Part("How many executors, and their resources.")]
     target_ref: Annotated[
         TargetRef | None,
-        Part("An application of another operator's to balance; the operator runs nothing for it."),
+        Part("Application of another operator to balance; this operator runs nothing for it."),
     ] = None
     image: Annotated[
         str,
@@ -199,7 +199,7 @@ class StreamSpec:
     image_pull_secrets: Annotated[
         tuple[str, ...],
         Texts(
-            "Names of Secrets that driver and executors pull their images with.",
+            "Names of Secrets with which driver and executors pull their images.",
             max_items=16,
             max_length=253,
             of_the_job=True,
@@ -208,8 +208,8 @@ class StreamSpec:
     fs_group: Annotated[
         int,
         Number(
-            "Group that the files of mounted claims belong to; 0 leaves it to the platform, as "
-            "OpenShift wants it.",
+            "Group that owns the files of mounted claims; 0 lets the platform choose it, as "
+            "OpenShift requires.",
             0,
             2**31 - 1,
             of_the_job=True,
@@ -287,13 +287,14 @@ def describe_spec() -> Schema:
 
 
 def read_spec(manifest: object) -> StreamSpec:
-    """A spec from a manifest's `spec`.
+    """Read the spec from a manifest's `spec`.
 
-    The API server checks it by the CRD's rules. This checks the rest, and those rules again,
-    because an older CRD may be installed. Fields of a newer one are ignored: see `find_unknown`.
+    The API server checks a manifest by the rules of the CRD. This function checks the rest, and
+    these rules again, because an older CRD may be installed. It ignores unknown fields of a newer
+    CRD: see `find_unknown`.
 
     Raises:
-        InvalidInputError: the message names the field.
+        InvalidInputError: a field is missing or invalid; the message names it.
 
     >>> spec = read_spec({"image": "clicks:1", "application": {"file": "/app/clicks.py"},
     ...                   "executors": {"max": 4}, "checkpoints": {"claim": "checkpoints"}})
@@ -330,7 +331,7 @@ def read_spec(manifest: object) -> StreamSpec:
 
 
 def _check_workload(spec: StreamSpec, manifest: object) -> None:
-    """Refuses a job that cannot be run."""
+    """Refuses a job that cannot run."""
     given = manifest if isinstance(manifest, Mapping) else {}
     for name in _REQUIRED:
         if given.get(name) is None:
@@ -374,8 +375,8 @@ def find_unknown(manifest: object) -> list[str]:
 def find_removed(manifest: object) -> list[str]:
     """The removed knobs that a manifest's `spec` sets, and why they have no effect.
 
-    An object that an older definition was asked for has all knobs with their defaults of then.
-    These are passed over, because nobody has set them.
+    An object that was created with an older CRD has all removed knobs with their old defaults.
+    These defaults do not count, because nobody has set them.
 
     >>> find_removed({"scaling": {"lowUtilization": 0.4, "highUtilization": 0.85}})
     ['spec.scaling.lowUtilization (it follows targetUtilization)']
@@ -392,7 +393,7 @@ def find_removed(manifest: object) -> list[str]:
 
 
 def _find_place(knob: RemovedKnob) -> str:
-    """Where a manifest has a removed knob."""
+    """Path of a removed knob in a manifest."""
     section, _, name = knob.path.partition(".")
     return f"{_PLACES[section]}.{camel(name)}"
 
@@ -423,7 +424,7 @@ def policy_of(spec: StreamSpec) -> Policy:
     if not limits.fixed:
         return policy
     count = clamp_fixed(limits)
-    # A person asked for this number, so it holds in every mode.
+    # A person set this number, so it holds in every mode.
     scaling = replace(policy.scaling, mode="auto", min_executors=count, max_executors=count)
     return replace(policy, scaling=scaling)
 

@@ -1,6 +1,6 @@
-"""Applications that another operator runs: how a BalancedStream names one.
+"""References of a BalancedStream to an application that another operator runs.
 
-The labels are those that the other operators give their pods:
+The labels are those that other operators set on their pods:
 `sparkoperator.k8s.io/app-name` is `LabelSparkAppName` in kubeflow/spark-operator's
 `pkg/common/spark.go`, set by `internal/controller/sparkapplication/submission.go`;
 `spark.operator/spark-app-name` is `LABEL_SPARK_APPLICATION_NAME` in `Constants.java` of
@@ -23,7 +23,7 @@ _NAME_LABELS = {
     "sparkoperator.k8s.io": "sparkoperator.k8s.io/app-name",
     "spark.apache.org": "spark.operator/spark-app-name",
 }
-"""API group of a SparkApplication, and the label by which its pods name it."""
+"""API group of a SparkApplication, and the label of its pods that contains its name."""
 
 _GROUPS = "|".join(group.replace(".", r"\.") for group in _NAME_LABELS)
 
@@ -46,7 +46,7 @@ class TargetRef:
     api_version: Annotated[
         str | None,
         Text(
-            "Whose SparkApplication: sparkoperator.k8s.io/v1beta2 (kubeflow) or "
+            "API version of the SparkApplication: sparkoperator.k8s.io/v1beta2 (kubeflow) or "
             "spark.apache.org/v1 (Apache).",
             64,
             rf"({_GROUPS})/v[a-z0-9]+",
@@ -60,7 +60,7 @@ class TargetRef:
     selector: Annotated[
         Mapping[str, str],
         Texts(
-            "Labels that only the driver's pod has, where no SparkApplication names it.",
+            "Labels that only the driver's pod has, for a driver without a SparkApplication.",
             max_items=8,
             max_length=63,
         ),
@@ -71,10 +71,10 @@ class TargetRef:
 
 
 def check_target(target: TargetRef) -> None:
-    """Refuses a reference that names no application, or two.
+    """Refuses a reference to no application, or to two.
 
     Raises:
-        InvalidInputError: the message names the field.
+        InvalidInputError: the reference is refused; the message names the field.
 
     >>> check_target(TargetRef(selector={"app": "clicks"}))
     """
@@ -91,7 +91,7 @@ def check_target(target: TargetRef) -> None:
 
 
 def driver_selector(target: TargetRef) -> str:
-    """Label selector of the pods that can be a target's driver.
+    """Label selector of the pods that can be the driver of a target.
 
     >>> driver_selector(TargetRef("sparkoperator.k8s.io/v1beta2", name="clicks"))
     'spark-role=driver,sparkoperator.k8s.io/app-name=clicks'
@@ -105,10 +105,10 @@ def driver_selector(target: TargetRef) -> str:
 
 
 def refuse_beside_target(fields: Mapping[str, Schema]) -> list[Schema]:
-    """The rules that a stream with a target has no field of the job, or what is filled in for it.
+    """The CRD rules by which a spec with a target leaves each field of the job at its default.
 
     Args:
-        fields: of the job, path to schema.
+        fields: fields of the job, path to schema.
 
     >>> refuse_beside_target({"driver.cpu": {"type": "string", "default": "500m"}})[0]["rule"]
     "!has(self.targetRef) || self.driver.cpu == '500m'"
@@ -119,7 +119,7 @@ def refuse_beside_target(fields: Mapping[str, Schema]) -> list[Schema]:
             f"with targetRef, {path} is the application's own: set it there",
         )
         for path, schema in fields.items()
-        # The rules see nothing of a foreign object; the operator refuses it.
+        # CRD rules cannot see into an object of any form; the operator itself refuses it.
         if "x-kubernetes-preserve-unknown-fields" not in schema
     ]
 
@@ -139,11 +139,11 @@ def _is_as_filled_in(field: str, default: object) -> str:
 
 
 def find_beside_target(manifest: object, fields: Mapping[str, Schema]) -> Iterator[str]:
-    """Paths of the fields of the job in a manifest's `spec` that are not as they are filled in.
+    """Paths of the fields of the job in a manifest's `spec` that differ from their default.
 
     Args:
         manifest: the `spec`.
-        fields: of the job, path to schema.
+        fields: fields of the job, path to schema.
 
     >>> list(find_beside_target({"driver": {"cpu": "2"}}, {"driver.cpu": {}, "image": {}}))
     ['driver.cpu']
