@@ -23,7 +23,7 @@ from balancedstream.core.balance.exchanges import RESOLUTION, Improvement, Layou
 from balancedstream.core.balance.imbalance import (
     ROUNDING,
     describe_unsplittable,
-    explain_by_chance,
+    estimate_chance,
     find_bound,
     find_unsplittable,
 )
@@ -188,7 +188,7 @@ def diminish(
         layout = Layout(held, executors, base)
     bound = find_bound([group.weight for group in groups.values()], executors, base)
     unit_s = heaviest_s / HEAVIEST
-    chance = explain_by_chance(scatter, len(executors))
+    chance = estimate_chance(scatter, len(executors))
     relief = _find_relief(layout, bound, thresholds, frozenset(homes), unit_s=unit_s, chance=chance)
     for step in relief.steps:
         homes |= step.targets

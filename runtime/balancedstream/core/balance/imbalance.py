@@ -82,7 +82,7 @@ def measure_imbalance(
     return ImbalanceMeasurement(peak / mean if mean else 1.0, bound)
 
 
-def explain_by_chance(scatter: float, executors: int) -> float:
+def estimate_chance(scatter: float, executors: int) -> float:
     """How far chance alone lifts the hottest of equally loaded executors above the mean.
 
     The result assumes normally distributed loads. With probability `CONFIDENCE`, the hottest
@@ -92,7 +92,7 @@ def explain_by_chance(scatter: float, executors: int) -> float:
         scatter: standard error of an executor's load per core, divided by the mean.
         executors: number of executors.
 
-    >>> round(explain_by_chance(0.05, 4), 2)
+    >>> round(estimate_chance(0.05, 4), 2)
     0.14
     """
     return scatter * NormalDist().inv_cdf(CONFIDENCE ** (1 / executors))

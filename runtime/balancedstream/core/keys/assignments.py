@@ -26,7 +26,7 @@ from balancedstream.core.balance.hotspots import (
     diminish,
     place_orphans,
 )
-from balancedstream.core.balance.imbalance import ROUNDING, explain_by_chance, measure_imbalance
+from balancedstream.core.balance.imbalance import ROUNDING, estimate_chance, measure_imbalance
 from balancedstream.core.samples import KeySample
 from balancedstream.errors import InvalidInputError
 
@@ -366,7 +366,7 @@ def _choose(
         return usual, f"no key moves: imbalance {before} is not above {thresholds.act_above:.2f}"
     if before_s <= aim_s:
         return usual, f"no key moves: imbalance {before} is within {stop_at:.4g} x the {bound}"
-    chance_s = mean_s * explain_by_chance(scatter, len(problem.executors))
+    chance_s = mean_s * estimate_chance(scatter, len(problem.executors))
     if before_s - bound_s <= chance_s:
         return usual, f"no key moves: imbalance {before} ({bound}) may be chance"
 

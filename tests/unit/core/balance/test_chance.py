@@ -7,7 +7,7 @@ import random
 import pytest
 
 from balancedstream.core.balance.hotspots import diminish
-from balancedstream.core.balance.imbalance import explain_by_chance
+from balancedstream.core.balance.imbalance import estimate_chance
 from balancedstream.core.balance.loads import measure
 from balancedstream.core.decisions import decide
 from balancedstream.core.keys.assignments import KeyLoad, assign
@@ -74,7 +74,7 @@ def test_a_plan_whose_gain_may_be_chance_is_none() -> None:
     possible = exact.imbalance_before - exact.bound
     assert 0.0 < gain <= possible
     unsure = diminish(
-        loads, placement, {"a": 1, "b": 1}, scatter=1.01 * gain / explain_by_chance(1.0, 2)
+        loads, placement, {"a": 1, "b": 1}, scatter=1.01 * gain / estimate_chance(1.0, 2)
     )
     assert unsure.moves == ()
     assert "may be chance" in unsure.reason
