@@ -29,7 +29,8 @@ class Asked:
     Attributes:
         restart: a new value asks for a new driver; empty for none.
         approve: id of the proposal to carry out; empty for none.
-        paused: why nothing is to be moved, added or removed; empty if the stream is not paused.
+        paused: why the stream is paused, so that nothing is moved, added or removed; empty if it is
+            not paused.
     """
 
     restart: str = ""
@@ -39,12 +40,12 @@ class Asked:
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """All that people want of a stream: an annotation does not change the generation.
+    """All that people want of a stream; a change of any attribute needs a new pass.
 
     Attributes:
-        generation: of the spec.
-        asked: beside it.
-        deleted: whether it is being deleted.
+        generation: generation of the spec; annotations do not change it.
+        asked: requests by annotations.
+        deleted: whether the BalancedStream is being deleted.
     """
 
     generation: int
@@ -53,7 +54,7 @@ class Wanted:
 
 
 def read_wanted(resource: Mapping[str, Any]) -> Wanted:
-    """What is wanted, from a BalancedStream.
+    """Read from a BalancedStream what people want of the stream.
 
     >>> read_wanted({"metadata": {"generation": 2}}).generation
     2
@@ -64,7 +65,7 @@ def read_wanted(resource: Mapping[str, Any]) -> Wanted:
 
 
 def read_asked(resource: Mapping[str, Any]) -> Asked:
-    """What is asked for, from a BalancedStream.
+    """Read from a BalancedStream what its annotations ask for.
 
     >>> read_asked({"metadata": {"annotations": {"balancedstream.io/paused": "false"}}})
     Asked(restart='', approve='', paused='')

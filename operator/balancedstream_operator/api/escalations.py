@@ -107,9 +107,9 @@ def _find_escalations(spec: StreamSpec, allowed_accounts: Collection[str]) -> It
 
 
 def _walk(found: Any, path: str, within: str) -> Iterator[tuple[str, _Field, Any]]:
-    """Each field below an object: its path, itself and its value.
+    """The path, the field and the value of each field below an object.
 
-    The parent of a field in an entry of a list is the list's field.
+    A field in an entry of a list has the list as its parent.
     """
     if isinstance(found, Mapping):
         for name, value in found.items():

@@ -40,19 +40,19 @@ class _Refusal:
     Attributes:
         of: fingerprint of the refused children.
         error: the newest error.
-        first_s: time of the first error, in seconds since the Unix epoch.
-        last_s: time of the newest error.
+        first_at_s: time of the first error, in seconds since the Unix epoch.
+        last_at_s: time of the newest error.
     """
 
     of: str
     error: RefusedError | ConflictError
-    first_s: float
-    last_s: float
+    first_at_s: float
+    last_at_s: float
 
     def holds(self, of: str, now_s: float) -> bool:
         """Whether it is too soon to apply these children again; a clock may be set back."""
-        pause_s = choose_retry_s(self.last_s - self.first_s)
-        return of == self.of and 0.0 <= now_s - self.last_s < pause_s
+        pause_s = choose_retry_s(self.last_at_s - self.first_at_s)
+        return of == self.of and 0.0 <= now_s - self.last_at_s < pause_s
 
 
 class Applier:
@@ -82,7 +82,7 @@ class Applier:
         # Uids of the existing children, as last seen, by kind and name.
         self._own: dict[tuple[str, str], str] = {}
         self._applied = ""
-        self._applied_s = 0.0
+        self._applied_at_s = 0.0
         self._refusal: _Refusal | None = None
 
     def is_due(self, children: Sequence[Manifest], now_s: float) -> bool:
@@ -95,7 +95,7 @@ class Applier:
         wanted = fingerprint_children(children)
         if self._refusal and self._refusal.holds(wanted, now_s):
             raise self._refusal.error
-        return wanted != self._applied or has_passed(REPAIR_S, self._applied_s, now_s)
+        return wanted != self._applied or has_passed(REPAIR_S, self._applied_at_s, now_s)
 
     def check(self, children: Sequence[Manifest]) -> bool:
         """Checks that the stream exists, and that its checkpoint and children are its own.
@@ -121,7 +121,7 @@ class Applier:
             ClusterError: the API server refuses a child, or cannot be reached.
         """
         # A refusal in the middle leaves some children changed, so all must be applied again.
-        self._applied_s = -inf
+        self._applied_at_s = -inf
         try:
             for child in children:
                 self._apply(child)
@@ -129,7 +129,7 @@ class Applier:
             self._note_refusal(fingerprint_children(children), error, now_s)
             raise
         self._refusal = None
-        self._applied, self._applied_s = fingerprint_children(children), now_s
+        self._applied, self._applied_at_s = fingerprint_children(children), now_s
 
     def _apply(self, child: Manifest) -> None:
         if child["kind"] == "Secret":
@@ -150,8 +150,8 @@ class Applier:
 
     def _note_refusal(self, of: str, error: RefusedError | ConflictError, now_s: float) -> None:
         before = self._refusal
-        first_s = before.first_s if before and before.of == of else now_s
-        self._refusal = _Refusal(of, error, first_s, now_s)
+        first_at_s = before.first_at_s if before and before.of == of else now_s
+        self._refusal = _Refusal(of, error, first_at_s, now_s)
 
     def _refuse_shared_checkpoint(self, resource: Mapping[str, Any]) -> None:
         pods = self._cluster.list_pods(self._stream.namespace, DRIVERS)

@@ -29,7 +29,7 @@ class DriverRights:
         self._cluster = cluster
         self._account = ""
         self._needs = False
-        self._looked_s = 0.0
+        self._looked_at_s = 0.0
 
     def needs_role(self, account: str, now_s: float) -> bool:
         """Whether an account needs the stream's Role; an existing Role stays needed.
@@ -41,9 +41,9 @@ class DriverRights:
         Raises:
             ClusterError: the API server cannot be reached.
         """
-        if account != self._account or has_passed(LOOK_AGAIN_S, self._looked_s, now_s):
+        if account != self._account or has_passed(LOOK_AGAIN_S, self._looked_at_s, now_s):
             self._needs = bool(account) and self._look(account)
-            self._account, self._looked_s = account, now_s
+            self._account, self._looked_at_s = account, now_s
         return self._needs
 
     def _look(self, account: str) -> bool:

@@ -31,7 +31,7 @@ def advise(
     policy: Policy,
     desired: int,
     next_epoch: int,
-    moving: Collection[OperatorId] = (),
+    under_way: Collection[OperatorId] = (),
 ) -> Advice:
     """The changes of a decision that the mode Advise holds back.
 
@@ -40,13 +40,13 @@ def advise(
         policy: the stream's policy; its modes say whether moves and scaling are only advice.
         desired: number of executors that the stream should have.
         next_epoch: epoch of the plan that would carry the advice out.
-        moving: operators with moves that are still under way; the advice leaves them out.
+        under_way: operators with moves that are still under way; the advice leaves them out.
     """
     actions = []
     reasons = []
     if policy.balance.mode == "advise":
         for key in decision.balance:
-            if key not in moving and decision.moves_any(key):
+            if key not in under_way and decision.moves_any(key):
                 actions.append(f"move {key}")
                 query, operator = key
                 why = f"query {query}, operator {operator}: {decision.say_why(key)}"
