@@ -60,7 +60,7 @@ def build_spark_conf(stream: Stream, spec: StreamSpec, partitions: int) -> dict[
 
 
 def build_running_conf(stream: Stream, spec: StreamSpec) -> dict[str, str]:
-    """All settings with which Spark creates executor pods: of the file, the command and PySpark."""
+    """All settings with which Spark creates executor pods: the file's, the command's, PySpark's."""
     return {
         "spark.executorEnv.PYTHONHASHSEED": "0",
         **build_spark_conf(stream, spec, spec.partitions or 1),

@@ -135,7 +135,7 @@ def _service_account(stream: Stream, annotations: Mapping[str, str]) -> Manifest
 
 
 def _secret(stream: Stream) -> Manifest:
-    """The Secret without its content, which the operator draws at its creation and then forgets."""
+    """The Secret without content: the operator adds random bytes at creation and forgets them."""
     return _object(stream, "v1", "Secret", secret_name(stream)) | {"immutable": True}
 
 

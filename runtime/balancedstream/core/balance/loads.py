@@ -85,9 +85,9 @@ def measure(
     would chase its own moves.
 
     If there are hidden partitions, a missing sample was not lost: the sums of the hidden partitions
-    contain it. A partition then counts as shown if the newest batch has a sample of it. Its mean is
-    taken out of the sums of batches without a sample of it. So all work counts exactly once, also
-    while partitions become hidden.
+    contain it. A partition then has a load of its own if the newest batch has a sample of it. Its
+    mean is taken out of the sums of batches without such a sample. So all work counts exactly once,
+    also while partitions become hidden.
 
     Args:
         samples: tasks in any order; some may be late, repeated or outdated.

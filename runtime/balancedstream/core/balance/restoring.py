@@ -97,6 +97,8 @@ def _judge_restore_s(moved: TaskSample, last: TaskSample) -> float:
 def learn_restore(cost: RestoreCost, state_bytes: int, load_s: float) -> RestoreCost:
     """Learn from one load of a partition's state, in a task or ahead of a move.
 
+    If an operator loads state ahead of moves, only these loads count, not the restores in tasks.
+
     Args:
         cost: the costs known so far.
         state_bytes: size of the state.

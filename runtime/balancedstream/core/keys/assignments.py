@@ -291,7 +291,7 @@ def assign(
     chosen, outcome = _choose(problem, thresholds, level, scatter)
     unsplittable = problem.unsplittable()
     mean_s, cores = problem.mean_s, executors.values()
-    # Of all busy time per core.
+    # In units of the mean load of a core; below it becomes a share of all load, or of an executor.
     heaviest = unsplittable[0].busy_s / mean_s if unsplittable else 0.0
     before_s = problem.peak_s(problem.loads, problem.placement)
     return AssignmentDecision(

@@ -1,4 +1,4 @@
-"""Epochs: which key is in which partition in a micro-batch, and which keys change between batches.
+"""Epochs: the partition of each key in a micro-batch, and the keys handed over between batches.
 
 An epoch is the key assignment of a micro-batch. Spark's offset log names it, so all tasks of a
 batch read the same epoch, also when the batch runs again. Epochs build on published protocols:

@@ -24,7 +24,7 @@ from balancedstream.errors import InvalidInputError
 
 GENERATION_BATCHES: Final = 64
 """Minimum number of judged batches before a new sketch starts. The estimates rest on at least the
-last 65 to 128 batches, so an outdated cost also counts for that long."""
+last 65 to 128 batches, so the estimate of a slowly changing cost is outdated for that long."""
 
 UNSEEN_SHARE: Final = 0.005
 """A new sketch starts once at most this fraction of the records has items that the last sketch

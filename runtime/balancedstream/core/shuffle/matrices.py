@@ -1,4 +1,4 @@
-"""Matrices of signed 64-bit numbers in one flat array: added up, and written to bytes."""
+"""Adds matrices of signed 64-bit numbers in one flat array, and writes them as bytes."""
 
 from __future__ import annotations
 
